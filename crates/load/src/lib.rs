@@ -1,0 +1,1 @@
+//! The workload: schedules, populations, connections, latencies.

@@ -1,0 +1,3 @@
+//! The plimsoll command: flags, help, exit codes; glue only.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The server: listeners, connections, upstreams, rules, admin.

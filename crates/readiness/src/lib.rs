@@ -1,0 +1,1 @@
+//! Which descriptors are ready? One contract, one file per backend.

@@ -1,0 +1,1 @@
+//! The samplers: modes of the CPU, threads of a server, access logs.

@@ -1,0 +1,1 @@
+//! Lines through clouds: fits, intervals, comparisons; mathematics only.

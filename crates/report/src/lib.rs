@@ -1,0 +1,1 @@
+//! Tables, figures, pages from a trial.

@@ -1,0 +1,1 @@
+//! One core: executor, timers, sockets, files; and its simulated twin.

@@ -1,0 +1,1 @@
+//! Stored responses: index, memory, eviction.

@@ -1,0 +1,1 @@
+//! The trial file: schema, writer, reader.

@@ -1,0 +1,3 @@
+//! tidy and the other chores.
+
+fn main() {}
