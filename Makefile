@@ -1,0 +1,43 @@
+# What a user types: `make demo` and `make test`. Everything else is cargo's.
+
+# A cargo that is new enough may live in ~/.cargo/bin, and Debian's own, too old, before it in PATH.
+CARGO_DIR := $(shell ./setup.sh --cargo-dir 2>/dev/null)
+ifneq ($(CARGO_DIR),)
+export PATH := $(CARGO_DIR):$(PATH)
+endif
+
+.PHONY: help demo test bench lint setup clean
+
+help:
+	@echo "make demo    install what is missing, build, draw a load line (a minute after the build)"
+	@echo "make test    format, lints, tidy, every test"
+	@echo "make bench   what a request costs: the floor, the peers, our own"
+	@echo "make lint    format, lints and tidy alone"
+	@echo "make setup   install what the tests need"
+
+demo:
+	@./setup.sh demo
+	cargo build --release --locked -p plimsoll
+	@target/release/plimsoll demo
+
+# The tests are the last step, so that their closing lines end the output.
+test: lint
+	cargo test --workspace --locked
+
+lint:
+	@./setup.sh test
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo xtask tidy
+
+bench:
+	@./setup.sh bench
+	cargo build --release --locked -p plimsoll -p bench
+	cargo run --release --locked -p readiness --example wait_cost
+	cargo run --release --locked -p bench
+
+setup:
+	@./setup.sh test
+
+clean:
+	cargo clean

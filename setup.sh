@@ -1,0 +1,180 @@
+#!/usr/bin/env bash
+# Installs by name what Plimsoll needs on Debian 12 and is not there yet, and says why.
+#
+#   ./setup.sh demo            what `make demo` needs (the default)
+#   ./setup.sh test            and what the tests need: the real servers we record
+#   ./setup.sh bench           and what `make bench` needs: the other peers
+#   ./setup.sh pages           and a browser, to look at pages by eye (no test needs one)
+#   ./setup.sh --check LEVEL   changes nothing: says what is missing
+#   ./setup.sh --cargo-dir     prints the directory of a cargo that is new enough
+#
+# As root it installs with apt-get; otherwise it prints the one line that does. It is quiet when
+# nothing is to be done. It starts no service, and what it installs is not started at boot either.
+# It installs no Rust: it looks for a cargo that is new enough in PATH and in ~/.cargo/bin.
+#
+# Exit: 0 everything is there, 2 something is missing (or misuse).
+
+set -euo pipefail
+cd "$(dirname "$0")"
+export LC_ALL=C
+
+# level | command that proves it | package | unit it brings | why
+PARTS='
+demo  cc         build-essential  -         the linker, and the C compiler for the bundled SQLite
+test  curl       curl             -         the client that tests hold our server against
+test  nginx      nginx-light      nginx     a live server to record
+test  haproxy    haproxy          haproxy   a live server to record
+test  squid      squid            squid     a live server to record
+test  strace     strace           -         counts system calls of a request in the tests
+test  setpriv    util-linux       -         starts a server without our rights in the tests
+bench varnishd   varnish          varnish   a peer in the table of costs
+bench lighttpd   lighttpd         lighttpd  a peer in the table of costs
+bench wrk        wrk              -         the load generator ours is held against
+pages chromium   chromium         -         to look at pages by eye
+'
+
+main() {
+    local check=no level=demo
+    while [ $# -gt 0 ]; do
+        case "$1" in
+        --check) check=yes ;;
+        --cargo-dir) find_cargo && exit 0 || exit 2 ;;
+        demo | test | bench | pages) level=$1 ;;
+        -h | --help) sed -n '2,/^$/s/^# \{0,1\}//p' "$0" && exit 0 ;;
+        *) say "unknown argument '$1' (try --help)" && exit 2 ;;
+        esac
+        shift
+    done
+
+    local well=yes
+    packages "$level" "$check" || well=no
+    toolchain "$level" || well=no
+    [ "$well" = yes ] || exit 2
+}
+
+say() { echo "setup: $*" >&2; }
+
+# The levels that a level takes in, least first.
+levels_of() {
+    case "$1" in
+    demo) echo demo ;;
+    test) echo demo test ;;
+    bench) echo demo test bench ;;
+    pages) echo demo test bench pages ;;
+    esac
+}
+
+# Servers live in sbin, which is not in every user's PATH.
+have() { PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
+
+packages() {
+    local levels missing=() units=() level program package unit why
+    levels=" $(levels_of "$1") "
+    while read -r level program package unit why; do
+        [[ -n "$level" && "$levels" == *" $level "* ]] || continue
+        if have "$program"; then continue; fi
+        say "missing: $package ($why)"
+        missing+=("$package")
+        if [ "$unit" != - ]; then units+=("$unit"); fi
+    done <<<"$PARTS"
+    [ ${#missing[@]} -gt 0 ] || return 0
+
+    if ! have apt-get; then
+        say "this is not a Debian machine: install these yourself: ${missing[*]}"
+        return 1
+    fi
+    if [ "$2" = yes ] || [ "$(id -u)" != 0 ]; then
+        say "run as root: apt-get install -y --no-install-recommends ${missing[*]}"
+        return 1
+    fi
+    install_quietly "${missing[@]}" || return 1
+    local unit
+    for unit in ${units[@]+"${units[@]}"}; do not_at_boot "$unit"; done
+}
+
+# Debian starts a server as soon as it is installed. A policy that says no (101) is the documented
+# way to prevent it; one that is there already stays and is restored by nobody but its owner.
+POLICY=/usr/sbin/policy-rc.d
+OURS=no
+restore_policy() {
+    if [ "$OURS" = yes ]; then rm -f "$POLICY"; fi
+    OURS=no
+}
+
+install_quietly() {
+    local log status=0
+    log=$(mktemp)
+    trap 'restore_policy' EXIT
+    trap 'restore_policy; exit 130' INT TERM HUP
+    if [ -e "$POLICY" ]; then
+        say "$POLICY is there already and decides whether services start"
+    else
+        OURS=yes
+        printf '#!/bin/sh\nexit 101\n' >"$POLICY"
+        chmod 755 "$POLICY"
+    fi
+    say "installing: $*"
+    export DEBIAN_FRONTEND=noninteractive
+    # Old lists may still do: only a failed installation counts.
+    apt-get update -qq >"$log" 2>&1 || true
+    apt-get install -y -qq --no-install-recommends "$@" >>"$log" 2>&1 || status=$?
+    restore_policy
+    if [ $status != 0 ]; then
+        tail -n 20 "$log" >&2
+        say "apt-get failed ($status); try: apt-get install -y --no-install-recommends $*"
+        rm -f "$log"
+        return 1
+    fi
+    rm -f "$log"
+}
+
+# The experiments start these servers themselves, with their own configuration and ports.
+not_at_boot() {
+    if have systemctl; then
+        systemctl disable --quiet "$1" >/dev/null 2>&1 || true
+    elif have update-rc.d; then
+        update-rc.d "$1" disable >/dev/null 2>&1 || true
+    fi
+}
+
+INSTALL_RUST="curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y"
+
+toolchain() {
+    local dir
+    if ! dir=$(find_cargo); then
+        say "no cargo of at least $(wanted) in PATH or ~/.cargo/bin (Debian's own is 1.63);" \
+            "this line installs one:"
+        say "$INSTALL_RUST"
+        return 1
+    fi
+    [ "$1" = demo ] && return 0
+    local component absent=()
+    for component in fmt clippy; do
+        PATH="$dir:$PATH" cargo $component --version >/dev/null 2>&1 && continue
+        if [ $component = fmt ]; then absent+=(rustfmt); else absent+=(clippy); fi
+    done
+    if [ ${#absent[@]} -gt 0 ]; then
+        say "this toolchain has no ${absent[*]}: rustup component add ${absent[*]}"
+        return 1
+    fi
+}
+
+wanted() { sed -n 's/^rust-version *= *"\(.*\)"/\1/p' Cargo.toml | head -n 1; }
+
+# Prints the directory of the first cargo that is new enough; 1 if there is none.
+find_cargo() {
+    local dir version least
+    least=$(wanted)
+    while read -r dir; do
+        [ -n "$dir" ] && [ -x "$dir/cargo" ] || continue
+        version=$(PATH="$dir:$PATH" "$dir/cargo" --version 2>/dev/null | cut -d ' ' -f 2) || continue
+        [ -n "$version" ] || continue
+        if [ "$(printf '%s\n%s\n' "$least" "$version" | sort -V | head -n 1)" = "$least" ]; then
+            echo "$dir"
+            return 0
+        fi
+    done < <(tr : '\n' <<<"$PATH" && echo "${CARGO_HOME:-${HOME:-/nonexistent}/.cargo}/bin")
+    return 1
+}
+
+main "$@"
