@@ -167,7 +167,8 @@ find_cargo() {
     least=$(wanted)
     while read -r dir; do
         [ -n "$dir" ] && [ -x "$dir/cargo" ] || continue
-        version=$(PATH="$dir:$PATH" "$dir/cargo" --version 2>/dev/null | cut -d ' ' -f 2) || continue
+        # Rustup's cargo fails where no toolchain is chosen yet.
+        version=$(PATH="$dir:$PATH" cargo --version 2>/dev/null | cut -d ' ' -f 2) || continue
         [ -n "$version" ] || continue
         if [ "$(printf '%s\n%s\n' "$least" "$version" | sort -V | head -n 1)" = "$least" ]; then
             echo "$dir"

@@ -1,3 +1,49 @@
-//! tidy and the other chores.
+//! The chores: `cargo xtask tidy` checks what rustc, rustfmt and clippy do not.
+//!
+//! It uses no other crate, so that it builds in a second and runs before anything else does. It
+//! never changes a file: each finding says what is wrong and the mend.
 
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod rust;
+mod tidy;
+mod tree;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask tidy";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        ["tidy"] => run_tidy(),
+        _ => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run_tidy() -> ExitCode {
+    // xtask stands directly under the root; the manifest's directory is known when it is built.
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let tree = match tree::Tree::read(&root) {
+        Ok(tree) => tree,
+        Err(error) => {
+            eprintln!("tidy: the repository cannot be read: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let findings = tidy::check(&tree);
+    for finding in &findings {
+        println!("{finding}");
+    }
+    if findings.is_empty() {
+        println!("tidy: {} files, nothing to mend", tree.len());
+        ExitCode::SUCCESS
+    } else {
+        println!("tidy: {} to mend", findings.len());
+        ExitCode::FAILURE
+    }
+}

@@ -1,0 +1,322 @@
+//! Rules on the house: floors, manifests, unused dependencies, dead files, fuzz targets.
+
+use std::collections::BTreeSet;
+
+use super::Finding;
+use crate::rust::{has_word, line_of, masked, test_lines};
+use crate::tree::Tree;
+
+/// The floors, from the ground up. A crate may use what stands on a lower floor, nothing else.
+const FLOORS: &[&[&str]] = &[
+    &["readiness", "http1", "caching", "regress", "trial"],
+    &["runtime", "store"],
+    &["proxy", "load", "record", "report", "interpose"],
+    &["plimsoll"],
+    &["bench", "xtask"],
+];
+
+fn floor_of(name: &str) -> Option<usize> {
+    FLOORS.iter().position(|floor| floor.contains(&name))
+}
+
+pub(super) fn floors(tree: &Tree, findings: &mut Vec<Finding>) {
+    for (path, text) in manifests_of(tree) {
+        let name = package_name(text);
+        let Some(own) = floor_of(name) else {
+            let what = format!("the crate {name} stands on no floor");
+            findings.push(Finding::whole(path, what, "give it a floor in xtask, FLOORS"));
+            continue;
+        };
+        for (number, dependency) in dependencies(text) {
+            if floor_of(dependency).is_some_and(|other| other >= own) {
+                let what = format!("{name} uses {dependency}, which does not stand below it");
+                findings.push(Finding::at(path, number, what, "move what it needs down"));
+            }
+        }
+    }
+}
+
+pub(super) fn manifests(tree: &Tree, findings: &mut Vec<Finding>) {
+    for (path, text) in manifests_of(tree) {
+        if !text.contains("[lints]\nworkspace = true") {
+            let mend = "add [lints] workspace = true";
+            findings.push(Finding::whole(path, "the workspace's lints do not hold here", mend));
+        }
+        for key in ["version", "edition", "rust-version", "license", "publish"] {
+            if !text.contains(&format!("\n{key}.workspace = true")) {
+                let what = format!("{key} is not the workspace's");
+                findings.push(Finding::whole(path, what, format!("add {key}.workspace = true")));
+            }
+        }
+    }
+}
+
+pub(super) fn unused_dependencies(tree: &Tree, findings: &mut Vec<Finding>) {
+    for (path, text) in manifests_of(tree) {
+        let directory = path.trim_end_matches("Cargo.toml");
+        let code: Vec<String> = tree
+            .with_suffix(".rs")
+            .filter(|(file, _)| file.starts_with(directory))
+            .map(|(_, text)| masked(text))
+            .collect();
+        for (number, dependency) in dependencies(text) {
+            let word = dependency.replace('-', "_");
+            if !code.iter().any(|text| has_word(text, &word)) {
+                let what = format!("{dependency} is not used");
+                findings.push(Finding::at(path, number, what, "drop it"));
+            }
+        }
+    }
+}
+
+/// Manifests of the workspace's own crates; a fuzz crate stands beside its crate and is not one.
+fn manifests_of(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
+    tree.with_suffix("/Cargo.toml").filter(|(path, _)| !path.contains("/fuzz/"))
+}
+
+fn package_name(manifest: &str) -> &str {
+    let line = manifest.lines().find(|line| line.starts_with("name"));
+    line.and_then(|line| line.split('"').nth(1)).unwrap_or("")
+}
+
+/// Line (from 0) and name of each dependency, of every kind.
+fn dependencies(manifest: &str) -> Vec<(usize, &str)> {
+    let mut found = Vec::new();
+    let mut inside = false;
+    for (number, line) in manifest.lines().enumerate() {
+        if line.starts_with('[') {
+            let header = line.trim_matches(['[', ']', ' ']);
+            inside = header.ends_with("dependencies");
+            // [dependencies.name], the long form
+            if let Some((before, name)) = header.rsplit_once('.')
+                && before.ends_with("dependencies")
+            {
+                found.push((number, name));
+            }
+        } else if inside && !line.starts_with('#') {
+            let name = line.split(['.', '=', ' ']).next().unwrap_or("");
+            if !name.is_empty() {
+                found.push((number, name));
+            }
+        }
+    }
+    found
+}
+
+pub(super) fn dead_files(tree: &Tree, findings: &mut Vec<Finding>) {
+    for (manifest, _) in manifests_of(tree) {
+        let src = format!("{}src/", manifest.trim_end_matches("Cargo.toml"));
+        let mut reached = BTreeSet::new();
+        for (path, _) in tree.with_suffix(".rs") {
+            let Some(inside) = path.strip_prefix(src.as_str()) else { continue };
+            let program = inside.strip_prefix("bin/").is_some_and(|rest| {
+                !rest.contains('/') || rest.ends_with("/main.rs") && rest.matches('/').count() == 1
+            });
+            if inside == "lib.rs" || inside == "main.rs" || program {
+                reach(tree, path, &mut reached);
+            }
+        }
+        for (path, _) in tree.with_suffix(".rs") {
+            if path.starts_with(&src) && !reached.contains(path) {
+                let mend = "declare it with mod, or delete it";
+                findings.push(Finding::whole(path, "no module reaches this file", mend));
+            }
+        }
+    }
+}
+
+/// Marks the file and what its `mod` lines, `#[path]`s and `include!`s lead to.
+fn reach(tree: &Tree, path: &str, reached: &mut BTreeSet<String>) {
+    let Some(text) = tree.get(path) else { return };
+    if !reached.insert(path.to_string()) {
+        return;
+    }
+    let (directory, file) = path.rsplit_once('/').unwrap_or(("", path));
+    let own = match file {
+        "lib.rs" | "main.rs" | "mod.rs" => directory.to_string(),
+        _ => path.trim_end_matches(".rs").to_string(),
+    };
+    let masked = masked(text);
+    let mut named = None;
+    let mut inline: Vec<String> = Vec::new();
+    for (line, whole) in masked.lines().zip(text.lines()) {
+        let line = line.trim();
+        if line.starts_with("#[path") || line.contains("include!(") {
+            named = whole.split('"').nth(1).map(|name| format!("{directory}/{name}"));
+        }
+        if line.contains("include!(") {
+            named.take().inspect(|file| reach(tree, file, reached));
+        }
+        if line == "}" && whole.starts_with('}') {
+            inline.clear();
+        }
+        let Some(name) = module_name(line) else { continue };
+        if line.ends_with('{') {
+            inline.push(name.to_string());
+            continue;
+        }
+        let mut base = own.clone();
+        for part in &inline {
+            base = format!("{base}/{part}");
+        }
+        match named.take() {
+            Some(file) => reach(tree, &file, reached),
+            None => {
+                reach(tree, &format!("{base}/{name}.rs"), reached);
+                reach(tree, &format!("{base}/{name}/mod.rs"), reached);
+            }
+        }
+    }
+}
+
+/// `pub(crate) mod name;` or `mod name {`
+fn module_name(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("mod ").or_else(|| {
+        line.starts_with("pub").then(|| line.split_once(" mod ")).flatten().map(|(_, rest)| rest)
+    })?;
+    let name = rest.trim_end_matches([';', '{', ' ', '}']);
+    name.chars().all(|c| c.is_alphanumeric() || c == '_').then_some(name)
+}
+
+/// A parser of bytes that somebody else wrote, and the fuzz target that holds it.
+struct Parser {
+    file: &'static str,
+    function: &'static str,
+    target: &'static str,
+}
+
+const PARSERS: &[Parser] = &[];
+
+/// Functions that look like a parser of foreign bytes and are none.
+const NOT_PARSERS: &[(&str, &str)] = &[];
+
+pub(super) fn fuzz_targets(tree: &Tree, findings: &mut Vec<Finding>) {
+    targets_exist(tree, PARSERS, findings);
+    for crate_name in ["http1", "caching", "record"] {
+        let src = format!("crates/{crate_name}/src/");
+        for (path, text) in tree.with_suffix(".rs").filter(|(path, _)| path.starts_with(&src)) {
+            for (number, function) in parsers_in(text) {
+                let known = PARSERS.iter().any(|p| p.file == path && p.function == function)
+                    || NOT_PARSERS.contains(&(path, function.as_str()));
+                if !known {
+                    let what = format!("the parser {function} has no fuzz target");
+                    let mend = "write one and name it in xtask, PARSERS";
+                    findings.push(Finding::at(path, number, what, mend));
+                }
+            }
+        }
+    }
+}
+
+fn targets_exist(tree: &Tree, parsers: &[Parser], findings: &mut Vec<Finding>) {
+    for parser in parsers {
+        let Some(text) = tree.get(parser.file) else { continue };
+        if !has_word(text, parser.function) {
+            let what = format!("has no parser {} any more", parser.function);
+            findings.push(Finding::whole(parser.file, what, "mend xtask, PARSERS"));
+        }
+        if !tree.exists(parser.target) {
+            let what = format!("the fuzz target {} is not there", parser.target);
+            findings.push(Finding::whole(parser.file, what, "write it"));
+        }
+    }
+}
+
+/// Line (from 0) and name of each public function `parse…` that takes bytes.
+fn parsers_in(text: &str) -> Vec<(usize, String)> {
+    let masked = masked(text);
+    let is_test = test_lines(&masked);
+    let mut found = Vec::new();
+    for (at, _) in masked.match_indices("pub fn parse") {
+        let rest = &masked[at + "pub fn ".len()..];
+        let signature = rest.split('{').next().unwrap_or("");
+        let name = signature.split(['(', '<']).next().unwrap_or("").to_string();
+        let line = line_of(&masked, at);
+        if signature.contains("[u8]") && !is_test[line] {
+            found.push((line, name));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::found;
+    use super::*;
+
+    #[test]
+    fn a_crate_that_points_up_is_found() {
+        let up = "[package]\nname = \"store\"\n[dependencies]\nlibc.workspace = true\nproxy.workspace = true\n";
+        assert_eq!(
+            found(floors, &[("crates/store/Cargo.toml", up)]),
+            ["crates/store/Cargo.toml:5"]
+        );
+        let beside = "[package]\nname = \"load\"\n[dev-dependencies]\nrecord = { path = \"x\" }\n";
+        assert_eq!(
+            found(floors, &[("crates/load/Cargo.toml", beside)]),
+            ["crates/load/Cargo.toml:4"]
+        );
+        let down = "[package]\nname = \"proxy\"\n[dependencies.store]\nworkspace = true\n";
+        assert_eq!(found(floors, &[("crates/proxy/Cargo.toml", down)]), [""; 0]);
+        let nowhere = "[package]\nname = \"attic\"\n";
+        assert_eq!(
+            found(floors, &[("crates/attic/Cargo.toml", nowhere)]),
+            ["crates/attic/Cargo.toml:0"]
+        );
+    }
+
+    #[test]
+    fn a_manifest_that_goes_its_own_way_is_found() {
+        let own = "[package]\nname = \"store\"\nversion = \"9\"\nedition.workspace = true\n\
+                   rust-version.workspace = true\nlicense.workspace = true\n\
+                   publish.workspace = true\n[lints]\nworkspace = true\n";
+        assert_eq!(
+            found(manifests, &[("crates/store/Cargo.toml", own)]),
+            ["crates/store/Cargo.toml:0"]
+        );
+    }
+
+    #[test]
+    fn an_unused_dependency_is_found() {
+        let manifest = "[package]\nname = \"a\"\n[dependencies]\n\
+                        serde_json.workspace = true\nio-uring = \"1\"\n";
+        let code = "// serde_json\nuse io_uring::IoUring;\n";
+        let files = [("crates/a/Cargo.toml", manifest), ("crates/a/src/lib.rs", code)];
+        assert_eq!(found(unused_dependencies, &files), ["crates/a/Cargo.toml:4"]);
+    }
+
+    #[test]
+    fn a_dead_file_is_found() {
+        let files = [
+            ("crates/a/Cargo.toml", ""),
+            (
+                "crates/a/src/lib.rs",
+                "pub mod b;\nmod c {\n    mod d;\n}\n#[path = \"odd.rs\"]\n\
+                 mod e;\n// mod dead;\n",
+            ),
+            ("crates/a/src/b/mod.rs", "pub(crate) mod deep;\n"),
+            ("crates/a/src/b/deep.rs", ""),
+            ("crates/a/src/c/d.rs", ""),
+            ("crates/a/src/odd.rs", ""),
+            ("crates/a/src/dead.rs", ""),
+            ("crates/a/src/bin/tool.rs", ""),
+            ("crates/a/tests/x.rs", ""),
+        ];
+        assert_eq!(found(dead_files, &files), ["crates/a/src/dead.rs:0"]);
+    }
+
+    #[test]
+    fn a_parser_without_a_fuzz_target_is_found() {
+        let text = "//! x\npub fn parse_new<'b>(buf: &'b [u8]) -> bool { true }\n\
+                    pub fn parse_flag(text: &str) -> bool { true }\n";
+        let path = "crates/http1/src/x.rs";
+        assert_eq!(found(fuzz_targets, &[(path, text)]), ["crates/http1/src/x.rs:2"]);
+        let parsers = [Parser { file: path, function: "parse_new", target: "fuzz/new.rs" }];
+        let mut findings = Vec::new();
+        targets_exist(&Tree::of(&[(path, text)]), &parsers, &mut findings);
+        assert_eq!(findings.len(), 1, "the target is not there");
+        findings.clear();
+        targets_exist(&Tree::of(&[(path, "//! x\n")]), &parsers, &mut findings);
+        assert_eq!(findings.len(), 2, "the parser is gone as well");
+    }
+}

@@ -1,0 +1,103 @@
+//! The rules of taste, each a function from the tree to findings; what a rule exempts stands in a
+//! table beside it, with the reason.
+//!
+//! | rule | file |
+//! | --- | --- |
+//! | width, length, module docs, marks of unfinished work, machine paths | `text.rs` |
+//! | banned calls, where `unsafe` may live | `code.rs` |
+//! | floors, manifests, unused dependencies, dead files, fuzz targets | `house.rs` |
+//! | links between documents | `links.rs` |
+//!
+//! What rustc, rustfmt and clippy already refuse is left to them.
+
+mod code;
+mod house;
+mod links;
+mod text;
+
+use std::fmt;
+
+use crate::tree::Tree;
+
+/// One thing to mend. Lines count from 1; 0 speaks of the file as a whole.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    path: String,
+    line: usize,
+    what: String,
+    mend: String,
+}
+
+impl Finding {
+    /// `line` counts from 0, as the iterators over lines do.
+    fn at(path: &str, line: usize, what: impl Into<String>, mend: impl Into<String>) -> Finding {
+        Finding { path: path.to_string(), line: line + 1, what: what.into(), mend: mend.into() }
+    }
+
+    fn whole(path: &str, what: impl Into<String>, mend: impl Into<String>) -> Finding {
+        Finding { path: path.to_string(), line: 0, what: what.into(), mend: mend.into() }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = self.line.max(1);
+        write!(f, "{}:{line}: {}; {}", self.path, self.what, self.mend)
+    }
+}
+
+type Rule = fn(&Tree, &mut Vec<Finding>);
+
+const RULES: &[Rule] = &[
+    text::width,
+    text::length,
+    text::module_docs,
+    text::unfinished,
+    text::machine_paths,
+    code::banned_calls,
+    code::unsafe_where_allowed,
+    house::floors,
+    house::manifests,
+    house::unused_dependencies,
+    house::dead_files,
+    house::fuzz_targets,
+    links::resolve,
+];
+
+/// All findings of all rules, in the order of the files.
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for rule in RULES {
+        rule(tree, &mut findings);
+    }
+    findings.sort();
+    findings.dedup();
+    findings
+}
+
+/// Runs one rule over the files of a test and returns `path:line` of what it found.
+#[cfg(test)]
+fn found(rule: Rule, files: &[(&str, &str)]) -> Vec<String> {
+    let mut findings = Vec::new();
+    rule(&Tree::of(files), &mut findings);
+    findings.iter().map(|finding| format!("{}:{}", finding.path, finding.line)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_finding_says_where_what_and_the_mend() {
+        let finding = Finding::at("a.rs", 6, "a line of 120 columns", "break it");
+        assert_eq!(finding.to_string(), "a.rs:7: a line of 120 columns; break it");
+    }
+
+    #[test]
+    fn findings_come_in_the_order_of_the_files_and_once() {
+        let long = "x".repeat(101);
+        let tree = Tree::of(&[("b.rs", &long), ("a.rs", &long)]);
+        let paths: Vec<String> = check(&tree).into_iter().map(|finding| finding.path).collect();
+        assert_eq!(paths, ["a.rs", "a.rs", "b.rs", "b.rs"]); // each too wide, and without docs
+    }
+}
