@@ -246,7 +246,8 @@ mod tests {
 
     #[test]
     fn a_crate_that_points_up_is_found() {
-        let up = "[package]\nname = \"store\"\n[dependencies]\nlibc.workspace = true\nproxy.workspace = true\n";
+        let up = "[package]\nname = \"store\"\n[dependencies]\n\
+                  libc.workspace = true\nproxy.workspace = true\n";
         assert_eq!(
             found(floors, &[("crates/store/Cargo.toml", up)]),
             ["crates/store/Cargo.toml:5"]
