@@ -1,0 +1,308 @@
+//! What a trial holds, as plain structs.
+//!
+//! Why plain: the recorder fills them, the reader gives them back equal, and everybody may
+//! serialise them. No method here does I/O. Durations are `i64` nanoseconds, because that is what
+//! SQLite stores; counts are `u64` (the writer refuses one that does not fit).
+
+use hdrhistogram::Histogram;
+use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use serde::{Deserialize, Serialize};
+
+/// What was measured, on what, with what, and what could not be measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Manifest {
+    /// Schema version of the file; the writer sets it, whatever the caller put here.
+    pub schema: u32,
+    /// When the recording began, ns since the Unix epoch.
+    pub created_ns: i64,
+    /// Version of the program that wrote the trial.
+    pub tool_version: String,
+    /// The machine.
+    pub host: Host,
+    /// The server under observation.
+    pub server: Server,
+    /// Nominal length of an interval, ns. The true lengths stand in the intervals.
+    pub interval_ns: i64,
+    /// The access log that was followed.
+    pub log_path: Option<String>,
+    /// Its format, as it was declared or found: "squid", "combined", "clf", "haproxy".
+    pub log_format: Option<String>,
+    /// What each sampler could and could not do here, with the reason.
+    pub capabilities: Vec<Capability>,
+    /// Remarks for the reader, in the order they were made.
+    pub notes: Vec<String>,
+}
+
+/// The machine a trial was made on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Host {
+    /// Its name.
+    pub hostname: String,
+    /// Kernel name and release.
+    pub kernel: String,
+    /// Online CPUs.
+    pub cpus: u32,
+    /// Model of the first CPU.
+    pub cpu_model: String,
+    /// Memory, bytes.
+    pub memory_bytes: u64,
+    /// Identity of this boot: two trials of one boot share it.
+    pub boot_id: Option<String>,
+    /// Clock ticks a second: the grain of tick-accounted modes is its inverse.
+    pub ticks_per_second: u32,
+}
+
+/// The server that was observed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Server {
+    /// Name of its first process, as the kernel has it (at most 15 bytes).
+    pub name: String,
+    /// Its first process.
+    pub pid: Option<u32>,
+    /// All its processes at the start, children included.
+    pub pids: Vec<u32>,
+    /// Command line of the first process, arguments parted by spaces.
+    pub command_line: String,
+    /// Its executable.
+    pub exe: String,
+    /// Its version, where somebody told.
+    pub version: Option<String>,
+}
+
+/// One thing a sampler can do, or cannot do here.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Capability {
+    /// What it is: "thread cpu time", "log elapsed".
+    pub name: String,
+    /// Whether it works here.
+    pub supported: bool,
+    /// Its grain and source, or why it does not work.
+    pub reason: String,
+}
+
+/// CPU time of the whole machine or of one CPU in an interval, by mode, ns.
+///
+/// The modes are disjoint: guest time is taken out of user and nice time, where the kernel counts
+/// it a second time. They add up to the length of the interval times the CPUs, up to the grain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Modes {
+    /// User mode, guests not included.
+    pub user_ns: i64,
+    /// User mode at lowered priority, guests not included.
+    pub nice_ns: i64,
+    /// Kernel mode.
+    pub system_ns: i64,
+    /// Hardware interrupts.
+    pub irq_ns: i64,
+    /// Soft interrupts.
+    pub softirq_ns: i64,
+    /// Idle.
+    pub idle_ns: i64,
+    /// Idle with input or output outstanding.
+    pub iowait_ns: i64,
+    /// Taken by the hypervisor.
+    pub steal_ns: i64,
+    /// Running virtual machines of this host, at any priority.
+    pub guest_ns: i64,
+}
+
+impl Modes {
+    /// All modes together, ns.
+    pub fn total_ns(&self) -> i64 {
+        self.busy_ns() + self.idle_ns + self.iowait_ns + self.steal_ns
+    }
+
+    /// Time in which a CPU worked for this machine: neither idle, nor waiting, nor stolen, ns.
+    pub fn busy_ns(&self) -> i64 {
+        self.user_mode_ns() + self.kernel_mode_ns()
+    }
+
+    /// User, nice and guest time, ns.
+    pub fn user_mode_ns(&self) -> i64 {
+        self.user_ns + self.nice_ns + self.guest_ns
+    }
+
+    /// Kernel time with both kinds of interrupts, ns.
+    pub fn kernel_mode_ns(&self) -> i64 {
+        self.system_ns + self.irq_ns + self.softirq_ns
+    }
+}
+
+/// The modes of one CPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuModes {
+    /// Its number.
+    pub cpu: u32,
+    /// Its modes.
+    pub modes: Modes,
+}
+
+/// What the server's processes, taken together, used in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessTimes {
+    /// User mode, ns. `user_ns + kernel_ns == total_ns`.
+    pub user_ns: i64,
+    /// Kernel mode, ns.
+    pub kernel_ns: i64,
+    /// CPU time, ns.
+    pub total_ns: i64,
+    /// Processes at the end of the interval.
+    pub processes: u32,
+    /// Threads at the end of the interval.
+    pub threads: u32,
+    /// Times a thread went to sleep of its own accord.
+    pub voluntary_switches: u64,
+    /// Times a thread was preempted.
+    pub involuntary_switches: u64,
+    /// Resident memory at the end of the interval, bytes. Shared pages count once a process.
+    pub rss_bytes: u64,
+    /// Open descriptors at the last count; the manifest says how often they are counted.
+    pub descriptors: Option<u64>,
+}
+
+/// What one thread of the server used in an interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadTimes {
+    /// Its process.
+    pub pid: u32,
+    /// Its own number.
+    pub tid: u32,
+    /// Its name.
+    pub name: String,
+    /// CPU time, ns.
+    pub total_ns: i64,
+    /// User mode, ns. `user_ns + kernel_ns == total_ns`.
+    pub user_ns: i64,
+    /// Kernel mode, ns.
+    pub kernel_ns: i64,
+    /// Times it slept and was woken: its voluntary context switches.
+    pub wakes: u64,
+}
+
+/// One interval of a trial.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Its number, from 0. Numbers may be missing where intervals were lost, never doubled.
+    pub index: u64,
+    /// When it began, ns since the Unix epoch.
+    pub start_ns: i64,
+    /// How long it truly was, ns.
+    pub length_ns: i64,
+    /// The whole machine.
+    pub machine: Modes,
+    /// The server's processes; `None` where no server was observed.
+    pub server: Option<ProcessTimes>,
+    /// Each CPU.
+    pub cpus: Vec<CpuModes>,
+    /// Each thread of the server that lived to the end of the interval.
+    pub threads: Vec<ThreadTimes>,
+    /// Requests, each spread over its life: the sum over all intervals is their number.
+    pub requests: f64,
+    /// Requests that ended in this interval.
+    pub requests_ended: u64,
+    /// Whether `requests` may be used for a fit: false at the edges of a recording, where a
+    /// request's life reaches beyond it, and where log lines may be missing.
+    pub rate_valid: bool,
+    /// What the experiment did in this interval: "warm-up", "saturation".
+    pub phase: Option<String>,
+    /// CPU time of the recorder itself, ns.
+    pub recorder_ns: i64,
+}
+
+impl Interval {
+    /// Requests per second.
+    pub fn rate(&self) -> f64 {
+        if self.length_ns > 0 { self.requests / (self.length_ns as f64 / 1e9) } else { 0.0 }
+    }
+}
+
+/// Who measured a latency.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LatencySource {
+    /// The load generator, from the intended start of the request.
+    Generator,
+    /// The server's access log.
+    Log,
+}
+
+impl LatencySource {
+    /// As it stands in the file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            LatencySource::Generator => "generator",
+            LatencySource::Log => "log",
+        }
+    }
+}
+
+/// The latencies of the requests that ended in one interval.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyRow {
+    /// The interval's number.
+    pub interval: u64,
+    /// Who measured.
+    pub source: LatencySource,
+    /// How many latencies.
+    pub count: u64,
+    /// Whether the measurement itself failed (the generator fell behind): never to be used.
+    pub invalid: bool,
+    /// An HdrHistogram in its V2 encoding; values are microseconds.
+    pub histogram: Vec<u8>,
+}
+
+impl LatencyRow {
+    /// A row from a histogram of microseconds.
+    pub fn new(
+        interval: u64,
+        source: LatencySource,
+        invalid: bool,
+        histogram_us: &Histogram<u64>,
+    ) -> LatencyRow {
+        let mut bytes = Vec::new();
+        V2Serializer::new()
+            .serialize(histogram_us, &mut bytes)
+            .expect("a histogram with counts below 2^63 is encoded in memory");
+        LatencyRow { interval, source, count: histogram_us.len(), invalid, histogram: bytes }
+    }
+
+    /// The histogram, in microseconds; `None` if the bytes are not one.
+    pub fn histogram_us(&self) -> Option<Histogram<u64>> {
+        Deserializer::new().deserialize(&mut self.histogram.as_slice()).ok()
+    }
+}
+
+/// Something that was not seen, and how often.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Loss {
+    /// What kind: "log: line not understood". One row a kind; counts of a kind add up.
+    pub kind: String,
+    /// How often.
+    pub count: u64,
+    /// The last remark made about it.
+    pub note: String,
+}
+
+/// A prediction, kept so that the change can grade it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// What was asked: "what-if select=0".
+    pub name: String,
+    /// When, ns since the Unix epoch.
+    pub made_at_ns: i64,
+    /// What is foretold: "capacity requests/s".
+    pub quantity: String,
+    /// The value foretold.
+    pub value: f64,
+    /// Lower end of its interval; `None` is unbounded.
+    pub low: Option<f64>,
+    /// Upper end of its interval; `None` is unbounded.
+    pub high: Option<f64>,
+    /// Confidence level, 0 to 1.
+    pub level: f64,
+    /// The model that foretold it: "straight", "wakes".
+    pub model: String,
+}
