@@ -1,1 +1,59 @@
 //! Lines through clouds: fits, intervals, comparisons; mathematics only.
+//!
+//! The load line of a server is the line of a resource's use on the request rate,
+//! `C = a + b·x`; its slope is the marginal cost, its intercept the fixed cost, and the rate at
+//! which it meets the cap is the capacity. This crate fits such lines, says how far they may be
+//! trusted, and reads capacities off them with intervals.
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | [`linear`] | design matrices, (weighted) least squares, the autocorrelation-robust covariance |
+//! | [`line`] | the straight line with its correlation; Theil–Sen |
+//! | [`robust`] | the MM-estimator and what it sets aside |
+//! | [`interval`] | Fieller's interval and its inverse-prediction form |
+//! | [`bootstrap`] | circular block bootstrap, automatic block length |
+//! | [`curvature`] | is a straight line wrong, and by how much? |
+//! | [`modes`] | user, kernel and idle with one design and one vector of weights; closure |
+//! | [`load_line`](mod@load_line) | all of it together, for one resource |
+//! | [`what_if`](mod@what_if), [`compare`](mod@compare), [`objective`] | what is done with lines |
+//!
+//! Units are the caller's: rates in requests per second and costs in CPU seconds per second
+//! (a cap of 1.0 is one CPU) or in percent (a cap of 100), consistently. Rows are in time order,
+//! for the autocorrelation-robust errors and the block bootstrap depend on it.
+//!
+//! What never happens: no I/O, no clock, no hidden randomness (a seed is an argument and the same
+//! seed gives the same figures on every machine), no panic on data: what cannot be fitted is an
+//! [`Unfit`].
+#![forbid(unsafe_code)]
+
+pub mod bootstrap;
+pub mod compare;
+pub mod curvature;
+mod dist;
+pub mod interval;
+pub mod line;
+pub mod linear;
+pub mod load_line;
+pub mod modes;
+pub mod objective;
+mod rng;
+pub mod robust;
+mod unfit;
+pub mod what_if;
+
+pub use bootstrap::{block_bootstrap, block_length};
+pub use compare::{Comparison, compare};
+pub use curvature::{Curvature, Test, curvature};
+pub use dist::{student_t_quantile, student_t_two_sided_p};
+pub use interval::{Estimate, Fieller, Interval, fieller};
+pub use line::{Line, TheilSen, ols, theil_sen, wls};
+pub use linear::{Design, LinearFit, least_squares};
+pub use load_line::{
+    Capacity, Collinearity, Fit, Headline, LoadLine, LoadLineInput, Trust, WakesFit, Why, load_line,
+};
+pub use modes::{Closure, ModesFit, closure, modes_fit, modes_fit_weighted};
+pub use objective::{AtObjective, capacity_at_objective, isotonic};
+pub use rng::Rng;
+pub use robust::{Robust, mm};
+pub use unfit::Unfit;
+pub use what_if::{Change, Group, WhatIf, what_if};

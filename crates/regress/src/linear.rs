@@ -1,0 +1,309 @@
+//! Design matrices, least squares with or without weights, and the covariance that stands
+//! autocorrelation and unequal variance.
+//!
+//! One solver serves every fit of the crate: columns are scaled to a largest value of one (rates
+//! are 1e5 where the intercept's column is 1) and solved by QR, so that the squared rate of the
+//! curvature test does not cost the digits it would by normal equations.
+
+use nalgebra::{DMatrix, DVector};
+use serde::Serialize;
+
+use crate::Unfit;
+
+/// A column of ones and the regressors, all of one length. Rows are in time order.
+#[derive(Clone, Debug)]
+pub struct Design {
+    columns: Vec<Vec<f64>>,
+    rows: usize,
+}
+
+impl Design {
+    /// An intercept and the given regressors.
+    ///
+    /// # Errors
+    /// Lengths that differ, values that are not finite, no rows.
+    pub fn new(regressors: &[&[f64]]) -> Result<Design, Unfit> {
+        let rows = regressors.first().map_or(0, |column| column.len());
+        if rows == 0 {
+            return Err(Unfit::TooFew { needed: 1, found: 0 });
+        }
+        let mut columns = vec![vec![1.0; rows]];
+        for column in regressors {
+            check_column(column, rows)?;
+            columns.push(column.to_vec());
+        }
+        Ok(Design { columns, rows })
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Number of coefficients, the intercept counted.
+    #[must_use]
+    pub fn coefficients(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Column `j`; column 0 is the intercept's ones.
+    #[must_use]
+    pub fn column(&self, j: usize) -> &[f64] {
+        &self.columns[j]
+    }
+
+    /// The value of the fit in row `i`.
+    #[must_use]
+    pub fn fitted(&self, i: usize, coefficients: &[f64]) -> f64 {
+        self.columns.iter().zip(coefficients).map(|(column, c)| column[i] * c).sum()
+    }
+
+    /// `y` less the fit, row by row.
+    #[must_use]
+    pub fn residuals(&self, y: &[f64], coefficients: &[f64]) -> Vec<f64> {
+        (0..self.rows).map(|i| y[i] - self.fitted(i, coefficients)).collect()
+    }
+
+    /// The same rows with one more regressor.
+    pub(crate) fn with_column(&self, column: Vec<f64>) -> Design {
+        let mut wider = self.clone();
+        wider.columns.push(column);
+        wider
+    }
+
+    /// The largest absolute value of each column (1 for a column of zeros): what it is scaled by.
+    pub(crate) fn scales(&self) -> Vec<f64> {
+        self.columns
+            .iter()
+            .map(|column| {
+                let largest = column.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
+                if largest > 0.0 { largest } else { 1.0 }
+            })
+            .collect()
+    }
+
+    /// The condition number of the design with columns scaled to unit length (Belsley, Kuh and
+    /// Welsch 1980: above 30 the coefficients are hard to tell apart).
+    #[must_use]
+    pub fn condition_number(&self) -> f64 {
+        let matrix = DMatrix::from_fn(self.rows, self.coefficients(), |i, j| {
+            let length = self.columns[j].iter().map(|v| v * v).sum::<f64>().sqrt();
+            if length > 0.0 { self.columns[j][i] / length } else { 0.0 }
+        });
+        let singular = matrix.singular_values();
+        let largest = singular.iter().copied().fold(0.0, f64::max);
+        let smallest = singular.iter().copied().fold(f64::INFINITY, f64::min);
+        if smallest > 0.0 { largest / smallest } else { f64::INFINITY }
+    }
+}
+
+/// A least-squares fit of any number of coefficients.
+#[derive(Clone, Debug, Serialize)]
+pub struct LinearFit {
+    /// Intercept first, then in the order of the design's columns.
+    pub coefficients: Vec<f64>,
+    /// Their covariance under independent errors of equal variance (after weighting).
+    pub cov: Vec<Vec<f64>>,
+    /// `(X'WX)^-1`: the covariance before it is multiplied by the residual variance.
+    #[serde(skip)]
+    pub unscaled_cov: Vec<Vec<f64>>,
+    /// Square root of the (weighted) residual sum of squares over the degrees of freedom.
+    pub residual_sd: f64,
+    /// Share of the (weighted) variance explained.
+    pub r_squared: f64,
+    /// Rows with a positive weight.
+    pub n: usize,
+    /// Rows less coefficients.
+    pub dof: usize,
+    /// `y` less the fit, for every row, also those of weight zero.
+    #[serde(skip)]
+    pub residuals: Vec<f64>,
+}
+
+impl LinearFit {
+    /// The standard error of coefficient `j` under independent errors.
+    #[must_use]
+    pub fn se(&self, j: usize) -> f64 {
+        self.cov[j][j].max(0.0).sqrt()
+    }
+}
+
+/// Least squares of `y` on the design; with weights, the sum of `w·r²` is made least.
+///
+/// # Errors
+/// Lengths that differ, values not finite, negative weights, no more rows of positive weight than
+/// coefficients, columns that do not determine the coefficients.
+pub fn least_squares(
+    design: &Design,
+    y: &[f64],
+    weights: Option<&[f64]>,
+) -> Result<LinearFit, Unfit> {
+    check_column(y, design.rows)?;
+    let n = check_weights(weights, design.rows)?;
+    let p = design.coefficients();
+    if n <= p {
+        return Err(Unfit::TooFew { needed: p + 1, found: n });
+    }
+    let solver = Solver::new(design, weights)?;
+    Ok(solver.fit(design, y, weights, n))
+}
+
+/// The factorised design: made once, used for as many responses as there are. Because every
+/// response goes through the same factors, fits of parts add up to the fit of their sum.
+pub(crate) struct Solver {
+    q: DMatrix<f64>,
+    r_inverse: DMatrix<f64>,
+    scales: Vec<f64>,
+}
+
+impl Solver {
+    /// A pivot this small beside the largest means that the columns are dependent to rounding.
+    const PIVOT_MIN: f64 = 1e-10;
+
+    pub(crate) fn new(design: &Design, weights: Option<&[f64]>) -> Result<Solver, Unfit> {
+        let (n, p) = (design.rows, design.coefficients());
+        if n < p {
+            return Err(Unfit::TooFew { needed: p, found: n });
+        }
+        let scales = design.scales();
+        let matrix = DMatrix::from_fn(n, p, |i, j| {
+            root_weight(weights, i) * design.columns[j][i] / scales[j]
+        });
+        let lengths: Vec<f64> = matrix.column_iter().map(|c| c.norm()).collect();
+        let qr = matrix.qr();
+        let r = qr.r();
+        // Beside its own column's length, a pivot is the part the earlier columns do not explain.
+        let dependent = (0..p).any(|j| r[(j, j)].abs() <= Self::PIVOT_MIN * lengths[j]);
+        if dependent {
+            return Err(Unfit::Singular);
+        }
+        let r_inverse = r.try_inverse().ok_or(Unfit::Singular)?;
+        Ok(Solver { q: qr.q(), r_inverse, scales })
+    }
+
+    /// The coefficients for one response.
+    pub(crate) fn solve(&self, y: &[f64], weights: Option<&[f64]>) -> Vec<f64> {
+        let weighted = DVector::from_fn(y.len(), |i, _| root_weight(weights, i) * y[i]);
+        let scaled = &self.r_inverse * (self.q.transpose() * weighted);
+        scaled.iter().zip(&self.scales).map(|(c, scale)| c / scale).collect()
+    }
+
+    /// `(X'WX)^-1`.
+    pub(crate) fn unscaled_cov(&self) -> Vec<Vec<f64>> {
+        let product = &self.r_inverse * self.r_inverse.transpose();
+        let p = self.scales.len();
+        (0..p)
+            .map(|i| (0..p).map(|j| product[(i, j)] / (self.scales[i] * self.scales[j])).collect())
+            .collect()
+    }
+
+    pub(crate) fn fit(
+        &self,
+        design: &Design,
+        y: &[f64],
+        weights: Option<&[f64]>,
+        n: usize,
+    ) -> LinearFit {
+        let coefficients = self.solve(y, weights);
+        let residuals = design.residuals(y, &coefficients);
+        let w = |i: usize| weights.map_or(1.0, |weights| weights[i]);
+        let rows = design.rows;
+        let dof = n - design.coefficients();
+        let rss: f64 = (0..rows).map(|i| w(i) * residuals[i] * residuals[i]).sum();
+        let total: f64 = (0..rows).map(w).sum();
+        let centre = (0..rows).map(|i| w(i) * y[i]).sum::<f64>() / total;
+        let tss: f64 = (0..rows).map(|i| w(i) * (y[i] - centre).powi(2)).sum();
+        let variance = rss / dof as f64;
+        let unscaled_cov = self.unscaled_cov();
+        LinearFit {
+            cov: scaled(&unscaled_cov, variance),
+            coefficients,
+            unscaled_cov,
+            residual_sd: variance.sqrt(),
+            r_squared: if tss > 0.0 { 1.0 - rss / tss } else { f64::NAN },
+            n,
+            dof,
+            residuals,
+        }
+    }
+}
+
+/// The Newey–West covariance (1987) of estimates whose per-row scores are `score_i · x_i`:
+/// `B (Σ_l k(l) Γ_l) B · n/(n−p)` with Bartlett's kernel up to `lags`. For least squares the
+/// score is the residual (times its weight) and the bread `B` is `(X'WX)^-1`; for an M-estimator
+/// the score is psi and the bread the inverse of `Σ psi' x x'`.
+pub(crate) fn hac_cov(
+    design: &Design,
+    scores: &[f64],
+    bread: &[Vec<f64>],
+    lags: usize,
+) -> Vec<Vec<f64>> {
+    let (n, p) = (design.rows, design.coefficients());
+    let scales = design.scales();
+    let row = |i: usize, j: usize| design.columns[j][i] / scales[j] * scores[i];
+    let mut meat = DMatrix::<f64>::zeros(p, p);
+    for lag in 0..=lags.min(n.saturating_sub(1)) {
+        let kernel = 1.0 - lag as f64 / (lags as f64 + 1.0);
+        for a in 0..p {
+            for b in 0..p {
+                let gamma: f64 = (lag..n).map(|i| row(i, a) * row(i - lag, b)).sum();
+                meat[(a, b)] += kernel * gamma;
+                if lag > 0 {
+                    meat[(b, a)] += kernel * gamma;
+                }
+            }
+        }
+    }
+    let scaled_bread = DMatrix::from_fn(p, p, |i, j| bread[i][j] * scales[i] * scales[j]);
+    let correction = if n > p { n as f64 / (n - p) as f64 } else { 1.0 };
+    let sandwich = &scaled_bread * meat * &scaled_bread * correction;
+    (0..p).map(|i| (0..p).map(|j| sandwich[(i, j)] / (scales[i] * scales[j])).collect()).collect()
+}
+
+/// How many lags the covariance sums over: the larger of Newey and West's rule of thumb
+/// (`4 (n/100)^(2/9)`) and Andrews' plug-in for an AR(1) (1991), at most a quarter of the rows.
+pub(crate) fn hac_lags(residuals: &[f64]) -> usize {
+    let n = residuals.len() as f64;
+    let rule = (4.0 * (n / 100.0).powf(2.0 / 9.0)).floor();
+    let rho = lag_one_correlation(residuals).clamp(-0.97, 0.97);
+    let alpha = 4.0 * rho * rho / (1.0 - rho * rho).powi(2);
+    let plug_in = if rho > 0.0 { (1.1447 * (alpha * n).cbrt()).floor() } else { 0.0 };
+    rule.max(plug_in).min((n / 4.0).floor()).max(0.0) as usize
+}
+
+/// The correlation of a series with itself one row later.
+pub(crate) fn lag_one_correlation(series: &[f64]) -> f64 {
+    let mean = crate::dist::mean(series);
+    let power: f64 = series.iter().map(|v| (v - mean).powi(2)).sum();
+    let cross: f64 = series.windows(2).map(|w| (w[0] - mean) * (w[1] - mean)).sum();
+    if power > 0.0 { cross / power } else { 0.0 }
+}
+
+pub(crate) fn scaled(matrix: &[Vec<f64>], factor: f64) -> Vec<Vec<f64>> {
+    matrix.iter().map(|row| row.iter().map(|v| v * factor).collect()).collect()
+}
+
+pub(crate) fn check_column(column: &[f64], rows: usize) -> Result<(), Unfit> {
+    if column.len() != rows {
+        return Err(Unfit::LengthsDiffer { expected: rows, found: column.len() });
+    }
+    if column.iter().any(|v| !v.is_finite()) {
+        return Err(Unfit::NotFinite);
+    }
+    Ok(())
+}
+
+/// The number of rows that count.
+pub(crate) fn check_weights(weights: Option<&[f64]>, rows: usize) -> Result<usize, Unfit> {
+    let Some(weights) = weights else { return Ok(rows) };
+    check_column(weights, rows)?;
+    if weights.iter().any(|&w| w < 0.0) {
+        return Err(Unfit::NotPositive { what: "a weight" });
+    }
+    Ok(weights.iter().filter(|&&w| w > 0.0).count())
+}
+
+fn root_weight(weights: Option<&[f64]>, i: usize) -> f64 {
+    weights.map_or(1.0, |weights| weights[i].sqrt())
+}

@@ -1,0 +1,127 @@
+//! User, kernel and idle time against the rate, with one design matrix and one vector of weights.
+//!
+//! Every mode goes through the same linear map, so that what adds up in each interval adds up in
+//! the lines: user + kernel + idle = cap row by row gives kernel slope + user slope = − idle slope
+//! exactly (to floating-point rounding). Fitting each mode with weights of its own would break
+//! that. Published tables, rounded to two places, close only to their rounding: [`closure`] says
+//! by how much.
+
+use serde::Serialize;
+
+use crate::line::Line;
+use crate::linear::{Design, LinearFit, Solver, check_column, check_weights};
+use crate::{Robust, Unfit, mm};
+
+/// Do the slopes add up?
+#[derive(Clone, Debug, Serialize)]
+pub struct Closure {
+    /// User slope plus kernel slope.
+    pub busy_slope: f64,
+    /// The idle line's slope (negative).
+    pub idle_slope: f64,
+    /// Their sum: zero where the modes account for all time.
+    pub gap: f64,
+}
+
+impl Closure {
+    /// Is the gap within what rounding each of the three slopes to `unit` (0.01 for two places)
+    /// can make?
+    #[must_use]
+    pub fn within_rounding(&self, unit: f64) -> bool {
+        self.gap.abs() <= 1.5 * unit * (1.0 + 1e-9)
+    }
+}
+
+/// The closure of three slopes.
+#[must_use]
+pub fn closure(user_slope: f64, kernel_slope: f64, idle_slope: f64) -> Closure {
+    let busy_slope = user_slope + kernel_slope;
+    Closure { busy_slope, idle_slope, gap: busy_slope + idle_slope }
+}
+
+/// The lines of the three modes.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModesFit {
+    /// User time on the rate.
+    pub user: Line,
+    /// Kernel time on the rate.
+    pub kernel: Line,
+    /// Idle time on the rate.
+    pub idle: Line,
+    /// Do they add up?
+    pub closure: Closure,
+    /// The weights all three were fitted with.
+    #[serde(skip)]
+    pub weights: Vec<f64>,
+    /// Rows the weights set aside.
+    pub set_aside: Vec<usize>,
+}
+
+/// Fits the three modes with the weights of the MM-estimate of their busy total (user + kernel).
+///
+/// # Errors
+/// As [`mm`].
+pub fn modes_fit(
+    rate: &[f64],
+    user: &[f64],
+    kernel: &[f64],
+    idle: &[f64],
+    seed: u64,
+) -> Result<ModesFit, Unfit> {
+    check_column(user, rate.len())?;
+    check_column(kernel, rate.len())?;
+    let total: Vec<f64> = user.iter().zip(kernel).map(|(u, k)| u + k).collect();
+    let Robust { weights, .. } = mm(&Design::new(&[rate])?, &total, seed)?;
+    modes_fit_weighted(rate, user, kernel, idle, &weights)
+}
+
+/// Fits the three modes with weights given: all ones is ordinary least squares, as published in
+/// 1998.
+///
+/// # Errors
+/// As [`crate::wls`].
+pub fn modes_fit_weighted(
+    rate: &[f64],
+    user: &[f64],
+    kernel: &[f64],
+    idle: &[f64],
+    weights: &[f64],
+) -> Result<ModesFit, Unfit> {
+    let design = Design::new(&[rate])?;
+    let fits = shared_fit(&design, &[user, kernel, idle], weights)?;
+    let [user, kernel, idle] = [0, 1, 2].map(|i| Line::from_fit(&fits[i]));
+    let set_aside =
+        (0..weights.len()).filter(|&i| weights[i] < crate::robust::SET_ASIDE_WEIGHT).collect();
+    Ok(ModesFit {
+        closure: closure(user.slope, kernel.slope, idle.slope),
+        user,
+        kernel,
+        idle,
+        weights: weights.to_vec(),
+        set_aside,
+    })
+}
+
+/// Several responses (modes, procedure groups, procedures) with one factorised design and one
+/// vector of weights: coefficients of parts add up to those of their sum.
+///
+/// # Errors
+/// As [`crate::least_squares`].
+pub fn shared_fit(
+    design: &Design,
+    responses: &[&[f64]],
+    weights: &[f64],
+) -> Result<Vec<LinearFit>, Unfit> {
+    let n = check_weights(Some(weights), design.rows())?;
+    if n <= design.coefficients() {
+        return Err(Unfit::TooFew { needed: design.coefficients() + 1, found: n });
+    }
+    let solver = Solver::new(design, Some(weights))?;
+    responses
+        .iter()
+        .map(|y| {
+            check_column(y, design.rows())?;
+            Ok(solver.fit(design, y, Some(weights), n))
+        })
+        .collect()
+}

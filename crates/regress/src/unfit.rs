@@ -1,0 +1,51 @@
+//! Why a fit is refused. It is always the data's doing: a fit never panics on numbers.
+
+use serde::Serialize;
+
+/// Why no line could be drawn through the data given.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub enum Unfit {
+    /// Two columns that must be equally long are not.
+    LengthsDiffer {
+        /// Length of the rate column.
+        expected: usize,
+        /// Length of the other.
+        found: usize,
+    },
+    /// Fewer rows than the fit needs.
+    TooFew {
+        /// Rows needed at least.
+        needed: usize,
+        /// Rows with a positive weight.
+        found: usize,
+    },
+    /// A value is NaN or infinite.
+    NotFinite,
+    /// The columns do not determine the coefficients: the rate did not vary, or one column is
+    /// a combination of the others.
+    Singular,
+    /// A quantity that must be positive is not.
+    NotPositive {
+        /// Which one.
+        what: &'static str,
+    },
+}
+
+impl std::fmt::Display for Unfit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Unfit::LengthsDiffer { expected, found } => {
+                write!(f, "columns differ in length: {expected} and {found}")
+            }
+            Unfit::TooFew { needed, found } => {
+                write!(f, "too few intervals: {found}, where {needed} are needed")
+            }
+            Unfit::NotFinite => write!(f, "a value is not a finite number"),
+            Unfit::Singular => write!(f, "not identifiable: the rate did not vary enough"),
+            Unfit::NotPositive { what } => write!(f, "{what} is not positive"),
+        }
+    }
+}
+
+impl std::error::Error for Unfit {}
