@@ -1,0 +1,199 @@
+//! Conditions: those of clients, answered from what is stored (RFC 9110, 13; RFC 9111, 4.3.2), and
+//! those sent to the origin to validate it (RFC 9111, 4.3.1).
+
+use crate::date;
+use crate::etag::{self, EntityTag};
+use crate::fields::{FieldSource, Request, trim};
+use crate::reuse::RequestHints;
+
+/// What a stored response can be validated by.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Validators {
+    /// `ETag` as received; sent back to the origin byte by byte.
+    pub etag: Option<Box<[u8]>>,
+    /// `Last-Modified` as received; sent back to the origin byte by byte.
+    pub last_modified: Option<Box<[u8]>>,
+    /// The same as an instant, if it is a date.
+    pub last_modified_ms: Option<u64>,
+    /// `Date`, or the instant of receipt.
+    pub date_value_ms: u64,
+}
+
+impl Validators {
+    /// The validators of a response that arrived at `response_ms`.
+    pub fn of<F: FieldSource + ?Sized>(fields: &F, response_ms: u64) -> Validators {
+        let last_modified = fields.first("last-modified").map(trim).filter(|v| !v.is_empty());
+        let date = fields.first("date").and_then(|value| date::parse(value, response_ms));
+        Validators {
+            etag: fields.first("etag").map(trim).filter(|v| !v.is_empty()).map(Box::from),
+            last_modified: last_modified.map(Box::from),
+            last_modified_ms: last_modified.and_then(|value| date::parse(value, response_ms)),
+            date_value_ms: date.unwrap_or(response_ms),
+        }
+    }
+
+    /// Nothing to validate by.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.etag.is_none() && self.last_modified.is_none()
+    }
+
+    /// The entity tag.
+    #[must_use]
+    pub fn entity_tag(&self) -> Option<EntityTag<'_>> {
+        self.etag.as_deref().and_then(EntityTag::parse)
+    }
+
+    /// Is `Last-Modified` a strong validator (RFC 9110, 8.8.2.2)? At least a second before `Date`:
+    /// nothing can have changed unseen within the same second.
+    #[must_use]
+    pub fn last_modified_is_strong(&self) -> bool {
+        self.last_modified_ms
+            .is_some_and(|modified_ms| modified_ms.saturating_add(1000) <= self.date_value_ms)
+    }
+}
+
+/// Who answers a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Evaluator {
+    /// A cache: `If-Match` and `If-Unmodified-Since` are not applicable to it and are ignored
+    /// (RFC 9111, 4.3.2; RFC 9110, 13.1.1).
+    Cache,
+    /// Who has the current representation.
+    Origin,
+}
+
+/// The answer to a request's conditions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precondition {
+    /// No condition, or all hold: answer as without them.
+    None,
+    /// 304.
+    NotModified(Condition),
+    /// 412.
+    Failed(Condition),
+}
+
+/// The condition that decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// `If-Match`.
+    IfMatch,
+    /// `If-Unmodified-Since`.
+    IfUnmodifiedSince,
+    /// `If-None-Match`.
+    IfNoneMatch,
+    /// `If-Modified-Since`.
+    IfModifiedSince,
+}
+
+/// RFC 9110, 13.2.2, against a stored (or current) response. Conditions are ignored unless the
+/// answer without them were 2xx (13.2.1).
+pub fn conditional<F: FieldSource + ?Sized>(
+    request: &Request<'_, F>,
+    status: u16,
+    validators: &Validators,
+    evaluator: Evaluator,
+) -> Precondition {
+    let hints = RequestHints::of(request.fields);
+    if !hints.has_conditions() || !(200..300).contains(&status) {
+        return Precondition::None;
+    }
+    let read = matches!(request.method, b"GET" | b"HEAD");
+    let current = validators.entity_tag();
+    if evaluator == Evaluator::Origin {
+        if hints.any(RequestHints::IF_MATCH) {
+            let equal = |tag: EntityTag<'_>| current.is_some_and(|now| now.strong_eq(&tag));
+            if !any_tag(request.fields, "if-match", equal) {
+                return Precondition::Failed(Condition::IfMatch);
+            }
+        } else if let Some(since_ms) = instant(request.fields, "if-unmodified-since", validators)
+            && validators.last_modified_ms.is_some_and(|modified_ms| modified_ms > since_ms)
+        {
+            return Precondition::Failed(Condition::IfUnmodifiedSince);
+        }
+    }
+    if hints.any(RequestHints::IF_NONE_MATCH) {
+        let equal = |tag: EntityTag<'_>| current.is_some_and(|now| now.weak_eq(&tag));
+        return match any_tag(request.fields, "if-none-match", equal) {
+            false => Precondition::None,
+            true if read => Precondition::NotModified(Condition::IfNoneMatch),
+            true => Precondition::Failed(Condition::IfNoneMatch),
+        };
+    }
+    if read && let Some(since_ms) = instant(request.fields, "if-modified-since", validators) {
+        // Without Last-Modified a cache compares with Date, or with the receipt (RFC 9111, 4.3.2).
+        let modified_ms = validators.last_modified_ms.unwrap_or(validators.date_value_ms);
+        if modified_ms <= since_ms {
+            return Precondition::NotModified(Condition::IfModifiedSince);
+        }
+    }
+    Precondition::None
+}
+
+/// `*` stands for any current representation; here there is always one.
+fn any_tag<F: FieldSource + ?Sized>(
+    fields: &F,
+    name: &str,
+    equal: impl Fn(EntityTag<'_>) -> bool,
+) -> bool {
+    fields.values(name).any(|value| trim(value) == b"*" || etag::list(value).any(&equal))
+}
+
+/// A date that cannot be read, or several of them, is no condition (RFC 9110, 13.1.3).
+fn instant<F: FieldSource + ?Sized>(
+    fields: &F,
+    name: &str,
+    validators: &Validators,
+) -> Option<u64> {
+    let mut values = fields.values(name);
+    let first = values.next()?;
+    if values.next().is_some() {
+        return None;
+    }
+    date::parse(first, validators.date_value_ms)
+}
+
+/// The fields to send to the origin to validate a stored response, in place of any conditions of
+/// the client (RFC 9111, 4.3.1). Empty when there is nothing to validate by: then the request is an
+/// ordinary one. What comes back as 304 is for the stored response; the client's own conditions are
+/// answered afterwards with [`conditional`].
+pub fn validation_fields(validators: &Validators) -> impl Iterator<Item = (&'static str, &[u8])> {
+    let tag = validators.etag.as_deref().map(|value| ("If-None-Match", value));
+    let modified = validators.last_modified.as_deref().map(|value| ("If-Modified-Since", value));
+    tag.into_iter().chain(modified)
+}
+
+/// The request fields that are conditions or ask for a part: left out when the proxy asks for the
+/// whole on its own behalf.
+#[must_use]
+pub fn is_condition_or_range(name: &[u8]) -> bool {
+    let mut hints = RequestHints::default();
+    hints.note(name);
+    hints.has_conditions() || hints.any(RequestHints::RANGE) || hints.any(RequestHints::IF_RANGE)
+}
+
+/// The fields of a stored response that a 304 made from it carries (RFC 9110, 15.4.5): what a 200
+/// would say of caching and the validators, not what describes the content it does not have. `Age`
+/// is the sender's to add.
+#[must_use]
+pub fn belongs_in_304(name: &[u8]) -> bool {
+    const KEPT: [&str; 12] = [
+        "cache-control",
+        "cdn-cache-control",
+        "content-location",
+        "date",
+        "etag",
+        "expires",
+        "last-modified",
+        "server",
+        "set-cookie",
+        "strict-transport-security",
+        "vary",
+        "via",
+    ];
+    KEPT.iter().any(|kept| name.eq_ignore_ascii_case(kept.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests;

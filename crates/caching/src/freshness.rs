@@ -1,0 +1,225 @@
+//! How long a response is fresh and how old it is (RFC 9111, 4.2), as plain arithmetic.
+//!
+//! All instants are unix milliseconds of this machine's clock, except `date_value_ms`, which is the
+//! origin's; all arithmetic saturates, so that a clock set back or a date from another century ends
+//! in "old" or "not yet older" and never in a panic.
+
+use crate::date;
+use crate::directives::{CacheControl, Delta};
+use crate::fields::{Escapes, FieldSource, delta_seconds, members, trim};
+
+/// When the request was sent and when the head of its response had arrived, in unix ms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// The request left at this instant (`request_time`).
+    pub request_ms: u64,
+    /// The response's head was here at this instant (`response_time`).
+    pub response_ms: u64,
+}
+
+/// Which rule gave the freshness lifetime (RFC 9111, 4.2.1, in order of precedence).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LifetimeSource {
+    /// `s-maxage`, in a shared cache.
+    SMaxage,
+    /// `max-age`.
+    MaxAge,
+    /// `Expires` minus `Date`.
+    Expires,
+    /// A tenth of the time since `Last-Modified` (4.2.2).
+    Heuristic,
+    /// Freshness was stated and could not be understood: stale at once.
+    Invalid(InvalidFreshness),
+    /// Nothing states or suggests a lifetime: stale at once.
+    Unstated,
+}
+
+impl LifetimeSource {
+    /// Did the origin state the lifetime (validly or not)?
+    #[must_use]
+    pub fn is_explicit(self) -> bool {
+        !matches!(self, LifetimeSource::Heuristic | LifetimeSource::Unstated)
+    }
+}
+
+/// What was stated and not understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InvalidFreshness {
+    /// `s-maxage` with no number.
+    SMaxage,
+    /// `max-age` with no number.
+    MaxAge,
+    /// `Expires` that is no date ("0" is the common one), or several that differ.
+    Expires,
+}
+
+/// The numbers a stored response's freshness follows from; they stay the same while it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Freshness {
+    /// `Date`, or the instant of receipt when there was none (RFC 9110, 6.6.1).
+    pub date_value_ms: u64,
+    /// `freshness_lifetime`.
+    pub lifetime_ms: u64,
+    /// The rule that gave it.
+    pub lifetime_source: LifetimeSource,
+    /// `corrected_initial_age`: its age when it arrived.
+    pub corrected_initial_age_ms: u64,
+    /// `response_time`: when it arrived.
+    pub response_ms: u64,
+}
+
+impl Freshness {
+    /// `current_age` (RFC 9111, 4.2.3).
+    #[must_use]
+    pub fn current_age_ms(&self, now_ms: u64) -> u64 {
+        let resident_ms = now_ms.saturating_sub(self.response_ms);
+        self.corrected_initial_age_ms.saturating_add(resident_ms)
+    }
+
+    /// The value of the `Age` field to send.
+    #[must_use]
+    pub fn age_seconds(&self, now_ms: u64) -> u64 {
+        (self.current_age_ms(now_ms) / 1000).min(u64::from(crate::DELTA_SECONDS_MAX))
+    }
+
+    /// `response_is_fresh` (RFC 9111, 4.2).
+    #[must_use]
+    pub fn is_fresh(&self, now_ms: u64) -> bool {
+        self.lifetime_ms > self.current_age_ms(now_ms)
+    }
+
+    /// The instant at which it becomes stale: fresh as long as `now < fresh_until_ms()`.
+    /// Zero when it was stale on arrival.
+    #[must_use]
+    pub fn fresh_until_ms(&self) -> u64 {
+        match self.lifetime_ms.checked_sub(self.corrected_initial_age_ms) {
+            None | Some(0) => 0,
+            Some(left_ms) => self.response_ms.saturating_add(left_ms),
+        }
+    }
+
+    /// Remaining lifetime in seconds, negative when stale: the `ttl` of RFC 9211.
+    #[must_use]
+    pub fn ttl_seconds(&self, now_ms: u64) -> i64 {
+        let left_ms = i128::from(self.lifetime_ms) - i128::from(self.current_age_ms(now_ms));
+        i64::try_from(left_ms.div_euclid(1000)).unwrap_or(i64::MIN)
+    }
+
+    /// By how much the age exceeds the lifetime.
+    #[must_use]
+    pub fn staleness_ms(&self, now_ms: u64) -> u64 {
+        self.current_age_ms(now_ms).saturating_sub(self.lifetime_ms)
+    }
+}
+
+/// What the lifetime depends on beside the response's own fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LifetimeRules {
+    pub(crate) shared: bool,
+    /// Heuristics are permitted: the status is heuristically cacheable, or `public` was said.
+    pub(crate) heuristic: bool,
+    pub(crate) heuristic_percent: u64,
+    pub(crate) heuristic_lifetime_ms_max: u64,
+}
+
+/// All of RFC 9111, 4.2, for a response that has just arrived.
+pub(crate) fn freshness<F: FieldSource + ?Sized>(
+    directives: &CacheControl,
+    fields: &F,
+    exchange: Exchange,
+    rules: LifetimeRules,
+) -> Freshness {
+    let date = fields.first("date").and_then(|value| date::parse(value, exchange.response_ms));
+    let date_value_ms = date.unwrap_or(exchange.response_ms);
+    let (lifetime_ms, lifetime_source) =
+        lifetime(directives, fields, date_value_ms, exchange.response_ms, rules);
+    Freshness {
+        date_value_ms,
+        lifetime_ms,
+        lifetime_source,
+        corrected_initial_age_ms: corrected_initial_age_ms(date, age_value_ms(fields), exchange),
+        response_ms: exchange.response_ms,
+    }
+}
+
+/// RFC 9111, 4.2.1.
+fn lifetime<F: FieldSource + ?Sized>(
+    directives: &CacheControl,
+    fields: &F,
+    date_value_ms: u64,
+    response_ms: u64,
+    rules: LifetimeRules,
+) -> (u64, LifetimeSource) {
+    if rules.shared {
+        match directives.s_maxage {
+            Delta::Seconds(seconds) => {
+                return (u64::from(seconds) * 1000, LifetimeSource::SMaxage);
+            }
+            Delta::Invalid => return (0, LifetimeSource::Invalid(InvalidFreshness::SMaxage)),
+            Delta::Absent => {}
+        }
+    }
+    match directives.max_age {
+        Delta::Seconds(seconds) => return (u64::from(seconds) * 1000, LifetimeSource::MaxAge),
+        Delta::Invalid => return (0, LifetimeSource::Invalid(InvalidFreshness::MaxAge)),
+        Delta::Absent => {}
+    }
+    match expires(fields, response_ms) {
+        Expires::At(at_ms) => {
+            return (at_ms.saturating_sub(date_value_ms), LifetimeSource::Expires);
+        }
+        Expires::Invalid => return (0, LifetimeSource::Invalid(InvalidFreshness::Expires)),
+        Expires::Absent => {}
+    }
+    if !rules.heuristic {
+        return (0, LifetimeSource::Unstated);
+    }
+    let modified = fields.first("last-modified").and_then(|value| date::parse(value, response_ms));
+    match modified.and_then(|modified_ms| date_value_ms.checked_sub(modified_ms)) {
+        Some(unmodified_ms) if unmodified_ms > 0 => {
+            let share_ms = unmodified_ms.saturating_mul(rules.heuristic_percent) / 100;
+            (share_ms.min(rules.heuristic_lifetime_ms_max), LifetimeSource::Heuristic)
+        }
+        _ => (0, LifetimeSource::Unstated),
+    }
+}
+
+enum Expires {
+    Absent,
+    Invalid,
+    At(u64),
+}
+
+/// `Expires` is no list: several that differ state nothing (RFC 9111, 4.2.1 and 5.3).
+fn expires<F: FieldSource + ?Sized>(fields: &F, response_ms: u64) -> Expires {
+    let mut values = fields.values("expires").map(trim);
+    let Some(first) = values.next() else { return Expires::Absent };
+    if values.any(|other| other != first) {
+        return Expires::Invalid;
+    }
+    match date::parse(first, response_ms) {
+        Some(at_ms) => Expires::At(at_ms),
+        None => Expires::Invalid,
+    }
+}
+
+/// `age_value` (RFC 9111, 5.1): the first member of the first line; what is no number is ignored.
+fn age_value_ms<F: FieldSource + ?Sized>(fields: &F) -> u64 {
+    fields
+        .first("age")
+        .and_then(|value| members(value, Escapes::Backslash).next())
+        .and_then(delta_seconds)
+        .map_or(0, |seconds| u64::from(seconds) * 1000)
+}
+
+/// RFC 9111, 4.2.3. `Date` has a grain of a second, so the apparent age counts whole seconds:
+/// otherwise a response would be up to a second old the instant it was made.
+fn corrected_initial_age_ms(date_ms: Option<u64>, age_ms: u64, exchange: Exchange) -> u64 {
+    let arrived_ms = exchange.response_ms - exchange.response_ms % 1000;
+    let apparent_age_ms = date_ms.map_or(0, |date_ms| arrived_ms.saturating_sub(date_ms));
+    let response_delay_ms = exchange.response_ms.saturating_sub(exchange.request_ms);
+    apparent_age_ms.max(age_ms.saturating_add(response_delay_ms))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,331 @@
+//! May a stored response answer this request (RFC 9111, 4)?
+//!
+//! The way of a hit: the message layer walks the request's fields once and notes each name in
+//! [`RequestHints`]; when the hints are plain, [`StoredMeta::is_fresh`] is the whole decision.
+//! Otherwise [`decide_reuse`] looks at everything and names the rule.
+
+use crate::directives::{CacheControl, Delta, MaxStale, pragma_no_cache};
+use crate::fields::{FieldSource, Request};
+use crate::storing::{NeverStale, Policy, StoredMeta};
+
+/// Which fields a request carries that concern a cache: a set, gathered in one walk.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestHints(u16);
+
+impl RequestHints {
+    /// `Cache-Control` or `Pragma`.
+    pub const DIRECTIVES: RequestHints = RequestHints(1);
+    /// `If-None-Match`.
+    pub const IF_NONE_MATCH: RequestHints = RequestHints(1 << 1);
+    /// `If-Modified-Since`.
+    pub const IF_MODIFIED_SINCE: RequestHints = RequestHints(1 << 2);
+    /// `If-Match`.
+    pub const IF_MATCH: RequestHints = RequestHints(1 << 3);
+    /// `If-Unmodified-Since`.
+    pub const IF_UNMODIFIED_SINCE: RequestHints = RequestHints(1 << 4);
+    /// `Range`.
+    pub const RANGE: RequestHints = RequestHints(1 << 5);
+    /// `If-Range`.
+    pub const IF_RANGE: RequestHints = RequestHints(1 << 6);
+    /// `Authorization`.
+    pub const AUTHORIZATION: RequestHints = RequestHints(1 << 7);
+
+    const CONDITIONS: RequestHints = RequestHints(0b1_1110);
+
+    /// The hints of a whole request.
+    pub fn of<F: FieldSource + ?Sized>(fields: &F) -> RequestHints {
+        let mut hints = RequestHints::default();
+        for (name, _) in fields.fields() {
+            hints.note(name);
+        }
+        hints
+    }
+
+    /// Notes one field name; the length alone settles it for most.
+    #[inline]
+    pub fn note(&mut self, name: &[u8]) {
+        let (known, hint): (&[u8], RequestHints) = match name.len() {
+            5 => (b"range", Self::RANGE),
+            6 => (b"pragma", Self::DIRECTIVES),
+            8 if name[3] | 0x20 == b'm' => (b"if-match", Self::IF_MATCH),
+            8 => (b"if-range", Self::IF_RANGE),
+            13 if name[0] | 0x20 == b'c' => (b"cache-control", Self::DIRECTIVES),
+            13 if name[0] | 0x20 == b'i' => (b"if-none-match", Self::IF_NONE_MATCH),
+            13 => (b"authorization", Self::AUTHORIZATION),
+            17 => (b"if-modified-since", Self::IF_MODIFIED_SINCE),
+            19 => (b"if-unmodified-since", Self::IF_UNMODIFIED_SINCE),
+            _ => return,
+        };
+        if name.eq_ignore_ascii_case(known) {
+            self.0 |= hint.0;
+        }
+    }
+
+    /// Adds hints gathered elsewhere.
+    pub fn add(&mut self, other: RequestHints) {
+        self.0 |= other.0;
+    }
+
+    /// Are any of these fields there?
+    #[must_use]
+    pub const fn any(self, of: RequestHints) -> bool {
+        self.0 & of.0 != 0
+    }
+
+    /// Nothing that concerns a cache but perhaps `Authorization`, which matters for storing only:
+    /// [`StoredMeta::is_fresh`] decides and the whole response is the answer.
+    #[must_use]
+    pub const fn is_plain(self) -> bool {
+        self.0 & !Self::AUTHORIZATION.0 == 0
+    }
+
+    /// Is there any condition (`If-…`, but for `If-Range`)?
+    #[must_use]
+    pub const fn has_conditions(self) -> bool {
+        self.any(Self::CONDITIONS)
+    }
+}
+
+/// Does the request carry `Cache-Control` or `Pragma`?
+pub fn request_has_cache_directives<F: FieldSource + ?Sized>(fields: &F) -> bool {
+    RequestHints::of(fields).any(RequestHints::DIRECTIVES)
+}
+
+/// What to do with a stored response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reuse {
+    /// Serve it.
+    Fresh {
+        /// Its current age.
+        age_ms: u64,
+    },
+    /// Serve it, though it is stale.
+    StaleAllowed {
+        /// Its current age.
+        age_ms: u64,
+        /// What allows it; [`StaleRule::WhileRevalidate`] asks for a validation in the background.
+        why: StaleRule,
+    },
+    /// Ask the origin first, with [`crate::validation_fields`].
+    Revalidate {
+        /// What demands it.
+        why: MustValidate,
+    },
+    /// The request accepts only what is stored and that may not be used: 504 (5.2.1.7).
+    OnlyIfCachedMiss {
+        /// What forbids its use.
+        why: MustValidate,
+    },
+}
+
+/// What allows a stale response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StaleRule {
+    /// The request's `max-stale`.
+    MaxStale,
+    /// `stale-while-revalidate` (RFC 5861, 3): serve, and validate in the background.
+    WhileRevalidate,
+    /// `stale-if-error` of the response or the request (RFC 5861, 4).
+    IfError,
+    /// The policy of this cache for an origin that fails (RFC 9111, 4.2.4).
+    PolicyOnError,
+}
+
+/// What demands validation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MustValidate {
+    /// The response's `no-cache`.
+    ResponseNoCache,
+    /// The request's `no-cache`.
+    RequestNoCache,
+    /// The request's `Pragma: no-cache`, without `Cache-Control`.
+    RequestPragma,
+    /// Older than the request's `max-age`.
+    RequestMaxAge,
+    /// Not fresh for as long as the request's `min-fresh`.
+    RequestMinFresh,
+    /// Stale, and a directive forbids stale use.
+    StaleForbidden(NeverStale),
+    /// Stale, and nothing allows stale use.
+    Stale,
+}
+
+/// RFC 9111, 4, for a stored response that was selected by URI and `Vary`. (`no-store` of the
+/// request restricts storing, not reuse: 5.2.1.5.)
+pub fn decide_reuse<F: FieldSource + ?Sized>(
+    request: &Request<'_, F>,
+    stored: &StoredMeta,
+    now_ms: u64,
+) -> Reuse {
+    let wishes = RequestWishes::of(request.fields);
+    match decide(&wishes, stored, now_ms) {
+        Reuse::Revalidate { why } if wishes.only_if_cached => Reuse::OnlyIfCachedMiss { why },
+        other => other,
+    }
+}
+
+/// The same for a request without cache directives, or one whose directives are not listened to.
+#[must_use]
+pub fn decide_reuse_plain(stored: &StoredMeta, now_ms: u64) -> Reuse {
+    decide(&RequestWishes::default(), stored, now_ms)
+}
+
+/// Does the request accept only what is stored? With nothing stored the answer is 504.
+pub fn only_if_cached<F: FieldSource + ?Sized>(fields: &F) -> bool {
+    fields.has("cache-control") && CacheControl::of(fields).only_if_cached
+}
+
+/// The request's side of the decision.
+#[derive(Default)]
+struct RequestWishes {
+    no_cache: Option<MustValidate>,
+    max_age_ms: Option<u64>,
+    min_fresh_ms: u64,
+    max_stale_ms: Option<u64>,
+    only_if_cached: bool,
+}
+
+impl RequestWishes {
+    fn of<F: FieldSource + ?Sized>(fields: &F) -> RequestWishes {
+        let control = CacheControl::of(fields);
+        let no_cache = if control.no_cache != crate::Scope::Absent {
+            Some(MustValidate::RequestNoCache)
+        } else if !control.present && pragma_no_cache(fields) {
+            Some(MustValidate::RequestPragma)
+        } else {
+            None
+        };
+        RequestWishes {
+            no_cache,
+            // A wish that cannot be read is granted to the full: it costs a validation.
+            max_age_ms: match control.max_age {
+                Delta::Invalid => Some(0),
+                other => other.ms(),
+            },
+            min_fresh_ms: control.min_fresh.ms().unwrap_or(0),
+            max_stale_ms: match control.max_stale {
+                MaxStale::Absent => None,
+                MaxStale::Any => Some(u64::MAX),
+                MaxStale::Seconds(seconds) => Some(u64::from(seconds) * 1000),
+            },
+            only_if_cached: control.only_if_cached,
+        }
+    }
+}
+
+fn decide(wishes: &RequestWishes, stored: &StoredMeta, now_ms: u64) -> Reuse {
+    let age_ms = stored.freshness.current_age_ms(now_ms);
+    if stored.no_cache {
+        return Reuse::Revalidate { why: MustValidate::ResponseNoCache };
+    }
+    if let Some(why) = wishes.no_cache {
+        return Reuse::Revalidate { why };
+    }
+    // `max-age=0` is how a reload asks for validation, whatever the age's fraction of a second.
+    if wishes.max_age_ms.is_some_and(|max_ms| max_ms == 0 || age_ms > max_ms) {
+        return Reuse::Revalidate { why: MustValidate::RequestMaxAge };
+    }
+    let lifetime_ms = stored.freshness.lifetime_ms;
+    if lifetime_ms > age_ms {
+        if lifetime_ms - age_ms < wishes.min_fresh_ms {
+            return Reuse::Revalidate { why: MustValidate::RequestMinFresh };
+        }
+        return Reuse::Fresh { age_ms };
+    }
+    if let Some(rule) = stored.never_stale {
+        return Reuse::Revalidate { why: MustValidate::StaleForbidden(rule) };
+    }
+    if wishes.min_fresh_ms > 0 {
+        return Reuse::Revalidate { why: MustValidate::RequestMinFresh };
+    }
+    let staleness_ms = age_ms - lifetime_ms;
+    if wishes.max_stale_ms.is_some_and(|max_ms| staleness_ms <= max_ms) {
+        return Reuse::StaleAllowed { age_ms, why: StaleRule::MaxStale };
+    }
+    if stored.stale_while_revalidate_ms.is_some_and(|max_ms| staleness_ms <= max_ms) {
+        return Reuse::StaleAllowed { age_ms, why: StaleRule::WhileRevalidate };
+    }
+    Reuse::Revalidate { why: MustValidate::Stale }
+}
+
+/// How asking the origin failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// No connection, no complete head, or too late.
+    Unreachable,
+    /// It answered with this status.
+    Status(u16),
+}
+
+impl Failure {
+    /// RFC 5861, 4: which statuses count as errors.
+    #[must_use]
+    pub fn is_error(self) -> bool {
+        matches!(self, Failure::Unreachable | Failure::Status(500 | 502 | 503 | 504))
+    }
+}
+
+/// Why a stale response is not served in place of an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoStaleOnError {
+    /// The answer is no error: it is to be passed on.
+    NotAnError,
+    /// The response's `no-cache`.
+    ResponseNoCache,
+    /// The request wants it validated (`no-cache`, `Pragma`, `max-age`, `min-fresh`).
+    RequestForbids(MustValidate),
+    /// A directive forbids stale use.
+    StaleForbidden(NeverStale),
+    /// Staler than anything allows.
+    TooStale,
+}
+
+/// The origin was asked and failed: may the stored response be served all the same (RFC 5861, 4;
+/// RFC 9111, 4.2.4 and 4.3.3)? Returns the rule and the current age in ms.
+pub fn stale_on_error<F: FieldSource + ?Sized>(
+    request: &Request<'_, F>,
+    stored: &StoredMeta,
+    failure: Failure,
+    now_ms: u64,
+    policy: &Policy,
+) -> Result<(StaleRule, u64), NoStaleOnError> {
+    if !failure.is_error() {
+        return Err(NoStaleOnError::NotAnError);
+    }
+    let age_ms = stored.freshness.current_age_ms(now_ms);
+    let requested_ms = match decide(&RequestWishes::of(request.fields), stored, now_ms) {
+        Reuse::Revalidate { why: MustValidate::ResponseNoCache } => {
+            return Err(NoStaleOnError::ResponseNoCache);
+        }
+        Reuse::Revalidate { why: MustValidate::StaleForbidden(rule) } => {
+            return Err(NoStaleOnError::StaleForbidden(rule));
+        }
+        Reuse::Revalidate { why: MustValidate::Stale } => {
+            CacheControl::of(request.fields).stale_if_error.ms()
+        }
+        Reuse::Revalidate { why } => return Err(NoStaleOnError::RequestForbids(why)),
+        Reuse::StaleAllowed { age_ms, why } => return Ok((why, age_ms)),
+        Reuse::Fresh { .. } | Reuse::OnlyIfCachedMiss { .. } => {
+            return Ok((StaleRule::IfError, age_ms));
+        }
+    };
+    let staleness_ms = stored.freshness.staleness_ms(now_ms);
+    let allows = |max_ms: Option<u64>| max_ms.is_some_and(|max_ms| staleness_ms <= max_ms);
+    if allows(stored.stale_if_error_ms) || allows(requested_ms) {
+        Ok((StaleRule::IfError, age_ms))
+    } else if stored.stale_if_error_ms.is_none()
+        && policy.stale_on_error_ms > 0
+        && allows(Some(policy.stale_on_error_ms))
+    {
+        Ok((StaleRule::PolicyOnError, age_ms))
+    } else {
+        Err(NoStaleOnError::TooStale)
+    }
+}
+
+#[cfg(test)]
+mod tests;

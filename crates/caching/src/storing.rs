@@ -1,0 +1,346 @@
+//! May a response be stored (RFC 9111, 3), and what is kept of it.
+//!
+//! [`may_store`] answers with a [`Storable`] or with the rule that forbids. [`StoredMeta`] is what
+//! the later decisions need, computed once; it must be dropped and computed anew when the fields
+//! change (a 304, a HEAD).
+
+use crate::conditional::Validators;
+use crate::directives::{CacheControl, Scope};
+use crate::fields::{FieldSource, Request, Response};
+use crate::freshness::{Exchange, Freshness, LifetimeRules, freshness};
+use crate::targeted;
+use crate::vary::{Vary, vary};
+
+/// RFC 9111, 4.2.2: a typical fraction of the time since the last modification.
+pub const HEURISTIC_PERCENT: u64 = 10;
+/// Nothing is fresh longer than this because of a guess.
+pub const HEURISTIC_LIFETIME_MS_MAX: u64 = 24 * 3600 * 1000;
+
+const _: () = assert!(HEURISTIC_PERCENT <= 100);
+
+/// What kind of cache this is, and what it takes upon itself where the RFC leaves a choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Used by more than one user: `private` forbids, `s-maxage` and `proxy-revalidate` apply.
+    pub shared: bool,
+    /// The share of the time since `Last-Modified` that counts as fresh.
+    pub heuristic_percent: u64,
+    /// And its upper bound.
+    pub heuristic_lifetime_ms_max: u64,
+    /// How long past its lifetime a response may be served when the origin does not answer or fails
+    /// and no directive says anything about it (RFC 9111, 4.2.4).
+    pub stale_on_error_ms: u64,
+    /// Fields with directives for this cache alone, first one first; the first that is present and
+    /// valid counts instead of `Cache-Control` and `Expires` (RFC 9213).
+    pub targeted_fields: &'static [&'static str],
+}
+
+impl Policy {
+    /// A shared cache such as a proxy.
+    pub const SHARED: Policy = Policy {
+        shared: true,
+        heuristic_percent: HEURISTIC_PERCENT,
+        heuristic_lifetime_ms_max: HEURISTIC_LIFETIME_MS_MAX,
+        stale_on_error_ms: 0,
+        targeted_fields: &["cdn-cache-control"],
+    };
+}
+
+impl Default for Policy {
+    fn default() -> Policy {
+        Policy::SHARED
+    }
+}
+
+/// Why a response may not be stored, or is not worth it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NotStored {
+    /// Only responses to GET are stored (a HEAD freshens, see [`crate::freshen_by_head`]).
+    Method,
+    /// 1xx: no final response.
+    NotFinal,
+    /// 206, or 304 on its own: no complete representation.
+    Incomplete,
+    /// `must-understand` with a status this cache does not understand (5.2.2.3).
+    MustUnderstand,
+    /// The request said `no-store` (5.2.1.5).
+    RequestNoStore,
+    /// The response said `no-store` (5.2.2.5).
+    ResponseNoStore,
+    /// `private`, in a shared cache (5.2.2.7).
+    Private,
+    /// The request had `Authorization` and nothing permits sharing (3.5).
+    Authorization,
+    /// Neither explicit freshness nor a status that is heuristically cacheable (3).
+    NotCacheableByDefault,
+    /// `Vary: *` matches no later request (4.1).
+    VaryStar,
+    /// Stale at once and without a validator: nothing would ever be gained.
+    NothingGained,
+}
+
+/// Which clause of RFC 9111, 3, permits storing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreRule {
+    /// `public`.
+    Public,
+    /// `private`, in a private cache.
+    Private,
+    /// An explicit lifetime (`Expires`, `max-age`, `s-maxage`).
+    ExplicitLifetime,
+    /// A status that is heuristically cacheable.
+    HeuristicStatus,
+}
+
+/// A response that may be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Storable {
+    /// What later decisions need.
+    pub meta: StoredMeta,
+    /// Which requests it may answer. Never [`Vary::Star`].
+    pub vary: Vary,
+    /// The rule that permits storing.
+    pub rule: StoreRule,
+    withheld: Vec<Box<str>>,
+}
+
+impl Storable {
+    /// Is this field kept in the stored response? Not kept are those the origin restricts to one
+    /// user or one use (`private="…"`, `no-cache="…"`) and those of the proxy itself (3.1). Fields of
+    /// the connection are the message layer's; `Age` is replaced whenever the response is sent.
+    #[must_use]
+    pub fn keeps(&self, name: &[u8]) -> bool {
+        !PROXY_FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
+            && !self.withheld.iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
+    }
+
+    /// The fields the origin asks not to be kept, in lower case.
+    #[must_use]
+    pub fn withheld(&self) -> &[Box<str>] {
+        &self.withheld
+    }
+}
+
+/// RFC 9111, 3.1: they belong to one hop.
+const PROXY_FIELDS: [&str; 3] =
+    ["proxy-authenticate", "proxy-authentication-info", "proxy-authorization"];
+
+/// What reuse, validation and explanation need to know of a stored response.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StoredMeta {
+    /// Its status.
+    pub status: u16,
+    /// The freshness arithmetic's numbers.
+    pub freshness: Freshness,
+    /// Its validators.
+    pub validators: Validators,
+    /// `no-cache` without field names: validated before every use.
+    pub no_cache: bool,
+    /// What forbids serving it stale, if anything.
+    pub never_stale: Option<NeverStale>,
+    /// `stale-while-revalidate`.
+    pub stale_while_revalidate_ms: Option<u64>,
+    /// `stale-if-error`.
+    pub stale_if_error_ms: Option<u64>,
+    /// `immutable`: a reload within the lifetime need not be validated (RFC 8246).
+    pub immutable: bool,
+    fresh_until_ms: u64,
+}
+
+/// Why a response is never served stale (RFC 9111, 4.2.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeverStale {
+    /// `must-revalidate`.
+    MustRevalidate,
+    /// `proxy-revalidate`, in a shared cache.
+    ProxyRevalidate,
+    /// `s-maxage` includes `proxy-revalidate` (5.2.2.10).
+    SMaxage,
+}
+
+impl StoredMeta {
+    /// For a response already known to be storable: when it arrives and after each update.
+    pub fn of<F: FieldSource + ?Sized>(
+        response: &Response<'_, F>,
+        exchange: Exchange,
+        policy: &Policy,
+    ) -> StoredMeta {
+        let directives = Directives::of(response.fields, policy);
+        Self::with_directives(response, &directives, exchange, policy)
+    }
+
+    fn with_directives<F: FieldSource + ?Sized>(
+        response: &Response<'_, F>,
+        directives: &Directives,
+        exchange: Exchange,
+        policy: &Policy,
+    ) -> StoredMeta {
+        let rules = LifetimeRules {
+            shared: policy.shared,
+            heuristic: is_heuristically_cacheable(response.status) || directives.control.public,
+            heuristic_percent: policy.heuristic_percent,
+            heuristic_lifetime_ms_max: policy.heuristic_lifetime_ms_max,
+        };
+        let freshness = if directives.targeted {
+            let fields = targeted::WithoutExpires(response.fields);
+            freshness(&directives.control, &fields, exchange, rules)
+        } else {
+            freshness(&directives.control, response.fields, exchange, rules)
+        };
+        let control = &directives.control;
+        let no_cache = control.no_cache.is_whole();
+        StoredMeta {
+            status: response.status,
+            freshness,
+            validators: Validators::of(response.fields, exchange.response_ms),
+            no_cache,
+            never_stale: never_stale(control, policy.shared),
+            stale_while_revalidate_ms: control.stale_while_revalidate.ms(),
+            stale_if_error_ms: control.stale_if_error.ms(),
+            immutable: control.immutable,
+            fresh_until_ms: if no_cache { 0 } else { freshness.fresh_until_ms() },
+        }
+    }
+
+    /// The whole check for a request without cache directives ([`crate::RequestHints::is_plain`]):
+    /// one comparison. False when validation is always needed.
+    #[must_use]
+    pub fn is_fresh(&self, now_ms: u64) -> bool {
+        now_ms < self.fresh_until_ms
+    }
+
+    /// The instant from which [`StoredMeta::is_fresh`] is false; zero when it never is true.
+    #[must_use]
+    pub fn fresh_until_ms(&self) -> u64 {
+        self.fresh_until_ms
+    }
+}
+
+/// The directives that count for this cache, and whether they came from a targeted field.
+struct Directives {
+    control: CacheControl,
+    targeted: bool,
+}
+
+impl Directives {
+    fn of<F: FieldSource + ?Sized>(fields: &F, policy: &Policy) -> Directives {
+        match targeted::directives(fields, policy.targeted_fields) {
+            Some(control) => Directives { control, targeted: true },
+            None => Directives { control: CacheControl::of(fields), targeted: false },
+        }
+    }
+}
+
+fn never_stale(control: &CacheControl, shared: bool) -> Option<NeverStale> {
+    if control.must_revalidate {
+        Some(NeverStale::MustRevalidate)
+    } else if shared && control.proxy_revalidate {
+        Some(NeverStale::ProxyRevalidate)
+    } else if shared && control.s_maxage.is_present() {
+        Some(NeverStale::SMaxage)
+    } else {
+        None
+    }
+}
+
+/// RFC 9111, 3: may this response be stored, by which rule, or which rule forbids it?
+pub fn may_store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
+    request: &Request<'_, Q>,
+    response: &Response<'_, R>,
+    exchange: Exchange,
+    policy: &Policy,
+) -> Result<Storable, NotStored> {
+    if request.method != b"GET" {
+        return Err(NotStored::Method);
+    }
+    match response.status {
+        0..200 => return Err(NotStored::NotFinal),
+        206 | 304 => return Err(NotStored::Incomplete),
+        _ => {}
+    }
+    let directives = Directives::of(response.fields, policy);
+    let control = &directives.control;
+    if control.must_understand && !is_understood(response.status) {
+        return Err(NotStored::MustUnderstand);
+    }
+    if CacheControl::of(request.fields).no_store {
+        return Err(NotStored::RequestNoStore);
+    }
+    // With must-understand and a status that is understood, no-store is to be ignored (5.2.2.3).
+    if control.no_store && !control.must_understand {
+        return Err(NotStored::ResponseNoStore);
+    }
+    if policy.shared && control.private.is_whole() {
+        return Err(NotStored::Private);
+    }
+    if policy.shared && request.fields.has("authorization") && !permits_sharing(control) {
+        return Err(NotStored::Authorization);
+    }
+    let meta = StoredMeta::with_directives(response, &directives, exchange, policy);
+    let rule = store_rule(control, &meta, policy)?;
+    let vary = vary(response.fields);
+    if vary == Vary::Star {
+        return Err(NotStored::VaryStar);
+    }
+    if gains_nothing(&meta) {
+        return Err(NotStored::NothingGained);
+    }
+    Ok(Storable { meta, vary, rule, withheld: withheld(control, policy.shared) })
+}
+
+/// RFC 9111, 3.5.
+fn permits_sharing(control: &CacheControl) -> bool {
+    control.public || control.must_revalidate || control.s_maxage.is_present()
+}
+
+fn store_rule(
+    control: &CacheControl,
+    meta: &StoredMeta,
+    policy: &Policy,
+) -> Result<StoreRule, NotStored> {
+    if meta.freshness.lifetime_source.is_explicit() {
+        Ok(StoreRule::ExplicitLifetime)
+    } else if control.public {
+        Ok(StoreRule::Public)
+    } else if !policy.shared && control.private != Scope::Absent {
+        Ok(StoreRule::Private)
+    } else if is_heuristically_cacheable(meta.status) {
+        Ok(StoreRule::HeuristicStatus)
+    } else {
+        Err(NotStored::NotCacheableByDefault)
+    }
+}
+
+fn gains_nothing(meta: &StoredMeta) -> bool {
+    let ever_fresh = meta.freshness.lifetime_ms > 0 && !meta.no_cache;
+    let may_be_stale = meta.never_stale.is_none()
+        && !meta.no_cache
+        && (meta.stale_while_revalidate_ms.is_some() || meta.stale_if_error_ms.is_some());
+    !ever_fresh && !may_be_stale && meta.validators.is_empty()
+}
+
+fn withheld(control: &CacheControl, shared: bool) -> Vec<Box<str>> {
+    let mut names = control.no_cache.fields().to_vec();
+    if shared {
+        names.extend_from_slice(control.private.fields());
+    }
+    names
+}
+
+/// RFC 9110, 15.1: statuses for which a lifetime may be guessed.
+#[must_use]
+pub fn is_heuristically_cacheable(status: u16) -> bool {
+    matches!(status, 200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
+}
+
+/// The statuses whose caching rules this crate follows: all final ones RFC 9110 defines.
+#[must_use]
+pub fn is_understood(status: u16) -> bool {
+    matches!(status,
+        200..=206 | 300..=304 | 307 | 308 | 400..=417 | 421 | 422 | 426 | 500..=505)
+}
+
+#[cfg(test)]
+mod tests;
