@@ -1,1 +1,53 @@
 //! HTTP/1 messages: bytes to messages and back, strict, without I/O and without a clock.
+//!
+//! What: heads of requests and responses ([`parse_request`], [`parse_response`]), the framing of
+//! bodies ([`BodyKind`], [`BodyDecoder`]), the fields that end at each hop ([`Fields::end_to_end`])
+//! and the bytes to send ([`write`](mod@write)). The law is RFC 9112 and RFC 9110.
+//!
+//! Why strict: a proxy that reads a message otherwise than its neighbour lets one client put words
+//! into another's mouth. Whatever two careful readers could take differently is refused, and the
+//! connection is closed; a [`Reject`] names the rule and its section.
+//!
+//! Who owns: the caller owns all bytes and the [`Scratch`]; a head borrows both. Positions, not
+//! pointers, are kept in between, so that a head can be taken along with its bytes
+//! ([`RequestHead::detach`]).
+//!
+//! What never happens: a system call, a look at a clock, an allocation while parsing, a panic on
+//! bytes from the network, a repair of what was sent wrong.
+#![forbid(unsafe_code)]
+
+mod authority;
+mod body;
+mod chars;
+mod diagnose;
+mod fields;
+mod framing;
+#[doc(hidden)]
+pub mod fuzzing;
+mod hop;
+mod limits;
+mod method;
+mod name;
+mod reject;
+mod request;
+mod response;
+mod target;
+mod tokenise;
+mod version;
+pub mod write;
+
+pub use authority::{Authority, parse_authority};
+pub use body::{BodyDecoder, Step, Truncated, trailer_fields};
+pub use fields::{Field, Fields, Iter, Scratch};
+pub use framing::BodyKind;
+pub use hop::{EndToEnd, connection_names, is_hop_by_hop, tokens};
+pub use limits::{
+    CONNECTION_OPTIONS_MAX, FIELDS_CEILING, HEAD_BYTES_CEILING, Limits, METHOD_BYTES_MAX,
+};
+pub use method::Method;
+pub use name::Name;
+pub use reject::{Reject, RejectReason};
+pub use request::{Expectation, OwnedRequest, RequestHead, parse_request};
+pub use response::{OwnedResponse, ResponseHead, parse_response};
+pub use target::Target;
+pub use version::Version;

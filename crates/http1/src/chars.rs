@@ -1,0 +1,85 @@
+//! Which byte may stand where: one table, one bit a class.
+//!
+//! What: the character classes of RFC 9110 section 5.6, RFC 3986 and RFC 9112. Why one table: a
+//! scan looks once at a byte and learns all that is to be known of it.
+
+/// A `tchar`: methods, field names, tokens.
+pub(crate) const TOKEN: u8 = 1;
+/// May stand in a request-target: RFC 3986's, and `[ ] { } | ^` and the backtick, which browsers
+/// send raw in a query and which no two readers take differently.
+pub(crate) const TARGET: u8 = 2;
+/// May stand in a registered name (RFC 3986 section 3.2.2).
+pub(crate) const REG_NAME: u8 = 4;
+/// May stand in a field value: HTAB, SP, VCHAR, obs-text.
+pub(crate) const VALUE: u8 = 8;
+/// May stand in a scheme, after its first letter.
+pub(crate) const SCHEME: u8 = 16;
+/// `%`: what follows must be looked at.
+pub(crate) const PERCENT: u8 = 32;
+/// A hexadecimal digit.
+pub(crate) const HEX: u8 = 64;
+
+pub(crate) static CLASS: [u8; 256] = table();
+
+#[inline]
+pub(crate) fn is(byte: u8, class: u8) -> bool {
+    CLASS[byte as usize] & class != 0
+}
+
+#[inline]
+pub(crate) fn all(bytes: &[u8], class: u8) -> bool {
+    bytes.iter().all(|&b| is(b, class))
+}
+
+/// Every `%` is followed by two hexadecimal digits.
+pub(crate) fn percent_is_well_formed(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    while let Some(at) = memchr::memchr(b'%', rest) {
+        match rest.get(at + 1..at + 3) {
+            Some(digits) if all(digits, HEX) => rest = &rest[at + 3..],
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// Without the spaces and tabs around.
+pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] = bytes {
+        bytes = rest;
+    }
+    while let [rest @ .., b' ' | b'\t'] = bytes {
+        bytes = rest;
+    }
+    bytes
+}
+
+const fn table() -> [u8; 256] {
+    let mut table = [0u8; 256];
+    mark(&mut table, b"!#$%&'*+-.^_`|~", TOKEN);
+    mark(&mut table, b"-._~!$&'()*+,;=:@/?%[]{}|^`", TARGET);
+    mark(&mut table, b"-._~!$&'()*+,;=%", REG_NAME);
+    mark(&mut table, b"+-.", SCHEME);
+    mark(&mut table, b"abcdefABCDEF0123456789", HEX);
+    mark(&mut table, b"%", PERCENT);
+    let mut b = 0;
+    while b < 256 {
+        let byte = b as u8;
+        if byte.is_ascii_alphanumeric() {
+            table[b] |= TOKEN | TARGET | REG_NAME | SCHEME;
+        }
+        if byte == b'\t' || (byte >= b' ' && byte != 0x7f) {
+            table[b] |= VALUE;
+        }
+        b += 1;
+    }
+    table
+}
+
+const fn mark(table: &mut [u8; 256], bytes: &[u8], class: u8) {
+    let mut i = 0;
+    while i < bytes.len() {
+        table[bytes[i] as usize] |= class;
+        i += 1;
+    }
+}

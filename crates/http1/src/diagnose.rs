@@ -1,0 +1,72 @@
+//! Which rule a block of field lines breaks. Runs once, when it is refused already.
+
+use crate::RejectReason;
+use crate::chars::{self, TOKEN, VALUE};
+
+/// The first broken rule in `block`, which begins at the first field line; `error` is what httparse
+/// says, for the case that no rule here is broken within these bytes.
+#[cold]
+#[inline(never)]
+pub(crate) fn fields(block: &[u8], error: httparse::Error) -> RejectReason {
+    let mut at = 0;
+    while at < block.len() {
+        match line(&block[at..], at == 0) {
+            Ok(0) => break,
+            Ok(len) => at += len,
+            Err(reason) => return reason,
+        }
+    }
+    match error {
+        httparse::Error::TooManyHeaders => RejectReason::TooManyFields,
+        httparse::Error::HeaderValue => RejectReason::InvalidFieldValue,
+        httparse::Error::NewLine => RejectReason::BareCr,
+        _ => RejectReason::InvalidFieldName,
+    }
+}
+
+/// The length of the line with its CRLF; 0 if it is not complete or ends the block.
+fn line(bytes: &[u8], is_first: bool) -> Result<usize, RejectReason> {
+    match bytes[0] {
+        b'\r' | b'\n' => return line_end(bytes, 0).map(|_| 0),
+        b' ' | b'\t' if is_first => return Err(RejectReason::SpaceBeforeFields),
+        b' ' | b'\t' => return Err(RejectReason::ObsFold),
+        b':' => return Err(RejectReason::EmptyFieldName),
+        _ => {}
+    }
+    let name_len = bytes.iter().take_while(|&&b| chars::is(b, TOKEN)).count();
+    match bytes.get(name_len) {
+        None => return Ok(0),
+        Some(b':') => {}
+        Some(b' ' | b'\t') => return Err(after_space(&bytes[name_len..])),
+        Some(0) => return Err(RejectReason::Nul),
+        Some(b'\r' | b'\n') => {
+            return Err(line_end(bytes, name_len).err().unwrap_or(RejectReason::MissingColon));
+        }
+        Some(_) => return Err(RejectReason::InvalidFieldName),
+    }
+    let value = name_len + 1;
+    let value_len = bytes[value..].iter().take_while(|&&b| chars::is(b, VALUE)).count();
+    match bytes.get(value + value_len) {
+        None => Ok(0),
+        Some(0) => Err(RejectReason::Nul),
+        Some(b'\r' | b'\n') => line_end(bytes, value + value_len),
+        Some(_) => Err(RejectReason::InvalidFieldValue),
+    }
+}
+
+/// White space after a name: before its colon, or inside what is no name at all.
+fn after_space(bytes: &[u8]) -> RejectReason {
+    match bytes.iter().find(|&&b| b != b' ' && b != b'\t') {
+        Some(b':') | None => RejectReason::SpaceBeforeColon,
+        Some(_) => RejectReason::InvalidFieldName,
+    }
+}
+
+fn line_end(bytes: &[u8], at: usize) -> Result<usize, RejectReason> {
+    match (bytes[at], bytes.get(at + 1)) {
+        (b'\r', Some(b'\n')) => Ok(at + 2),
+        (b'\r', Some(_)) => Err(RejectReason::BareCr),
+        (b'\r', None) => Ok(0),
+        _ => Err(RejectReason::BareLf),
+    }
+}

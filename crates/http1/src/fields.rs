@@ -1,0 +1,298 @@
+//! The fields of a head: records of positions, and an index of the known names.
+//!
+//! What: [`Scratch`], which the caller keeps and hands in for every parse; [`Fields`], the view of
+//! it together with the bytes. Why positions: they have no lifetime, so one scratch serves every
+//! message, and a head can be taken along with its bytes.
+//!
+//! Invariants: every span lies within the bytes it was made from; names are tokens; values have no
+//! byte outside HTAB, SP, VCHAR, obs-text and no white space at their ends. `first[n]` means
+//! something only if bit `n` of `seen` is set.
+
+use crate::Name;
+use crate::hop::{self, EndToEnd};
+use crate::limits::FIELDS_CEILING;
+
+/// Where a field stands in the bytes of its head.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Span {
+    pub(crate) name_start: u32,
+    pub(crate) value_start: u32,
+    pub(crate) value_len: u32,
+    pub(crate) name_len: u16,
+    pub(crate) name: Name,
+}
+
+/// Which known names occur, and where first.
+#[derive(Clone, Debug)]
+pub(crate) struct Index {
+    seen: u64,
+    repeated: u64,
+    first: [u8; 64],
+}
+
+impl Index {
+    pub(crate) const EMPTY: Index = Index { seen: 0, repeated: 0, first: [0; 64] };
+
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.seen = 0;
+        self.repeated = 0;
+    }
+
+    #[inline]
+    pub(crate) fn note(&mut self, name: Name, at: usize) {
+        let bit = name.bit();
+        if self.seen & bit == 0 {
+            self.seen |= bit;
+            self.first[name as usize] = at as u8;
+        } else {
+            self.repeated |= bit;
+        }
+    }
+}
+
+/// Room for the positions of one head's fields. About 2 KiB; make it once, use it for every parse.
+pub struct Scratch {
+    pub(crate) spans: [Span; FIELDS_CEILING],
+    pub(crate) count: usize,
+    pub(crate) index: Index,
+}
+
+impl Scratch {
+    /// Room for [`FIELDS_CEILING`] fields.
+    pub const fn new() -> Scratch {
+        const NOWHERE: Span =
+            Span { name_start: 0, value_start: 0, value_len: 0, name_len: 0, name: Name::Other };
+        Scratch { spans: [NOWHERE; FIELDS_CEILING], count: 0, index: Index::EMPTY }
+    }
+
+    pub(crate) fn fields<'b>(&'b self, buf: &'b [u8]) -> Fields<'b> {
+        Fields { buf, spans: &self.spans[..self.count], index: &self.index }
+    }
+}
+
+impl Default for Scratch {
+    fn default() -> Scratch {
+        Scratch::new()
+    }
+}
+
+impl std::fmt::Debug for Scratch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Scratch").field("count", &self.count).finish_non_exhaustive()
+    }
+}
+
+/// One field of a parsed head. That it exists is the proof that its name is a token and that its
+/// value can be written as it is: [`write::parsed_field`](crate::write::parsed_field).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Field<'b> {
+    pub(crate) id: Name,
+    pub(crate) name: &'b [u8],
+    pub(crate) value: &'b [u8],
+}
+
+impl<'b> Field<'b> {
+    /// The name, if it is known.
+    pub fn id(&self) -> Name {
+        self.id
+    }
+
+    /// The name as sent.
+    pub fn name(&self) -> &'b [u8] {
+        self.name
+    }
+
+    /// The value without white space around it.
+    pub fn value(&self) -> &'b [u8] {
+        self.value
+    }
+}
+
+impl std::fmt::Debug for Field<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.name.escape_ascii(), self.value.escape_ascii())
+    }
+}
+
+/// The fields of a head, in their order.
+#[derive(Clone, Copy)]
+pub struct Fields<'b> {
+    pub(crate) buf: &'b [u8],
+    pub(crate) spans: &'b [Span],
+    pub(crate) index: &'b Index,
+}
+
+impl<'b> Fields<'b> {
+    /// All fields as (name, value).
+    pub fn iter(&self) -> Iter<'b> {
+        Iter { fields: *self, next: 0 }
+    }
+
+    /// All fields as [`Field`], which [`write`](mod@crate::write) takes without another check.
+    pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'b>> + use<'b> {
+        let fields = *self;
+        fields.spans.iter().map(move |span| fields.at(span))
+    }
+
+    /// How many fields there are.
+    pub fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// No fields at all.
+    pub fn is_empty(&self) -> bool {
+        self.spans.is_empty()
+    }
+
+    /// A field of this name exists. O(1), except for [`Name::Other`], which stands for any name not
+    /// in the list.
+    #[inline]
+    pub fn has(&self, name: Name) -> bool {
+        self.index.seen & name.bit() != 0
+    }
+
+    /// More than one field of this name exists. O(1).
+    #[inline]
+    pub fn is_repeated(&self, name: Name) -> bool {
+        self.index.repeated & name.bit() != 0
+    }
+
+    /// The value of the first field of this name. O(1).
+    #[inline]
+    pub fn get(&self, name: Name) -> Option<&'b [u8]> {
+        if !self.has(name) {
+            return None;
+        }
+        let span = &self.spans[self.index.first[name as usize] as usize];
+        Some(self.value_of(span))
+    }
+
+    /// The values of all fields of this name, in their order. Costs nothing when there is none.
+    #[inline]
+    pub fn all(&self, name: Name) -> impl Iterator<Item = &'b [u8]> + use<'b> {
+        let fields = *self;
+        let range = if !fields.has(name) {
+            0..0
+        } else {
+            let first = fields.index.first[name as usize] as usize;
+            first..if fields.is_repeated(name) { fields.spans.len() } else { first + 1 }
+        };
+        let spans = &fields.spans[range];
+        spans.iter().filter(move |span| span.name == name).map(move |span| fields.value_of(span))
+    }
+
+    /// How many fields have this name.
+    pub fn count(&self, name: Name) -> usize {
+        self.all(name).count()
+    }
+
+    /// The values of all fields with a name spelled so, known or not, without regard to case.
+    pub fn values<'n>(&self, name: &'n [u8]) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
+        let fields = *self;
+        let id = Name::from_bytes(name);
+        let spans = if fields.has(id) {
+            &fields.spans[fields.index.first[id as usize] as usize..]
+        } else {
+            &[]
+        };
+        spans
+            .iter()
+            .filter(move |span| {
+                span.name == id
+                    && (id != Name::Other || fields.name_of(span).eq_ignore_ascii_case(name))
+            })
+            .map(move |span| fields.value_of(span))
+    }
+
+    /// Some field of this name has this token in its comma-separated list, without regard to case.
+    pub fn contains_token(&self, name: Name, token: &[u8]) -> bool {
+        self.all(name).flat_map(hop::tokens).any(|t| t.eq_ignore_ascii_case(token))
+    }
+
+    /// The fields that go on to the next hop: none that ends at each hop by its definition
+    /// (RFC 9110 section 7.6.1) and none that Connection names. Content-Length is among them, for
+    /// it tells what HEAD would have had; who frames anew leaves it out.
+    pub fn end_to_end(&self) -> EndToEnd<'b> {
+        EndToEnd::new(*self)
+    }
+
+    #[inline]
+    pub(crate) fn at(&self, span: &Span) -> Field<'b> {
+        Field { id: span.name, name: self.name_of(span), value: self.value_of(span) }
+    }
+
+    #[inline]
+    pub(crate) fn mask(&self) -> u64 {
+        self.index.seen
+    }
+
+    #[inline]
+    fn name_of(&self, span: &Span) -> &'b [u8] {
+        let start = span.name_start as usize;
+        &self.buf[start..start + span.name_len as usize]
+    }
+
+    #[inline]
+    fn value_of(&self, span: &Span) -> &'b [u8] {
+        let start = span.value_start as usize;
+        &self.buf[start..start + span.value_len as usize]
+    }
+}
+
+impl std::fmt::Debug for Fields<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.fields()).finish()
+    }
+}
+
+impl<'b> IntoIterator for &Fields<'b> {
+    type Item = (&'b [u8], &'b [u8]);
+    type IntoIter = Iter<'b>;
+
+    fn into_iter(self) -> Iter<'b> {
+        self.iter()
+    }
+}
+
+/// The fields of a head as (name, value).
+#[derive(Clone)]
+pub struct Iter<'b> {
+    fields: Fields<'b>,
+    next: usize,
+}
+
+impl<'b> Iterator for Iter<'b> {
+    type Item = (&'b [u8], &'b [u8]);
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let field = self.fields.at(self.fields.spans.get(self.next)?);
+        self.next += 1;
+        Some((field.name, field.value))
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = self.fields.spans.len() - self.next;
+        (left, Some(left))
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
+/// The fields of a head with their own records, beside bytes kept elsewhere.
+#[derive(Clone, Debug)]
+pub(crate) struct OwnedFields {
+    spans: Box<[Span]>,
+    index: Index,
+}
+
+impl OwnedFields {
+    pub(crate) fn of(fields: &Fields<'_>) -> OwnedFields {
+        OwnedFields { spans: fields.spans.into(), index: fields.index.clone() }
+    }
+
+    pub(crate) fn view<'b>(&'b self, buf: &'b [u8]) -> Fields<'b> {
+        Fields { buf, spans: &self.spans, index: &self.index }
+    }
+}

@@ -1,0 +1,1 @@
+//! What the fuzz targets run and the stable tests replay: see `fuzz/`.

@@ -1,0 +1,123 @@
+//! Connection, and the fields that end at each hop (RFC 9110 section 7.6.1).
+
+use crate::chars;
+use crate::limits::CONNECTION_OPTIONS_MAX;
+use crate::{Field, Fields, Name, RejectReason};
+
+/// What Connection asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    pub(crate) close: bool,
+    pub(crate) keep_alive: bool,
+    /// It names other fields, which then end here.
+    pub(crate) names_fields: bool,
+}
+
+impl Options {
+    pub(crate) const NONE: Options =
+        Options { close: false, keep_alive: false, names_fields: false };
+}
+
+pub(crate) fn options(fields: &Fields<'_>) -> Result<Options, RejectReason> {
+    let mut options = Options::NONE;
+    if !fields.has(Name::Connection) {
+        return Ok(options);
+    }
+    for (count, token) in connection_names(fields).enumerate() {
+        if count >= CONNECTION_OPTIONS_MAX {
+            return Err(RejectReason::TooManyOptions);
+        }
+        if token.eq_ignore_ascii_case(b"close") {
+            options.close = true;
+        } else if token.eq_ignore_ascii_case(b"keep-alive") {
+            options.keep_alive = true;
+        } else {
+            options.names_fields = true;
+        }
+    }
+    Ok(options)
+}
+
+/// The members of a comma-separated list, without white space around them; empty members are left
+/// out (RFC 9110 section 5.6.1).
+pub fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|&b| b == b',').map(chars::trim).filter(|token| !token.is_empty())
+}
+
+/// All members of all Connection fields.
+pub fn connection_names<'b>(fields: &Fields<'b>) -> impl Iterator<Item = &'b [u8]> + use<'b> {
+    fields.all(Name::Connection).flat_map(tokens)
+}
+
+/// The names that end at each hop whatever Connection says.
+const HOP_BY_HOP: u64 = Name::Connection.bit()
+    | Name::KeepAlive.bit()
+    | Name::ProxyConnection.bit()
+    | Name::ProxyAuthenticate.bit()
+    | Name::ProxyAuthenticationInfo.bit()
+    | Name::ProxyAuthorization.bit()
+    | Name::Te.bit()
+    | Name::Trailer.bit()
+    | Name::TransferEncoding.bit()
+    | Name::Upgrade.bit();
+
+/// The names that Connection cannot take away: without them the message would mean another thing
+/// to the next reader (RFC 9110 section 7.6.1 forbids to name a field meant for all recipients).
+const NOT_TO_BE_NAMED: u64 = Name::Host.bit()
+    | Name::ContentLength.bit()
+    | Name::ContentType.bit()
+    | Name::ContentEncoding.bit()
+    | Name::ContentRange.bit()
+    | Name::CacheControl.bit()
+    | Name::Vary.bit()
+    | Name::Via.bit();
+
+/// Does a field of this name end at this hop? `connection` gives the members of Connection.
+pub fn is_hop_by_hop<'c>(name: &[u8], mut connection: impl Iterator<Item = &'c [u8]>) -> bool {
+    let id = Name::from_bytes(name);
+    if ends_here(id) {
+        return true;
+    }
+    NOT_TO_BE_NAMED & id.bit() == 0 && connection.any(|named| named.eq_ignore_ascii_case(name))
+}
+
+#[inline]
+fn ends_here(id: Name) -> bool {
+    HOP_BY_HOP & id.bit() != 0
+}
+
+/// The fields that go on to the next hop: see [`Fields::end_to_end`].
+#[derive(Clone)]
+pub struct EndToEnd<'b> {
+    fields: Fields<'b>,
+    next: usize,
+    names_fields: bool,
+}
+
+impl<'b> EndToEnd<'b> {
+    pub(crate) fn new(fields: Fields<'b>) -> EndToEnd<'b> {
+        // More options than may be are refused with the head; none are forgotten here.
+        let names_fields = options(&fields).map_or(true, |options| options.names_fields);
+        EndToEnd { fields, next: 0, names_fields }
+    }
+}
+
+impl<'b> Iterator for EndToEnd<'b> {
+    type Item = Field<'b>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Field<'b>> {
+        loop {
+            let field = self.fields.at(self.fields.spans.get(self.next)?);
+            self.next += 1;
+            let gone = if self.names_fields {
+                is_hop_by_hop(field.name, connection_names(&self.fields))
+            } else {
+                ends_here(field.id)
+            };
+            if !gone {
+                return Some(field);
+            }
+        }
+    }
+}

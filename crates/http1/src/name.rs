@@ -1,0 +1,180 @@
+//! Field names known to this crate: one list, from which the type, the spelling and the look-up are
+//! made.
+//!
+//! A name is found by its length, its first and its last letter in a table without collisions
+//! (the build fails on one), then compared once, without regard to case (RFC 9110 section 5.1).
+
+macro_rules! names {
+    ($($variant:ident = $spelling:literal,)*) => {
+        /// A field name. [`Name::Other`] stands for every name not in the list.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        #[non_exhaustive]
+        pub enum Name {
+            $(
+                #[doc = concat!("`", $spelling, "`")]
+                $variant,
+            )*
+            /// Any other name.
+            Other,
+        }
+
+        const SPELLINGS: [&str; Name::Other as usize] = [$($spelling,)*];
+        const ALL: [Name; Name::Other as usize] = [$(Name::$variant,)*];
+    };
+}
+
+names! {
+    Host = "Host",
+    ContentLength = "Content-Length",
+    TransferEncoding = "Transfer-Encoding",
+    Connection = "Connection",
+    Expect = "Expect",
+    Te = "TE",
+    Trailer = "Trailer",
+    Upgrade = "Upgrade",
+    KeepAlive = "Keep-Alive",
+    ProxyConnection = "Proxy-Connection",
+    ProxyAuthenticate = "Proxy-Authenticate",
+    ProxyAuthenticationInfo = "Proxy-Authentication-Info",
+    ProxyAuthorization = "Proxy-Authorization",
+    CacheControl = "Cache-Control",
+    CdnCacheControl = "CDN-Cache-Control",
+    SurrogateControl = "Surrogate-Control",
+    Pragma = "Pragma",
+    Date = "Date",
+    Age = "Age",
+    Expires = "Expires",
+    LastModified = "Last-Modified",
+    Etag = "ETag",
+    Vary = "Vary",
+    IfMatch = "If-Match",
+    IfNoneMatch = "If-None-Match",
+    IfModifiedSince = "If-Modified-Since",
+    IfUnmodifiedSince = "If-Unmodified-Since",
+    IfRange = "If-Range",
+    Range = "Range",
+    ContentRange = "Content-Range",
+    AcceptRanges = "Accept-Ranges",
+    Accept = "Accept",
+    AcceptCharset = "Accept-Charset",
+    AcceptEncoding = "Accept-Encoding",
+    AcceptLanguage = "Accept-Language",
+    UserAgent = "User-Agent",
+    Referer = "Referer",
+    Origin = "Origin",
+    Authorization = "Authorization",
+    WwwAuthenticate = "WWW-Authenticate",
+    Cookie = "Cookie",
+    SetCookie = "Set-Cookie",
+    ContentType = "Content-Type",
+    ContentEncoding = "Content-Encoding",
+    ContentLanguage = "Content-Language",
+    ContentLocation = "Content-Location",
+    Location = "Location",
+    Server = "Server",
+    Via = "Via",
+    Warning = "Warning",
+    CacheStatus = "Cache-Status",
+    XCache = "X-Cache",
+    Forwarded = "Forwarded",
+    XForwardedFor = "X-Forwarded-For",
+    XForwardedHost = "X-Forwarded-Host",
+    XForwardedProto = "X-Forwarded-Proto",
+    MaxForwards = "Max-Forwards",
+    Allow = "Allow",
+    RetryAfter = "Retry-After",
+    Link = "Link",
+    Priority = "Priority",
+    AltSvc = "Alt-Svc",
+}
+
+/// A bit per name in a `u64`, one of them for `Other`.
+const _: () = assert!((Name::Other as usize) < 64);
+
+impl Name {
+    /// The name these bytes spell, without regard to case.
+    #[inline]
+    pub fn from_bytes(bytes: &[u8]) -> Name {
+        let (Some(&first), Some(&last)) = (bytes.first(), bytes.last()) else {
+            return Name::Other;
+        };
+        let candidate = SLOTS[slot(bytes.len(), first, last)];
+        if candidate != Name::Other && bytes.eq_ignore_ascii_case(candidate.as_str().as_bytes()) {
+            candidate
+        } else {
+            Name::Other
+        }
+    }
+
+    /// The usual spelling; empty for [`Name::Other`].
+    #[inline]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Name::Other => "",
+            known => SPELLINGS[known as usize],
+        }
+    }
+
+    /// All known names.
+    pub const fn known() -> &'static [Name] {
+        &ALL
+    }
+
+    #[inline]
+    pub(crate) const fn bit(self) -> u64 {
+        1 << self as u8
+    }
+}
+
+const SLOT_COUNT: usize = 256;
+
+static SLOTS: [Name; SLOT_COUNT] = slots();
+
+/// Letters differ from their other case in bit 5 only, so it is set on both ends.
+#[inline]
+const fn slot(len: usize, first: u8, last: u8) -> usize {
+    let first = (first | 0x20) as usize;
+    let last = (last | 0x20) as usize;
+    (len.wrapping_mul(2) ^ first.wrapping_mul(81) ^ last.wrapping_mul(51)) % SLOT_COUNT
+}
+
+const fn slots() -> [Name; SLOT_COUNT] {
+    let mut slots = [Name::Other; SLOT_COUNT];
+    let mut i = 0;
+    while i < ALL.len() {
+        let spelling = SPELLINGS[i].as_bytes();
+        let at = slot(spelling.len(), spelling[0], spelling[spelling.len() - 1]);
+        assert!(matches!(slots[at], Name::Other), "two names in one slot: change the multipliers");
+        slots[at] = ALL[i];
+        i += 1;
+    }
+    slots
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_found_in_any_case() {
+        for &name in Name::known() {
+            let spelling = name.as_str();
+            assert_eq!(Name::from_bytes(spelling.as_bytes()), name);
+            assert_eq!(Name::from_bytes(spelling.to_uppercase().as_bytes()), name);
+            assert_eq!(Name::from_bytes(spelling.to_lowercase().as_bytes()), name);
+            let longer = format!("{spelling}x");
+            assert_ne!(Name::from_bytes(longer.as_bytes()), name);
+            assert_ne!(Name::from_bytes(&spelling.as_bytes()[1..]), name);
+        }
+    }
+
+    #[test]
+    fn other_names_are_other() {
+        for name in ["", "x", "hosT!", "content_length", "Content-Lengtk", "X-Whatever"] {
+            assert_eq!(Name::from_bytes(name.as_bytes()), Name::Other);
+        }
+        // '-' and CR differ in bit 5 only.
+        assert_eq!(Name::from_bytes(b"Content\rLength"), Name::Other);
+    }
+}

@@ -1,0 +1,354 @@
+//! Heads of requests (RFC 9112 section 3).
+//!
+//! What: [`parse_request`] looks at the bytes received so far and gives a whole, checked head or
+//! asks for more. It keeps nothing between calls. Order: the request line is judged as soon as it
+//! is there, the fields when the head is complete; so a bad request line is answered early.
+
+use crate::authority::parse_authority;
+use crate::chars::{self, CLASS, PERCENT, TARGET, TOKEN};
+use crate::fields::OwnedFields;
+use crate::framing::{self, Declared};
+use crate::hop::{self, Options};
+use crate::limits::METHOD_BYTES_MAX;
+use crate::target::{self, Form};
+use crate::tokenise::incomplete;
+use crate::{
+    BodyKind, Fields, Limits, Method, Name, Reject, RejectReason, Scratch, Target, Version,
+};
+
+/// A whole and checked head of a request.
+#[derive(Clone, Copy)]
+pub struct RequestHead<'b> {
+    /// The method, if it is a known one.
+    pub method: Method,
+    /// The method as sent.
+    pub method_bytes: &'b [u8],
+    /// What is asked for.
+    pub target: Target<'b>,
+    /// The request-target as sent.
+    pub target_bytes: &'b [u8],
+    /// The version of the sender.
+    pub version: Version,
+    /// The fields.
+    pub fields: Fields<'b>,
+    /// Bytes of the head, an empty line before it included: where body or next request begin.
+    pub head_bytes: usize,
+    buf: &'b [u8],
+    meta: Meta,
+}
+
+/// What Expect says (RFC 9110 section 10.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expectation {
+    /// Nothing, or the sender speaks HTTP/1.0.
+    None,
+    /// `100-continue`
+    Continue,
+    /// Anything else: 417 is the answer, if one is given.
+    Unknown,
+}
+
+/// All of a head that is not bytes.
+#[derive(Clone, Copy, Debug)]
+struct Meta {
+    line: Line,
+    form: Form,
+    body: BodyKind,
+    options: Options,
+    expectation: Expectation,
+    head_bytes: usize,
+}
+
+/// Where the parts of a request line are.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    start: usize,
+    method: Method,
+    method_len: usize,
+    target_start: usize,
+    target_len: usize,
+    version: Version,
+    form: Form,
+    end: usize,
+}
+
+/// Reads the head of the request that begins `buf`; at most one empty line before it is skipped.
+///
+/// `Ok(None)`: not complete; call again with more bytes. On `Ok(Some(head))`, `head.head_bytes` are
+/// used up and [`RequestHead::body`] says what follows.
+///
+/// # Errors
+/// [`Reject`]: answer with its status and close the connection.
+pub fn parse_request<'b>(
+    buf: &'b [u8],
+    scratch: &'b mut Scratch,
+    limits: &Limits,
+) -> Result<Option<RequestHead<'b>>, Reject> {
+    match read(buf, scratch, limits) {
+        Ok(None) => Ok(None),
+        Ok(Some(meta)) => Ok(Some(meta.view(buf, scratch.fields(buf)))),
+        Err(reason) => Err(Reject::request(reason)),
+    }
+}
+
+impl<'b> RequestHead<'b> {
+    /// How the end of the body is found: never [`BodyKind::UntilClose`].
+    pub fn body(&self) -> BodyKind {
+        self.meta.body
+    }
+
+    /// The sender wants to go on with this connection (RFC 9112 section 9.3).
+    ///
+    /// For HTTP/1.0 with `keep-alive` this says yes; a forward proxy must not heed it.
+    pub fn keep_alive(&self) -> bool {
+        framing::keeps_alive(self.version, self.meta.options)
+    }
+
+    /// Whom the request is for: the target's authority if it has one, else Host. `None` only for
+    /// HTTP/1.0 without Host. For CONNECT it is the whole `host:port`.
+    pub fn host(&self) -> Option<&'b [u8]> {
+        match self.target {
+            Target::Absolute { authority, .. } => Some(authority),
+            Target::Authority { .. } => Some(self.target_bytes),
+            Target::Origin { .. } | Target::Asterisk => self.fields.get(Name::Host),
+        }
+    }
+
+    /// What Expect asks for.
+    pub fn expectation(&self) -> Expectation {
+        self.meta.expectation
+    }
+
+    /// The sender waits for 100 (Continue) before it sends the body that it announced.
+    pub fn expects_continue(&self) -> bool {
+        self.meta.expectation == Expectation::Continue
+            && !matches!(self.meta.body, BodyKind::None | BodyKind::Length(0))
+    }
+
+    /// A copy of the head that needs neither buffer nor scratch. Allocates.
+    pub fn detach(&self) -> OwnedRequest {
+        OwnedRequest {
+            bytes: self.buf[..self.head_bytes].into(),
+            fields: OwnedFields::of(&self.fields),
+            meta: self.meta,
+        }
+    }
+}
+
+impl std::fmt::Debug for RequestHead<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RequestHead")
+            .field("method", &self.method_bytes.escape_ascii().to_string())
+            .field("target", &self.target_bytes.escape_ascii().to_string())
+            .field("version", &self.version)
+            .field("fields", &self.fields)
+            .field("body", &self.meta.body)
+            .field("head_bytes", &self.head_bytes)
+            .finish()
+    }
+}
+
+/// A head of a request with its own bytes.
+#[derive(Clone)]
+pub struct OwnedRequest {
+    bytes: Box<[u8]>,
+    fields: OwnedFields,
+    meta: Meta,
+}
+
+impl OwnedRequest {
+    /// The head as it was parsed; costs nothing.
+    pub fn head(&self) -> RequestHead<'_> {
+        self.meta.view(&self.bytes, self.fields.view(&self.bytes))
+    }
+}
+
+impl std::fmt::Debug for OwnedRequest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.head().fmt(f)
+    }
+}
+
+impl Meta {
+    fn view<'b>(self, buf: &'b [u8], fields: Fields<'b>) -> RequestHead<'b> {
+        let line = self.line;
+        let target_bytes = &buf[line.target_start..line.target_start + line.target_len];
+        RequestHead {
+            method: line.method,
+            method_bytes: &buf[line.start..line.start + line.method_len],
+            target: self.form.view(target_bytes),
+            target_bytes,
+            version: line.version,
+            fields,
+            head_bytes: self.head_bytes,
+            buf,
+            meta: self,
+        }
+    }
+}
+
+fn read(buf: &[u8], scratch: &mut Scratch, limits: &Limits) -> Result<Option<Meta>, RejectReason> {
+    let start = match buf {
+        [b'\r', b'\n', b'\r', b'\n', ..] => return Err(RejectReason::EmptyLines),
+        [b'\r', b'\n', ..] => 2,
+        [b'\r'] => return incomplete(buf, limits),
+        _ => 0,
+    };
+    let Some(line) = request_line(buf, start, limits)? else {
+        return incomplete(buf, limits);
+    };
+    let Some(head_bytes) = scratch.tokenise(buf, line.end, limits)? else {
+        return Ok(None);
+    };
+    let fields = scratch.fields(buf);
+    check_host(&fields, line.version)?;
+    let body = body_kind(&fields, &line, limits)?;
+    let options = hop::options(&fields)?;
+    let expectation = expectation(&fields, line.version);
+    Ok(Some(Meta { line, form: line.form, body, options, expectation, head_bytes }))
+}
+
+/// Method, target, version, CRLF, with one space between (RFC 9112 section 3).
+fn request_line(buf: &[u8], start: usize, limits: &Limits) -> Result<Option<Line>, RejectReason> {
+    let bytes = &buf[start..];
+    let Some(method_len) = method_len(bytes)? else { return Ok(None) };
+    let method = Method::from_bytes(&bytes[..method_len]);
+
+    let rest = &bytes[method_len + 1..];
+    let Some((target_len, has_percent)) = target_len(rest, limits)? else { return Ok(None) };
+    let target = &rest[..target_len];
+
+    let Some((version, version_len)) = version(&rest[target_len + 1..])? else { return Ok(None) };
+    let form = target::form(method, target, has_percent)?;
+
+    let target_start = start + method_len + 1;
+    let version_start = target_start + target_len + 1;
+    let end = version_start + version_len;
+    Ok(Some(Line { start, method, method_len, target_start, target_len, version, form, end }))
+}
+
+#[inline]
+fn method_len(bytes: &[u8]) -> Result<Option<usize>, RejectReason> {
+    if bytes.starts_with(b"GET ") {
+        return Ok(Some(3));
+    }
+    let len = bytes.iter().take_while(|&&b| chars::is(b, TOKEN)).count();
+    if len > METHOD_BYTES_MAX {
+        return Err(RejectReason::MethodTooLong);
+    }
+    match bytes.get(len) {
+        None => Ok(None),
+        Some(b' ') if len > 0 => Ok(Some(len)),
+        Some(b'\n') if len == 0 => Err(RejectReason::BareLf),
+        Some(0) => Err(RejectReason::Nul),
+        Some(b'\r' | b'\n') if len > 0 => Err(RejectReason::MalformedRequestLine),
+        Some(_) => Err(RejectReason::InvalidMethod),
+    }
+}
+
+#[inline]
+fn target_len(bytes: &[u8], limits: &Limits) -> Result<Option<(usize, bool)>, RejectReason> {
+    let mut classes = 0;
+    let mut len = 0;
+    for &b in bytes {
+        let class = CLASS[b as usize];
+        if class & TARGET == 0 {
+            break;
+        }
+        classes |= class;
+        len += 1;
+    }
+    if len > limits.target_bytes_max {
+        return Err(RejectReason::TargetTooLong);
+    }
+    match bytes.get(len) {
+        None => Ok(None),
+        Some(b' ') if len > 0 => Ok(Some((len, classes & PERCENT != 0))),
+        Some(0) => Err(RejectReason::Nul),
+        Some(b' ' | b'\r' | b'\n') => Err(RejectReason::MalformedRequestLine),
+        Some(_) => Err(RejectReason::InvalidTarget),
+    }
+}
+
+/// `HTTP/1.1` and its CRLF; the length of both.
+#[inline]
+fn version(bytes: &[u8]) -> Result<Option<(Version, usize)>, RejectReason> {
+    match bytes.first_chunk::<10>() {
+        Some(b"HTTP/1.1\r\n") => Ok(Some((Version::Http11, 10))),
+        Some(b"HTTP/1.0\r\n") => Ok(Some((Version::Http10, 10))),
+        _ => unusual_version(bytes),
+    }
+}
+
+#[inline(never)]
+fn unusual_version(bytes: &[u8]) -> Result<Option<(Version, usize)>, RejectReason> {
+    let Some(version) = http_version(bytes)? else { return Ok(None) };
+    match &bytes[8..] {
+        [] | [b'\r'] => Ok(None),
+        [b'\r', b'\n', ..] => Ok(Some((version, 10))),
+        [b'\r', _, ..] => Err(RejectReason::BareCr),
+        [b'\n', ..] => Err(RejectReason::BareLf),
+        [0, ..] => Err(RejectReason::Nul),
+        _ => Err(RejectReason::MalformedRequestLine),
+    }
+}
+
+/// The eight bytes `HTTP/1.x`; a higher minor version is taken for 1.1 (RFC 9110 section 6.2).
+pub(crate) fn http_version(bytes: &[u8]) -> Result<Option<Version>, RejectReason> {
+    const PREFIX: &[u8] = b"HTTP/";
+    let known = bytes.len().min(PREFIX.len());
+    if bytes[..known] != PREFIX[..known] {
+        return Err(RejectReason::MalformedVersion);
+    }
+    match bytes[known..] {
+        [] => Ok(None),
+        [major, ..] if !major.is_ascii_digit() => Err(RejectReason::MalformedVersion),
+        [_] => Ok(None),
+        [_, dot, ..] if dot != b'.' => Err(RejectReason::MalformedVersion),
+        [_, _] => Ok(None),
+        [_, _, minor, ..] if !minor.is_ascii_digit() => Err(RejectReason::MalformedVersion),
+        [b'1', _, b'0', ..] => Ok(Some(Version::Http10)),
+        [b'1', ..] => Ok(Some(Version::Http11)),
+        _ => Err(RejectReason::UnsupportedVersion),
+    }
+}
+
+/// RFC 9112 section 3.2: exactly one in HTTP/1.1, at most one in HTTP/1.0, and a valid one.
+fn check_host(fields: &Fields<'_>, version: Version) -> Result<(), RejectReason> {
+    if fields.is_repeated(Name::Host) {
+        return Err(RejectReason::RepeatedHost);
+    }
+    match fields.get(Name::Host) {
+        None if version == Version::Http11 => Err(RejectReason::MissingHost),
+        None => Ok(()),
+        Some(host) => match parse_authority(host) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(RejectReason::InvalidHost),
+        },
+    }
+}
+
+fn body_kind(fields: &Fields<'_>, line: &Line, limits: &Limits) -> Result<BodyKind, RejectReason> {
+    let declared = framing::declared(fields, line.version, limits)?;
+    match (declared, line.method) {
+        (Declared::Nothing | Declared::Length(0), Method::Connect) => Ok(BodyKind::None),
+        (_, Method::Connect) => Err(RejectReason::ContentWithConnect),
+        (Declared::Nothing, _) => Ok(BodyKind::None),
+        (Declared::Length(length), _) => Ok(BodyKind::Length(length)),
+        (Declared::Chunked, _) => Ok(BodyKind::Chunked),
+    }
+}
+
+fn expectation(fields: &Fields<'_>, version: Version) -> Expectation {
+    if !fields.has(Name::Expect) || version == Version::Http10 {
+        return Expectation::None;
+    }
+    let mut expectation = Expectation::None;
+    for token in fields.all(Name::Expect).flat_map(hop::tokens) {
+        if !token.eq_ignore_ascii_case(b"100-continue") {
+            return Expectation::Unknown;
+        }
+        expectation = Expectation::Continue;
+    }
+    expectation
+}

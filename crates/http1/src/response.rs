@@ -1,0 +1,214 @@
+//! Heads of responses (RFC 9112 section 4).
+//!
+//! What: [`parse_response`], of the shape of [`parse_request`](crate::parse_request). Every reject
+//! has status 502: the fault is the origin's, and the client learns no more than that.
+
+use crate::chars::{self, VALUE};
+use crate::fields::OwnedFields;
+use crate::framing::{self, Declared};
+use crate::hop::{self, Options};
+use crate::request::http_version;
+use crate::tokenise::incomplete;
+use crate::{BodyKind, Fields, Limits, Method, Reject, RejectReason, Scratch, Version};
+
+/// A whole and checked head of a response.
+#[derive(Clone, Copy)]
+pub struct ResponseHead<'b> {
+    /// The version of the sender.
+    pub version: Version,
+    /// 100 to 599.
+    pub status: u16,
+    /// The reason phrase as sent; may be empty. It means nothing (RFC 9110 section 15).
+    pub reason: &'b [u8],
+    /// The fields.
+    pub fields: Fields<'b>,
+    /// Bytes of the head: where the body begins.
+    pub head_bytes: usize,
+    buf: &'b [u8],
+    meta: Meta,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Meta {
+    line: Line,
+    declared: Declared,
+    options: Options,
+    head_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    version: Version,
+    status: u16,
+    reason_start: usize,
+    reason_len: usize,
+    end: usize,
+}
+
+/// Reads the head of the response that begins `buf`.
+///
+/// `Ok(None)`: not complete; call again with more bytes. An interim response (1xx) is given like
+/// any other: see [`ResponseHead::is_interim`].
+///
+/// # Errors
+/// [`Reject`]: the connection is closed, and the client gets 502.
+pub fn parse_response<'b>(
+    buf: &'b [u8],
+    scratch: &'b mut Scratch,
+    limits: &Limits,
+) -> Result<Option<ResponseHead<'b>>, Reject> {
+    match read(buf, scratch, limits) {
+        Ok(None) => Ok(None),
+        Ok(Some(meta)) => Ok(Some(meta.view(buf, scratch.fields(buf)))),
+        Err(reason) => Err(Reject::response(reason)),
+    }
+}
+
+impl<'b> ResponseHead<'b> {
+    /// How the end of the body is found, if this answers a request with `request_method`
+    /// (RFC 9112 section 6.3). A 2xx to CONNECT has none: what follows is the tunnel.
+    ///
+    /// # Errors
+    /// None today; what is wrong with the fields was found by the parser.
+    pub fn body(&self, request_method: Method) -> Result<BodyKind, Reject> {
+        let bodiless = request_method == Method::Head
+            || matches!(self.status, 100..=199 | 204 | 304)
+            || (request_method == Method::Connect && matches!(self.status, 200..=299));
+        Ok(match self.meta.declared {
+            _ if bodiless => BodyKind::None,
+            Declared::Chunked => BodyKind::Chunked,
+            Declared::Length(length) => BodyKind::Length(length),
+            Declared::Nothing => BodyKind::UntilClose,
+        })
+    }
+
+    /// Content-Length as it was checked: for HEAD and 304 it tells of a body that does not come.
+    pub fn content_length(&self) -> Option<u64> {
+        match self.meta.declared {
+            Declared::Length(length) => Some(length),
+            Declared::Nothing | Declared::Chunked => None,
+        }
+    }
+
+    /// The sender goes on with this connection after the body, if the body has an end of its own.
+    pub fn keep_alive(&self) -> bool {
+        framing::keeps_alive(self.version, self.meta.options)
+    }
+
+    /// 1xx: the final response is still to come. 101 is final: the protocol changes.
+    pub fn is_interim(&self) -> bool {
+        matches!(self.status, 100 | 102..=199)
+    }
+
+    /// A copy of the head that needs neither buffer nor scratch. Allocates.
+    pub fn detach(&self) -> OwnedResponse {
+        OwnedResponse {
+            bytes: self.buf[..self.head_bytes].into(),
+            fields: OwnedFields::of(&self.fields),
+            meta: self.meta,
+        }
+    }
+}
+
+impl std::fmt::Debug for ResponseHead<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ResponseHead")
+            .field("version", &self.version)
+            .field("status", &self.status)
+            .field("reason", &self.reason.escape_ascii().to_string())
+            .field("fields", &self.fields)
+            .field("head_bytes", &self.head_bytes)
+            .finish()
+    }
+}
+
+/// A head of a response with its own bytes.
+#[derive(Clone)]
+pub struct OwnedResponse {
+    bytes: Box<[u8]>,
+    fields: OwnedFields,
+    meta: Meta,
+}
+
+impl OwnedResponse {
+    /// The head as it was parsed; costs nothing.
+    pub fn head(&self) -> ResponseHead<'_> {
+        self.meta.view(&self.bytes, self.fields.view(&self.bytes))
+    }
+}
+
+impl std::fmt::Debug for OwnedResponse {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.head().fmt(f)
+    }
+}
+
+impl Meta {
+    fn view<'b>(self, buf: &'b [u8], fields: Fields<'b>) -> ResponseHead<'b> {
+        let line = self.line;
+        ResponseHead {
+            version: line.version,
+            status: line.status,
+            reason: &buf[line.reason_start..line.reason_start + line.reason_len],
+            fields,
+            head_bytes: self.head_bytes,
+            buf,
+            meta: self,
+        }
+    }
+}
+
+fn read(buf: &[u8], scratch: &mut Scratch, limits: &Limits) -> Result<Option<Meta>, RejectReason> {
+    let Some(line) = status_line(buf)? else {
+        return incomplete(buf, limits);
+    };
+    let Some(head_bytes) = scratch.tokenise(buf, line.end, limits)? else {
+        return Ok(None);
+    };
+    let fields = scratch.fields(buf);
+    let declared = framing::declared(&fields, line.version, limits)?;
+    let options = hop::options(&fields)?;
+    Ok(Some(Meta { line, declared, options, head_bytes }))
+}
+
+/// `HTTP/1.1 200 reason` CRLF. The space before an empty reason may be missing: many leave it out,
+/// and nothing can be read into it.
+fn status_line(buf: &[u8]) -> Result<Option<Line>, RejectReason> {
+    let Some(version) = http_version(buf)? else { return Ok(None) };
+    let Some(status) = status_code(&buf[8..])? else { return Ok(None) };
+    let reason_start = match buf.get(12) {
+        None => return Ok(None),
+        Some(b' ') => 13,
+        Some(b'\r' | b'\n') => 12,
+        Some(_) => return Err(RejectReason::MalformedStatusLine),
+    };
+    let reason_len = buf[reason_start..].iter().take_while(|&&b| chars::is(b, VALUE)).count();
+    let line_end = reason_start + reason_len;
+    match &buf[line_end..] {
+        [] | [b'\r'] => Ok(None),
+        [b'\r', b'\n', ..] => {
+            Ok(Some(Line { version, status, reason_start, reason_len, end: line_end + 2 }))
+        }
+        [b'\r', ..] => Err(RejectReason::BareCr),
+        [b'\n', ..] => Err(RejectReason::BareLf),
+        [0, ..] => Err(RejectReason::Nul),
+        _ => Err(RejectReason::MalformedStatusLine),
+    }
+}
+
+/// A space and three digits.
+fn status_code(bytes: &[u8]) -> Result<Option<u16>, RejectReason> {
+    let mut status = 0;
+    for (at, &b) in bytes.iter().take(4).enumerate() {
+        match (at, b) {
+            (0, b' ') => {}
+            (1.., b'0'..=b'9') => status = status * 10 + u16::from(b - b'0'),
+            _ => return Err(RejectReason::MalformedStatusLine),
+        }
+    }
+    match bytes.len() {
+        0..4 => Ok(None),
+        _ if (100..=599).contains(&status) => Ok(Some(status)),
+        _ => Err(RejectReason::InvalidStatus),
+    }
+}

@@ -1,0 +1,106 @@
+//! Field lines into spans: httparse finds the pieces, this file refuses what it lets pass.
+//!
+//! httparse takes a bare line feed for a line end; every start of a name and the end of the head
+//! are looked at again here. Its errors name no rule; [`diagnose`](crate::diagnose) finds the rule
+//! when there is one, off the fast path.
+
+use crate::diagnose;
+use crate::fields::{Index, Scratch, Span};
+use crate::limits::{FIELDS_CEILING, Limits, NAME_BYTES_MAX};
+use crate::{Name, RejectReason};
+
+/// Heads with no more fields than this are read in one go with little to clear beforehand.
+const FEW_FIELDS: usize = 16;
+
+const _: () = assert!(FEW_FIELDS < FIELDS_CEILING);
+
+impl Scratch {
+    /// Reads the field lines that begin at `start` and the empty line after them. Gives the
+    /// position behind the head; `None` while the head is not complete.
+    pub(crate) fn tokenise(
+        &mut self,
+        buf: &[u8],
+        start: usize,
+        limits: &Limits,
+    ) -> Result<Option<usize>, RejectReason> {
+        let block = &buf[start..];
+        let mut few = [httparse::EMPTY_HEADER; FEW_FIELDS];
+        match httparse::parse_headers(block, &mut few) {
+            Ok(httparse::Status::Complete((len, headers))) => {
+                self.record(buf, start, len, headers, limits).map(Some)
+            }
+            Ok(httparse::Status::Partial) => incomplete(buf, limits),
+            Err(httparse::Error::TooManyHeaders) => self.tokenise_many(buf, start, limits),
+            Err(error) => Err(diagnose::fields(block, error)),
+        }
+    }
+
+    #[inline(never)]
+    fn tokenise_many(
+        &mut self,
+        buf: &[u8],
+        start: usize,
+        limits: &Limits,
+    ) -> Result<Option<usize>, RejectReason> {
+        let block = &buf[start..];
+        let mut many = [httparse::EMPTY_HEADER; FIELDS_CEILING];
+        match httparse::parse_headers(block, &mut many) {
+            Ok(httparse::Status::Complete((len, headers))) => {
+                self.record(buf, start, len, headers, limits).map(Some)
+            }
+            Ok(httparse::Status::Partial) => incomplete(buf, limits),
+            Err(error) => Err(diagnose::fields(block, error)),
+        }
+    }
+
+    #[inline]
+    fn record(
+        &mut self,
+        buf: &[u8],
+        start: usize,
+        len: usize,
+        headers: &[httparse::Header<'_>],
+        limits: &Limits,
+    ) -> Result<usize, RejectReason> {
+        let end = start + len;
+        if end > limits.head_bytes() {
+            return Err(RejectReason::HeadTooLarge);
+        }
+        if headers.len() > limits.fields() {
+            return Err(RejectReason::TooManyFields);
+        }
+        if !buf[..end].ends_with(b"\r\n\r\n") {
+            return Err(RejectReason::BareLf);
+        }
+        let base = buf.as_ptr() as usize;
+        let mut index = Index::EMPTY;
+        index.clear();
+        for (at, (header, span)) in headers.iter().zip(&mut self.spans).enumerate() {
+            let name = header.name.as_bytes();
+            let name_start = name.as_ptr() as usize - base;
+            if buf[name_start - 2] != b'\r' {
+                return Err(RejectReason::BareLf);
+            }
+            if name.len() > NAME_BYTES_MAX {
+                return Err(RejectReason::HeadTooLarge);
+            }
+            let id = Name::from_bytes(name);
+            *span = Span {
+                name_start: name_start as u32,
+                value_start: (header.value.as_ptr() as usize - base) as u32,
+                value_len: header.value.len() as u32,
+                name_len: name.len() as u16,
+                name: id,
+            };
+            index.note(id, at);
+        }
+        self.count = headers.len();
+        self.index = index;
+        Ok(end)
+    }
+}
+
+/// No end of the head is in sight: wait, unless it is too long already.
+pub(crate) fn incomplete<T>(buf: &[u8], limits: &Limits) -> Result<Option<T>, RejectReason> {
+    if buf.len() >= limits.head_bytes() { Err(RejectReason::HeadTooLarge) } else { Ok(None) }
+}
