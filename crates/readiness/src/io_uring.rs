@@ -1,0 +1,318 @@
+//! io_uring(7): one-shot polls made level-triggered by arming them again, together with the wait.
+//!
+//! Each registration with interest is idle, queued or armed:
+//!
+//! ```text
+//!            register, change                wait: POLL_ADD
+//!   Idle ─────────────────────► Queued ─────────────────────► Armed(sequence)
+//!    ▲                            ▲ │                          │  │
+//!    └── change to no interest ───┼─┴──────────────────────────┘  │
+//!                                 └── its completion is delivered ┘
+//! ```
+//!
+//! A delivered one is queued and armed by the next wait's own system call; if it is still ready the
+//! kernel completes it on the spot. So a wait is one call whatever is ready, a cold descriptor
+//! costs nothing, and a descriptor removed right after its event needs no cancelling.
+//!
+//! A completion carries the descriptor and the sequence number of its arming. Only the one that is
+//! armed now counts; all others are of polls since cancelled. An armed poll holds its file open, so
+//! taking one back is submitted at once: after `remove`, closing closes. The completion queue may
+//! overflow; the kernel keeps what found no room and hands it over at the next call
+//! (`IORING_FEAT_NODROP`).
+
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use ::io_uring::opcode::{PollAdd, PollRemove};
+use ::io_uring::squeue::{Entry, Flags};
+use ::io_uring::types::{CancelBuilder, Fd, SubmitArgs, Timespec};
+use ::io_uring::{Builder, EnterFlags, cqueue};
+
+use crate::event::POLL_IN;
+use crate::sys;
+use crate::table::FdTable;
+use crate::wake::{WakeEnd, Waker};
+use crate::{Backend, Counters, Events, Interest, Kind, OpenError, Ready, Token};
+
+/// How many polls are armed by one call; more take several.
+const SUBMISSIONS: u32 = 1024;
+
+/// How many completions the shared queue holds; more stay in the kernel until there is room.
+const COMPLETIONS: u32 = 4096;
+
+const _: () = assert!(SUBMISSIONS.is_power_of_two() && COMPLETIONS >= 2 * SUBMISSIONS);
+
+/// The user data of what belongs to no registration; as descriptors they would be negative.
+const WAKE_DATA: u64 = u64::MAX;
+const CANCEL_DATA: u64 = u64::MAX - 1;
+
+/// See the module's words.
+pub(crate) struct IoUring {
+    ring: ::io_uring::IoUring,
+    table: FdTable<Registration>,
+    /// Every `Queued` registration is in it. So may be others, and some twice.
+    queue: Vec<RawFd>,
+    /// The sequence number of the next arming.
+    sequence: u32,
+    /// The multishot poll of the wake eventfd is in the kernel.
+    wake_armed: bool,
+    wake: WakeEnd,
+    counters: Counters,
+}
+
+#[derive(Clone, Copy)]
+struct Registration {
+    token: Token,
+    interest: Interest,
+    state: State,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// No interest.
+    Idle,
+    /// To be armed by the next wait.
+    Queued,
+    /// In the kernel, under this sequence number.
+    Armed(u32),
+}
+
+impl IoUring {
+    pub(crate) fn open() -> Result<IoUring, OpenError> {
+        IoUring::with_queues(SUBMISSIONS, COMPLETIONS)
+    }
+
+    fn with_queues(submissions: u32, completions: u32) -> Result<IoUring, OpenError> {
+        let ring = build(submissions, completions)
+            .map_err(|error| OpenError::of_call(Kind::IoUring, "io_uring_setup", error))?;
+        let parameters = ring.params();
+        for (present, name) in [
+            (parameters.is_feature_nodrop(), "IORING_FEAT_NODROP (Linux 5.5)"),
+            (parameters.is_feature_poll_32bits(), "IORING_FEAT_POLL_32BITS (Linux 5.9)"),
+            (parameters.is_feature_ext_arg(), "IORING_FEAT_EXT_ARG (Linux 5.11)"),
+            (parameters.is_feature_skip_cqe_on_success(), "IORING_FEAT_CQE_SKIP (Linux 5.17)"),
+        ] {
+            if !present {
+                let why = format!("the kernel lacks {name}");
+                return Err(OpenError::NotSupported { kind: Kind::IoUring, why });
+            }
+        }
+        let wake = WakeEnd::with_eventfd()
+            .map_err(|error| OpenError::of_call(Kind::IoUring, "eventfd", error))?;
+        Ok(IoUring {
+            ring,
+            table: FdTable::new(),
+            queue: Vec::new(),
+            sequence: 0,
+            wake_armed: false,
+            wake,
+            counters: Counters::default(),
+        })
+    }
+
+    /// Puts an entry into the submission queue, making room first if there is none.
+    fn push(&mut self, entry: &Entry) -> io::Result<()> {
+        // SAFETY: polls and cancellations point to no memory of ours.
+        while unsafe { self.ring.submission().push(entry) }.is_err() {
+            self.enter(0, None)?;
+        }
+        Ok(())
+    }
+
+    /// Hands the submission queue to the kernel and lets it complete what it can; sleeps until
+    /// there are `want` completions, at most this long. One system call.
+    fn enter(&mut self, want: u32, timeout: Option<Duration>) -> io::Result<()> {
+        self.counters.syscalls += 1;
+        let submissions = self.ring.submission().len() as u32;
+        let spec = timeout.map(|wait| {
+            let spec = sys::timespec(wait);
+            Timespec::new().sec(spec.tv_sec as u64).nsec(spec.tv_nsec as u32)
+        });
+        let flags = (EnterFlags::GETEVENTS | EnterFlags::EXT_ARG).bits();
+        let mut arguments = SubmitArgs::new();
+        if let Some(spec) = &spec {
+            arguments = arguments.timespec(spec);
+        }
+        // SAFETY: the argument is the structure that EXT_ARG announces, and the timespec that it
+        // points to outlives the call.
+        let entered =
+            unsafe { self.ring.submitter().enter(submissions, want, flags, Some(&arguments)) };
+        match entered.map_err(|error| (error.raw_os_error(), error)) {
+            // EBUSY: completions must be taken first, and the callers do that next.
+            Ok(_) | Err((Some(libc::ETIME | libc::EINTR | libc::EBUSY), _)) => Ok(()),
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    /// Writes POLL_ADD for everything that is queued.
+    fn arm_queued(&mut self) -> io::Result<()> {
+        if !self.wake_armed {
+            let watch = PollAdd::new(Fd(self.wake.fd()), POLL_IN).multi(true).build();
+            self.push(&watch.user_data(WAKE_DATA))?;
+            self.wake_armed = true;
+        }
+        while let Some(fd) = self.queue.pop() {
+            let Some(registration) = self.table.get(fd) else { continue };
+            if registration.state != State::Queued {
+                continue;
+            }
+            let sequence = self.sequence;
+            let watch = PollAdd::new(Fd(fd), registration.interest.poll_bits()).build();
+            let data = u64::from(sequence) << 32 | fd as u64;
+            if let Err(error) = self.push(&watch.user_data(data)) {
+                self.queue.push(fd);
+                return Err(error);
+            }
+            self.counters.probes += 1;
+            self.sequence = sequence.wrapping_add(1);
+            self.table.known(fd).expect("looked up above").state = State::Armed(sequence);
+        }
+        Ok(())
+    }
+
+    /// Delivers completions while there is room. True: the wake was among them.
+    fn reap(&mut self, events: &mut Events) -> bool {
+        let mut woken = false;
+        let mut completions = self.ring.completion();
+        while events.has_room() {
+            let Some(completion) = completions.next() else { break };
+            match completion.user_data() {
+                WAKE_DATA => {
+                    self.wake_armed &= cqueue::more(completion.flags());
+                    self.wake.take_edge();
+                    woken = true;
+                }
+                // The poll to be cancelled had completed already.
+                CANCEL_DATA => {}
+                data => {
+                    let (fd, sequence) = (data as u32 as RawFd, (data >> 32) as u32);
+                    let Some(registration) = self.table.get_mut(fd) else { continue };
+                    if registration.state == State::Armed(sequence) {
+                        registration.state = State::Queued;
+                        self.queue.push(fd);
+                        events.push(registration.token, ready_of(completion.result()));
+                    }
+                }
+            }
+        }
+        woken
+    }
+
+    /// Takes an armed poll out of the kernel, now: it would hold the file open.
+    fn cancel(&mut self, fd: RawFd, sequence: u32) -> io::Result<()> {
+        let data = u64::from(sequence) << 32 | fd as u64;
+        let cancel = PollRemove::new(data).build().user_data(CANCEL_DATA);
+        self.push(&cancel.flags(Flags::SKIP_SUCCESS))?;
+        self.enter(0, None)
+    }
+}
+
+/// The lightest set-up that this kernel has: completions are worked off by the waiting thread in
+/// its own call (6.1), or at least without interrupting it (5.19), or as ever.
+fn build(submissions: u32, completions: u32) -> io::Result<::io_uring::IoUring> {
+    type Refine = fn(&mut Builder) -> &mut Builder;
+    let refinements: [Refine; 3] = [
+        |builder| builder.setup_single_issuer().setup_defer_taskrun().setup_submit_all(),
+        |builder| builder.setup_coop_taskrun().setup_submit_all(),
+        |builder| builder,
+    ];
+    let mut refused = io::Error::from_raw_os_error(libc::EINVAL);
+    for refine in refinements {
+        let mut builder = ::io_uring::IoUring::builder();
+        match refine(builder.setup_cqsize(completions).dontfork()).build(submissions) {
+            Ok(ring) => return Ok(ring),
+            Err(error) => refused = error,
+        }
+        if refused.raw_os_error() != Some(libc::EINVAL) {
+            break;
+        }
+    }
+    Err(refused)
+}
+
+/// A poll's result is the mask of poll(2), or an error in place of it.
+fn ready_of(result: i32) -> Ready {
+    if result > 0 { Ready::from_poll_bits(result as u32) } else { Ready::ERROR }
+}
+
+impl Backend for IoUring {
+    const KIND: Kind = Kind::IoUring;
+
+    fn register(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
+        self.table.check_absent(fd)?;
+        self.counters.syscalls += 1;
+        sys::check_open(fd)?;
+        self.table.insert(fd, Registration { token, interest, state: State::Idle });
+        self.requeue(fd)
+    }
+
+    fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
+        let registration = self.table.known(fd)?;
+        registration.token = token;
+        if registration.interest == interest {
+            return Ok(());
+        }
+        registration.interest = interest;
+        let before = std::mem::replace(&mut registration.state, State::Idle);
+        self.requeue(fd)?;
+        match before {
+            State::Armed(sequence) => self.cancel(fd, sequence),
+            State::Idle | State::Queued => Ok(()),
+        }
+    }
+
+    fn remove(&mut self, fd: RawFd) -> io::Result<()> {
+        match self.table.remove(fd)?.state {
+            State::Armed(sequence) => self.cancel(fd, sequence),
+            State::Idle | State::Queued => Ok(()),
+        }
+    }
+
+    fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        self.arm_queued()?;
+        let woken = self.reap(events);
+        if woken || !events.is_empty() || timeout == Some(Duration::ZERO) {
+            self.enter(0, None)?;
+        } else {
+            self.enter(1, timeout)?;
+        }
+        self.reap(events);
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.wake.waker()
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+}
+
+impl IoUring {
+    /// From idle to queued, if it has interest.
+    fn requeue(&mut self, fd: RawFd) -> io::Result<()> {
+        let registration = self.table.known(fd)?;
+        if !registration.interest.is_empty() {
+            registration.state = State::Queued;
+            self.queue.push(fd);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for IoUring {
+    /// The kernel takes a ring down behind our back, and armed polls would hold their files open
+    /// until it has. Failing here costs only that delay.
+    fn drop(&mut self) {
+        let all = CancelBuilder::any();
+        if self.ring.submitter().register_sync_cancel(None, all).is_ok() {
+            self.enter(0, None).ok();
+        }
+    }
+}

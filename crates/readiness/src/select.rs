@@ -1,0 +1,193 @@
+//! pselect6(2), the plain stateless call: the kernel is shown bitmaps of all interest at every wait
+//! and writes back bitmaps of what is ready.
+//!
+//! The raw system call, for the C library's `fd_set` ends at 1,024 descriptors; the kernel's own
+//! end is the size of the process's table. It reports directions only: the end of a stream is
+//! readable, an error is both. The wake eventfd is always in the read set.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use crate::fdset::{FdSet, WORD_BITS, Word, members, position};
+use crate::sys;
+use crate::table::FdTable;
+use crate::wake::{WakeEnd, Waker};
+use crate::{Backend, Counters, Events, Interest, Kind, OpenError, Ready, Token};
+
+/// See the module's words.
+pub(crate) struct Select {
+    table: FdTable<Token>,
+    /// Who wants to read; the wake eventfd too.
+    read: FdSet,
+    /// Who wants to write.
+    write: FdSet,
+    /// `read` and `write` as shown to the kernel and written back by it.
+    ready_read: Vec<Word>,
+    ready_write: Vec<Word>,
+    /// Every member of `read` and `write` is < `end`, and `end - 1` is a member.
+    end: usize,
+    /// How many descriptors are in `read` or `write`, without the wake eventfd.
+    watched: u64,
+    /// Where the next wait starts to look, so that all get their turn when the events overflow.
+    next: RawFd,
+    wake: WakeEnd,
+    counters: Counters,
+}
+
+impl Select {
+    pub(crate) fn open() -> Result<Select, OpenError> {
+        let wake = WakeEnd::with_eventfd()
+            .map_err(|error| OpenError::of_call(Kind::Select, "eventfd", error))?;
+        let mut select = Select {
+            table: FdTable::new(),
+            read: FdSet::default(),
+            write: FdSet::default(),
+            ready_read: Vec::new(),
+            ready_write: Vec::new(),
+            end: 0,
+            watched: 0,
+            next: 0,
+            wake,
+            counters: Counters::default(),
+        };
+        select.show(select.wake.fd(), Interest::READ);
+        Ok(select)
+    }
+
+    /// Shows `fd` to the kernel from now on with this interest.
+    fn show(&mut self, fd: RawFd, interest: Interest) {
+        self.read.assign(fd, interest.contains(Interest::READ));
+        self.write.assign(fd, interest.contains(Interest::WRITE));
+        if !interest.is_empty() {
+            self.end = self.end.max(fd as usize + 1);
+        } else if fd as usize + 1 == self.end {
+            self.end = self.highest_end();
+        }
+    }
+
+    fn is_shown(&self, fd: RawFd) -> bool {
+        let (at, bit) = position(fd);
+        (self.read.word(at) | self.write.word(at)) & bit != 0
+    }
+
+    /// One more than the highest member; the wake eventfd is one.
+    fn highest_end(&self) -> usize {
+        let words = (0..self.end.div_ceil(WORD_BITS)).rev();
+        let mut highest = words.map(|at| (at, self.read.word(at) | self.write.word(at)));
+        let (at, word) =
+            highest.find(|(_, word)| *word != 0).expect("the wake eventfd is a member");
+        (at + 1) * WORD_BITS - word.leading_zeros() as usize
+    }
+
+    fn call(&mut self, timeout: Option<Duration>) -> io::Result<usize> {
+        let words = self.end.div_ceil(WORD_BITS);
+        self.read.copy_to(&mut self.ready_read, words);
+        self.write.copy_to(&mut self.ready_write, words);
+        self.counters.syscalls += 1;
+        self.counters.probes += self.watched;
+        let mut spec = timeout.map(sys::timespec);
+        let spec = spec.as_mut().map_or(std::ptr::null_mut(), |spec| &raw mut *spec);
+        // SAFETY: both bitmaps hold at least `end` bits in whole words, the timespec (which the
+        // kernel may write) outlives the call, and there is no third set and no signal mask.
+        sys::check_wait(unsafe {
+            libc::syscall(
+                libc::SYS_pselect6,
+                self.end as libc::c_int,
+                self.ready_read.as_mut_ptr(),
+                self.ready_write.as_mut_ptr(),
+                std::ptr::null_mut::<Word>(),
+                spec,
+                std::ptr::null::<libc::c_void>(),
+            )
+        })
+    }
+
+    /// Delivers the members of one word, but for those that `mask` leaves out. False: no room.
+    fn deliver(&mut self, at: usize, mask: Word, events: &mut Events) -> bool {
+        self.counters.bitmap_words += 2;
+        let (read, write) = (self.ready_read[at], self.ready_write[at]);
+        for fd in members(at, (read | write) & mask) {
+            if !events.has_room() {
+                self.next = fd;
+                return false;
+            }
+            let bit = position(fd).1;
+            let mut ready = Ready::NONE;
+            if read & bit != 0 {
+                ready |= Ready::READABLE;
+            }
+            if write & bit != 0 {
+                ready |= Ready::WRITABLE;
+            }
+            let token = self.table.get(fd).expect("whatever is shown is in the table");
+            events.push(*token, ready);
+        }
+        true
+    }
+}
+
+impl Backend for Select {
+    const KIND: Kind = Kind::Select;
+
+    fn register(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
+        self.table.check_absent(fd)?;
+        self.counters.syscalls += 1;
+        sys::check_open(fd)?;
+        self.table.insert(fd, token);
+        self.watched += u64::from(!interest.is_empty());
+        self.show(fd, interest);
+        Ok(())
+    }
+
+    fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
+        *self.table.known(fd)? = token;
+        self.watched -= u64::from(self.is_shown(fd));
+        self.watched += u64::from(!interest.is_empty());
+        self.show(fd, interest);
+        Ok(())
+    }
+
+    fn remove(&mut self, fd: RawFd) -> io::Result<()> {
+        self.table.remove(fd)?;
+        self.watched -= u64::from(self.is_shown(fd));
+        self.show(fd, Interest::NONE);
+        Ok(())
+    }
+
+    fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        if self.call(timeout)? == 0 {
+            return Ok(());
+        }
+        let (wake_at, wake_bit) = position(self.wake.fd());
+        if self.ready_read[wake_at] & wake_bit != 0 {
+            self.ready_read[wake_at] &= !wake_bit;
+            self.counters.syscalls += 1;
+            self.wake.take_level();
+        }
+        // Once round the words, from the middle of one to the middle of the same.
+        let words = self.ready_read.len();
+        let (start, from_bit) = position(self.next);
+        let (start, from) = if start < words { (start, !(from_bit - 1)) } else { (0, !0) };
+        let first = std::iter::once((start, from));
+        let others = (start + 1..words).chain(0..start).map(|at| (at, !0));
+        for (at, mask) in first.chain(others).chain([(start, !from)]) {
+            if !self.deliver(at, mask, events) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn waker(&self) -> Waker {
+        self.wake.waker()
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+}

@@ -1,0 +1,257 @@
+//! No kernel: descriptors that are numbers, levels that the program sets, time that it moves.
+//!
+//! [`Levels`] is the table that a simulated network writes; the backend only reads it. Where another
+//! backend would sleep, this one calls the hook that [`Levels::set_advance`] was given. No real
+//! time passes and no system call is made, so that a run depends on nothing but its seed. Closing
+//! a descriptor that is still registered breaks the contract, and here, where it can be seen, it
+//! panics.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::io;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::time::Duration;
+
+use crate::slots::SlotBitmap;
+use crate::table::FdTable;
+use crate::wake::{WakeEnd, Waker};
+use crate::{Backend, Counters, Events, Interest, Kind, Ready, Token};
+
+/// Simulated descriptors are numbered from here: no real one is so high.
+pub const FIRST_FD: RawFd = 1_000_000;
+
+/// How many simulated descriptors there can be at once.
+const DESCRIPTORS_MAX: u32 = 1 << 20;
+
+/// Moves virtual time to the next thing that happens, at most this far (`None`: however far).
+/// False: the time-out was reached, or nothing will ever happen.
+pub type Advance = Box<dyn FnMut(Option<Duration>) -> bool>;
+
+/// The simulated descriptors and how ready each is. Clones are handles to one table.
+#[derive(Clone, Default)]
+pub struct Levels {
+    table: Rc<RefCell<LevelTable>>,
+}
+
+#[derive(Default)]
+struct LevelTable {
+    used: Option<SlotBitmap>,
+    /// By slot: `levels.len()` slots were ever used.
+    levels: Vec<Level>,
+    /// The slots whose level is not empty.
+    raised: std::collections::BTreeSet<u32>,
+    advance: Option<Advance>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Level {
+    ready: Ready,
+    /// How many pollers have it registered.
+    registered: u32,
+}
+
+impl Levels {
+    /// A table without descriptors.
+    pub fn new() -> Levels {
+        Levels::default()
+    }
+
+    /// The lowest free number from [`FIRST_FD`] up, not ready for anything.
+    ///
+    /// # Panics
+    /// If there are 2^20 already.
+    pub fn open(&self) -> RawFd {
+        let table = &mut *self.table.borrow_mut();
+        let used = table.used.get_or_insert_with(|| SlotBitmap::with_limit(DESCRIPTORS_MAX));
+        let slot = used.take_lowest().expect("a simulation stays within its limit of descriptors");
+        if slot as usize == table.levels.len() {
+            table.levels.push(Level::default());
+        }
+        FIRST_FD + slot as RawFd
+    }
+
+    /// From now on `fd` is ready for exactly this.
+    ///
+    /// # Panics
+    /// If `fd` is not open.
+    pub fn set(&self, fd: RawFd, level: Ready) {
+        let table = &mut *self.table.borrow_mut();
+        let slot = table.slot(fd);
+        table.levels[slot as usize].ready = level;
+        if level.is_empty() {
+            table.raised.remove(&slot);
+        } else {
+            table.raised.insert(slot);
+        }
+    }
+
+    /// What `fd` is ready for.
+    ///
+    /// # Panics
+    /// If `fd` is not open.
+    pub fn get(&self, fd: RawFd) -> Ready {
+        let table = self.table.borrow();
+        table.levels[table.slot(fd) as usize].ready
+    }
+
+    /// Gives the number back.
+    ///
+    /// # Panics
+    /// If `fd` is not open, or still registered with a poller.
+    pub fn close(&self, fd: RawFd) {
+        self.set(fd, Ready::NONE);
+        let table = &mut *self.table.borrow_mut();
+        let slot = table.slot(fd);
+        assert!(table.levels[slot as usize].registered == 0, "{fd} is removed before it is closed");
+        table.used.as_mut().expect("an open descriptor is in it").free(slot);
+    }
+
+    /// The hook that stands in for sleeping; it may use this table freely. Replaces the earlier one.
+    pub fn set_advance(&self, advance: Advance) {
+        self.table.borrow_mut().advance = Some(advance);
+    }
+
+    /// Runs the hook with the table free for it to use. False: there is no hook, or it said so.
+    fn advance(&self, at_most: Option<Duration>) -> bool {
+        let Some(mut advance) = self.table.borrow_mut().advance.take() else { return false };
+        let moved = advance(at_most);
+        self.table.borrow_mut().advance.get_or_insert(advance);
+        moved
+    }
+
+    fn count_registration(&self, fd: RawFd, add: i32) {
+        let table = &mut *self.table.borrow_mut();
+        let slot = table.slot(fd) as usize;
+        let level = &mut table.levels[slot];
+        level.registered =
+            level.registered.checked_add_signed(add).expect("what is removed was registered");
+    }
+
+    fn is_open(&self, fd: RawFd) -> bool {
+        self.table.borrow().find(fd).is_some()
+    }
+}
+
+impl LevelTable {
+    fn find(&self, fd: RawFd) -> Option<u32> {
+        let slot = u32::try_from(fd.checked_sub(FIRST_FD)?).ok()?;
+        self.used.as_ref()?.is_taken(slot).then_some(slot)
+    }
+
+    fn slot(&self, fd: RawFd) -> u32 {
+        self.find(fd).unwrap_or_else(|| panic!("{fd} is an open simulated descriptor"))
+    }
+}
+
+impl fmt::Debug for Levels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let raised = self.table.borrow().raised.len();
+        f.debug_struct("Levels").field("raised", &raised).finish_non_exhaustive()
+    }
+}
+
+/// See the module's words.
+pub(crate) struct Simulated {
+    levels: Levels,
+    table: FdTable<(Token, Interest)>,
+    /// Where the next wait starts to look, so that all get their turn when the events overflow.
+    next: u32,
+    wake: WakeEnd,
+    counters: Counters,
+}
+
+impl Simulated {
+    pub(crate) fn new(levels: Levels) -> Simulated {
+        Simulated {
+            levels,
+            table: FdTable::from_base(FIRST_FD),
+            next: 0,
+            wake: WakeEnd::flag_only(),
+            counters: Counters::default(),
+        }
+    }
+
+    /// Delivers what is raised and asked for.
+    fn look(&mut self, events: &mut Events) {
+        let table = self.levels.table.borrow();
+        for &slot in table.raised.range(self.next..).chain(table.raised.range(..self.next)) {
+            let Some((token, interest)) = self.table.get(FIRST_FD + slot as RawFd) else {
+                continue;
+            };
+            let ready = table.levels[slot as usize].ready.narrowed_to(*interest);
+            if ready.is_empty() {
+                continue;
+            }
+            if !events.has_room() {
+                self.next = slot;
+                return;
+            }
+            events.push(*token, ready);
+        }
+    }
+}
+
+impl Backend for Simulated {
+    const KIND: Kind = Kind::Simulated;
+
+    fn register(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
+        self.table.check_absent(fd)?;
+        if !self.levels.is_open(fd) {
+            return Err(io::Error::from_raw_os_error(libc::EBADF));
+        }
+        self.levels.count_registration(fd, 1);
+        self.table.insert(fd, (token, interest));
+        Ok(())
+    }
+
+    fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
+        *self.table.known(fd)? = (token, interest);
+        Ok(())
+    }
+
+    fn remove(&mut self, fd: RawFd) -> io::Result<()> {
+        self.table.remove(fd)?;
+        self.levels.count_registration(fd, -1);
+        Ok(())
+    }
+
+    /// Calls the hook while nothing is ready. With a finite time-out it is called once: only its
+    /// maker knows how much of the time-out is left then.
+    fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        loop {
+            self.look(events);
+            if self.wake.take_edge() || !events.is_empty() {
+                return Ok(());
+            }
+            if !self.levels.advance(timeout) {
+                return Ok(());
+            }
+            if timeout.is_some() {
+                self.look(events);
+                self.wake.take_edge();
+                return Ok(());
+            }
+        }
+    }
+
+    fn waker(&self) -> Waker {
+        self.wake.waker()
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn counters_mut(&mut self) -> &mut Counters {
+        &mut self.counters
+    }
+}
+
+impl Drop for Simulated {
+    fn drop(&mut self) {
+        for (fd, _) in self.table.iter() {
+            self.levels.count_registration(fd, -1);
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Waking a sleeping `wait` from elsewhere.
+//!
+//! A flag says that a wake is under way and not yet seen, so that many wakes cost one write; an
+//! eventfd carries it into the kernel's sleep. The side that waits clears the flag *after* it has
+//! taken the eventfd's event: a wake that comes between finds the flag set and writes nothing, and
+//! its maker's data are visible to whoever returns from `wait`, because clearing is a
+//! read-modify-write that reads from it. The other order would leave the flag set with the eventfd
+//! drained, and no wake would ever come through again.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::sys;
+
+/// Makes a [`crate::Poller::wait`] return soon, from any thread.
+///
+/// Wakes coalesce, none is delivered as an event, and one made while nobody waits ends the next
+/// wait. What was written before `wake()` is visible after that `wait` returns. Outlives its
+/// poller harmlessly.
+#[derive(Clone)]
+pub struct Waker {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    /// A wake was made and no wait has taken it yet.
+    pending: AtomicBool,
+    /// Absent with the simulated backend, which never sleeps in the kernel.
+    eventfd: Option<OwnedFd>,
+}
+
+impl Waker {
+    /// Makes the poller's `wait` return soon.
+    pub fn wake(&self) {
+        let first = !self.shared.pending.swap(true, Ordering::AcqRel);
+        if first && let Some(eventfd) = &self.shared.eventfd {
+            sys::eventfd_add_one(eventfd);
+        }
+    }
+}
+
+impl fmt::Debug for Waker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let pending = self.shared.pending.load(Ordering::Relaxed);
+        f.debug_struct("Waker").field("pending", &pending).finish_non_exhaustive()
+    }
+}
+
+/// The poller's end. One per poller.
+pub(crate) struct WakeEnd {
+    shared: Arc<Shared>,
+}
+
+impl WakeEnd {
+    /// With an eventfd, for a backend that sleeps in the kernel.
+    pub(crate) fn with_eventfd() -> io::Result<WakeEnd> {
+        Ok(WakeEnd::from(Some(sys::eventfd()?)))
+    }
+
+    /// Without one, for a backend that looks at the flag itself.
+    pub(crate) fn flag_only() -> WakeEnd {
+        WakeEnd::from(None)
+    }
+
+    fn from(eventfd: Option<OwnedFd>) -> WakeEnd {
+        WakeEnd { shared: Arc::new(Shared { pending: AtomicBool::new(false), eventfd }) }
+    }
+
+    pub(crate) fn waker(&self) -> Waker {
+        Waker { shared: Arc::clone(&self.shared) }
+    }
+
+    /// The descriptor to watch.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.shared.eventfd.as_ref().expect("a sleeping backend has an eventfd").as_raw_fd()
+    }
+
+    /// Takes a wake seen through an edge-triggered watch: the eventfd keeps its count (a write
+    /// makes a new edge whatever the count is), which saves a read per wake.
+    pub(crate) fn take_edge(&self) -> bool {
+        self.shared.pending.swap(false, Ordering::AcqRel)
+    }
+
+    /// Takes a wake seen through a level-triggered watch: the eventfd is drained first.
+    pub(crate) fn take_level(&self) {
+        if let Some(eventfd) = &self.shared.eventfd {
+            sys::eventfd_drain(eventfd);
+        }
+        self.shared.pending.swap(false, Ordering::AcqRel);
+    }
+}
