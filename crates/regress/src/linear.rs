@@ -233,12 +233,8 @@ impl Solver {
 /// `B (Σ_l k(l) Γ_l) B · n/(n−p)` with Bartlett's kernel up to `lags`. For least squares the
 /// score is the residual (times its weight) and the bread `B` is `(X'WX)^-1`; for an M-estimator
 /// the score is psi and the bread the inverse of `Σ psi' x x'`.
-pub(crate) fn hac_cov(
-    design: &Design,
-    scores: &[f64],
-    bread: &[Vec<f64>],
-    lags: usize,
-) -> Vec<Vec<f64>> {
+#[must_use]
+pub fn hac_cov(design: &Design, scores: &[f64], bread: &[Vec<f64>], lags: usize) -> Vec<Vec<f64>> {
     let (n, p) = (design.rows, design.coefficients());
     let scales = design.scales();
     let row = |i: usize, j: usize| design.columns[j][i] / scales[j] * scores[i];
@@ -263,7 +259,8 @@ pub(crate) fn hac_cov(
 
 /// How many lags the covariance sums over: the larger of Newey and West's rule of thumb
 /// (`4 (n/100)^(2/9)`) and Andrews' plug-in for an AR(1) (1991), at most a quarter of the rows.
-pub(crate) fn hac_lags(residuals: &[f64]) -> usize {
+#[must_use]
+pub fn hac_lags(residuals: &[f64]) -> usize {
     let n = residuals.len() as f64;
     let rule = (4.0 * (n / 100.0).powf(2.0 / 9.0)).floor();
     let rho = lag_one_correlation(residuals).clamp(-0.97, 0.97);
