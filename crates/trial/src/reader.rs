@@ -44,6 +44,11 @@ impl Trial {
         let path = path.as_ref();
         let header = read_header(path)?;
         let place = Place { path, doing: "reading it", whole: 0 };
+        // SQLite itself reads what is missing from a last page as zeros.
+        let bytes = std::fs::metadata(path).map_err(|error| place.io(error))?.len();
+        if !header.wal && bytes < header.bytes {
+            return Err(place.corrupt(format!("it ends after {bytes} of {} bytes", header.bytes)));
+        }
         let connection = connect(path, header).map_err(|error| place.sql(error))?;
         // One read transaction: everything below sees one moment of the recording.
         let read = connection.unchecked_transaction().map_err(|error| place.sql(error))?;

@@ -76,6 +76,8 @@ pub(crate) struct Header {
     pub(crate) application_id: u32,
     pub(crate) user_version: u32,
     pub(crate) wal: bool,
+    /// Bytes that the file must have, unless a WAL holds the rest.
+    pub(crate) bytes: u64,
 }
 
 /// Bytes of a SQLite file's header.
@@ -88,5 +90,15 @@ pub(crate) fn header(bytes: &[u8]) -> Option<Header> {
     }
     let number =
         |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    Some(Header { user_version: number(60), application_id: number(68), wal: bytes[18] == 2 })
+    // The page size 65,536 is written as 1.
+    let page = match u64::from(u16::from_be_bytes([bytes[16], bytes[17]])) {
+        1 => 65_536,
+        page => page,
+    };
+    Some(Header {
+        user_version: number(60),
+        application_id: number(68),
+        wal: bytes[18] == 2,
+        bytes: page * u64::from(number(28)),
+    })
 }

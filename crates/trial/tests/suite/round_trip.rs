@@ -1,8 +1,6 @@
 //! What is written is what is read, while recording, after the end, after a reopening.
 
-mod common;
-
-use common::{interval, latency, loss, manifest, prediction};
+use crate::common::{interval, latency, loss, manifest, prediction};
 use proptest::prelude::*;
 use trial::{
     CpuModes, Error, Finished, Interval, LatencySource, Modes, ProcessTimes, ThreadTimes, Trial,

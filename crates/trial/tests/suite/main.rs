@@ -1,0 +1,6 @@
+//! The tests of the trial file, in one binary: what comes back, and what damage does.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+mod damage;
+mod round_trip;
