@@ -1,1 +1,50 @@
 //! One core: executor, timers, sockets, files; and its simulated twin.
+//!
+//! What: a [`Runtime`] is a single-threaded executor with everything a server on one core waits
+//! for: tasks ([`spawn`]), time ([`time`]), sockets ([`net`]), files ([`fs`]), other tasks and other
+//! cores ([`sync`]), and the order to stop ([`stop`]). It stands on [`readiness`], whose backend is
+//! chosen at start. [`Runtime::simulated`] is the same thing on a network, a disk and a clock that
+//! are drawn from a seed ([`sim`]).
+//! Why: a core that shares nothing needs no locks and no atomic operations on its way from an event
+//! to an answer. A keep-alive connection costs its share of one wait, one recv and one send for a
+//! request, and nothing else: no change of interest, no timer call, no allocation.
+//! Who owns: a thread owns its runtime; tasks, sockets and timers belong to the core they were made
+//! on and never leave it. Only wakers, [`sync::Sender`] and [`stop`] go from thread to thread.
+//! What never happens: a core blocks (files are read from the page cache or by a small pool), an
+//! event is lost, a stale waker wakes a stranger. Nothing above this crate knows whether the
+//! network, the disk and the clock are real.
+//!
+//! ```
+//! use std::time::Duration;
+//! let mut runtime = runtime::Runtime::new(runtime::Options::default())?;
+//! let answer = runtime.block_on(async {
+//!     let task = runtime::spawn(async {
+//!         runtime::time::sleep(Duration::from_millis(1)).await;
+//!         42
+//!     });
+//!     task.await
+//! });
+//! assert_eq!(answer, 42);
+//! # Ok::<(), std::io::Error>(())
+//! ```
+
+mod core;
+mod counters;
+pub mod fs;
+mod future;
+mod io;
+pub mod net;
+pub mod sim;
+pub mod stop;
+pub mod sync;
+mod sys;
+mod task;
+pub mod time;
+mod waker;
+
+pub use crate::core::{
+    Options, Runtime, backend, counters, poller_counters, spawn, tasks, yield_now,
+};
+pub use crate::counters::Counters;
+pub use crate::future::{Either, join, race};
+pub use crate::task::JoinHandle;

@@ -1,0 +1,414 @@
+//! One core: the loop that runs tasks, fires timers and waits for events.
+//!
+//! What: [`Runtime`] is what a thread owns; [`Core`] is what everything that lives on the core (its
+//! sockets, timers, tasks) reaches through a counted pointer or through the thread.
+//! One turn of the loop: run every task that was queued when the turn began; fire timers; wait for
+//! events, not at all if tasks are queued, else until the next timer; read the clock; wake.
+//! Who owns: one thread. Nothing here is `Send`; what other threads may touch is in
+//! [`crate::waker::Remote`].
+//! What never happens: no borrow of the core's tables is held while a future, a waker that is not
+//! ours, or a destructor of either runs. A task that panics takes the core down: the panic comes
+//! out of [`Runtime::block_on`].
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use readiness::{Choice, Events, Kind, Poller};
+
+use crate::counters::{CounterCells, Counters, count};
+use crate::io::Io;
+use crate::sim;
+use crate::sys::World;
+use crate::task::{JoinHandle, Tasks};
+use crate::time::clock::Clock;
+use crate::time::wheel::Wheel;
+use crate::waker::{self, MAIN_SLOT, Remote, TaskId};
+
+/// Events fetched by one wait.
+const EVENTS_MAX: usize = 1024;
+/// Operations that a task may complete without waiting before it must let the others run.
+const BUDGET_OPERATIONS: u32 = 128;
+/// Real time that a simulated core waits for another thread when nothing is left to simulate.
+const OUTSIDE_WAIT_MAX: Duration = Duration::from_secs(10);
+
+/// How to make a [`Runtime`].
+#[derive(Debug, Clone, Copy, Default)]
+#[non_exhaustive]
+pub struct Options {
+    /// Which readiness backend runs below.
+    pub backend: Choice,
+    /// The processor to pin the calling thread to.
+    pub pin_cpu: Option<usize>,
+}
+
+impl Options {
+    /// The same, with the named backend.
+    #[must_use]
+    pub fn with_backend(mut self, backend: Choice) -> Self {
+        self.backend = backend;
+        self
+    }
+
+    /// The same, pinned to a processor (or to none).
+    #[must_use]
+    pub fn with_pin_cpu(mut self, cpu: Option<usize>) -> Self {
+        self.pin_cpu = cpu;
+        self
+    }
+}
+
+/// One core's executor. Lives and dies on the thread that made it.
+///
+/// Dropping it drops every task that has not ended.
+pub struct Runtime {
+    core: Rc<Core>,
+    events: Events,
+}
+
+impl Runtime {
+    /// A runtime on the real clock, network and disk.
+    ///
+    /// # Errors
+    /// The backend is not supported here, the processor does not exist, or too many cores.
+    pub fn new(options: Options) -> io::Result<Runtime> {
+        if let Some(cpu) = options.pin_cpu {
+            crate::sys::real::pin_thread(cpu)?;
+        }
+        let poller = Poller::open(options.backend).map_err(io::Error::other)?;
+        Runtime::on(poller, World::Real)
+    }
+
+    /// The twin: the same runtime on a simulated clock, network and disk, all drawn from one seed.
+    #[must_use]
+    pub fn simulated(options: sim::Options) -> Runtime {
+        let levels = readiness::simulated::Levels::default();
+        let world = Rc::new(sim::World::new(options, levels.clone()));
+        let advancing = Rc::clone(&world);
+        levels.set_advance(Box::new(move |at_most| advancing.advance(at_most)));
+        Runtime::on(Poller::simulated(levels), World::Simulated(world))
+            .expect("a simulated poller has a waker and a process fewer than 4096 cores")
+    }
+
+    fn on(poller: Poller, world: World) -> io::Result<Runtime> {
+        let remote = Arc::new(Remote::new(poller.waker()?));
+        let id = waker::enter_core(&remote)
+            .ok_or_else(|| io::Error::other(format!("more than {} cores", waker::CORES_MAX)))?;
+        let clock = Clock::new(&world);
+        let core = Rc::new(Core {
+            id,
+            remote,
+            kind: poller.kind(),
+            tasks: RefCell::new(Tasks::new()),
+            queue: RefCell::new(VecDeque::new()),
+            main_woken: Cell::new(false),
+            budget: Cell::new(BUDGET_OPERATIONS),
+            io: RefCell::new(Io::new(poller)),
+            timers: RefCell::new(Wheel::new()),
+            clock,
+            world,
+            counters: CounterCells::default(),
+        });
+        Ok(Runtime { core, events: Events::with_capacity(EVENTS_MAX) })
+    }
+
+    /// The backend that runs below.
+    #[must_use]
+    pub fn backend(&self) -> Kind {
+        self.core.kind
+    }
+
+    /// What this core has done so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.core.counters.copy()
+    }
+
+    /// Runs the core until `future` is done. Tasks that are not done by then rest until the next
+    /// call or the end of the runtime.
+    ///
+    /// # Panics
+    /// When a task panics. On the twin also when every task waits and nothing will ever happen.
+    pub fn block_on<F: Future>(&mut self, future: F) -> F::Output {
+        let _entered = Entered::new(&self.core);
+        let core = Rc::clone(&self.core);
+        let mut future = pin!(future);
+        let waker = TaskId::new(core.id, MAIN_SLOT, 0).waker();
+        core.main_woken.set(true);
+        core.clock.refresh(&core.world);
+        let mut woken = Vec::new();
+        loop {
+            if core.main_woken.replace(false) {
+                core.budget.set(BUDGET_OPERATIONS);
+                if let Poll::Ready(output) = future.as_mut().poll(&mut Context::from_waker(&waker))
+                {
+                    return output;
+                }
+            }
+            core.run_queued();
+            core.fire_timers();
+            core.take_remote_wakes(&mut woken);
+            self.wait_for_events();
+        }
+    }
+
+    /// One wait of the poller, then the wakes for what it found.
+    fn wait_for_events(&mut self) {
+        let core = &*self.core;
+        let timeout = core.wait_at_most();
+        count(&core.counters.turns);
+        count(&core.counters.waits);
+        core.io
+            .borrow_mut()
+            .poller
+            .wait(&mut self.events, timeout)
+            .expect("the poller waits on descriptors that are registered and open");
+        core.clock.refresh(&core.world);
+        core.counters.events.set(core.counters.events.get() + self.events.len() as u64);
+        if self.events.is_empty() && timeout.is_none() {
+            core.nothing_happened();
+        }
+        for event in self.events.iter() {
+            let (reader, writer) = core.deliver(event);
+            if let Some(reader) = reader {
+                reader.wake();
+            }
+            if let Some(writer) = writer {
+                writer.wake();
+            }
+        }
+    }
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        // Destructors of tasks may close sockets, cancel timers and even spawn.
+        let entered = Entered::new(&self.core);
+        loop {
+            let tasks = self.core.tasks.borrow_mut().take_all();
+            if tasks.is_empty() {
+                break;
+            }
+            tasks.iter().for_each(|task| task.cancel());
+        }
+        drop(entered);
+        waker::leave_core(self.core.id);
+    }
+}
+
+/// What lives on a core, for everything that lives on the core.
+pub(crate) struct Core {
+    id: u16,
+    remote: Arc<Remote>,
+    kind: Kind,
+    tasks: RefCell<Tasks>,
+    queue: RefCell<VecDeque<TaskId>>,
+    main_woken: Cell<bool>,
+    budget: Cell<u32>,
+    pub(crate) io: RefCell<Io>,
+    pub(crate) timers: RefCell<Wheel<Waker>>,
+    pub(crate) clock: Clock,
+    pub(crate) world: World,
+    pub(crate) counters: CounterCells,
+}
+
+impl Core {
+    /// Takes one operation from the running task's budget. If there is none left, wakes the task
+    /// for the next turn and says false: it must return `Pending`.
+    pub(crate) fn spend(&self, cx: &Context<'_>) -> bool {
+        let left = self.budget.get();
+        if left == 0 {
+            cx.waker().wake_by_ref();
+            return false;
+        }
+        self.budget.set(left - 1);
+        true
+    }
+
+    fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
+        let (id, handle) = self.tasks.borrow_mut().insert(self.id, future);
+        count(&self.counters.tasks_spawned);
+        self.wake(id);
+        handle
+    }
+
+    fn wake(&self, id: TaskId) {
+        if id.slot() == MAIN_SLOT {
+            self.main_woken.set(true);
+        } else if self.tasks.borrow_mut().mark_queued(id) {
+            self.queue.borrow_mut().push_back(id);
+        }
+    }
+
+    /// Runs the tasks that are queued now, each once. What they wake runs in the next turn, so that
+    /// events are looked for in between.
+    fn run_queued(&self) {
+        let queued = self.queue.borrow().len();
+        for _ in 0..queued {
+            let Some(id) = self.queue.borrow_mut().pop_front() else { break };
+            let Some(task) = self.tasks.borrow_mut().take(id) else { continue };
+            count(&self.counters.tasks_polled);
+            self.budget.set(BUDGET_OPERATIONS);
+            let waker = id.waker();
+            if task.run(&mut Context::from_waker(&waker)) {
+                count(&self.counters.tasks_ended);
+                self.tasks.borrow_mut().free(id);
+            } else {
+                self.tasks.borrow_mut().put_back(id, task);
+            }
+        }
+    }
+
+    fn fire_timers(&self) {
+        let tick = self.clock.tick();
+        self.timers.borrow_mut().advance(tick);
+        loop {
+            let Some(waker) = self.timers.borrow_mut().pop_due() else { break };
+            count(&self.counters.timers_fired);
+            waker.wake();
+        }
+    }
+
+    fn take_remote_wakes(&self, woken: &mut Vec<TaskId>) {
+        if !self.remote.has_wakes() {
+            return;
+        }
+        self.remote.drain(woken);
+        for id in woken.drain(..) {
+            count(&self.counters.remote_wakes);
+            self.wake(id);
+        }
+    }
+
+    fn wait_at_most(&self) -> Option<Duration> {
+        let busy =
+            self.main_woken.get() || !self.queue.borrow().is_empty() || self.remote.has_wakes();
+        if busy {
+            return Some(Duration::ZERO);
+        }
+        let tick = self.timers.borrow().next_tick()?;
+        Some(self.clock.until(tick))
+    }
+
+    /// A wait without end returned with nothing. On the twin that means that nothing is left to
+    /// simulate: only another thread can still make something happen.
+    fn nothing_happened(&self) {
+        if let World::Simulated(world) = &self.world
+            && world.take_idle()
+            && !self.remote.wait_outside(OUTSIDE_WAIT_MAX)
+        {
+            panic!("every task waits and nothing will ever happen ({})", world.describe());
+        }
+    }
+}
+
+thread_local! {
+    static CURRENT: RefCell<Option<Rc<Core>>> = const { RefCell::new(None) };
+}
+
+/// The core is the thread's current one as long as this lives.
+struct Entered {
+    before: Option<Rc<Core>>,
+}
+
+impl Entered {
+    fn new(core: &Rc<Core>) -> Self {
+        Entered { before: CURRENT.replace(Some(Rc::clone(core))) }
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        CURRENT.replace(self.before.take());
+    }
+}
+
+/// The thread's current core.
+///
+/// # Panics
+/// Outside [`Runtime::block_on`].
+pub(crate) fn current() -> Rc<Core> {
+    try_with_current(Rc::clone).expect("called on a core, that is within Runtime::block_on")
+}
+
+/// Looks at the thread's current core; `None` if it has none. `look` runs no foreign code.
+pub(crate) fn try_with_current<T>(look: impl FnOnce(&Rc<Core>) -> T) -> Option<T> {
+    CURRENT.try_with(|current| current.borrow().as_ref().map(look)).ok().flatten()
+}
+
+/// Wakes the task if it lives on the thread's current core.
+pub(crate) fn wake_if_current(id: TaskId) -> bool {
+    try_with_current(|core| {
+        let here = core.id == id.core();
+        if here {
+            core.wake(id);
+        }
+        here
+    })
+    .unwrap_or(false)
+}
+
+/// Starts a task on the current core. It is polled for the first time in the next turn.
+///
+/// # Panics
+/// Outside [`Runtime::block_on`].
+pub fn spawn<F>(future: F) -> JoinHandle<F::Output>
+where
+    F: Future + 'static,
+{
+    current().spawn(future)
+}
+
+/// Lets every other task that is ready run once, and the core look for events.
+pub fn yield_now() -> impl Future<Output = ()> {
+    let mut yielded = false;
+    std::future::poll_fn(move |cx| {
+        if std::mem::replace(&mut yielded, true) {
+            return Poll::Ready(());
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    })
+}
+
+/// What the current core has done so far.
+///
+/// # Panics
+/// Outside [`Runtime::block_on`].
+#[must_use]
+pub fn counters() -> Counters {
+    current().counters.copy()
+}
+
+/// What the current core's poller has done so far.
+///
+/// # Panics
+/// Outside [`Runtime::block_on`].
+#[must_use]
+pub fn poller_counters() -> readiness::Counters {
+    current().io.borrow().poller.counters()
+}
+
+/// The backend below the current core.
+///
+/// # Panics
+/// Outside [`Runtime::block_on`].
+#[must_use]
+pub fn backend() -> Kind {
+    current().kind
+}
+
+/// Tasks of the current core that have not ended.
+///
+/// # Panics
+/// Outside [`Runtime::block_on`].
+#[must_use]
+pub fn tasks() -> usize {
+    current().tasks.borrow().len()
+}

@@ -1,0 +1,154 @@
+//! A few threads for what cannot be done without blocking.
+//!
+//! What: [`unblock`] runs a closure on one of at most [`THREADS_MAX`] threads and is done when it
+//! has returned. All cores share the threads; they are started when there is work, and leave when
+//! there has been none for a while.
+//! Who owns: the queue belongs to the process, the closure and its value to the thread, then to the
+//! task.
+//! What never happens: a core waits for a thread, or the pool grows over its bound. On the twin
+//! the closure runs at once, on the core: virtual time does not wait for real work.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::thread;
+use std::time::Duration;
+
+use crate::core;
+use crate::counters::count;
+use crate::sys::World;
+
+/// Threads that wait for disks at the same time, for all cores together.
+pub const THREADS_MAX: usize = 8;
+/// A thread without work leaves after this.
+const IDLE_MAX: Duration = Duration::from_secs(10);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+struct Pool {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+struct State {
+    jobs: VecDeque<Job>,
+    /// idle <= threads <= THREADS_MAX
+    threads: usize,
+    idle: usize,
+}
+
+static POOL: Pool = Pool {
+    state: Mutex::new(State { jobs: VecDeque::new(), threads: 0, idle: 0 }),
+    work: Condvar::new(),
+};
+
+/// Runs `work` where it may block, and gives its value.
+///
+/// Dropping the future does not stop the work. A panic of `work` comes out of the future.
+pub async fn unblock<T, W>(work: W) -> T
+where
+    T: Send + 'static,
+    W: FnOnce() -> T + Send + 'static,
+{
+    {
+        let core = core::current();
+        count(&core.counters.pool_jobs);
+        if matches!(core.world, World::Simulated(_)) {
+            drop(core);
+            return work();
+        }
+    }
+    let answer = Arc::new(Answer { state: Mutex::new(Stage::Waiting(None)) });
+    let at_work = Arc::clone(&answer);
+    POOL.submit(Box::new(move || {
+        at_work.give(panic::catch_unwind(AssertUnwindSafe(work)));
+    }));
+    let result = poll_fn(|cx| {
+        let mut stage = answer.stage();
+        match std::mem::replace(&mut *stage, Stage::Waiting(None)) {
+            Stage::Done(result) => Poll::Ready(result),
+            Stage::Waiting(_) => {
+                *stage = Stage::Waiting(Some(cx.waker().clone()));
+                Poll::Pending
+            }
+        }
+    })
+    .await;
+    result.unwrap_or_else(|panicked| panic::resume_unwind(panicked))
+}
+
+struct Answer<T> {
+    state: Mutex<Stage<T>>,
+}
+
+enum Stage<T> {
+    Waiting(Option<Waker>),
+    Done(thread::Result<T>),
+}
+
+impl<T> Answer<T> {
+    fn stage(&self) -> MutexGuard<'_, Stage<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn give(&self, result: thread::Result<T>) {
+        let before = std::mem::replace(&mut *self.stage(), Stage::Done(result));
+        if let Stage::Waiting(Some(waker)) = before {
+            waker.wake();
+        }
+    }
+}
+
+impl Pool {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn submit(&'static self, job: Job) {
+        let mut state = self.state();
+        state.jobs.push_back(job);
+        if state.idle >= state.jobs.len() || state.threads == THREADS_MAX {
+            drop(state);
+            self.work.notify_one();
+            return;
+        }
+        state.threads += 1;
+        drop(state);
+        let started = thread::Builder::new().name("disk".to_owned()).spawn(|| self.serve());
+        if started.is_err() {
+            let mut state = self.state();
+            state.threads -= 1;
+            // Without a single thread the work must be done here, or it would never be.
+            let stranded = if state.threads == 0 { state.jobs.pop_back() } else { None };
+            drop(state);
+            if let Some(job) = stranded {
+                job();
+            }
+        }
+    }
+
+    fn serve(&self) {
+        let mut state = self.state();
+        loop {
+            if let Some(job) = state.jobs.pop_front() {
+                drop(state);
+                job();
+                state = self.state();
+                continue;
+            }
+            state.idle += 1;
+            let (woken, waited) = self
+                .work
+                .wait_timeout_while(state, IDLE_MAX, |state| state.jobs.is_empty())
+                .unwrap_or_else(PoisonError::into_inner);
+            state = woken;
+            state.idle -= 1;
+            if waited.timed_out() && state.jobs.is_empty() {
+                state.threads -= 1;
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The system calls below [`super::File`].
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+
+/// Opens `path` if that needs no disk. `None`: it might, or this kernel cannot tell.
+pub(super) fn open_cached(path: &Path) -> Option<io::Result<OwnedFd>> {
+    let path = match c_path(path) {
+        Ok(path) => path,
+        Err(error) => return Some(Err(error)),
+    };
+    // SAFETY: a C struct of integers, for which zero is a value.
+    let mut how: libc::open_how = unsafe { std::mem::zeroed() };
+    how.flags = (libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK) as u64;
+    how.resolve = libc::RESOLVE_CACHED;
+    // SAFETY: a NUL-terminated path and a struct of the stated size, both outliving the call.
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_openat2,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            &raw mut how,
+            size_of::<libc::open_how>(),
+        )
+    };
+    if fd < 0 {
+        let error = io::Error::last_os_error();
+        return match error.raw_os_error() {
+            // Not in the cache; or a kernel before 5.12; or a sandbox that does not know the call.
+            Some(libc::EAGAIN | libc::ENOSYS | libc::EINVAL | libc::EPERM | libc::EINTR) => None,
+            _ => Some(Err(error)),
+        };
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Some(Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+}
+
+/// Opens `path`, however long that takes.
+pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
+    std::fs::File::open(path).map(OwnedFd::from)
+}
+
+/// Reads what is in the page cache. `None`: nothing is, or this file system cannot tell.
+pub(super) fn read_cached(fd: &OwnedFd, buf: &mut [u8], offset: u64) -> Option<io::Result<usize>> {
+    if buf.is_empty() {
+        return Some(Ok(0));
+    }
+    let room = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+    let offset = libc::off_t::try_from(offset).unwrap_or(libc::off_t::MAX);
+    // SAFETY: one iovec that describes `buf`; both outlive the call.
+    let read =
+        unsafe { libc::preadv2(fd.as_raw_fd(), &raw const room, 1, offset, libc::RWF_NOWAIT) };
+    // The end of the file is told as 0 here too: the page that holds it, or would, needs no disk.
+    if read >= 0 {
+        return Some(Ok(read as usize));
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL | libc::EINTR) => None,
+        _ => Some(Err(error)),
+    }
+}
+
+/// Reads, however long that takes.
+pub(super) fn read(fd: &OwnedFd, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    let offset = libc::off_t::try_from(offset).unwrap_or(libc::off_t::MAX);
+    loop {
+        // SAFETY: pointer and length describe `buf`.
+        let read =
+            unsafe { libc::pread(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), offset) };
+        if read >= 0 {
+            return Ok(read as usize);
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+pub(super) fn len(fd: &OwnedFd) -> io::Result<u64> {
+    // SAFETY: a C struct of integers, for which zero is a value.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: writes one stat through the pointer.
+    if unsafe { libc::fstat(fd.as_raw_fd(), &raw mut stat) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(stat.st_size as u64)
+}
+
+fn c_path(path: &Path) -> io::Result<CString> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path has no NUL"))
+}

@@ -1,0 +1,239 @@
+//! What TCP and Unix streams have in common: reading and writing bytes.
+//!
+//! The macro at the bottom gives both types the same methods; the work is done here.
+
+use std::io::{self, IoSlice};
+
+use crate::counters::count;
+use crate::io::{Direction, Socket};
+
+pub(super) fn try_read(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
+    count(&socket.core().counters.recv_calls);
+    let result = socket.world().recv(socket.fd(), buf);
+    socket.after_read(&result, buf.len());
+    result
+}
+
+pub(super) fn try_peek(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
+    count(&socket.core().counters.recv_calls);
+    let result = socket.world().peek(socket.fd(), buf);
+    socket.after_one(&result, Direction::Read);
+    result
+}
+
+pub(super) fn try_write(socket: &Socket, buf: &[u8]) -> io::Result<usize> {
+    count(&socket.core().counters.send_calls);
+    let result = socket.world().send(socket.fd(), buf);
+    socket.after_write(&result, buf.len());
+    result
+}
+
+pub(super) fn try_write_vectored(socket: &Socket, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    count(&socket.core().counters.send_calls);
+    let result = socket.world().send_vectored(socket.fd(), bufs);
+    socket.after_write(&result, bufs.iter().map(|buf| buf.len()).sum());
+    result
+}
+
+pub(super) async fn read(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
+    loop {
+        socket.ready(Direction::Read).await?;
+        match try_read(socket, buf) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return result,
+        }
+    }
+}
+
+pub(super) async fn read_exact(socket: &Socket, buf: &mut [u8]) -> io::Result<()> {
+    let mut filled = 0;
+    while filled < buf.len() {
+        match read(socket, &mut buf[filled..]).await? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => filled += read,
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn write(socket: &Socket, buf: &[u8]) -> io::Result<usize> {
+    loop {
+        match try_write(socket, buf) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return result,
+        }
+        socket.ready(Direction::Write).await?;
+    }
+}
+
+pub(super) async fn write_all(socket: &Socket, mut buf: &[u8]) -> io::Result<()> {
+    while !buf.is_empty() {
+        match write(socket, buf).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => buf = &buf[written..],
+        }
+    }
+    Ok(())
+}
+
+pub(super) async fn write_vectored(socket: &Socket, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    loop {
+        match try_write_vectored(socket, bufs) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            result => return result,
+        }
+        socket.ready(Direction::Write).await?;
+    }
+}
+
+pub(super) async fn write_all_vectored(
+    socket: &Socket,
+    mut bufs: &mut [IoSlice<'_>],
+) -> io::Result<()> {
+    IoSlice::advance_slices(&mut bufs, 0); // empty ones in front
+    while !bufs.is_empty() {
+        match write_vectored(socket, bufs).await? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            written => IoSlice::advance_slices(&mut bufs, written),
+        }
+    }
+    Ok(())
+}
+
+/// The methods of a stream, for a type whose field 0 is a [`Socket`].
+macro_rules! stream_methods {
+    ($type:ty) => {
+        impl $type {
+            /// Waits until there is something to read, or the peer has closed, or failed.
+            ///
+            /// Costs nothing if an earlier event was not used up by a read, and no system call
+            /// if the interest is still armed from the last wait. One task at a time may wait.
+            ///
+            /// # Errors
+            /// The system refuses to watch one more descriptor.
+            pub async fn readable(&self) -> io::Result<()> {
+                self.0.ready(Direction::Read).await
+            }
+
+            /// Waits until there is room to write. A new stream counts as writable: try first.
+            ///
+            /// # Errors
+            /// As [`Self::readable`].
+            pub async fn writable(&self) -> io::Result<()> {
+                self.0.ready(Direction::Write).await
+            }
+
+            /// [`Self::readable`] for futures made by hand.
+            ///
+            /// # Errors
+            /// As [`Self::readable`].
+            pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.0.poll_ready(cx, Direction::Read)
+            }
+
+            /// [`Self::writable`] for futures made by hand.
+            ///
+            /// # Errors
+            /// As [`Self::readable`].
+            pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.0.poll_ready(cx, Direction::Write)
+            }
+
+            /// True if an event came that no read has used up: data, the peer's end or an error.
+            /// Asks nobody: for an idle connection in a pool, whose interest is armed, it tells
+            /// without a system call that something unexpected has arrived.
+            pub fn has_unread_event(&self) -> bool {
+                self.0.is_ready(Direction::Read)
+            }
+
+            /// Reads what is there; 0 means that the peer has closed its direction.
+            ///
+            /// # Errors
+            /// `WouldBlock` if nothing is there, or the connection's error.
+            pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+                stream::try_read(&self.0, buf)
+            }
+
+            /// As [`Self::try_read`], leaving the bytes where they are.
+            ///
+            /// # Errors
+            /// As [`Self::try_read`].
+            pub fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+                stream::try_peek(&self.0, buf)
+            }
+
+            /// Writes what there is room for.
+            ///
+            /// # Errors
+            /// `WouldBlock` if there is none, or the connection's error.
+            pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+                stream::try_write(&self.0, buf)
+            }
+
+            /// As [`Self::try_write`], from several buffers.
+            ///
+            /// # Errors
+            /// As [`Self::try_write`].
+            pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+                stream::try_write_vectored(&self.0, bufs)
+            }
+
+            /// Waits, then reads: the order that costs a keep-alive connection one recv a request.
+            ///
+            /// # Errors
+            /// The connection's error.
+            pub async fn read(&self, buf: &mut [u8]) -> io::Result<usize> {
+                stream::read(&self.0, buf).await
+            }
+
+            /// Fills the buffer.
+            ///
+            /// # Errors
+            /// `UnexpectedEof` if the peer closes before, or the connection's error.
+            pub async fn read_exact(&self, buf: &mut [u8]) -> io::Result<()> {
+                stream::read_exact(&self.0, buf).await
+            }
+
+            /// Writes some; waits only if there is no room.
+            ///
+            /// # Errors
+            /// The connection's error.
+            pub async fn write(&self, buf: &[u8]) -> io::Result<usize> {
+                stream::write(&self.0, buf).await
+            }
+
+            /// Writes all; waits only while there is no room.
+            ///
+            /// # Errors
+            /// The connection's error.
+            pub async fn write_all(&self, buf: &[u8]) -> io::Result<()> {
+                stream::write_all(&self.0, buf).await
+            }
+
+            /// Writes some of several buffers; waits only if there is no room.
+            ///
+            /// # Errors
+            /// The connection's error.
+            pub async fn write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+                stream::write_vectored(&self.0, bufs).await
+            }
+
+            /// Writes all of several buffers; advances `bufs` as it goes.
+            ///
+            /// # Errors
+            /// The connection's error.
+            pub async fn write_all_vectored(&self, bufs: &mut [IoSlice<'_>]) -> io::Result<()> {
+                stream::write_all_vectored(&self.0, bufs).await
+            }
+
+            /// Closes one direction or both; the descriptor stays.
+            ///
+            /// # Errors
+            /// `NotConnected`.
+            pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+                self.0.world().shutdown(self.0.fd(), how)
+            }
+        }
+    };
+}
+pub(super) use stream_methods;

@@ -1,0 +1,225 @@
+//! TCP.
+
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::task::{Context, Poll};
+
+use super::stream::{self, stream_methods};
+use crate::core::{self, Core};
+use crate::counters::count;
+use crate::io::{Direction, Socket};
+use crate::sys::{World, real};
+
+/// How to listen.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct ListenOptions {
+    /// Several listeners, one a core, share the address; the kernel spreads connections over them.
+    pub reuse_port: bool,
+    /// Connections that may wait to be accepted. The kernel caps it at `net.core.somaxconn`.
+    pub backlog: u32,
+    /// An IPv6 listener takes no IPv4 connections.
+    pub v6_only: bool,
+}
+
+impl Default for ListenOptions {
+    fn default() -> Self {
+        ListenOptions { reuse_port: false, backlog: 4096, v6_only: false }
+    }
+}
+
+impl ListenOptions {
+    /// The same, sharing the address with other listeners or not.
+    #[must_use]
+    pub fn with_reuse_port(mut self, reuse_port: bool) -> Self {
+        self.reuse_port = reuse_port;
+        self
+    }
+
+    /// The same, with so many connections that may wait to be accepted.
+    #[must_use]
+    pub fn with_backlog(mut self, backlog: u32) -> Self {
+        self.backlog = backlog;
+        self
+    }
+
+    /// The same, without or with IPv4 connections on an IPv6 address.
+    #[must_use]
+    pub fn with_v6_only(mut self, v6_only: bool) -> Self {
+        self.v6_only = v6_only;
+        self
+    }
+}
+
+/// A socket that takes TCP connections.
+#[derive(Debug)]
+pub struct TcpListener(Socket);
+
+impl TcpListener {
+    /// Listens on `address`; port 0 lets the system choose one.
+    ///
+    /// # Errors
+    /// The address is in use, is not ours, or may not be used.
+    pub fn bind(address: SocketAddr, options: &ListenOptions) -> io::Result<TcpListener> {
+        let core = core::current();
+        let fd = core.world.listen_tcp(address, options)?;
+        Ok(TcpListener(Socket::new(core, fd, false)?))
+    }
+
+    /// Takes over a listener made elsewhere, such as one inherited from a supervisor.
+    ///
+    /// # Errors
+    /// The system refuses the flags. `Unsupported` on the twin.
+    pub fn from_std(listener: std::net::TcpListener) -> io::Result<TcpListener> {
+        let socket = adopt(listener.into())?;
+        socket.world().set_nodelay(socket.fd(), true)?;
+        Ok(TcpListener(socket))
+    }
+
+    /// Takes the next connection: non-blocking, close-on-exec, with TCP_NODELAY set.
+    ///
+    /// # Errors
+    /// What the system says about this one attempt, with the listener in good order: connections
+    /// that failed before they were accepted are skipped; on `EMFILE`, `ENFILE`, `ENOBUFS` or
+    /// `ENOMEM` the connection still waits, and the caller pauses before it asks again.
+    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        loop {
+            self.0.ready(Direction::Read).await?;
+            match self.try_accept() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Takes a connection that is there already.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none; else as [`TcpListener::accept`].
+    pub fn try_accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
+        count(&self.0.core().counters.accept_calls);
+        let result = self.0.world().accept_tcp(self.0.fd());
+        self.0.after_one(&result, Direction::Read);
+        let (fd, peer) = result?;
+        let socket = Socket::new(self.0.core().clone(), fd, true)?;
+        Ok((TcpStream(socket), peer))
+    }
+
+    /// Waits until there is a connection to accept.
+    ///
+    /// # Errors
+    /// The system refuses to watch one more descriptor.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.0.poll_ready(cx, Direction::Read)
+    }
+
+    /// The address it listens on, with the port that the system chose.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.world().local_addr(self.0.fd())
+    }
+}
+
+/// A TCP connection.
+#[derive(Debug)]
+pub struct TcpStream(Socket);
+
+stream_methods!(TcpStream);
+
+impl TcpStream {
+    /// Connects to `address`, with TCP_NODELAY set. Dropping the future gives up.
+    ///
+    /// # Errors
+    /// The peer refuses, cannot be reached, or the system has no port or descriptor left.
+    pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
+        let core = core::current();
+        count(&core.counters.connect_calls);
+        let (fd, mut connected) = core.world.connect_tcp(address)?;
+        let socket = Socket::new(core, fd, connected)?;
+        while !connected {
+            socket.ready(Direction::Write).await?;
+            count(&socket.core().counters.connect_calls);
+            connected = socket.world().finish_connect_tcp(fd, address)?;
+            if !connected {
+                let spurious: io::Result<()> = Err(io::ErrorKind::WouldBlock.into());
+                socket.after_one(&spurious, Direction::Write);
+            }
+        }
+        Ok(TcpStream(socket))
+    }
+
+    /// Takes over a connection made elsewhere.
+    ///
+    /// # Errors
+    /// The system refuses the flags. `Unsupported` on the twin.
+    pub fn from_std(stream: std::net::TcpStream) -> io::Result<TcpStream> {
+        adopt(stream.into()).map(TcpStream)
+    }
+
+    /// The peer's address.
+    ///
+    /// # Errors
+    /// `NotConnected`.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.0.world().peer_addr(self.0.fd())
+    }
+
+    /// Our own address.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.world().local_addr(self.0.fd())
+    }
+
+    /// Sends small segments at once (on, the default here) or collects them (off).
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        self.0.world().set_nodelay(self.0.fd(), on)
+    }
+
+    /// From now on dropping the stream resets the connection: what is unsent is thrown away and the
+    /// peer sees an error instead of an end.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_linger0(&self) -> io::Result<()> {
+        self.0.world().set_linger0(self.0.fd())
+    }
+
+    /// Closes the stream with a reset: the honest end of a response that cannot be completed.
+    pub fn abort(self) {
+        // If the system refuses, the peer gets an ordinary end: there is nothing better to do.
+        drop(self.set_linger0());
+    }
+}
+
+impl AsRawFd for TcpStream {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.fd()
+    }
+}
+
+impl AsRawFd for TcpListener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.fd()
+    }
+}
+
+/// A descriptor made elsewhere, as a socket of the current core.
+pub(super) fn adopt(fd: OwnedFd) -> io::Result<Socket> {
+    let core: std::rc::Rc<Core> = core::current();
+    if matches!(core.world, World::Simulated(_)) {
+        return Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "not supported here: a simulated core has no real descriptors",
+        ));
+    }
+    real::adopt(&fd)?;
+    Socket::new(core, fd.into_raw_fd(), false)
+}

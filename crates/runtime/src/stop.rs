@@ -1,0 +1,145 @@
+//! Graceful stop: one signal to every task on every core that it is time to finish.
+//!
+//! What: a [`StopSource`] is triggered once, from any thread; every [`StopToken`] of it sees that,
+//! at once by [`StopToken::is_stopped`] and as a future by [`StopToken::stopped`].
+//! Who owns: both are handles to one shared state and may be cloned and sent freely.
+//! What never happens: a stop is never taken back, and nobody who waits for it misses it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+#[derive(Default)]
+struct Shared {
+    stopped: AtomicBool,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    next: u64,
+    wakers: BTreeMap<u64, Waker>,
+}
+
+impl Shared {
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The side that says stop.
+#[derive(Clone, Default)]
+pub struct StopSource(Arc<Shared>);
+
+impl StopSource {
+    /// A source that has not been triggered.
+    #[must_use]
+    pub fn new() -> StopSource {
+        StopSource::default()
+    }
+
+    /// Tells everybody to stop. Only the first call does anything. Takes a lock: not for use inside
+    /// a signal handler.
+    pub fn stop(&self) {
+        let wakers = {
+            let mut waiting = self.0.waiting();
+            self.0.stopped.store(true, Ordering::Release);
+            std::mem::take(&mut waiting.wakers)
+        };
+        wakers.into_values().for_each(Waker::wake);
+    }
+
+    /// True once it was triggered.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.0.stopped.load(Ordering::Acquire)
+    }
+
+    /// A token that sees this source.
+    #[must_use]
+    pub fn token(&self) -> StopToken {
+        StopToken(Arc::clone(&self.0))
+    }
+}
+
+/// The side that is told to stop.
+#[derive(Clone)]
+pub struct StopToken(Arc<Shared>);
+
+impl StopToken {
+    /// A token that is never told to stop.
+    #[must_use]
+    pub fn never() -> StopToken {
+        StopSource::new().token()
+    }
+
+    /// True once the source was triggered. Costs a load.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.0.stopped.load(Ordering::Acquire)
+    }
+
+    /// Done once the source is triggered.
+    #[must_use]
+    pub fn stopped(&self) -> Stopped {
+        Stopped { shared: Arc::clone(&self.0), place: None }
+    }
+}
+
+/// Waits for a stop: see [`StopToken::stopped`].
+pub struct Stopped {
+    shared: Arc<Shared>,
+    place: Option<u64>,
+}
+
+impl Future for Stopped {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        if this.shared.stopped.load(Ordering::Acquire) {
+            return Poll::Ready(());
+        }
+        let mut waiting = this.shared.waiting();
+        // Looked at again under the lock, under which it is set: no stop falls in between.
+        if this.shared.stopped.load(Ordering::Acquire) {
+            return Poll::Ready(());
+        }
+        let place = *this.place.get_or_insert_with(|| {
+            waiting.next += 1;
+            waiting.next
+        });
+        waiting.wakers.insert(place, cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        if let Some(place) = self.place {
+            self.shared.waiting().wakers.remove(&place);
+        }
+    }
+}
+
+impl fmt::Debug for StopSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StopSource").field("stopped", &self.is_stopped()).finish()
+    }
+}
+
+impl fmt::Debug for StopToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StopToken").field("stopped", &self.is_stopped()).finish()
+    }
+}
+
+impl fmt::Debug for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stopped").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,186 @@
+//! A bounded queue from any thread to one task.
+//!
+//! What: [`inbox`] makes both ends. A [`Sender`] may be cloned and sent to any thread; what it sends
+//! wakes the receiving task on its own core. The [`Inbox`] takes everything that has arrived with
+//! one lock and hands it out one by one.
+//! What never happens: a sender never waits (a full inbox gives the message back), and no message
+//! that was taken is lost when the receiving future is dropped.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+struct Shared<T> {
+    state: Mutex<State<T>>,
+    capacity: usize,
+}
+
+struct State<T> {
+    messages: VecDeque<T>,
+    receiver: Option<Waker>,
+    senders: usize,
+    receiver_gone: bool,
+}
+
+impl<T> Shared<T> {
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Both ends of a queue of at most `capacity` messages that have not been fetched.
+#[must_use]
+pub fn inbox<T>(capacity: usize) -> (Sender<T>, Inbox<T>) {
+    let state =
+        State { messages: VecDeque::new(), receiver: None, senders: 1, receiver_gone: false };
+    let shared = Arc::new(Shared { state: Mutex::new(state), capacity });
+    (Sender(Arc::clone(&shared)), Inbox { shared, fetched: VecDeque::new() })
+}
+
+/// Why a message came back. Holds the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SendError<T> {
+    /// The receiver does not keep up.
+    Full(T),
+    /// The receiver is gone.
+    Closed(T),
+}
+
+impl<T> fmt::Display for SendError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SendError::Full(_) => "the inbox is full",
+            SendError::Closed(_) => "the inbox is closed",
+        })
+    }
+}
+
+impl<T: fmt::Debug> std::error::Error for SendError<T> {}
+
+/// The sending end.
+pub struct Sender<T>(Arc<Shared<T>>);
+
+impl<T> Sender<T> {
+    /// Puts a message into the inbox and wakes the receiver.
+    ///
+    /// # Errors
+    /// The inbox is full, or the receiver is gone.
+    pub fn send(&self, message: T) -> Result<(), SendError<T>> {
+        let receiver = {
+            let mut state = self.0.state();
+            if state.receiver_gone {
+                return Err(SendError::Closed(message));
+            }
+            if state.messages.len() >= self.0.capacity {
+                return Err(SendError::Full(message));
+            }
+            state.messages.push_back(message);
+            state.receiver.take()
+        };
+        if let Some(receiver) = receiver {
+            receiver.wake();
+        }
+        Ok(())
+    }
+}
+
+impl<T> Clone for Sender<T> {
+    fn clone(&self) -> Self {
+        self.0.state().senders += 1;
+        Sender(Arc::clone(&self.0))
+    }
+}
+
+impl<T> Drop for Sender<T> {
+    fn drop(&mut self) {
+        let receiver = {
+            let mut state = self.0.state();
+            state.senders -= 1;
+            if state.senders == 0 { state.receiver.take() } else { None }
+        };
+        if let Some(receiver) = receiver {
+            receiver.wake();
+        }
+    }
+}
+
+/// The receiving end. May be moved to another thread before it is used there.
+pub struct Inbox<T> {
+    shared: Arc<Shared<T>>,
+    fetched: VecDeque<T>,
+}
+
+impl<T> Inbox<T> {
+    /// Waits for the next message; `None` once every sender is gone and everything was received.
+    pub fn recv(&mut self) -> Recv<'_, T> {
+        Recv(self)
+    }
+
+    /// The next message, if one is there.
+    pub fn try_recv(&mut self) -> Option<T> {
+        if self.fetched.is_empty() {
+            std::mem::swap(&mut self.shared.state().messages, &mut self.fetched);
+        }
+        self.fetched.pop_front()
+    }
+
+    /// [`Inbox::recv`] for futures made by hand.
+    pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        if let Some(message) = self.fetched.pop_front() {
+            return Poll::Ready(Some(message));
+        }
+        let mut state = self.shared.state();
+        std::mem::swap(&mut state.messages, &mut self.fetched);
+        if let Some(message) = self.fetched.pop_front() {
+            return Poll::Ready(Some(message));
+        }
+        if state.senders == 0 {
+            return Poll::Ready(None);
+        }
+        state.receiver = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl<T> Drop for Inbox<T> {
+    fn drop(&mut self) {
+        let messages = {
+            let mut state = self.shared.state();
+            state.receiver_gone = true;
+            std::mem::take(&mut state.messages)
+        };
+        drop(messages); // their destructors run without the lock
+    }
+}
+
+/// Waits for a message: see [`Inbox::recv`].
+pub struct Recv<'i, T>(&'i mut Inbox<T>);
+
+impl<T> Future for Recv<'_, T> {
+    type Output = Option<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        self.0.poll_recv(cx)
+    }
+}
+
+impl<T> fmt::Debug for Sender<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sender").finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Inbox<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Inbox").field("fetched", &self.fetched.len()).finish_non_exhaustive()
+    }
+}
+
+impl<T> fmt::Debug for Recv<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recv").finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,125 @@
+//! A condition within one core: tasks wait for it, a task announces it.
+//!
+//! What: [`Notify::notify_all`] wakes whoever waits now; [`Notify::notify_one`] wakes the one that
+//! has waited longest, or the next to come if nobody waits.
+//! What never happens: a `notified()` that was made before a `notify_all` misses it, polled or not;
+//! a notification given to one that is dropped unpolled is passed on to the next.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+/// A condition within one core.
+#[derive(Default)]
+pub struct Notify {
+    /// Counts `notify_all`.
+    epoch: Cell<u64>,
+    /// A `notify_one` that found nobody.
+    permit: Cell<bool>,
+    next_place: Cell<u64>,
+    /// In the order of waiting. `None`: chosen by `notify_one`, not yet polled.
+    waiting: RefCell<BTreeMap<u64, Option<Waker>>>,
+}
+
+impl Notify {
+    /// A condition for which nobody waits.
+    #[must_use]
+    pub fn new() -> Notify {
+        Notify::default()
+    }
+
+    /// Wakes everybody who has called [`Notify::notified`] by now.
+    pub fn notify_all(&self) {
+        self.epoch.set(self.epoch.get() + 1);
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        waiting.into_values().flatten().for_each(Waker::wake);
+    }
+
+    /// Wakes the one that has waited longest; if nobody waits, the next one does not wait.
+    pub fn notify_one(&self) {
+        let chosen = self.waiting.borrow_mut().values_mut().find_map(Option::take);
+        match chosen {
+            Some(waker) => waker.wake(),
+            None => self.permit.set(true),
+        }
+    }
+
+    /// Waits for the next notification from now on.
+    pub fn notified(&self) -> Notified<'_> {
+        Notified { notify: self, epoch: self.epoch.get(), place: None }
+    }
+
+    /// How many wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.waiting.borrow().len()
+    }
+}
+
+/// Waits for a notification: see [`Notify::notified`].
+pub struct Notified<'n> {
+    notify: &'n Notify,
+    epoch: u64,
+    place: Option<u64>,
+}
+
+impl Future for Notified<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let notify = self.notify;
+        if notify.epoch.get() != self.epoch {
+            self.place = None; // `notify_all` has emptied all places
+            return Poll::Ready(());
+        }
+        let Some(place) = self.place else {
+            if notify.permit.replace(false) {
+                self.epoch = self.epoch.wrapping_sub(1); // stays done if polled again
+                return Poll::Ready(());
+            }
+            let place = notify.next_place.get();
+            notify.next_place.set(place + 1);
+            notify.waiting.borrow_mut().insert(place, Some(cx.waker().clone()));
+            self.place = Some(place);
+            return Poll::Pending;
+        };
+        let mut waiting = notify.waiting.borrow_mut();
+        match waiting.get_mut(&place) {
+            Some(Some(waker)) => {
+                waker.clone_from(cx.waker());
+                Poll::Pending
+            }
+            _ => {
+                waiting.remove(&place);
+                self.place = None;
+                self.epoch = self.epoch.wrapping_sub(1);
+                Poll::Ready(())
+            }
+        }
+    }
+}
+
+impl Drop for Notified<'_> {
+    fn drop(&mut self) {
+        let Some(place) = self.place else { return };
+        let left = self.notify.waiting.borrow_mut().remove(&place);
+        if matches!(left, Some(None)) {
+            self.notify.notify_one(); // it was chosen and never knew: the next one's turn
+        }
+    }
+}
+
+impl fmt::Debug for Notify {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notify").field("waiting", &self.waiting()).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Notified<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Notified").finish_non_exhaustive()
+    }
+}

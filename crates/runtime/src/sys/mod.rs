@@ -1,0 +1,79 @@
+//! The seam below the sockets: the system, or the simulated world.
+//!
+//! What: [`World`] has one function for each thing that a socket, a clock or a file asks of the
+//! world. `real` answers with system calls, [`crate::sim::World`] from memory; both have the same
+//! shape, and nothing above this file knows which one it talks to.
+//! Why: the code that serves users is the code that is tested under seeded faults.
+//! What never happens: no function here blocks, and none holds on to a buffer after it returned.
+
+pub(crate) mod address;
+pub(crate) mod real;
+
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::RawFd;
+use std::os::unix::net::SocketAddr as UnixAddr;
+use std::path::Path;
+use std::rc::Rc;
+
+use crate::net::ListenOptions;
+use crate::sim;
+
+/// Where the sockets of a core live.
+pub(crate) enum World {
+    Real,
+    Simulated(Rc<sim::World>),
+}
+
+macro_rules! world {
+    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)?;)+) => {
+        impl World {
+            $($(#[$doc])*
+            pub(crate) fn $name(&self, $($arg: $type),*) $(-> $result)? {
+                match self {
+                    World::Real => real::$name($($arg),*),
+                    World::Simulated(world) => world.$name($($arg),*),
+                }
+            })+
+        }
+    };
+}
+
+world! {
+    /// Nanoseconds of a clock that never goes back.
+    fn monotonic_ns() -> u64;
+    /// Nanoseconds since 1970.
+    fn wall_ns() -> u64;
+
+    /// A listening TCP socket; its connections have TCP_NODELAY set.
+    fn listen_tcp(address: SocketAddr, options: &ListenOptions) -> io::Result<RawFd>;
+    /// A TCP socket that connects. True if it is connected already.
+    fn connect_tcp(address: SocketAddr) -> io::Result<(RawFd, bool)>;
+    /// Asks a connecting socket how far it is: true once it is connected.
+    fn finish_connect_tcp(fd: RawFd, address: SocketAddr) -> io::Result<bool>;
+    fn accept_tcp(fd: RawFd) -> io::Result<(RawFd, SocketAddr)>;
+
+    fn listen_unix(path: &Path, backlog: u32) -> io::Result<RawFd>;
+    /// A Unix stream socket, connected; these never take time.
+    fn connect_unix(path: &Path) -> io::Result<RawFd>;
+    fn accept_unix(fd: RawFd) -> io::Result<(RawFd, UnixAddr)>;
+
+    fn recv(fd: RawFd, buf: &mut [u8]) -> io::Result<usize>;
+    /// As `recv`, leaving the bytes where they are.
+    fn peek(fd: RawFd, buf: &mut [u8]) -> io::Result<usize>;
+    fn send(fd: RawFd, buf: &[u8]) -> io::Result<usize>;
+    fn send_vectored(fd: RawFd, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
+    fn shutdown(fd: RawFd, how: Shutdown) -> io::Result<()>;
+    fn close(fd: RawFd);
+
+    fn bind_udp(address: SocketAddr, reuse_port: bool) -> io::Result<RawFd>;
+    fn connect_udp(fd: RawFd, address: SocketAddr) -> io::Result<()>;
+    fn send_to(fd: RawFd, buf: &[u8], address: SocketAddr) -> io::Result<usize>;
+    fn recv_from(fd: RawFd, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)>;
+
+    fn local_addr(fd: RawFd) -> io::Result<SocketAddr>;
+    fn peer_addr(fd: RawFd) -> io::Result<SocketAddr>;
+    fn set_nodelay(fd: RawFd, on: bool) -> io::Result<()>;
+    /// From now on closing the socket resets its connection.
+    fn set_linger0(fd: RawFd) -> io::Result<()>;
+}

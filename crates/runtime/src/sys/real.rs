@@ -1,0 +1,288 @@
+//! The seam answered by the system: one system call each, non-blocking and close-on-exec.
+
+use std::io::{self, IoSlice};
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::unix::net::SocketAddr as UnixAddr;
+use std::path::Path;
+
+use super::address::RawAddress;
+use crate::net::ListenOptions;
+
+/// The kernel takes at most so many buffers in one call (UIO_MAXIOV).
+const BUFFERS_MAX: usize = 1024;
+
+/// Turns the -1 of a system call into its error.
+fn check(result: i32) -> io::Result<i32> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// As [`check`] for calls that return a count; calls interrupted by a signal are made again.
+fn counted(mut call: impl FnMut() -> isize) -> io::Result<usize> {
+    loop {
+        match usize::try_from(call()) {
+            Ok(count) => return Ok(count),
+            Err(_) => {
+                let error = io::Error::last_os_error();
+                if error.kind() != io::ErrorKind::Interrupted {
+                    return Err(error);
+                }
+            }
+        }
+    }
+}
+
+/// Lets the calling thread run on processor `cpu` only.
+pub(crate) fn pin_thread(cpu: usize) -> io::Result<()> {
+    if cpu >= libc::CPU_SETSIZE as usize {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: a bit set, for which zero is the empty set; CPU_SET stays within it (checked above).
+    let set = unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut set);
+        set
+    };
+    // SAFETY: the pointer and the size describe `set`; pid 0 is the calling thread.
+    check(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) }).map(drop)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: writes one timespec through the pointer.
+    let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
+    assert_eq!(result, 0, "the system has this clock");
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+pub(crate) fn monotonic_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+pub(crate) fn wall_ns() -> u64 {
+    clock_ns(libc::CLOCK_REALTIME)
+}
+
+fn socket(family: i32, kind: i32) -> io::Result<OwnedFd> {
+    let kind = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no pointers.
+    let fd = check(unsafe { libc::socket(family, kind, 0) })?;
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn set_option<T>(fd: RawFd, level: i32, name: i32, value: T) -> io::Result<()> {
+    let (pointer, len) = ((&raw const value).cast(), size_of::<T>() as libc::socklen_t);
+    // SAFETY: pointer and length describe `value`, which lives until the call returns.
+    check(unsafe { libc::setsockopt(fd, level, name, pointer, len) }).map(drop)
+}
+
+fn bind(fd: &OwnedFd, address: &RawAddress) -> io::Result<()> {
+    // SAFETY: pointer and length describe an address that lives until the call returns.
+    check(unsafe { libc::bind(fd.as_raw_fd(), address.as_ptr(), address.len()) }).map(drop)
+}
+
+fn connect(fd: RawFd, address: &RawAddress) -> io::Result<()> {
+    // SAFETY: pointer and length describe an address that lives until the call returns.
+    check(unsafe { libc::connect(fd, address.as_ptr(), address.len()) }).map(drop)
+}
+
+fn listen(fd: &OwnedFd, backlog: u32) -> io::Result<()> {
+    let backlog = i32::try_from(backlog).unwrap_or(i32::MAX);
+    // SAFETY: no pointers.
+    check(unsafe { libc::listen(fd.as_raw_fd(), backlog) }).map(drop)
+}
+
+pub(crate) fn listen_tcp(address: SocketAddr, options: &ListenOptions) -> io::Result<RawFd> {
+    let fd = socket(RawAddress::inet(address).family(), libc::SOCK_STREAM)?;
+    set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    if options.reuse_port {
+        set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    }
+    if options.v6_only && address.is_ipv6() {
+        set_option(fd.as_raw_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
+    }
+    // Accepted sockets inherit it: one call here instead of one for each connection.
+    set_nodelay(fd.as_raw_fd(), true)?;
+    bind(&fd, &RawAddress::inet(address))?;
+    listen(&fd, options.backlog)?;
+    Ok(fd.into_raw_fd())
+}
+
+pub(crate) fn connect_tcp(address: SocketAddr) -> io::Result<(RawFd, bool)> {
+    let fd = socket(RawAddress::inet(address).family(), libc::SOCK_STREAM)?;
+    set_nodelay(fd.as_raw_fd(), true)?;
+    let connected = finish_connect_tcp(fd.as_raw_fd(), address)?;
+    Ok((fd.into_raw_fd(), connected))
+}
+
+/// The same call starts a connect, tells how far it is, and fetches its error.
+pub(crate) fn finish_connect_tcp(fd: RawFd, address: SocketAddr) -> io::Result<bool> {
+    match connect(fd, &RawAddress::inet(address)) {
+        Ok(()) => Ok(true),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EISCONN) => Ok(true),
+            Some(libc::EINPROGRESS | libc::EALREADY | libc::EINTR) => Ok(false),
+            _ => Err(error),
+        },
+    }
+}
+
+fn accept(fd: RawFd) -> io::Result<(RawFd, RawAddress)> {
+    let mut peer = RawAddress::room();
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    loop {
+        let (address, len) = (peer.as_mut_ptr(), &raw mut *peer.len_mut());
+        // SAFETY: the address has as much room as its length says; both outlive the call.
+        match check(unsafe { libc::accept4(fd, address, len, flags) }) {
+            Ok(accepted) => return Ok((accepted, peer)),
+            Err(error) => match error.raw_os_error() {
+                // The peer was gone before it was accepted: take the next.
+                Some(libc::ECONNABORTED | libc::EPROTO | libc::EINTR) => {}
+                _ => return Err(error),
+            },
+        }
+    }
+}
+
+pub(crate) fn accept_tcp(fd: RawFd) -> io::Result<(RawFd, SocketAddr)> {
+    let (accepted, peer) = accept(fd)?;
+    // SAFETY: a new descriptor that nobody else owns, closed if its address makes no sense.
+    let accepted = unsafe { OwnedFd::from_raw_fd(accepted) };
+    let peer = peer.to_inet()?;
+    Ok((accepted.into_raw_fd(), peer))
+}
+
+pub(crate) fn listen_unix(path: &Path, backlog: u32) -> io::Result<RawFd> {
+    let address = RawAddress::unix(path)?;
+    let fd = socket(libc::AF_UNIX, libc::SOCK_STREAM)?;
+    bind(&fd, &address)?;
+    listen(&fd, backlog)?;
+    Ok(fd.into_raw_fd())
+}
+
+pub(crate) fn connect_unix(path: &Path) -> io::Result<RawFd> {
+    let address = RawAddress::unix(path)?;
+    let fd = socket(libc::AF_UNIX, libc::SOCK_STREAM)?;
+    connect(fd.as_raw_fd(), &address)?;
+    Ok(fd.into_raw_fd())
+}
+
+pub(crate) fn accept_unix(fd: RawFd) -> io::Result<(RawFd, UnixAddr)> {
+    let (accepted, peer) = accept(fd)?;
+    // SAFETY: a new descriptor that nobody else owns, closed if its address makes no sense.
+    let accepted = unsafe { OwnedFd::from_raw_fd(accepted) };
+    let peer = peer.to_unix()?;
+    Ok((accepted.into_raw_fd(), peer))
+}
+
+pub(crate) fn recv(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: pointer and length describe `buf`.
+    counted(|| unsafe { libc::recv(fd, buf.as_mut_ptr().cast(), buf.len(), 0) })
+}
+
+pub(crate) fn peek(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: pointer and length describe `buf`.
+    counted(|| unsafe { libc::recv(fd, buf.as_mut_ptr().cast(), buf.len(), libc::MSG_PEEK) })
+}
+
+pub(crate) fn send(fd: RawFd, buf: &[u8]) -> io::Result<usize> {
+    // SAFETY: pointer and length describe `buf`.
+    counted(|| unsafe { libc::send(fd, buf.as_ptr().cast(), buf.len(), libc::MSG_NOSIGNAL) })
+}
+
+pub(crate) fn send_vectored(fd: RawFd, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    // SAFETY: a C struct of pointers and integers, for which zero is a value.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    // IoSlice is laid out as iovec; the kernel only reads through it.
+    message.msg_iov = bufs.as_ptr().cast_mut().cast();
+    message.msg_iovlen = bufs.len().min(BUFFERS_MAX);
+    // SAFETY: the message names `bufs`, which live until the call returns.
+    counted(|| unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL) })
+}
+
+pub(crate) fn shutdown(fd: RawFd, how: Shutdown) -> io::Result<()> {
+    let how = match how {
+        Shutdown::Read => libc::SHUT_RD,
+        Shutdown::Write => libc::SHUT_WR,
+        Shutdown::Both => libc::SHUT_RDWR,
+    };
+    // SAFETY: no pointers.
+    check(unsafe { libc::shutdown(fd, how) }).map(drop)
+}
+
+pub(crate) fn close(fd: RawFd) {
+    // SAFETY: the socket that calls this owns the descriptor and is being dropped.
+    drop(unsafe { OwnedFd::from_raw_fd(fd) });
+}
+
+pub(crate) fn bind_udp(address: SocketAddr, reuse_port: bool) -> io::Result<RawFd> {
+    let raw = RawAddress::inet(address);
+    let fd = socket(raw.family(), libc::SOCK_DGRAM)?;
+    if reuse_port {
+        set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
+    }
+    bind(&fd, &raw)?;
+    Ok(fd.into_raw_fd())
+}
+
+pub(crate) fn connect_udp(fd: RawFd, address: SocketAddr) -> io::Result<()> {
+    connect(fd, &RawAddress::inet(address))
+}
+
+pub(crate) fn send_to(fd: RawFd, buf: &[u8], address: SocketAddr) -> io::Result<usize> {
+    let to = RawAddress::inet(address);
+    let (bytes, flags) = (buf.as_ptr().cast(), libc::MSG_NOSIGNAL);
+    // SAFETY: pointers and lengths describe `buf` and `to`, which live until the call returns.
+    counted(|| unsafe { libc::sendto(fd, bytes, buf.len(), flags, to.as_ptr(), to.len()) })
+}
+
+pub(crate) fn recv_from(fd: RawFd, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    let mut from = RawAddress::room();
+    let received = counted(|| {
+        let (address, len) = (from.as_mut_ptr(), &raw mut *from.len_mut());
+        // SAFETY: pointers and lengths describe `buf` and `from`, which outlive the call.
+        unsafe { libc::recvfrom(fd, buf.as_mut_ptr().cast(), buf.len(), 0, address, len) }
+    })?;
+    Ok((received, from.to_inet()?))
+}
+
+type GetName = unsafe extern "C" fn(i32, *mut libc::sockaddr, *mut libc::socklen_t) -> i32;
+
+fn name(fd: RawFd, get: GetName) -> io::Result<SocketAddr> {
+    let mut address = RawAddress::room();
+    let (pointer, len) = (address.as_mut_ptr(), &raw mut *address.len_mut());
+    // SAFETY: the address has as much room as its length says; both outlive the call.
+    check(unsafe { get(fd, pointer, len) })?;
+    address.to_inet()
+}
+
+pub(crate) fn local_addr(fd: RawFd) -> io::Result<SocketAddr> {
+    name(fd, libc::getsockname)
+}
+
+pub(crate) fn peer_addr(fd: RawFd) -> io::Result<SocketAddr> {
+    name(fd, libc::getpeername)
+}
+
+pub(crate) fn set_nodelay(fd: RawFd, on: bool) -> io::Result<()> {
+    set_option(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, i32::from(on))
+}
+
+pub(crate) fn set_linger0(fd: RawFd) -> io::Result<()> {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, linger)
+}
+
+/// Makes a descriptor that came from elsewhere non-blocking and close-on-exec.
+pub(crate) fn adopt(fd: &OwnedFd) -> io::Result<()> {
+    let fd = fd.as_raw_fd();
+    // SAFETY: no pointers.
+    let flags = check(unsafe { libc::fcntl(fd, libc::F_GETFL) })?;
+    // SAFETY: no pointers.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) })?;
+    // SAFETY: no pointers.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) }).map(drop)
+}
+
+const _: () = assert!(size_of::<IoSlice<'_>>() == size_of::<libc::iovec>());

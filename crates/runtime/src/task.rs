@@ -1,0 +1,251 @@
+//! Tasks: one allocation each, a slot in the core's table, and a handle to wait for the end.
+//!
+//! What: [`TaskCell`] holds the future and, once that is done, its output, in one place. The core's
+//! table sees it as [`Runnable`], the [`JoinHandle`] as `Joinable<T>`: two faces of one `Rc`.
+//! Why: a cold connection is a task that does nothing for a minute; all it may cost beside its
+//! future is a header of a few words and a slot of 24 bytes.
+//! Who owns: the core's table, until the task has ended; a handle keeps only the output alive.
+//! What never happens: a future is never moved after its first poll, and never polled again after
+//! it ended or was aborted.
+//!
+//! ```text
+//! Running --poll: Ready--> Done --handle awaited--> Taken
+//!    \------abort-------------------------------------^
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use crate::waker::{GENERATION_MASK, MAIN_SLOT, TASKS_MAX, TaskId};
+
+/// A task as the core sees it.
+pub(crate) trait Runnable {
+    /// Polls the future once. True if the task has ended.
+    fn run(&self, cx: &mut Context<'_>) -> bool;
+    /// Drops the future where it stands.
+    fn cancel(&self);
+}
+
+/// A task as its handle sees it.
+trait Joinable<T> {
+    fn poll_output(&self, cx: &mut Context<'_>) -> Poll<T>;
+    fn is_finished(&self) -> bool;
+    fn abort(&self);
+}
+
+enum Stage<F: Future> {
+    Running(F),
+    Done(F::Output),
+    Taken,
+}
+
+struct TaskCell<F: Future> {
+    joiner: Cell<Option<Waker>>,
+    /// Set by a task that aborts itself: its future is in use just then and goes after the poll.
+    aborted: Cell<bool>,
+    stage: RefCell<Stage<F>>,
+}
+
+impl<F: Future> Runnable for TaskCell<F> {
+    fn run(&self, cx: &mut Context<'_>) -> bool {
+        let mut stage = self.stage.borrow_mut();
+        let Stage::Running(future) = &mut *stage else { return true };
+        // SAFETY: the cell lives in an `Rc` and is never moved out of it; the future inside is only
+        // ever dropped in place, by assigning another stage. So it stays pinned from its first poll.
+        let future = unsafe { Pin::new_unchecked(future) };
+        match future.poll(cx) {
+            Poll::Ready(output) => *stage = Stage::Done(output),
+            Poll::Pending if self.aborted.get() => *stage = Stage::Taken,
+            Poll::Pending => return false,
+        }
+        drop(stage);
+        if let Some(joiner) = self.joiner.take() {
+            joiner.wake();
+        }
+        true
+    }
+
+    fn cancel(&self) {
+        if let Ok(mut stage) = self.stage.try_borrow_mut()
+            && matches!(*stage, Stage::Running(_))
+        {
+            *stage = Stage::Taken;
+        }
+    }
+}
+
+impl<F: Future> Joinable<F::Output> for TaskCell<F> {
+    fn poll_output(&self, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let Ok(mut stage) = self.stage.try_borrow_mut() else {
+            return Poll::Pending; // a task that waits for its own end
+        };
+        if let Stage::Done(_) = *stage
+            && let Stage::Done(output) = std::mem::replace(&mut *stage, Stage::Taken)
+        {
+            return Poll::Ready(output);
+        }
+        self.joiner.set(Some(cx.waker().clone()));
+        Poll::Pending
+    }
+
+    fn is_finished(&self) -> bool {
+        self.stage.try_borrow().is_ok_and(|stage| !matches!(*stage, Stage::Running(_)))
+    }
+
+    fn abort(&self) {
+        self.aborted.set(true);
+        self.cancel();
+    }
+}
+
+/// Waits for a task's output. Dropping it lets the task go on by itself.
+///
+/// Awaiting gives the output; a task that panics takes its whole core down (a panic is a broken
+/// invariant), so there is no error to return. If the runtime is dropped first, it never resolves.
+pub struct JoinHandle<T> {
+    task: Rc<dyn Joinable<T>>,
+    id: TaskId,
+}
+
+impl<T> JoinHandle<T> {
+    /// Drops the task's future now, where it stands: its sockets are closed when this returns. A
+    /// task that aborts itself goes at its next wait.
+    pub fn abort(self) {
+        self.task.abort();
+        self.id.wake(); // the core finds it ended and frees its slot
+    }
+
+    /// Lets the task go on by itself, as dropping the handle does.
+    pub fn detach(self) {}
+
+    /// True once the task has an output or has been aborted.
+    pub fn is_finished(&self) -> bool {
+        self.task.is_finished()
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
+        self.task.poll_output(cx)
+    }
+}
+
+impl<T> std::fmt::Debug for JoinHandle<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("JoinHandle").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+const NIL: u32 = u32::MAX;
+const QUEUED: u32 = 1 << 31;
+const _: () = assert!(GENERATION_MASK < QUEUED, "the flag has a bit of its own");
+
+struct Slot {
+    task: Option<Rc<dyn Runnable>>,
+    /// The generation, with `QUEUED` beside it.
+    state: u32,
+    /// The next free slot; `NIL` while the slot is in use.
+    next_free: u32,
+}
+
+/// The core's table of tasks.
+pub(crate) struct Tasks {
+    slots: Vec<Slot>,
+    free: u32,
+    len: usize,
+}
+
+impl Tasks {
+    pub(crate) fn new() -> Self {
+        Tasks { slots: Vec::new(), free: NIL, len: 0 }
+    }
+
+    /// Tasks that have not ended.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Makes a task of `future` in a slot of `core`. The caller queues it.
+    pub(crate) fn insert<F>(&mut self, core: u16, future: F) -> (TaskId, JoinHandle<F::Output>)
+    where
+        F: Future + 'static,
+    {
+        let task = Rc::new(TaskCell {
+            joiner: Cell::new(None),
+            aborted: Cell::new(false),
+            stage: RefCell::new(Stage::Running(future)),
+        });
+        if self.free == NIL {
+            assert!(self.slots.len() < TASKS_MAX, "a core has at most {TASKS_MAX} tasks");
+            self.free = self.slots.len() as u32;
+            self.slots.push(Slot { task: None, state: 0, next_free: NIL });
+        }
+        let index = self.free;
+        let slot = &mut self.slots[index as usize];
+        self.free = slot.next_free;
+        slot.next_free = NIL;
+        slot.state &= GENERATION_MASK;
+        slot.task = Some(Rc::<TaskCell<F>>::clone(&task));
+        self.len += 1;
+        let id = TaskId::new(core, index, slot.state & GENERATION_MASK);
+        (id, JoinHandle { task, id })
+    }
+
+    /// True if the task is alive and was not in the run queue; it counts as queued from now on.
+    pub(crate) fn mark_queued(&mut self, id: TaskId) -> bool {
+        let Some(slot) = self.slots.get_mut(id.slot() as usize) else { return false };
+        if slot.state != id.generation() {
+            return false; // of another generation, or queued already
+        }
+        slot.state |= QUEUED;
+        true
+    }
+
+    /// Takes a queued task out of its slot to be run. `None` if it ended meanwhile, or if it is
+    /// being run further up on the stack.
+    pub(crate) fn take(&mut self, id: TaskId) -> Option<Rc<dyn Runnable>> {
+        let slot = self.slots.get_mut(id.slot() as usize)?;
+        if slot.state != id.generation() | QUEUED {
+            return None;
+        }
+        slot.state &= !QUEUED;
+        slot.task.take()
+    }
+
+    /// Puts a task back that is not done.
+    pub(crate) fn put_back(&mut self, id: TaskId, task: Rc<dyn Runnable>) {
+        self.slots[id.slot() as usize].task = Some(task);
+    }
+
+    /// Frees the slot of a task that has ended.
+    pub(crate) fn free(&mut self, id: TaskId) {
+        let slot = &mut self.slots[id.slot() as usize];
+        slot.task = None;
+        slot.state = (slot.state.wrapping_add(1)) & GENERATION_MASK;
+        slot.next_free = self.free;
+        self.free = id.slot();
+        self.len -= 1;
+    }
+
+    /// Every task that has not ended, with its slot freed: for the end of the core.
+    pub(crate) fn take_all(&mut self) -> Vec<Rc<dyn Runnable>> {
+        let mut all = Vec::with_capacity(self.len);
+        for index in 0..self.slots.len() as u32 {
+            let slot = &mut self.slots[index as usize];
+            if let Some(task) = slot.task.take() {
+                all.push(task);
+                let generation = slot.state & GENERATION_MASK;
+                self.free(TaskId::new(0, index, generation));
+            }
+        }
+        all
+    }
+}
+
+const _: () = assert!(size_of::<Slot>() <= 24, "a cold connection pays for it");
+const _: () = assert!(MAIN_SLOT < NIL);

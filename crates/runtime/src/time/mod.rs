@@ -1,0 +1,264 @@
+//! Time: the cached clock, sleeping, and limits on how long something may take.
+//!
+//! What: [`now`] and [`wall`] are read once per turn of the core's loop and cost a load. [`Sleep`]
+//! and [`Timeout`] stand in the core's timer wheel with a grain of a millisecond.
+//! Why: a server asks for the time for every request and sets a time limit for every wait.
+//! What never happens: a timer never fires early; no timer makes a system call of its own. On the
+//! twin, time moves only when everything waits.
+
+pub(crate) mod clock;
+pub(crate) mod wheel;
+
+use std::fmt;
+use std::future::Future;
+use std::ops::{Add, AddAssign, Sub};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::core::{self, Core};
+use crate::counters::count;
+use crate::sys::World;
+
+/// A point of the core's monotonic clock, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Instant(u64);
+
+impl Instant {
+    /// The instant `ns` nanoseconds after the clock's zero.
+    #[must_use]
+    pub const fn from_ns(ns: u64) -> Self {
+        Instant(ns)
+    }
+
+    /// Nanoseconds since the clock's zero.
+    #[must_use]
+    pub const fn as_ns(self) -> u64 {
+        self.0
+    }
+
+    /// Time from `earlier` to this; zero if it is not earlier.
+    #[must_use]
+    pub fn since(self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+
+    /// Time from this to the present.
+    #[must_use]
+    pub fn elapsed(self) -> Duration {
+        now().since(self)
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Instant;
+
+    /// Saturates at the end of the clock: "never" may be written as `Duration::MAX`.
+    fn add(self, later: Duration) -> Instant {
+        Instant(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, later: Duration) {
+        *self = *self + later;
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Instant;
+
+    fn sub(self, earlier: Duration) -> Instant {
+        Instant(self.0.saturating_sub(u64::try_from(earlier.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub for Instant {
+    type Output = Duration;
+
+    fn sub(self, earlier: Instant) -> Duration {
+        self.since(earlier)
+    }
+}
+
+/// The present, as of the beginning of this turn. Outside a core: the system's clock.
+#[must_use]
+pub fn now() -> Instant {
+    core::try_with_current(|core| core.clock.now())
+        .unwrap_or_else(|| Instant(World::Real.monotonic_ns()))
+}
+
+/// The present, read from the clock just now.
+#[must_use]
+pub fn now_precise() -> Instant {
+    Instant(
+        core::try_with_current(|core| core.world.monotonic_ns())
+            .unwrap_or_else(|| World::Real.monotonic_ns()),
+    )
+}
+
+/// Nanoseconds since 1970, as of this turn.
+#[must_use]
+pub fn wall_ns() -> u64 {
+    core::try_with_current(|core| core.clock.wall_ns(&core.world))
+        .unwrap_or_else(|| World::Real.wall_ns())
+}
+
+/// Milliseconds since 1970, as of this turn.
+#[must_use]
+pub fn wall_ms() -> u64 {
+    wall_ns() / 1_000_000
+}
+
+/// The wall time, as of this turn. The twin begins on 1 January 2026.
+#[must_use]
+pub fn wall() -> SystemTime {
+    UNIX_EPOCH + Duration::from_nanos(wall_ns())
+}
+
+/// Waits for `duration`, rounded up to the next millisecond.
+pub fn sleep(duration: Duration) -> Sleep {
+    Sleep::until(now() + duration)
+}
+
+/// Waits until `deadline`, rounded up to the next millisecond.
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep::until(deadline)
+}
+
+/// Runs `future` for at most `duration`.
+///
+/// The future is polled first: if it is done when the time is up, it wins. On expiry the future is
+/// dropped with the returned value.
+pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
+    Timeout { future, sleep: sleep(duration) }
+}
+
+/// Runs `future` until `deadline` at the latest.
+pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
+    Timeout { future, sleep: sleep_until(deadline) }
+}
+
+/// A future that is done at a deadline.
+///
+/// It stands in the wheel from its first poll until it fires or is dropped. Moving the deadline
+/// away ([`Sleep::reset`]) is two loads and a store: the timer stays where it is, and finds out that
+/// it has more time when it fires.
+pub struct Sleep {
+    deadline: Instant,
+    /// The timer in the wheel, the tick it stands at, and the core whose wheel that is.
+    timer: Option<(Rc<Core>, wheel::Key, u64)>,
+}
+
+impl Sleep {
+    fn until(deadline: Instant) -> Self {
+        Sleep { deadline, timer: None }
+    }
+
+    /// When it will be done.
+    #[must_use]
+    pub fn deadline(&self) -> Instant {
+        self.deadline
+    }
+
+    /// Moves the deadline. Poll it afterwards: a waker that waits for an earlier deadline than the
+    /// old one is only put in place by the next poll.
+    pub fn reset(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+        if let Some((core, _, tick)) = &self.timer
+            && core.clock.tick_after(deadline) < *tick
+        {
+            self.cancel();
+        }
+    }
+
+    fn cancel(&mut self) {
+        if let Some((core, key, _)) = self.timer.take() {
+            let waker = core.timers.borrow_mut().cancel(key);
+            drop(waker); // a foreign waker's destructor runs without the borrow
+        }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some((core, key, _)) = &self.timer {
+            if core.clock.now() >= self.deadline {
+                self.cancel();
+                return Poll::Ready(());
+            }
+            if let Some(waker) = core.timers.borrow_mut().get_mut(*key) {
+                waker.clone_from(cx.waker());
+                return Poll::Pending;
+            }
+        }
+        // Not in the wheel: the first poll, or the timer fired before a deadline that was moved.
+        let core = core::current();
+        if core.clock.now() >= self.deadline {
+            self.timer = None;
+            return Poll::Ready(());
+        }
+        let tick = core.clock.tick_after(self.deadline);
+        let key = core.timers.borrow_mut().set(tick, cx.waker().clone());
+        count(&core.counters.timers_set);
+        self.timer = Some((core, key, tick));
+        Poll::Pending
+    }
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        self.cancel();
+    }
+}
+
+impl fmt::Debug for Sleep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sleep").field("deadline", &self.deadline).finish_non_exhaustive()
+    }
+}
+
+/// The time was up before the future was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Elapsed;
+
+impl fmt::Display for Elapsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the time was up")
+    }
+}
+
+impl std::error::Error for Elapsed {}
+
+impl From<Elapsed> for std::io::Error {
+    fn from(elapsed: Elapsed) -> Self {
+        std::io::Error::new(std::io::ErrorKind::TimedOut, elapsed)
+    }
+}
+
+/// A future with a limit on its time: see [`timeout`].
+#[derive(Debug)]
+pub struct Timeout<F> {
+    future: F,
+    sleep: Sleep,
+}
+
+impl<F: Future> Future for Timeout<F> {
+    type Output = Result<F::Output, Elapsed>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        // SAFETY: `future` is pinned with the whole: it is reached only through this pin, never
+        // moved, and dropped in place (there is no Drop impl). `sleep` is Unpin and may move.
+        let (future, sleep) = unsafe {
+            let this = self.get_unchecked_mut();
+            (Pin::new_unchecked(&mut this.future), Pin::new(&mut this.sleep))
+        };
+        if let Poll::Ready(output) = future.poll(cx) {
+            return Poll::Ready(Ok(output));
+        }
+        sleep.poll(cx).map(|()| Err(Elapsed))
+    }
+}

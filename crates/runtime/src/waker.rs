@@ -1,0 +1,187 @@
+//! Wakers that are integers: which core, which task slot, which generation.
+//!
+//! What: the data of a [`Waker`] is the packed number itself, never a pointer. Cloning it is a copy
+//! and dropping it is nothing: no count, no allocation, and nothing that could dangle.
+//! Why: a server wakes a task for every event; a counted waker costs two atomic operations each.
+//! Who owns: the table of cores at the bottom is the one piece of the runtime that all threads
+//! share. A core enters it when it is made and leaves it when it is dropped.
+//! What never happens: a wake for a task that is gone never wakes its successor (generations), and
+//! a wake for a core that is gone is no error. The number of a core is used again later: a waker
+//! that outlived its core may then cause one spurious poll, which every future must bear anyway.
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::task::{RawWaker, RawWakerVTable, Waker};
+use std::time::Duration;
+
+use crate::core;
+
+const CORE_BITS: u32 = 12;
+const SLOT_BITS: u32 = 24;
+const GENERATION_BITS: u32 = u64::BITS - CORE_BITS - SLOT_BITS;
+
+/// Cores alive in one process at a time.
+pub(crate) const CORES_MAX: usize = 1 << CORE_BITS;
+/// Tasks alive on one core at a time; the last number is the main future of `block_on`.
+pub(crate) const TASKS_MAX: usize = MAIN_SLOT as usize;
+/// The slot that stands for the main future.
+pub(crate) const MAIN_SLOT: u32 = (1 << SLOT_BITS) - 1;
+/// Generations wrap around here.
+pub(crate) const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
+
+const _: () = assert!(usize::BITS == u64::BITS, "the packed number is the waker's pointer");
+const _: () = assert!(GENERATION_BITS <= u32::BITS && GENERATION_BITS >= 24);
+
+/// Core, slot and generation in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TaskId(u64);
+
+impl TaskId {
+    pub(crate) fn new(core: u16, slot: u32, generation: u32) -> Self {
+        debug_assert!(usize::from(core) < CORES_MAX && slot <= MAIN_SLOT);
+        TaskId(
+            u64::from(core) << (SLOT_BITS + GENERATION_BITS)
+                | u64::from(slot) << GENERATION_BITS
+                | u64::from(generation & GENERATION_MASK),
+        )
+    }
+
+    pub(crate) fn core(self) -> u16 {
+        (self.0 >> (SLOT_BITS + GENERATION_BITS)) as u16
+    }
+
+    pub(crate) fn slot(self) -> u32 {
+        (self.0 >> GENERATION_BITS) as u32 & MAIN_SLOT
+    }
+
+    pub(crate) fn generation(self) -> u32 {
+        self.0 as u32 & GENERATION_MASK
+    }
+
+    pub(crate) fn waker(self) -> Waker {
+        // SAFETY: the table's functions use the data as a number only and never as a pointer, so
+        // they are valid for every data, in every thread, any number of times: the contract of
+        // RawWaker holds without condition.
+        unsafe { Waker::from_raw(raw(self)) }
+    }
+
+    /// Wakes the task, from whatever thread.
+    pub(crate) fn wake(self) {
+        if !core::wake_if_current(self) {
+            wake_remotely(self);
+        }
+    }
+}
+
+static VTABLE: RawWakerVTable = RawWakerVTable::new(
+    |data| raw(TaskId(data.addr() as u64)),
+    |data| TaskId(data.addr() as u64).wake(),
+    |data| TaskId(data.addr() as u64).wake(),
+    |_| {},
+);
+
+fn raw(id: TaskId) -> RawWaker {
+    RawWaker::new(ptr::without_provenance(id.0 as usize), &VTABLE)
+}
+
+/// The side of a core that other threads see.
+pub(crate) struct Remote {
+    queue: Mutex<Vec<TaskId>>,
+    /// True from the first wake until the core drains the queue: further wakes need no poke.
+    poked: AtomicBool,
+    /// For a simulated core with nothing left to simulate, which sleeps here.
+    bell: Condvar,
+    poller: readiness::Waker,
+}
+
+impl Remote {
+    pub(crate) fn new(poller: readiness::Waker) -> Self {
+        let (queue, bell) = (Mutex::default(), Condvar::new());
+        Remote { queue, poked: AtomicBool::new(false), bell, poller }
+    }
+
+    /// True if [`Remote::drain`] would find something.
+    pub(crate) fn has_wakes(&self) -> bool {
+        self.poked.load(Ordering::Acquire)
+    }
+
+    /// Moves everything that was woken into `into`.
+    pub(crate) fn drain(&self, into: &mut Vec<TaskId>) {
+        // Cleared before the queue is emptied: a wake in between pokes once too often, never not.
+        self.poked.store(false, Ordering::Release);
+        into.append(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Sleeps in real time until another thread wakes something; false after `at_most`.
+    pub(crate) fn wait_outside(&self, at_most: Duration) -> bool {
+        let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        let (queue, _) = self
+            .bell
+            .wait_timeout_while(queue, at_most, |queue| queue.is_empty())
+            .unwrap_or_else(PoisonError::into_inner);
+        !queue.is_empty()
+    }
+
+    fn wake(&self, id: TaskId) {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push(id);
+        if !self.poked.swap(true, Ordering::AcqRel) {
+            self.bell.notify_one();
+            self.poller.wake();
+        }
+    }
+}
+
+/// All cores of the process, by number.
+static CORES: RwLock<Vec<Option<Arc<Remote>>>> = RwLock::new(Vec::new());
+
+/// Enters a core into the table: the lowest free number. `None` if the table is full.
+pub(crate) fn enter_core(remote: &Arc<Remote>) -> Option<u16> {
+    let mut cores = CORES.write().unwrap_or_else(PoisonError::into_inner);
+    let free = cores.iter().position(Option::is_none).unwrap_or(cores.len());
+    if free == CORES_MAX {
+        return None;
+    }
+    if free == cores.len() {
+        cores.push(None);
+    }
+    cores[free] = Some(Arc::clone(remote));
+    Some(free as u16)
+}
+
+/// Takes a core out of the table; wakes for it are dropped from now on.
+pub(crate) fn leave_core(core: u16) {
+    let mut cores = CORES.write().unwrap_or_else(PoisonError::into_inner);
+    cores[usize::from(core)] = None;
+}
+
+fn wake_remotely(id: TaskId) {
+    let cores = CORES.read().unwrap_or_else(PoisonError::into_inner);
+    if let Some(Some(remote)) = cores.get(usize::from(id.core())) {
+        remote.wake(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_id_holds_its_three_numbers() {
+        for (core, slot, generation) in
+            [(0, 0, 0), (7, 12, 9), ((CORES_MAX - 1) as u16, MAIN_SLOT, GENERATION_MASK)]
+        {
+            let id = TaskId::new(core, slot, generation);
+            assert_eq!((id.core(), id.slot(), id.generation()), (core, slot, generation));
+        }
+    }
+
+    #[test]
+    fn a_waker_is_its_number() {
+        let waker = TaskId::new(4000, 5, 6).waker();
+        let other = TaskId::new(4000, 5, 7).waker();
+        assert!(waker.will_wake(&waker.clone()));
+        assert!(!waker.will_wake(&other));
+        waker.wake(); // no such core: no error
+    }
+}
