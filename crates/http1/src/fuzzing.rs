@@ -1,1 +1,395 @@
-//! What the fuzz targets run and the stable tests replay: see `fuzz/`.
+//! What the fuzz targets run, and what the stable tests replay over the checked-in corpus.
+//!
+//! What: one function for each parser. It takes any bytes, holds the parser against what must be
+//! true of it (the verdict does not depend on how the bytes were split; what was accepted reads the
+//! same to a reader who knows only lines and colons; what is written is read again) and panics when
+//! it is not. Why here: the targets in `fuzz/` and `tests/corpus.rs` must run the very same code.
+//! Never part of serving anybody: it allocates as it likes.
+
+use std::ops::Range;
+
+use crate::{
+    BodyDecoder, BodyKind, HEAD_BYTES_CEILING, Limits, Name, Reject, RequestHead, ResponseHead,
+    Scratch, Step, parse_request, parse_response, trailer_fields, write,
+};
+
+/// Inputs up to this long are split at every byte, longer ones at some.
+const EVERY_SPLIT_BYTES_MAX: usize = 2048;
+
+/// Limits small enough for small inputs to reach them.
+pub const TIGHT: Limits = Limits {
+    head_bytes_max: 512,
+    fields_max: 20,
+    target_bytes_max: 100,
+    content_bytes_max: 100_000,
+    chunk_line_bytes_max: 32,
+    extension_bytes_max: 64,
+    trailer_bytes_max: 96,
+};
+
+/// Room for what is written anew: each line may have grown.
+const WIDE: Limits = Limits {
+    head_bytes_max: HEAD_BYTES_CEILING,
+    trailer_bytes_max: HEAD_BYTES_CEILING,
+    ..Limits::DEFAULT
+};
+
+/// How the reading of a head ended, without borrowing it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// More bytes are needed.
+    Incomplete,
+    /// A whole head, in words, and its length.
+    Whole(String, usize),
+    /// Refused.
+    Refused(Reject),
+}
+
+/// Target `request_head`.
+pub fn request_head(data: &[u8]) {
+    for limits in [Limits::DEFAULT, TIGHT] {
+        check_splits(data, |bytes| request_verdict(bytes, &limits));
+        let mut scratch = Scratch::new();
+        if let Ok(Some(head)) = parse_request(data, &mut scratch, &limits) {
+            check_request(data, &head);
+        }
+    }
+}
+
+/// Target `response_head`.
+pub fn response_head(data: &[u8]) {
+    for limits in [Limits::DEFAULT, TIGHT] {
+        check_splits(data, |bytes| response_verdict(bytes, &limits));
+        let mut scratch = Scratch::new();
+        if let Ok(Some(head)) = parse_response(data, &mut scratch, &limits) {
+            check_response(data, &head);
+        }
+    }
+}
+
+/// Target `chunked_body`.
+pub fn chunked_body(data: &[u8]) {
+    for limits in [Limits::DEFAULT, TIGHT] {
+        let whole = read_body(BodyKind::Chunked, &[data], &limits);
+        let bytes: Vec<&[u8]> = data.chunks(1).collect();
+        assert_eq!(read_body(BodyKind::Chunked, &bytes, &limits), whole, "byte by byte");
+        for at in splits(data.len()) {
+            let (left, right) = data.split_at(at);
+            assert_eq!(read_body(BodyKind::Chunked, &[left, right], &limits), whole, "at {at}");
+        }
+        if whole.end == BodyEnd::Done {
+            let again = encode_chunked(&whole.content, &whole.trailers);
+            let read = read_body(BodyKind::Chunked, &[&again], &WIDE);
+            assert_eq!((read.end, read.consumed), (BodyEnd::Done, again.len()));
+            assert_eq!(read.content, whole.content);
+            assert!(trailer_fields(&read.trailers).eq(trailer_fields(&whole.trailers)));
+        }
+    }
+}
+
+/// Target `request_stream`: a whole connection, requests with their bodies one behind the other.
+pub fn request_stream(data: &[u8]) {
+    for limits in [Limits::DEFAULT, TIGHT] {
+        let whole = read_stream(&[data], &limits);
+        let bytes: Vec<&[u8]> = data.chunks(1).collect();
+        assert_eq!(read_stream(&bytes, &limits), whole, "byte by byte");
+        for at in splits(data.len()) {
+            let (left, right) = data.split_at(at);
+            assert_eq!(read_stream(&[left, right], &limits), whole, "split at {at}");
+        }
+    }
+}
+
+/// The verdict on the request that begins `bytes`.
+pub fn request_verdict(bytes: &[u8], limits: &Limits) -> Verdict {
+    match parse_request(bytes, &mut Scratch::new(), limits) {
+        Ok(None) => Verdict::Incomplete,
+        Ok(Some(head)) => Verdict::Whole(describe_request(&head), head.head_bytes),
+        Err(reject) => Verdict::Refused(reject),
+    }
+}
+
+/// The verdict on the response that begins `bytes`.
+pub fn response_verdict(bytes: &[u8], limits: &Limits) -> Verdict {
+    match parse_response(bytes, &mut Scratch::new(), limits) {
+        Ok(None) => Verdict::Incomplete,
+        Ok(Some(head)) => Verdict::Whole(format!("{head:?}"), head.head_bytes),
+        Err(reject) => Verdict::Refused(reject),
+    }
+}
+
+/// Each prefix is incomplete, or has the verdict of the whole.
+fn check_splits(data: &[u8], verdict: impl Fn(&[u8]) -> Verdict) {
+    let whole = verdict(data);
+    for at in splits(data.len()) {
+        let early = verdict(&data[..at]);
+        if early == Verdict::Incomplete {
+            continue;
+        }
+        assert_eq!(early, whole, "the verdict changed behind byte {at}");
+        if let Verdict::Whole(_, head_bytes) = early {
+            assert!(head_bytes <= at, "a head of bytes that were not there");
+        }
+    }
+}
+
+fn splits(len: usize) -> impl Iterator<Item = usize> {
+    let stride = if len <= EVERY_SPLIT_BYTES_MAX { 1 } else { len / 64 };
+    (0..len).step_by(stride)
+}
+
+fn describe_request(head: &RequestHead<'_>) -> String {
+    format!(
+        "{head:?} {:?} {:?} {:?} {:?} {} {}",
+        head.target,
+        head.body(),
+        head.expectation(),
+        head.host().map(|host| host.escape_ascii().to_string()),
+        head.keep_alive(),
+        head.expects_continue(),
+    )
+}
+
+fn check_request(data: &[u8], head: &RequestHead<'_>) {
+    assert_ne!(head.body(), BodyKind::UntilClose);
+    let bytes = &data[..head.head_bytes];
+    let bytes = bytes.strip_prefix(b"\r\n").unwrap_or(bytes);
+    let pairs: Vec<_> = head.fields.iter().collect();
+    let line = check_lines(bytes, &pairs);
+    let parts: Vec<&[u8]> = line.split(|&b| b == b' ').collect();
+    assert_eq!(parts.len(), 3, "a request line has three parts");
+    assert_eq!(parts[..2], [head.method_bytes, head.target_bytes]);
+    check_look_up(&head.fields);
+    check_hops(&head.fields);
+    let owned = head.detach();
+    assert_eq!(describe_request(&owned.head()), describe_request(head));
+
+    let mut again = Vec::new();
+    write::request_line(&mut again, head.method_bytes, head.target_bytes).expect("it was parsed");
+    head.fields.fields().for_each(|field| write::parsed_field(&mut again, field));
+    write::end(&mut again);
+    let mut scratch = Scratch::new();
+    // A head of HTTP/1.0 without Host is none of HTTP/1.1, which is what is written.
+    if head.fields.has(Name::Host) {
+        let head_again = parse_request(&again, &mut scratch, &WIDE);
+        let head_again = head_again.expect("written by us").expect("whole");
+        assert_eq!(head_again.fields.iter().collect::<Vec<_>>(), pairs);
+        assert_eq!((head_again.target, head_again.body()), (head.target, head.body()));
+    }
+}
+
+fn check_response(data: &[u8], head: &ResponseHead<'_>) {
+    let pairs: Vec<_> = head.fields.iter().collect();
+    let line = check_lines(&data[..head.head_bytes], &pairs);
+    assert!(line.starts_with(b"HTTP/1.") && line.ends_with(head.reason));
+    assert_eq!(line[9..12], *head.status.to_string().as_bytes());
+    check_look_up(&head.fields);
+    check_hops(&head.fields);
+    let owned = head.detach();
+    assert_eq!(format!("{:?}", owned.head()), format!("{head:?}"));
+
+    let mut again = Vec::new();
+    write::status_line_with_reason(&mut again, head.status, head.reason).expect("it was parsed");
+    head.fields.fields().for_each(|field| write::parsed_field(&mut again, field));
+    write::end(&mut again);
+    let mut scratch = Scratch::new();
+    let head_again = parse_response(&again, &mut scratch, &WIDE);
+    let head_again = head_again.expect("written by us").expect("whole");
+    assert_eq!(head_again.fields.iter().collect::<Vec<_>>(), pairs);
+    assert_eq!((head_again.status, head_again.reason), (head.status, head.reason));
+}
+
+/// Reads an accepted head again, knowing only CRLF and colons; gives its first line.
+fn check_lines<'d>(head: &'d [u8], fields: &[(&[u8], &[u8])]) -> &'d [u8] {
+    let text = head.strip_suffix(b"\r\n\r\n").expect("a head ends with an empty line");
+    let mut lines =
+        text.split(|&b| b == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
+    let first = lines.next().expect("split gives at least one");
+    let naive: Vec<(&[u8], &[u8])> = lines
+        .map(|line| {
+            let colon = line.iter().position(|&b| b == b':').expect("a field has a colon");
+            (&line[..colon], crate::chars::trim(&line[colon + 1..]))
+        })
+        .collect();
+    assert_eq!(naive, fields);
+    let controls = head.iter().filter(|&&b| b < b' ' && b != b'\t').count();
+    assert_eq!(controls, 2 * (fields.len() + 2), "only the CRLF of each line");
+    first
+}
+
+/// The look-ups by name agree with a search from the first field to the last.
+fn check_look_up(fields: &crate::Fields<'_>) {
+    for &name in Name::known() {
+        let found: Vec<&[u8]> = fields.all(name).collect();
+        let spelling = name.as_str().as_bytes();
+        let search = fields.iter().filter(|(n, _)| n.eq_ignore_ascii_case(spelling));
+        assert_eq!(found, search.map(|(_, value)| value).collect::<Vec<_>>());
+        assert_eq!(found, fields.values(spelling).collect::<Vec<_>>());
+        assert_eq!(fields.get(name), found.first().copied());
+        assert_eq!(fields.has(name), !found.is_empty());
+        assert_eq!(fields.is_repeated(name), found.len() > 1);
+    }
+    for (name, value) in fields {
+        assert!(fields.values(name).any(|v| v == value));
+    }
+}
+
+fn check_hops(fields: &crate::Fields<'_>) {
+    let kept: Vec<&[u8]> = fields.end_to_end().map(|field| field.name()).collect();
+    let expected = fields
+        .iter()
+        .map(|(name, _)| name)
+        .filter(|name| !crate::is_hop_by_hop(name, crate::connection_names(fields)));
+    assert_eq!(kept, expected.collect::<Vec<_>>());
+}
+
+/// What came of a body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Body {
+    /// The content.
+    pub content: Vec<u8>,
+    /// Bytes used up.
+    pub consumed: usize,
+    /// The trailer section.
+    pub trailers: Vec<u8>,
+    /// How it ended.
+    pub end: BodyEnd,
+}
+
+/// How the reading of a body ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum BodyEnd {
+    Done,
+    Incomplete,
+    Refused(Reject),
+}
+
+/// Reads a body that comes in these pieces.
+pub fn read_body(kind: BodyKind, pieces: &[&[u8]], limits: &Limits) -> Body {
+    let mut decoder = BodyDecoder::new(kind, limits);
+    decoder.keep_trailers();
+    let mut body =
+        Body { content: Vec::new(), consumed: 0, trailers: Vec::new(), end: BodyEnd::Incomplete };
+    'pieces: for piece in pieces {
+        let mut rest = *piece;
+        while !rest.is_empty() && !decoder.is_done() {
+            match checked_step(&mut decoder, rest) {
+                Ok(step) => {
+                    body.content.extend_from_slice(&rest[step.data]);
+                    body.consumed += step.consumed;
+                    rest = &rest[step.consumed..];
+                }
+                Err(reject) => {
+                    // How far it came before the fault depends on the pieces, and is of no use.
+                    body.end = BodyEnd::Refused(reject);
+                    body.content.clear();
+                    body.consumed = 0;
+                    break 'pieces;
+                }
+            }
+        }
+    }
+    if decoder.is_done() {
+        body.end = BodyEnd::Done;
+    }
+    if body.end == BodyEnd::Done {
+        let kept = decoder.trailers().unwrap_or(&[]);
+        body.trailers.extend_from_slice(kept);
+        let lines = kept.iter().filter(|&&b| b == b'\n').count();
+        assert_eq!(trailer_fields(kept).count(), lines, "a field for each line");
+    }
+    body
+}
+
+fn checked_step(decoder: &mut BodyDecoder, input: &[u8]) -> Result<Step, Reject> {
+    let step = decoder.decode(input)?;
+    let Range { start, end } = step.data;
+    assert!(start <= end && end <= step.consumed && step.consumed <= input.len());
+    assert!(step.consumed > 0 || step.done, "no progress");
+    assert!(step.done || !step.data.is_empty() || step.consumed == input.len());
+    assert_eq!(step.done, decoder.is_done());
+    Ok(step)
+}
+
+/// Sends content as chunks.
+fn encode_chunked(content: &[u8], trailers: &[u8]) -> Vec<u8> {
+    const PIECE_BYTES: usize = 7;
+    let mut out = Vec::new();
+    for piece in content.chunks(PIECE_BYTES) {
+        out.extend_from_slice(write::chunk_prefix(piece.len()).as_bytes());
+        out.extend_from_slice(piece);
+        out.extend_from_slice(write::CRLF);
+    }
+    out.extend_from_slice(write::LAST_CHUNK_BEFORE_TRAILERS);
+    for (name, value) in trailer_fields(trailers) {
+        write::field(&mut out, name, value).expect("a trailer that was checked");
+    }
+    write::end(&mut out);
+    out
+}
+
+/// What came of a connection: its requests in words with their content, and how it ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Stream {
+    /// Head in words, and content.
+    pub requests: Vec<(String, Vec<u8>)>,
+    /// The fault, if there was one; then the content of the last request is left out.
+    pub refused: Option<Reject>,
+    /// Bytes used up by whole heads and bodies.
+    pub consumed: usize,
+}
+
+/// Serves a connection whose bytes come in these pieces.
+pub fn read_stream(pieces: &[&[u8]], limits: &Limits) -> Stream {
+    let mut stream = Stream::default();
+    let mut buf = Vec::new();
+    let mut decoder: Option<BodyDecoder> = None;
+    for piece in pieces {
+        buf.extend_from_slice(piece);
+        if let Err(reject) = serve(&mut buf, &mut decoder, &mut stream, limits) {
+            stream.refused = Some(reject);
+            stream.consumed = 0;
+            if decoder.is_some()
+                && let Some((_, content)) = stream.requests.last_mut()
+            {
+                content.clear();
+            }
+            break;
+        }
+    }
+    stream
+}
+
+fn serve(
+    buf: &mut Vec<u8>,
+    decoder: &mut Option<BodyDecoder>,
+    stream: &mut Stream,
+    limits: &Limits,
+) -> Result<(), Reject> {
+    let mut scratch = Scratch::new();
+    loop {
+        let consumed = if let Some(body) = decoder {
+            let step = checked_step(body, buf)?;
+            let (_, content) = stream.requests.last_mut().expect("a body belongs to a request");
+            content.extend_from_slice(&buf[step.data]);
+            if step.done {
+                *decoder = None;
+            } else if step.consumed == 0 {
+                return Ok(());
+            }
+            step.consumed
+        } else if let Some(head) = parse_request(buf, &mut scratch, limits)? {
+            *decoder = Some(BodyDecoder::new(head.body(), limits));
+            stream.requests.push((describe_request(&head), Vec::new()));
+            head.head_bytes
+        } else {
+            return Ok(());
+        };
+        stream.consumed += consumed;
+        buf.drain(..consumed);
+        if buf.is_empty() && decoder.as_ref().is_none_or(|body| !body.is_done()) {
+            return Ok(());
+        }
+    }
+}

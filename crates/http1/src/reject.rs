@@ -73,7 +73,7 @@ reasons! {
     SpaceBeforeFields = 400, "space-before-fields", "RFC 9112 2.2",
         "white space before the first field";
     SpaceBeforeColon = 400, "space-before-colon", "RFC 9112 5.1",
-        "white space between a field name and its colon";
+        "white space in a field name or before its colon";
     EmptyFieldName = 400, "empty-name", "RFC 9110 5.1", "an empty field name";
     InvalidFieldName = 400, "field-name", "RFC 9110 5.1", "a field name that is not a token";
     MissingColon = 400, "missing-colon", "RFC 9112 5", "a field line without a colon";

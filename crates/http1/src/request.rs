@@ -12,6 +12,7 @@ use crate::hop::{self, Options};
 use crate::limits::METHOD_BYTES_MAX;
 use crate::target::{self, Form};
 use crate::tokenise::incomplete;
+use crate::write::CRLF;
 use crate::{
     BodyKind, Fields, Limits, Method, Name, Reject, RejectReason, Scratch, Target, Version,
 };
@@ -188,12 +189,9 @@ impl Meta {
 }
 
 fn read(buf: &[u8], scratch: &mut Scratch, limits: &Limits) -> Result<Option<Meta>, RejectReason> {
-    let start = match buf {
-        [b'\r', b'\n', b'\r', b'\n', ..] => return Err(RejectReason::EmptyLines),
-        [b'\r', b'\n', ..] => 2,
-        [b'\r'] => return incomplete(buf, limits),
-        _ => 0,
-    };
+    // What lies beyond the limit is not looked at, so the verdict is the same however much came.
+    let buf = &buf[..buf.len().min(limits.head_bytes())];
+    let start = if buf.starts_with(CRLF) { CRLF.len() } else { 0 };
     let Some(line) = request_line(buf, start, limits)? else {
         return incomplete(buf, limits);
     };
@@ -240,6 +238,11 @@ fn method_len(bytes: &[u8]) -> Result<Option<usize>, RejectReason> {
         None => Ok(None),
         Some(b' ') if len > 0 => Ok(Some(len)),
         Some(b'\n') if len == 0 => Err(RejectReason::BareLf),
+        Some(b'\r') if len == 0 => match bytes.get(1) {
+            None => Ok(None),
+            Some(b'\n') => Err(RejectReason::EmptyLines),
+            Some(_) => Err(RejectReason::BareCr),
+        },
         Some(0) => Err(RejectReason::Nul),
         Some(b'\r' | b'\n') if len > 0 => Err(RejectReason::MalformedRequestLine),
         Some(_) => Err(RejectReason::InvalidMethod),

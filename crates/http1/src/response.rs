@@ -159,6 +159,8 @@ impl Meta {
 }
 
 fn read(buf: &[u8], scratch: &mut Scratch, limits: &Limits) -> Result<Option<Meta>, RejectReason> {
+    // What lies beyond the limit is not looked at, so the verdict is the same however much came.
+    let buf = &buf[..buf.len().min(limits.head_bytes())];
     let Some(line) = status_line(buf)? else {
         return incomplete(buf, limits);
     };

@@ -5,7 +5,7 @@
 //! when there is one, off the fast path.
 
 use crate::diagnose;
-use crate::fields::{Index, Scratch, Span};
+use crate::fields::{Scratch, Span};
 use crate::limits::{FIELDS_CEILING, Limits, NAME_BYTES_MAX};
 use crate::{Name, RejectReason};
 
@@ -63,9 +63,6 @@ impl Scratch {
         limits: &Limits,
     ) -> Result<usize, RejectReason> {
         let end = start + len;
-        if end > limits.head_bytes() {
-            return Err(RejectReason::HeadTooLarge);
-        }
         if headers.len() > limits.fields() {
             return Err(RejectReason::TooManyFields);
         }
@@ -73,7 +70,7 @@ impl Scratch {
             return Err(RejectReason::BareLf);
         }
         let base = buf.as_ptr() as usize;
-        let mut index = Index::EMPTY;
+        let index = &mut self.index;
         index.clear();
         for (at, (header, span)) in headers.iter().zip(&mut self.spans).enumerate() {
             let name = header.name.as_bytes();
@@ -95,7 +92,6 @@ impl Scratch {
             index.note(id, at);
         }
         self.count = headers.len();
-        self.index = index;
         Ok(end)
     }
 }

@@ -2,10 +2,11 @@
 //!
 //! Everything is appended to a `Vec<u8>` that the caller reuses. What came from elsewhere and could
 //! put a line end into a head is refused ([`Unwritable`]) with nothing written; a [`Field`] was
-//! checked when it was parsed and is written as it is. Numbers are made without `format!`.
+//! checked when it was parsed and is written as it is. The version is always our own, HTTP/1.1
+//! (RFC 9110 section 2.5). Numbers are made without `format!`.
 
 use crate::chars::{self, TARGET, TOKEN};
-use crate::{Field, Method, Target, Version};
+use crate::{Field, Method, Target};
 
 /// The end of a line, of a head, and of a chunk's data.
 pub const CRLF: &[u8] = b"\r\n";
@@ -68,6 +69,30 @@ pub fn status_line(out: &mut Vec<u8>, status: u16) {
     out.extend_from_slice(&[digit(status / 100), digit(status / 10), digit(status), b' ']);
     out.extend_from_slice(reason(status).as_bytes());
     out.extend_from_slice(CRLF);
+}
+
+/// `HTTP/1.1 200 Fine` with the reason phrase of somebody else.
+///
+/// # Errors
+/// [`Unwritable`] if the status is not within 100 to 599 or the phrase has a control character;
+/// nothing is written.
+pub fn status_line_with_reason(
+    out: &mut Vec<u8>,
+    status: u16,
+    reason: &[u8],
+) -> Result<(), Unwritable> {
+    if !(100..=599).contains(&status) {
+        return Err(Unwritable::Status);
+    }
+    if !is_value(reason) {
+        return Err(Unwritable::Value);
+    }
+    out.extend_from_slice(b"HTTP/1.1 ");
+    decimal(out, u64::from(status));
+    out.push(b' ');
+    out.extend_from_slice(reason);
+    out.extend_from_slice(CRLF);
+    Ok(())
 }
 
 /// `GET /path HTTP/1.1`. For a target in another form than it came, see [`origin_form`].
@@ -285,9 +310,6 @@ pub const fn reason(status: u16) -> &'static str {
         _ => "",
     }
 }
-
-/// The version line of a message is always our own: HTTP/1.1 (RFC 9110 section 2.5).
-const _: () = assert!(matches!(Version::Http11.as_str().as_bytes(), b"HTTP/1.1"));
 
 /// One pass without a branch, which the compiler makes wide.
 #[inline]
