@@ -1,0 +1,142 @@
+//! Keys: 128 bits of SipHash-1-3 under a secret seed.
+//!
+//! What is hashed is chosen by clients (URIs, selecting fields), so the seed is random: nobody
+//! outside can construct collisions, neither to slow an index down nor to be served another's
+//! response. With 128 bits the whole key is the identity and nothing else is compared: among a
+//! billion stored objects the odds that any two collide are about 10⁹·10⁹/2¹²⁹, one in 10²¹.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+/// The identity of a stored object.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key(u128);
+
+impl Key {
+    /// From its number, as an index on disk or a test has it.
+    #[must_use]
+    pub const fn from_u128(bits: u128) -> Key {
+        Key(bits)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub const fn to_u128(self) -> u128 {
+        self.0
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// The seed, from which every key of a store is made.
+#[derive(Clone)]
+pub struct KeyHasher(SipHasher13);
+
+impl std::fmt::Debug for KeyHasher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeyHasher(secret)")
+    }
+}
+
+impl KeyHasher {
+    /// With a random seed, from the operating system by way of the standard library.
+    #[must_use]
+    pub fn random() -> KeyHasher {
+        let half = |domain: u64| RandomState::new().hash_one(domain);
+        KeyHasher::seeded(half(0), half(1))
+    }
+
+    /// With a known seed: for simulations, and for an index that outlives the process.
+    #[must_use]
+    pub fn seeded(seed0: u64, seed1: u64) -> KeyHasher {
+        KeyHasher(SipHasher13::new_with_keys(seed0, seed1))
+    }
+
+    /// Begins a key.
+    #[must_use]
+    pub fn start(&self) -> KeyBuilder {
+        KeyBuilder(self.0)
+    }
+
+    /// The key of some parts in order; ("ab", "c") and ("a", "bc") are different.
+    #[must_use]
+    pub fn key(&self, parts: &[&[u8]]) -> Key {
+        let mut builder = self.start();
+        for part in parts {
+            builder.part(part);
+        }
+        builder.finish()
+    }
+
+    /// Begins a key within another, such as the key of a variant within that of its URI.
+    #[must_use]
+    pub fn within(&self, outer: Key) -> KeyBuilder {
+        let mut builder = self.start();
+        builder.0.write(&outer.0.to_le_bytes());
+        builder
+    }
+}
+
+/// A key in the making.
+#[derive(Clone)]
+pub struct KeyBuilder(SipHasher13);
+
+impl std::fmt::Debug for KeyBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("KeyBuilder(secret)")
+    }
+}
+
+impl KeyBuilder {
+    /// Adds a whole part: its length counts too.
+    pub fn part(&mut self, bytes: &[u8]) {
+        self.0.write(&(bytes.len() as u64).to_le_bytes());
+        self.0.write(bytes);
+    }
+
+    /// Adds bytes without marking where they begin or end, for what is unambiguous by itself.
+    pub fn raw(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+    }
+
+    /// The key.
+    #[must_use]
+    pub fn finish(self) -> Key {
+        Key(self.0.finish128().into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_kept_apart_and_seeds_matter() {
+        let hasher = KeyHasher::seeded(1, 2);
+        assert_eq!(hasher.key(&[b"ab", b"c"]), hasher.key(&[b"ab", b"c"]));
+        assert_ne!(hasher.key(&[b"ab", b"c"]), hasher.key(&[b"a", b"bc"]));
+        assert_ne!(hasher.key(&[b"ab"]), hasher.key(&[b"ab", b""]));
+        assert_ne!(hasher.key(&[b"ab"]), KeyHasher::seeded(1, 3).key(&[b"ab"]));
+        assert_ne!(KeyHasher::random().key(&[b"ab"]), KeyHasher::random().key(&[b"ab"]));
+        let outer = hasher.key(&[b"ab"]);
+        assert_ne!(hasher.within(outer).finish(), outer);
+    }
+
+    #[test]
+    fn a_seeded_key_never_changes() {
+        let key = KeyHasher::seeded(0, 0).key(&[b"GET", b"http://example.com/"]);
+        assert_eq!(key, Key::from_u128(key.to_u128()));
+        assert_eq!(key.to_string().len(), 32);
+    }
+}

@@ -1,0 +1,337 @@
+//! S3-FIFO as a pure structure: which object goes when room is needed.
+//!
+//! After Yang, Zhang, Qiu, Yue, Vinayak, "FIFO queues are all you need for cache eviction" (SOSP
+//! 2023), for objects of different sizes. Two FIFO queues hold the objects, a third only remembers:
+//!
+//! ```text
+//!            new ──────────▶ [ small, 10 % of the bytes ] ── touched twice ──▶ main
+//!                                   │ else
+//!                                   ▼
+//!   seen again ◀────────── [ ghost: fingerprints ]
+//!      │
+//!      └──▶ [ main, 90 % ] ── tail touched: back to the head, one touch less
+//!                 │ else
+//!                 ▼ gone
+//! ```
+//!
+//! Most objects are asked for once; they leave through the small queue without disturbing main. A
+//! touch is a two-bit counter and moves nothing (lazy promotion), so a hit writes one byte.
+//!
+//! Who owns what: the caller owns the map from keys to slots and the values; this structure owns the
+//! slots, their order and the sum of bytes. It never decides *when* to evict: the caller asks for
+//! victims until its bound holds. What never happens: an allocation, a search or a move on access.
+//! Eviction is O(1) amortised, because each round through main uses up a touch.
+//!
+//! Invariants: `small.bytes + main.bytes == bytes()`; the queues' lengths add up to `len()`;
+//! after each eviction from small
+//! `ghost.len() <= max(len(), GHOST_ENTRIES_MIN)`; touches of a slot `<= TOUCHES_MAX`.
+
+mod ghost;
+
+use ghost::Ghost;
+
+/// Bytes of the ghost per object, for accounting.
+pub const GHOST_BYTES: usize = ghost::GHOST_ENTRY_BYTES;
+
+/// Share of the bytes that new objects may take before the small queue gives up its tail first.
+pub const SMALL_PERCENT: u64 = 10;
+/// Touches are counted up to this (two bits).
+pub const TOUCHES_MAX: u8 = 3;
+/// Touches in the small queue that take an object to main instead of out.
+pub const TOUCHES_TO_MAIN: u8 = 2;
+/// The ghost remembers as many objects as are stored, and at least this many.
+pub const GHOST_ENTRIES_MIN: usize = 64;
+
+const _: () = assert!(SMALL_PERCENT > 0 && SMALL_PERCENT < 100);
+const _: () = assert!(TOUCHES_TO_MAIN <= TOUCHES_MAX);
+
+/// A place in the slab: dense, reused.
+pub type Slot = u32;
+
+const NONE: Slot = u32::MAX;
+
+/// One evicted or removed object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gone {
+    /// The slot it had; free again.
+    pub slot: Slot,
+    /// Its key.
+    pub key: u128,
+    /// The bytes it stood for.
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    Free,
+    Small,
+    Main,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    key: u128,
+    bytes: u64,
+    /// Towards the head, which is the youngest.
+    younger: Slot,
+    /// Towards the tail; in free nodes the next free one.
+    older: Slot,
+    touches: u8,
+    place: Place,
+}
+
+/// Bytes of the slab per object, for accounting.
+pub const NODE_BYTES: usize = size_of::<Node>();
+
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    head: Slot,
+    tail: Slot,
+    len: usize,
+    bytes: u64,
+}
+
+impl Queue {
+    const EMPTY: Queue = Queue { head: NONE, tail: NONE, len: 0, bytes: 0 };
+}
+
+/// The order of eviction of a set of sized objects.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    nodes: Vec<Node>,
+    free: Slot,
+    small: Queue,
+    main: Queue,
+    ghost: Ghost,
+    small_bytes_max: u64,
+}
+
+impl Policy {
+    /// For a cache of so many bytes; only the proportion of the queues follows from it.
+    #[must_use]
+    pub fn new(bytes_max: u64) -> Policy {
+        Policy {
+            nodes: Vec::new(),
+            free: NONE,
+            small: Queue::EMPTY,
+            main: Queue::EMPTY,
+            ghost: Ghost::default(),
+            small_bytes_max: small_share(bytes_max),
+        }
+    }
+
+    /// Room for so many objects without growing.
+    pub fn reserve(&mut self, objects: usize) {
+        self.nodes.reserve(objects.saturating_sub(self.nodes.len()));
+    }
+
+    /// Another size of the cache from now on.
+    pub fn resize(&mut self, bytes_max: u64) {
+        self.small_bytes_max = small_share(bytes_max);
+    }
+
+    /// Objects held.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.small.len + self.main.len
+    }
+
+    /// Are none held?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.small.bytes + self.main.bytes
+    }
+
+    /// Slots ever handed out: each lies below this.
+    #[must_use]
+    pub fn slots(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The key in a slot; `None` when it is free.
+    #[must_use]
+    pub fn key(&self, slot: Slot) -> Option<u128> {
+        let node = self.nodes.get(slot as usize)?;
+        (node.place != Place::Free).then_some(node.key)
+    }
+
+    /// The bytes of a taken slot.
+    #[must_use]
+    pub fn bytes_of(&self, slot: Slot) -> u64 {
+        self.node(slot).bytes
+    }
+
+    /// Notes an access. O(1), writes at most one byte.
+    #[inline]
+    pub fn touch(&mut self, slot: Slot) {
+        let node = &mut self.nodes[slot as usize];
+        if node.touches < TOUCHES_MAX {
+            node.touches += 1;
+        }
+    }
+
+    /// Takes in a new object: to main if the ghost remembers it, else to small. The key must not be
+    /// held already; room must have been made.
+    pub fn insert(&mut self, key: u128, bytes: u64) -> Slot {
+        let place = if self.ghost.forget(key) { Place::Main } else { Place::Small };
+        let node = Node { key, bytes, younger: NONE, older: NONE, touches: 0, place: Place::Free };
+        let slot = self.take_slot(node);
+        self.push(slot, place);
+        slot
+    }
+
+    /// Another size, not larger than the one it has, for an object that stays where it is.
+    pub fn shrink_object(&mut self, slot: Slot, bytes: u64) {
+        let node = &mut self.nodes[slot as usize];
+        let before = std::mem::replace(&mut node.bytes, bytes);
+        let place = node.place;
+        let queue = self.queue_mut(place);
+        assert!(bytes <= before, "an object that grows is detached first");
+        queue.bytes -= before - bytes;
+    }
+
+    /// Takes an object out of the order while room is made for a larger one in its place: no
+    /// eviction can hit it. It must be attached again.
+    pub fn detach(&mut self, slot: Slot) -> Detached {
+        let place = self.node(slot).place;
+        self.unlink(slot);
+        Detached { slot, place }
+    }
+
+    /// Puts it back with its new size, as the youngest of its queue; its touches stay.
+    pub fn attach(&mut self, detached: Detached, bytes: u64) {
+        self.nodes[detached.slot as usize].bytes = bytes;
+        self.push(detached.slot, detached.place);
+    }
+
+    /// Takes out an object that is wanted no more. The ghost does not remember it.
+    pub fn remove(&mut self, slot: Slot) -> Gone {
+        self.unlink(slot);
+        self.free_slot(slot)
+    }
+
+    /// The next victim, taken out; `None` when nothing is held.
+    pub fn evict(&mut self) -> Option<Gone> {
+        if self.small.bytes > self.small_bytes_max || self.main.len == 0 {
+            while self.small.len > 0 {
+                let slot = self.small.tail;
+                if self.node(slot).touches < TOUCHES_TO_MAIN {
+                    self.unlink(slot);
+                    let gone = self.free_slot(slot);
+                    self.ghost.remember(gone.key, self.len().max(GHOST_ENTRIES_MIN));
+                    return Some(gone);
+                }
+                self.unlink(slot);
+                self.nodes[slot as usize].touches = 0;
+                self.push(slot, Place::Main);
+            }
+        }
+        self.evict_from_main()
+    }
+
+    /// Each round through the loop takes a touch away: it ends.
+    fn evict_from_main(&mut self) -> Option<Gone> {
+        while self.main.len > 0 {
+            let slot = self.main.tail;
+            self.unlink(slot);
+            if self.node(slot).touches == 0 {
+                return Some(self.free_slot(slot));
+            }
+            self.nodes[slot as usize].touches -= 1;
+            self.push(slot, Place::Main);
+        }
+        None
+    }
+
+    fn node(&self, slot: Slot) -> &Node {
+        &self.nodes[slot as usize]
+    }
+
+    fn queue_mut(&mut self, place: Place) -> &mut Queue {
+        match place {
+            Place::Small => &mut self.small,
+            Place::Main => &mut self.main,
+            Place::Free => panic!("a free slot is in no queue"),
+        }
+    }
+
+    fn take_slot(&mut self, node: Node) -> Slot {
+        if self.free == NONE {
+            let slot = Slot::try_from(self.nodes.len()).expect("a slot has 32 bits");
+            assert!(slot != NONE, "the last slot number means none");
+            self.nodes.push(node);
+            return slot;
+        }
+        let slot = self.free;
+        self.free = self.node(slot).older;
+        self.nodes[slot as usize] = node;
+        slot
+    }
+
+    fn free_slot(&mut self, slot: Slot) -> Gone {
+        let free = self.free;
+        let node = &mut self.nodes[slot as usize];
+        node.place = Place::Free;
+        node.older = free;
+        self.free = slot;
+        Gone { slot, key: node.key, bytes: node.bytes }
+    }
+
+    fn push(&mut self, slot: Slot, place: Place) {
+        let bytes = self.node(slot).bytes;
+        let queue = self.queue_mut(place);
+        let old_head = std::mem::replace(&mut queue.head, slot);
+        if old_head == NONE {
+            queue.tail = slot;
+        }
+        queue.len += 1;
+        queue.bytes += bytes;
+        if old_head != NONE {
+            self.nodes[old_head as usize].younger = slot;
+        }
+        let node = &mut self.nodes[slot as usize];
+        (node.younger, node.older, node.place) = (NONE, old_head, place);
+    }
+
+    fn unlink(&mut self, slot: Slot) {
+        let node = self.node(slot);
+        let (younger, older, bytes, place) = (node.younger, node.older, node.bytes, node.place);
+        let queue = self.queue_mut(place);
+        if younger == NONE {
+            queue.head = older;
+        }
+        if older == NONE {
+            queue.tail = younger;
+        }
+        queue.len -= 1;
+        queue.bytes -= bytes;
+        if younger != NONE {
+            self.nodes[younger as usize].older = older;
+        }
+        if older != NONE {
+            self.nodes[older as usize].younger = younger;
+        }
+    }
+}
+
+/// An object between [`Policy::detach`] and [`Policy::attach`].
+#[derive(Debug)]
+#[must_use = "a detached object must be attached again"]
+pub struct Detached {
+    slot: Slot,
+    place: Place,
+}
+
+/// At least one byte, so that a tiny cache still has a main queue.
+fn small_share(bytes_max: u64) -> u64 {
+    (bytes_max / 100 * SMALL_PERCENT + bytes_max % 100 * SMALL_PERCENT / 100).max(1)
+}
+
+#[cfg(test)]
+mod tests;

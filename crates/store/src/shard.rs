@@ -1,0 +1,272 @@
+//! One shard: an index, a policy and the values, used by one thread at a time.
+//!
+//! Whoever holds the lock holds it for O(1) amortised work. Values that leave are handed back and
+//! dropped by the caller after the lock is released: freeing a large object is not done inside.
+
+use hashbrown::HashTable;
+
+use crate::key::Key;
+use crate::s3fifo::{Gone, Policy, Slot};
+
+/// Slots looked at per insertion while objects of an older generation are still there.
+const SWEEP_SLOTS_PER_INSERT: usize = 8;
+
+pub(crate) struct Shard<V> {
+    policy: Policy,
+    index: HashTable<Slot>,
+    values: Vec<Option<Stored<V>>>,
+    bytes_max: u64,
+    /// Objects of another generation are gone for all who ask.
+    generation: u32,
+    /// Objects of older generations that still hold their bytes.
+    outdated: usize,
+    sweep_at: usize,
+    pub(crate) counters: ShardCounters,
+}
+
+struct Stored<V> {
+    value: V,
+    generation: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ShardCounters {
+    pub(crate) hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) inserts: u64,
+    pub(crate) replaces: u64,
+    pub(crate) removes: u64,
+    pub(crate) evictions: u64,
+    pub(crate) evicted_bytes: u64,
+    pub(crate) refused: u64,
+}
+
+/// Values to drop outside the lock.
+pub(crate) type Leaving<V> = Vec<V>;
+
+impl<V> Shard<V> {
+    pub(crate) fn new(bytes_max: u64, objects_expected: usize) -> Shard<V> {
+        let mut policy = Policy::new(bytes_max);
+        policy.reserve(objects_expected);
+        Shard {
+            policy,
+            index: HashTable::with_capacity(objects_expected),
+            values: Vec::with_capacity(objects_expected),
+            bytes_max,
+            generation: 0,
+            outdated: 0,
+            sweep_at: 0,
+            counters: ShardCounters::default(),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.policy.bytes()
+    }
+
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.policy.len() - self.outdated
+    }
+
+    /// The value, touched and counted.
+    #[inline]
+    pub(crate) fn get(&mut self, key: Key) -> Option<V>
+    where
+        V: Clone,
+    {
+        let found = self.find(key).and_then(|slot| {
+            let stored = self.values[slot as usize].as_ref()?;
+            (stored.generation == self.generation).then(|| (slot, stored.value.clone()))
+        });
+        match found {
+            Some((slot, value)) => {
+                self.policy.touch(slot);
+                self.counters.hits += 1;
+                Some(value)
+            }
+            None => {
+                self.counters.misses += 1;
+                None
+            }
+        }
+    }
+
+    /// The value as it is.
+    pub(crate) fn peek(&self, key: Key) -> Option<&V> {
+        let stored = self.values[self.find(key)? as usize].as_ref()?;
+        (stored.generation == self.generation).then_some(&stored.value)
+    }
+
+    /// Stores a value, in place of another one with its key. `bytes` must not exceed the bound.
+    pub(crate) fn insert(&mut self, key: Key, value: V, bytes: u64, leaving: &mut Leaving<V>) {
+        self.sweep(SWEEP_SLOTS_PER_INSERT, leaving);
+        if let Some(slot) = self.find_current(key, leaving) {
+            self.replace_at(slot, value, bytes, leaving);
+            return;
+        }
+        self.make_room(bytes, leaving);
+        let slot = self.policy.insert(key.to_u128(), bytes);
+        let Shard { index, policy, .. } = self;
+        let rehash = |&at: &Slot| bits(policy.key(at).expect("the index names taken slots"));
+        index.insert_unique(bits(key.to_u128()), slot, rehash);
+        if self.values.len() <= slot as usize {
+            self.values.resize_with(slot as usize + 1, || None);
+        }
+        self.values[slot as usize] = Some(Stored { value, generation: self.generation });
+        self.counters.inserts += 1;
+    }
+
+    /// Stores another value under a key whose current value passes the test; else hands it back.
+    pub(crate) fn replace_if(
+        &mut self,
+        key: Key,
+        test: impl FnOnce(&V) -> bool,
+        value: V,
+        bytes: u64,
+        leaving: &mut Leaving<V>,
+    ) -> bool {
+        let Some(slot) = self.find_current(key, leaving) else {
+            leaving.push(value);
+            return false;
+        };
+        let current = self.values[slot as usize].as_ref().expect("the index names taken slots");
+        if !test(&current.value) {
+            leaving.push(value);
+            return false;
+        }
+        self.replace_at(slot, value, bytes, leaving);
+        true
+    }
+
+    pub(crate) fn remove_if(&mut self, key: Key, test: impl FnOnce(&V) -> bool) -> Option<V> {
+        let slot = self.find(key)?;
+        let stored = self.values[slot as usize].as_ref()?;
+        let current = stored.generation == self.generation;
+        if current && !test(&stored.value) {
+            return None;
+        }
+        let value = self.take_out(slot);
+        if current {
+            self.counters.removes += 1;
+            Some(value)
+        } else {
+            None
+        }
+    }
+
+    /// Everything stored so far is gone for all who ask; its memory follows with insertions,
+    /// evictions and [`Shard::sweep`].
+    pub(crate) fn clear(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+        self.outdated = self.policy.len();
+        self.sweep_at = 0;
+    }
+
+    /// Looks at so many slots for objects of older generations. True when none are left.
+    pub(crate) fn sweep(&mut self, slots: usize, leaving: &mut Leaving<V>) -> bool {
+        for _ in 0..slots {
+            if self.outdated == 0 {
+                return true;
+            }
+            let at = self.sweep_at % self.values.len();
+            self.sweep_at = at + 1;
+            if self.values[at].as_ref().is_some_and(|s| s.generation != self.generation) {
+                let slot = Slot::try_from(at).expect("a slot has 32 bits");
+                leaving.push(self.take_out(slot));
+            }
+        }
+        self.outdated == 0
+    }
+
+    /// Evicts until no more than this is held, at most so many objects. True when done.
+    pub(crate) fn shrink_to(
+        &mut self,
+        bytes: u64,
+        evictions_max: usize,
+        leaving: &mut Leaving<V>,
+    ) -> bool {
+        for _ in 0..evictions_max {
+            if self.policy.bytes() <= bytes {
+                return true;
+            }
+            self.evict(leaving);
+        }
+        self.policy.bytes() <= bytes
+    }
+
+    /// Another bound from now on.
+    pub(crate) fn set_bytes_max(&mut self, bytes_max: u64, leaving: &mut Leaving<V>) {
+        self.bytes_max = bytes_max;
+        self.policy.resize(bytes_max);
+        self.shrink_to(bytes_max, usize::MAX, leaving);
+    }
+
+    fn replace_at(&mut self, slot: Slot, value: V, bytes: u64, leaving: &mut Leaving<V>) {
+        let stored = Stored { value, generation: self.generation };
+        leaving.extend(self.values[slot as usize].replace(stored).map(|old| old.value));
+        if bytes <= self.policy.bytes_of(slot) {
+            self.policy.shrink_object(slot, bytes);
+        } else {
+            let detached = self.policy.detach(slot);
+            self.make_room(bytes, leaving);
+            self.policy.attach(detached, bytes);
+        }
+        self.counters.replaces += 1;
+    }
+
+    fn make_room(&mut self, bytes: u64, leaving: &mut Leaving<V>) {
+        let rest = self.bytes_max.checked_sub(bytes).expect("too large an object was refused");
+        self.shrink_to(rest, usize::MAX, leaving);
+    }
+
+    fn evict(&mut self, leaving: &mut Leaving<V>) {
+        let gone = self.policy.evict().expect("bytes are held by objects");
+        self.counters.evictions += 1;
+        self.counters.evicted_bytes += gone.bytes;
+        leaving.push(self.forget(gone));
+    }
+
+    fn take_out(&mut self, slot: Slot) -> V {
+        let gone = self.policy.remove(slot);
+        self.forget(gone)
+    }
+
+    /// Takes what the policy let go out of the index and the values.
+    fn forget(&mut self, gone: Gone) -> V {
+        self.index
+            .find_entry(bits(gone.key), |&slot| slot == gone.slot)
+            .expect("every object is in the index")
+            .remove();
+        let stored = self.values[gone.slot as usize].take().expect("every object has its value");
+        if stored.generation != self.generation {
+            self.outdated -= 1;
+        }
+        stored.value
+    }
+
+    /// The slot of a key, after taking out an outdated object that has it.
+    fn find_current(&mut self, key: Key, leaving: &mut Leaving<V>) -> Option<Slot> {
+        let slot = self.find(key)?;
+        let stored = self.values[slot as usize].as_ref().expect("the index names taken slots");
+        if stored.generation == self.generation {
+            return Some(slot);
+        }
+        leaving.push(self.take_out(slot));
+        None
+    }
+
+    #[inline]
+    fn find(&self, key: Key) -> Option<Slot> {
+        let key = key.to_u128();
+        self.index.find(bits(key), |&slot| self.policy.key(slot) == Some(key)).copied()
+    }
+}
+
+/// The half of the key that hashes the index.
+fn bits(key: u128) -> u64 {
+    key as u64
+}
