@@ -1,0 +1,293 @@
+//! What the origin answers: a function from a request to a head and a piece of an object.
+//!
+//! What: `GET /obj/N?size=BYTES&cc=CACHE-CONTROL&etag=TAG&delay_us=MICROSECONDS`, each part of the
+//! query may be missing. Why apart from the loop: it does no I/O and reads no clock, so every rule
+//! is tested by a call. What never happens: a byte from the query goes into a head unchecked.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http1::{Method, Name, RequestHead, Target, write};
+
+use crate::population::SIZE_BYTES_MAX;
+use crate::random::mix;
+
+/// The size of an object that does not ask for one.
+const SIZE_BYTES_DEFAULT: u64 = 1024;
+/// The longest delay that may be asked for.
+const DELAY_MAX: Duration = Duration::from_secs(60);
+const CACHE_CONTROL_DEFAULT: &[u8] = b"max-age=3600";
+/// 2026-01-01: the youngest object; the others are up to a year older.
+const YOUNGEST_S: u64 = 1_767_225_600;
+
+/// What is to be sent, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) object: u64,
+    /// Bytes of the object to send after the head.
+    pub(crate) body_bytes: u64,
+    pub(crate) delay: Duration,
+    pub(crate) close: bool,
+}
+
+/// Answers a request: the head is appended to `out`. `date` is the Date field's value.
+pub(crate) fn answer(request: &RequestHead<'_>, date: &str, out: &mut Vec<u8>) -> Answer {
+    let close = !request.keep_alive();
+    let plain = |status| Answer { status, object: 0, body_bytes: 0, delay: Duration::ZERO, close };
+    let (Target::Origin { path_and_query } | Target::Absolute { path_and_query, .. }) =
+        request.target
+    else {
+        return refuse(Answer { close: true, ..plain(400) }, date, out);
+    };
+    if !matches!(request.method, Method::Get | Method::Head) {
+        // Its body, if it has one, is not read: the connection ends here.
+        return refuse(Answer { close: true, ..plain(405) }, date, out);
+    }
+    if !matches!(request.body(), http1::BodyKind::None | http1::BodyKind::Length(0)) {
+        return refuse(Answer { close: true, ..plain(400) }, date, out);
+    }
+    let asked = match Asked::parse(path_and_query) {
+        Ok(asked) => asked,
+        Err(status) => return refuse(plain(status), date, out),
+    };
+    let modified_s = YOUNGEST_S - mix(asked.object) % (365 * 24 * 3600);
+    let etag = asked.etag();
+    let unchanged = not_modified(request, &etag, modified_s);
+    let status = if unchanged { 304 } else { 200 };
+    write::status_line(out, status);
+    line(out, b"Server", b"plimsoll-origin");
+    line(out, b"Date", date.as_bytes());
+    line(out, b"ETag", &etag);
+    line(out, b"Cache-Control", &asked.cache_control);
+    let modified = UNIX_EPOCH + Duration::from_secs(modified_s);
+    line(out, b"Last-Modified", httpdate::fmt_http_date(modified).as_bytes());
+    if !unchanged {
+        line(out, b"Content-Type", b"application/octet-stream");
+        write::content_length(out, asked.size);
+    }
+    finish(close, out);
+    let body_bytes = if unchanged || request.method == Method::Head { 0 } else { asked.size };
+    Answer { status, object: asked.object, body_bytes, delay: asked.delay, close }
+}
+
+/// The head of an answer without a body.
+pub(crate) fn refuse(answer: Answer, date: &str, out: &mut Vec<u8>) -> Answer {
+    write::status_line(out, answer.status);
+    line(out, b"Server", b"plimsoll-origin");
+    line(out, b"Date", date.as_bytes());
+    if answer.status == 405 {
+        line(out, b"Allow", b"GET, HEAD");
+    }
+    write::content_length(out, 0);
+    finish(answer.close, out);
+    answer
+}
+
+/// The answer to bytes that are no request.
+pub(crate) fn reject(status: u16, date: &str, out: &mut Vec<u8>) -> Answer {
+    let answer =
+        Answer { status, object: 0, body_bytes: 0, delay: Duration::ZERO, close: true };
+    refuse(answer, date, out)
+}
+
+fn finish(close: bool, out: &mut Vec<u8>) {
+    if close {
+        out.extend_from_slice(write::CONNECTION_CLOSE);
+    }
+    write::end(out);
+}
+
+fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
+    write::field(out, name, value).expect("values are checked where they come from");
+}
+
+/// The Date field's value for an instant.
+pub(crate) fn date_of(wall_ns: i64) -> String {
+    let since = Duration::from_nanos(u64::try_from(wall_ns).unwrap_or_default());
+    httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + since)
+}
+
+/// What a target asks for.
+struct Asked {
+    object: u64,
+    size: u64,
+    cache_control: Vec<u8>,
+    etag: Option<Vec<u8>>,
+    delay: Duration,
+}
+
+impl Asked {
+    /// Or the status to answer with.
+    fn parse(path_and_query: &[u8]) -> Result<Asked, u16> {
+        let mut parts = path_and_query.splitn(2, |b| *b == b'?');
+        let path = parts.next().unwrap_or_default();
+        let number = path.strip_prefix(b"/obj/").ok_or(404u16)?;
+        let mut asked = Asked {
+            object: decimal(number).ok_or(404u16)?,
+            size: SIZE_BYTES_DEFAULT,
+            cache_control: CACHE_CONTROL_DEFAULT.to_vec(),
+            etag: None,
+            delay: Duration::ZERO,
+        };
+        let query = parts.next().unwrap_or_default();
+        for pair in query.split(|b| *b == b'&').filter(|pair| !pair.is_empty()) {
+            let mut halves = pair.splitn(2, |b| *b == b'=');
+            let name = halves.next().unwrap_or_default();
+            let value = unescape(halves.next().unwrap_or_default()).ok_or(400u16)?;
+            match name {
+                b"size" => {
+                    let size = decimal(&value).filter(|size| *size <= SIZE_BYTES_MAX);
+                    asked.size = size.ok_or(400u16)?;
+                }
+                b"delay_us" => {
+                    let delay = decimal(&value).map(Duration::from_micros);
+                    asked.delay = delay.filter(|delay| *delay <= DELAY_MAX).ok_or(400u16)?;
+                }
+                b"cc" => asked.cache_control = value,
+                b"etag" => asked.etag = Some(value),
+                // Whatever else: another object to a cache, the same to us.
+                _ => {}
+            }
+        }
+        Ok(asked)
+    }
+
+    /// The given tag, in quotes if it has none, or one made of number and size.
+    fn etag(&self) -> Vec<u8> {
+        match &self.etag {
+            Some(tag) if tag.starts_with(b"\"") || tag.starts_with(b"W/\"") => tag.clone(),
+            Some(tag) => [b"\"", tag.as_slice(), b"\""].concat(),
+            None => format!("\"{:x}-{:x}\"", self.object, self.size).into_bytes(),
+        }
+    }
+}
+
+fn decimal(text: &[u8]) -> Option<u64> {
+    if !text.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(text).ok()?.parse().ok()
+}
+
+/// Percent-decoding; `None` for a bad escape or a byte that may not stand in a field.
+fn unescape(text: &[u8]) -> Option<Vec<u8>> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut left = text;
+    while let [first, rest @ ..] = left {
+        left = rest;
+        let byte = if *first == b'%' {
+            let [high, low, after @ ..] = left else { return None };
+            left = after;
+            let digit = |b: u8| (b as char).to_digit(16);
+            u8::try_from(digit(*high)? * 16 + digit(*low)?).ok()?
+        } else {
+            *first
+        };
+        if !(b' '..0x7f).contains(&byte) {
+            return None;
+        }
+        plain.push(byte);
+    }
+    Some(plain.trim_ascii().to_vec())
+}
+
+/// RFC 9110 section 13.2.2, steps 3 and 4, for GET and HEAD.
+fn not_modified(request: &RequestHead<'_>, etag: &[u8], modified_s: u64) -> bool {
+    let opaque = |tag: &[u8]| tag.strip_prefix(b"W/").unwrap_or(tag).to_vec();
+    if request.fields.has(Name::IfNoneMatch) {
+        return request.fields.all(Name::IfNoneMatch).any(|value| {
+            let mut tags = value.split(|b| *b == b',').map(<[u8]>::trim_ascii);
+            tags.any(|tag| tag == b"*" || opaque(tag) == opaque(etag))
+        });
+    }
+    let since = request.fields.get(Name::IfModifiedSince);
+    let since = since.and_then(|value| std::str::from_utf8(value).ok());
+    let since = since.and_then(|text| httpdate::parse_http_date(text).ok());
+    since.is_some_and(|since| UNIX_EPOCH + Duration::from_secs(modified_s) <= since)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http1::{Limits, Scratch, parse_request};
+
+    const DATE: &str = "Thu, 01 Jan 2026 00:00:00 GMT";
+
+    fn ask(request: &str) -> (Answer, String) {
+        let mut scratch = Scratch::new();
+        let head = parse_request(request.as_bytes(), &mut scratch, &Limits::DEFAULT);
+        let mut out = Vec::new();
+        let answer = answer(&head.unwrap().unwrap(), DATE, &mut out);
+        (answer, String::from_utf8(out).unwrap())
+    }
+
+    fn get(target: &str, fields: &str) -> (Answer, String) {
+        ask(&format!("GET {target} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"))
+    }
+
+    #[test]
+    fn an_object_with_everything_by_default() {
+        let (answer, head) = get("/obj/7", "");
+        assert_eq!((answer.status, answer.object, answer.body_bytes), (200, 7, 1024));
+        assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
+        for line in ["Cache-Control: max-age=3600", "ETag: \"7-400\"", "Content-Length: 1024"] {
+            assert!(head.contains(&format!("\r\n{line}\r\n")), "{head}");
+        }
+        assert!(head.contains(DATE) && head.contains("\r\nLast-Modified: "), "{head}");
+    }
+
+    #[test]
+    fn everything_asked_for() {
+        let target = "/obj/9?size=5&cc=no-store%2C%20max-age%3D0&etag=x&delay_us=1500&v=2";
+        let (answer, head) = get(target, "Connection: close\r\n");
+        assert_eq!(answer.body_bytes, 5);
+        assert_eq!(answer.delay, Duration::from_micros(1500));
+        assert!(answer.close);
+        for line in ["Cache-Control: no-store, max-age=0", "ETag: \"x\"", "Connection: close"] {
+            assert!(head.contains(&format!("\r\n{line}\r\n")), "{head}");
+        }
+    }
+
+    #[test]
+    fn validators_are_honoured() {
+        let status = |fields: &str| get("/obj/7", fields).0.status;
+        assert_eq!(status("If-None-Match: \"a\", W/\"7-400\"\r\n"), 304);
+        assert_eq!(status("If-None-Match: *\r\n"), 304);
+        assert_eq!(status("If-None-Match: \"7-401\"\r\n"), 200);
+        assert_eq!(status("If-Modified-Since: Thu, 01 Jan 2026 00:00:00 GMT\r\n"), 304);
+        assert_eq!(status("If-Modified-Since: Thu, 01 Jan 1998 00:00:00 GMT\r\n"), 200);
+        // The date counts only without a tag.
+        let both = "If-None-Match: \"b\"\r\nIf-Modified-Since: Thu, 01 Jan 2026 00:00:00 GMT\r\n";
+        assert_eq!(status(both), 200);
+        let (answer, head) = get("/obj/7", "If-None-Match: *\r\n");
+        assert_eq!(answer.body_bytes, 0);
+        assert!(head.contains("ETag") && !head.contains("Content-Length"), "{head}");
+    }
+
+    #[test]
+    fn head_has_the_length_and_no_body() {
+        let (answer, head) = ask("HEAD /obj/1?size=9 HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert_eq!(answer.body_bytes, 0);
+        assert!(head.contains("Content-Length: 9\r\n"), "{head}");
+    }
+
+    #[test]
+    fn what_cannot_be_answered_is_refused() {
+        for (target, status) in [
+            ("/", 404),
+            ("/obj/x", 404),
+            ("/obj/99999999999999999999", 404),
+            ("/obj/1?size=x", 400),
+            ("/obj/1?size=99999999999999", 400),
+            ("/obj/1?delay_us=60000001", 400),
+            ("/obj/1?cc=a%0d%0aX:%20b", 400),
+            ("/obj/1?etag=%00", 400),
+        ] {
+            let (answer, head) = get(target, "");
+            assert_eq!(answer.status, status, "{target}");
+            assert_eq!(head.matches("\r\n\r\n").count(), 1, "{head}");
+        }
+        let post = "POST /obj/1 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n";
+        assert_eq!((ask(post).0.status, ask(post).0.close), (405, true));
+    }
+}

@@ -1,0 +1,82 @@
+//! The bytes of an object: the same in the origin that sends them and the generator that checks.
+//!
+//! What: one pseudo-random pattern of prime length, which every object reads from a place of its
+//! own, round and round. Why: bodies are sent without being made, from pieces of one static
+//! buffer, and yet a byte out of place, or another object's byte, is seen. What never happens: a
+//! copy.
+
+use std::sync::OnceLock;
+
+use crate::random::{Random, mix};
+
+/// Length of the pattern: a prime near 1 MiB, so that no block size of a cache divides it.
+const PATTERN_BYTES: usize = 1_048_573;
+
+fn pattern() -> &'static [u8] {
+    static PATTERN: OnceLock<Vec<u8>> = OnceLock::new();
+    PATTERN.get_or_init(|| {
+        let mut random = Random::new(0x706c_696d_736f_6c6c);
+        let words = PATTERN_BYTES.div_ceil(8);
+        let mut bytes: Vec<u8> = (0..words).flat_map(|_| random.next_u64().to_le_bytes()).collect();
+        bytes.truncate(PATTERN_BYTES);
+        bytes
+    })
+}
+
+/// The longest contiguous piece of object `object` from byte `offset` on, at most `len` bytes.
+///
+/// Never empty unless `len` is 0.
+pub fn piece(object: u64, offset: u64, len: u64) -> &'static [u8] {
+    let pattern = pattern();
+    let start = mix(object.wrapping_add(1)) % PATTERN_BYTES as u64;
+    let at = ((start + offset % PATTERN_BYTES as u64) % PATTERN_BYTES as u64) as usize;
+    let here = pattern.len() - at;
+    let len = usize::try_from(len).map_or(here, |len| len.min(here));
+    &pattern[at..at + len]
+}
+
+/// Whether `bytes` are those of `object` from byte `offset` on.
+pub fn matches(object: u64, mut offset: u64, mut bytes: &[u8]) -> bool {
+    while !bytes.is_empty() {
+        let expected = piece(object, offset, bytes.len() as u64);
+        let (here, rest) = bytes.split_at(expected.len());
+        if here != expected {
+            return false;
+        }
+        offset += here.len() as u64;
+        bytes = rest;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(object: u64, len: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        while (bytes.len() as u64) < len {
+            let offset = bytes.len() as u64;
+            bytes.extend_from_slice(piece(object, offset, len - offset));
+        }
+        bytes
+    }
+
+    #[test]
+    fn every_part_of_an_object_matches_at_its_own_place_only() {
+        let bytes = whole(3, 3_000_000);
+        assert!(matches(3, 0, &bytes));
+        assert!(matches(3, 1_234_567, &bytes[1_234_567..2_500_000]));
+        assert!(!matches(3, 1, &bytes[..1000]));
+        assert!(!matches(4, 0, &bytes[..1000]));
+        let mut wrong = bytes;
+        wrong[2_999_999] ^= 1;
+        assert!(!matches(3, 0, &wrong));
+    }
+
+    #[test]
+    fn nothing_matches_nothing() {
+        assert!(matches(0, 0, b""));
+        assert!(piece(0, 5, 0).is_empty());
+    }
+}

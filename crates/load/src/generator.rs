@@ -1,0 +1,684 @@
+//! The loop: starts requests at their instants, reads responses, counts.
+//!
+//! What: one thread, one poller. `run` opens the connections (the cold ones too), then starts
+//! requests until the plan's time is over, then lets those under way end. Why its own loop, not the
+//! runtime: a request costs one `send`, one `recv`, a share of one `wait` and one look at the
+//! clock, and nothing else. What never happens: a blocking call but the wait; a request that is
+//! started earlier than intended, or forgotten (`started = completed + errors + in flight`).
+//!
+//! ```text
+//! Opening --(all connections are made)--> Running --(duration)--> Draining --> outcome
+//! ```
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use readiness::{Choice, Event, Events, Poller, Ready};
+
+use crate::connections::{Connections, Step};
+use crate::ledger::{Effort, Ledger, Left};
+use crate::outcome::{Counts, ErrorKind, Outcome, Row};
+use crate::plan::{BadPlan, Plan};
+use crate::population::Objects;
+use crate::random::mix2;
+use crate::request::Template;
+use crate::response::{Asked, Heads};
+use crate::schedule::{Schedule, Starts};
+use crate::sys;
+
+/// How often the observer is called, time-outs are looked for and the stop flag is read.
+pub const TICK: Duration = Duration::from_millis(100);
+/// Requests that may wait for a connection; those beyond count as unstarted.
+pub const QUEUE_MAX: usize = 1 << 22;
+/// How long requests under way may take after the end before they are given up.
+pub const DRAIN_MAX: Duration = Duration::from_secs(1);
+/// Connections that are being opened at once before the run.
+const OPENING_MAX: usize = 64;
+/// How long a slot rests after a connection could not be made.
+const REST_NS: u64 = 10_000_000;
+/// How long a cold slot rests after the server closed it.
+const COLD_REST_NS: u64 = 1_000_000_000;
+/// How long a finished connection (of a request each) may wait for the server's close.
+const ENDING_NS_MAX: u64 = 1_000_000_000;
+/// Events of one wait.
+const EVENTS_MAX: usize = 512;
+/// The receive buffer, shared by all connections.
+const BUFFER_BYTES: usize = 64 * 1024;
+/// What is read at once when bodies are not looked at.
+const FIRST_READ_BYTES: usize = 16 * 1024;
+/// Descriptors that are not connections: standard streams, the poller, the caller's files.
+const DESCRIPTORS_SPARE: u64 = 64;
+const TICK_NS: u64 = TICK.as_nanos() as u64;
+
+/// Why there is no outcome.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operator's: the plan cannot be run.
+    Plan(BadPlan),
+    /// The operator's: the process may not have as many descriptors as the plan needs.
+    Descriptors {
+        /// How many the plan needs.
+        needed: u64,
+        /// How many there may be.
+        limit: u64,
+    },
+    /// The peer's: the connections could not be opened before the run.
+    Unreachable {
+        /// The target.
+        target: String,
+        /// What the first failed connection got.
+        source: io::Error,
+    },
+    /// The system's.
+    System {
+        /// What was being done.
+        doing: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Plan(why) => why.fmt(f),
+            Error::Descriptors { needed, limit } => write!(
+                f,
+                "{needed} descriptors are needed and {limit} allowed: ask for fewer connections or \
+                 raise the limit (ulimit -n)"
+            ),
+            Error::Unreachable { target, source } => write!(f, "{target}: {source}"),
+            Error::System { doing, source } => write!(f, "{doing}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Plan(why) => Some(why),
+            Error::Descriptors { .. } => None,
+            Error::Unreachable { source, .. } | Error::System { source, .. } => Some(source),
+        }
+    }
+}
+
+fn system(doing: &'static str) -> impl FnOnce(io::Error) -> Error {
+    move |source| Error::System { doing, source }
+}
+
+/// What part of a run is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Connections are being opened.
+    Opening,
+    /// Requests are being started.
+    Running,
+    /// The last responses are waited for.
+    Draining,
+}
+
+/// How a run gets on. The observer runs in the generator's thread: it must be quick.
+///
+/// It is called when a phase begins, when `Running` ends, every `TICK`, and with each row.
+#[derive(Debug)]
+pub struct Tick<'r> {
+    /// What is under way.
+    pub phase: Phase,
+    /// Since the phase began.
+    pub elapsed: Duration,
+    /// All counts so far.
+    pub counts: Counts,
+    /// Requests on connections.
+    pub in_flight: u64,
+    /// Requests that wait for one.
+    pub queued: u64,
+    /// Connections that are open so far while opening (cold ones afterwards).
+    pub open: u64,
+    /// The row that just ended, if one did.
+    pub row: Option<&'r Row>,
+}
+
+/// What is told of a run.
+pub type Observer<'o> = dyn FnMut(&Tick<'_>) + 'o;
+
+/// Runs a plan in the calling thread until its time is over or `stop` is set.
+///
+/// # Errors
+/// Whose fault it is stands at each kind of `Error`. Failed requests are no error: they are
+/// counted in the outcome.
+pub fn run(plan: &Plan, stop: &AtomicBool, observer: &mut Observer<'_>) -> Result<Outcome, Error> {
+    plan.check().map_err(Error::Plan)?;
+    let limit = sys::raise_descriptor_limit().map_err(system("limit of descriptors"))?;
+    let needed = u64::from(plan.connections) + u64::from(plan.cold) + DESCRIPTORS_SPARE;
+    if needed > limit {
+        return Err(Error::Descriptors { needed, limit });
+    }
+    let before = sys::affinity().map_err(system("affinity"))?;
+    if let Some(cpu) = plan.pin_cpu {
+        sys::pin_to_cpu(cpu).map_err(system("pinning the generator"))?;
+    }
+    sys::sharpen_timers();
+    let outcome = Generator::new(plan).and_then(|generator| generator.run(stop, observer));
+    if plan.pin_cpu.is_some() {
+        sys::restore_affinity(&before);
+    }
+    outcome
+}
+
+struct Generator<'p> {
+    plan: &'p Plan,
+    connections: Connections,
+    /// Hot slots without a request, the longest idle first.
+    idle: VecDeque<u32>,
+    /// Intended starts that wait for a connection, ns.
+    queue: VecDeque<u64>,
+    /// Slots that must not be used before an instant: (ns, slot), the earliest first.
+    resting: VecDeque<(u64, u32)>,
+    resting_cold: VecDeque<(u64, u32)>,
+    template: Template,
+    objects: Objects,
+    heads: Heads,
+    buffer: Box<[u8]>,
+    ledger: Ledger,
+    in_flight: u64,
+    unstarted: u64,
+    cold_open: u64,
+    closed_loop: bool,
+    running: bool,
+    looks: u64,
+    empty_looks: u64,
+}
+
+impl<'p> Generator<'p> {
+    fn new(plan: &'p Plan) -> Result<Generator<'p>, Error> {
+        let poller = Poller::open(Choice::Preferred).map_err(|e| Error::System {
+            doing: "opening a readiness backend",
+            source: io::Error::other(e),
+        })?;
+        let closed_loop = plan.schedule == Schedule::ClosedLoop;
+        let nothing = Effort { cpu_ns: 0, wall_ns: 0, looks: 0, empty_looks: 0 };
+        Ok(Generator {
+            plan,
+            connections: Connections::new(plan, poller),
+            idle: VecDeque::new(),
+            queue: VecDeque::new(),
+            resting: VecDeque::new(),
+            resting_cold: VecDeque::new(),
+            template: Template::new(plan),
+            objects: Objects::new(&plan.population, plan.seed, mix2(plan.seed, 1)),
+            heads: Heads::new(plan.population.objects, plan.count_hits),
+            buffer: vec![0; BUFFER_BYTES].into_boxed_slice(),
+            ledger: Ledger::new(plan, !closed_loop, 0, nothing),
+            in_flight: 0,
+            unstarted: 0,
+            cold_open: 0,
+            closed_loop,
+            running: false,
+            looks: 0,
+            empty_looks: 0,
+        })
+    }
+
+    fn run(mut self, stop: &AtomicBool, observer: &mut Observer<'_>) -> Result<Outcome, Error> {
+        let mut events = Events::with_capacity(EVENTS_MAX);
+        self.open_all(&mut events, stop, observer)?;
+        self.idle = (0..self.plan.connections).collect();
+        self.cold_open = self.connections.cold_open();
+        let began_ns = sys::mono_ns();
+        self.ledger = Ledger::new(self.plan, !self.closed_loop, began_ns, self.effort());
+        self.running = true;
+        let stopped = self.keep_running(began_ns, &mut events, stop, observer)?;
+        self.running = false;
+        let end_ns = sys::mono_ns();
+        let end = self.effort();
+        self.ledger.close_row(end_ns, end);
+        self.observe(observer, Phase::Running, end_ns - began_ns, true);
+        self.drain(&mut events, observer)?;
+        let waited = self.queue.front().map_or(0, |intended| end_ns.saturating_sub(*intended));
+        let left = Left {
+            stopped,
+            in_flight: self.in_flight,
+            unstarted: self.unstarted + self.queue.len() as u64,
+            unstarted_waited_ns: waited,
+            cold_open: self.cold_open,
+            backend: self.connections.poller.kind().to_string(),
+        };
+        self.close_all();
+        Ok(self.ledger.finish(self.plan, left, end))
+    }
+
+    /// Opens the connections, cold ones last, a bounded number at once.
+    fn open_all(
+        &mut self,
+        events: &mut Events,
+        stop: &AtomicBool,
+        observer: &mut Observer<'_>,
+    ) -> Result<(), Error> {
+        let unreachable =
+            |source| Error::Unreachable { target: self.plan.target.to_string(), source };
+        let first = if self.plan.keep_alive { 0 } else { self.plan.connections };
+        let mut to_open = first..self.plan.connections + self.plan.cold;
+        let (mut opening, mut open) = (0, 0);
+        let began_ns = sys::mono_ns();
+        let (mut progress_ns, mut tick_ns) = (began_ns, began_ns);
+        loop {
+            let now_ns = sys::mono_ns();
+            if now_ns >= tick_ns {
+                tick_ns = now_ns + TICK_NS;
+                let counts = Counts::default();
+                let elapsed = Duration::from_nanos(now_ns - began_ns);
+                let (phase, in_flight, queued) = (Phase::Opening, 0, 0);
+                observer(&Tick { phase, elapsed, counts, in_flight, queued, open, row: None });
+            }
+            while opening < OPENING_MAX {
+                let Some(slot) = to_open.next() else { break };
+                self.connections.connect(slot).map_err(unreachable)?;
+                opening += 1;
+            }
+            if opening == 0 || stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if now_ns - progress_ns > self.plan.timeout.as_nanos() as u64 {
+                return Err(unreachable(io::ErrorKind::TimedOut.into()));
+            }
+            self.connections.poller.wait(events, Some(TICK)).map_err(system("waiting"))?;
+            for event in events.iter() {
+                let Some(slot) = self.connections.slot_of(event.token) else { continue };
+                if self.connections.table[slot as usize].step == Step::Connecting {
+                    self.connections.connected(slot).map_err(unreachable)?;
+                    (opening, open, progress_ns) = (opening - 1, open + 1, now_ns);
+                } else {
+                    // Closed before the run: it is opened again when it is needed.
+                    self.lose_idle(slot, now_ns);
+                }
+            }
+        }
+    }
+
+    /// Starts requests until the time is over; true if it was stopped before.
+    fn keep_running(
+        &mut self,
+        began_ns: u64,
+        events: &mut Events,
+        stop: &AtomicBool,
+        observer: &mut Observer<'_>,
+    ) -> Result<bool, Error> {
+        let plan = self.plan;
+        let seed = mix2(plan.seed, 2);
+        let starts = Starts::new(&plan.schedule, plan.arrivals, plan.duration, seed);
+        let mut starts = starts.map(|after| began_ns + after).peekable();
+        let end_ns = began_ns + plan.duration.as_nanos() as u64;
+        let mut tick_ns = began_ns;
+        loop {
+            let now_ns = sys::mono_ns();
+            if now_ns >= self.ledger.row_end_ns() && now_ns < end_ns {
+                let effort = self.effort();
+                self.ledger.close_row(now_ns, effort);
+                self.observe(observer, Phase::Running, now_ns - began_ns, true);
+            }
+            if now_ns >= tick_ns {
+                tick_ns = now_ns + TICK_NS;
+                self.observe(observer, Phase::Running, now_ns - began_ns, false);
+                self.sweep(now_ns);
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(true);
+                }
+            }
+            self.wake_resting(now_ns);
+            while let Some(intended_ns) = starts.next_if(|at| *at <= now_ns.min(end_ns)) {
+                self.ledger.intended();
+                self.start_or_queue(intended_ns, now_ns);
+            }
+            if now_ns >= end_ns {
+                return Ok(false);
+            }
+            while self.closed_loop
+                && let Some(slot) = self.idle.pop_front()
+            {
+                self.ledger.intended();
+                self.start(slot, now_ns, now_ns);
+            }
+            let next_ns = starts.peek().map_or(end_ns, |at| *at);
+            let rested_ns = self.resting.front().map_or(end_ns, |(at, _)| *at);
+            let until_ns = next_ns.min(rested_ns).min(tick_ns).min(self.ledger.row_end_ns());
+            self.turn(events, now_ns, until_ns.min(end_ns))?;
+        }
+    }
+
+    /// Lets the requests under way end.
+    fn drain(&mut self, events: &mut Events, observer: &mut Observer<'_>) -> Result<(), Error> {
+        let began_ns = sys::mono_ns();
+        let end_ns = began_ns + DRAIN_MAX.min(self.plan.timeout).as_nanos() as u64;
+        self.observe(observer, Phase::Draining, 0, false);
+        loop {
+            let now_ns = sys::mono_ns();
+            if self.in_flight == 0 || now_ns >= end_ns {
+                return Ok(());
+            }
+            self.sweep(now_ns);
+            self.turn(events, now_ns, end_ns.min(now_ns + TICK_NS))?;
+        }
+    }
+
+    /// Waits until an instant at most and handles what came.
+    #[inline]
+    fn turn(&mut self, events: &mut Events, now_ns: u64, until_ns: u64) -> Result<(), Error> {
+        let wait_ns = if self.plan.busy_poll { 0 } else { until_ns.saturating_sub(now_ns) };
+        let wait = Some(Duration::from_nanos(wait_ns));
+        self.connections.poller.wait(events, wait).map_err(system("waiting"))?;
+        self.looks += 1;
+        self.empty_looks += u64::from(events.is_empty());
+        for event in events.iter() {
+            self.handle(event);
+        }
+        Ok(())
+    }
+
+    fn effort(&self) -> Effort {
+        Effort {
+            cpu_ns: sys::thread_cpu_ns(),
+            wall_ns: sys::wall_ns(),
+            looks: self.looks,
+            empty_looks: self.empty_looks,
+        }
+    }
+
+    fn observe(&self, observer: &mut Observer<'_>, phase: Phase, elapsed_ns: u64, row_ended: bool) {
+        observer(&Tick {
+            phase,
+            elapsed: Duration::from_nanos(elapsed_ns),
+            counts: self.ledger.so_far(),
+            in_flight: self.in_flight,
+            queued: self.queue.len() as u64,
+            open: self.cold_open,
+            row: if row_ended { self.ledger.last_row() } else { None },
+        });
+    }
+
+    #[inline]
+    fn start_or_queue(&mut self, intended_ns: u64, now_ns: u64) {
+        if self.queue.is_empty()
+            && let Some(slot) = self.idle.pop_front()
+        {
+            self.ledger.lagged(now_ns - intended_ns);
+            self.start(slot, intended_ns, now_ns);
+        } else if self.queue.len() < QUEUE_MAX {
+            self.queue.push_back(intended_ns);
+            self.ledger.queued(self.queue.len());
+        } else {
+            self.unstarted += 1;
+        }
+    }
+
+    /// Gives a request to a slot that has none.
+    #[inline]
+    fn start(&mut self, slot: u32, intended_ns: u64, now_ns: u64) {
+        let object = self.objects.draw();
+        let size = self.objects.size(object);
+        let asked_size = self.template.asks_size().then_some(size);
+        let bytes = self.template.fill(object, size);
+        let connection = &mut self.connections.table[slot as usize];
+        connection.intended_ns = intended_ns;
+        connection.given_ns = now_ns;
+        connection.asked = Asked { object, size: asked_size, verify: self.plan.verify };
+        connection.loaded = true;
+        connection.reader.begin();
+        self.ledger.started();
+        self.in_flight += 1;
+        if connection.step != Step::Idle {
+            connection.unsent.extend_from_slice(bytes);
+            return self.connect_loaded(slot, now_ns);
+        }
+        connection.step = Step::Busy;
+        let sent = match sys::send(connection.fd(), bytes) {
+            Ok(sent) => sent,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(e) => return self.fail(slot, kind_of(&e), now_ns),
+        };
+        if sent < bytes.len() {
+            connection.unsent.extend_from_slice(&bytes[sent..]);
+            if let Err(e) = self.connections.want_room(slot, true) {
+                self.fail(slot, kind_of(&e), now_ns);
+            }
+        }
+    }
+
+    #[cold]
+    fn connect_loaded(&mut self, slot: u32, now_ns: u64) {
+        if let Err(e) = self.connections.connect(slot) {
+            self.fail(slot, kind_of_connect(&e), now_ns);
+        }
+    }
+
+    #[inline]
+    fn handle(&mut self, event: Event) {
+        let Some(slot) = self.connections.slot_of(event.token) else { return };
+        match self.connections.table[slot as usize].step {
+            Step::Busy => {
+                if event.ready.has(Ready::WRITABLE) && !self.send_rest(slot) {
+                    return;
+                }
+                if event.ready.has(Ready::READABLE) {
+                    self.receive(slot);
+                }
+            }
+            Step::Connecting => self.finish_connect(slot),
+            Step::Idle => self.receive_idle(slot),
+            Step::Ending => self.receive_end(slot),
+            Step::Closed => {}
+        }
+    }
+
+    /// False if the request has failed.
+    fn send_rest(&mut self, slot: u32) -> bool {
+        match self.connections.send_unsent(slot) {
+            Ok(_) => true,
+            Err(e) => {
+                self.fail(slot, kind_of(&e), sys::mono_ns());
+                false
+            }
+        }
+    }
+
+    fn finish_connect(&mut self, slot: u32) {
+        if let Err(e) = self.connections.connected(slot) {
+            let now_ns = sys::mono_ns();
+            if self.connections.is_cold(slot) {
+                return self.lose_idle(slot, now_ns);
+            }
+            return self.fail(slot, kind_of_connect(&e), now_ns);
+        }
+        let connection = &mut self.connections.table[slot as usize];
+        if connection.loaded {
+            self.ledger.connected();
+            connection.step = Step::Busy;
+            self.send_rest(slot);
+        }
+    }
+
+    /// Reads what has come of a response: one `recv`, and more only while a long body goes on.
+    #[inline]
+    fn receive(&mut self, slot: u32) {
+        let connection = &mut self.connections.table[slot as usize];
+        let left = connection.reader.body_left();
+        let discard = left > 0 && !self.plan.verify;
+        let got = if discard {
+            let most = usize::try_from(left).unwrap_or(usize::MAX).min(1 << 30);
+            sys::recv_discard(connection.fd(), most)
+        } else {
+            // A head and a small body; what follows of a long one is dropped by its length.
+            let room = if self.plan.verify { BUFFER_BYTES } else { FIRST_READ_BYTES };
+            sys::recv(connection.fd(), &mut self.buffer[..room])
+        };
+        let now_ns = sys::mono_ns();
+        let whole = match got {
+            Ok(0) => connection.reader.close().map(|()| true),
+            Ok(count) if discard => Ok(connection.reader.skip(count as u64)),
+            Ok(count) => {
+                connection.reader.feed(&self.buffer[..count], &mut self.heads, connection.asked)
+            }
+            Err(e) if would_block(&e) => return,
+            Err(e) => Err(kind_of(&e)),
+        };
+        match whole {
+            Ok(true) => self.finish(slot, now_ns),
+            Ok(false) => {}
+            Err(kind) => self.fail(slot, kind, now_ns),
+        }
+    }
+
+    /// A response is whole: counts it and puts the connection to its next use.
+    #[inline]
+    fn finish(&mut self, slot: u32, now_ns: u64) {
+        let connection = &mut self.connections.table[slot as usize];
+        connection.loaded = false;
+        self.in_flight -= 1;
+        match connection.reader.judge(connection.asked) {
+            Ok(whole) => self.ledger.completed(whole, now_ns - connection.intended_ns),
+            Err(kind) => self.ledger.failed(kind),
+        }
+        if !self.plan.keep_alive {
+            connection.step = Step::Ending;
+            return self.receive_end(slot);
+        }
+        if connection.reader.keep_alive() && connection.unsent.is_empty() {
+            connection.step = Step::Idle;
+        } else {
+            self.connections.close(slot, false);
+        }
+        self.reuse(slot, now_ns);
+    }
+
+    /// Gives a slot without a request its next one, or none.
+    #[inline]
+    fn reuse(&mut self, slot: u32, now_ns: u64) {
+        if self.running && self.closed_loop {
+            self.ledger.intended();
+            return self.start(slot, now_ns, now_ns);
+        }
+        match self.queue.front() {
+            Some(&intended_ns) if self.running => {
+                self.queue.pop_front();
+                self.start(slot, intended_ns, now_ns);
+            }
+            _ => self.idle.push_back(slot),
+        }
+    }
+
+    /// The request of a slot has failed: counts it and closes the connection.
+    #[cold]
+    fn fail(&mut self, slot: u32, kind: ErrorKind, now_ns: u64) {
+        let connection = &mut self.connections.table[slot as usize];
+        connection.loaded = false;
+        self.in_flight -= 1;
+        self.ledger.failed(kind);
+        self.connections.close(slot, true);
+        // A slot is put back by the loop, not from here: a server that fails at once would
+        // otherwise be asked again within this very call, and so on without end.
+        match kind {
+            ErrorKind::Refused | ErrorKind::Connect => {
+                self.resting.push_back((now_ns + REST_NS, slot));
+            }
+            _ => self.resting.push_front((now_ns, slot)),
+        }
+    }
+
+    /// An idle or cold connection says something: it is the peer's close, or nonsense.
+    #[cold]
+    fn receive_idle(&mut self, slot: u32) {
+        let fd = self.connections.table[slot as usize].fd();
+        match sys::recv(fd, &mut self.buffer) {
+            Err(e) if would_block(&e) => {}
+            _ => self.lose_idle(slot, sys::mono_ns()),
+        }
+    }
+
+    /// Closes a connection that carries no request; a cold one is opened again later, a hot one
+    /// when it is needed.
+    fn lose_idle(&mut self, slot: u32, now_ns: u64) {
+        self.connections.close(slot, false);
+        if self.connections.is_cold(slot) {
+            self.ledger.cold_closed();
+            self.resting_cold.push_back((now_ns + COLD_REST_NS, slot));
+        }
+    }
+
+    /// The response was whole and the server was asked to close: waits for it to do so, so that
+    /// the TIME_WAIT is the server's.
+    fn receive_end(&mut self, slot: u32) {
+        let fd = self.connections.table[slot as usize].fd();
+        match sys::recv(fd, &mut self.buffer) {
+            Err(e) if would_block(&e) => return,
+            _ => self.connections.close(slot, false),
+        }
+        let now_ns = sys::mono_ns();
+        self.reuse(slot, now_ns);
+    }
+
+    /// Puts slots that have rested back to use.
+    #[inline]
+    fn wake_resting(&mut self, now_ns: u64) {
+        while let Some(&(until_ns, slot)) = self.resting.front()
+            && until_ns <= now_ns
+        {
+            self.resting.pop_front();
+            self.reuse(slot, now_ns);
+        }
+        while let Some(&(until_ns, slot)) = self.resting_cold.front()
+            && until_ns <= now_ns
+        {
+            self.resting_cold.pop_front();
+            if self.connections.connect(slot).is_err() {
+                self.resting_cold.push_back((now_ns + COLD_REST_NS, slot));
+            }
+        }
+    }
+
+    /// Gives up requests that take too long, and closes that do not come.
+    fn sweep(&mut self, now_ns: u64) {
+        let timeout_ns = self.plan.timeout.as_nanos() as u64;
+        for slot in 0..self.plan.connections {
+            let connection = &self.connections.table[slot as usize];
+            let age_ns = now_ns.saturating_sub(connection.given_ns);
+            if connection.loaded && age_ns > timeout_ns {
+                self.fail(slot, ErrorKind::Timeout, now_ns);
+            } else if connection.step == Step::Ending && age_ns > ENDING_NS_MAX {
+                self.connections.close(slot, true);
+                self.resting.push_front((now_ns, slot));
+            }
+        }
+    }
+
+    /// Closes everything, by resets: thousands of connections in TIME_WAIT would stand in the way
+    /// of the next run.
+    fn close_all(&mut self) {
+        for slot in 0..self.connections.table.len() as u32 {
+            self.connections.close(slot, true);
+        }
+    }
+}
+
+fn would_block(e: &io::Error) -> bool {
+    matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
+
+fn kind_of(e: &io::Error) -> ErrorKind {
+    match e.kind() {
+        io::ErrorKind::ConnectionRefused => ErrorKind::Refused,
+        io::ErrorKind::TimedOut => ErrorKind::Timeout,
+        _ => ErrorKind::Reset,
+    }
+}
+
+fn kind_of_connect(e: &io::Error) -> ErrorKind {
+    match e.kind() {
+        io::ErrorKind::ConnectionRefused => ErrorKind::Refused,
+        io::ErrorKind::ConnectionReset => ErrorKind::Reset,
+        _ => ErrorKind::Connect,
+    }
+}

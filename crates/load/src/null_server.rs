@@ -1,0 +1,238 @@
+//! The floor: the least a server can do for a request.
+//!
+//! What: one `epoll_wait` for many connections, one `recv` and one `send` a request; the same
+//! answer to everybody. The only thing it looks for is the end of a head. Why: what a real server
+//! costs is told as a multiple of this. It is on raw epoll, not on `readiness`, because it is the
+//! measure for that too. What never happens: parsing, logging, a time-out.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::sys;
+
+/// How many events one wait may bring.
+const EVENTS_MAX: usize = 256;
+/// How long it may sleep before it looks at its stop flag, milliseconds.
+const STOP_LOOK_MS: i32 = 50;
+/// The receive buffer: requests are small.
+const BUFFER_BYTES: usize = 16 * 1024;
+const HEAD_END: &[u8; 4] = b"\r\n\r\n";
+
+/// A bound, not yet serving null server.
+#[derive(Debug)]
+pub struct NullServer {
+    listener: OwnedFd,
+    addr: SocketAddr,
+    response: Vec<u8>,
+}
+
+/// What is known of one connection.
+struct Peer {
+    fd: OwnedFd,
+    /// How many bytes of the end of a head the last `recv` ended with, 0..=3.
+    matched: u8,
+    /// Bytes of the responses asked for that the socket has not taken yet.
+    owed: usize,
+    /// Whether epoll tells of room to write instead of bytes to read.
+    wants_room: bool,
+}
+
+impl NullServer {
+    /// Listens on `addr` (port 0: any) and prepares a 200 with `body_bytes` bytes.
+    ///
+    /// # Errors
+    /// The address cannot be bound.
+    pub fn bind(addr: SocketAddr, body_bytes: usize) -> io::Result<NullServer> {
+        let listener = sys::listen(addr)?;
+        let addr = sys::local_addr(&listener)?;
+        let mut response = format!(
+            "HTTP/1.1 200 OK\r\nServer: null\r\nContent-Type: application/octet-stream\r\n\
+             Cache-Control: max-age=3600\r\nContent-Length: {body_bytes}\r\n\r\n"
+        )
+        .into_bytes();
+        response.resize(response.len() + body_bytes, b'x');
+        Ok(NullServer { listener, addr, response })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Serves in the calling thread until `stop` is set; returns how many requests it answered.
+    ///
+    /// # Errors
+    /// The system refuses epoll or, for want of descriptors, a connection.
+    pub fn run(self, stop: &AtomicBool) -> io::Result<u64> {
+        let epoll = Epoll::new()?;
+        let mut serving =
+            Serving { epoll, peers: Vec::new(), response: self.response, answered: 0 };
+        serving.epoll.add(self.listener.as_raw_fd())?;
+        let mut buffer = vec![0; BUFFER_BYTES];
+        let mut ready = Vec::with_capacity(EVENTS_MAX);
+        while !stop.load(Ordering::Relaxed) {
+            serving.epoll.wait(&mut ready)?;
+            for &fd in &ready {
+                if fd == self.listener.as_raw_fd() {
+                    serving.accept_all(fd)?;
+                } else {
+                    serving.serve(fd, &mut buffer)?;
+                }
+            }
+        }
+        Ok(serving.answered)
+    }
+}
+
+struct Serving {
+    epoll: Epoll,
+    /// By descriptor.
+    peers: Vec<Option<Peer>>,
+    response: Vec<u8>,
+    answered: u64,
+}
+
+impl Serving {
+    fn accept_all(&mut self, listener: RawFd) -> io::Result<()> {
+        while let Some(fd) = sys::accept(listener)? {
+            let raw = fd.as_raw_fd();
+            self.epoll.add(raw)?;
+            let at = raw as usize;
+            if self.peers.len() <= at {
+                self.peers.resize_with(at + 1, || None);
+            }
+            self.peers[at] = Some(Peer { fd, matched: 0, owed: 0, wants_room: false });
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, fd: RawFd, buffer: &mut [u8]) -> io::Result<()> {
+        let Some(peer) = self.peers[fd as usize].as_mut() else {
+            return Ok(()); // Closed by an earlier event of the same wait.
+        };
+        // Whoever does not take its answers is not read from.
+        if peer.owed == 0 {
+            match sys::recv(peer.fd.as_raw_fd(), buffer) {
+                Ok(0) => return self.close(fd),
+                Ok(n) => {
+                    let heads = heads_ended(&mut peer.matched, &buffer[..n]);
+                    peer.owed = heads * self.response.len();
+                    self.answered += heads as u64;
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(_) => return self.close(fd),
+            }
+        }
+        while peer.owed > 0 {
+            let left = (peer.owed - 1) % self.response.len() + 1;
+            match sys::send(peer.fd.as_raw_fd(), &self.response[self.response.len() - left..]) {
+                Ok(n) => peer.owed -= n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Err(_) => return self.close(fd),
+            }
+        }
+        let wants_room = peer.owed > 0;
+        if wants_room != peer.wants_room {
+            peer.wants_room = wants_room;
+            let events = if wants_room { libc::EPOLLOUT } else { libc::EPOLLIN };
+            return sys::epoll_control(&self.epoll.fd, libc::EPOLL_CTL_MOD, fd, events);
+        }
+        Ok(())
+    }
+
+    /// Dropping the descriptor takes it out of epoll.
+    fn close(&mut self, fd: RawFd) -> io::Result<()> {
+        self.peers[fd as usize] = None;
+        Ok(())
+    }
+}
+
+/// Counts the ends of heads in `bytes`; `matched` carries an end that is cut by a `recv`.
+fn heads_ended(matched: &mut u8, bytes: &[u8]) -> usize {
+    // Nearly always one whole head.
+    if *matched == 0 && bytes.ends_with(HEAD_END) {
+        let inner = &bytes[..bytes.len() - HEAD_END.len()];
+        return 1 + memchr::memmem::find_iter(inner, HEAD_END).count();
+    }
+    let mut ended = 0;
+    for byte in bytes {
+        if *byte == HEAD_END[usize::from(*matched)] {
+            *matched += 1;
+            if usize::from(*matched) == HEAD_END.len() {
+                ended += 1;
+                *matched = 0;
+            }
+        } else {
+            *matched = u8::from(*byte == b'\r');
+        }
+    }
+    ended
+}
+
+/// A level-triggered epoll instance that names descriptors by their numbers.
+struct Epoll {
+    fd: OwnedFd,
+    events: Vec<libc::epoll_event>,
+}
+
+impl Epoll {
+    fn new() -> io::Result<Epoll> {
+        let fd = sys::epoll_create()?;
+        Ok(Epoll { fd, events: vec![libc::epoll_event { events: 0, u64: 0 }; EVENTS_MAX] })
+    }
+
+    fn add(&self, fd: RawFd) -> io::Result<()> {
+        sys::epoll_control(&self.fd, libc::EPOLL_CTL_ADD, fd, libc::EPOLLIN)
+    }
+
+    fn wait(&mut self, ready: &mut Vec<RawFd>) -> io::Result<()> {
+        ready.clear();
+        let count = sys::epoll_wait(&self.fd, &mut self.events, STOP_LOOK_MS)?;
+        ready.extend(self.events[..count].iter().map(|event| event.u64 as RawFd));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::{Shutdown, TcpStream};
+    use std::sync::Arc;
+    use std::thread;
+
+    #[test]
+    fn ends_of_heads_are_counted_wherever_a_recv_cuts_them() {
+        let bytes = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\n\r\r\n\r\n";
+        for cut in 0..=bytes.len() {
+            let mut matched = 0;
+            let first = heads_ended(&mut matched, &bytes[..cut]);
+            let second = heads_ended(&mut matched, &bytes[cut..]);
+            assert_eq!(first + second, 2, "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn answers_each_request_once_however_large_the_answer() {
+        for body_bytes in [10, 1 << 20] {
+            let server = NullServer::bind("127.0.0.1:0".parse().unwrap(), body_bytes).unwrap();
+            let addr = server.local_addr();
+            let stop = Arc::new(AtomicBool::new(false));
+            let flag = Arc::clone(&stop);
+            let thread = thread::spawn(move || server.run(&flag).unwrap());
+            let mut stream = TcpStream::connect(addr).unwrap();
+            stream.write_all(&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(5)).unwrap();
+            // Half closed: it answers what it has read, then sees the end.
+            thread::sleep(std::time::Duration::from_millis(20));
+            stream.shutdown(Shutdown::Write).unwrap();
+            let mut got = Vec::new();
+            stream.read_to_end(&mut got).unwrap();
+            assert_eq!(memchr::memmem::find_iter(&got, b"HTTP/1.1 200 OK").count(), 5);
+            assert!(got.len() > 5 * body_bytes);
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(thread.join().unwrap(), 5);
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! What a run is to do: the target, the schedule, the connections, the objects.
+//!
+//! What: a `Plan` of plain fields, its check, and the target's URL. Why: everything that shapes a
+//! run stands in one value, which the outcome repeats, so that a result names its own cause. What
+//! never happens: a plan that has passed `check` fails later for a reason that stands in it.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::str::FromStr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::population::Population;
+use crate::schedule::{Arrivals, Schedule};
+
+/// The most connections that may carry requests.
+pub const CONNECTIONS_MAX: u32 = 100_000;
+/// The most cold connections.
+pub const COLD_MAX: u32 = 1_000_000;
+/// The most source addresses (127.0.0.1 to 127.0.0.250).
+pub const SOURCES_MAX: u32 = 250;
+/// Connections that one source address carries when the count of addresses is left to us: the
+/// ephemeral ports are 28,232 by default.
+pub const CONNECTIONS_PER_SOURCE: u32 = 25_000;
+/// The longest run.
+pub const DURATION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
+
+const _: () = assert!(COLD_MAX + CONNECTIONS_MAX < SOURCES_MAX * CONNECTIONS_PER_SOURCE);
+
+/// A run of the generator. Make one with `Plan::new` and change what is to differ.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Plan {
+    /// Whom to ask for what.
+    pub target: Target,
+    /// How the rate moves.
+    pub schedule: Schedule,
+    /// How the starts are spread at a rate.
+    pub arrivals: Arrivals,
+    /// How long requests are started.
+    pub duration: Duration,
+    /// Connections that carry requests, one at a time each.
+    pub connections: u32,
+    /// Connections that are opened first and stay silent.
+    pub cold: u32,
+    /// Loopback addresses to connect from; 0 takes as few as the ports allow.
+    pub sources: u32,
+    /// Whether a connection is used again; if not, each request has its own.
+    pub keep_alive: bool,
+    /// The objects; only `{n}` and `{size}` in the path make them differ.
+    pub population: Population,
+    /// Gives the arrivals, the draws and the sizes.
+    pub seed: u64,
+    /// Never sleep: for a saturated server on another CPU.
+    pub busy_poll: bool,
+    /// How long a request may take on its connection before it is given up.
+    pub timeout: Duration,
+    /// How late the generator may be by its own fault before a row is marked.
+    pub lag_max: Duration,
+    /// Whether hits are told from misses by Cache-Status, X-Cache and Age.
+    pub count_hits: bool,
+    /// Whether every byte is held against the origin's (`load::content`).
+    pub verify: bool,
+    /// Header fields to add to each request.
+    pub fields: Vec<(String, String)>,
+    /// The CPU to stay on.
+    pub pin_cpu: Option<usize>,
+}
+
+impl Plan {
+    /// A plan with 64 connections, keep-alive, Poisson arrivals, one object and no cold ones.
+    pub fn new(target: Target, schedule: Schedule, duration: Duration) -> Plan {
+        Plan {
+            target,
+            schedule,
+            arrivals: Arrivals::default(),
+            duration,
+            connections: 64,
+            cold: 0,
+            sources: 0,
+            keep_alive: true,
+            population: Population::default(),
+            seed: 1,
+            busy_poll: false,
+            timeout: Duration::from_secs(10),
+            lag_max: Duration::from_millis(1),
+            count_hits: true,
+            verify: false,
+            fields: Vec::new(),
+            pin_cpu: None,
+        }
+    }
+
+    /// Whether this plan can be run.
+    ///
+    /// # Errors
+    /// Names the field that is wrong.
+    pub fn check(&self) -> Result<(), BadPlan> {
+        let range = |name, value: u64, low: u64, high: u64| {
+            if (low..=high).contains(&value) {
+                Ok(())
+            } else {
+                Err(BadPlan(format!("{name}: {value} is not in {low}..={high}")))
+            }
+        };
+        let named = |name: &'static str| move |why: &str| BadPlan(format!("{name}: {why}"));
+        self.schedule.check().map_err(named("rate"))?;
+        self.population.check().map_err(named("population"))?;
+        range("connections", self.connections.into(), 1, CONNECTIONS_MAX.into())?;
+        range("cold", self.cold.into(), 0, COLD_MAX.into())?;
+        range("sources", self.sources.into(), 0, SOURCES_MAX.into())?;
+        if self.sources_wanted() > 1 && !self.loopback_v4() {
+            let why = "several source addresses are for targets in 127.0.0.0/8 only";
+            return Err(named("sources")(why));
+        }
+        if self.duration.is_zero() || self.duration > DURATION_MAX {
+            return Err(named("duration")("not above zero and at most a week"));
+        }
+        if self.timeout.is_zero() || self.lag_max.is_zero() {
+            return Err(named("timeout, lag_max")("not above zero"));
+        }
+        for (name, value) in &self.fields {
+            let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
+            let text = |b: u8| b == b'\t' || (b >= b' ' && b != 0x7f);
+            if name.is_empty() || !name.bytes().all(token) || !value.bytes().all(text) {
+                return Err(BadPlan(format!("field {name:?}: not a header field")));
+            }
+        }
+        Ok(())
+    }
+
+    fn loopback_v4(&self) -> bool {
+        matches!(self.target.addr, SocketAddr::V4(v4) if v4.ip().is_loopback())
+    }
+
+    /// How many addresses to connect from.
+    pub(crate) fn sources_wanted(&self) -> u32 {
+        match self.sources {
+            0 => (self.cold + self.connections).div_ceil(CONNECTIONS_PER_SOURCE).max(1),
+            given => given,
+        }
+    }
+}
+
+/// What is wrong with a plan (the operator's fault).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BadPlan(pub(crate) String);
+
+impl fmt::Display for BadPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for BadPlan {}
+
+/// Whom to ask for what.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// Where to connect.
+    pub addr: SocketAddr,
+    /// What the Host field says.
+    pub authority: String,
+    /// The path and query; `{n}` stands for the object's number, `{size}` for its size.
+    pub path: String,
+    /// Whether requests name the whole URL, as a forward proxy wants it.
+    pub absolute: bool,
+}
+
+impl FromStr for Target {
+    type Err = BadPlan;
+
+    /// `http://HOST[:PORT][/PATH]`; the host is looked up once, here.
+    fn from_str(url: &str) -> Result<Target, BadPlan> {
+        let bad = |why: &str| BadPlan(format!("URL {url:?}: {why}"));
+        let rest = url.strip_prefix("http://").ok_or_else(|| bad("does not begin with http://"))?;
+        let (authority, path) = match rest.find(['/', '?']) {
+            Some(at) if rest.as_bytes()[at] == b'/' => (&rest[..at], rest[at..].to_owned()),
+            Some(at) => (&rest[..at], format!("/{}", &rest[at..])),
+            None => (rest, "/".to_owned()),
+        };
+        if authority.is_empty() || authority.contains('@') {
+            return Err(bad("names no host"));
+        }
+        if !url.bytes().all(|b| b.is_ascii_graphic()) || url.contains('#') {
+            return Err(bad("has bytes that a request may not carry"));
+        }
+        let has_port = match authority.rsplit_once(':') {
+            Some((host, port)) => !host.is_empty() && port.bytes().all(|b| b.is_ascii_digit()),
+            None => false,
+        };
+        let place = if has_port { authority.to_owned() } else { format!("{authority}:80") };
+        let cause = |e: io::Error| BadPlan(format!("URL {url:?}: {e}"));
+        let mut found = place.to_socket_addrs().map_err(cause)?;
+        // A name may have several addresses; servers in experiments listen on IPv4 for sure.
+        let first = found.next().ok_or_else(|| bad("has no address"))?;
+        let addr = if first.is_ipv4() { first } else { found.find(|a| a.is_ipv4()).unwrap_or(first) };
+        Ok(Target { addr, authority: authority.to_owned(), path, absolute: false })
+    }
+}
+
+impl Target {
+    /// The same request, sent to the forward proxy at `proxy`.
+    #[must_use]
+    pub fn through(self, proxy: SocketAddr) -> Target {
+        Target { addr: proxy, absolute: true, ..self }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}{}", self.authority, self.path)?;
+        if self.absolute { write!(f, " through {}", self.addr) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_become_targets() {
+        let target: Target = "http://127.0.0.1:8080/obj/{n}?size={size}".parse().unwrap();
+        assert_eq!(target.addr, "127.0.0.1:8080".parse().unwrap());
+        assert_eq!(target.authority, "127.0.0.1:8080");
+        assert_eq!(target.path, "/obj/{n}?size={size}");
+        let bare: Target = "http://127.0.0.1".parse().unwrap();
+        assert_eq!((bare.addr.port(), bare.path.as_str()), (80, "/"));
+        let query: Target = "http://[::1]:81?a".parse().unwrap();
+        assert_eq!((query.addr.port(), query.path.as_str()), (81, "/?a"));
+        let through = bare.through("127.0.0.1:3128".parse().unwrap());
+        assert!(through.absolute && through.addr.port() == 3128);
+    }
+
+    #[test]
+    fn what_is_no_url_is_refused() {
+        for url in [
+            "", "https://127.0.0.1/", "http://", "http:///x", "127.0.0.1:80", "http://a b/",
+            "http://127.0.0.1:99999/", "http://127.0.0.1:x/", "http://127.0.0.1/#x",
+            "http://u@127.0.0.1/",
+        ] {
+            assert!(url.parse::<Target>().is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_plan_is_checked_by_field() {
+        let target: Target = "http://127.0.0.1:8080/".parse().unwrap();
+        let plan = Plan::new(target, Schedule::Constant(1.0), Duration::from_secs(1));
+        assert_eq!(plan.check(), Ok(()));
+        let wrong = |change: fn(&mut Plan), word: &str| {
+            let mut plan = plan.clone();
+            change(&mut plan);
+            let error = plan.check().unwrap_err().to_string();
+            assert!(error.contains(word), "{error}");
+        };
+        wrong(|p| p.connections = 0, "connections");
+        wrong(|p| p.cold = COLD_MAX + 1, "cold");
+        wrong(|p| p.sources = 251, "sources");
+        wrong(|p| p.duration = Duration::ZERO, "duration");
+        wrong(|p| p.schedule = Schedule::Constant(-1.0), "rate");
+        wrong(|p| p.population.objects = 0, "population");
+        wrong(|p| p.fields.push(("a\r\nb".into(), "c".into())), "header field");
+        wrong(|p| (p.target.addr, p.sources) = ("10.0.0.1:80".parse().unwrap(), 2), "sources");
+    }
+
+    #[test]
+    fn as_few_source_addresses_as_the_ports_allow() {
+        let target: Target = "http://127.0.0.1:8080/".parse().unwrap();
+        let mut plan = Plan::new(target, Schedule::ClosedLoop, Duration::from_secs(1));
+        assert_eq!(plan.sources_wanted(), 1);
+        plan.cold = 100_000;
+        assert_eq!(plan.sources_wanted(), 5);
+        plan.sources = 2;
+        assert_eq!(plan.sources_wanted(), 2);
+    }
+}

@@ -1,0 +1,338 @@
+//! The few system calls that the standard library does not offer: clocks, pinning, limits, and
+//! sockets that connect without blocking from a chosen source address.
+//!
+//! What: thin safe functions over libc. Why: the generator counts nanoseconds and system calls, so
+//! it must know which ones it makes. Owner: whoever gets an `OwnedFd` closes it by dropping it.
+//! What never happens: a blocking call on a socket; a descriptor that a child inherits.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+/// Connections that may wait to be accepted by the servers of this crate.
+pub const BACKLOG: i32 = 4096;
+
+/// Nanoseconds of the monotonic clock.
+#[inline]
+pub fn mono_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+/// Nanoseconds since the unix epoch.
+pub fn wall_ns() -> i64 {
+    i64::try_from(clock_ns(libc::CLOCK_REALTIME)).expect("the year is before 2262")
+}
+
+/// CPU time of the calling thread, user and kernel, in nanoseconds.
+pub fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+/// CPU time of the process `pid`, all its threads, those that ended too, in nanoseconds.
+///
+/// # Errors
+/// There is no such process, or it may not be looked at.
+pub fn process_cpu_ns(pid: i32) -> io::Result<u64> {
+    let mut clock: libc::clockid_t = 0;
+    // SAFETY: `clock` is a valid place for one clock id for the duration of the call.
+    let failed = unsafe { libc::clock_getcpuclockid(pid, &raw mut clock) };
+    if failed != 0 {
+        return Err(io::Error::from_raw_os_error(failed));
+    }
+    let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `at` is a valid timespec for the duration of the call.
+    checked(unsafe { libc::clock_gettime(clock, &raw mut at) })?;
+    Ok(at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64)
+}
+
+#[inline]
+fn clock_ns(clock: libc::clockid_t) -> u64 {
+    let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `at` is a valid timespec for the duration of the call.
+    let failed = unsafe { libc::clock_gettime(clock, &raw mut at) };
+    assert!(failed == 0, "the clocks of Linux can always be read");
+    at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64
+}
+
+/// Keeps the calling thread, and what it starts, on one CPU.
+///
+/// # Errors
+/// There is no such CPU, or this process may not use it.
+pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
+    if cpu >= libc::CPU_SETSIZE as usize {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: a cpu_set_t is plain bits, for which all zeros is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `cpu` was checked against the size of the set.
+    unsafe { libc::CPU_SET(cpu, &mut set) };
+    // SAFETY: `set` is valid for reads of its own size; 0 names the calling thread.
+    checked(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) })
+        .map(drop)
+}
+
+/// The CPUs that the calling thread may use now, so that a pin can be taken back.
+pub(crate) fn affinity() -> io::Result<libc::cpu_set_t> {
+    // SAFETY: a cpu_set_t is plain bits, for which all zeros is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `set` is valid for writes of its own size; 0 names the calling thread.
+    let got =
+        unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
+    checked(got).map(|_| set)
+}
+
+/// Gives back what `affinity` saw.
+pub(crate) fn restore_affinity(set: &libc::cpu_set_t) {
+    // SAFETY: `set` is valid for reads of its own size. A failure leaves the thread pinned, which
+    // is harmless.
+    unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const *set) };
+}
+
+/// Raises this process's limit of descriptors as far as it may go; returns the limit.
+///
+/// # Errors
+/// The system refused to tell the limit.
+pub fn raise_descriptor_limit() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is a valid rlimit for the duration of the call.
+    checked(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) })?;
+    if limit.rlim_cur < limit.rlim_max {
+        let wanted = libc::rlimit { rlim_cur: limit.rlim_max, rlim_max: limit.rlim_max };
+        // SAFETY: `wanted` is a valid rlimit for the duration of the call.
+        if checked(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const wanted) }).is_ok() {
+            limit.rlim_cur = limit.rlim_max;
+        }
+    }
+    Ok(limit.rlim_cur)
+}
+
+/// Lets timers of the calling thread fire when they are due, not up to 50 us later.
+pub(crate) fn sharpen_timers() {
+    // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory of ours. A failure leaves
+    // the default slack, which the lag measurement would show.
+    unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
+}
+
+/// A listening socket: non-blocking, not inherited, its port reusable at once.
+///
+/// # Errors
+/// As `socket`, `bind` and `listen`.
+pub fn listen(addr: SocketAddr) -> io::Result<OwnedFd> {
+    let fd = stream_socket(addr)?;
+    set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
+    let (raw, len) = raw_address(addr);
+    // SAFETY: `raw` is a valid socket address of `len` bytes.
+    checked(unsafe { libc::bind(fd.as_raw_fd(), (&raw const raw).cast(), len) })?;
+    // SAFETY: no memory is passed.
+    checked(unsafe { libc::listen(fd.as_raw_fd(), BACKLOG) })?;
+    Ok(fd)
+}
+
+/// The address a socket is bound to.
+pub(crate) fn local_addr(fd: &OwnedFd) -> io::Result<SocketAddr> {
+    std::net::TcpListener::from(fd.try_clone()?).local_addr()
+}
+
+/// Takes one connection, non-blocking and without Nagle's delay; `None` when there is none.
+pub(crate) fn accept(listener: RawFd) -> io::Result<Option<OwnedFd>> {
+    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: null pointers tell the kernel that the peer's address is not wanted.
+    let got = unsafe {
+        libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags)
+    };
+    match checked(got) {
+        Ok(raw) => {
+            // SAFETY: accept4 just gave us this descriptor; nobody else owns it.
+            let fd = unsafe { OwnedFd::from_raw_fd(raw) };
+            set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+            Ok(Some(fd))
+        }
+        Err(e) => match e.raw_os_error() {
+            Some(libc::EAGAIN | libc::EINTR | libc::ECONNABORTED) => Ok(None),
+            _ => Err(e),
+        },
+    }
+}
+
+/// Begins to connect; the socket becomes writable when it is through, or has failed.
+pub(crate) fn connect(addr: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> {
+    let fd = stream_socket(addr)?;
+    set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    if let Some(source) = source {
+        // The port is chosen at connect, by the whole four-tuple: 28,000 a source, not in all.
+        set_option(&fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
+        let (raw, len) = raw_address(SocketAddr::new(source, 0));
+        // SAFETY: `raw` is a valid socket address of `len` bytes.
+        checked(unsafe { libc::bind(fd.as_raw_fd(), (&raw const raw).cast(), len) })?;
+    }
+    let (raw, len) = raw_address(addr);
+    // SAFETY: `raw` is a valid socket address of `len` bytes.
+    match checked(unsafe { libc::connect(fd.as_raw_fd(), (&raw const raw).cast(), len) }) {
+        Ok(_) => Ok(fd),
+        Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => Ok(fd),
+        Err(e) => Err(e),
+    }
+}
+
+/// What became of a connect: the error that waits on the socket, if any.
+pub(crate) fn socket_error(fd: RawFd) -> io::Result<()> {
+    let mut code: libc::c_int = 0;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: `code` and `len` are valid for the duration of the call, `len` is the size of `code`.
+    checked(unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_ERROR,
+            (&raw mut code).cast(),
+            &raw mut len,
+        )
+    })?;
+    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+}
+
+/// Makes the close of this socket a reset, so that it leaves no TIME_WAIT behind.
+pub(crate) fn reset_on_close(fd: &OwnedFd) {
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    // SAFETY: `linger` is valid for reads of its own size. A failure leaves an ordinary close.
+    unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            size_of::<libc::linger>() as libc::socklen_t,
+        )
+    };
+}
+
+/// Receives into `buf`; `Ok(0)` is the end of the stream.
+#[inline]
+pub(crate) fn recv(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
+    // SAFETY: `buf` is valid for writes of its length.
+    let got = unsafe { libc::recv(fd, buf.as_mut_ptr().cast(), buf.len(), 0) };
+    usize::try_from(got).map_err(|_| io::Error::last_os_error())
+}
+
+/// Takes up to `len` bytes off the stream without copying them (TCP's MSG_TRUNC).
+#[inline]
+pub(crate) fn recv_discard(fd: RawFd, len: usize) -> io::Result<usize> {
+    // SAFETY: with MSG_TRUNC on a TCP socket the kernel drops the bytes and never touches the
+    // buffer (tcp(7)), so a null one is allowed.
+    let got = unsafe { libc::recv(fd, std::ptr::null_mut(), len, libc::MSG_TRUNC) };
+    usize::try_from(got).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sends what the socket takes of `buf`; a closed peer is an error, not a signal.
+#[inline]
+pub(crate) fn send(fd: RawFd, buf: &[u8]) -> io::Result<usize> {
+    // SAFETY: `buf` is valid for reads of its length.
+    let sent = unsafe { libc::send(fd, buf.as_ptr().cast(), buf.len(), libc::MSG_NOSIGNAL) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sends what the socket takes of the pieces, in order.
+#[inline]
+pub(crate) fn send_pieces(fd: RawFd, pieces: &[io::IoSlice<'_>]) -> io::Result<usize> {
+    // SAFETY: a msghdr is plain data, for which all zeros means "no address, no control data".
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    // IoSlice has the layout of iovec by its documentation, and sendmsg only reads it.
+    message.msg_iov = pieces.as_ptr().cast_mut().cast();
+    message.msg_iovlen = pieces.len();
+    // SAFETY: `message` and the pieces it points to are valid for reads for the whole call.
+    let sent = unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+fn stream_socket(addr: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
+    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+    // SAFETY: no memory is passed.
+    let raw = checked(unsafe { libc::socket(family, kind, 0) })?;
+    // SAFETY: socket just gave us this descriptor; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+fn set_option(fd: &OwnedFd, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
+    // SAFETY: `value` is valid for reads of its own size.
+    let failed = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    checked(failed).map(drop)
+}
+
+/// The kernel's form of an address, and how many of its bytes count.
+fn raw_address(addr: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
+    // SAFETY: a sockaddr_storage is plain data, for which all zeros is "unspecified".
+    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
+    let place = &raw mut storage;
+    match addr {
+        SocketAddr::V4(v4) => {
+            let raw = libc::sockaddr_in {
+                sin_family: libc::AF_INET as libc::sa_family_t,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: sockaddr_storage is made to hold and align every kind of socket address.
+            unsafe { place.cast::<libc::sockaddr_in>().write(raw) };
+            (storage, size_of::<libc::sockaddr_in>() as libc::socklen_t)
+        }
+        SocketAddr::V6(v6) => {
+            let raw = libc::sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as libc::sa_family_t,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: v6.flowinfo(),
+                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
+                sin6_scope_id: v6.scope_id(),
+            };
+            // SAFETY: sockaddr_storage is made to hold and align every kind of socket address.
+            unsafe { place.cast::<libc::sockaddr_in6>().write(raw) };
+            (storage, size_of::<libc::sockaddr_in6>() as libc::socklen_t)
+        }
+    }
+}
+
+fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// A new epoll instance (for the null server, which is measured without `readiness`).
+pub(crate) fn epoll_create() -> io::Result<OwnedFd> {
+    // SAFETY: no memory is passed.
+    let raw = checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
+    // SAFETY: epoll_create1 just gave us this descriptor; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
+}
+
+/// Adds or changes `fd`; events for it carry its number.
+pub(crate) fn epoll_control(epoll: &OwnedFd, what: i32, fd: RawFd, events: i32) -> io::Result<()> {
+    let mut event = libc::epoll_event { events: events as u32, u64: fd as u64 };
+    // SAFETY: `event` is valid for the duration of the call.
+    checked(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), what, fd, &raw mut event) }).map(drop)
+}
+
+/// Waits for events; returns how many of `events` were filled. A signal ends it with none.
+#[inline]
+pub(crate) fn epoll_wait(
+    epoll: &OwnedFd,
+    events: &mut [libc::epoll_event],
+    timeout_ms: i32,
+) -> io::Result<usize> {
+    let room = libc::c_int::try_from(events.len()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: `events` is valid for writes of `room` events.
+    let got = unsafe {
+        libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), room, timeout_ms)
+    };
+    match checked(got) {
+        Ok(count) => Ok(count as usize),
+        Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),
+        Err(e) => Err(e),
+    }
+}
