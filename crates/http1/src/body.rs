@@ -255,18 +255,17 @@ impl BodyDecoder {
             _ if !digits => Err(RejectReason::InvalidChunkSize),
             b'\r' => Ok(State::SizeLf),
             b'\n' => Err(RejectReason::BareLf),
-            b';' => Ok(State::Extension),
-            b' ' | b'\t' => Ok(State::BeforeExtension),
+            b';' | b' ' | b'\t' => {
+                self.count_extension_byte()?;
+                Ok(if byte == b';' { State::Extension } else { State::BeforeExtension })
+            }
             _ => Err(RejectReason::InvalidChunkSize),
         }
     }
 
     fn extension_byte(&mut self, byte: u8) -> Result<State, RejectReason> {
         self.count_line_byte()?;
-        self.extension_bytes += 1;
-        if self.extension_bytes > self.bounds.extensions {
-            return Err(RejectReason::ExtensionsTooLarge);
-        }
+        self.count_extension_byte()?;
         match (self.state, byte) {
             (State::BeforeExtension, b';') => Ok(State::Extension),
             (State::BeforeExtension, b' ' | b'\t') => Ok(State::BeforeExtension),
@@ -328,6 +327,14 @@ impl BodyDecoder {
         // The line feed is not counted, for it is looked at without a choice.
         if self.line_bytes >= self.bounds.line {
             return Err(RejectReason::ChunkLineTooLong);
+        }
+        Ok(())
+    }
+
+    fn count_extension_byte(&mut self) -> Result<(), RejectReason> {
+        self.extension_bytes += 1;
+        if self.extension_bytes > self.bounds.extensions {
+            return Err(RejectReason::ExtensionsTooLarge);
         }
         Ok(())
     }

@@ -39,9 +39,9 @@ fn line(bytes: &[u8], is_first: bool) -> Result<usize, RejectReason> {
         Some(b':') => {}
         Some(b' ' | b'\t') => return Err(RejectReason::SpaceBeforeColon),
         Some(0) => return Err(RejectReason::Nul),
-        Some(b'\r' | b'\n') => {
-            return Err(line_end(bytes, name_len).err().unwrap_or(RejectReason::MissingColon));
-        }
+        // Whatever follows the carriage return: the verdict must not wait for it.
+        Some(b'\r') => return Err(RejectReason::MissingColon),
+        Some(b'\n') => return Err(RejectReason::BareLf),
         Some(_) => return Err(RejectReason::InvalidFieldName),
     }
     let value = name_len + 1;

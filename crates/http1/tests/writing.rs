@@ -1,0 +1,222 @@
+//! What is written is read again; what would be read otherwise is not written.
+
+use http1::fuzzing::{BodyEnd, read_body};
+use http1::write::{self, Unwritable};
+use http1::{BodyKind, Limits, Name, Scratch, parse_request, parse_response};
+use proptest::prelude::*;
+
+#[test]
+fn nothing_is_injected() {
+    let mut out = Vec::new();
+    for value in ["a\r\nX: b", "a\n", "\r", "\0", "\x7f", "\x1b"] {
+        let field = write::field(&mut out, b"X", value.as_bytes());
+        assert_eq!(field, Err(Unwritable::Value), "{value:?}");
+        let line = write::status_line_with_reason(&mut out, 200, value.as_bytes());
+        assert_eq!(line, Err(Unwritable::Value), "{value:?}");
+    }
+    for name in ["", "X:", "X ", "X\r\n", "\0", "é"] {
+        assert_eq!(write::field(&mut out, name.as_bytes(), b""), Err(Unwritable::Name), "{name:?}");
+    }
+    for target in ["", "/ HTTP/1.1\r\n", "/a b", "/\n"] {
+        let line = write::request_line(&mut out, b"GET", target.as_bytes());
+        assert_eq!(line, Err(Unwritable::Target), "{target:?}");
+    }
+    assert_eq!(write::request_line(&mut out, b"GE T", b"/"), Err(Unwritable::Method));
+    assert_eq!(write::status_line_with_reason(&mut out, 99, b""), Err(Unwritable::Status));
+    assert_eq!(out, b"", "a refusal writes nothing");
+}
+
+#[test]
+fn a_response_as_it_goes_out() {
+    let mut out = Vec::new();
+    write::status_line(&mut out, 404);
+    write::content_length(&mut out, 1203);
+    write::number_field(&mut out, "Age", 0);
+    write::field(&mut out, b"Via", b"1.1 plimsoll").unwrap();
+    write::end(&mut out);
+    let expected = "HTTP/1.1 404 Not Found\r\nContent-Length: 1203\r\nAge: 0\r\n\
+                    Via: 1.1 plimsoll\r\n\r\n";
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
+}
+
+#[test]
+fn every_status_is_read_again() {
+    for status in 100..=599 {
+        let mut out = Vec::new();
+        write::status_line(&mut out, status);
+        write::end(&mut out);
+        let mut scratch = Scratch::new();
+        let head = parse_response(&out, &mut scratch, &Limits::DEFAULT).unwrap().unwrap();
+        assert_eq!((head.status, head.reason), (status, write::reason(status).as_bytes()));
+    }
+}
+
+#[test]
+fn constants_are_whole_lines() {
+    for fields in [write::CHUNKED, write::CONNECTION_CLOSE, write::CONNECTION_KEEP_ALIVE] {
+        let head = [b"HTTP/1.1 200 OK\r\n", fields, b"\r\n"].concat();
+        let mut scratch = Scratch::new();
+        let head = parse_response(&head, &mut scratch, &Limits::DEFAULT).unwrap().unwrap();
+        assert_eq!(head.fields.len(), 1);
+    }
+    let mut scratch = Scratch::new();
+    let head = parse_response(write::CONTINUE, &mut scratch, &Limits::DEFAULT).unwrap().unwrap();
+    assert_eq!((head.status, head.head_bytes), (100, write::CONTINUE.len()));
+}
+
+#[test]
+fn prefixes_at_their_ends() {
+    for (len, expected) in [(1, "1\r\n"), (15, "f\r\n"), (16, "10\r\n"), (0x1234, "1234\r\n")] {
+        assert_eq!(write::chunk_prefix(len).as_bytes(), expected.as_bytes());
+    }
+    assert_eq!(write::chunk_prefix(usize::MAX).as_bytes().len(), write::ChunkPrefix::BYTES_MAX);
+    for number in [0, 9, 10, u64::MAX] {
+        let mut out = Vec::new();
+        write::decimal(&mut out, number);
+        assert_eq!(out, number.to_string().as_bytes());
+    }
+}
+
+fn token() -> impl Strategy<Value = String> {
+    "[-!#$%&'*+.^_`|~0-9A-Za-z]{1,20}"
+}
+
+/// A name of the list in some case, or any token; never one that decides where a message goes or
+/// ends.
+fn name() -> impl Strategy<Value = String> {
+    let known: Vec<&'static str> = Name::known().iter().map(|name| name.as_str()).collect();
+    let known = (proptest::sample::select(known), any::<bool>());
+    let known = known.prop_map(|(n, upper)| if upper { n.to_uppercase() } else { n.to_owned() });
+    prop_oneof![known, token()].prop_filter("decides the framing", |name| {
+        !matches!(
+            Name::from_bytes(name.as_bytes()),
+            Name::Host | Name::ContentLength | Name::TransferEncoding | Name::Connection
+        )
+    })
+}
+
+fn value() -> impl Strategy<Value = Vec<u8>> {
+    proptest::collection::vec(any::<u8>(), 0..40).prop_map(|bytes| {
+        let allowed = bytes.into_iter().filter(|&b| b == b'\t' || (b >= b' ' && b != 0x7f));
+        allowed.collect::<Vec<u8>>().trim_ascii().to_vec()
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn a_written_request_is_read_again(
+        method in token(),
+        path in "/[-a-z0-9/._~!$&'()*+,;=:@?]{0,40}",
+        fields in proptest::collection::vec((name(), value()), 0..40),
+    ) {
+        prop_assume!(method != "CONNECT");
+        let mut out = Vec::new();
+        write::request_line(&mut out, method.as_bytes(), path.as_bytes()).unwrap();
+        for (name, value) in &fields {
+            write::field(&mut out, name.as_bytes(), value).unwrap();
+        }
+        write::field(&mut out, b"Host", b"h").unwrap();
+        write::end(&mut out);
+        let mut scratch = Scratch::new();
+        let head = parse_request(&out, &mut scratch, &Limits::DEFAULT).unwrap().unwrap();
+        prop_assert_eq!(head.method_bytes, method.as_bytes());
+        prop_assert_eq!(head.target_bytes, path.as_bytes());
+        let read: Vec<_> = head.fields.iter().collect();
+        prop_assert_eq!(read.len(), fields.len() + 1);
+        for ((name, value), read) in fields.iter().zip(read) {
+            prop_assert_eq!((name.as_bytes(), &value[..]), read);
+        }
+        http1::fuzzing::request_head(&out);
+    }
+
+    #[test]
+    fn a_field_is_written_if_it_would_be_read_the_same(
+        name in proptest::collection::vec(any::<u8>(), 0..5),
+        value in proptest::collection::vec(any::<u8>(), 0..5),
+    ) {
+        let mut out = b"HTTP/1.1 200 OK\r\n".to_vec();
+        let written = write::field(&mut out, &name, &value).is_ok();
+        if !written {
+            prop_assert_eq!(&out, b"HTTP/1.1 200 OK\r\n");
+            out.extend_from_slice(&[&name[..], b": ", &value, b"\r\n"].concat());
+        }
+        write::end(&mut out);
+        let mut scratch = Scratch::new();
+        let read = parse_response(&out, &mut scratch, &Limits::DEFAULT);
+        let trimmed = value.trim_ascii();
+        let same = matches!(&read, Ok(Some(head))
+            if head.fields.iter().eq([(&name[..], trimmed)]) && head.head_bytes == out.len());
+        prop_assert_eq!(written, same);
+    }
+
+    #[test]
+    fn written_chunks_are_read_again(
+        content in proptest::collection::vec(any::<u8>(), 0..300),
+        piece in 1usize..100,
+    ) {
+        let mut out = Vec::new();
+        for chunk in content.chunks(piece) {
+            out.extend_from_slice(write::chunk_prefix(chunk.len()).as_bytes());
+            out.extend_from_slice(chunk);
+            out.extend_from_slice(write::CRLF);
+        }
+        out.extend_from_slice(write::LAST_CHUNK);
+        let body = read_body(BodyKind::Chunked, &[&out], &Limits::DEFAULT);
+        prop_assert_eq!(body.end, BodyEnd::Done);
+        prop_assert_eq!(body.content, content);
+        prop_assert_eq!(body.consumed, out.len());
+        http1::fuzzing::chunked_body(&out);
+    }
+
+    #[test]
+    fn any_bytes_are_food_for_every_parser(
+        bytes in proptest::collection::vec(any::<u8>(), 0..200),
+    ) {
+        http1::fuzzing::request_head(&bytes);
+        http1::fuzzing::response_head(&bytes);
+        http1::fuzzing::chunked_body(&bytes);
+        http1::fuzzing::request_stream(&bytes);
+    }
+
+    /// Bytes that look like messages, cut and glued: they come further than any bytes do.
+    #[test]
+    fn nearly_messages_are_food_for_every_parser(
+        pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..30),
+    ) {
+        let bytes = pieces.concat();
+        http1::fuzzing::request_head(&bytes);
+        http1::fuzzing::response_head(&bytes);
+        http1::fuzzing::chunked_body(&bytes);
+        http1::fuzzing::request_stream(&bytes);
+    }
+}
+
+const PIECES: &[&[u8]] = &[
+    b"GET / HTTP/1.1\r\nHost: a\r\n",
+    b"POST / HTTP/1.1\r\nHost: a\r\n",
+    b"HTTP/1.1 200 OK\r\n",
+    b"CONNECT ",
+    b"http://a:1/",
+    b"\r\n",
+    b"\r\n\r\n",
+    b"\r",
+    b"\n",
+    b"\0",
+    b" ",
+    b"\t",
+    b":",
+    b";",
+    b",",
+    b"5",
+    b"0\r\n",
+    b"3\r\nabc\r\n",
+    b"Content-Length: 3\r\n",
+    b"Transfer-Encoding: chunked\r\n",
+    b"Connection: close, a\r\n",
+    b"Host: a\r\n",
+    b"a: b\r\n",
+    b"abc",
+    b"%",
+];
