@@ -3,16 +3,20 @@
 //! Each registration with interest is idle, queued or armed:
 //!
 //! ```text
-//!            register, change                wait: POLL_ADD
-//!   Idle ─────────────────────► Queued ─────────────────────► Armed(sequence)
-//!    ▲                            ▲ │                          │  │
-//!    └── change to no interest ───┼─┴──────────────────────────┘  │
-//!                                 └── its completion is delivered ┘
+//!             register, change                wait: POLL_ADD
+//!    Idle ─────────────────────► Queued ─────────────────────► Armed(sequence)
+//!     ▲                            ▲                               │
+//!     └── change to no interest    └─── its completion is delivered ┘
 //! ```
 //!
 //! A delivered one is queued and armed by the next wait's own system call; if it is still ready the
 //! kernel completes it on the spot. So a wait is one call whatever is ready, a cold descriptor
 //! costs nothing, and a descriptor removed right after its event needs no cancelling.
+//!
+//! The kernel reports `POLLRDHUP` whether or not it was asked for. A writer to a peer that sends no
+//! more would be told so at each arming, and waiting for room would become spinning. Such a
+//! registration is armed as a multishot poll, which tells of changes only; after a delivery the
+//! next wait replaces it by a fresh one, which looks again (state `Stale`).
 //!
 //! A completion carries the descriptor and the sequence number of its arming. Only the one that is
 //! armed now counts; all others are of polls since cancelled. An armed poll holds its file open, so
@@ -51,7 +55,7 @@ const CANCEL_DATA: u64 = u64::MAX - 1;
 pub(crate) struct IoUring {
     ring: ::io_uring::IoUring,
     table: FdTable<Registration>,
-    /// Every `Queued` registration is in it. So may be others, and some twice.
+    /// Every `Queued` and `Stale` registration is in it. So may be others, and some twice.
     queue: Vec<RawFd>,
     /// The sequence number of the next arming.
     sequence: u32,
@@ -66,6 +70,8 @@ struct Registration {
     token: Token,
     interest: Interest,
     state: State,
+    /// Something nobody asked for is always ready here: arm a multishot poll.
+    by_change: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -76,6 +82,18 @@ enum State {
     Queued,
     /// In the kernel, under this sequence number.
     Armed(u32),
+    /// Delivered, yet still in the kernel (multishot); to be replaced by the next wait.
+    Stale(u32),
+}
+
+impl State {
+    /// The poll that the kernel holds for it.
+    fn in_kernel(self) -> Option<u32> {
+        match self {
+            State::Idle | State::Queued => None,
+            State::Armed(sequence) | State::Stale(sequence) => Some(sequence),
+        }
+    }
 }
 
 impl IoUring {
@@ -153,17 +171,17 @@ impl IoUring {
             self.wake_armed = true;
         }
         while let Some(fd) = self.queue.pop() {
-            let Some(registration) = self.table.get(fd) else { continue };
-            if registration.state != State::Queued {
+            let Some(&Registration { interest, state, by_change, .. }) = self.table.get(fd) else {
+                continue;
+            };
+            if let State::Stale(old) = state {
+                self.push(&cancellation(fd, old))?;
+            } else if state != State::Queued {
                 continue;
             }
             let sequence = self.sequence;
-            let watch = PollAdd::new(Fd(fd), registration.interest.poll_bits()).build();
-            let data = u64::from(sequence) << 32 | fd as u64;
-            if let Err(error) = self.push(&watch.user_data(data)) {
-                self.queue.push(fd);
-                return Err(error);
-            }
+            let watch = PollAdd::new(Fd(fd), interest.poll_bits()).multi(by_change).build();
+            self.push(&watch.user_data(user_data(fd, sequence)))?;
             self.counters.probes += 1;
             self.sequence = sequence.wrapping_add(1);
             self.table.known(fd).expect("looked up above").state = State::Armed(sequence);
@@ -189,9 +207,9 @@ impl IoUring {
                     let (fd, sequence) = (data as u32 as RawFd, (data >> 32) as u32);
                     let Some(registration) = self.table.get_mut(fd) else { continue };
                     if registration.state == State::Armed(sequence) {
-                        registration.state = State::Queued;
-                        self.queue.push(fd);
-                        events.push(registration.token, ready_of(completion.result()));
+                        let more = cqueue::more(completion.flags());
+                        let ready = ready_of(completion.result());
+                        self.queue.extend(registration.complete(fd, sequence, more, ready, events));
                     }
                 }
             }
@@ -201,11 +219,48 @@ impl IoUring {
 
     /// Takes an armed poll out of the kernel, now: it would hold the file open.
     fn cancel(&mut self, fd: RawFd, sequence: u32) -> io::Result<()> {
-        let data = u64::from(sequence) << 32 | fd as u64;
-        let cancel = PollRemove::new(data).build().user_data(CANCEL_DATA);
-        self.push(&cancel.flags(Flags::SKIP_SUCCESS))?;
+        self.push(&cancellation(fd, sequence))?;
         self.enter(0, None)
     }
+}
+
+impl Registration {
+    fn new(token: Token, interest: Interest) -> Registration {
+        Registration { token, interest, state: State::Idle, by_change: false }
+    }
+
+    /// Delivers a completion of the poll that is armed. Gives back the descriptor if it is to be
+    /// queued.
+    fn complete(
+        &mut self,
+        fd: RawFd,
+        sequence: u32,
+        more: bool,
+        ready: Ready,
+        events: &mut Events,
+    ) -> Option<RawFd> {
+        let ready = ready.narrowed_to(self.interest);
+        if ready.is_empty() {
+            self.by_change = true;
+            if more {
+                return None;
+            }
+        } else {
+            events.push(self.token, ready);
+        }
+        self.state = if more { State::Stale(sequence) } else { State::Queued };
+        Some(fd)
+    }
+}
+
+/// Which arming of which descriptor a completion is of.
+fn user_data(fd: RawFd, sequence: u32) -> u64 {
+    u64::from(sequence) << 32 | fd as u64
+}
+
+fn cancellation(fd: RawFd, sequence: u32) -> Entry {
+    let cancel = PollRemove::new(user_data(fd, sequence)).build().user_data(CANCEL_DATA);
+    cancel.flags(Flags::SKIP_SUCCESS)
 }
 
 /// The lightest set-up that this kernel has: completions are worked off by the waiting thread in
@@ -243,7 +298,7 @@ impl Backend for IoUring {
         self.table.check_absent(fd)?;
         self.counters.syscalls += 1;
         sys::check_open(fd)?;
-        self.table.insert(fd, Registration { token, interest, state: State::Idle });
+        self.table.insert(fd, Registration::new(token, interest));
         self.requeue(fd)
     }
 
@@ -253,20 +308,15 @@ impl Backend for IoUring {
         if registration.interest == interest {
             return Ok(());
         }
-        registration.interest = interest;
-        let before = std::mem::replace(&mut registration.state, State::Idle);
+        let before = registration.state;
+        *registration = Registration::new(token, interest);
         self.requeue(fd)?;
-        match before {
-            State::Armed(sequence) => self.cancel(fd, sequence),
-            State::Idle | State::Queued => Ok(()),
-        }
+        before.in_kernel().map_or(Ok(()), |sequence| self.cancel(fd, sequence))
     }
 
     fn remove(&mut self, fd: RawFd) -> io::Result<()> {
-        match self.table.remove(fd)?.state {
-            State::Armed(sequence) => self.cancel(fd, sequence),
-            State::Idle | State::Queued => Ok(()),
-        }
+        let state = self.table.remove(fd)?.state;
+        state.in_kernel().map_or(Ok(()), |sequence| self.cancel(fd, sequence))
     }
 
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
@@ -314,5 +364,47 @@ impl Drop for IoUring {
         if self.ring.submitter().register_sync_cancel(None, all).is_ok() {
             self.enter(0, None).ok();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    /// A ring so small that everything overflows, many times over.
+    #[test]
+    fn nothing_is_lost_when_the_queues_overflow() {
+        let Ok(mut backend) = IoUring::with_queues(4, 8) else {
+            eprintln!("SKIPPED: io_uring is not supported here");
+            return;
+        };
+        let sources: Vec<_> = (0..100).map(|_| sys::eventfd().unwrap()).collect();
+        for (slot, source) in (0..).zip(&sources) {
+            backend.register(source.as_raw_fd(), Token::new(slot, 0), Interest::READ).unwrap();
+        }
+        let mut events = Events::with_capacity(7);
+        backend.wait(&mut events, Some(Duration::ZERO)).unwrap();
+        assert!(events.is_empty());
+        sources.iter().for_each(sys::eventfd_add_one);
+        for _ in 0..3 {
+            let mut told = BTreeSet::new();
+            while told.len() < sources.len() {
+                events.clear();
+                backend.wait(&mut events, None).unwrap();
+                told.extend(events.iter().map(|event| event.token.slot()));
+            }
+        }
+        let (gone, kept) = sources.split_at(50);
+        gone.iter().for_each(|source| backend.remove(source.as_raw_fd()).unwrap());
+        kept.iter().for_each(sys::eventfd_drain);
+        for _ in 0..50 {
+            events.clear();
+            backend.wait(&mut events, Some(Duration::ZERO)).unwrap();
+            assert!(events.iter().all(|event| event.token.slot() >= 50));
+        }
+        assert!(events.is_empty(), "what was under way has come, and nothing is ready");
     }
 }

@@ -10,7 +10,9 @@
 //! * **Level-triggered by interest.** As long as a descriptor is readable and its registration wants
 //!   to read, waits deliver that; so for writing. Spurious events and early, empty returns are
 //!   allowed, lost events never are. A short read does not prove that a socket is drained: data and
-//!   FIN can arrive in one segment, and the next wait tells of the rest.
+//!   FIN can arrive in one segment, and the next wait tells of the rest. An event that found no
+//!   room is as old as the wait that found it, when a later one delivers it; what has come since
+//!   comes with the wait after, which does not sleep.
 //! * **Directions are exact, the rest is extra.** Every backend tells `READABLE` and `WRITABLE`.
 //!   `READ_CLOSED`, `HANGUP` and `ERROR` come along where the system call reports them; hang-up and
 //!   error imply both directions, so that whoever waits is woken.

@@ -255,3 +255,99 @@ impl Drop for Simulated {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::Poller;
+
+    const TOKEN: Token = Token::new(1, 1);
+
+    #[test]
+    fn the_hook_moves_time_until_something_is_ready() {
+        let levels = Levels::new();
+        let mut poller = Poller::simulated(levels.clone());
+        let fd = levels.open();
+        poller.register(fd, TOKEN, Interest::READ).unwrap();
+        let now_ms = Rc::new(Cell::new(0));
+        let (hook_levels, hook_now) = (levels.clone(), Rc::clone(&now_ms));
+        levels.set_advance(Box::new(move |at_most| {
+            assert_eq!(at_most, None);
+            hook_now.set(hook_now.get() + 10);
+            if hook_now.get() == 50 {
+                hook_levels.set(fd, Ready::READABLE);
+            }
+            true
+        }));
+        let mut events = Events::with_capacity(1);
+        poller.wait(&mut events, None).unwrap();
+        assert_eq!((events.len(), now_ms.get()), (1, 50));
+        poller.wait(&mut events, None).unwrap();
+        assert_eq!((events.len(), now_ms.get()), (1, 50), "no time passes while it is ready");
+    }
+
+    #[test]
+    fn a_time_out_or_the_end_of_all_things_ends_the_wait() {
+        let levels = Levels::new();
+        let mut poller = Poller::simulated(levels.clone());
+        let mut events = Events::with_capacity(1);
+        poller.wait(&mut events, None).unwrap();
+        let calls = Rc::new(Cell::new(0));
+        let hook_calls = Rc::clone(&calls);
+        levels.set_advance(Box::new(move |at_most| {
+            hook_calls.set(hook_calls.get() + 1);
+            assert_eq!(at_most, Some(Duration::from_millis(7)));
+            true
+        }));
+        poller.wait(&mut events, Some(Duration::from_millis(7))).unwrap();
+        assert_eq!(calls.get(), 1, "who gave the time-out says what is left of it");
+        assert!(events.is_empty());
+    }
+
+    #[test]
+    fn a_wake_from_within_the_hook_ends_the_wait() {
+        let levels = Levels::new();
+        let mut poller = Poller::simulated(levels.clone());
+        let waker = poller.waker().unwrap();
+        levels.set_advance(Box::new(move |_| {
+            waker.wake();
+            true
+        }));
+        let mut events = Events::with_capacity(1);
+        poller.wait(&mut events, None).unwrap();
+        assert!(events.is_empty());
+    }
+
+    #[test]
+    fn numbers_are_the_lowest_free() {
+        let levels = Levels::new();
+        let numbers: Vec<_> = (0..3).map(|_| levels.open() - FIRST_FD).collect();
+        assert_eq!(numbers, [0, 1, 2]);
+        levels.set(FIRST_FD + 1, Ready::READABLE);
+        levels.close(FIRST_FD + 1);
+        assert_eq!(levels.open(), FIRST_FD + 1);
+        assert_eq!(levels.get(FIRST_FD + 1), Ready::NONE);
+    }
+
+    #[test]
+    #[should_panic(expected = "removed before it is closed")]
+    fn closing_what_is_registered_panics() {
+        let levels = Levels::new();
+        let mut poller = Poller::simulated(levels.clone());
+        let fd = levels.open();
+        poller.register(fd, TOKEN, Interest::READ).unwrap();
+        levels.close(fd);
+    }
+
+    #[test]
+    fn a_poller_that_is_gone_has_nothing_registered() {
+        let levels = Levels::new();
+        let mut poller = Poller::simulated(levels.clone());
+        let fd = levels.open();
+        poller.register(fd, TOKEN, Interest::READ).unwrap();
+        drop(poller);
+        levels.close(fd);
+    }
+}
