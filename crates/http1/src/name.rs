@@ -96,15 +96,20 @@ impl Name {
     /// The name these bytes spell, without regard to case.
     #[inline]
     pub fn from_bytes(bytes: &[u8]) -> Name {
-        let (Some(&first), Some(&last)) = (bytes.first(), bytes.last()) else {
+        match Name::from_token(bytes) {
+            known if known.as_str().as_bytes().eq_ignore_ascii_case(bytes) => known,
+            _ => Name::Other,
+        }
+    }
+
+    /// The same for bytes that are known to be a token, which a parsed name is.
+    #[inline]
+    pub(crate) fn from_token(token: &[u8]) -> Name {
+        let (Some(&first), Some(&last)) = (token.first(), token.last()) else {
             return Name::Other;
         };
-        let candidate = SLOTS[slot(bytes.len(), first, last)];
-        if candidate != Name::Other && bytes.eq_ignore_ascii_case(candidate.as_str().as_bytes()) {
-            candidate
-        } else {
-            Name::Other
-        }
+        let candidate = SLOTS[slot(token.len(), first, last)];
+        if folded_eq(token, candidate.as_str().as_bytes()) { candidate } else { Name::Other }
     }
 
     /// The usual spelling; empty for [`Name::Other`].
@@ -125,6 +130,27 @@ impl Name {
     pub(crate) const fn bit(self) -> u64 {
         1 << self as u8
     }
+}
+
+/// Are they alike but for bit 5 of each byte? Between a token and a name of letters and hyphens
+/// that means: alike but for case. Eight bytes at a time, the last eight overlapping.
+#[inline]
+fn folded_eq(a: &[u8], b: &[u8]) -> bool {
+    const FOLD: u64 = 0x2020_2020_2020_2020;
+    if a.len() != b.len() {
+        return false;
+    }
+    let (Some(a_last), Some(b_last)) = (a.last_chunk::<8>(), b.last_chunk::<8>()) else {
+        return a.iter().zip(b).fold(0, |diff, (a, b)| diff | (a ^ b)) | 0x20 == 0x20;
+    };
+    let word = |bytes: &[u8; 8]| u64::from_le_bytes(*bytes) | FOLD;
+    let (a_words, _) = a.as_chunks::<8>();
+    let (b_words, _) = b.as_chunks::<8>();
+    let mut diff = word(a_last) ^ word(b_last);
+    for (a, b) in a_words.iter().zip(b_words) {
+        diff |= word(a) ^ word(b);
+    }
+    diff == 0
 }
 
 const SLOT_COUNT: usize = 256;

@@ -81,7 +81,7 @@ impl Scratch {
             if name.len() > NAME_BYTES_MAX {
                 return Err(RejectReason::HeadTooLarge);
             }
-            let id = Name::from_bytes(name);
+            let id = Name::from_token(name);
             *span = Span {
                 name_start: name_start as u32,
                 value_start: (header.value.as_ptr() as usize - base) as u32,
