@@ -8,11 +8,11 @@
 use serde::Serialize;
 
 use crate::bootstrap::block_length;
+use crate::capacity::resampled_fit;
 use crate::curvature::Test;
 use crate::dist::student_t_two_sided_p;
 use crate::line::{Line, ols};
 use crate::linear::{Design, hac_cov, hac_lags, least_squares};
-use crate::load_line::resampled_fit;
 use crate::{Estimate, Unfit, block_bootstrap};
 
 /// What changed from one trial to another.

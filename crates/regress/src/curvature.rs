@@ -1,13 +1,16 @@
 //! Is a straight line wrong, and does it matter?
 //!
-//! The rate squared is added to the fit. Its t statistic uses the Newey–West covariance, because
-//! neighbouring intervals resemble each other and plain errors would cry wolf. A small p alone
+//! The rate squared is added to the fit. Neighbouring intervals resemble each other, and plain
+//! errors would cry wolf; in a minute of seconds Newey–West errors still do, a little. So t uses the
+//! larger of Newey–West's variance and White's times the `f` of [`crate::capacity`], and as many
+//! degrees of freedom as there are intervals' worth. A small p alone
 //! says little (with enough rows everything is curved), so the practical size stands beside it:
 //! where the capacity would be if the curve were believed.
 
 use serde::Serialize;
 
 use crate::Unfit;
+use crate::capacity::{Autocorrelation, weighted};
 use crate::dist::student_t_two_sided_p;
 use crate::linear::{Design, hac_cov, hac_lags, least_squares};
 
@@ -27,11 +30,13 @@ pub struct Test {
 /// The curvature test and its practical size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curvature {
-    /// t of the squared rate with Newey–West errors.
+    /// t of the squared rate, with the larger of two autocorrelation-robust errors.
     pub test: Test,
     /// Coefficient of the squared rate.
     pub coefficient: f64,
-    /// Lags the errors sum over.
+    /// t with Newey–West errors alone.
+    pub newey_west_t: f64,
+    /// Lags those sum over.
     pub lags: usize,
     /// Where the curve reaches the cap; none when it never does.
     pub capacity: Option<f64>,
@@ -50,30 +55,45 @@ pub fn curvature(
     weights: Option<&[f64]>,
     cap: f64,
 ) -> Result<Curvature, Unfit> {
+    curvature_of(design, design, y, weights, cap)
+}
+
+/// The same where the fit is made on one design (with wakes as the rate tells them) and residuals
+/// are taken from another (with wakes as they were).
+pub(crate) fn curvature_of(
+    design: &Design,
+    measured: &Design,
+    y: &[f64],
+    weights: Option<&[f64]>,
+    cap: f64,
+) -> Result<Curvature, Unfit> {
     let without = least_squares(design, y, weights)?;
-    let squares = design.column(1).iter().map(|x| x * x).collect();
-    let wider = design.with_column(squares);
+    let squares: Vec<f64> = design.column(1).iter().map(|x| x * x).collect();
+    let wider = design.with_column(squares.clone());
     let fit = least_squares(&wider, y, weights)?;
-    let scores: Vec<f64> = match weights {
-        Some(weights) => fit.residuals.iter().zip(weights).map(|(r, w)| r * w).collect(),
-        None => fit.residuals.clone(),
-    };
+    let residuals = measured.with_column(squares).residuals(y, &fit.coefficients);
+    let scores = weighted(&residuals, weights);
     let lags = hac_lags(&scores);
-    let cov = hac_cov(&wider, &scores, &fit.unscaled_cov, lags);
+    let hac = hac_cov(&wider, &scores, &fit.unscaled_cov, lags);
+    let unequal = hac_cov(&wider, &scores, &fit.unscaled_cov, 0);
+    let alike = Autocorrelation::of(&scores, wider.coefficients());
     let last = wider.coefficients() - 1;
     let coefficient = fit.coefficients[last];
-    let statistic = coefficient / cov[last][last].sqrt();
-    let dof = fit.dof as f64;
+    let newey_west_t = coefficient / hac[last][last].sqrt();
+    let variance = hac[last][last].max(unequal[last][last] * alike.per_one);
+    let statistic = coefficient / variance.sqrt();
+    let dof = alike.dof;
     let straight = (cap - without.coefficients[0]) / without.coefficients[1];
     let capacity = curve_reaches(fit.coefficients[0], fit.coefficients[1], coefficient, cap);
     Ok(Curvature {
         test: Test {
-            statistic_name: format!("t of rate² (Newey–West, {lags} lags)"),
+            statistic_name: "t of rate²".to_owned(),
             statistic,
             p: student_t_two_sided_p(statistic, dof),
             dof,
         },
         coefficient,
+        newey_west_t,
         lags,
         capacity,
         capacity_change: capacity.map(|c| c / straight - 1.0),

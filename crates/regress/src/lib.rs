@@ -14,6 +14,8 @@
 //! | [`bootstrap`] | circular block bootstrap, automatic block length |
 //! | [`curvature`] | is a straight line wrong, and by how much? |
 //! | [`modes`] | user, kernel and idle with one design and one vector of weights; closure |
+//! | [`capacity`] | where a line meets the cap, with its three intervals |
+//! | [`wakes`] | the line with wakes, in two stages |
 //! | [`load_line`](mod@load_line) | all of it together, for one resource |
 //! | [`what_if`](mod@what_if), [`compare`](mod@compare), [`objective`] | what is done with lines |
 //!
@@ -27,6 +29,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bootstrap;
+pub mod capacity;
 pub mod compare;
 pub mod curvature;
 mod dist;
@@ -39,21 +42,22 @@ pub mod objective;
 mod rng;
 pub mod robust;
 mod unfit;
+pub mod wakes;
 pub mod what_if;
 
 pub use bootstrap::{block_bootstrap, block_length};
+pub use capacity::{Capacity, Why};
 pub use compare::{Comparison, compare};
 pub use curvature::{Curvature, Test, curvature};
 pub use dist::{student_t_quantile, student_t_two_sided_p};
 pub use interval::{Estimate, Fieller, Interval, fieller};
 pub use line::{Line, TheilSen, ols, theil_sen, wls};
 pub use linear::{Design, LinearFit, least_squares};
-pub use load_line::{
-    Capacity, Collinearity, Fit, Headline, LoadLine, LoadLineInput, Trust, WakesFit, Why, load_line,
-};
+pub use load_line::{Fit, Headline, LoadLine, LoadLineInput, Trust, load_line};
 pub use modes::{Closure, ModesFit, closure, modes_fit, modes_fit_weighted};
 pub use objective::{AtObjective, capacity_at_objective, isotonic};
 pub use rng::Rng;
 pub use robust::{Robust, mm};
 pub use unfit::Unfit;
+pub use wakes::{Collinearity, WakesFit};
 pub use what_if::{Change, Group, WhatIf, what_if};

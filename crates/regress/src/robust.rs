@@ -57,23 +57,6 @@ impl Robust {
     pub fn se(&self, j: usize) -> f64 {
         self.cov[j][j].max(0.0).sqrt()
     }
-
-    /// Psi of every residual over the scale, times the scale: the scores of the M-estimate, which
-    /// are the weighted residuals.
-    pub(crate) fn scores(&self, design: &Design, y: &[f64]) -> Vec<f64> {
-        let residuals = design.residuals(y, &self.coefficients);
-        residuals.iter().zip(&self.weights).map(|(r, w)| r * w).collect()
-    }
-
-    /// The inverse of `Σ psi'(r/s) x x'`, with psi' taken at its mean: the bread of a sandwich.
-    pub(crate) fn bread(&self, design: &Design, y: &[f64]) -> Result<Vec<Vec<f64>>, Unfit> {
-        let residuals = design.residuals(y, &self.coefficients);
-        let slope = residuals.iter().map(|r| psi_slope(r / self.scale)).sum::<f64>()
-            / residuals.len() as f64;
-        let plain = least_squares(design, y, None)?;
-        let slope = if self.scale > 0.0 && slope > 0.0 { slope } else { 1.0 };
-        Ok(scaled(&plain.unscaled_cov, 1.0 / slope))
-    }
 }
 
 /// The MM-estimate of `y` on the design. The seed chooses the subsamples; the same seed gives the
@@ -426,6 +409,17 @@ impl Normal {
 /// Tukey's bisquare, rising from 0 to 1 at |u| = 1.
 fn rho(u: f64) -> f64 {
     if u.abs() < 1.0 { 1.0 - (1.0 - u * u).powi(3) } else { 1.0 }
+}
+
+/// The mean of psi' over the rows, from the weights (each tells its `u²`): by how much the bread
+/// of a sandwich is thinner than that of least squares. 1 where it would not be positive.
+pub(crate) fn mean_psi_slope(robust: &Robust) -> f64 {
+    let slope = |w: &f64| {
+        let u2 = 1.0 - w.sqrt();
+        if u2 < 1.0 { (1.0 - u2) * (1.0 - 5.0 * u2) } else { 0.0 }
+    };
+    let mean = robust.weights.iter().map(slope).sum::<f64>() / robust.weights.len() as f64;
+    if mean > 0.0 { mean } else { 1.0 }
 }
 
 /// Its weight: psi(u)/u.
