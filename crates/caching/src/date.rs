@@ -1,9 +1,9 @@
 //! HTTP dates (RFC 9110, 5.6.7): three formats in, one out.
 //!
-//! Strict in form and lenient in letters: case does not matter (origins get it wrong and the meaning
-//! is plain), the name of the weekday is not checked against the date, everything else must stand
-//! exactly where the grammar puts it. Times are unix milliseconds; a date carries whole seconds.
-//! Dates before 1970 count as 1970: for a cache both are simply long ago.
+//! Strict in form and lenient in letters: case does not matter (origins get it wrong and the
+//! meaning is plain), the name of the weekday is not checked against the date, everything else must
+//! stand exactly where the grammar puts it. Times are unix milliseconds; a date carries whole
+//! seconds. Dates before 1970 count as 1970: for a cache both are simply long ago.
 
 /// The length of an IMF-fixdate.
 pub const IMF_FIXDATE_LEN: usize = 29;
@@ -194,4 +194,104 @@ fn civil_from_days(days: u64) -> (u64, u64, u64) {
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
     let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
     (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// 2026-11-21 20:00:00
+    const NOW_MS: u64 = 1_795_291_200_000;
+    const EXAMPLE_MS: u64 = 784_111_777_000;
+
+    #[test]
+    fn rfc9110_5_6_7_three_formats() {
+        for value in [
+            "Sun, 06 Nov 1994 08:49:37 GMT",
+            "SUN, 06 nov 1994 08:49:37 gMT",
+            "Sunday, 06-Nov-94 08:49:37 GMT",
+            "Sun Nov  6 08:49:37 1994",
+            "  Sun, 06 Nov 1994 08:49:37 GMT\t",
+        ] {
+            assert_eq!(parse(value.as_bytes(), NOW_MS), Some(EXAMPLE_MS), "{value}");
+        }
+        let asctime = parse(b"Thu Aug 18 02:01:18 2050", NOW_MS);
+        assert_eq!(asctime, parse(b"Thu, 18 Aug 2050 02:01:18 GMT", NOW_MS));
+        assert_eq!(parse(b"Sun, 21 Nov 2286 04:46:39 GMT", NOW_MS), Some(10_000_039_599_000));
+        assert_eq!(parse(b"Fri, 31 Dec 1999 23:59:60 GMT", NOW_MS), Some(946_684_799_000));
+        assert_eq!(parse(b"Wed, 31 Dec 1969 23:59:59 GMT", NOW_MS), Some(0));
+    }
+
+    #[test]
+    fn rfc9110_5_6_7_years_of_two_digits_lie_within_fifty_years() {
+        let year = |value: &str| {
+            let ms = parse(value.as_bytes(), NOW_MS).expect("a date");
+            civil_from_days(ms / 86_400_000).0
+        };
+        assert_eq!(year("Thursday, 18-Aug-50 02:01:18 GMT"), 2050);
+        assert_eq!(year("Thursday, 18-Aug-76 02:01:18 GMT"), 2076);
+        assert_eq!(year("Thursday, 18-Aug-77 02:01:18 GMT"), 1977);
+        assert_eq!(year("Thursday, 18-Aug-26 02:01:18 GMT"), 2026);
+    }
+
+    #[test]
+    fn what_is_no_date() {
+        for value in [
+            "",
+            "0",
+            "-1",
+            "Thu, 18 Aug 2050 02:01:18 UTC",
+            "Thu, 18 Aug 2050 02:01:18 AEST",
+            "Thu, 18 Aug 2050 02:01:18",
+            "Thu, 18 Aug 50 02:01:18 GMT",
+            "Thu 18 Aug 2050 02:01:18 GMT",
+            "Thu, 18  Aug  2050 02:01:18 GMT",
+            "Thu, 18-Aug-2050 02:01:18 GMT",
+            "Thu, 18 Aug 2050 02.01.18 GMT",
+            "Thu, 18 Aug 2050 2:01:18 GMT",
+            "Thu, 32 Aug 2050 02:01:18 GMT",
+            "Thu, 00 Aug 2050 02:01:18 GMT",
+            "Tue, 29 Feb 2100 02:01:18 GMT",
+            "Thu, 18 Aug 2050 24:01:18 GMT",
+            "Thu, 18 Aug 2050 02:60:18 GMT",
+            "Thu, 18 Aug 2050 02:01:61 GMT",
+            "Thu, 18 Aux 2050 02:01:18 GMT",
+            "Thx, 18 Aug 2050 02:01:18 GMT",
+            "Thur, 06-Nov-94 08:49:37 GMT",
+        ] {
+            assert_eq!(parse(value.as_bytes(), NOW_MS), None, "{value}");
+        }
+    }
+
+    #[test]
+    fn the_last_second_is_the_last() {
+        assert_eq!(&format(u64::MAX), b"Fri, 31 Dec 9999 23:59:59 GMT");
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_another_implementation(seconds in 0u64..=LAST_SECOND) {
+            let ours = format(seconds * 1000 + seconds % 1000);
+            let system = std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+            let theirs = httpdate::fmt_http_date(system);
+            prop_assert_eq!(std::str::from_utf8(&ours), Ok(theirs.as_str()));
+            prop_assert_eq!(parse(&ours, NOW_MS), Some(seconds * 1000));
+        }
+
+        #[test]
+        fn any_bytes_may_come(
+            mut value in proptest::collection::vec(any::<u8>(), 0..40),
+            at in 0usize..29, byte in any::<u8>(), now in any::<u64>(),
+        ) {
+            let _ = parse(&value, now);
+            for good in [&b"Sun, 06 Nov 1994 08:49:37 GMT"[..], b"Sunday, 06-Nov-94 08:49:37 GMT",
+                b"Sun Nov  6 08:49:37 1994"]
+            {
+                value = good.to_vec();
+                value[at % good.len()] = byte;
+                let _ = parse(&value, now);
+            }
+        }
+    }
 }

@@ -124,8 +124,8 @@ pub(crate) enum Escapes {
 }
 
 /// The members of a comma-separated list (RFC 9110, 5.6.1): trimmed, empty ones left out, commas
-/// inside quotes kept. A quote that is never closed is an ordinary byte, so that it cannot hide what
-/// follows it.
+/// inside quotes kept. A quote that is never closed is an ordinary byte, so that it cannot hide
+/// what follows it.
 pub(crate) fn members(value: &[u8], escapes: Escapes) -> impl Iterator<Item = &[u8]> {
     let mut rest = value;
     std::iter::from_fn(move || {

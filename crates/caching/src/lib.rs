@@ -1,7 +1,8 @@
 //! RFC 9111 and its kin as functions: may I store, may I reuse, what must I ask.
 //!
 //! No I/O, no clock, no state: field lines come in through [`FieldSource`], instants as unix
-//! milliseconds, and what comes out is a value that names the rule it follows, so that a log line, a
+//! milliseconds, and what comes out is a value that names the rule it follows, so that a log line,
+//! a
 //! `Cache-Status` and an explanation can say it. Any bytes may come in; none of them panic.
 
 #![forbid(unsafe_code)]

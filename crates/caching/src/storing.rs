@@ -108,8 +108,8 @@ pub struct Storable {
 
 impl Storable {
     /// Is this field kept in the stored response? Not kept are those the origin restricts to one
-    /// user or one use (`private="…"`, `no-cache="…"`) and those of the proxy itself (3.1). Fields of
-    /// the connection are the message layer's; `Age` is replaced whenever the response is sent.
+    /// user or one use (`private="…"`, `no-cache="…"`) and those of the proxy itself (3.1). Fields
+    /// of the connection are the message layer's; `Age` is replaced whenever the response is sent.
     #[must_use]
     pub fn keeps(&self, name: &[u8]) -> bool {
         !PROXY_FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))

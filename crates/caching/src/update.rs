@@ -25,8 +25,8 @@ fn same_instant(a: &Validators, b: &Validators) -> bool {
     a.last_modified_ms.is_some() && a.last_modified_ms == b.last_modified_ms
 }
 
-/// The field lines of a stored response after an update (RFC 9111, 3.2): lines of the update replace
-/// all stored ones of their name, the others stay.
+/// The field lines of a stored response after an update (RFC 9111, 3.2): lines of the update
+/// replace all stored ones of their name, the others stay.
 ///
 /// Never taken from the update: what describes the stored content or one connection, and what may
 /// not be stored. Never kept from before: `Age` and `Date`, which belong to one exchange (a caller

@@ -2,8 +2,8 @@
 //!
 //! Two requests select the same stored response when their *normalised* selecting fields are equal:
 //! several lines are one list, whitespace around members does not count, and for the fields of
-//! content negotiation neither do case, the order of members nor a weight of 1. What is compared (or
-//! hashed into a key) is one unambiguous string of bytes; absent and empty differ.
+//! content negotiation neither do case, the order of members nor a weight of 1. What is compared
+//! (or hashed into a key) is one unambiguous string of bytes; absent and empty differ.
 
 use crate::fields::{Escapes, FieldSource, is_ows, is_token_byte, members, trim};
 

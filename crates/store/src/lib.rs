@@ -1,9 +1,9 @@
 //! Stored responses: index, memory, eviction.
 //!
 //! A [`Store`] is a map from [`Key`] to whatever the server keeps of a response (something cheap to
-//! clone, such as an `Arc`), bounded in bytes. It is cut into shards by key, each behind a mutex held
-//! for O(1) work, so that the cores of a server share it without waiting for each other long. Which
-//! object goes when room is needed is decided by [`s3fifo`].
+//! clone, such as an `Arc`), bounded in bytes. It is cut into shards by key, each behind a mutex
+//! held for O(1) work, so that the cores of a server share it without waiting for each other long.
+//! Which object goes when room is needed is decided by [`s3fifo`].
 //!
 //! What never happens: the sum of accounted bytes of a shard exceeds its bound, not even for a
 //! moment; a value is dropped while a lock is held; a get allocates.
@@ -19,8 +19,8 @@ use std::sync::{Mutex, MutexGuard};
 pub use key::{Key, KeyBuilder, KeyHasher};
 use shard::{Leaving, Shard, ShardCounters};
 
-/// What an object costs beyond the caller's bytes: its places in slab, values, index and ghost, each
-/// with the slack of a container that doubles.
+/// What an object costs beyond the caller's bytes: its places in slab, values, index and ghost,
+/// each with the slack of a container that doubles.
 pub const ENTRY_OVERHEAD_BYTES: u64 = 256;
 
 const _: () = assert!(
@@ -251,8 +251,8 @@ impl<V> Store<V> {
         }
     }
 
-    /// Lets go of cleared objects, looking at so many slots of each shard at once. True when nothing
-    /// is left to do.
+    /// Lets go of cleared objects, looking at so many slots of each shard at once. True when
+    /// nothing is left to do.
     pub fn sweep(&self, slots_per_shard: usize) -> bool {
         let mut done = true;
         for shard in &self.shards {

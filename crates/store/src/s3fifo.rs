@@ -17,14 +17,14 @@
 //! Most objects are asked for once; they leave through the small queue without disturbing main. A
 //! touch is a two-bit counter and moves nothing (lazy promotion), so a hit writes one byte.
 //!
-//! Who owns what: the caller owns the map from keys to slots and the values; this structure owns the
-//! slots, their order and the sum of bytes. It never decides *when* to evict: the caller asks for
-//! victims until its bound holds. What never happens: an allocation, a search or a move on access.
-//! Eviction is O(1) amortised, because each round through main uses up a touch.
+//! Who owns what: the caller owns the map from keys to slots and the values; this structure owns
+//! the slots, their order and the sum of bytes. It never decides *when* to evict: the caller asks
+//! for victims until its bound holds. What never happens: an allocation, a search or a move on
+//! access. Eviction is O(1) amortised, because each round through main uses up a touch.
 //!
-//! Invariants: `small.bytes + main.bytes == bytes()`; the queues' lengths add up to `len()`;
-//! after each eviction from small
-//! `ghost.len() <= max(len(), GHOST_ENTRIES_MIN)`; touches of a slot `<= TOUCHES_MAX`.
+//! Invariants: `small.bytes + main.bytes == bytes()`; the queues' lengths add up to `len()`; after
+//! each eviction from small `ghost.len() <= max(len(), GHOST_ENTRIES_MIN)`; touches of a slot
+//! `<= TOUCHES_MAX`.
 
 mod ghost;
 

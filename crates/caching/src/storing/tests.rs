@@ -1,1 +1,157 @@
+//! RFC 9111, 3: each rule that permits and each that forbids.
 
+use super::*;
+use crate::freshness::LifetimeSource;
+
+const NOW: Exchange = Exchange { request_ms: 784_111_777_000, response_ms: 784_111_777_000 };
+type Lines<'a> = &'a [(&'a str, &'a str)];
+
+fn stored(
+    method: &str,
+    request: Lines<'_>,
+    status: u16,
+    response: Lines<'_>,
+) -> Result<Storable, NotStored> {
+    let request = Request { method: method.as_bytes(), fields: request };
+    may_store(&request, &Response { status, fields: response }, NOW, &Policy::SHARED)
+}
+
+fn get(status: u16, control: &str) -> Result<StoreRule, NotStored> {
+    stored("GET", &[], status, &[("Cache-Control", control)]).map(|storable| storable.rule)
+}
+
+#[test]
+fn rfc9111_3_what_permits() {
+    let lm = ("Last-Modified", "Sat, 05 Nov 1994 08:49:37 GMT");
+    assert_eq!(get(200, "max-age=1"), Ok(StoreRule::ExplicitLifetime));
+    assert_eq!(get(200, "s-maxage=1"), Ok(StoreRule::ExplicitLifetime));
+    assert_eq!(get(599, "max-age=1"), Ok(StoreRule::ExplicitLifetime));
+    for status in [200, 203, 204, 300, 301, 308, 404, 405, 410, 414, 501] {
+        let heuristic = stored("GET", &[], status, &[lm]).map(|s| s.rule);
+        assert_eq!(heuristic, Ok(StoreRule::HeuristicStatus), "{status}");
+    }
+    for status in [201, 202, 302, 307, 403, 500, 502, 503, 504, 599] {
+        let refused = stored("GET", &[], status, &[lm]).map(|s| s.rule);
+        assert_eq!(refused, Err(NotStored::NotCacheableByDefault), "{status}");
+    }
+    let public = stored("GET", &[], 599, &[lm, ("Cache-Control", "public")]).expect("public");
+    assert_eq!(public.rule, StoreRule::Public);
+    assert_eq!(public.meta.freshness.lifetime_source, LifetimeSource::Heuristic);
+    let expires = stored("GET", &[], 302, &[("Expires", "Sun, 06 Nov 1994 09:49:37 GMT")]);
+    assert_eq!(expires.map(|s| s.rule), Ok(StoreRule::ExplicitLifetime));
+}
+
+#[test]
+fn rfc9111_3_what_forbids() {
+    let fresh = ("Cache-Control", "max-age=60");
+    let refused = |method: &str, request: Lines<'_>, status: u16, response: Lines<'_>| {
+        stored(method, request, status, response).expect_err("must not be stored")
+    };
+    for method in ["POST", "HEAD", "PUT", "get", "M-SEARCH"] {
+        assert_eq!(refused(method, &[], 200, &[fresh]), NotStored::Method);
+    }
+    assert_eq!(refused("GET", &[], 103, &[fresh]), NotStored::NotFinal);
+    assert_eq!(refused("GET", &[], 206, &[fresh]), NotStored::Incomplete);
+    assert_eq!(refused("GET", &[], 304, &[fresh]), NotStored::Incomplete);
+    let no_store: Lines<'_> = &[("cache-control", "No-StOrE")];
+    assert_eq!(refused("GET", no_store, 200, &[fresh]), NotStored::RequestNoStore);
+    assert_eq!(refused("GET", &[], 200, no_store), NotStored::ResponseNoStore);
+    assert_eq!(get(200, "max-age=9, no-store"), Err(NotStored::ResponseNoStore));
+    assert_eq!(get(200, "max-age=9, private"), Err(NotStored::Private));
+    let star: Lines<'_> = &[fresh, ("Vary", "a, *")];
+    assert_eq!(refused("GET", &[], 200, star), NotStored::VaryStar);
+    assert_eq!(get(200, ""), Err(NotStored::NothingGained));
+    assert_eq!(get(200, "max-age=0"), Err(NotStored::NothingGained));
+    assert_eq!(get(200, "no-cache, max-age=9"), Err(NotStored::NothingGained));
+}
+
+#[test]
+fn stale_at_once_is_stored_when_it_can_be_validated_or_served_stale() {
+    for (status, lines) in [
+        (200, &[("ETag", "\"a\""), ("Cache-Control", "no-cache")][..]),
+        (200, &[("ETag", "\"a\"")]),
+        (200, &[("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT")]),
+        (200, &[("Cache-Control", "max-age=0, stale-while-revalidate=5")]),
+        (200, &[("Cache-Control", "max-age=5"), ("Age", "9")]),
+    ] {
+        let storable = stored("GET", &[], status, lines).expect("worth storing");
+        assert!(!storable.meta.is_fresh(NOW.response_ms), "{lines:?}");
+    }
+}
+
+#[test]
+fn rfc9111_3_5_authorization() {
+    let authorized: Lines<'_> = &[("Authorization", "Basic eA==")];
+    for (control, permitted) in [
+        ("max-age=9", false),
+        ("max-age=9, proxy-revalidate", false),
+        ("max-age=9, public", true),
+        ("max-age=9, must-revalidate", true),
+        ("s-maxage=9", true),
+    ] {
+        let answer = stored("GET", authorized, 200, &[("Cache-Control", control)]);
+        assert_eq!(answer.is_ok(), permitted, "{control}");
+        if !permitted {
+            assert_eq!(answer.map(|_| ()), Err(NotStored::Authorization));
+        }
+    }
+}
+
+#[test]
+fn rfc9111_5_2_2_3_must_understand() {
+    assert!(get(200, "max-age=9, no-store, must-understand").is_ok());
+    assert_eq!(get(599, "max-age=9, no-store, must-understand"), Err(NotStored::MustUnderstand));
+    assert_eq!(get(599, "max-age=9, must-understand"), Err(NotStored::MustUnderstand));
+}
+
+#[test]
+fn rfc9111_5_2_2_fields_that_are_not_kept() {
+    let control = "max-age=9, no-cache=\"A, b\", private=\"c\"";
+    let storable = stored("GET", &[], 200, &[("Cache-Control", control)]).expect("storable");
+    assert!(storable.meta.is_fresh(NOW.response_ms), "only fields are restricted");
+    for name in ["a", "B", "C", "Proxy-Authenticate", "proxy-authentication-info"] {
+        assert!(!storable.keeps(name.as_bytes()), "{name}");
+    }
+    assert!(storable.keeps(b"d") && storable.keeps(b"Set-Cookie"));
+    assert_eq!(storable.withheld().len(), 3);
+}
+
+#[test]
+fn a_private_cache_keeps_what_is_private() {
+    let policy = Policy { shared: false, ..Policy::SHARED };
+    let request = Request { method: b"GET", fields: &[("Authorization", "x")] };
+    let lines = [("Cache-Control", "private, s-maxage=9"), ("ETag", "\"a\"")];
+    let response = Response { status: 599, fields: &lines };
+    let storable = may_store(&request, &response, NOW, &policy).expect("storable");
+    assert_eq!(storable.rule, StoreRule::Private);
+    assert_eq!(storable.meta.never_stale, None);
+}
+
+#[test]
+fn rfc9111_4_2_4_what_forbids_stale_use() {
+    let rule = |control: &str| {
+        let lines = [("Cache-Control", control)];
+        stored("GET", &[], 200, &lines).expect("storable").meta.never_stale
+    };
+    assert_eq!(rule("max-age=9"), None);
+    assert_eq!(rule("max-age=9, must-revalidate"), Some(NeverStale::MustRevalidate));
+    assert_eq!(rule("max-age=9, proxy-revalidate"), Some(NeverStale::ProxyRevalidate));
+    assert_eq!(rule("s-maxage=9"), Some(NeverStale::SMaxage));
+}
+
+#[test]
+fn rfc9213_2_1_a_targeted_field_counts_instead() {
+    let expires = ("Expires", "Sun, 06 Nov 1994 09:49:37 GMT");
+    let lifetime = |cdn: &str, control: &str| {
+        let lines = [("CDN-Cache-Control", cdn), ("Cache-Control", control), expires];
+        stored("GET", &[], 200, &lines).map(|s| s.meta.freshness.lifetime_ms)
+    };
+    assert_eq!(lifetime("max-age=10", "no-store"), Ok(10_000));
+    assert_eq!(lifetime("max-age=10", "max-age=1, private"), Ok(10_000));
+    assert_eq!(lifetime("private", "max-age=10"), Err(NotStored::Private));
+    assert_eq!(lifetime("no-store", "max-age=10"), Err(NotStored::ResponseNoStore));
+    assert_eq!(lifetime("max-age=0", "max-age=10"), Err(NotStored::NothingGained));
+    assert_eq!(lifetime("foo", "max-age=10"), Err(NotStored::NothingGained), "Expires is out");
+    assert_eq!(lifetime("max-age=10, &&&", "max-age=1"), Ok(1000), "not a dictionary");
+    assert_eq!(lifetime("", "max-age=1"), Ok(1000), "an empty one says nothing");
+}
