@@ -1,5 +1,6 @@
-//! A chunked body with its trailers. What must hold is in `http1::fuzzing`, so that the stable tests run
-//! the same over the corpus.
+//! A chunked body with its trailers.
+//!
+//! What must hold is in `http1::fuzzing`, so that the stable tests run the same over the corpus.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| http1::fuzzing::chunked_body(data));

@@ -1,5 +1,6 @@
-//! The head of a response. What must hold is in `http1::fuzzing`, so that the stable tests run
-//! the same over the corpus.
+//! The head of a response.
+//!
+//! What must hold is in `http1::fuzzing`, so that the stable tests run the same over the corpus.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| http1::fuzzing::response_head(data));

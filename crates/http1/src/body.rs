@@ -4,8 +4,10 @@
 //!  None ──────────────────────────────────────────────► Done
 //!  Length ── n bytes ─────────────────────────────────► Done
 //!  UntilClose (until the caller sees the close)
-//!  Size ─► Extension ─► SizeLf ─┬─► Data ─► DataCr ─► DataLf ─► Size
-//!                               └─► (0) Trailer: LineStart ⇄ Name ─► Value ─► ValueLf ; EndLf ─► Done
+//!  Size ─► (BeforeExtension ─► Extension) ─► SizeLf ─┬─► Data ─► DataCr ─► DataLf ─► Size
+//!                                                    └─► (size 0) TrailerStart
+//!  TrailerStart ─┬─► TrailerName ─► TrailerValue ─► TrailerLf ─► TrailerStart
+//!                └─► EndLf ───────────────────────────────────────► Done
 //! ```
 //!
 //! [`BodyDecoder`] copies nothing: each step names one piece of the input as content. It keeps no

@@ -258,10 +258,12 @@ pub struct Body {
 
 /// How the reading of a body ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum BodyEnd {
+    /// At the end that the body itself has.
     Done,
+    /// More bytes are needed.
     Incomplete,
+    /// Refused.
     Refused(Reject),
 }
 

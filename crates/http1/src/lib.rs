@@ -14,6 +14,21 @@
 //!
 //! What never happens: a system call, a look at a clock, an allocation while parsing, a panic on
 //! bytes from the network, a repair of what was sent wrong.
+//!
+//! ```
+//! use http1::{BodyDecoder, Limits, Name, Scratch, parse_request};
+//!
+//! let received = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhiGET /b HT";
+//! let (mut scratch, limits) = (Scratch::new(), Limits::default());
+//! let head = parse_request(received, &mut scratch, &limits)?.expect("the whole head is there");
+//! assert_eq!(head.fields.get(Name::Host), Some(&b"h"[..]));
+//!
+//! let rest = &received[head.head_bytes..];
+//! let step = BodyDecoder::new(head.body(), &limits).decode(rest)?;
+//! assert_eq!((&rest[step.data], step.done), (&b"hi"[..], true));
+//! assert_eq!(&rest[step.consumed..], b"GET /b HT");
+//! # Ok::<(), http1::Reject>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod authority;
