@@ -1,1 +1,38 @@
-//! Tables, figures, pages from a trial.
+//! From a trial to what a person reads: the analysis, as tables in a terminal, as figures and as a
+//! page.
+//!
+//! [`analyse`] decides what is shown and [`regress`] what is true: it chooses the resources, sets
+//! apart the intervals that are no part of a line (warm-up, saturation, an invalid rate), and fits
+//! the rest. The [`Analysis`] it returns is all that any output shows, and its serialisation is
+//! the JSON of the command: [`terminal`], [`html`] and [`svg_loadline`] only write it out.
+//!
+//! | module | what it owns |
+//! | --- | --- |
+//! | `analysis` | the figures: resources, capacity, modes, latency, standing of each interval |
+//! | `terminal` | tables that are readable at 80 columns |
+//! | `page` | one self-contained page, light and dark, for screen and print |
+//! | `figure` | SVG |
+//! | `format` | how numbers are written |
+//!
+//! What never happens: a figure without its count of samples, what was left out, and its interval;
+//! an interval dropped in silence; text of a trial taken for markup; a page that loads anything
+//! from elsewhere; a clock read (instants are the trial's).
+
+#![forbid(unsafe_code)]
+
+mod analysis;
+mod error;
+mod figure;
+mod format;
+mod page;
+mod summary;
+mod terminal;
+
+pub use analysis::{
+    Analysis, CapacityFigure, Excluded, IntervalRow, Latency, LatencyBin, LatencyPoint, ModeLine,
+    Modes, Objective, Options, Resource, ResourceKind, Saturation, Standing, TrialFacts, WakesLine,
+    analyse,
+};
+pub use error::Error;
+pub use page::{html, svg_loadline};
+pub use terminal::terminal;

@@ -1,0 +1,271 @@
+//! One resource and its line: which intervals belong to the line, and what is read off it.
+
+use regress::{Headline, Interval as Bounds, LoadLine, LoadLineInput, Trust};
+use trial::Interval;
+
+use super::resource::{Series, Use};
+use super::{
+    CapacityFigure, ModeLine, Modes, Options, PHASE_SATURATION, PHASE_WARM_UP, Resource,
+    ResourceKind, Standing, WakesLine,
+};
+
+/// A resource this far used up is saturated: such intervals lie on the cap, not on the line.
+const AT_THE_CAP_PERCENT: f64 = 98.5;
+
+/// The machine limits the server if the server is at least this much of what runs on it.
+const MACHINE_SHARE_MIN: f64 = 0.8;
+
+/// One resource with its line, before it is known which one limits.
+pub(super) struct Fitted {
+    pub(super) series: Series,
+    /// Where it counts as used up: all of it, or less if the user said so.
+    cap: f64,
+    pub(super) standings: Vec<Standing>,
+    /// Rows of the fit, as positions in the trial's intervals.
+    rows: Vec<usize>,
+    rates: Vec<f64>,
+    may_limit: bool,
+    remark: Option<String>,
+    line: Result<LoadLine, regress::Unfit>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Model {
+    Straight,
+    Wakes,
+}
+
+impl Fitted {
+    pub(super) fn new(
+        series: Series,
+        intervals: &[Interval],
+        options: &Options,
+        share: Option<f64>,
+    ) -> Fitted {
+        let cap = options.cap.unwrap_or(series.cap);
+        let mut standings: Vec<Standing> = intervals
+            .iter()
+            .zip(&series.uses)
+            .map(|(interval, used)| standing(interval, *used, options.above))
+            .collect();
+        let rows: Vec<usize> =
+            (0..intervals.len()).filter(|&row| standings[row].is_fitted()).collect();
+        let uses: Vec<Use> = rows.iter().filter_map(|&row| series.uses[row]).collect();
+        let rates: Vec<f64> = rows.iter().map(|&row| intervals[row].rate()).collect();
+        let cost: Vec<f64> = uses.iter().map(|used| used.busy() / 100.0 * series.cap).collect();
+        let wakes: Option<Vec<f64>> = uses.iter().map(|used| used.wakes).collect();
+        let line = regress::load_line(&LoadLineInput {
+            wakes: wakes.as_deref().filter(|wakes| !wakes.is_empty()),
+            level: options.level,
+            seed: options.seed,
+            ..LoadLineInput::new(&rates, &cost, cap)
+        });
+        if let Ok(line) = &line {
+            for &row in set_aside(line) {
+                standings[rows[row]] = Standing::SetAside;
+            }
+        }
+        let (may_limit, remark) = limits(series.kind, share);
+        Fitted { series, cap, standings, rows, rates, may_limit, remark, line }
+    }
+
+    pub(super) fn line(&self) -> Option<&LoadLine> {
+        self.line.as_ref().ok()
+    }
+
+    /// How many intervals a line would have needed, if there were not enough.
+    pub(super) fn too_few(&self) -> Option<usize> {
+        match self.line {
+            Err(regress::Unfit::TooFew { needed, .. }) => Some(needed),
+            _ => None,
+        }
+    }
+
+    pub(super) fn headline_model(&self) -> Model {
+        match self.line().map(|line| &line.headline) {
+            Some(Headline::WithWakes { .. }) => Model::Wakes,
+            _ => Model::Straight,
+        }
+    }
+
+    /// The capacity that counts when resources are compared.
+    pub(super) fn limit(&self) -> Option<f64> {
+        let capacity = self.line()?.capacity();
+        let usable = self.may_limit && capacity.identifiable.is_ok();
+        usable.then_some(capacity.value)
+    }
+
+    pub(super) fn capacity(&self, model: Model, level: f64) -> CapacityFigure {
+        let highest_rate = self.rates.iter().copied().fold(0.0, f64::max);
+        let mut figure = CapacityFigure {
+            value: None,
+            low: None,
+            high: None,
+            level,
+            line_low: None,
+            line_high: None,
+            bootstrap_low: None,
+            bootstrap_high: None,
+            identifiable: false,
+            reason: None,
+            model: if model == Model::Wakes { "wakes" } else { "straight" },
+            model_why: String::new(),
+            resource: self.series.kind,
+            cap: self.cap,
+            n: self.rows.len(),
+            highest_rate,
+            beyond_highest: None,
+            reach_percent: 0.0,
+            trusted: false,
+            distrust_statistic: None,
+            distrust_why: None,
+        };
+        match &self.line {
+            Ok(line) => figure.fill(line, model),
+            Err(unfit) => figure.reason = Some(unfit.to_string()),
+        }
+        figure
+    }
+
+    pub(super) fn modes(&self) -> Modes {
+        let part = |of: fn(&Use) -> f64| -> Vec<f64> {
+            self.rows.iter().filter_map(|&row| self.series.uses[row].as_ref().map(of)).collect()
+        };
+        let (user, kernel, idle) = (part(|u| u.user), part(|u| u.kernel), part(|u| u.idle));
+        let weights = vec![1.0; self.rates.len()];
+        let percent_of = match self.series.kind {
+            ResourceKind::HottestThread => "one CPU".to_string(),
+            ResourceKind::Server => format!("the CPUs of its {}", self.series.detail),
+            ResourceKind::Machine => format!("the machine's {}", self.series.detail),
+        };
+        let idle_at_cap = 100.0 * (1.0 - self.cap / self.series.cap);
+        match regress::modes_fit_weighted(&self.rates, &user, &kernel, &idle, &weights) {
+            Err(unfit) => {
+                let unfit = Some(unfit.to_string());
+                Modes { percent_of, lines: Vec::new(), idle_at_cap, closure_gap: 0.0, unfit }
+            }
+            Ok(fit) => Modes {
+                percent_of,
+                idle_at_cap,
+                closure_gap: fit.closure.gap,
+                lines: [("idle", fit.idle), ("kernel", fit.kernel), ("user", fit.user)]
+                    .into_iter()
+                    .map(|(mode, line)| self.mode_line(mode, line))
+                    .collect(),
+                unfit: None,
+            },
+        }
+    }
+
+    pub(super) fn mode_line(&self, mode: &'static str, line: regress::Line) -> ModeLine {
+        let meets_zero = line.reaches(0.0);
+        // A percent of the full resource, per request/s, is this many microseconds a request.
+        let us_per_percent = 1e4 * self.series.cap;
+        ModeLine {
+            mode,
+            intercept: line.intercept,
+            slope: line.slope,
+            slope_se: line.se_slope,
+            us_per_request: line.slope * us_per_percent,
+            correlation: line.correlation,
+            n: line.n,
+            x_intercept: (meets_zero.is_finite() && meets_zero > 0.0).then_some(meets_zero),
+            line,
+        }
+    }
+
+    pub(super) fn wakes_line(&self) -> Option<WakesLine> {
+        let fit = self.line()?.with_wakes.as_ref()?;
+        Some(WakesLine {
+            fixed_percent: 100.0 * fit.a / self.series.cap,
+            us_per_request: fit.b * 1e6,
+            us_per_wake: fit.w * 1e6,
+            t: fit.w_t,
+            p: fit.w_p,
+            r_squared: fit.r_squared,
+            variance_inflation: fit.collinearity.vif,
+        })
+    }
+
+    pub(super) fn resource(&self) -> Resource {
+        Resource {
+            kind: self.series.kind,
+            detail: self.series.detail.clone(),
+            cap: self.cap,
+            may_limit: self.may_limit,
+            remark: self.remark.clone(),
+            line: self.line().cloned(),
+            unfit: self.line.as_ref().err().map(ToString::to_string),
+        }
+    }
+}
+
+impl CapacityFigure {
+    pub(super) fn fill(&mut self, line: &LoadLine, model: Model) {
+        let capacity = match (model, &line.with_wakes) {
+            (Model::Wakes, Some(fit)) => &fit.capacity,
+            _ => &line.straight.capacity,
+        };
+        let ends = |bounds: &Bounds| bounds.bounds().unzip();
+        self.reach_percent = 100.0 * line.reach;
+        self.model_why = match &line.headline {
+            Headline::Straight { why } | Headline::WithWakes { why } => why.clone(),
+        };
+        match &line.trusted {
+            Trust::Yes => self.trusted = true,
+            Trust::NotToBeTrusted { statistic, why } => {
+                self.distrust_statistic = Some(statistic.clone());
+                self.distrust_why = Some(why.clone());
+            }
+        }
+        if let Err(why) = &capacity.identifiable {
+            self.reason = Some(why.to_string());
+            return;
+        }
+        self.identifiable = true;
+        self.value = Some(capacity.value);
+        (self.low, self.high) = ends(&capacity.interval);
+        (self.line_low, self.line_high) = ends(&capacity.line_interval);
+        (self.bootstrap_low, self.bootstrap_high) = ends(&capacity.bootstrap);
+        self.beyond_highest = Some(capacity.value / line.highest_rate);
+        if let Bounds::Unbounded { reason } = &capacity.interval {
+            self.reason = Some(reason.clone());
+        }
+    }
+}
+
+/// The rows that the headline's robust fit set aside.
+fn set_aside(line: &LoadLine) -> &[usize] {
+    match (&line.headline, &line.with_wakes) {
+        (Headline::WithWakes { .. }, Some(fit)) => &fit.robust.set_aside,
+        _ => &line.straight.robust.set_aside,
+    }
+}
+
+fn standing(interval: &Interval, used: Option<Use>, above: f64) -> Standing {
+    let Some(used) = used else { return Standing::NotSeen };
+    match interval.phase.as_deref() {
+        Some(PHASE_WARM_UP) => return Standing::WarmUp,
+        _ if !interval.rate_valid => return Standing::RateInvalid,
+        Some(PHASE_SATURATION) => return Standing::Saturation,
+        _ => {}
+    }
+    if used.busy() >= AT_THE_CAP_PERCENT {
+        Standing::Saturation
+    } else if interval.rate() < above {
+        Standing::TooQuiet
+    } else {
+        Standing::Fit
+    }
+}
+
+/// Whether a resource may be the one that limits, and why not.
+fn limits(kind: ResourceKind, share: Option<f64>) -> (bool, Option<String>) {
+    match (kind, share) {
+        (ResourceKind::Machine, Some(share)) if share < MACHINE_SHARE_MIN => {
+            let percent = 100.0 * share;
+            (false, Some(format!("{percent:.0} % the server's")))
+        }
+        _ => (true, None),
+    }
+}

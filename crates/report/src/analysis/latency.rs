@@ -1,0 +1,193 @@
+//! Latency beside the load line: less queueing may matter more than the peak.
+//!
+//! Points are quantiles of single intervals; the bins merge the histograms of intervals of like
+//! rate, so that their quantiles are of all requests in them and not averages of quantiles. What
+//! the generator marked invalid (it had fallen behind) is counted and never used.
+
+use std::collections::BTreeMap;
+
+use regress::AtObjective;
+use serde::Serialize;
+use trial::{Histogram, LatencyRow, LatencySource};
+
+use super::{IntervalRow, Standing};
+
+/// What a trial says of latency.
+#[derive(Clone, Debug, Serialize)]
+pub struct Latency {
+    /// Who measured.
+    pub source: LatencySource,
+    /// From which instant latency counts: "the intended start", "the log's elapsed time".
+    pub counted_from: String,
+    /// One point an interval, in the order of time.
+    pub points: Vec<LatencyPoint>,
+    /// Intervals of like rate together, in the order of the rate.
+    pub bins: Vec<LatencyBin>,
+    /// The measured saturation, where the trial has one.
+    pub saturation: Option<LatencyBin>,
+    /// Latencies marked invalid by whoever measured them, and left out.
+    pub invalid: u64,
+    /// Rows that could not be read.
+    pub unreadable: u64,
+    /// The capacity at an objective, where one was asked for.
+    pub objective: Option<Objective>,
+}
+
+/// Latency of one interval.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LatencyPoint {
+    /// The interval's number.
+    pub interval: u64,
+    /// Requests per second in it.
+    pub rate: f64,
+    /// Whether the interval is part of the measured saturation.
+    pub saturated: bool,
+    /// Latencies in it.
+    pub count: u64,
+    /// Median, microseconds.
+    pub median_us: f64,
+    /// 99th percentile, microseconds.
+    pub p99_us: f64,
+    /// The longest, microseconds.
+    pub max_us: f64,
+}
+
+/// Latency of several intervals.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct LatencyBin {
+    /// The lowest rate in it.
+    pub rate_low: f64,
+    /// The highest rate in it.
+    pub rate_high: f64,
+    /// Intervals in it.
+    pub intervals: usize,
+    /// Latencies in it.
+    pub count: u64,
+    /// Median, microseconds.
+    pub median_us: f64,
+    /// 99th percentile, microseconds.
+    pub p99_us: f64,
+    /// The longest, microseconds.
+    pub max_us: f64,
+}
+
+/// The rate up to which latency stays within an objective.
+#[derive(Clone, Debug, Serialize)]
+pub struct Objective {
+    /// The quantile that is bounded, 0 to 1.
+    pub quantile: f64,
+    /// Its bound, milliseconds.
+    pub ms: f64,
+    /// Where it is met; `None` if no interval has latencies.
+    pub at: Option<AtObjective>,
+}
+
+const BINS_MAX: usize = 8;
+
+/// Joins the rows of one source (the generator's where there are any) with the intervals.
+pub(super) fn latency_of(
+    rows: &[LatencyRow],
+    intervals: &[IntervalRow],
+    objective: Option<(f64, f64)>,
+) -> Option<Latency> {
+    let source = rows.iter().map(|row| row.source).min()?;
+    let by_index: BTreeMap<u64, &IntervalRow> = intervals.iter().map(|i| (i.index, i)).collect();
+    let (mut invalid, mut unreadable) = (0, 0);
+    let mut merged: BTreeMap<u64, Histogram<u64>> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.source == source) {
+        if row.invalid {
+            invalid += row.count;
+        } else if let Some(histogram) = row.histogram_us() {
+            if add(merged.entry(row.interval).or_insert_with(empty), &histogram).is_none() {
+                unreadable += 1;
+            }
+        } else {
+            unreadable += 1;
+        }
+    }
+    let mut fitted: Vec<(f64, &Histogram<u64>)> = Vec::new();
+    let mut saturated: Vec<(f64, &Histogram<u64>)> = Vec::new();
+    let mut points = Vec::new();
+    for (index, histogram) in &merged {
+        let Some(row) = by_index.get(index).filter(|_| !histogram.is_empty()) else { continue };
+        match row.standing {
+            Standing::Fit | Standing::SetAside => fitted.push((row.rate, histogram)),
+            Standing::Saturation => saturated.push((row.rate, histogram)),
+            _ => continue,
+        }
+        points.push(point(row, histogram));
+    }
+    if points.is_empty() && invalid == 0 && unreadable == 0 {
+        return None;
+    }
+    let objective = objective.map(|(quantile, ms)| Objective {
+        quantile,
+        ms,
+        at: at_objective(&fitted, quantile, ms),
+    });
+    Some(Latency {
+        source,
+        counted_from: match source {
+            LatencySource::Generator => "the intended start of the request".to_string(),
+            LatencySource::Log => "the access log's elapsed time".to_string(),
+        },
+        points,
+        bins: bins(fitted),
+        saturation: bin(&saturated),
+        invalid,
+        unreadable,
+        objective,
+    })
+}
+
+fn at_objective(fitted: &[(f64, &Histogram<u64>)], quantile: f64, ms: f64) -> Option<AtObjective> {
+    let rates: Vec<f64> = fitted.iter().map(|(rate, _)| *rate).collect();
+    let at = |h: &Histogram<u64>| h.value_at_quantile(quantile) as f64 / 1e3;
+    let latencies: Vec<f64> = fitted.iter().map(|(_, histogram)| at(histogram)).collect();
+    regress::capacity_at_objective(&rates, &latencies, ms).ok()
+}
+
+fn point(row: &IntervalRow, histogram: &Histogram<u64>) -> LatencyPoint {
+    LatencyPoint {
+        interval: row.index,
+        rate: row.rate,
+        saturated: row.standing == Standing::Saturation,
+        count: histogram.len(),
+        median_us: histogram.value_at_quantile(0.5) as f64,
+        p99_us: histogram.value_at_quantile(0.99) as f64,
+        max_us: histogram.max() as f64,
+    }
+}
+
+/// Bins of equally many intervals, neighbours in rate.
+fn bins(mut fitted: Vec<(f64, &Histogram<u64>)>) -> Vec<LatencyBin> {
+    fitted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let size = fitted.len().div_ceil(BINS_MAX).max(1);
+    fitted.chunks(size).filter_map(bin).collect()
+}
+
+fn bin(members: &[(f64, &Histogram<u64>)]) -> Option<LatencyBin> {
+    let mut all = empty();
+    for (_, histogram) in members {
+        add(&mut all, histogram)?;
+    }
+    let rates = members.iter().map(|(rate, _)| *rate);
+    (!all.is_empty()).then(|| LatencyBin {
+        rate_low: rates.clone().fold(f64::INFINITY, f64::min),
+        rate_high: rates.fold(0.0, f64::max),
+        intervals: members.len(),
+        count: all.len(),
+        median_us: all.value_at_quantile(0.5) as f64,
+        p99_us: all.value_at_quantile(0.99) as f64,
+        max_us: all.max() as f64,
+    })
+}
+
+fn empty() -> Histogram<u64> {
+    Histogram::new(3).expect("three significant digits are allowed")
+}
+
+/// `None` if a value of `more` does not fit, which a histogram that resizes has room for.
+fn add(into: &mut Histogram<u64>, more: &Histogram<u64>) -> Option<()> {
+    into.add(more).ok()
+}

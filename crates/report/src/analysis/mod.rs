@@ -1,0 +1,234 @@
+//! The analysis: which resource limits, what became of each interval, and the figures that follow.
+
+mod fit;
+mod latency;
+mod model;
+mod resource;
+
+use trial::{Interval, Manifest, Trial};
+
+use crate::Error;
+use fit::{Fitted, Model};
+pub use latency::{Latency, LatencyBin, LatencyPoint, Objective};
+pub use model::{
+    Analysis, CapacityFigure, Excluded, IntervalRow, ModeLine, Modes, Options, Resource,
+    Saturation, Standing, TrialFacts, WakesLine,
+};
+pub use resource::ResourceKind;
+
+/// The phase names that a trial's maker and its reader agree on.
+const PHASE_SATURATION: &str = "saturation";
+const PHASE_WARM_UP: &str = "warm-up";
+
+/// Analyses a trial.
+///
+/// # Errors
+/// [`Error::Empty`] and [`Error::TooShort`] say how to get a trial that can be analysed. A trial
+/// whose rate did not vary is no error: its capacity is "not identifiable", and the rest is shown.
+pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
+    check(options)?;
+    let name = file_name(trial);
+    let intervals = trial.intervals();
+    if intervals.is_empty() {
+        return Err(Error::Empty { trial: name });
+    }
+    let share = resource::server_share(intervals);
+    let mut fits: Vec<Fitted> = resource::series_of(trial)
+        .into_iter()
+        .map(|series| Fitted::new(series, intervals, options, share))
+        .collect();
+    limiting_first(&mut fits, options, &name)?;
+    let main = &fits[0];
+    if let Some(needed) = main.too_few() {
+        return Err(too_short(name, needed, main.standings.as_slice()));
+    }
+    let rows = rows(intervals, main);
+    let capacity = main.capacity(main.headline_model(), options.level);
+    let objective = options.objective_ms.map(|ms| (options.objective_quantile, ms));
+    let saturation = saturation(&rows, intervals, &capacity);
+    Ok(Analysis {
+        trial: facts(trial, name, &rows, share),
+        capacity_straight: main.capacity(Model::Straight, options.level),
+        capacity_with_wakes: main
+            .line()
+            .is_some_and(|line| line.with_wakes.is_some())
+            .then(|| main.capacity(Model::Wakes, options.level)),
+        capacity,
+        saturation_measured: saturation.as_ref().map(|measured| measured.rate),
+        saturation,
+        modes: main.modes(),
+        with_wakes: main.wakes_line(),
+        latency: latency::latency_of(trial.latencies(), &rows, objective),
+        resources: fits.iter().map(Fitted::resource).collect(),
+        intervals: rows,
+        losses: trial.losses().to_vec(),
+        predictions: trial.predictions().to_vec(),
+        manifest: trial.manifest().clone(),
+    })
+}
+
+fn check(options: &Options) -> Result<(), Error> {
+    let wrong = |what: &str| Err(Error::Option { what: what.to_string() });
+    if !(options.level > 0.0 && options.level < 1.0) {
+        return wrong("the level of an interval lies between 0 and 1");
+    }
+    if options.cap.is_some_and(|cap| !(cap.is_finite() && cap > 0.0)) {
+        return wrong("the cap is a positive number of CPU seconds per second");
+    }
+    if options.objective_ms.is_some_and(|ms| !(ms.is_finite() && ms > 0.0)) {
+        return wrong("the latency objective is a positive number of milliseconds");
+    }
+    if !(options.objective_quantile > 0.0 && options.objective_quantile <= 1.0) {
+        return wrong("the quantile of the latency objective lies between 0 and 1");
+    }
+    if options.above.is_nan() {
+        return wrong("the lowest rate of the fit is a number");
+    }
+    Ok(())
+}
+
+/// Puts the limiting resource first; there is one afterwards.
+fn limiting_first(fits: &mut [Fitted], options: &Options, trial: &str) -> Result<(), Error> {
+    let chosen = match options.resource {
+        Some(kind) => fits.iter().position(|fit| fit.series.kind == kind).ok_or_else(|| {
+            Error::NoSuchResource { trial: trial.to_string(), resource: kind.label() }
+        })?,
+        None => {
+            let limits = fits.iter().enumerate().filter_map(|(at, fit)| Some((at, fit.limit()?)));
+            limits.min_by(|a, b| a.1.total_cmp(&b.1)).map_or(0, |(at, _)| at)
+        }
+    };
+    let first = fits.get_mut(..=chosen).ok_or_else(|| Error::Empty { trial: trial.to_string() })?;
+    first.rotate_right(1);
+    Ok(())
+}
+
+fn too_short(trial: String, needed: usize, standings: &[Standing]) -> Error {
+    let excluded = excluded(standings);
+    let why: Vec<String> = excluded.iter().map(|e| format!("{} {}", e.count, e.why)).collect();
+    let usable = standings.iter().filter(|standing| standing.is_fitted()).count();
+    let mend =
+        if standings.contains(&Standing::TooQuiet) { "lower --above" } else { "record for longer" };
+    Error::TooShort {
+        trial,
+        usable,
+        intervals: standings.len(),
+        needed,
+        why: if why.is_empty() { "nothing left out".to_string() } else { why.join(", ") },
+        mend: mend.to_string(),
+    }
+}
+
+fn excluded(standings: &[Standing]) -> Vec<Excluded> {
+    let kinds = [
+        Standing::WarmUp,
+        Standing::RateInvalid,
+        Standing::TooQuiet,
+        Standing::NotSeen,
+        Standing::Saturation,
+    ];
+    let count = |kind| standings.iter().filter(|standing| **standing == kind).count();
+    kinds
+        .into_iter()
+        .map(|kind| Excluded { why: kind.label().to_string(), count: count(kind) })
+        .filter(|excluded| excluded.count > 0)
+        .collect()
+}
+
+fn rows(intervals: &[Interval], main: &Fitted) -> Vec<IntervalRow> {
+    let start = intervals[0].start_ns;
+    let row = |(at, interval): (usize, &Interval)| {
+        let used = main.series.uses[at];
+        IntervalRow {
+            index: interval.index,
+            start_s: (interval.start_ns - start) as f64 / 1e9,
+            length_s: interval.length_ns as f64 / 1e9,
+            rate: interval.rate(),
+            idle: used.map(|used| used.idle),
+            kernel: used.map(|used| used.kernel),
+            user: used.map(|used| used.user),
+            wakes: used.and_then(|used| used.wakes),
+            phase: interval.phase.clone(),
+            standing: main.standings[at],
+        }
+    };
+    intervals.iter().enumerate().map(row).collect()
+}
+
+fn saturation(
+    rows: &[IntervalRow],
+    intervals: &[Interval],
+    capacity: &CapacityFigure,
+) -> Option<Saturation> {
+    let named = |i: &Interval| i.phase.as_deref() == Some(PHASE_SATURATION);
+    let told = intervals.iter().any(named);
+    // Where the experiment drove the server to saturation, only that counts.
+    let saturated: Vec<&IntervalRow> = rows
+        .iter()
+        .zip(intervals)
+        .filter(|(row, interval)| {
+            row.standing == Standing::Saturation && (!told || named(interval))
+        })
+        .map(|(row, _)| row)
+        .collect();
+    let rates: Vec<f64> = saturated.iter().map(|row| row.rate).collect();
+    let rate = median(&rates)?;
+    let uses: Vec<f64> = saturated.iter().filter_map(|row| Some(row.user? + row.kernel?)).collect();
+    Some(Saturation {
+        rate,
+        rate_min: rates.iter().copied().fold(f64::INFINITY, f64::min),
+        rate_max: rates.iter().copied().fold(0.0, f64::max),
+        n: rates.len(),
+        use_percent: median(&uses).unwrap_or(f64::NAN),
+        known_by: if told { "the experiment" } else { "the resource was used up" },
+        held: capacity.low.zip(capacity.high).map(|(low, high)| (low..=high).contains(&rate)),
+    })
+}
+
+fn facts(trial: &Trial, name: String, rows: &[IntervalRow], share: Option<f64>) -> TrialFacts {
+    let intervals = trial.intervals();
+    let lengths: Vec<f64> = rows.iter().map(|row| row.length_s).collect();
+    let total_ns: i64 = intervals.iter().map(|interval| interval.length_ns).sum();
+    let recorder_ns: i64 = intervals.iter().map(|interval| interval.recorder_ns).sum();
+    let standings: Vec<Standing> = rows.iter().map(|row| row.standing).collect();
+    TrialFacts {
+        name,
+        server: server_name(trial.manifest()),
+        complete: trial.complete(),
+        unfinished: trial.unfinished(),
+        duration_s: rows.last().map_or(0.0, |last| last.start_s + last.length_s),
+        interval_s: median(&lengths).unwrap_or(0.0),
+        intervals: rows.len(),
+        fitted: standings.iter().filter(|standing| standing.is_fitted()).count(),
+        excluded: excluded(&standings),
+        requests: intervals.iter().map(|interval| interval.requests).sum(),
+        own_cost_percent: 100.0 * recorder_ns as f64 / total_ns.max(1) as f64,
+        server_share_percent: share.map(|share| 100.0 * share),
+    }
+}
+
+fn server_name(manifest: &Manifest) -> String {
+    let server = &manifest.server;
+    let name = if server.name.is_empty() { "the server" } else { &server.name };
+    match &server.version {
+        Some(version) => format!("{name} {version}"),
+        None => name.to_string(),
+    }
+}
+
+fn file_name(trial: &Trial) -> String {
+    let path = trial.path();
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// The median; `None` of nothing.
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let upper = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[upper]),
+        _ => Some((sorted[upper - 1] + sorted[upper]) / 2.0),
+    }
+}

@@ -1,0 +1,322 @@
+//! What a trial says: the figures of every output, as plain structs.
+//!
+//! The names of the fields are the keys of the command's JSON, and stable: a script may read
+//! `capacity.value`, `capacity.low`, `capacity.high` and `saturation_measured`.
+
+use regress::LoadLine;
+use serde::Serialize;
+use trial::{Loss, Manifest, Prediction};
+
+use super::{Latency, ResourceKind};
+
+/// What the user may choose. The defaults are those of the command.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Intervals of a lower rate are left out of the fit, as the papers did below 20 requests/s.
+    pub above: f64,
+    /// Bound on latency, milliseconds: the capacity at this objective is reported.
+    pub objective_ms: Option<f64>,
+    /// The quantile of latency that is bounded, 0 to 1.
+    pub objective_quantile: f64,
+    /// Use at which the resource counts as used up, CPU seconds per second; all of it by default.
+    pub cap: Option<f64>,
+    /// The resource whose capacity is reported; the tightest by default.
+    pub resource: Option<ResourceKind>,
+    /// Level of the intervals.
+    pub level: f64,
+    /// Seed of the robust fit and the bootstrap.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            above: 0.0,
+            objective_ms: None,
+            objective_quantile: 0.99,
+            cap: None,
+            resource: None,
+            level: 0.95,
+            seed: 1998,
+        }
+    }
+}
+
+/// All that a report shows.
+#[derive(Clone, Debug, Serialize)]
+pub struct Analysis {
+    /// The trial itself: its name, how long, how much of it was used.
+    pub trial: TrialFacts,
+    /// The capacity: the smallest over the resources, by the better of the two lines.
+    pub capacity: CapacityFigure,
+    /// The same resource by the straight line of 1998.
+    pub capacity_straight: CapacityFigure,
+    /// The same resource by the line with wakes, where it could be fitted.
+    pub capacity_with_wakes: Option<CapacityFigure>,
+    /// The saturation measured in this trial, requests/s: the median of its saturated intervals.
+    pub saturation_measured: Option<f64>,
+    /// The details of that.
+    pub saturation: Option<Saturation>,
+    /// The lines of idle, kernel and user time of the limiting resource, in percent of its cap.
+    pub modes: Modes,
+    /// The line with wakes, in microseconds.
+    pub with_wakes: Option<WakesLine>,
+    /// Every resource that was fitted, the limiting one first.
+    pub resources: Vec<Resource>,
+    /// Latency, where it was recorded.
+    pub latency: Option<Latency>,
+    /// Every interval of the trial.
+    pub intervals: Vec<IntervalRow>,
+    /// What was not seen.
+    pub losses: Vec<Loss>,
+    /// Predictions kept with the trial.
+    pub predictions: Vec<Prediction>,
+    /// What the machine and the server were.
+    pub manifest: Manifest,
+}
+
+/// The trial itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct TrialFacts {
+    /// File name, without its directory.
+    pub name: String,
+    /// Name of the server, as well as it is known.
+    pub server: String,
+    /// Whether the recording came to its end.
+    pub complete: bool,
+    /// The state of an unfinished one, in a sentence.
+    pub unfinished: Option<String>,
+    /// From the start of the first interval to the end of the last, seconds.
+    pub duration_s: f64,
+    /// Median length of an interval, seconds.
+    pub interval_s: f64,
+    /// Intervals in the trial.
+    pub intervals: usize,
+    /// Intervals the lines were fitted to; those set aside by the robust fit are among them.
+    pub fitted: usize,
+    /// Intervals that were not, by reason.
+    pub excluded: Vec<Excluded>,
+    /// Requests in the trial.
+    pub requests: f64,
+    /// CPU time of the recorder, percent of one CPU.
+    pub own_cost_percent: f64,
+    /// The server's share of the machine's busy time, percent, where both are known.
+    pub server_share_percent: Option<f64>,
+}
+
+/// Intervals left out of the fit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Excluded {
+    /// Why, in a few words.
+    pub why: String,
+    /// How many.
+    pub count: usize,
+}
+
+/// A capacity with all that belongs to it.
+#[derive(Clone, Debug, Serialize)]
+pub struct CapacityFigure {
+    /// Requests per second; `None` if it cannot be read off.
+    pub value: Option<f64>,
+    /// Lower end of the interval for a future saturated interval.
+    pub low: Option<f64>,
+    /// Upper end of it.
+    pub high: Option<f64>,
+    /// Level of the intervals.
+    pub level: f64,
+    /// Lower end of the line's own interval (Fieller's).
+    pub line_low: Option<f64>,
+    /// Upper end of it.
+    pub line_high: Option<f64>,
+    /// Lower end by the circular block bootstrap.
+    pub bootstrap_low: Option<f64>,
+    /// Upper end of it.
+    pub bootstrap_high: Option<f64>,
+    /// Whether a capacity can be read off these data.
+    pub identifiable: bool,
+    /// Why not.
+    pub reason: Option<String>,
+    /// `straight` or `wakes`.
+    pub model: &'static str,
+    /// Why this model and not the other.
+    pub model_why: String,
+    /// The resource that is used up.
+    pub resource: ResourceKind,
+    /// What it can give, CPU seconds per second.
+    pub cap: f64,
+    /// Intervals fitted.
+    pub n: usize,
+    /// Highest rate in the fit.
+    pub highest_rate: f64,
+    /// Capacity over the highest rate in the fit.
+    pub beyond_highest: Option<f64>,
+    /// Highest use in the fit, percent of the cap.
+    pub reach_percent: f64,
+    /// Whether nothing speaks against the figure.
+    pub trusted: bool,
+    /// The statistic that speaks against it, with its value.
+    pub distrust_statistic: Option<String>,
+    /// What that means.
+    pub distrust_why: Option<String>,
+}
+
+/// Saturation as it was measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct Saturation {
+    /// Median rate, requests/s.
+    pub rate: f64,
+    /// Lowest rate of an interval.
+    pub rate_min: f64,
+    /// Highest rate of an interval.
+    pub rate_max: f64,
+    /// Saturated intervals.
+    pub n: usize,
+    /// Median use of the limiting resource there, percent of its cap.
+    pub use_percent: f64,
+    /// How they are known: the experiment said so, or the resource was used up.
+    pub known_by: &'static str,
+    /// Whether the interval of the capacity holds the rate; `None` if there is no interval.
+    pub held: Option<bool>,
+}
+
+/// The three lines of 1998.
+#[derive(Clone, Debug, Serialize)]
+pub struct Modes {
+    /// What the percentages are of.
+    pub percent_of: String,
+    /// Idle, kernel, user, in this order; empty if no line could be drawn.
+    pub lines: Vec<ModeLine>,
+    /// Percent that is still idle where the resource counts as used up: 0 unless the cap is less.
+    pub idle_at_cap: f64,
+    /// Kernel slope + user slope + idle slope: 0 when the modes account for all time.
+    pub closure_gap: f64,
+    /// Why there are no lines.
+    pub unfit: Option<String>,
+}
+
+/// The line of one mode on the rate, by least squares.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModeLine {
+    /// `idle`, `kernel` or `user`.
+    pub mode: &'static str,
+    /// Percent at no requests.
+    pub intercept: f64,
+    /// Percent per request/s.
+    pub slope: f64,
+    /// Standard error of the slope.
+    pub slope_se: f64,
+    /// CPU time of one more request in this mode, microseconds (idle: negative).
+    pub us_per_request: f64,
+    /// Correlation.
+    pub correlation: f64,
+    /// Intervals.
+    pub n: usize,
+    /// Where the line meets zero, requests/s; `None` where it never does at a positive rate.
+    pub x_intercept: Option<f64>,
+    /// The whole line.
+    #[serde(skip)]
+    pub line: regress::Line,
+}
+
+/// `C = a + b·x + w·wakes`, in microseconds of CPU time.
+#[derive(Clone, Debug, Serialize)]
+pub struct WakesLine {
+    /// Fixed cost, percent of the cap.
+    pub fixed_percent: f64,
+    /// Cost of one more request, wakes apart, microseconds.
+    pub us_per_request: f64,
+    /// Cost of a wake, microseconds.
+    pub us_per_wake: f64,
+    /// t of the cost of a wake.
+    pub t: f64,
+    /// One-sided p of it being above zero.
+    pub p: f64,
+    /// Share of the variance explained.
+    pub r_squared: f64,
+    /// Variance inflation of rate and wakes.
+    pub variance_inflation: f64,
+}
+
+/// One resource.
+#[derive(Clone, Debug, Serialize)]
+pub struct Resource {
+    /// Which.
+    pub kind: ResourceKind,
+    /// What its name leaves open.
+    pub detail: String,
+    /// What it can give, CPU seconds per second.
+    pub cap: f64,
+    /// Whether its capacity may be the server's: a machine that mostly runs something else is
+    /// shown and limits nothing.
+    pub may_limit: bool,
+    /// Why not.
+    pub remark: Option<String>,
+    /// Its load line, everything `regress` says about it.
+    pub line: Option<LoadLine>,
+    /// Why there is none.
+    pub unfit: Option<String>,
+}
+
+/// What became of an interval.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// It is in the fit.
+    Fit,
+    /// It is in the fit of 1998, and the robust one paid no heed to it.
+    SetAside,
+    /// It was saturated: measured, not fitted.
+    Saturation,
+    /// The experiment was warming up.
+    WarmUp,
+    /// Its rate is not known: the edge of the recording, or late log lines.
+    RateInvalid,
+    /// Its rate is below the one asked for.
+    TooQuiet,
+    /// The resource was not seen in it.
+    NotSeen,
+}
+
+impl Standing {
+    /// As it is written in a table.
+    pub fn label(self) -> &'static str {
+        match self {
+            Standing::Fit => "fit",
+            Standing::SetAside => "set aside",
+            Standing::Saturation => "saturated",
+            Standing::WarmUp => "warm-up",
+            Standing::RateInvalid => "rate not known",
+            Standing::TooQuiet => "too quiet",
+            Standing::NotSeen => "not seen",
+        }
+    }
+
+    pub(crate) fn is_fitted(self) -> bool {
+        matches!(self, Standing::Fit | Standing::SetAside)
+    }
+}
+
+/// One interval; percentages are of the limiting resource's cap.
+#[derive(Clone, Debug, Serialize)]
+pub struct IntervalRow {
+    /// Its number.
+    pub index: u64,
+    /// Its start after that of the trial, seconds.
+    pub start_s: f64,
+    /// Its length, seconds.
+    pub length_s: f64,
+    /// Requests per second.
+    pub rate: f64,
+    /// Idle, percent.
+    pub idle: Option<f64>,
+    /// Kernel mode, percent.
+    pub kernel: Option<f64>,
+    /// User mode, percent.
+    pub user: Option<f64>,
+    /// Voluntary context switches per second.
+    pub wakes: Option<f64>,
+    /// What the experiment called it.
+    pub phase: Option<String>,
+    /// What became of it.
+    pub standing: Standing,
+}

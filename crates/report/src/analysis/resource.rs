@@ -1,0 +1,200 @@
+//! Which resources a trial lets us fit, and their use in each interval.
+//!
+//! A load line belongs to a resource: a server of one thread ends when that thread has used up its
+//! CPU, however idle the others are. On several CPUs the idle time of the whole machine is the
+//! wrong axis, and where the load comes from the same machine it is not the server's either; so
+//! the machine is shown, but limits only where the server is most of what runs on it.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use trial::{Interval, Trial};
+
+/// A resource of the server or the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Default)]
+#[serde(rename_all = "snake_case")]
+pub enum ResourceKind {
+    /// The server's thread that uses most CPU time; its cap is one CPU.
+    #[default]
+    HottestThread,
+    /// All of the server's processes; the cap is a CPU for each working thread, as far as there
+    /// are CPUs.
+    Server,
+    /// All CPUs of the machine, whoever uses them.
+    Machine,
+}
+
+impl ResourceKind {
+    /// As it is written in a table.
+    pub fn label(self) -> &'static str {
+        match self {
+            ResourceKind::HottestThread => "hottest thread",
+            ResourceKind::Server => "server, all threads",
+            ResourceKind::Machine => "machine, all CPUs",
+        }
+    }
+}
+
+/// What a resource gave in one interval, in percent of its cap.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Use {
+    pub(super) user: f64,
+    pub(super) kernel: f64,
+    pub(super) idle: f64,
+    /// Voluntary context switches per second, where they are known.
+    pub(super) wakes: Option<f64>,
+}
+
+impl Use {
+    pub(super) fn busy(self) -> f64 {
+        self.user + self.kernel
+    }
+}
+
+/// A resource's use in every interval of the trial; `None` where it was not seen.
+pub(super) struct Series {
+    pub(super) kind: ResourceKind,
+    /// CPU seconds per second that it can give.
+    pub(super) cap: f64,
+    /// What the name of the resource leaves open: "squid/1234".
+    pub(super) detail: String,
+    pub(super) uses: Vec<Option<Use>>,
+}
+
+/// Threads that take less than this share of the server's time are no workers.
+const WORKER_SHARE_MIN: f64 = 0.10;
+/// One thread stands for the hottest if it was there in this share of the intervals.
+const THREAD_PRESENT_MIN: f64 = 0.90;
+
+/// All resources the trial has figures for, the hottest thread first.
+pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
+    let intervals = trial.intervals();
+    let cpus = f64::from(trial.manifest().host.cpus.max(1));
+    let threads = ThreadTotals::of(intervals);
+    let mut found = Vec::new();
+    if let Some(series) = threads.hottest(intervals) {
+        found.push(series);
+    }
+    let workers = threads.workers() as f64;
+    // With one worker the server is its hottest thread, and a second line says nothing more.
+    if intervals.iter().any(|interval| interval.server.is_some())
+        && (workers > 1.0 || found.is_empty())
+    {
+        found.push(whole_server(intervals, workers.clamp(1.0, cpus)));
+    }
+    if intervals.iter().any(|interval| interval.machine.total_ns() > 0) {
+        found.push(machine(intervals, cpus));
+    }
+    found
+}
+
+/// The server's share of the machine's busy time, where both were recorded.
+pub(super) fn server_share(intervals: &[Interval]) -> Option<f64> {
+    let both = || intervals.iter().filter_map(|i| Some((i.server?.total_ns, i.machine.busy_ns())));
+    let server: i64 = both().map(|(server, _)| server).sum();
+    let machine: i64 = both().map(|(_, machine)| machine).sum();
+    (machine > 0).then(|| server as f64 / machine as f64)
+}
+
+fn whole_server(intervals: &[Interval], cap: f64) -> Series {
+    let uses = intervals.iter().map(|interval| {
+        let server = interval.server.as_ref()?;
+        percent_of(interval, cap, server.user_ns, server.kernel_ns, server.voluntary_switches)
+    });
+    let detail = counted(cap, "working thread");
+    Series { kind: ResourceKind::Server, cap, detail, uses: uses.collect() }
+}
+
+/// The modes of the machine are percent of what the kernel accounted for, not of the clock: so
+/// they add up to 100 whatever the grain of its ticks. Time stolen by the hypervisor is in none of
+/// the three, and shows as the gap of the closure.
+fn machine(intervals: &[Interval], cap: f64) -> Series {
+    let uses = intervals.iter().map(|interval| {
+        let modes = &interval.machine;
+        let total = modes.total_ns() as f64;
+        (total > 0.0).then(|| Use {
+            user: 100.0 * modes.user_mode_ns() as f64 / total,
+            kernel: 100.0 * modes.kernel_mode_ns() as f64 / total,
+            idle: 100.0 * (modes.idle_ns + modes.iowait_ns) as f64 / total,
+            wakes: None,
+        })
+    });
+    let detail = counted(cap, "CPU");
+    Series { kind: ResourceKind::Machine, cap, detail, uses: uses.collect() }
+}
+
+fn counted(number: f64, what: &str) -> String {
+    if number == 1.0 { format!("1 {what}") } else { format!("{number:.0} {what}s") }
+}
+
+fn percent_of(i: &Interval, cap: f64, user_ns: i64, kernel_ns: i64, wakes: u64) -> Option<Use> {
+    let length = i.length_ns as f64;
+    if length <= 0.0 {
+        return None;
+    }
+    let user = 100.0 * user_ns as f64 / length / cap;
+    let kernel = 100.0 * kernel_ns as f64 / length / cap;
+    let wakes = Some(wakes as f64 / (length / 1e9));
+    Some(Use { user, kernel, idle: 100.0 - user - kernel, wakes })
+}
+
+/// CPU time of each thread over the whole trial.
+struct ThreadTotals {
+    by_thread: BTreeMap<(u32, u32), Total>,
+    intervals_with_threads: usize,
+}
+
+#[derive(Default)]
+struct Total {
+    ns: i64,
+    intervals: usize,
+    name: String,
+}
+
+impl ThreadTotals {
+    fn of(intervals: &[Interval]) -> ThreadTotals {
+        let mut by_thread: BTreeMap<(u32, u32), Total> = BTreeMap::new();
+        let mut intervals_with_threads = 0;
+        for interval in intervals {
+            intervals_with_threads += usize::from(!interval.threads.is_empty());
+            for thread in &interval.threads {
+                let total = by_thread.entry((thread.pid, thread.tid)).or_default();
+                total.ns += thread.total_ns;
+                total.intervals += 1;
+                if total.name != thread.name {
+                    total.name.clone_from(&thread.name);
+                }
+            }
+        }
+        ThreadTotals { by_thread, intervals_with_threads }
+    }
+
+    /// Threads that do a worker's share, at least one if there is any thread.
+    fn workers(&self) -> usize {
+        let all: i64 = self.by_thread.values().map(|total| total.ns).sum();
+        let least = WORKER_SHARE_MIN * all as f64;
+        self.by_thread.values().filter(|total| total.ns > 0 && total.ns as f64 >= least).count()
+    }
+
+    /// The one thread that used most, if it lived nearly throughout; otherwise (a server that
+    /// forks or restarts) the hottest of each interval.
+    fn hottest(&self, intervals: &[Interval]) -> Option<Series> {
+        let ((pid, tid), total) = self.by_thread.iter().max_by_key(|(_, total)| total.ns)?;
+        let enough = THREAD_PRESENT_MIN * self.intervals_with_threads as f64;
+        let throughout = total.intervals as f64 >= enough;
+        let uses = intervals.iter().map(|interval| {
+            let threads = &interval.threads;
+            let thread = if throughout {
+                threads.iter().find(|thread| (thread.pid, thread.tid) == (*pid, *tid))
+            } else {
+                threads.iter().max_by_key(|thread| thread.total_ns)
+            }?;
+            percent_of(interval, 1.0, thread.user_ns, thread.kernel_ns, thread.wakes)
+        });
+        let detail = match throughout {
+            true => format!("{}, thread {tid}", total.name),
+            false => "a different one at times: threads came and went".to_string(),
+        };
+        Some(Series { kind: ResourceKind::HottestThread, cap: 1.0, detail, uses: uses.collect() })
+    }
+}

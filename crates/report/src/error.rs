@@ -1,0 +1,55 @@
+//! Why a trial cannot be analysed. It is the operator's to mend, never a matter for a panic: every
+//! message is one line with the mend in it.
+
+/// What [`crate::analyse`] and [`crate::html`] refuse.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The trial holds nothing.
+    #[error("{trial}: no intervals in it; record for longer")]
+    Empty {
+        /// File name of the trial.
+        trial: String,
+    },
+    /// There are intervals, and too few of them can be used for a line.
+    #[error(
+        "{trial}: {usable} of {intervals} intervals can be fitted ({why}), {needed} are needed; \
+         {mend}"
+    )]
+    TooShort {
+        /// File name of the trial.
+        trial: String,
+        /// Intervals that can be used.
+        usable: usize,
+        /// Intervals in the trial.
+        intervals: usize,
+        /// Intervals a line needs.
+        needed: usize,
+        /// What became of the others.
+        why: String,
+        /// What to do.
+        mend: String,
+    },
+    /// The resource asked for was not recorded.
+    #[error("{trial}: {resource} was not recorded; leave the choice of the resource to the report")]
+    NoSuchResource {
+        /// File name of the trial.
+        trial: String,
+        /// What was asked for.
+        resource: &'static str,
+    },
+    /// An option out of its range.
+    #[error("{what}")]
+    Option {
+        /// Which, and its range.
+        what: String,
+    },
+    /// A trial whose numbers no line goes through.
+    #[error("{trial}: {unfit}")]
+    Unfit {
+        /// File name of the trial.
+        trial: String,
+        /// What `regress` said.
+        unfit: regress::Unfit,
+    },
+}

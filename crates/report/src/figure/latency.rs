@@ -1,0 +1,101 @@
+//! Latency against the rate: median, 99th percentile and the longest, an interval a point, on a
+//! logarithmic axis, for what matters is how many times longer.
+
+use super::canvas::{Canvas, Marker};
+use super::scale::Scale;
+use super::{every, legend};
+use crate::analysis::{Analysis, Latency, LatencyPoint};
+use crate::format;
+
+const WIDTH: f64 = 780.0;
+const HEIGHT: f64 = 340.0;
+const LEFT: f64 = 62.0;
+const RIGHT: f64 = 716.0;
+const TOP: f64 = 44.0;
+const BOTTOM: f64 = 292.0;
+
+type Quantile = (&'static str, &'static str, Marker, fn(&LatencyPoint) -> f64);
+
+const QUANTILES: [Quantile; 3] = [
+    ("median", "first", Marker::Circle, |point| point.median_us),
+    ("99 %", "second", Marker::Square, |point| point.p99_us),
+    ("longest", "third", Marker::Triangle, |point| point.max_us),
+];
+
+/// The figure, if there is a point to draw.
+pub(crate) fn latency(analysis: &Analysis, style: &str) -> Option<String> {
+    let latency = analysis.latency.as_ref().filter(|latency| !latency.points.is_empty())?;
+    let points = &latency.points;
+    let low = points.iter().map(|point| point.median_us).fold(f64::INFINITY, f64::min).max(1.0);
+    let bound_us = latency.objective.as_ref().map_or(0.0, |objective| objective.ms * 1e3);
+    let high = points.iter().map(|point| point.max_us).fold(bound_us, f64::max);
+    let end = points.iter().map(|point| point.rate).fold(0.0, f64::max);
+    let x = Scale::linear((0.0, 1.04 * end), (LEFT, RIGHT));
+    let y = Scale::logarithmic((low, high), (BOTTOM, TOP));
+    let mut canvas = Canvas::new(WIDTH, HEIGHT);
+    axes(&mut canvas, &x, &y);
+    objective(&mut canvas, latency, &x, &y);
+    for point in points.iter().step_by(every(points.len())) {
+        for (name, class, marker, of) in QUANTILES {
+            let style = if point.saturated { "solid" } else { "point" };
+            let title = format!(
+                "interval {}: {} requests/s, {name} {} of {}",
+                point.interval,
+                format::rate(point.rate),
+                format::latency(of(point)),
+                format::thousands(point.count as f64)
+            );
+            let at = (x.at(point.rate), y.at(of(point).max(low)));
+            canvas.marker(&format!("{style} {class}"), marker, at, 3.0, &title);
+        }
+    }
+    keys(&mut canvas, latency);
+    let description = format!("Latency of {} intervals against requests per second.", points.len());
+    Some(canvas.finish("Latency against the rate", &description, style))
+}
+
+fn axes(canvas: &mut Canvas, x: &Scale, y: &Scale) {
+    for tick in y.ticks(0) {
+        canvas.line("rule", (LEFT, y.at(tick)), (RIGHT, y.at(tick)));
+        canvas.text("soft", "end", (LEFT - 6.0, y.at(tick) + 4.0), &axis_latency(tick));
+    }
+    canvas.line("axis", (LEFT, BOTTOM), (RIGHT, BOTTOM));
+    for tick in x.ticks(7) {
+        canvas.line("axis", (x.at(tick), BOTTOM), (x.at(tick), BOTTOM + 4.0));
+        canvas.text("soft", "middle", (x.at(tick), BOTTOM + 18.0), &format::thousands(tick));
+    }
+    canvas.text("soft", "end", (RIGHT, BOTTOM + 34.0), "requests/s");
+    canvas.text("soft", "start", (4.0, TOP - 14.0), "latency");
+}
+
+fn axis_latency(us: f64) -> String {
+    match us {
+        us if us < 1e3 => format!("{us:.0} µs"),
+        us if us < 1e6 => format!("{:.0} ms", us / 1e3),
+        us => format!("{:.0} s", us / 1e6),
+    }
+}
+
+fn objective(canvas: &mut Canvas, latency: &Latency, x: &Scale, y: &Scale) {
+    let Some(objective) = &latency.objective else { return };
+    let height = y.at(objective.ms * 1e3);
+    canvas.line("line thin mark", (LEFT, height), (RIGHT, height));
+    let text = format!("objective: {} % within {} ms", 100.0 * objective.quantile, objective.ms);
+    canvas.text("strong halo mark", "start", (LEFT + 6.0, height - 5.0), &text);
+    if let Some(regress::AtObjective::Met { rate, .. }) = &objective.at {
+        let at = x.at(*rate);
+        canvas.line("line thin mark", (at, height), (at, BOTTOM));
+        canvas.text("strong halo mark", "middle", (at, BOTTOM - 6.0), &format::rate(*rate));
+    }
+}
+
+fn keys(canvas: &mut Canvas, latency: &Latency) {
+    let mut entries: Vec<(String, Option<Marker>, &str)> = QUANTILES
+        .iter()
+        .map(|(name, class, marker, _)| (format!("point {class}"), Some(*marker), *name))
+        .collect();
+    if latency.points.iter().any(|point| point.saturated) {
+        entries.push(("solid first".to_string(), Some(Marker::Circle), "saturated"));
+    }
+    legend(canvas, (LEFT, 14.0), &entries);
+}

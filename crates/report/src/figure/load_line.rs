@@ -1,0 +1,321 @@
+//! The figure of 1998, grown up: idle, kernel and user time against the rate, their lines, the band
+//! in which intervals lie, and under it, on the same axis, where the capacity is: by either line,
+//! with its interval, and as it was measured.
+
+use super::canvas::{Canvas, Marker};
+use super::scale::Scale;
+use super::{every, legend};
+use crate::analysis::{Analysis, CapacityFigure, IntervalRow, ModeLine, Standing};
+use crate::format::{percent, rate};
+
+const WIDTH: f64 = 780.0;
+const LEFT: f64 = 44.0;
+const RIGHT: f64 = 716.0;
+const TOP: f64 = 44.0;
+const BOTTOM: f64 = 330.0;
+const STRIP_TOP: f64 = 382.0;
+const STRIP_ROW: f64 = 22.0;
+/// The axis ends at most this many times beyond what was measured: a capacity farther out is named
+/// at the edge, and the points keep their room.
+const BEYOND_MAX: f64 = 4.0;
+const BAND_STEPS: usize = 32;
+
+const MODES: [(&str, &str, Marker); 3] = [
+    ("idle", "first", Marker::Circle),
+    ("kernel", "second", Marker::Square),
+    ("user", "third", Marker::Triangle),
+];
+
+/// The figure; `style` is empty where the page carries it.
+pub(crate) fn load_line(analysis: &Analysis, style: &str) -> String {
+    let rows = strip_rows(analysis);
+    let height = STRIP_TOP + STRIP_ROW * rows.len() as f64 + 6.0;
+    let mut canvas = Canvas::new(WIDTH, height);
+    let x = Scale::linear((0.0, rate_end(analysis)), (LEFT, RIGHT));
+    let y = Scale::linear((0.0, percent_end(analysis)), (BOTTOM, TOP));
+    axes(&mut canvas, analysis, &x, &y);
+    canvas.clip("load-line", (LEFT, TOP - 6.0), (RIGHT - LEFT + 6.0, BOTTOM - TOP + 12.0));
+    guides(&mut canvas, analysis, &x);
+    if let Some(idle) = analysis.modes.lines.iter().find(|line| line.mode == "idle") {
+        band(&mut canvas, analysis, idle, &x, &y);
+    }
+    points(&mut canvas, analysis, &x, &y);
+    for (mode, class, _) in MODES {
+        if let Some(line) = analysis.modes.lines.iter().find(|line| line.mode == mode) {
+            mode_line(&mut canvas, analysis, line, class, (&x, &y));
+        }
+    }
+    without_wakes(&mut canvas, analysis, &x, &y);
+    canvas.leave_clip();
+    labels(&mut canvas, analysis, &x, &y);
+    keys(&mut canvas, analysis);
+    for (at, row) in rows.iter().enumerate() {
+        strip(&mut canvas, &x, STRIP_TOP + STRIP_ROW * at as f64, row);
+    }
+    let name = format!("Load line of {}", analysis.trial.server);
+    canvas.finish(&name, &description(analysis), style)
+}
+
+/// Everything that has a rate and should be in view, with a little room.
+fn rate_end(analysis: &Analysis) -> f64 {
+    let measured = analysis.intervals.iter().map(|row| row.rate).fold(0.0, f64::max);
+    let capacities = [Some(&analysis.capacity_straight), analysis.capacity_with_wakes.as_ref()];
+    let foretold = capacities.into_iter().flatten().flat_map(|c| [c.value, c.high]);
+    let end = foretold.flatten().fold(measured, f64::max);
+    1.04 * end.min(BEYOND_MAX * measured).max(f64::MIN_POSITIVE)
+}
+
+fn percent_end(analysis: &Analysis) -> f64 {
+    let intercepts = analysis.modes.lines.iter().map(|line| line.intercept);
+    let points = analysis.intervals.iter().flat_map(|row| [row.idle, row.kernel, row.user]);
+    let highest = intercepts.chain(points.flatten()).fold(100.0, f64::max);
+    if highest > 100.5 { highest.min(130.0) } else { 100.0 }
+}
+
+fn axes(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
+    for tick in y.ticks(5) {
+        canvas.line("rule", (LEFT, y.at(tick)), (RIGHT, y.at(tick)));
+        canvas.text("soft", "end", (LEFT - 6.0, y.at(tick) + 4.0), &format!("{tick:.0}"));
+    }
+    canvas.line("axis", (LEFT, BOTTOM), (RIGHT, BOTTOM));
+    for tick in x.ticks(7) {
+        canvas.line("axis", (x.at(tick), BOTTOM), (x.at(tick), BOTTOM + 4.0));
+        canvas.text("soft", "middle", (x.at(tick), BOTTOM + 18.0), &axis_rate(tick));
+    }
+    canvas.text("soft", "end", (RIGHT, BOTTOM + 34.0), "requests/s");
+    let of = format!("percent of {}", analysis.modes.percent_of);
+    canvas.text("soft", "start", (4.0, TOP - 14.0), &of);
+    let idle_at_cap = analysis.modes.idle_at_cap;
+    if idle_at_cap > 0.0 {
+        canvas.line("axis", (LEFT, y.at(idle_at_cap)), (RIGHT, y.at(idle_at_cap)));
+        canvas.text(
+            "soft halo",
+            "start",
+            (LEFT + 6.0, y.at(idle_at_cap) - 4.0),
+            "the cap asked for",
+        );
+    }
+}
+
+fn axis_rate(value: f64) -> String {
+    if value != 0.0 && value < 1.0 { rate(value) } else { crate::format::thousands(value) }
+}
+
+/// Verticals from the strip up through the plot: the capacity reported and the saturation measured.
+fn guides(canvas: &mut Canvas, analysis: &Analysis, x: &Scale) {
+    if let Some(value) = analysis.capacity.value {
+        canvas.line("line thin dots first", (x.at(value), TOP), (x.at(value), BOTTOM));
+    }
+    if let Some(measured) = analysis.saturation_measured {
+        canvas.line("line thin mark", (x.at(measured), TOP), (x.at(measured), BOTTOM));
+    }
+}
+
+/// Where single intervals lie about the idle line, over the data and beyond.
+fn band(canvas: &mut Canvas, analysis: &Analysis, idle: &ModeLine, x: &Scale, y: &Scale) {
+    let end = idle.x_intercept.unwrap_or(f64::INFINITY).min(rate_end(analysis));
+    let level = analysis.capacity.level;
+    let step = |k: usize| end * k as f64 / BAND_STEPS as f64;
+    let upper = (0..=BAND_STEPS).map(|k| (step(k), idle.line.prediction_band(step(k), level).1));
+    let lower = (0..=BAND_STEPS).map(|k| (step(k), idle.line.prediction_band(step(k), level).0));
+    let outline: Vec<(f64, f64)> =
+        upper.chain(lower.rev()).map(|(at, value)| (x.at(at), y.at(value))).collect();
+    if outline.iter().all(|(a, b)| a.is_finite() && b.is_finite()) {
+        canvas.polygon("band first", &outline);
+    }
+}
+
+fn points(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
+    let stride = every(analysis.intervals.len());
+    for row in analysis.intervals.iter().step_by(stride) {
+        let (style, radius) = match row.standing {
+            Standing::Fit => ("point", 3.2),
+            Standing::SetAside | Standing::TooQuiet => ("aside", 3.2),
+            Standing::Saturation => ("solid", 3.0),
+            Standing::WarmUp | Standing::RateInvalid | Standing::NotSeen => continue,
+        };
+        for (mode, class, marker) in MODES {
+            if let Some(value) = of_mode(row, mode) {
+                let class = format!("{style} {class}");
+                let title = format!(
+                    "interval {}: {} requests/s, {mode} {} % ({})",
+                    row.index,
+                    rate(row.rate),
+                    percent(value),
+                    row.standing.label()
+                );
+                canvas.marker(&class, marker, (x.at(row.rate), y.at(value)), radius, &title);
+            }
+        }
+    }
+}
+
+fn of_mode(row: &IntervalRow, mode: &str) -> Option<f64> {
+    match mode {
+        "idle" => row.idle,
+        "kernel" => row.kernel,
+        _ => row.user,
+    }
+}
+
+/// Solid as far as the data go, dashed from there to the capacity.
+fn mode_line(
+    canvas: &mut Canvas,
+    analysis: &Analysis,
+    mode: &ModeLine,
+    class: &str,
+    (x, y): (&Scale, &Scale),
+) {
+    let at = |value: f64| (x.at(value), y.at(mode.line.at(value)));
+    let (first, last) = fitted_range(analysis);
+    let end = line_end(analysis);
+    canvas.line(&format!("line beyond {class}"), at(0.0), at(first));
+    canvas.line(&format!("line {class}"), at(first), at(last.min(end.max(first))));
+    if end > last {
+        canvas.line(&format!("line beyond {class}"), at(last), at(end));
+    }
+}
+
+fn fitted_range(analysis: &Analysis) -> (f64, f64) {
+    let fitted = analysis.intervals.iter().filter(|row| row.standing.is_fitted());
+    fitted.fold((f64::INFINITY, 0.0), |(low, high), row| (low.min(row.rate), high.max(row.rate)))
+}
+
+/// Lines end where the straight line meets the cap, or at the edge.
+fn line_end(analysis: &Analysis) -> f64 {
+    let edge = rate_end(analysis);
+    analysis.capacity_straight.value.filter(|value| *value > 0.0).unwrap_or(edge).min(edge)
+}
+
+/// The line with wakes, read at no wakes: the idle time of a server that never sleeps.
+fn without_wakes(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
+    let (Some(wakes), Some(capacity)) = (&analysis.with_wakes, &analysis.capacity_with_wakes)
+    else {
+        return;
+    };
+    let Some(value) = capacity.value else { return };
+    let from = (x.at(0.0), y.at(100.0 - wakes.fixed_percent));
+    let to = (x.at(value), y.at(analysis.modes.idle_at_cap));
+    canvas.line("line dots first", from, to);
+}
+
+/// The name of each line at its right end, kept apart.
+fn labels(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
+    let end = line_end(analysis);
+    let mut placed: Vec<(f64, &str, &str)> = MODES
+        .iter()
+        .filter_map(|(mode, class, _)| {
+            let line = analysis.modes.lines.iter().find(|line| line.mode == *mode)?;
+            Some((y.at(line.line.at(end)).clamp(TOP, BOTTOM - 10.0) + 4.0, *mode, *class))
+        })
+        .collect();
+    placed.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut above = f64::INFINITY;
+    for (height, mode, class) in placed {
+        let height = height.min(above - 14.0);
+        above = height;
+        let at = (x.at(end).min(RIGHT) + 9.0, height);
+        canvas.text(&format!("strong halo {class}"), "start", at, mode);
+    }
+}
+
+fn keys(canvas: &mut Canvas, analysis: &Analysis) {
+    let has = |standing| analysis.intervals.iter().any(|row| row.standing == standing);
+    let mut entries: Vec<(String, Option<Marker>, &str)> = MODES
+        .iter()
+        .map(|(mode, class, marker)| (format!("point {class}"), Some(*marker), *mode))
+        .collect();
+    if has(Standing::Saturation) {
+        entries.push(("solid first".to_string(), Some(Marker::Circle), "saturated"));
+    }
+    if has(Standing::SetAside) {
+        entries.push(("aside first".to_string(), Some(Marker::Circle), "set aside"));
+    }
+    entries.push(("line beyond first".to_string(), None, "beyond the data"));
+    if analysis.with_wakes.is_some() {
+        entries.push(("line dots first".to_string(), None, "idle if it never slept"));
+    }
+    legend(canvas, (LEFT, 14.0), &entries);
+}
+
+/// One row under the axis: a value with its interval on the scale of the rates.
+struct StripRow {
+    class: &'static str,
+    marker: Marker,
+    value: f64,
+    ends: Option<(f64, f64)>,
+    text: String,
+    strong: bool,
+}
+
+fn strip_rows(analysis: &Analysis) -> Vec<StripRow> {
+    let mut rows = Vec::new();
+    let mut capacity = |figure: &CapacityFigure, name: &str| {
+        let Some(value) = figure.value else { return };
+        let strong = figure.model == analysis.capacity.model;
+        let ends = figure.low.zip(figure.high);
+        let text = match ends {
+            Some((low, high)) => {
+                format!("{name} {} ({} to {})", rate(value), rate(low), rate(high))
+            }
+            None => format!("{name} {} (no bound)", rate(value)),
+        };
+        rows.push(StripRow { class: "first", marker: Marker::Diamond, value, ends, text, strong });
+    };
+    capacity(&analysis.capacity_straight, "capacity, straight line:");
+    if let Some(figure) = &analysis.capacity_with_wakes {
+        capacity(figure, "capacity, line with wakes:");
+    }
+    if let Some(measured) = &analysis.saturation {
+        rows.push(StripRow {
+            class: "mark",
+            marker: Marker::Square,
+            value: measured.rate,
+            ends: Some((measured.rate_min, measured.rate_max)),
+            text: format!("saturation, measured: {}", rate(measured.rate)),
+            strong: true,
+        });
+    }
+    rows
+}
+
+fn strip(canvas: &mut Canvas, x: &Scale, height: f64, row: &StripRow) {
+    let inside = |value: f64| x.at(value).clamp(LEFT, RIGHT);
+    let (low, high) = row.ends.unwrap_or((row.value, row.value));
+    let (from, to) = (inside(low), inside(high));
+    let class = row.class;
+    canvas.line(&format!("line {class}"), (from, height), (to, height));
+    for (value, end) in [(low, from), (high, to)] {
+        // An end that lies beyond the axis has no tick: the line runs into the edge.
+        if row.ends.is_some() && (x.at(value) - end).abs() < 0.5 {
+            canvas.line(&format!("line thin {class}"), (end, height - 5.0), (end, height + 5.0));
+        }
+    }
+    let style = if row.strong { "solid" } else { "point" };
+    canvas.marker(
+        &format!("{style} {class}"),
+        row.marker,
+        (inside(row.value), height),
+        4.0,
+        &row.text,
+    );
+    let weight = if row.strong { "strong" } else { "soft" };
+    let left_of = from.min(inside(row.value)) - 10.0;
+    if left_of > LEFT + 290.0 {
+        canvas.text(weight, "end", (left_of, height + 4.0), &row.text);
+    } else {
+        canvas.text(weight, "start", (to.max(inside(row.value)) + 10.0, height + 4.0), &row.text);
+    }
+}
+
+fn description(analysis: &Analysis) -> String {
+    let capacity = match analysis.capacity.value {
+        Some(value) => format!("capacity {} requests/s", rate(value)),
+        None => "capacity not identifiable".to_string(),
+    };
+    format!(
+        "Idle, kernel and user time in percent of {} against requests per second in {} intervals; \
+         {capacity}.",
+        analysis.modes.percent_of, analysis.trial.fitted
+    )
+}

@@ -1,0 +1,179 @@
+//! How numbers are written: one function a quantity, so that a rate looks the same in a table, on
+//! an axis and in a sentence.
+//!
+//! No figure carries more digits than it deserves: four significant ones at most. Values that are
+//! not finite are a dash, never "NaN".
+
+/// What stands where there is no figure.
+pub(crate) const NONE: &str = "-";
+
+/// Requests per second: `0.83`, `56.3`, `831`, `92,140`; the last of five digits is rounding.
+pub(crate) fn rate(value: f64) -> String {
+    if !value.is_finite() {
+        return NONE.to_string();
+    }
+    match value.abs() {
+        size if size < 9.995 => format!("{value:.2}"),
+        size if size < 99.95 => format!("{value:.1}"),
+        size => {
+            let unit = 10f64.powi((size.log10().floor() as i32 - 3).max(0));
+            thousands((value / unit).round() * unit)
+        }
+    }
+}
+
+/// A whole number with its thousands parted.
+pub(crate) fn thousands(value: f64) -> String {
+    if !value.is_finite() {
+        return NONE.to_string();
+    }
+    let digits = format!("{:.0}", value.abs());
+    let mut out = String::with_capacity(digits.len() + digits.len() / 3 + 1);
+    if value < 0.0 && digits != "0" {
+        out.push('-');
+    }
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// Percent without its sign: `9.8`, `100.0`.
+pub(crate) fn percent(value: f64) -> String {
+    fixed(value, 1)
+}
+
+/// A fixed number of decimals; a zero has no sign.
+pub(crate) fn fixed(value: f64, decimals: usize) -> String {
+    if !value.is_finite() {
+        return NONE.to_string();
+    }
+    let text = format!("{value:.decimals$}");
+    match text.strip_prefix('-') {
+        Some(rest) if rest.chars().all(|c| c == '0' || c == '.') => rest.to_string(),
+        _ => text,
+    }
+}
+
+/// Three significant digits: `0.0123`, `1.69`, `831`.
+pub(crate) fn three(value: f64) -> String {
+    if !value.is_finite() {
+        return NONE.to_string();
+    }
+    if value == 0.0 {
+        return "0".to_string();
+    }
+    let exponent = value.abs().log10().floor() as i32;
+    if !(-4..6).contains(&exponent) {
+        return format!("{value:.2e}");
+    }
+    if exponent >= 3 {
+        return thousands(value);
+    }
+    fixed(value, (2 - exponent).max(0) as usize)
+}
+
+/// A latency in microseconds with its unit: `87 µs`, `1.20 ms`, `3.40 s`.
+pub(crate) fn latency(us: f64) -> String {
+    if !us.is_finite() {
+        return NONE.to_string();
+    }
+    match us.abs() {
+        size if size < 999.5 => format!("{us:.0} µs"),
+        size if size < 999_500.0 => format!("{} ms", three(us / 1e3)),
+        _ => format!("{} s", three(us / 1e6)),
+    }
+}
+
+/// A duration in seconds for a sentence: `0.25 s`, `60 s`, `15 min`, `24 h`.
+pub(crate) fn duration(seconds: f64) -> String {
+    if !seconds.is_finite() {
+        return NONE.to_string();
+    }
+    let whole = |value: f64, unit: &str| {
+        let decimals = usize::from((value - value.round()).abs() > 0.05);
+        format!("{} {unit}", fixed(value, decimals))
+    };
+    match seconds {
+        s if s < 10.0 => format!("{} s", three(s)),
+        s if s < 600.0 => whole(s, "s"),
+        s if s < 36_000.0 => whole(s / 60.0, "min"),
+        s => whole(s / 3600.0, "h"),
+    }
+}
+
+/// Bytes: `512 B`, `7.8 GiB`.
+pub(crate) fn bytes(value: u64) -> String {
+    let mut size = value as f64;
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if size < 1024.0 {
+            return if unit == "B" { format!("{value} B") } else { format!("{size:.1} {unit}") };
+        }
+        size /= 1024.0;
+    }
+    format!("{size:.1} TiB")
+}
+
+/// An instant in UTC: `2026-01-31 17:05:09`. From the days since 1970 by the civil calendar
+/// (Hinnant's algorithm), so that no clock and no time zone is asked.
+pub(crate) fn instant(unix_ns: i64) -> String {
+    let seconds = unix_ns.div_euclid(1_000_000_000);
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_keep_the_digits_they_deserve() {
+        let written = [0.0, 0.834, 9.996, 56.34, 99.96, 830.6, 92_144.4].map(rate);
+        assert_eq!(written, ["0.00", "0.83", "10.0", "56.3", "100", "831", "92,140"]);
+        assert_eq!(rate(f64::NAN), "-");
+        assert_eq!(rate(-1234.0), "-1,234");
+    }
+
+    #[test]
+    fn a_zero_has_no_sign() {
+        assert_eq!([fixed(-0.01, 1), fixed(-0.06, 1)], ["0.0", "-0.1"]);
+        assert_eq!(thousands(-0.3), "0");
+    }
+
+    #[test]
+    fn three_digits() {
+        let written = [0.001_234, 0.0, 1.69, -16.97, 831.4, 12_345.0, 1.0e-7].map(three);
+        assert_eq!(written, ["0.00123", "0", "1.69", "-17.0", "831", "12,345", "1.00e-7"]);
+    }
+
+    #[test]
+    fn units_follow_the_size() {
+        let written = [87.4, 999.4, 1_200.0, 43_210.0, 3.4e6].map(latency);
+        assert_eq!(written, ["87 µs", "999 µs", "1.20 ms", "43.2 ms", "3.40 s"]);
+        let written = [0.25, 1.0, 60.0, 900.0, 86_400.0].map(duration);
+        assert_eq!(written, ["0.250 s", "1.00 s", "60 s", "15 min", "24 h"]);
+        assert_eq!([bytes(512), bytes(8_350_000_000)], ["512 B", "7.8 GiB"]);
+    }
+
+    #[test]
+    fn instants_are_of_the_civil_calendar() {
+        assert_eq!(instant(0), "1970-01-01 00:00:00");
+        assert_eq!(instant(951_782_400_000_000_000), "2000-02-29 00:00:00");
+        assert_eq!(instant(1_767_225_599_500_000_000), "2025-12-31 23:59:59");
+        assert_eq!(instant(-1), "1969-12-31 23:59:59");
+    }
+}

@@ -1,0 +1,89 @@
+//! The page: one file that opens offline, in light and in dark, on screen and on paper.
+//!
+//! The template escapes every value; the figures, which are markup, escape their own texts. The
+//! page has no script, and loads nothing.
+
+use askama::Template;
+
+use crate::analysis::Analysis;
+use crate::figure;
+use crate::format::instant;
+use crate::summary::{self, Fact, Table};
+
+/// The page of an analysis.
+pub fn html(analysis: &Analysis) -> String {
+    let page = Page {
+        title: format!("Load line of {}", analysis.trial.server),
+        recorded: instant(analysis.manifest.created_ns),
+        extent: summary::extent(analysis),
+        facts: summary::facts(analysis),
+        figure_style: figure::STYLE,
+        load_line: figure::load_line(analysis, ""),
+        caption: caption(analysis),
+        figures: [Some(summary::capacities(analysis)), Some(summary::modes(analysis))]
+            .into_iter()
+            .flatten()
+            .chain((analysis.resources.len() > 1).then(|| summary::resources(analysis)))
+            .filter(|table| !table.rows.is_empty())
+            .collect(),
+        latency_figure: figure::latency(analysis, "").unwrap_or_default(),
+        latency_table: summary::latencies(analysis),
+        intervals: summary::intervals(analysis),
+        lost: summary::losses(analysis),
+        rest: [
+            summary::predictions(analysis),
+            summary::manifest(analysis),
+            summary::capabilities(analysis),
+        ]
+        .into_iter()
+        .filter(|table| !table.rows.is_empty())
+        .collect(),
+    };
+    page.render().expect("the template writes into a String and calls nothing that fails")
+}
+
+/// The load line's figure as a file of its own.
+pub fn svg_loadline(analysis: &Analysis) -> String {
+    figure::load_line(analysis, figure::STYLE)
+}
+
+#[derive(Template)]
+#[template(path = "page.html")]
+struct Page {
+    title: String,
+    recorded: String,
+    extent: String,
+    facts: Vec<Fact>,
+    figure_style: &'static str,
+    load_line: String,
+    caption: String,
+    figures: Vec<Table>,
+    latency_figure: String,
+    latency_table: Option<Table>,
+    intervals: Table,
+    lost: Table,
+    rest: Vec<Table>,
+}
+
+fn caption(analysis: &Analysis) -> String {
+    let mut text = format!(
+        "One point an interval and mode (n = {}). Solid lines: least squares over the data; \
+         dashed: beyond them, to the cap. Shaded: where {:.0} % of intervals lie about the idle line.",
+        analysis.trial.fitted,
+        100.0 * analysis.capacity.level
+    );
+    if analysis.with_wakes.is_some() {
+        text.push_str(
+            " Dotted: the idle time of a server that is never put to sleep, from the line with \
+             wakes.",
+        );
+    }
+    if analysis.saturation.is_some() {
+        text.push_str(" Filled points were saturated: measured, not fitted.");
+    }
+    let every = figure::every(analysis.intervals.len());
+    if every > 1 {
+        text.push_str(&format!(" One of {every} intervals is drawn."));
+    }
+    text
+}

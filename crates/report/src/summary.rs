@@ -1,0 +1,505 @@
+//! What is said and what is tabled, once for the terminal and the page: labelled sentences and
+//! tables of text. Both outputs write out the same, so that they cannot contradict each other.
+
+use regress::{AtObjective, LoadLine};
+
+use crate::analysis::{Analysis, CapacityFigure, Standing};
+use crate::format::{
+    NONE, bytes, duration, fixed, instant, latency, percent, rate, thousands, three,
+};
+
+/// A labelled sentence.
+pub(crate) struct Fact {
+    pub(crate) label: &'static str,
+    pub(crate) text: String,
+    /// Something the reader must not overlook.
+    pub(crate) warns: bool,
+}
+
+/// A table of text.
+pub(crate) struct Table {
+    pub(crate) title: String,
+    pub(crate) columns: Vec<Column>,
+    pub(crate) rows: Vec<Vec<String>>,
+    /// What the reader must know to read it; may be empty.
+    pub(crate) note: String,
+}
+
+/// The head of a column.
+pub(crate) struct Column {
+    pub(crate) name: String,
+    /// Numbers stand to the right.
+    pub(crate) numeric: bool,
+}
+
+impl Table {
+    /// A column's name that begins with `<` is one of words, the others are of numbers.
+    fn new(title: &str, columns: &[&str], note: &str) -> Table {
+        let column = |name: &&str| match name.strip_prefix('<') {
+            Some(words) => Column { name: words.to_string(), numeric: false },
+            None => Column { name: name.to_string(), numeric: true },
+        };
+        Table {
+            title: title.to_string(),
+            columns: columns.iter().map(column).collect(),
+            rows: Vec::new(),
+            note: note.to_string(),
+        }
+    }
+}
+
+/// One line under the title: how much was recorded, and how much of it is in the fit.
+pub(crate) fn extent(analysis: &Analysis) -> String {
+    let trial = &analysis.trial;
+    let left_out: Vec<String> =
+        trial.excluded.iter().map(|e| format!("{} {}", e.count, e.why)).collect();
+    let left_out =
+        if left_out.is_empty() { String::new() } else { format!(" ({})", left_out.join(", ")) };
+    format!(
+        "{} intervals of {} over {}, {} requests; {} in the fit{left_out}",
+        trial.intervals,
+        duration(trial.interval_s),
+        duration(trial.duration_s),
+        thousands(trial.requests),
+        trial.fitted,
+    )
+}
+
+/// The sentences, the most important first.
+pub(crate) fn facts(analysis: &Analysis) -> Vec<Fact> {
+    let mut facts = vec![fact("Capacity", capacity_sentence(&analysis.capacity))];
+    facts.extend(trust(&analysis.capacity));
+    if analysis.capacity.identifiable {
+        facts.push(fact("Read off", model_sentence(&analysis.capacity)));
+    }
+    if let Some(measured) = &analysis.saturation {
+        let held = match measured.held {
+            Some(true) => "; inside the interval",
+            Some(false) => "; OUTSIDE the interval",
+            None => "",
+        };
+        let text = format!(
+            "{} requests/s, saturated: median of {} intervals ({} to {}) at {} % of the cap{held}",
+            rate(measured.rate),
+            measured.n,
+            rate(measured.rate_min),
+            rate(measured.rate_max),
+            percent(measured.use_percent),
+        );
+        facts.push(Fact { label: "Measured", text, warns: measured.held == Some(false) });
+    }
+    if let Some(first) = analysis.resources.first() {
+        let cap = match first.cap {
+            1.0 => "1 CPU".to_string(),
+            cap => format!("{} CPUs", three(cap)),
+        };
+        let text = format!("{} ({}), cap {cap}", first.kind.label(), first.detail);
+        facts.push(fact("Limit", text));
+    }
+    if analysis.capacity.identifiable {
+        facts.push(fact("Reach", reach_sentence(&analysis.capacity)));
+    }
+    facts.extend(cost(analysis));
+    if let Some(line) = analysis.resources.first().and_then(|first| first.line.as_ref()) {
+        facts.push(fact("Checks", checks(analysis, line)));
+        facts.push(fact("Robust", robust(analysis, line)));
+    }
+    facts.extend(objective(analysis));
+    facts.push(lost(analysis));
+    facts.extend(analysis.trial.unfinished.iter().map(|text| Fact {
+        label: "Unfinished",
+        text: text.clone(),
+        warns: true,
+    }));
+    facts
+}
+
+fn fact(label: &'static str, text: String) -> Fact {
+    Fact { label, text, warns: false }
+}
+
+fn capacity_sentence(capacity: &CapacityFigure) -> String {
+    let Some(value) = capacity.value else {
+        return capacity.reason.clone().unwrap_or_else(|| "not identifiable".to_string());
+    };
+    match capacity.low.zip(capacity.high) {
+        Some((low, high)) => {
+            format!("{} requests/s ({} to {})", rate(value), rate(low), rate(high))
+        }
+        None => format!("{} requests/s, and no bound: {}", rate(value), no_bound(capacity)),
+    }
+}
+
+fn no_bound(capacity: &CapacityFigure) -> &str {
+    capacity.reason.as_deref().unwrap_or("not identifiable")
+}
+
+fn model_sentence(capacity: &CapacityFigure) -> String {
+    let model = match capacity.model {
+        "wakes" => "the line with wakes".to_string(),
+        _ => format!("the straight line ({})", capacity.model_why),
+    };
+    format!(
+        "{model}, n = {}; the interval is one for a future saturated interval, {:.0} %",
+        capacity.n,
+        100.0 * capacity.level
+    )
+}
+
+fn reach_sentence(capacity: &CapacityFigure) -> String {
+    format!(
+        "the data go up to {} % of the cap and {} requests/s; capacity is {} times that rate",
+        percent(capacity.reach_percent),
+        rate(capacity.highest_rate),
+        capacity.beyond_highest.map_or_else(|| NONE.to_string(), |times| fixed(times, 2)),
+    )
+}
+
+fn trust(capacity: &CapacityFigure) -> Option<Fact> {
+    let (statistic, why) = (capacity.distrust_statistic.as_ref()?, capacity.distrust_why.as_ref()?);
+    let text = format!("not to be trusted: {statistic}: {why}");
+    Some(Fact { label: "Trust", text, warns: true })
+}
+
+fn cost(analysis: &Analysis) -> Option<Fact> {
+    let idle = analysis.modes.lines.iter().find(|line| line.mode == "idle")?;
+    let mut text = format!(
+        "{} µs of CPU a request; fixed {} % of {}",
+        three(-idle.us_per_request),
+        percent(100.0 - idle.intercept),
+        analysis.modes.percent_of
+    );
+    if let Some(wakes) = &analysis.with_wakes {
+        text = format!(
+            "{text}; with wakes: {} µs a request and {} µs a wake (t = {}), fixed {} %",
+            three(wakes.us_per_request),
+            three(wakes.us_per_wake),
+            fixed(wakes.t, 1),
+            percent(wakes.fixed_percent)
+        );
+    }
+    Some(fact("Cost", text))
+}
+
+fn checks(analysis: &Analysis, line: &LoadLine) -> String {
+    let curvature = match &line.curvature {
+        Some(curve) => format!(
+            "curvature {} = {}, p = {}",
+            curve.test.statistic_name,
+            fixed(curve.test.statistic, 1),
+            three(curve.test.p)
+        ),
+        None => "curvature cannot be tested".to_string(),
+    };
+    let slopes = analysis.modes.lines.iter().map(|line| line.slope.abs()).fold(0.0, f64::max);
+    let gap = 100.0 * analysis.modes.closure_gap.abs() / slopes.max(f64::MIN_POSITIVE);
+    format!("{curvature}; kernel + user slope = - idle slope but for {} %", fixed(gap, 2))
+}
+
+fn robust(analysis: &Analysis, line: &LoadLine) -> String {
+    let capacity = &line.straight.robust_capacity;
+    let value = match capacity.identifiable {
+        Ok(()) => format!("straight line by MM: {} requests/s", rate(capacity.value)),
+        Err(_) => "straight line by MM: not identifiable".to_string(),
+    };
+    let aside = analysis.intervals.iter().filter(|row| row.standing == Standing::SetAside);
+    let mut numbers: Vec<String> = aside.map(|row| row.index.to_string()).collect();
+    let count = numbers.len();
+    if count > 12 {
+        numbers.truncate(12);
+        numbers.push("...".to_string());
+    }
+    match count {
+        0 => format!("{value}; no interval set aside"),
+        1 => format!("{value}; set aside: interval {}", numbers.join(", ")),
+        _ => format!("{value}; set aside: {count} intervals, {}", numbers.join(", ")),
+    }
+}
+
+fn objective(analysis: &Analysis) -> Option<Fact> {
+    let objective = analysis.latency.as_ref()?.objective.as_ref()?;
+    let quantile = (1e6 * objective.quantile).round() / 1e4;
+    let bound = latency(objective.ms * 1e3);
+    let text = match &objective.at {
+        None => "no interval of the fit has latencies".to_string(),
+        Some(AtObjective::Met { rate: met, missed_at }) => format!(
+            "{} requests/s with {quantile} % within {bound}; missed from {} on",
+            rate(*met),
+            rate(*missed_at)
+        ),
+        Some(AtObjective::NotReached { highest_rate, latency: there }) => format!(
+            "{quantile} % within {bound} wherever we looked, up to {} requests/s ({} there)",
+            rate(*highest_rate),
+            latency(there * 1e3)
+        ),
+        Some(AtObjective::NeverMet { lowest_rate, latency: there }) => format!(
+            "{quantile} % within {bound} nowhere: {} already at {} requests/s",
+            latency(there * 1e3),
+            rate(*lowest_rate)
+        ),
+    };
+    Some(fact("Objective", text))
+}
+
+fn lost(analysis: &Analysis) -> Fact {
+    let own = format!("recording cost {} % of one CPU", fixed(analysis.trial.own_cost_percent, 2));
+    let losses: Vec<String> = analysis
+        .losses
+        .iter()
+        .filter(|loss| loss.count > 0)
+        .map(|loss| format!("{} {}", thousands(loss.count as f64), loss.kind))
+        .collect();
+    if losses.is_empty() {
+        return fact("Lost", format!("nothing; {own}"));
+    }
+    Fact { label: "Lost", text: format!("{}; {own}", losses.join(", ")), warns: true }
+}
+
+/// Both lines, and what was measured.
+pub(crate) fn capacities(analysis: &Analysis) -> Table {
+    let level = format!("{:.0} %", 100.0 * analysis.capacity.level);
+    let mut table = Table::new(
+        "Capacity, requests/s",
+        &["<by", "value", "low", "high", "line low", "line high", "n"],
+        &format!(
+            "low, high: {level} for a future saturated interval; line low, line high: {level} for \
+             the line alone"
+        ),
+    );
+    let mut row = |name: &str, figure: &CapacityFigure| {
+        let ends = [figure.value, figure.low, figure.high, figure.line_low, figure.line_high];
+        let mut cells = vec![name.to_string()];
+        cells.extend(ends.map(or_none));
+        cells.push(figure.n.to_string());
+        table.rows.push(cells);
+    };
+    row("straight line (1998)", &analysis.capacity_straight);
+    if let Some(figure) = &analysis.capacity_with_wakes {
+        row("line with wakes", figure);
+    }
+    if let Some(measured) = &analysis.saturation {
+        let mut cells = vec!["measured saturation".to_string()];
+        cells.extend([measured.rate, measured.rate_min, measured.rate_max].map(rate));
+        cells.extend([NONE.to_string(), NONE.to_string(), measured.n.to_string()]);
+        table.rows.push(cells);
+    }
+    table
+}
+
+fn or_none(value: Option<f64>) -> String {
+    value.map_or_else(|| NONE.to_string(), rate)
+}
+
+/// Idle, kernel and user: the table of 1998.
+pub(crate) fn modes(analysis: &Analysis) -> Table {
+    let steepest = analysis.modes.lines.iter().map(|line| line.slope.abs()).fold(0.0, f64::max);
+    // A server of our days serves thousands of requests for a percent of its CPU.
+    let (per, unit) = if steepest < 0.05 { (1_000.0, "%/1,000/s") } else { (1.0, "%/(req/s)") };
+    let title = format!("CPU time by mode, percent of {}", analysis.modes.percent_of);
+    let mut table = Table::new(
+        &title,
+        &["<mode", "at 0/s, %", &format!("slope, {unit}"), "µs/request", "corr.", "n", "zero at/s"],
+        "",
+    );
+    for line in &analysis.modes.lines {
+        table.rows.push(vec![
+            line.mode.to_string(),
+            percent(line.intercept),
+            fixed(line.slope * per, 3),
+            three(line.us_per_request),
+            fixed(line.correlation, 3),
+            line.n.to_string(),
+            or_none(line.x_intercept),
+        ]);
+    }
+    if let Some(unfit) = &analysis.modes.unfit {
+        table.note.clone_from(unfit);
+    }
+    table
+}
+
+/// Every resource; worth a table when there is more than one.
+pub(crate) fn resources(analysis: &Analysis) -> Table {
+    let mut table = Table::new(
+        "Resources, the limiting one first",
+        &["<resource", "capacity/s", "low", "high", "reach, %", "<remark"],
+        "",
+    );
+    for resource in &analysis.resources {
+        let mut cells = vec![resource.kind.label().to_string()];
+        let mut remark = resource.remark.clone().unwrap_or_default();
+        match &resource.line {
+            None => {
+                cells.extend(vec![NONE.to_string(); 4]);
+                remark = resource.unfit.clone().unwrap_or(remark);
+            }
+            Some(line) => {
+                let capacity = line.capacity();
+                let (low, high) = capacity.interval.bounds().unzip();
+                let value = capacity.identifiable.is_ok().then_some(capacity.value);
+                cells.extend([value, low, high].map(or_none));
+                cells.push(percent(100.0 * line.reach));
+                if let Err(why) = &capacity.identifiable {
+                    remark = why.to_string();
+                }
+            }
+        }
+        cells.push(remark);
+        table.rows.push(cells);
+    }
+    table
+}
+
+/// Latency by rate, if there is any.
+pub(crate) fn latencies(analysis: &Analysis) -> Option<Table> {
+    let found = analysis.latency.as_ref()?;
+    let mut note = format!("latency counts from {}", found.counted_from);
+    if found.invalid > 0 {
+        note = format!(
+            "{note}; {} left out: the generator had fallen behind",
+            thousands(found.invalid as f64)
+        );
+    }
+    if found.unreadable > 0 {
+        note = format!("{note}; {} rows cannot be read", found.unreadable);
+    }
+    let mut table = Table::new(
+        "Latency by rate",
+        &["<requests/s", "intervals", "requests", "median", "99 %", "longest"],
+        &note,
+    );
+    let named = found.bins.iter().map(|bin| (String::new(), bin));
+    let saturated = found.saturation.iter().map(|bin| (", saturated".to_string(), bin));
+    for (name, bin) in named.chain(saturated) {
+        let rates = match (rate(bin.rate_low), rate(bin.rate_high)) {
+            (low, high) if low == high => low,
+            (low, high) => format!("{low} to {high}"),
+        };
+        table.rows.push(vec![
+            format!("{rates}{name}"),
+            bin.intervals.to_string(),
+            thousands(bin.count as f64),
+            latency(bin.median_us),
+            latency(bin.p99_us),
+            latency(bin.max_us),
+        ]);
+    }
+    Some(table)
+}
+
+/// Rows beyond this many are left to the JSON: a browser grows slow, and nobody reads them.
+const INTERVAL_ROWS_MAX: usize = 5_000;
+
+/// Every interval.
+pub(crate) fn intervals(analysis: &Analysis) -> Table {
+    let all = analysis.intervals.len();
+    let note = match all > INTERVAL_ROWS_MAX {
+        true => format!("the first {INTERVAL_ROWS_MAX} of {all}; all of them are in the JSON"),
+        false => String::new(),
+    };
+    let mut table = Table::new(
+        "Intervals",
+        &[
+            "no.",
+            "start, s",
+            "length, s",
+            "requests/s",
+            "idle, %",
+            "kernel, %",
+            "user, %",
+            "wakes/s",
+            "<standing",
+            "<phase",
+        ],
+        &note,
+    );
+    let or_dash = |value: Option<f64>| value.map_or_else(|| NONE.to_string(), percent);
+    for row in analysis.intervals.iter().take(INTERVAL_ROWS_MAX) {
+        table.rows.push(vec![
+            row.index.to_string(),
+            fixed(row.start_s, 1),
+            three(row.length_s),
+            rate(row.rate),
+            or_dash(row.idle),
+            or_dash(row.kernel),
+            or_dash(row.user),
+            or_none(row.wakes),
+            row.standing.label().to_string(),
+            row.phase.clone().unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+/// What was not seen.
+pub(crate) fn losses(analysis: &Analysis) -> Table {
+    let mut table = Table::new("What was lost", &["<what", "count", "<remark"], "");
+    for loss in &analysis.losses {
+        let count = thousands(loss.count as f64);
+        table.rows.push(vec![loss.kind.clone(), count, loss.note.clone()]);
+    }
+    table
+}
+
+/// Predictions kept with the trial.
+pub(crate) fn predictions(analysis: &Analysis) -> Table {
+    let mut levels: Vec<String> =
+        analysis.predictions.iter().map(|kept| percent(100.0 * kept.level)).collect();
+    levels.dedup();
+    let mut table = Table::new(
+        "Predictions kept with the trial",
+        &["<what", "value", "low", "high", "<by", "<made, UTC"],
+        &format!("low, high: {} %", levels.join(", ")),
+    );
+    for kept in &analysis.predictions {
+        table.rows.push(vec![
+            format!("{}: {}", kept.name, kept.quantity),
+            rate(kept.value),
+            or_none(kept.low),
+            or_none(kept.high),
+            kept.model.clone(),
+            instant(kept.made_at_ns),
+        ]);
+    }
+    table
+}
+
+/// The machine, the server, the recording.
+pub(crate) fn manifest(analysis: &Analysis) -> Table {
+    let manifest = &analysis.manifest;
+    let (host, server) = (&manifest.host, &manifest.server);
+    let mut table = Table::new("Manifest", &["<what", "<value"], "");
+    let pid = server.pid.map(|pid| pid.to_string()).unwrap_or_default();
+    let pairs = [
+        ("trial", analysis.trial.name.clone()),
+        ("recorded", format!("{} UTC", instant(manifest.created_ns))),
+        ("by", format!("plimsoll {}, schema {}", manifest.tool_version, manifest.schema)),
+        ("server", analysis.trial.server.clone()),
+        ("its pid", pid),
+        ("its command line", server.command_line.clone()),
+        ("its executable", server.exe.clone()),
+        ("access log", manifest.log_path.clone().unwrap_or_default()),
+        ("log format", manifest.log_format.clone().unwrap_or_default()),
+        ("interval", duration(manifest.interval_ns as f64 / 1e9)),
+        ("host", host.hostname.clone()),
+        ("kernel", host.kernel.clone()),
+        ("CPUs", format!("{} x {}", host.cpus, host.cpu_model)),
+        ("memory", bytes(host.memory_bytes)),
+    ];
+    let known = pairs.into_iter().filter(|(_, value)| !value.is_empty());
+    table.rows.extend(known.map(|(what, value)| vec![what.to_string(), value]));
+    table.rows.extend(manifest.notes.iter().map(|note| vec!["note".to_string(), note.clone()]));
+    table
+}
+
+/// What each sampler could do here.
+pub(crate) fn capabilities(analysis: &Analysis) -> Table {
+    let mut table =
+        Table::new("What was supported", &["<sampler", "<here", "<grain, source, or reason"], "");
+    for capability in &analysis.manifest.capabilities {
+        let here = if capability.supported { "yes" } else { "not supported here" };
+        let reason = capability.reason.clone();
+        table.rows.push(vec![capability.name.clone(), here.to_string(), reason]);
+    }
+    table
+}

@@ -1,0 +1,97 @@
+//! The page and the figures as markup: well-formed, self-contained, and with everything on them
+//! that a report promises.
+
+// A test that cannot make its trial has nothing to say.
+#![allow(clippy::unwrap_used)]
+
+mod made;
+
+use made::{published_1998, ramp_and_saturation};
+use report::{Options, analyse, html, svg_loadline};
+
+fn page_of(made: &made::Made, name: &str) -> (String, String) {
+    let (_directory, trial) = made.open("made.trial");
+    let options = Options { objective_ms: Some(1.0), ..Options::default() };
+    let analysis = analyse(&trial, &options).unwrap();
+    let (page, svg) = (html(&analysis), svg_loadline(&analysis));
+    // A copy to be looked at in a browser.
+    let directory = env!("CARGO_TARGET_TMPDIR");
+    std::fs::write(format!("{directory}/{name}.html"), &page).unwrap();
+    std::fs::write(format!("{directory}/{name}.svg"), &svg).unwrap();
+    (page, svg)
+}
+
+#[test]
+fn pages_and_figures_are_well_formed_and_load_nothing() {
+    for (made, name) in
+        [(published_1998(), "published_1998"), (ramp_and_saturation("plimsoll"), "ramp")]
+    {
+        let (page, svg) = page_of(&made, name);
+        for text in [&page, &svg] {
+            assert_balanced(text);
+            let without_namespace = text.replace("http://www.w3.org/2000/svg", "");
+            let without_values = without_namespace.replace("http://127.0.0.1:9000", "");
+            assert!(!without_values.contains("://"), "an address in {name}");
+            for loads in ["<script", "<link", "src=", "@import", "url(http", "<iframe", "href="] {
+                assert!(!text.contains(loads), "{loads} in {name}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_page_shows_what_a_report_promises() {
+    let (page, _) = page_of(&ramp_and_saturation("plimsoll"), "promised");
+    for promised in [
+        "Capacity",
+        "saturation, measured",
+        "capacity, straight line",
+        "capacity, line with wakes",
+        "percent of one CPU",
+        "Latency by rate",
+        "objective: 99 % within 1 ms",
+        "What was lost",
+        "log: line not understood",
+        "Manifest",
+        "not supported here",
+        "Intervals (72)",
+        "prefers-color-scheme: dark",
+        "@media print",
+    ] {
+        assert!(page.contains(promised), "{promised}");
+    }
+    assert_eq!(page.matches("<svg").count(), 2);
+    assert!(page.matches("<circle").count() > 60, "a circle an interval");
+}
+
+#[test]
+fn a_figure_on_its_own_carries_its_style() {
+    let (_, svg) = page_of(&ramp_and_saturation("plimsoll"), "alone");
+    assert!(svg.starts_with("<svg") && svg.contains("<style>"));
+    assert!(!svg.contains("NaN") && !svg.contains("inf"), "every coordinate is a number");
+}
+
+/// Every element that is opened is closed, in order. Enough of a parser for markup we write.
+fn assert_balanced(text: &str) {
+    const VOID: [&str; 2] = ["meta", "br"];
+    let mut open: Vec<&str> = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('<') {
+        rest = &rest[at + 1..];
+        let end = rest.find('>').expect("a tag ends");
+        let tag = &rest[..end];
+        assert!(!tag.contains('<'), "a tag inside a tag: {tag}");
+        let name = tag.trim_start_matches('/').split([' ', '\n', '/']).next().unwrap();
+        if tag.starts_with('/') {
+            assert_eq!(open.pop(), Some(name), "closes what is open");
+        } else if !tag.ends_with('/') && !tag.starts_with('!') && !VOID.contains(&name) {
+            open.push(name);
+            if name == "style" {
+                rest = &rest[rest.find("</style>").expect("a style ends")..];
+                continue;
+            }
+        }
+        rest = &rest[end + 1..];
+    }
+    assert!(open.is_empty(), "left open: {open:?}");
+}

@@ -1,0 +1,225 @@
+//! The report of made trials: the figures of 1998, a ramp with saturation, and trials that carry
+//! no line at all.
+
+// A test that cannot make its trial has nothing to say.
+#![allow(clippy::unwrap_used)]
+
+mod made;
+
+use made::{Made, published_1998, ramp_and_saturation};
+use report::{Analysis, Error, Options, ResourceKind, Standing, analyse, html, terminal};
+
+fn analysed(made: &Made, options: &Options) -> Analysis {
+    let (_directory, trial) = made.open("made.trial");
+    analyse(&trial, options).unwrap()
+}
+
+/// A copy of what a test rendered, to be looked at in a browser.
+fn keep(name: &str, text: &str) {
+    std::fs::write(format!("{}/{name}", env!("CARGO_TARGET_TMPDIR")), text).unwrap();
+}
+
+#[test]
+fn the_published_figures_of_1998_are_read_back() {
+    let analysis = analysed(&published_1998(), &Options::default());
+    keep("1998.html", &html(&analysis));
+    let slopes: Vec<(&str, f64)> =
+        analysis.modes.lines.iter().map(|line| (line.mode, line.slope)).collect();
+    for ((mode, slope), (published_mode, published)) in
+        slopes.into_iter().zip([("idle", -1.69), ("kernel", 1.05), ("user", 0.64)])
+    {
+        assert_eq!(mode, published_mode);
+        assert!((slope - published).abs() < 1e-6, "{mode}: {slope}");
+    }
+    let kernel = &analysis.modes.lines[1];
+    assert!((kernel.correlation - 0.94).abs() < 1e-6, "{}", kernel.correlation);
+    let idle = &analysis.modes.lines[0];
+    assert!((idle.x_intercept.unwrap() - 93.0 / 1.69).abs() < 1e-4);
+    assert_eq!(analysis.capacity.resource, ResourceKind::Machine);
+    assert!((analysis.capacity.value.unwrap() - 93.0 / 1.69).abs() < 1e-4);
+    assert!(analysis.modes.closure_gap.abs() < 1e-9);
+    insta::assert_snapshot!(terminal(&analysis, 80));
+}
+
+#[test]
+fn a_ramp_with_saturation_in_a_terminal() {
+    let options = Options { objective_ms: Some(1.0), ..Options::default() };
+    let analysis = analysed(&ramp_and_saturation("plimsoll"), &options);
+    insta::assert_snapshot!(terminal(&analysis, 80));
+}
+
+#[test]
+fn warm_up_and_saturation_are_kept_out_of_the_fit() {
+    let analysis = analysed(&ramp_and_saturation("plimsoll"), &Options::default());
+    let count = |standing| analysis.intervals.iter().filter(|i| i.standing == standing).count();
+    assert_eq!(count(Standing::WarmUp), 4);
+    assert_eq!(count(Standing::Saturation), 7);
+    assert_eq!(count(Standing::RateInvalid), 1);
+    assert_eq!(analysis.trial.fitted, 60);
+    assert_eq!(analysis.intervals[31].standing, Standing::SetAside);
+    let measured = analysis.saturation.as_ref().unwrap();
+    assert_eq!(measured.n, 7);
+    assert_eq!(measured.known_by, "the experiment");
+    assert_eq!(measured.held, Some(true));
+}
+
+#[test]
+fn the_machine_limits_nothing_when_it_runs_the_load_too() {
+    let analysis = analysed(&ramp_and_saturation("plimsoll"), &Options::default());
+    assert_eq!(analysis.capacity.resource, ResourceKind::HottestThread);
+    let machine = analysis.resources.iter().find(|r| r.kind == ResourceKind::Machine).unwrap();
+    assert!(!machine.may_limit && machine.remark.as_ref().unwrap().contains("the server's"));
+    let options = Options { resource: Some(ResourceKind::Machine), ..Options::default() };
+    let asked = analysed(&ramp_and_saturation("plimsoll"), &options);
+    assert_eq!(asked.capacity.resource, ResourceKind::Machine);
+}
+
+#[test]
+fn a_cap_below_the_whole_cpu_gives_less_capacity() {
+    let made = ramp_and_saturation("plimsoll");
+    let whole = analysed(&made, &Options::default());
+    let part = analysed(&made, &Options { cap: Some(0.8), ..Options::default() });
+    assert!(part.capacity.value.unwrap() < 0.82 * whole.capacity.value.unwrap());
+    assert!((part.modes.idle_at_cap - 20.0).abs() < 1e-9);
+    assert_eq!(part.modes.lines[0].slope, whole.modes.lines[0].slope);
+}
+
+#[test]
+fn quiet_intervals_are_left_out_when_asked() {
+    let options = Options { above: 20.0, ..Options::default() };
+    let analysis = analysed(&published_1998(), &options);
+    assert!(analysis.intervals.iter().any(|i| i.standing == Standing::TooQuiet));
+    assert!(analysis.intervals.iter().all(|i| i.standing != Standing::Fit || i.rate >= 20.0));
+}
+
+#[test]
+fn latencies_marked_invalid_are_counted_and_not_used() {
+    let analysis = analysed(&ramp_and_saturation("plimsoll"), &Options::default());
+    let latency = analysis.latency.as_ref().unwrap();
+    assert!(latency.invalid > 0);
+    assert!(latency.points.iter().all(|point| point.interval != 40));
+    let bins: usize = latency.bins.iter().map(|bin| bin.intervals).sum();
+    assert_eq!(bins, 59);
+    assert_eq!(latency.saturation.as_ref().unwrap().intervals, 7);
+}
+
+#[test]
+fn the_keys_of_the_json_are_stable() {
+    let analysis = analysed(&ramp_and_saturation("plimsoll"), &Options::default());
+    let json = serde_json::to_value(&analysis).unwrap();
+    for key in ["/capacity/value", "/capacity/low", "/capacity/high", "/saturation_measured"] {
+        assert!(json.pointer(key).is_some_and(serde_json::Value::is_f64), "{key}");
+    }
+    for key in [
+        "/capacity/trusted",
+        "/capacity_straight/value",
+        "/capacity_with_wakes/value",
+        "/modes/lines/0/slope",
+        "/resources/0/line/straight/line/slope",
+        "/latency/bins/0/p99_us",
+        "/intervals/0/standing",
+        "/losses/0/count",
+        "/manifest/host/cpus",
+        "/saturation/n",
+        "/trial/own_cost_percent",
+    ] {
+        assert!(json.pointer(key).is_some(), "{key}");
+    }
+    let keys: Vec<&str> = json.as_object().unwrap().keys().map(String::as_str).collect();
+    insta::assert_snapshot!(keys.join("\n"));
+}
+
+#[test]
+fn a_rate_that_did_not_vary_is_not_identifiable() {
+    let mut made = published_1998();
+    for interval in &mut made.intervals {
+        interval.requests = 900.0 * 30.0;
+    }
+    let analysis = analysed(&made, &Options::default());
+    assert!(!analysis.capacity.identifiable && analysis.capacity.value.is_none());
+    let text = terminal(&analysis, 80);
+    assert!(text.contains("not identifiable: the rate did not vary enough"), "{text}");
+    let page = html(&analysis);
+    assert!(page.contains("not identifiable"), "the page says so as well");
+    keep("flat.html", &page);
+}
+
+#[test]
+fn a_slope_lost_in_noise_is_not_identifiable() {
+    let mut made = published_1998();
+    for (k, interval) in made.intervals.iter_mut().enumerate() {
+        interval.requests = 900.0 * (30.0 + 0.01 * (k % 7) as f64);
+    }
+    let analysis = analysed(&made, &Options::default());
+    assert!(!analysis.capacity.identifiable);
+    assert!(!analysis.capacity.trusted);
+    assert!(html(&analysis).contains("<svg"));
+}
+
+#[test]
+fn a_trial_with_nothing_in_it_says_so() {
+    let made = Made { intervals: Vec::new(), ..published_1998() };
+    let (_directory, trial) = made.open("empty.trial");
+    let error = analyse(&trial, &Options::default()).unwrap_err();
+    assert!(matches!(error, Error::Empty { .. }));
+    assert_eq!(error.to_string(), "empty.trial: no intervals in it; record for longer");
+}
+
+#[test]
+fn a_trial_too_short_for_a_line_says_what_became_of_it() {
+    let mut made = ramp_and_saturation("plimsoll");
+    made.intervals.truncate(9);
+    made.latencies.truncate(9);
+    let (_directory, trial) = made.open("short.trial");
+    let error = analyse(&trial, &Options::default()).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "short.trial: 5 of 9 intervals can be fitted (4 warm-up), 8 are needed; record for longer"
+    );
+    let (_directory, trial) = ramp_and_saturation("plimsoll").open("quiet.trial");
+    let error = analyse(&trial, &Options { above: 1e6, ..Options::default() }).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "quiet.trial: 0 of 72 intervals can be fitted (4 warm-up, 1 rate not known, 60 too quiet, \
+         7 saturated), 8 are needed; lower --above"
+    );
+}
+
+#[test]
+fn options_out_of_range_and_resources_not_recorded_are_refused() {
+    let (_directory, trial) = published_1998().open("made.trial");
+    let options = Options { level: 95.0, ..Options::default() };
+    assert!(matches!(analyse(&trial, &options), Err(Error::Option { .. })));
+    let options = Options { resource: Some(ResourceKind::HottestThread), ..Options::default() };
+    let error = analyse(&trial, &options).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "made.trial: hottest thread was not recorded; \
+         leave the choice of the resource to the report"
+    );
+}
+
+#[test]
+fn no_line_of_the_terminal_is_wider_than_it() {
+    for (made, width) in [(published_1998(), 80), (ramp_and_saturation("plimsoll"), 80)] {
+        let options = Options { objective_ms: Some(5.0), ..Options::default() };
+        let text = terminal(&analysed(&made, &options), width);
+        for line in text.lines() {
+            assert!(line.chars().count() <= width, "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_hostile_name_reaches_neither_terminal_nor_page() {
+    let mut made = ramp_and_saturation("</title><script>alert(1)</script>");
+    made.manifest.server.command_line = "squid \u{1b}[2J\u{7} <img src=x onerror=y>".to_string();
+    made.losses[0].note = "\u{1b}]0;title\u{7}<b>".to_string();
+    made.manifest.notes = vec!["\" onload=\"x".to_string()];
+    let analysis = analysed(&made, &Options::default());
+    let page = html(&analysis);
+    assert!(!page.contains("<script") && !page.contains("<img") && !page.contains("<b>"));
+    assert!(page.contains("&#60;script&#62;") || page.contains("&lt;script&gt;"));
+    let text = terminal(&analysis, 80);
+    assert!(text.chars().all(|c| c == '\n' || !c.is_control()));
+}
