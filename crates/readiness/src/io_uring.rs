@@ -129,13 +129,17 @@ impl IoUring {
         })
     }
 
-    /// Puts an entry into the submission queue, making room first if there is none.
+    /// Puts an entry into the submission queue, making room first if there is none. `EBUSY`: the
+    /// kernel takes nothing until completions have been reaped (before Linux 5.19).
     fn push(&mut self, entry: &Entry) -> io::Result<()> {
-        // SAFETY: polls and cancellations point to no memory of ours.
-        while unsafe { self.ring.submission().push(entry) }.is_err() {
+        for _ in 0..2 {
+            // SAFETY: polls and cancellations point to no memory of ours.
+            if unsafe { self.ring.submission().push(entry) }.is_ok() {
+                return Ok(());
+            }
             self.enter(0, None)?;
         }
-        Ok(())
+        Err(io::Error::from_raw_os_error(libc::EBUSY))
     }
 
     /// Hands the submission queue to the kernel and lets it complete what it can; sleeps until
@@ -163,7 +167,7 @@ impl IoUring {
         }
     }
 
-    /// Writes POLL_ADD for everything that is queued.
+    /// Writes POLL_ADD for everything that is queued, or for as much as the kernel takes now.
     fn arm_queued(&mut self) -> io::Result<()> {
         if !self.wake_armed {
             let watch = PollAdd::new(Fd(self.wake.fd()), POLL_IN).multi(true).build();
@@ -171,21 +175,30 @@ impl IoUring {
             self.wake_armed = true;
         }
         while let Some(fd) = self.queue.pop() {
-            let Some(&Registration { interest, state, by_change, .. }) = self.table.get(fd) else {
-                continue;
-            };
-            if let State::Stale(old) = state {
-                self.push(&cancellation(fd, old))?;
-            } else if state != State::Queued {
-                continue;
+            if let Err(error) = self.arm(fd) {
+                self.queue.push(fd);
+                return if error.raw_os_error() == Some(libc::EBUSY) { Ok(()) } else { Err(error) };
             }
-            let sequence = self.sequence;
-            let watch = PollAdd::new(Fd(fd), interest.poll_bits()).multi(by_change).build();
-            self.push(&watch.user_data(user_data(fd, sequence)))?;
-            self.counters.probes += 1;
-            self.sequence = sequence.wrapping_add(1);
-            self.table.known(fd).expect("looked up above").state = State::Armed(sequence);
         }
+        Ok(())
+    }
+
+    /// Writes POLL_ADD for one descriptor, if it is still queued.
+    fn arm(&mut self, fd: RawFd) -> io::Result<()> {
+        let Some(&Registration { interest, state, by_change, .. }) = self.table.get(fd) else {
+            return Ok(());
+        };
+        match state {
+            State::Idle | State::Armed(_) => return Ok(()),
+            State::Stale(old) => self.push(&cancellation(fd, old))?,
+            State::Queued => {}
+        }
+        let sequence = self.sequence;
+        let watch = PollAdd::new(Fd(fd), interest.poll_bits()).multi(by_change).build();
+        self.push(&watch.user_data(user_data(fd, sequence)))?;
+        self.counters.probes += 1;
+        self.sequence = sequence.wrapping_add(1);
+        self.table.known(fd).expect("looked up above").state = State::Armed(sequence);
         Ok(())
     }
 

@@ -51,10 +51,12 @@ pub mod simulated;
 pub mod slots;
 mod sys;
 mod table;
+pub mod wait_cost;
 mod wake;
 
 use std::fmt;
 use std::io;
+use std::ops::Sub;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
@@ -102,6 +104,22 @@ pub struct Counters {
     pub bitmap_words: u64,
     /// System calls made for registering, changing, removing and waiting.
     pub syscalls: u64,
+}
+
+impl Sub for Counters {
+    type Output = Counters;
+
+    /// What was done between two readings.
+    fn sub(self, earlier: Counters) -> Counters {
+        Counters {
+            waits: self.waits - earlier.waits,
+            events: self.events - earlier.events,
+            empty_waits: self.empty_waits - earlier.empty_waits,
+            probes: self.probes - earlier.probes,
+            bitmap_words: self.bitmap_words - earlier.bitmap_words,
+            syscalls: self.syscalls - earlier.syscalls,
+        }
+    }
 }
 
 /// Watches descriptors and sleeps until one is ready. See the crate's words for the contract.
@@ -256,7 +274,7 @@ impl Poller {
     /// One descriptor becomes ready, is told of, is removed, and is told of no more.
     fn self_test(&mut self) -> Result<(), OpenError> {
         let kind = self.kind();
-        let system = |source| OpenError::System { kind, source };
+        let system = |error| OpenError::of_call(kind, "self-test", error);
         let failed = |why: &str| Err(OpenError::SelfTest { kind, why: why.to_owned() });
         let soon = Some(Duration::ZERO);
         let token = Token::new(7, 7);

@@ -164,3 +164,54 @@ impl EpollSet {
         Ok(&self.buffer)
     }
 }
+
+/// How much CPU time this thread has used.
+pub(crate) fn thread_cpu_time() -> Duration {
+    let mut spent = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: one timespec on this stack frame; the clock exists on every Linux.
+    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut spent) };
+    Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
+}
+
+/// Raises the process's limit of descriptors as far as it may; says how far that is.
+pub(crate) fn raise_descriptor_limit() -> io::Result<usize> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: one rlimit on this stack frame.
+    check(unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) }.into())?;
+    limit.rlim_cur = limit.rlim_max;
+    // SAFETY: as above, read only.
+    check(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }.into())?;
+    Ok(limit.rlim_cur as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_epoll_pwait2_time_outs_are_rounded_up() {
+        let mut set = EpollSet::new().unwrap();
+        set.precise = false;
+        let eventfd = eventfd().unwrap();
+        set.add(eventfd.as_raw_fd(), libc::EPOLLIN as u32, 5).unwrap();
+        assert!(set.wait(4, Some(Duration::from_nanos(1))).unwrap().is_empty());
+        assert!(set.wait(4, Some(Duration::ZERO)).unwrap().is_empty());
+        eventfd_add_one(&eventfd);
+        for timeout in [Some(Duration::from_millis(1)), Some(Duration::MAX), None] {
+            let found = set.wait(4, timeout).unwrap();
+            assert_eq!((found.len(), { found[0].u64 }), (1, 5));
+        }
+        set.modify(eventfd.as_raw_fd(), libc::EPOLLIN as u32, 6).unwrap();
+        assert_eq!({ set.wait(4, None).unwrap()[0].u64 }, 6);
+        set.delete(eventfd.as_raw_fd()).unwrap();
+        assert!(set.wait(4, Some(Duration::ZERO)).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_longest_wait_can_be_said() {
+        let spec = timespec(Duration::MAX);
+        assert_eq!((spec.tv_sec, spec.tv_nsec), (i64::from(u32::MAX), 999_999_999));
+        let mut nothing = [];
+        assert_eq!(ppoll(&mut nothing, Some(Duration::ZERO)).unwrap(), 0);
+    }
+}

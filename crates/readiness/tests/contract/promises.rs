@@ -10,15 +10,7 @@ use crate::world::{Got, World};
 fn spent(world: &mut World) -> Counters {
     let before = world.poller().counters();
     world.told();
-    let after = world.poller().counters();
-    Counters {
-        waits: after.waits - before.waits,
-        events: after.events - before.events,
-        empty_waits: after.empty_waits - before.empty_waits,
-        probes: after.probes - before.probes,
-        bitmap_words: after.bitmap_words - before.bitmap_words,
-        syscalls: after.syscalls - before.syscalls,
-    }
+    world.poller().counters() - before
 }
 
 /// (SEL − INTERESTED) ∪ (SEL ∩ HINTS) ∪ (SEL ∩ READY), counted.
