@@ -85,8 +85,7 @@ pub(crate) fn refuse(answer: Answer, date: &str, out: &mut Vec<u8>) -> Answer {
 
 /// The answer to bytes that are no request.
 pub(crate) fn reject(status: u16, date: &str, out: &mut Vec<u8>) -> Answer {
-    let answer =
-        Answer { status, object: 0, body_bytes: 0, delay: Duration::ZERO, close: true };
+    let answer = Answer { status, object: 0, body_bytes: 0, delay: Duration::ZERO, close: true };
     refuse(answer, date, out)
 }
 

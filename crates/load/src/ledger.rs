@@ -146,8 +146,8 @@ impl Ledger {
             cpu_ns as f64 > length_ns as f64 * BUSY_PART_MAX
         };
         // Requests that wait while the generator works without a pause wait for the generator.
-        let behind = self.row.late_starts > 0
-            || (self.open_loop && self.row_queued_max > 0 && at_limit);
+        let behind =
+            self.row.late_starts > 0 || (self.open_loop && self.row_queued_max > 0 && at_limit);
         let row = Row {
             index: self.rows.len() as u64,
             start_ns: self.row_began.wall_ns,
@@ -201,7 +201,11 @@ impl Ledger {
             latency: self.latency.latency(),
             latency_invalid: self.latency_invalid.latency(),
             cpu_ns,
-            cpu_per_request_us: if in_rows == 0 { 0.0 } else { cpu_ns as f64 / 1e3 / in_rows as f64 },
+            cpu_per_request_us: if in_rows == 0 {
+                0.0
+            } else {
+                cpu_ns as f64 / 1e3 / in_rows as f64
+            },
             backend: left.backend,
         }
     }

@@ -377,7 +377,9 @@ mod tests {
             thread::sleep(Duration::from_millis(2));
         }
         // Asked last, so that the origin closes when all is answered.
-        stream.write_all(b"GET /obj/0?size=0 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").unwrap();
+        stream
+            .write_all(b"GET /obj/0?size=0 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            .unwrap();
         let mut got = Vec::new();
         stream.read_to_end(&mut got).unwrap();
         let _closed_already = stream.shutdown(Shutdown::Both);

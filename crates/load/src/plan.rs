@@ -195,7 +195,8 @@ impl FromStr for Target {
         let mut found = place.to_socket_addrs().map_err(cause)?;
         // A name may have several addresses; servers in experiments listen on IPv4 for sure.
         let first = found.next().ok_or_else(|| bad("has no address"))?;
-        let addr = if first.is_ipv4() { first } else { found.find(|a| a.is_ipv4()).unwrap_or(first) };
+        let addr =
+            if first.is_ipv4() { first } else { found.find(|a| a.is_ipv4()).unwrap_or(first) };
         Ok(Target { addr, authority: authority.to_owned(), path, absolute: false })
     }
 }
@@ -236,8 +237,15 @@ mod tests {
     #[test]
     fn what_is_no_url_is_refused() {
         for url in [
-            "", "https://127.0.0.1/", "http://", "http:///x", "127.0.0.1:80", "http://a b/",
-            "http://127.0.0.1:99999/", "http://127.0.0.1:x/", "http://127.0.0.1/#x",
+            "",
+            "https://127.0.0.1/",
+            "http://",
+            "http:///x",
+            "127.0.0.1:80",
+            "http://a b/",
+            "http://127.0.0.1:99999/",
+            "http://127.0.0.1:x/",
+            "http://127.0.0.1/#x",
             "http://u@127.0.0.1/",
         ] {
             assert!(url.parse::<Target>().is_err(), "{url}");

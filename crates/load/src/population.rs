@@ -189,7 +189,7 @@ impl Objects {
         let bits = self.random.next_u64();
         // The high half picks the column (Lemire 2019; its bias is below 2^-8 of a column's
         // share), the low half decides within it.
-        let at = ((bits >> 32) * u64::from(self.objects) >> 32) as u32;
+        let at = (((bits >> 32) * u64::from(self.objects)) >> 32) as u32;
         match self.table.get(at as usize) {
             Some(column) if bits as u32 >= column.keep => column.alias,
             _ => at,
@@ -226,8 +226,7 @@ fn alias_table(weights: &[f64]) -> Vec<Column> {
         (0..count as u32).partition(|k| share[*k as usize] < 1.0);
     while let (Some(poor), Some(rich)) = (small.pop(), large.last().copied()) {
         let keep = share[poor as usize];
-        table[poor as usize] =
-            Column { keep: (keep * 4_294_967_296.0) as u32, alias: rich };
+        table[poor as usize] = Column { keep: (keep * 4_294_967_296.0) as u32, alias: rich };
         share[rich as usize] -= 1.0 - keep;
         if share[rich as usize] < 1.0 {
             large.pop();

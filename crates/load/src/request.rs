@@ -26,7 +26,8 @@ pub(crate) struct Template {
 impl Template {
     pub(crate) fn new(plan: &Plan) -> Template {
         let target = &plan.target;
-        let whose = if target.absolute { format!("http://{}", target.authority) } else { String::new() };
+        let whose =
+            if target.absolute { format!("http://{}", target.authority) } else { String::new() };
         let mut text = format!(
             "GET {whose}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: plimsoll\r\n",
             target.path, target.authority
@@ -115,7 +116,9 @@ mod tests {
     fn holes_are_filled_each_time() {
         let mut holes = template("/{n}/{size}?{n}x", |_| ());
         assert!(holes.asks_size());
-        assert!(text(&mut holes, 4_000_000_000, 0).starts_with("GET /4000000000/0?4000000000x HTTP"));
+        assert!(
+            text(&mut holes, 4_000_000_000, 0).starts_with("GET /4000000000/0?4000000000x HTTP")
+        );
         assert!(text(&mut holes, 1, 22).starts_with("GET /1/22?1x HTTP/1.1\r\nHost: "));
         assert!(text(&mut holes, 1, 22).ends_with("\r\n\r\n"));
     }

@@ -89,7 +89,11 @@ impl Heads {
             interim: head.is_interim(),
             keep_alive: head.keep_alive(),
             bad_status: head.status >= 400,
-            came: if self.tell_hits { came_from(|name| head.fields.get(name)) } else { Came::Untold },
+            came: if self.tell_hits {
+                came_from(|name| head.fields.get(name))
+            } else {
+                Came::Untold
+            },
         };
         let length = head.head_bytes;
         if length <= HEAD_KEPT_BYTES_MAX {
@@ -276,7 +280,11 @@ impl Reader {
                     self.take(&bytes[step.data.clone()], asked)?;
                     bytes = &bytes[step.consumed..];
                     if step.done {
-                        return if bytes.is_empty() { Ok(true) } else { Err(ErrorKind::BadFraming) };
+                        return if bytes.is_empty() {
+                            Ok(true)
+                        } else {
+                            Err(ErrorKind::BadFraming)
+                        };
                     }
                     if step.consumed == 0 {
                         // The decoder wants more than there is: it never does with bytes left.
@@ -319,5 +327,93 @@ impl Reader {
             return Err(ErrorKind::WrongSize);
         }
         Ok(Whole { came: self.came, body_bytes: self.body_bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ASKED: Asked = Asked { object: 0, size: None, verify: false };
+
+    /// Feeds the pieces and then the peer's close, unless it was whole before.
+    fn read(heads: &mut Heads, pieces: &[&[u8]]) -> Expected {
+        let mut reader = Reader::new();
+        reader.begin();
+        for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
+            if reader.feed(piece, heads, ASKED)? {
+                return Ok((reader.judge(ASKED)?.body_bytes, reader.keep_alive()));
+            }
+        }
+        reader.close()?;
+        Ok((reader.judge(ASKED)?.body_bytes, reader.keep_alive()))
+    }
+
+    /// Bytes of the body and whether the connection may be used again, or what is wrong.
+    type Expected = Result<(u64, bool), ErrorKind>;
+
+    const RESPONSES: &[(&str, Expected)] = &[
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello", Ok((5, true))),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", Ok((0, false))),
+        ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 None\r\n\r\n", Ok((0, true))),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
+            Ok((5, true)),
+        ),
+        ("HTTP/1.1 200 OK\r\n\r\nto the end", Ok((10, false))),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello", Err(ErrorKind::Truncated)),
+        ("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n", Err(ErrorKind::Truncated)),
+        ("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", Err(ErrorKind::BadFraming)),
+        ("HTTP/1.1 404 Not Found\r\nContent-Length: 1\r\n\r\nx", Err(ErrorKind::BadStatus)),
+        ("", Err(ErrorKind::Closed)),
+    ];
+
+    #[test]
+    fn a_cut_at_any_byte_changes_nothing() {
+        for (text, expected) in RESPONSES {
+            for cut in 0..=text.len() {
+                let (first, second) = text.as_bytes().split_at(cut);
+                // Heads that are new, and heads that are known.
+                let mut heads = Heads::new(1, true);
+                for _ in 0..2 {
+                    assert_eq!(read(&mut heads, &[first, second]), *expected, "{text:?} {cut}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_after_the_end_are_seen_when_they_come_with_it() {
+        for (text, expected) in RESPONSES.iter().filter(|(_, expected)| expected.is_ok()) {
+            if text.contains("to the end") {
+                continue;
+            }
+            let more = format!("{text}H");
+            let got = read(&mut Heads::new(1, true), &[more.as_bytes()]);
+            assert_eq!(got, Err(ErrorKind::BadFraming), "{text:?} was {expected:?}");
+        }
+    }
+
+    #[test]
+    fn a_known_head_is_known_only_if_every_byte_is_the_same() {
+        let mut heads = Heads::new(1, true);
+        let text = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
+        assert_eq!(read(&mut heads, &[text.as_bytes()]), Ok((5, true)));
+        let other = text.replace("5\r", "4\r").replace("hello", "hell");
+        assert_eq!(read(&mut heads, &[other.as_bytes()]), Ok((4, true)));
+        let close = text.replace("\r\n\r\n", "\r\nConnection: close\r\n\r\n");
+        assert_eq!(read(&mut heads, &[close.as_bytes()]), Ok((5, false)));
+    }
+
+    #[test]
+    fn bytes_that_are_skipped_count() {
+        let mut heads = Heads::new(1, false);
+        let mut reader = Reader::new();
+        let head = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n0123456789";
+        assert_eq!(reader.feed(head, &mut heads, ASKED), Ok(false));
+        assert_eq!(reader.body_left(), 90);
+        assert!(!reader.skip(40));
+        assert!(reader.skip(50));
+        assert_eq!(reader.judge(ASKED).map(|whole| whole.body_bytes), Ok(100));
     }
 }

@@ -325,8 +325,23 @@ mod tests {
     #[test]
     fn what_is_no_rate_is_refused() {
         for typed in [
-            "", "x", "0", "-5", "NaN", "inf", "1e9", "1..", "..5", "1..0", "1..5/", "1..5/1",
-            "1..5/x", "1..5/10001", "1..2..3", "1/3", "1..5/-2",
+            "",
+            "x",
+            "0",
+            "-5",
+            "NaN",
+            "inf",
+            "1e9",
+            "1..",
+            "..5",
+            "1..0",
+            "1..5/",
+            "1..5/1",
+            "1..5/x",
+            "1..5/10001",
+            "1..2..3",
+            "1/3",
+            "1..5/-2",
         ] {
             let error = typed.parse::<Schedule>().unwrap_err();
             assert!(error.to_string().contains(&format!("{typed:?}")), "{error}");
@@ -345,5 +360,28 @@ mod tests {
     #[test]
     fn a_closed_loop_has_no_intended_starts() {
         assert!(starts("closed", Arrivals::Poisson, 1).is_empty());
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn starts_are_as_many_as_the_rate_asks_for_and_in_order(
+            from in 1.0..3000.0f64,
+            to in 1.0..3000.0f64,
+            steps in 2usize..20,
+            ramp in proptest::bool::ANY,
+            length_ms in 10u64..3000,
+        ) {
+            let length = Duration::from_millis(length_ms);
+            let schedule =
+                if ramp { Schedule::Ramp { from, to } } else { Schedule::steps(from, to, steps) };
+            let starts: Vec<u64> =
+                Starts::new(&schedule, Arrivals::Deterministic, length, 0).collect();
+            let due = 0.5 * (from + to) * length.as_secs_f64();
+            assert!((starts.len() as f64 - due).abs() <= 1.0 + 1e-6, "{} {due}", starts.len());
+            assert!(starts.windows(2).all(|pair| pair[0] <= pair[1]));
+            assert!(starts.iter().all(|at| *at <= length.as_nanos() as u64));
+        }
     }
 }

@@ -76,8 +76,7 @@ pub(crate) fn affinity() -> io::Result<libc::cpu_set_t> {
     // SAFETY: a cpu_set_t is plain bits, for which all zeros is the empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: `set` is valid for writes of its own size; 0 names the calling thread.
-    let got =
-        unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
+    let got = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
     checked(got).map(|_| set)
 }
 
@@ -137,9 +136,7 @@ pub(crate) fn local_addr(fd: &OwnedFd) -> io::Result<SocketAddr> {
 pub(crate) fn accept(listener: RawFd) -> io::Result<Option<OwnedFd>> {
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: null pointers tell the kernel that the peer's address is not wanted.
-    let got = unsafe {
-        libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags)
-    };
+    let got = unsafe { libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags) };
     match checked(got) {
         Ok(raw) => {
             // SAFETY: accept4 just gave us this descriptor; nobody else owns it.
@@ -180,13 +177,7 @@ pub(crate) fn socket_error(fd: RawFd) -> io::Result<()> {
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: `code` and `len` are valid for the duration of the call, `len` is the size of `code`.
     checked(unsafe {
-        libc::getsockopt(
-            fd,
-            libc::SOL_SOCKET,
-            libc::SO_ERROR,
-            (&raw mut code).cast(),
-            &raw mut len,
-        )
+        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut code).cast(), &raw mut len)
     })?;
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
 }
@@ -327,9 +318,7 @@ pub(crate) fn epoll_wait(
 ) -> io::Result<usize> {
     let room = libc::c_int::try_from(events.len()).unwrap_or(libc::c_int::MAX);
     // SAFETY: `events` is valid for writes of `room` events.
-    let got = unsafe {
-        libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), room, timeout_ms)
-    };
+    let got = unsafe { libc::epoll_wait(epoll.as_raw_fd(), events.as_mut_ptr(), room, timeout_ms) };
     match checked(got) {
         Ok(count) => Ok(count as usize),
         Err(e) if e.kind() == io::ErrorKind::Interrupted => Ok(0),

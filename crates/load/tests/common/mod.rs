@@ -1,0 +1,132 @@
+//! Servers for the generator's tests: ours in a thread, and one that misbehaves as it is told.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use load::{Arrivals, Outcome, Plan, Schedule};
+
+/// A server in a thread, stopped when it is dropped.
+pub(crate) struct Server {
+    pub(crate) addr: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Server {
+    pub(crate) fn origin() -> Server {
+        let origin = load::Origin::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        Server::start(origin.local_addr(), move |stop| origin.run(stop).unwrap())
+    }
+
+    pub(crate) fn null() -> Server {
+        let server = load::NullServer::bind("127.0.0.1:0".parse().unwrap(), 1024).unwrap();
+        Server::start(server.local_addr(), move |stop| {
+            server.run(stop).unwrap();
+        })
+    }
+
+    /// A thread a connection; `talk` is given each request's number on its connection and says
+    /// whether to go on.
+    pub(crate) fn scripted(
+        talk: impl Fn(&mut TcpStream, u32) -> bool + Send + Sync + 'static,
+    ) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let talk = Arc::new(talk);
+        Server::start(listener.local_addr().unwrap(), move |stop| {
+            while !stop.load(Ordering::Relaxed) {
+                match listener.accept() {
+                    Ok((stream, _)) => {
+                        let talk = Arc::clone(&talk);
+                        thread::spawn(move || converse(stream, &*talk));
+                    }
+                    Err(_) => thread::sleep(Duration::from_millis(1)),
+                }
+            }
+        })
+    }
+
+    fn start(addr: SocketAddr, run: impl FnOnce(&AtomicBool) + Send + 'static) -> Server {
+        let stop = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&stop);
+        let thread = Some(thread::spawn(move || run(&flag)));
+        Server { addr, stop, thread }
+    }
+
+    /// A plan of `length_ms` against this server, deterministic, with few connections.
+    pub(crate) fn plan(&self, path: &str, schedule: &str, length_ms: u64) -> Plan {
+        let target = format!("http://{}{path}", self.addr).parse().unwrap();
+        let schedule: Schedule = schedule.parse().unwrap();
+        let mut plan = Plan::new(target, schedule, Duration::from_millis(length_ms));
+        plan.arrivals = Arrivals::Deterministic;
+        plan.connections = 8;
+        plan
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let ended = thread.join();
+            assert!(ended.is_ok() || thread::panicking(), "the server panicked");
+        }
+    }
+}
+
+fn converse(mut stream: TcpStream, talk: &dyn Fn(&mut TcpStream, u32) -> bool) {
+    stream.set_nonblocking(false).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let mut seen = Vec::new();
+    let mut buffer = [0; 4096];
+    let mut number = 0;
+    loop {
+        while let Some(end) = seen.windows(4).position(|four| four == b"\r\n\r\n") {
+            seen.drain(..end + 4);
+            if !talk(&mut stream, number) {
+                return;
+            }
+            number += 1;
+        }
+        match stream.read(&mut buffer) {
+            Ok(count) if count > 0 => seen.extend_from_slice(&buffer[..count]),
+            _ => return,
+        }
+    }
+}
+
+/// Sends all of it; the peer may be gone already.
+pub(crate) fn say(stream: &mut TcpStream, text: &str) -> bool {
+    stream.write_all(text.as_bytes()).is_ok()
+}
+
+/// Runs a plan to its end.
+pub(crate) fn run(plan: &Plan) -> Outcome {
+    let outcome = load::run(plan, &AtomicBool::new(false), &mut |_| ()).unwrap();
+    conserved(&outcome);
+    outcome
+}
+
+/// Nothing is forgotten and nothing counted twice.
+pub(crate) fn conserved(outcome: &Outcome) {
+    let counts = &outcome.counts;
+    let ended = counts.completed + counts.errors.total();
+    assert_eq!(counts.started, ended + outcome.in_flight, "{counts:?}");
+    assert_eq!(counts.intended, counts.started + outcome.unstarted, "{counts:?}");
+    assert_eq!(outcome.latency.count + outcome.latency_invalid.count, counts.completed);
+    let rows = &outcome.rows;
+    assert_eq!(rows.iter().map(|row| row.counts.intended).sum::<u64>(), counts.intended);
+    assert_eq!(rows.iter().map(|row| row.counts.started).sum::<u64>(), counts.started);
+    let completed = rows.iter().map(|row| row.counts.completed).sum::<u64>();
+    assert!(
+        completed <= counts.completed
+            && counts.completed - completed <= outcome.plan.connections.into()
+    );
+    assert!(rows.iter().all(|row| row.latency.count == row.counts.completed));
+    assert!(rows.windows(2).all(|pair| pair[0].start_ns < pair[1].start_ns));
+    assert_eq!(rows.iter().filter(|row| row.behind).count() as u64, outcome.rows_behind);
+}

@@ -1,0 +1,354 @@
+//! The generator against servers that behave, stall, and misbehave.
+
+#[cfg(test)]
+mod common;
+
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use common::{Server, conserved, run, say};
+use load::{Error, Outcome, Phase, Plan, Population, Size, Tick};
+
+const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
+
+fn says_and_closes(stream: &mut TcpStream, _: u32) -> bool {
+    say(stream, OK);
+    false
+}
+
+#[test]
+fn every_intended_request_is_sent_and_answered() {
+    let server = Server::null();
+    let outcome = run(&server.plan("/", "2000", 1500));
+    assert_eq!(outcome.counts.intended, 3000);
+    assert_eq!(outcome.counts.completed, 3000);
+    assert_eq!(outcome.counts.body_bytes, 3000 * 1024);
+    assert_eq!(outcome.counts.connects, 0, "connections are made before the run and kept");
+    assert_eq!(outcome.rows.len(), 2);
+    assert!(outcome.latency_invalid.max_ns.max(outcome.latency.max_ns) > 0);
+    assert!(outcome.cpu_per_request_us > 0.0 && !outcome.stopped);
+}
+
+#[test]
+fn a_closed_loop_keeps_every_connection_busy() {
+    let server = Server::null();
+    for busy_poll in [false, true] {
+        let plan = Plan { busy_poll, ..server.plan("/", "closed", 200) };
+        let outcome = run(&plan);
+        assert!(outcome.counts.completed > 100, "{:?}", outcome.counts);
+        assert_eq!(outcome.counts.errors.total(), 0);
+        assert_eq!((outcome.in_flight, outcome.unstarted), (0, 0));
+    }
+}
+
+#[test]
+fn a_stall_is_not_hidden() {
+    const STALL: Duration = Duration::from_millis(300);
+    let count = AtomicU32::new(0);
+    let gate = std::sync::Mutex::new(());
+    let server = Server::scripted(move |stream, _| {
+        // Everybody waits for the one who stalls, as behind a server's single thread.
+        let _held = gate.lock().unwrap();
+        if count.fetch_add(1, Ordering::Relaxed) == 100 {
+            thread::sleep(STALL);
+        }
+        say(stream, OK)
+    });
+    let outcome = run(&server.plan("/", "500", 1000));
+    assert_eq!(outcome.counts.completed, 500);
+    // 150 requests were meant to start during the stall; with 8 connections only 8 could. The
+    // others' waiting counts all the same: the k-th of them waited for what was left of it.
+    let mut waited = 0;
+    for latency in [&outcome.latency, &outcome.latency_invalid] {
+        let histogram = latency.histogram().unwrap();
+        waited += histogram.len() - histogram.count_between(0, STALL.as_nanos() as u64 / 2);
+    }
+    let longest = outcome.latency.max_ns.max(outcome.latency_invalid.max_ns);
+    assert!(longest >= STALL.as_nanos() as u64, "{longest}");
+    assert!(waited >= 70, "only {waited} saw half of the stall");
+    assert!(outcome.rows[0].queued_max >= 50, "{}", outcome.rows[0].queued_max);
+}
+
+#[test]
+fn cold_connections_stay_open_and_silent() {
+    let server = Server::origin();
+    let plan = Plan { cold: 300, sources: 3, ..server.plan("/obj/1", "500", 400) };
+    let mut open = Vec::new();
+    let outcome = load::run(&plan, &AtomicBool::new(false), &mut |tick: &Tick<'_>| {
+        if tick.phase == Phase::Running {
+            open.push(tick.open);
+        }
+    });
+    let outcome = outcome.unwrap();
+    conserved(&outcome);
+    assert!(open.len() >= 2 && open.iter().all(|count| *count == 300), "{open:?}");
+    assert_eq!((outcome.cold_open, outcome.counts.cold_closed), (300, 0));
+    assert_eq!(outcome.counts.completed, 200);
+}
+
+#[test]
+fn cold_connections_that_the_server_closes_are_opened_again() {
+    let accepted = Arc::new(AtomicU32::new(0));
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let count = Arc::clone(&accepted);
+    // Closes the first 20 connections soon, keeps the others.
+    thread::spawn(move || {
+        let mut kept = Vec::new();
+        let mut first = Vec::new();
+        for stream in listener.incoming().flatten() {
+            if count.fetch_add(1, Ordering::Relaxed) < 20 {
+                first.push(stream);
+                if first.len() == 20 {
+                    thread::sleep(Duration::from_millis(50));
+                    first.clear();
+                }
+            } else {
+                kept.push(stream);
+            }
+        }
+    });
+    let target = format!("http://{addr}/").parse().unwrap();
+    let mut plan = Plan::new(target, "1".parse().unwrap(), Duration::from_millis(1500));
+    (plan.cold, plan.connections, plan.keep_alive) = (20, 1, false);
+    let outcome = load::run(&plan, &AtomicBool::new(false), &mut |_| ()).unwrap();
+    assert_eq!(outcome.counts.cold_closed, 20);
+    assert!(accepted.load(Ordering::Relaxed) >= 40);
+}
+
+#[test]
+fn a_connection_a_request() {
+    for server in [Server::origin(), Server::scripted(says_and_closes)] {
+        let plan = Plan { keep_alive: false, ..server.plan("/obj/1", "300", 500) };
+        let outcome = run(&plan);
+        assert_eq!(outcome.counts.completed, 150, "{:?}", outcome.counts.errors);
+        assert_eq!(outcome.counts.connects, 150);
+        let closed = Plan { keep_alive: false, ..server.plan("/obj/1", "closed", 200) };
+        let outcome = run(&closed);
+        assert!(outcome.counts.completed > 20);
+        assert_eq!(outcome.counts.errors.total(), 0, "{:?}", outcome.counts.errors);
+    }
+}
+
+#[test]
+fn a_server_that_ends_the_connection_after_some_requests_is_no_error() {
+    let server = Server::scripted(|stream, number| {
+        let last = number == 2;
+        let close = if last { "Connection: close\r\n" } else { "" };
+        say(stream, &format!("HTTP/1.1 200 OK\r\n{close}Content-Length: 2\r\n\r\nhi")) && !last
+    });
+    let outcome = run(&server.plan("/", "600", 500));
+    assert_eq!(outcome.counts.completed, 300, "{:?}", outcome.counts.errors);
+    assert!(outcome.counts.connects >= 80, "{}", outcome.counts.connects);
+}
+
+#[test]
+fn idle_connections_closed_by_the_server_are_made_again() {
+    let server = Server::scripted(says_and_closes);
+    // Three at once at most: each connection is idle for long when it is closed.
+    let outcome = run(&server.plan("/", "40", 500));
+    assert_eq!(outcome.counts.completed, 20, "{:?}", outcome.counts.errors);
+    assert_eq!(outcome.counts.connects, 12, "8 were made before");
+}
+
+/// Runs against a server that answers each request with `text` and then does as `after` says.
+fn answered(text: &'static str, after: fn(&mut TcpStream) -> bool) -> Outcome {
+    let server = Server::scripted(move |stream, _| say(stream, text) && after(stream));
+    let plan = Plan { timeout: Duration::from_millis(200), ..server.plan("/", "100", 300) };
+    run(&plan)
+}
+
+#[test]
+fn errors_are_told_apart() {
+    let close = |_: &mut TcpStream| false;
+    let keep = |_: &mut TcpStream| true;
+    let kind = |text, after| answered(text, after).counts.errors;
+
+    let errors = kind("", close);
+    assert_eq!((errors.closed, errors.total()), (30, 30), "{errors:?}");
+    let errors = kind("HTTP/1.1 200 OK\r\nContent-Le", close);
+    assert_eq!((errors.truncated, errors.total()), (30, 30), "{errors:?}");
+    let errors = kind("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi", close);
+    assert_eq!((errors.truncated, errors.total()), (30, 30), "{errors:?}");
+    let chunked = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhi";
+    let errors = kind(chunked, close);
+    assert_eq!((errors.truncated, errors.total()), (30, 30), "{errors:?}");
+    let errors = kind("HTTP/1.1 503 No\r\nContent-Length: 0\r\n\r\n", keep);
+    assert_eq!((errors.bad_status, errors.total()), (30, 30), "{errors:?}");
+    for text in [
+        "what?\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nhi",
+        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhigh",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nmore",
+    ] {
+        let errors = kind(text, close);
+        assert_eq!((errors.bad_framing, errors.total()), (30, 30), "{text:?} {errors:?}");
+    }
+    let errors = kind("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi", keep);
+    assert!(errors.timeout >= 8 && errors.timeout == errors.total(), "{errors:?}");
+}
+
+#[test]
+fn a_reset_is_told() {
+    let errors = answered("", |stream| {
+        assert!(resets_on_close(stream));
+        false
+    });
+    let errors = errors.counts.errors;
+    assert_eq!((errors.reset, errors.total()), (30, 30), "{errors:?}");
+}
+
+/// Makes the close of `stream` a reset.
+fn resets_on_close(stream: &mut TcpStream) -> bool {
+    use std::os::fd::AsRawFd;
+    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
+    // SAFETY: `linger` is valid for reads of its own size for the duration of the call.
+    let failed = unsafe {
+        libc::setsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_LINGER,
+            (&raw const linger).cast(),
+            size_of::<libc::linger>() as libc::socklen_t,
+        )
+    };
+    failed == 0
+}
+
+#[test]
+fn right_responses_of_every_framing_are_completed() {
+    for (text, keeps) in [
+        (OK, true),
+        ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", true),
+        (
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a\r\nhi\r\n0\r\nX: y\r\n\r\n",
+            true,
+        ),
+        ("HTTP/1.1 204 No Content\r\n\r\n", true),
+        ("HTTP/1.1 200 OK\r\n\r\nuntil the end", false),
+        ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi", false),
+    ] {
+        let outcome = answered(text, if keeps { |_| true } else { |_| false });
+        assert_eq!(outcome.counts.completed, 30, "{text:?} {:?}", outcome.counts.errors);
+    }
+}
+
+#[test]
+fn a_server_that_goes_away_is_counted_and_one_that_was_never_there_is_an_error() {
+    let server = Server::null();
+    let plan = Plan { keep_alive: false, ..server.plan("/", "100", 300) };
+    drop(server);
+    let outcome = run(&plan);
+    assert_eq!(outcome.counts.errors.refused, outcome.counts.errors.total());
+    assert!(outcome.counts.errors.refused >= 29, "{:?}", outcome.counts);
+    let error = load::run(&Plan { keep_alive: true, ..plan }, &AtomicBool::new(false), &mut |_| ());
+    assert!(matches!(error, Err(Error::Unreachable { .. })), "{error:?}");
+}
+
+#[test]
+fn bad_plans_are_refused() {
+    let server = Server::null();
+    let plan = Plan { connections: 0, ..server.plan("/", "1", 100) };
+    let error = load::run(&plan, &AtomicBool::new(false), &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("connections"), "{error}");
+    let plan = Plan { cold: 900_000, ..server.plan("/", "1", 100) };
+    let error = load::run(&plan, &AtomicBool::new(false), &mut |_| ()).unwrap_err();
+    assert!(matches!(error, Error::Descriptors { .. }), "{error}");
+    let plan = Plan { pin_cpu: Some(100_000), ..server.plan("/", "1", 100) };
+    let error = load::run(&plan, &AtomicBool::new(false), &mut |_| ()).unwrap_err();
+    assert!(matches!(error, Error::System { .. }), "{error}");
+}
+
+#[test]
+fn objects_of_the_origin_are_checked_byte_for_byte() {
+    let server = Server::origin();
+    let population = Population { objects: 500, zipf_s: 0.8, size: Size::web() };
+    let path = "/obj/{n}?size={size}";
+    for verify in [false, true] {
+        let plan =
+            Plan { population: population.clone(), verify, ..server.plan(path, "2000", 500) };
+        let outcome = run(&plan);
+        assert_eq!(outcome.counts.completed, 1000, "{:?}", outcome.counts.errors);
+        assert!(outcome.counts.body_bytes > 1_000_000);
+    }
+    // Another object's bytes, and another size, are seen.
+    let plan = Plan { verify: true, ..server.plan("/obj/7", "100", 100) };
+    assert_eq!(run(&plan).counts.errors.wrong_bytes, 10);
+    let path = "/obj/{n}?size={size}&size=10";
+    assert_eq!(run(&server.plan(path, "100", 100)).counts.errors.wrong_size, 10);
+}
+
+#[test]
+fn hits_are_told_from_misses() {
+    let ratio = |field: &str| {
+        let text = format!("HTTP/1.1 200 OK\r\n{field}Content-Length: 0\r\n\r\n");
+        let server = Server::scripted(move |stream, _| say(stream, &text));
+        run(&server.plan("/", "100", 100)).counts.hit_ratio()
+    };
+    assert_eq!(ratio("Cache-Status: origin; hit, edge; fwd=miss\r\n"), Some(0.0));
+    assert_eq!(ratio("Cache-Status: edge; hit; ttl=9\r\nX-Cache: MISS\r\n"), Some(1.0));
+    assert_eq!(ratio("X-Cache: HIT from squid\r\n"), Some(1.0));
+    assert_eq!(ratio("X-Cache: MISS\r\nAge: 3\r\n"), Some(0.0));
+    assert_eq!(ratio("Age: 3\r\n"), Some(1.0));
+    assert_eq!(ratio("Age: 0\r\n"), None);
+    assert_eq!(ratio(""), None);
+}
+
+#[test]
+fn a_run_can_be_stopped() {
+    let server = Server::null();
+    let stop = AtomicBool::new(false);
+    let plan = server.plan("/", "1000", 60_000);
+    let outcome = load::run(&plan, &stop, &mut |tick: &Tick<'_>| {
+        if tick.counts.completed > 50 {
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    let outcome = outcome.unwrap();
+    conserved(&outcome);
+    assert!(outcome.stopped && outcome.length_ns < 60_000_000_000);
+}
+
+#[test]
+fn the_outcome_survives_json() {
+    let server = Server::origin();
+    let plan = Plan { cold: 3, ..server.plan("/obj/{n}", "100..300/2", 1200) };
+    let outcome = run(&plan);
+    let json = serde_json::to_string(&outcome).unwrap();
+    let back: Outcome = serde_json::from_str(&json).unwrap();
+    assert_eq!(back, outcome);
+}
+
+#[test]
+fn a_late_generator_marks_its_rows() {
+    let server = Server::null();
+    let plan = server.plan("/", "1000", 600);
+    let mut stalled = false;
+    // The observer runs in the generator's thread: a slow one makes it late.
+    let outcome = load::run(&plan, &AtomicBool::new(false), &mut |tick: &Tick<'_>| {
+        if !stalled && tick.counts.completed > 100 {
+            stalled = true;
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    let outcome = outcome.unwrap();
+    conserved(&outcome);
+    let row = &outcome.rows[0];
+    assert!(row.behind && row.counts.late_starts > 0, "{row:?}");
+    assert!(row.lag_max_ns >= 40_000_000, "{}", row.lag_max_ns);
+    assert_eq!(outcome.latency_invalid.count, 600);
+    assert_eq!(outcome.latency.count, 0, "no latency of a late row counts as the server's");
+}
+
+#[test]
+fn the_rough_limit_is_a_rate() {
+    let server = Server::null();
+    let plan = server.plan("/", "5", 10_000);
+    let rough =
+        load::rough_limit(&plan, Duration::from_millis(400), &AtomicBool::new(false)).unwrap();
+    assert!(rough.rate > 500.0 && rough.errors == 0, "{rough:?}");
+}
