@@ -1,1 +1,42 @@
 //! The samplers: modes of the CPU, threads of a server, access logs.
+//!
+//! [`record`] observes a server that it did not start and does not touch: it reads /proc and the
+//! tail of an access log, and writes one [`trial`] file, interval by interval. It works on any
+//! server that logs in a format of [`LogFormat`].
+//!
+//! The way of a sample:
+//!
+//! ```text
+//! /proc/stat ----------- machine ----+
+//! /proc/PID, CPU clocks - server ----+--> recorder --> trial
+//! access log - tail - logs - spread -+
+//! ```
+//!
+//! What is exact and what has a grain stands in the manifest's capabilities: totals of CPU time
+//! are exact to the nanosecond, the machine's modes and the split into user and kernel have the
+//! clock tick's grain, rates that of the log's stamps.
+//!
+//! HAProxy logs to syslog only; to have a file, let it log to its standard output
+//! (`log stdout format raw local0`) and send that into one.
+//!
+//! What never happens: a line of a log or a process that ends fails the recording; something that
+//! was not seen goes unsaid (it is a loss in the trial); the data of one interval is half written.
+
+mod clock;
+mod error;
+mod host;
+mod logs;
+mod machine;
+mod procfs;
+mod recorder;
+mod requests;
+mod server;
+mod split;
+mod spread;
+mod tail;
+
+pub use error::Error;
+pub use logs::LogFormat;
+pub use recorder::{Ended, INTERVAL_MAX, INTERVAL_MIN, Spec, Summary, record};
+pub use requests::FormatChoice;
+pub use server::Target;

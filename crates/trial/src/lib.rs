@@ -28,8 +28,8 @@ mod writer;
 
 pub use error::Error;
 pub use model::{
-    Capability, CpuModes, Host, Interval, LatencyRow, LatencySource, Loss, Manifest, Modes,
-    Prediction, ProcessTimes, Server, ThreadTimes,
+    Amendment, Capability, CpuModes, Host, Interval, LatencyRow, LatencySource, Loss, Manifest,
+    Modes, Prediction, ProcessTimes, Server, ThreadTimes,
 };
 pub use reader::Trial;
 pub use schema::SCHEMA_VERSION;

@@ -219,6 +219,18 @@ impl Interval {
     }
 }
 
+/// Requests that became known after their interval was written: a request of a minute tells of
+/// itself only at its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Amendment {
+    /// The interval's number.
+    pub interval: u64,
+    /// To be added to its `requests`.
+    pub requests: f64,
+    /// To be added to its `requests_ended`.
+    pub requests_ended: u64,
+}
+
 /// Who measured a latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
 use crate::error::{Error, Place};
-use crate::model::{Interval, LatencyRow, Loss, Manifest, Modes, Prediction};
+use crate::model::{Amendment, Interval, LatencyRow, Loss, Manifest, Modes, Prediction};
 use crate::schema::{APPLICATION_ID, CREATE, MODES, SCHEMA_VERSION, key};
 use crate::{digest, reader};
 
@@ -151,6 +151,29 @@ impl Writer {
         })?;
         self.intervals += 1;
         Ok(())
+    }
+
+    /// Adds requests, with their latencies, to intervals that were written before: all of it or
+    /// nothing. An interval that is not in the file is passed over.
+    pub fn amend(
+        &mut self,
+        amendments: &[Amendment],
+        latencies: &[LatencyRow],
+    ) -> Result<(), Error> {
+        let doing = "adding late requests";
+        if amendments.iter().any(|amendment| !amendment.requests.is_finite()) {
+            return Err(self.place(doing).refused("requests is not a number"));
+        }
+        self.transaction(doing, |transaction| {
+            let mut add = transaction.prepare_cached(
+                "UPDATE interval SET requests = requests + ?,
+                     requests_ended = requests_ended + ? WHERE idx = ?",
+            )?;
+            for a in amendments {
+                add.execute(params![a.requests, a.requests_ended, a.interval])?;
+            }
+            latencies.iter().try_for_each(|latency| insert_latency(transaction, latency))
+        })
     }
 
     /// Adds latencies.

@@ -3,8 +3,8 @@
 use crate::common::{interval, latency, loss, manifest, prediction};
 use proptest::prelude::*;
 use trial::{
-    CpuModes, Error, Finished, Interval, LatencySource, Modes, ProcessTimes, ThreadTimes, Trial,
-    Writer,
+    Amendment, CpuModes, Error, Finished, Interval, LatencySource, Modes, ProcessTimes,
+    ThreadTimes, Trial, Writer,
 };
 
 #[test]
@@ -64,6 +64,24 @@ fn a_reader_reads_while_the_writer_writes() {
     }
     writer.finish().unwrap();
     assert!(Trial::open(&path).unwrap().complete());
+}
+
+#[test]
+fn late_requests_are_added_to_their_interval() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("late.trial");
+    let mut writer = Writer::create(&path, &manifest()).unwrap();
+    writer.append(&interval(0)).unwrap();
+    writer.append(&interval(1)).unwrap();
+    let amend = |interval, requests| Amendment { interval, requests, requests_ended: 2 };
+    let row = latency(0, LatencySource::Log);
+    writer.amend(&[amend(0, 0.5), amend(9, 1.0)], std::slice::from_ref(&row)).unwrap();
+    assert!(matches!(writer.amend(&[amend(0, f64::NAN)], &[]), Err(Error::Refused { .. })));
+    writer.finish().unwrap();
+    let trial = Trial::open(&path).unwrap();
+    let expected = Interval { requests: 1000.75, requests_ended: 1002, ..interval(0) };
+    assert_eq!(trial.intervals(), [expected, interval(1)]);
+    assert_eq!(trial.latencies(), [row]);
 }
 
 #[test]

@@ -1,0 +1,165 @@
+//! What the machine and the server are, for the manifest. Nothing here may fail a recording: what
+//! cannot be read stays empty.
+
+use std::fs;
+
+use trial::{Capability, Host, Server as ServerManifest};
+
+use crate::clock;
+use crate::logs::LogFormat;
+use crate::procfs;
+
+/// The machine.
+pub(crate) fn host() -> Host {
+    let line = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    Host {
+        hostname: line("/proc/sys/kernel/hostname"),
+        kernel: format!(
+            "{} {}",
+            line("/proc/sys/kernel/ostype"),
+            line("/proc/sys/kernel/osrelease")
+        ),
+        cpus: clock::cpus_online(),
+        cpu_model: field("/proc/cpuinfo", "model name").unwrap_or_default(),
+        memory_bytes: memory_bytes().unwrap_or(0),
+        boot_id: Some(line("/proc/sys/kernel/random/boot_id")).filter(|id| !id.is_empty()),
+        ticks_per_second: clock::ticks_per_second(),
+    }
+}
+
+/// The server, by its processes, the first one first.
+pub(crate) fn server(pids: &[u32]) -> ServerManifest {
+    let Some(&first) = pids.first() else { return ServerManifest::default() };
+    let mut buffer = Vec::new();
+    let name = procfs::read(&format!("/proc/{first}/stat"), &mut buffer)
+        .ok()
+        .and_then(procfs::stat)
+        .map_or_else(String::new, |stat| stat.name);
+    let command_line = fs::read(format!("/proc/{first}/cmdline")).unwrap_or_default();
+    let command_line = String::from_utf8_lossy(&command_line).replace('\0', " ");
+    let exe = fs::read_link(format!("/proc/{first}/exe"))
+        .map_or_else(|_| String::new(), |path| path.to_string_lossy().into_owned());
+    ServerManifest {
+        name,
+        pid: Some(first),
+        pids: pids.to_vec(),
+        command_line: command_line.trim_end().to_owned(),
+        exe,
+        version: None,
+    }
+}
+
+/// What the samplers can do here, tried on the server's first process.
+pub(crate) fn capabilities(pids: &[u32], format: Option<LogFormat>, log: bool) -> Vec<Capability> {
+    let tick_ms = 1000 / clock::ticks_per_second();
+    let first = pids.first().copied().unwrap_or(0);
+    let readable = |file: &str| fs::read(format!("/proc/{first}/task/{first}/{file}"));
+    let mut list = vec![
+        supported("machine modes", format!("/proc/stat, grain {tick_ms} ms")),
+        match clock::process_cpu_ns(first) {
+            Ok(_) => supported(
+                "process cpu time",
+                "the process's CPU clock, exact to the ns, ended threads included".to_owned(),
+            ),
+            Err(error) => missing("process cpu time", format!("{error}: {tick_ms} ms ticks only")),
+        },
+        match readable("schedstat") {
+            Ok(_) => supported(
+                "thread cpu time",
+                "schedstat, exact to the ns up to the last scheduler tick of a running thread"
+                    .to_owned(),
+            ),
+            Err(error) => missing("thread cpu time", format!("{error}: {tick_ms} ms ticks only")),
+        },
+        supported(
+            "user and kernel split",
+            format!("ratio of the kernel's tick samples, grain {tick_ms} ms, does not drift"),
+        ),
+        match readable("status") {
+            Ok(_) => supported("wakes", "voluntary context switches by thread".to_owned()),
+            Err(error) => missing("wakes", error.to_string()),
+        },
+        match fs::metadata(format!("/proc/{first}/fd")) {
+            Ok(fd) if fd.len() > 0 => {
+                supported("descriptors", "counted by the kernel, every interval".to_owned())
+            }
+            Ok(_) => supported(
+                "descriptors",
+                "counted one by one, every interval, for tables of up to 1024".to_owned(),
+            ),
+            Err(error) => missing("descriptors", error.to_string()),
+        },
+    ];
+    list.extend(log_capabilities(format, log));
+    list
+}
+
+/// What the log tells.
+pub(crate) fn log_capabilities(format: Option<LogFormat>, log: bool) -> Vec<Capability> {
+    match format {
+        _ if !log => {
+            let none = || "no access log was named".to_owned();
+            vec![missing("requests", none()), missing("log elapsed", none())]
+        }
+        None => {
+            let none = || "no line of the log was understood".to_owned();
+            vec![missing("requests", none()), missing("log elapsed", none())]
+        }
+        Some(format) => {
+            let told = format!("{format} log: {}", format.declares());
+            let elapsed = if format.has_elapsed() {
+                supported("log elapsed", told.clone())
+            } else {
+                missing("log elapsed", format!("the {format} format does not tell it"))
+            };
+            vec![supported("requests", told), elapsed]
+        }
+    }
+}
+
+fn supported(name: &str, reason: String) -> Capability {
+    Capability { name: name.to_owned(), supported: true, reason }
+}
+
+fn missing(name: &str, reason: String) -> Capability {
+    Capability { name: name.to_owned(), supported: false, reason }
+}
+
+fn memory_bytes() -> Option<u64> {
+    let text = field("/proc/meminfo", "MemTotal")?;
+    text.strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+/// The value of the first line `label : value`.
+fn field(path: &str, label: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        (name.trim() == label).then(|| value.trim().to_owned())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_machine_and_this_process_are_described() {
+        let host = host();
+        assert!(host.kernel.starts_with("Linux ") && host.cpus > 0 && host.memory_bytes > 1 << 20);
+        let own = std::process::id();
+        let server = server(&[own]);
+        assert_eq!((server.pid, server.pids.as_slice()), (Some(own), [own].as_slice()));
+        assert!(!server.name.is_empty() && server.command_line.contains("record"));
+        let all = capabilities(&[own], Some(LogFormat::Squid), true);
+        assert!(all.iter().all(|capability| capability.supported), "{all:?}");
+    }
+
+    #[test]
+    fn what_is_not_there_is_said() {
+        let elapsed = |format, log| log_capabilities(format, log).pop().unwrap();
+        assert!(!elapsed(Some(LogFormat::Common), true).supported);
+        assert!(elapsed(None, true).reason.contains("understood"));
+        assert!(elapsed(None, false).reason.contains("no access log"));
+    }
+}

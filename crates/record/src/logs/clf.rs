@@ -1,0 +1,56 @@
+//! The common log format and the combined one, of Apache, nginx and many others:
+//! `HOST IDENT USER [TIME] "REQUEST" STATUS BYTES` and, combined, `"REFERER" "AGENT"`.
+//!
+//! Servers escape quotes inside quotes with a backslash (Apache) or as `\x22` (nginx). What follows
+//! the known fields is ignored: many sites add their own.
+
+use super::{NS_PER_S, Request, Stamps, is_size, is_status};
+
+/// What follows the size.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tail {
+    Nothing,
+    RefererAndAgent,
+}
+
+pub(super) fn parse(line: &[u8], tail: Tail, stamps: &mut Stamps) -> Option<Request> {
+    let (second, rest) = stamped(line, stamps)?;
+    let rest = quoted(rest.strip_prefix(b" ")?)?;
+    let mut fields = rest.strip_prefix(b" ")?.splitn(3, |&byte| byte == b' ');
+    if !is_status(fields.next()?) || !is_size(fields.next()?) {
+        return None;
+    }
+    if tail == Tail::RefererAndAgent {
+        let agent = quoted(fields.next()?)?;
+        quoted(agent.strip_prefix(b" ")?)?;
+    }
+    let start_ns = second * NS_PER_S;
+    Some(Request { start_ns, end_ns: start_ns + NS_PER_S, elapsed_us: None })
+}
+
+/// The time in brackets, and what follows them. A user name may hold brackets too, so that the
+/// first pair need not be it.
+fn stamped<'l>(line: &'l [u8], stamps: &mut Stamps) -> Option<(i64, &'l [u8])> {
+    // Three fields stand before it, so that a line which begins with a bracket is not one.
+    memchr::memchr_iter(b'[', line).filter(|&at| at > 0 && line[at - 1] == b' ').find_map(|at| {
+        let (stamp, rest) = line[at + 1..].split_at_checked(26)?;
+        Some((stamps.zoned(stamp)?, rest.strip_prefix(b"]")?))
+    })
+}
+
+/// Steps over a quoted string; what follows it.
+fn quoted(bytes: &[u8]) -> Option<&[u8]> {
+    let inside = bytes.strip_prefix(b"\"")?;
+    let mut from = 0;
+    loop {
+        let at = from + memchr::memchr2(b'"', b'\\', &inside[from..])?;
+        if inside[at] == b'"' {
+            return Some(&inside[at + 1..]);
+        }
+        // A backslash and what it escapes.
+        from = at + 2;
+        if from > inside.len() {
+            return None;
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Squid's native format: `TIME.MS ELAPSED CLIENT CODE/STATUS BYTES METHOD URL USER HIERARCHY/PEER
+//! TYPE`, the elapsed time in ms and padded with spaces.
+//!
+//! It stamps the end, when the line is written (wiki.squid-cache.org, Features/LogFormat).
+
+use super::{NS_PER_MS, NS_PER_S, Request, SECONDS_MAX, digits, from_ms, is_size, signed};
+
+pub(super) fn parse(line: &[u8]) -> Option<Request> {
+    let mut fields = line.split(|&byte| byte == b' ').filter(|field| !field.is_empty());
+    let stamp = fields.next()?;
+    let elapsed_ms = signed(fields.next()?)?;
+    let _client = fields.next()?;
+    let code = fields.next()?;
+    let size = fields.next()?;
+    // Method, URL, user, hierarchy and type must be there: a cut line is not a request.
+    if fields.take(5).count() < 5 || !is_size(size) {
+        return None;
+    }
+    let slash = memchr::memrchr(b'/', code)?;
+    digits(&code[slash + 1..])?;
+    let dot = stamp.len().checked_sub(4).filter(|&at| stamp[at] == b'.')?;
+    let seconds = digits(&stamp[..dot]).filter(|&seconds| seconds <= SECONDS_MAX)?;
+    let milliseconds = digits(&stamp[dot + 1..])?;
+    from_ms(seconds * NS_PER_S + milliseconds * NS_PER_MS, elapsed_ms, true)
+}

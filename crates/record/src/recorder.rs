@@ -1,0 +1,590 @@
+//! The recording itself: samples on an absolute clock, intervals into the trial.
+//!
+//! ```text
+//! attach, open log, create trial -> wait for the first boundary -> baseline
+//!   -> [ sleep to the boundary -> sample -> read the log -> write what is old enough ] ...
+//!   -> wait for late lines -> write the rest -> finish
+//! ```
+//!
+//! Boundaries lie on the monotonic clock at multiples of the interval from the first, so that they
+//! do not drift; an interval's length is what truly passed between two samples. The first boundary
+//! is a whole second of the wall clock where the log stamps whole seconds: then each line lies in
+//! one interval.
+//!
+//! Everything is written by one thread, whose CPU time stands in each interval.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::Serialize;
+use trial::{Amendment, Finished, Interval, LatencyRow, LatencySource, Loss, Manifest, Writer};
+
+use crate::clock;
+use crate::error::Error;
+use crate::host;
+use crate::machine::Machine;
+use crate::procfs;
+use crate::requests::{FormatChoice, Polled, Requests};
+use crate::server::{Server, Target};
+use crate::spread::Tally;
+
+/// The shortest interval: ten clock ticks, below which the modes are all grain.
+pub const INTERVAL_MIN: Duration = Duration::from_millis(100);
+
+/// The longest.
+pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
+
+/// Intervals that wait for late lines before they are written.
+const KEPT_BACK: usize = 2;
+
+/// How long the end waits for late lines, at most.
+const LAST_LINES_MAX: Duration = Duration::from_secs(1);
+
+/// How often a sleeping recorder looks whether it shall stop.
+const LOOK_NS: i64 = 100_000_000;
+
+/// A rest shorter than this is no interval.
+const REST_NS_MIN: i64 = 10_000_000;
+
+/// A wall clock that gained or lost so much in an interval was set.
+const CLOCK_SET_NS: i64 = 100_000_000;
+
+const NS_PER_S: i64 = 1_000_000_000;
+
+/// What to record.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    /// The server.
+    pub target: Target,
+    /// Its access log. Without one there are CPU times, but no rates.
+    pub access_log: Option<PathBuf>,
+    /// The log's format.
+    pub log_format: FormatChoice,
+    /// Length of an interval, from [`INTERVAL_MIN`] to [`INTERVAL_MAX`].
+    pub interval: Duration,
+    /// How long, rounded up to whole intervals; until it is stopped if `None`.
+    pub duration: Option<Duration>,
+    /// The trial to write.
+    pub out: PathBuf,
+    /// Whether an older trial of that name may be replaced.
+    pub overwrite: bool,
+    /// Remarks for the manifest.
+    pub notes: Vec<String>,
+}
+
+impl Spec {
+    /// One-second intervals, until stopped, the format found, nothing overwritten.
+    pub fn new(target: Target, access_log: Option<PathBuf>, out: impl Into<PathBuf>) -> Spec {
+        Spec {
+            target,
+            access_log,
+            log_format: FormatChoice::Auto,
+            interval: Duration::from_secs(1),
+            duration: None,
+            out: out.into(),
+            overwrite: false,
+            notes: Vec::new(),
+        }
+    }
+}
+
+/// Why a recording ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// Its time was over.
+    Duration,
+    /// It was told to stop.
+    Stopped,
+    /// The process that was named, and its descendants, ended.
+    ServerGone,
+}
+
+/// What a recording came to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    /// The trial.
+    pub out: PathBuf,
+    /// Why it ended.
+    pub ended: Ended,
+    /// Intervals in the trial.
+    pub intervals: u64,
+    /// Time they cover, ns.
+    pub recorded_ns: i64,
+    /// Requests in them.
+    pub requests: f64,
+    /// Lines of the log that came.
+    pub log_lines: u64,
+    /// Those that were not understood.
+    pub log_lines_bad: u64,
+    /// The log's format, if any line was understood.
+    pub log_format: Option<String>,
+    /// What was lost.
+    pub losses: Vec<Loss>,
+    /// Remarks, as they stand in the manifest.
+    pub notes: Vec<String>,
+    /// The server's CPU time in the intervals, ns.
+    pub server_ns: i64,
+    /// The recorder's own CPU time, ns.
+    pub recorder_ns: i64,
+    /// Whether the trial is one file. Otherwise a reader held it; the next writer folds it.
+    pub one_file: bool,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let seconds = self.recorded_ns as f64 / 1e9;
+        let ended = match self.ended {
+            Ended::Duration => "its time was over",
+            Ended::Stopped => "stopped",
+            Ended::ServerGone => "the server ended",
+        };
+        writeln!(f, "{} intervals, {seconds:.1} s ({ended})", self.intervals)?;
+        writeln!(
+            f,
+            "{:.0} requests in {} log lines ({} not understood), format {}",
+            self.requests,
+            self.log_lines,
+            self.log_lines_bad,
+            self.log_format.as_deref().unwrap_or("unknown"),
+        )?;
+        writeln!(
+            f,
+            "server {:.3} s of CPU, recorder {:.3} s",
+            self.server_ns as f64 / 1e9,
+            self.recorder_ns as f64 / 1e9
+        )?;
+        for loss in &self.losses {
+            writeln!(f, "lost: {} x{} ({})", loss.kind, loss.count, loss.note)?;
+        }
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
+        }
+        write!(f, "{}", self.out.display())
+    }
+}
+
+/// Records until the time is over, `stop` is set or the server ends.
+///
+/// `observer` gets each interval when it is written: some intervals after its end, when late log
+/// lines have come. To add to the trial afterwards (the generator's latencies, phases), open it
+/// with [`trial::Writer::reopen`].
+///
+/// On an error the trial, if it was begun, holds every interval before it and is not complete.
+pub fn record(
+    spec: &Spec,
+    stop: &AtomicBool,
+    observer: &mut dyn FnMut(&Interval),
+) -> Result<Summary, Error> {
+    if spec.interval < INTERVAL_MIN || spec.interval > INTERVAL_MAX {
+        return Err(Error::Interval {
+            found_ms: spec.interval.as_millis(),
+            least_ms: INTERVAL_MIN.as_millis(),
+            most_ms: INTERVAL_MAX.as_millis(),
+        });
+    }
+    let server = Server::attach(&spec.target)?;
+    let requests = match &spec.access_log {
+        Some(path) => Some(Requests::open(path, spec.log_format)?),
+        None => None,
+    };
+    let mut recorder = Recorder::new(spec, server, requests)?;
+    let ended = recorder.run(spec, stop, observer)?;
+    recorder.finish(spec, ended, observer)
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    Deadline,
+    Stop,
+}
+
+struct Recorder {
+    writer: Writer,
+    manifest: Manifest,
+    server: Server,
+    machine: Machine,
+    requests: Option<Requests>,
+    /// Intervals that wait for late lines.
+    kept: VecDeque<Interval>,
+    /// What was lost since the last write, and altogether.
+    losses: BTreeMap<&'static str, Loss>,
+    all_losses: BTreeMap<&'static str, Loss>,
+    boundary: Boundary,
+    counts: Counts,
+    server_absent: bool,
+    buffer: Vec<u8>,
+}
+
+/// The moment of a sample on each clock.
+#[derive(Clone, Copy)]
+struct Boundary {
+    monotonic_ns: i64,
+    wall_ns: i64,
+    own_cpu_ns: i64,
+}
+
+#[derive(Default)]
+struct Counts {
+    requests: f64,
+    recorded_ns: i64,
+    server_ns: i64,
+    recorder_ns: i64,
+    late: u64,
+    rotations: u64,
+    ahead: u64,
+}
+
+impl Boundary {
+    fn now() -> Boundary {
+        Boundary {
+            monotonic_ns: clock::monotonic_ns(),
+            wall_ns: clock::wall_ns(),
+            own_cpu_ns: clock::thread_cpu_ns(),
+        }
+    }
+}
+
+impl Recorder {
+    fn new(spec: &Spec, server: Server, requests: Option<Requests>) -> Result<Recorder, Error> {
+        let pids = server.pids();
+        let format = requests.as_ref().and_then(Requests::format);
+        let manifest = Manifest {
+            schema: trial::SCHEMA_VERSION,
+            created_ns: clock::wall_ns(),
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            host: host::host(),
+            server: host::server(&pids),
+            interval_ns: clock::ns(spec.interval),
+            log_path: spec.access_log.as_ref().map(|path| path.display().to_string()),
+            log_format: format.map(|format| format.to_string()),
+            capabilities: host::capabilities(&pids, format, requests.is_some()),
+            notes: spec.notes.clone(),
+        };
+        let mut buffer = Vec::new();
+        let machine = machine(&mut buffer)?;
+        let create = if spec.overwrite { Writer::replace } else { Writer::create };
+        let writer = create(&spec.out, &manifest)?;
+        Ok(Recorder {
+            writer,
+            manifest,
+            server,
+            machine,
+            requests,
+            kept: VecDeque::new(),
+            losses: BTreeMap::new(),
+            all_losses: BTreeMap::new(),
+            boundary: Boundary::now(),
+            counts: Counts::default(),
+            server_absent: false,
+            buffer,
+        })
+    }
+
+    fn run(
+        &mut self,
+        spec: &Spec,
+        stop: &AtomicBool,
+        observer: &mut dyn FnMut(&Interval),
+    ) -> Result<Ended, Error> {
+        let interval_ns = clock::ns(spec.interval);
+        let slots = spec.duration.map(|duration| {
+            let slots = duration.as_nanos().div_ceil(spec.interval.as_nanos());
+            u64::try_from(slots.max(1)).unwrap_or(u64::MAX)
+        });
+        if wait(self.first_boundary_ns(), stop) == Woken::Stop {
+            return Ok(Ended::Stopped);
+        }
+        self.baseline()?;
+        let origin_ns = self.boundary.monotonic_ns;
+        let mut slot = 0u64;
+        loop {
+            let deadline_ns = origin_ns.saturating_add(nth(slot + 1, interval_ns));
+            let woken = wait(deadline_ns, stop);
+            let begun_ns = self.boundary.monotonic_ns;
+            if woken == Woken::Stop && clock::monotonic_ns() - begun_ns < REST_NS_MIN {
+                return Ok(Ended::Stopped);
+            }
+            let alive = self.sample(slot, woken == Woken::Deadline)?;
+            let passed = (self.boundary.monotonic_ns - origin_ns) / interval_ns;
+            let next = u64::try_from(passed).unwrap_or(0).max(slot + 1);
+            if woken == Woken::Deadline && next > slot + 1 {
+                self.lose("interval: sampled late", next - slot - 1, "one long interval instead");
+            }
+            slot = next;
+            self.write(KEPT_BACK, observer)?;
+            if woken == Woken::Stop {
+                return Ok(Ended::Stopped);
+            }
+            if !alive && matches!(spec.target, Target::Pid(_)) {
+                return Ok(Ended::ServerGone);
+            }
+            if slots.is_some_and(|slots| slot >= slots) {
+                return Ok(Ended::Duration);
+            }
+        }
+    }
+
+    /// Now, or the next whole second of the wall clock where the log stamps whole seconds (or
+    /// might: its format is not known yet).
+    fn first_boundary_ns(&self) -> i64 {
+        let now_ns = clock::monotonic_ns();
+        let coarse = self.requests.as_ref().is_some_and(|requests| {
+            requests.format().is_none_or(|format| format.grain_ns() >= NS_PER_S)
+        });
+        if coarse { now_ns + NS_PER_S - clock::wall_ns().rem_euclid(NS_PER_S) } else { now_ns }
+    }
+
+    fn baseline(&mut self) -> Result<(), Error> {
+        self.boundary = Boundary::now();
+        self.machine = machine(&mut self.buffer)?;
+        self.server.sample()?;
+        self.server.take_unseen();
+        if let Some(requests) = &mut self.requests {
+            requests.begin(self.boundary.wall_ns);
+        }
+        Ok(())
+    }
+
+    /// Ends an interval; whether the server still runs.
+    fn sample(&mut self, index: u64, whole: bool) -> Result<bool, Error> {
+        let now = Boundary::now();
+        let last = std::mem::replace(&mut self.boundary, now);
+        let stat = read_stat(&mut self.buffer)?;
+        let (machine, cpus) = self.machine.sample(stat).ok_or_else(no_modes)?;
+        let server = self.server.sample()?;
+        let unseen = self.server.take_unseen();
+        self.lose("process: its end was not seen", unseen.processes, "its last time is missing");
+        self.lose("thread: its end was not seen", unseen.threads, "its last wakes are missing");
+        let length_ns = now.monotonic_ns - last.monotonic_ns;
+        let set = ((now.wall_ns - last.wall_ns) - length_ns).abs() > CLOCK_SET_NS;
+        self.lose("clock: set while recording", u64::from(set), "lines may be misplaced");
+        if !server.alive && !self.server_absent {
+            self.manifest.notes.push(format!("the server ended in interval {index}"));
+        } else if server.alive && self.server_absent {
+            self.manifest.notes.push(format!("the server was there again in interval {index}"));
+        }
+        let steady = server.alive && !self.server_absent;
+        self.server_absent = !server.alive;
+        let mut interval = Interval {
+            index,
+            start_ns: last.wall_ns,
+            length_ns,
+            machine,
+            server: Some(server.times),
+            cpus,
+            threads: server.threads,
+            rate_valid: whole && steady && !set,
+            recorder_ns: now.own_cpu_ns - last.own_cpu_ns,
+            ..Interval::default()
+        };
+        match &mut self.requests {
+            Some(requests) => {
+                requests.spread.close(index, now.wall_ns);
+                let polled = requests.poll();
+                interval.rate_valid &= polled.sound();
+                self.note_log(polled);
+            }
+            None => interval.rate_valid = false,
+        }
+        self.counts.recorded_ns += length_ns;
+        self.counts.server_ns += server.times.total_ns;
+        self.counts.recorder_ns += interval.recorder_ns;
+        self.kept.push_back(interval);
+        Ok(server.alive)
+    }
+
+    fn note_log(&mut self, polled: Polled) {
+        let format = self.requests.as_ref().and_then(Requests::format);
+        let why = match format {
+            Some(format) => format!("not of the {format} format, or cut"),
+            None => "no line was; the formats are squid, haproxy, combined, clf".to_owned(),
+        };
+        self.lose("log: line not understood", polled.counts.bad, &why);
+        self.lose("log: truncated", polled.truncations, "what was cut away was not read");
+        self.lose("log: no such file", u64::from(polled.missing), "times looked for in vain");
+        self.lose("log: not readable", u64::from(polled.unreadable), "times tried in vain");
+        let ahead = self.requests.as_ref().map_or(0, |requests| requests.spread.outside().ahead);
+        let more = ahead - self.counts.ahead;
+        self.lose("log: stamped in the future", more, "is the server's clock ours?");
+        self.counts.ahead = ahead;
+        self.counts.rotations += polled.rotations;
+    }
+
+    fn lose(&mut self, kind: &'static str, count: u64, note: &str) {
+        if count == 0 {
+            return;
+        }
+        for losses in [&mut self.losses, &mut self.all_losses] {
+            let loss = losses.entry(kind).or_default();
+            kind.clone_into(&mut loss.kind);
+            loss.count += count;
+            note.clone_into(&mut loss.note);
+        }
+    }
+
+    /// Writes the intervals that have waited long enough, and what came late for older ones.
+    fn write(
+        &mut self,
+        kept_back: usize,
+        observer: &mut dyn FnMut(&Interval),
+    ) -> Result<(), Error> {
+        loop {
+            let tally = match &mut self.requests {
+                Some(requests) => match requests.spread.hand_out(kept_back) {
+                    Some(tally) => tally,
+                    None => break,
+                },
+                None if self.kept.is_empty() => break,
+                None => Tally::default(),
+            };
+            let mut interval =
+                self.kept.pop_front().expect("an interval is kept for each that was closed");
+            interval.requests = tally.requests;
+            interval.requests_ended = tally.ended;
+            let latencies: Vec<_> = latency(interval.index, &tally).into_iter().collect();
+            let losses: Vec<_> = std::mem::take(&mut self.losses).into_values().collect();
+            self.writer.append_all(&interval, &latencies, &losses)?;
+            self.counts.requests += tally.requests;
+            observer(&interval);
+        }
+        self.amend()
+    }
+
+    fn amend(&mut self) -> Result<(), Error> {
+        let Some(requests) = &mut self.requests else { return Ok(()) };
+        let late = requests.spread.amendments();
+        if late.is_empty() {
+            return Ok(());
+        }
+        let mut amendments = Vec::with_capacity(late.len());
+        let mut latencies = Vec::new();
+        for addition in late {
+            let Tally { requests, ended, .. } = addition.tally;
+            self.counts.requests += requests;
+            self.counts.late += ended;
+            amendments.push(Amendment {
+                interval: addition.index,
+                requests,
+                requests_ended: ended,
+            });
+            latencies.extend(latency(addition.index, &addition.tally));
+        }
+        Ok(self.writer.amend(&amendments, &latencies)?)
+    }
+
+    fn finish(
+        mut self,
+        spec: &Spec,
+        ended: Ended,
+        observer: &mut dyn FnMut(&Interval),
+    ) -> Result<Summary, Error> {
+        if self.requests.is_some() && !self.kept.is_empty() {
+            let patience = spec.interval.min(LAST_LINES_MAX);
+            // Not to be interrupted: it is short, and the last intervals are worth it.
+            let until_ns = clock::monotonic_ns() + clock::ns(patience);
+            wait(until_ns, &AtomicBool::new(false));
+            let polled = self.requests.as_mut().map(Requests::poll).unwrap_or_default();
+            self.note_log(polled);
+        }
+        if let Some(requests) = &mut self.requests {
+            requests.spread.finish();
+        }
+        self.write(0, observer)?;
+        for loss in std::mem::take(&mut self.losses).into_values() {
+            self.writer.loss(&loss)?;
+        }
+        self.remark();
+        self.writer.set_manifest(&self.manifest)?;
+        let intervals = self.writer.intervals();
+        let Finished { one_file, .. } = self.writer.finish()?;
+        let lines = self.requests.as_ref().map(|requests| requests.total).unwrap_or_default();
+        Ok(Summary {
+            out: spec.out.clone(),
+            ended,
+            intervals,
+            recorded_ns: self.counts.recorded_ns,
+            requests: self.counts.requests,
+            log_lines: lines.lines,
+            log_lines_bad: lines.bad,
+            log_format: self.manifest.log_format,
+            losses: self.all_losses.into_values().collect(),
+            notes: self.manifest.notes,
+            server_ns: self.counts.server_ns,
+            recorder_ns: self.counts.recorder_ns,
+            one_file,
+        })
+    }
+
+    /// What the manifest can say only at the end.
+    fn remark(&mut self) {
+        let notes = &mut self.manifest.notes;
+        let traffic = self.server.traffic;
+        if traffic.came + traffic.went > 0 {
+            notes.push(format!("{} processes came, {} went", traffic.came, traffic.went));
+        }
+        let Some(requests) = &self.requests else { return };
+        let format = requests.format();
+        self.manifest.log_format = format.map(|format| format.to_string());
+        let log = host::log_capabilities(format, true);
+        self.manifest.capabilities.retain(|had| log.iter().all(|now| now.name != had.name));
+        self.manifest.capabilities.extend(log);
+        if self.counts.rotations > 0 {
+            notes.push(format!("the log was rotated {} times", self.counts.rotations));
+        }
+        if self.counts.late > 0 {
+            notes.push(format!(
+                "{} requests were logged after their interval was written, and added to it",
+                self.counts.late
+            ));
+        }
+        let outside = requests.spread.outside();
+        if outside.before + outside.after > 0.0 {
+            notes.push(format!(
+                "of the requests in the log, {:.1} lie before the recording and {:.1} after it",
+                outside.before, outside.after
+            ));
+        }
+    }
+}
+
+fn latency(index: u64, tally: &Tally) -> Option<LatencyRow> {
+    let histogram = tally.latency_us.as_ref()?;
+    Some(LatencyRow::new(index, LatencySource::Log, false, histogram))
+}
+
+fn machine(buffer: &mut Vec<u8>) -> Result<Machine, Error> {
+    let tick_ns = NS_PER_S / i64::from(clock::ticks_per_second());
+    Machine::start(read_stat(buffer)?, tick_ns).ok_or_else(no_modes)
+}
+
+fn read_stat(buffer: &mut Vec<u8>) -> Result<&[u8], Error> {
+    procfs::read("/proc/stat", buffer)
+        .map_err(|error| Error::Proc { path: "/proc/stat", what: error.to_string() })
+}
+
+fn no_modes() -> Error {
+    Error::Proc { path: "/proc/stat", what: "no cpu lines".to_owned() }
+}
+
+fn nth(slot: u64, interval_ns: i64) -> i64 {
+    i64::try_from(slot).unwrap_or(i64::MAX).saturating_mul(interval_ns)
+}
+
+/// Sleeps to a deadline, looking now and then whether to stop.
+fn wait(deadline_ns: i64, stop: &AtomicBool) -> Woken {
+    loop {
+        if stop.load(Ordering::Relaxed) {
+            return Woken::Stop;
+        }
+        let now_ns = clock::monotonic_ns();
+        if now_ns >= deadline_ns {
+            return Woken::Deadline;
+        }
+        clock::sleep_until(deadline_ns.min(now_ns + LOOK_NS));
+    }
+}

@@ -1,0 +1,444 @@
+//! The server's processes and threads: who they are, and what they used since the last sample.
+//!
+//! Who: the process that was named and all its descendants, or all processes of a name and theirs.
+//! Every sample looks at the processes that came since, so that forked workers are followed from
+//! their beginning; one that was followed once is followed to its end, whoever inherits it.
+//!
+//! How nothing is lost: a process's CPU clock counts its threads that ended too, so totals are by
+//! process and exact to the ns. A process that ended and was waited for has its time in its
+//! parent's account of children (`cutime`, `cstime`, in ticks): what that account grew by, less what
+//! was already seen of the child, is credited. Lost is only the last part of an interval of a
+//! process whose parent is not ours or does not wait; it is counted.
+//!
+//! Threads are read from `schedstat`: exact too, but a thread that runs at this moment shows its
+//! time up to the last scheduler tick. Over a recording they add up to the processes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use trial::{ProcessTimes, ThreadTimes};
+
+use crate::clock;
+use crate::error::Error;
+use crate::procfs::{self, Stat};
+use crate::split::{Split, Used};
+
+/// Most descriptors of a process that are counted one by one, where the kernel does not tell.
+const DESCRIPTORS_LISTED_MAX: usize = 1024;
+
+/// The kernel keeps so many bytes of a name.
+const NAME_BYTES_MAX: usize = 15;
+
+const NS_PER_S: i64 = 1_000_000_000;
+
+/// Whom to observe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A process and its descendants.
+    Pid(u32),
+    /// All processes of exactly this name, and their descendants. Names longer than the kernel's
+    /// 15 bytes are cut as the kernel cuts them.
+    Name(String),
+}
+
+/// One sample of the server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Sample {
+    pub(crate) times: ProcessTimes,
+    pub(crate) threads: Vec<ThreadTimes>,
+    /// Whether any of its processes still runs.
+    pub(crate) alive: bool,
+}
+
+/// What could not be seen, since the last call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unseen {
+    /// Processes that ended without an account of their last moments.
+    pub(crate) processes: u64,
+    /// Threads that ended: their last wakes are in no interval (their time is).
+    pub(crate) threads: u64,
+}
+
+/// Comings and goings, over the whole recording.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Traffic {
+    pub(crate) came: u64,
+    pub(crate) went: u64,
+}
+
+/// Follows the server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    target: Target,
+    tick_ns: i64,
+    processes: BTreeMap<u32, Process>,
+    /// Processes that were looked at and are not ours, and whether they were new then: a name can
+    /// still change, when a process that just forked becomes another program.
+    foreign: BTreeMap<u32, bool>,
+    attached: bool,
+    /// When the last sample was, in ticks since the boot.
+    last_ticks: u64,
+    unseen: Unseen,
+    pub(crate) traffic: Traffic,
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Process {
+    start_ticks: u64,
+    parent: u32,
+    split: Split,
+    reaped_ticks: (i64, i64),
+    /// What the account of children still owes us (positive never stays) or we it.
+    carry_ns: i64,
+    threads: BTreeMap<u32, Thread>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    start_ticks: u64,
+    split: Split,
+    switches: (u64, u64),
+}
+
+/// Where a task's account begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum From {
+    /// It began since the last sample: all of it counts.
+    Birth,
+    /// It was there before: what it used so far does not.
+    Now,
+}
+
+impl Server {
+    /// Finds the server and takes its counters as they stand.
+    pub(crate) fn attach(target: &Target) -> Result<Server, Error> {
+        let target = match target {
+            Target::Name(name) => Target::Name(cut(name).to_owned()),
+            Target::Pid(pid) => Target::Pid(*pid),
+        };
+        let mut server = Server {
+            target,
+            tick_ns: NS_PER_S / i64::from(clock::ticks_per_second()),
+            processes: BTreeMap::new(),
+            foreign: BTreeMap::new(),
+            attached: false,
+            last_ticks: 0,
+            unseen: Unseen::default(),
+            traffic: Traffic::default(),
+            buffer: Vec::new(),
+        };
+        server.last_ticks = server.now_ticks();
+        server.find(From::Now)?;
+        if server.processes.is_empty() {
+            return Err(match &server.target {
+                Target::Pid(pid) => Error::NoProcess { pid: *pid },
+                Target::Name(name) => Error::NoName { name: name.clone() },
+            });
+        }
+        server.attached = true;
+        server.sample()?;
+        server.unseen = Unseen::default();
+        server.traffic = Traffic::default();
+        Ok(server)
+    }
+
+    /// Its processes, the first one first.
+    pub(crate) fn pids(&self) -> Vec<u32> {
+        let mut pids: Vec<u32> = self.processes.keys().copied().collect();
+        // A named pid is the first; of a name, the oldest is, which has the others as children.
+        pids.sort_by_key(|pid| {
+            (self.target != Target::Pid(*pid), self.processes[pid].start_ticks, *pid)
+        });
+        pids
+    }
+
+    /// Takes what could not be seen since the last call.
+    pub(crate) fn take_unseen(&mut self) -> Unseen {
+        std::mem::take(&mut self.unseen)
+    }
+
+    /// What the server used since the last sample.
+    pub(crate) fn sample(&mut self) -> Result<Sample, Error> {
+        let now_ticks = self.now_ticks();
+        self.find(From::Birth)?;
+        let mut sample = Sample::default();
+        let mut credits = BTreeMap::new();
+        let mut gone = Vec::new();
+        for pid in self.processes.keys().copied().collect::<Vec<_>>() {
+            match self.stat_of(pid) {
+                Some(stat) => self.sample_process(pid, &stat, &mut sample, &mut credits),
+                None => gone.push(pid),
+            }
+        }
+        self.settle(gone, credits, &mut sample);
+        sample.times.total_ns = sample.times.user_ns + sample.times.kernel_ns;
+        self.last_ticks = now_ticks;
+        Ok(sample)
+    }
+
+    /// Looks at the processes that came since the last time.
+    fn find(&mut self, from: From) -> Result<(), Error> {
+        let present = procfs::numbers("/proc")
+            .map_err(|error| Error::Proc { path: "/proc", what: error.to_string() })?;
+        let own = std::process::id();
+        let mut candidates: Vec<(u32, Stat)> = Vec::new();
+        let mut foreign = BTreeMap::new();
+        for pid in present {
+            if pid == own || self.processes.contains_key(&pid) {
+                continue;
+            }
+            match self.foreign.get(&pid) {
+                Some(false) => {
+                    foreign.insert(pid, false);
+                }
+                seen => {
+                    let again = seen.is_some();
+                    if let Some(stat) = self.read_stat(pid) {
+                        candidates.push((pid, stat));
+                        foreign.insert(pid, !again);
+                    }
+                }
+            }
+        }
+        // Children of children: until no more are found.
+        loop {
+            let before = candidates.len();
+            candidates.retain(|(pid, stat)| {
+                if !self.is_ours(*pid, stat) {
+                    return true;
+                }
+                foreign.remove(pid);
+                self.traffic.came += 1;
+                let from = if stat.start_ticks + 1 >= self.last_ticks { from } else { From::Now };
+                self.processes.insert(*pid, Process::new(*pid, stat, from, self.tick_ns));
+                false
+            });
+            if candidates.len() == before {
+                break;
+            }
+        }
+        self.foreign = foreign;
+        Ok(())
+    }
+
+    fn is_ours(&self, pid: u32, stat: &Stat) -> bool {
+        if stat.ended() {
+            return false;
+        }
+        let named = match &self.target {
+            Target::Pid(target) => *target == pid,
+            Target::Name(name) => *name == stat.name,
+        };
+        // A named pid is ours only at the start: later, that number is another process.
+        let named = named && (!self.attached || matches!(self.target, Target::Name(_)));
+        named || self.processes.contains_key(&stat.parent)
+    }
+
+    fn sample_process(
+        &mut self,
+        pid: u32,
+        stat: &Stat,
+        sample: &mut Sample,
+        credits: &mut BTreeMap<u32, (i64, i64)>,
+    ) {
+        let tick_ns = self.tick_ns;
+        let total_ns = total_ns(pid, stat, tick_ns);
+        let tids = procfs::numbers(&format!("/proc/{pid}/task")).unwrap_or_default();
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let used = process.split.advance(total_ns, stat.user_ticks, stat.kernel_ticks, tick_ns);
+        sample.times.user_ns += used.user_ns;
+        sample.times.kernel_ns += used.kernel_ns;
+        let reaped = (stat.reaped_user_ticks, stat.reaped_kernel_ticks);
+        let grown = (reaped.0 - process.reaped_ticks.0, reaped.1 - process.reaped_ticks.1);
+        if grown != (0, 0) {
+            process.reaped_ticks = reaped;
+            credits.insert(pid, (grown.0 * tick_ns, grown.1 * tick_ns));
+        }
+        process.parent = stat.parent;
+        if stat.ended() {
+            return;
+        }
+        sample.alive = true;
+        sample.times.processes += 1;
+        sample.times.threads += stat.threads;
+        sample.times.rss_bytes += stat.rss_pages * clock::page_bytes();
+        if let Some(count) = descriptors(pid) {
+            *sample.times.descriptors.get_or_insert(0) += count;
+        }
+        let ended = sample_threads(process, pid, &tids, tick_ns, &mut self.buffer, sample);
+        self.unseen.threads += ended;
+    }
+
+    /// Credits the time of children that were waited for, less what was seen of them.
+    fn settle(
+        &mut self,
+        gone: Vec<u32>,
+        mut credits: BTreeMap<u32, (i64, i64)>,
+        sample: &mut Sample,
+    ) {
+        for pid in gone {
+            let Some(process) = self.processes.remove(&pid) else { continue };
+            self.traffic.went += 1;
+            self.unseen.threads += process.threads.len() as u64;
+            let seen_ns = process.split.total_ns()
+                + (process.reaped_ticks.0 + process.reaped_ticks.1) * self.tick_ns;
+            match self.processes.get_mut(&process.parent) {
+                Some(parent) => {
+                    parent.carry_ns -= seen_ns;
+                    credits.entry(process.parent).or_insert((0, 0));
+                }
+                None => self.unseen.processes += 1,
+            }
+        }
+        for (pid, (user_ns, kernel_ns)) in credits {
+            let Some(parent) = self.processes.get_mut(&pid) else { continue };
+            let grown_ns = user_ns + kernel_ns;
+            let credit_ns = grown_ns + parent.carry_ns;
+            if credit_ns <= 0 {
+                // A child is gone and the account did not grow: nobody waits for them, or it was
+                // waited for after the parent was read.
+                self.unseen.processes += u64::from(grown_ns == 0);
+                parent.carry_ns = credit_ns;
+                continue;
+            }
+            parent.carry_ns = 0;
+            let user_ns = (credit_ns as f64 * (user_ns as f64 / grown_ns as f64)) as i64;
+            sample.times.user_ns += user_ns;
+            sample.times.kernel_ns += credit_ns - user_ns;
+        }
+    }
+
+    /// The stat of a process of ours, if it is still the same one.
+    fn stat_of(&mut self, pid: u32) -> Option<Stat> {
+        let start_ticks = self.processes.get(&pid)?.start_ticks;
+        self.read_stat(pid).filter(|stat| stat.start_ticks == start_ticks)
+    }
+
+    fn read_stat(&mut self, pid: u32) -> Option<Stat> {
+        procfs::stat(procfs::read(&format!("/proc/{pid}/stat"), &mut self.buffer).ok()?)
+    }
+
+    fn now_ticks(&self) -> u64 {
+        u64::try_from(clock::since_boot_ns() / self.tick_ns).expect("the boot was in the past")
+    }
+}
+
+impl Process {
+    fn new(pid: u32, stat: &Stat, from: From, tick_ns: i64) -> Process {
+        let mut process = Process {
+            start_ticks: stat.start_ticks,
+            parent: stat.parent,
+            split: Split::NEW,
+            reaped_ticks: (0, 0),
+            carry_ns: 0,
+            threads: BTreeMap::new(),
+        };
+        if from == From::Now {
+            process.split = Split::from_now(
+                total_ns(pid, stat, tick_ns),
+                stat.user_ticks,
+                stat.kernel_ticks,
+                tick_ns,
+            );
+            process.reaped_ticks = (stat.reaped_user_ticks, stat.reaped_kernel_ticks);
+            let mut buffer = Vec::new();
+            for tid in procfs::numbers(&format!("/proc/{pid}/task")).unwrap_or_default() {
+                if let Some((stat, total_ns, switches)) = read_thread(pid, tid, &mut buffer) {
+                    let split =
+                        Split::from_now(total_ns, stat.user_ticks, stat.kernel_ticks, tick_ns);
+                    let start_ticks = stat.start_ticks;
+                    process.threads.insert(tid, Thread { start_ticks, split, switches });
+                }
+            }
+        }
+        process
+    }
+}
+
+/// Samples the threads of a process; how many ended since the last time.
+fn sample_threads(
+    process: &mut Process,
+    pid: u32,
+    tids: &[u32],
+    tick_ns: i64,
+    buffer: &mut Vec<u8>,
+    sample: &mut Sample,
+) -> u64 {
+    let mut ended = 0;
+    let present: BTreeSet<u32> = tids.iter().copied().collect();
+    process.threads.retain(|tid, _| {
+        let stays = present.contains(tid);
+        ended += u64::from(!stays);
+        stays
+    });
+    for &tid in tids {
+        let Some((stat, total_ns, switches)) = read_thread(pid, tid, buffer) else { continue };
+        let start_ticks = stat.start_ticks;
+        let new = || Thread { start_ticks, split: Split::NEW, switches: (0, 0) };
+        let thread = process.threads.entry(tid).or_insert_with(new);
+        if thread.start_ticks != start_ticks {
+            // Its number was given to another one.
+            ended += 1;
+            *thread = new();
+        }
+        let used: Used =
+            thread.split.advance(total_ns, stat.user_ticks, stat.kernel_ticks, tick_ns);
+        let wakes = switches.0.saturating_sub(thread.switches.0);
+        sample.times.voluntary_switches += wakes;
+        sample.times.involuntary_switches += switches.1.saturating_sub(thread.switches.1);
+        thread.switches = switches;
+        sample.threads.push(ThreadTimes {
+            pid,
+            tid,
+            name: stat.name,
+            total_ns: used.total_ns(),
+            user_ns: used.user_ns,
+            kernel_ns: used.kernel_ns,
+            wakes,
+        });
+    }
+    ended
+}
+
+fn read_thread(pid: u32, tid: u32, buffer: &mut Vec<u8>) -> Option<(Stat, i64, (u64, u64))> {
+    let stat = procfs::stat(procfs::read(&format!("/proc/{pid}/task/{tid}/stat"), buffer).ok()?)?;
+    let status = format!("/proc/{pid}/task/{tid}/status");
+    let switches = procfs::switches(procfs::read(&status, buffer).ok()?)?;
+    let schedstat = format!("/proc/{pid}/task/{tid}/schedstat");
+    // A kernel without it leaves the ticks: the capabilities say which it is.
+    let total_ns = procfs::read(&schedstat, buffer)
+        .ok()
+        .and_then(procfs::schedstat_ns)
+        .unwrap_or_else(|| ticks_ns(&stat, NS_PER_S / i64::from(clock::ticks_per_second())));
+    Some((stat, total_ns, switches))
+}
+
+/// Everything a process ever used, ended threads included.
+fn total_ns(pid: u32, stat: &Stat, tick_ns: i64) -> i64 {
+    clock::process_cpu_ns(pid).unwrap_or_else(|_| ticks_ns(stat, tick_ns))
+}
+
+fn ticks_ns(stat: &Stat, tick_ns: i64) -> i64 {
+    (stat.user_ticks + stat.kernel_ticks) * tick_ns
+}
+
+/// Open descriptors. Since Linux 6.2 the directory's size is their number; before, small tables
+/// are counted and large ones are not.
+fn descriptors(pid: u32) -> Option<u64> {
+    let path = format!("/proc/{pid}/fd");
+    match std::fs::metadata(&path).ok()?.len() {
+        0 => {
+            let listed = std::fs::read_dir(&path).ok()?.take(DESCRIPTORS_LISTED_MAX + 1).count();
+            (listed <= DESCRIPTORS_LISTED_MAX).then_some(listed as u64)
+        }
+        count => Some(count),
+    }
+}
+
+fn cut(name: &str) -> &str {
+    let mut end = name.len().min(NAME_BYTES_MAX);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    &name[..end]
+}

@@ -1,0 +1,323 @@
+//! Spreading requests over the intervals in which they lived.
+//!
+//! CPU time is used while a request lives, so a request of ten seconds is a tenth of a request in
+//! each of ten one-second intervals. Log lines come at the end of a request, and some servers write
+//! them late: an interval is kept back for a while, and what comes later still is returned as an
+//! [`Amendment`] of an interval that was already handed out.
+//!
+//! Invariant: what was placed, what fell before the first interval and what still waits is, at any
+//! moment, all that was given, up to rounding.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use trial::Histogram;
+
+use crate::logs::Request;
+
+/// Intervals remembered after they were handed out: how late a line may amend them.
+const REMEMBERED_MAX: usize = 3600;
+
+/// How far a stamp may lie ahead of our clock, beside what a stamp's grain explains: a server on
+/// another clock would otherwise fill the memory.
+const AHEAD_NS_MAX: i64 = 60_000_000_000;
+
+/// What the requests of one interval amount to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Tally {
+    /// Each request counted by the share of its life that lies in the interval.
+    pub(crate) requests: f64,
+    /// Requests that ended in it.
+    pub(crate) ended: u64,
+    /// Latencies of those that ended in it, us, where the log tells them.
+    pub(crate) latency_us: Option<Histogram<u64>>,
+}
+
+/// An addition to an interval that was already handed out.
+#[derive(Clone, Debug)]
+pub(crate) struct Amendment {
+    pub(crate) index: u64,
+    pub(crate) tally: Tally,
+}
+
+/// Where requests stand that are in no interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Outside {
+    /// Requests, in shares, before the first interval or before any that is remembered.
+    pub(crate) before: f64,
+    /// Requests, in shares, after the last interval. Known once it was the last.
+    pub(crate) after: f64,
+    /// Requests stamped so far in the future that no interval was kept for them.
+    pub(crate) ahead: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    index: u64,
+    start_ns: i64,
+    end_ns: i64,
+    tally: Tally,
+}
+
+/// Places requests.
+#[derive(Debug)]
+pub(crate) struct Spread {
+    /// Intervals in the order of time, each beginning where the one before it ends. The first
+    /// `handed_out` of them were handed out, and their tallies hold what came since.
+    slots: VecDeque<Slot>,
+    handed_out: usize,
+    /// The end of the last interval.
+    now_ns: i64,
+    /// Requests that end after it.
+    waiting: Vec<Request>,
+    outside: Outside,
+}
+
+impl Spread {
+    /// Begins the first interval.
+    pub(crate) fn starting(now_ns: i64) -> Spread {
+        Spread {
+            slots: VecDeque::new(),
+            handed_out: 0,
+            now_ns,
+            waiting: Vec::new(),
+            outside: Outside::default(),
+        }
+    }
+
+    /// Ends an interval and begins the next: requests that waited for it are placed. An end that
+    /// lies before its beginning (the clock was set back) makes an empty interval.
+    pub(crate) fn close(&mut self, index: u64, end_ns: i64) {
+        let start_ns = self.now_ns;
+        self.now_ns = end_ns.max(start_ns);
+        self.slots.push_back(Slot {
+            index,
+            start_ns,
+            end_ns: self.now_ns,
+            tally: Tally::default(),
+        });
+        for request in std::mem::take(&mut self.waiting) {
+            self.place(request);
+        }
+    }
+
+    /// The last interval was closed: what still waits is placed as far as it lies in one.
+    pub(crate) fn finish(&mut self) {
+        for request in std::mem::take(&mut self.waiting) {
+            self.spread(request);
+        }
+    }
+
+    /// Takes a request.
+    pub(crate) fn place(&mut self, request: Request) {
+        if request.last_ns() < self.now_ns {
+            self.spread(request);
+        } else if request.end_ns - self.now_ns <= AHEAD_NS_MAX {
+            self.waiting.push(request);
+        } else {
+            self.outside.ahead += 1;
+        }
+    }
+
+    /// The next interval to hand out, if more than `kept_back` are waiting.
+    pub(crate) fn hand_out(&mut self, kept_back: usize) -> Option<Tally> {
+        if self.slots.len() - self.handed_out <= kept_back {
+            return None;
+        }
+        let tally = std::mem::take(&mut self.slots[self.handed_out].tally);
+        self.handed_out += 1;
+        Some(tally)
+    }
+
+    /// What came for intervals that were handed out, since the last call.
+    pub(crate) fn amendments(&mut self) -> Vec<Amendment> {
+        let mut found = BTreeMap::new();
+        for slot in self.slots.iter_mut().take(self.handed_out) {
+            if slot.tally.requests > 0.0 || slot.tally.ended > 0 {
+                found.insert(slot.index, std::mem::take(&mut slot.tally));
+            }
+        }
+        while self.handed_out > REMEMBERED_MAX {
+            self.slots.pop_front();
+            self.handed_out -= 1;
+        }
+        found.into_iter().map(|(index, tally)| Amendment { index, tally }).collect()
+    }
+
+    /// What is in no interval.
+    pub(crate) fn outside(&self) -> Outside {
+        self.outside
+    }
+
+    fn spread(&mut self, request: Request) {
+        let Request { start_ns, end_ns, elapsed_us } = request;
+        let last_ns = request.last_ns();
+        // Of a point, all lies where it lies.
+        let life_ns = (end_ns - start_ns).max(1);
+        let from_ns = start_ns.min(last_ns);
+        let mut left = 1.0;
+        if last_ns >= self.now_ns {
+            let after = (last_ns + 1 - from_ns.max(self.now_ns)) as f64 / life_ns as f64;
+            self.outside.after += after;
+            left -= after;
+        }
+        for slot in self.slots.iter_mut().rev() {
+            if slot.end_ns <= from_ns {
+                break;
+            }
+            if slot.start_ns <= last_ns && last_ns < slot.end_ns {
+                slot.tally.ended += 1;
+                if let Some(us) = elapsed_us {
+                    let histogram = slot.tally.latency_us.get_or_insert_with(new_histogram);
+                    histogram.saturating_record(us);
+                }
+            }
+            let overlap_ns = (last_ns + 1).min(slot.end_ns) - from_ns.max(slot.start_ns);
+            if overlap_ns > 0 {
+                let share = overlap_ns as f64 / life_ns as f64;
+                slot.tally.requests += share;
+                left -= share;
+            }
+        }
+        // Up to rounding, what is left lies before all of them.
+        if from_ns < self.slots.front().map_or(self.now_ns, |slot| slot.start_ns) {
+            self.outside.before += left.max(0.0);
+        }
+    }
+}
+
+fn new_histogram() -> Histogram<u64> {
+    Histogram::new(3).expect("three significant digits are allowed")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn request(start_ns: i64, end_ns: i64) -> Request {
+        Request { start_ns, end_ns, elapsed_us: Some(7) }
+    }
+
+    fn all(spread: &mut Spread) -> Vec<(f64, u64)> {
+        std::iter::from_fn(|| spread.hand_out(0))
+            .map(|tally| (tally.requests, tally.ended))
+            .collect()
+    }
+
+    #[test]
+    fn a_request_counts_in_each_interval_by_its_share() {
+        let mut spread = Spread::starting(0);
+        spread.close(0, 100);
+        spread.place(request(50, 250));
+        spread.place(request(90, 90));
+        spread.close(1, 200);
+        spread.close(2, 300);
+        assert_eq!(all(&mut spread), [(1.25, 1), (0.5, 0), (0.25, 1)]);
+    }
+
+    #[test]
+    fn latencies_stand_where_the_request_ended() {
+        let mut spread = Spread::starting(0);
+        spread.place(request(50, 150));
+        spread.close(0, 100);
+        spread.close(1, 200);
+        assert!(spread.hand_out(0).unwrap().latency_us.is_none());
+        assert_eq!(spread.hand_out(0).unwrap().latency_us.unwrap().max(), 7);
+    }
+
+    #[test]
+    fn a_late_line_amends_what_was_handed_out() {
+        let mut spread = Spread::starting(0);
+        spread.close(4, 100);
+        assert!(spread.hand_out(1).is_none());
+        spread.hand_out(0).unwrap();
+        assert!(spread.amendments().is_empty());
+        spread.close(5, 200);
+        spread.place(request(50, 150));
+        let amendments = spread.amendments();
+        assert_eq!((amendments.len(), amendments[0].index), (1, 4));
+        assert_eq!((amendments[0].tally.requests, amendments[0].tally.ended), (0.5, 0));
+        assert!(spread.amendments().is_empty(), "told once");
+        assert_eq!(spread.hand_out(0).unwrap().requests, 0.5);
+    }
+
+    #[test]
+    fn what_lies_outside_is_counted() {
+        let mut spread = Spread::starting(1000);
+        spread.close(0, 2000);
+        spread.place(request(500, 1500));
+        spread.place(request(1, 2));
+        spread.place(request(1, 2001 + AHEAD_NS_MAX));
+        spread.place(request(1500, 2500));
+        spread.finish();
+        assert_eq!(spread.outside(), Outside { before: 1.5, after: 0.5, ahead: 1 });
+        assert_eq!(all(&mut spread), [(1.0, 1)]);
+    }
+
+    #[test]
+    fn a_boundary_belongs_to_the_next_interval() {
+        let mut spread = Spread::starting(0);
+        spread.close(0, 100);
+        spread.place(request(100, 100));
+        spread.place(request(0, 100));
+        spread.close(1, 200);
+        assert_eq!(all(&mut spread), [(1.0, 1), (1.0, 1)]);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_makes_an_empty_interval() {
+        let mut spread = Spread::starting(100);
+        spread.close(0, 50);
+        spread.place(request(100, 100));
+        spread.close(1, 200);
+        assert_eq!(all(&mut spread), [(0.0, 0), (1.0, 1)]);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+
+        /// Whatever the order of lines and intervals, no request is lost or counted twice.
+        #[test]
+        fn mass_is_conserved(
+            lengths in proptest::collection::vec(0..2000i64, 1..20),
+            requests in proptest::collection::vec((0..20_000i64, 0..30_000i64, 0..20usize), 0..100),
+            kept_back in 0..4usize,
+        ) {
+            let mut spread = Spread::starting(5000);
+            let (mut placed, mut ended, mut at) = (0.0, 0, 5000);
+            for (index, length) in lengths.iter().enumerate() {
+                for (start, life, when) in &requests {
+                    if when % lengths.len() == index {
+                        spread.place(request(*start, start + life));
+                    }
+                }
+                at += length;
+                spread.close(index as u64, at);
+                while let Some(tally) = spread.hand_out(kept_back) {
+                    placed += tally.requests;
+                    ended += tally.ended;
+                }
+                for amendment in spread.amendments() {
+                    placed += amendment.tally.requests;
+                    ended += amendment.tally.ended;
+                }
+            }
+            spread.finish();
+            for amendment in spread.amendments() {
+                placed += amendment.tally.requests;
+                ended += amendment.tally.ended;
+            }
+            for (requests, more) in all(&mut spread) {
+                placed += requests;
+                ended += more;
+            }
+            let outside = spread.outside();
+            let sum = placed + outside.before + outside.after + outside.ahead as f64;
+            prop_assert!((sum - requests.len() as f64).abs() < 1e-6, "{} {}", sum, requests.len());
+            let within = |(start, life, _): &&(i64, i64, usize)| {
+                (5000..at).contains(&request(*start, start + life).last_ns())
+            };
+            prop_assert_eq!(ended, requests.iter().filter(within).count() as u64);
+        }
+    }
+}
