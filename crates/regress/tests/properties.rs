@@ -1,0 +1,215 @@
+//! What must hold for any data: no panic, the same figures for the same seed, units that do not
+//! matter, wild intervals that do not move a robust line, and plain words for what is not there.
+
+use proptest::prelude::*;
+use regress::{
+    AtObjective, Curvature, Design, Interval, LoadLineInput, Rng, TheilSen, Unfit, block_bootstrap,
+    block_length, capacity_at_objective, curvature, isotonic, load_line, mm, ols, theil_sen, wls,
+};
+
+/// A noisy line with steps of the rate, and wakes that are not a line of it.
+fn made_up(n: usize, seed: u64) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
+    let mut rng = Rng::new(seed);
+    let rate: Vec<f64> = (0..n).map(|i| 1_000.0 + 500.0 * (i * 12 / n) as f64).collect();
+    let wakes: Vec<f64> =
+        rate.iter().map(|x| x * (1.0 - x / 9_000.0) * (1.0 + 0.01 * rng.normal())).collect();
+    let cost = rate
+        .iter()
+        .zip(&wakes)
+        .map(|(x, w)| 0.01 + 1e-4 * x + 4e-5 * w + 0.005 * rng.normal())
+        .collect();
+    (rate, wakes, cost)
+}
+
+#[test]
+fn a_third_of_wild_intervals_moves_least_squares_and_not_the_robust_line() {
+    let mut rng = Rng::new(5);
+    let x: Vec<f64> = (0..90).map(f64::from).collect();
+    let mut y: Vec<f64> = x.iter().map(|x| 5.0 + 2.0 * x + rng.normal()).collect();
+    let wild: Vec<usize> = (0..90).filter(|i| i % 3 == 0).collect();
+    for &i in &wild {
+        y[i] += 40.0 + 2.0 * x[i];
+    }
+    let robust = mm(&Design::new(&[&x]).unwrap(), &y, 1).unwrap();
+    assert!((robust.coefficients[1] - 2.0).abs() < 0.05, "{:?}", robust.coefficients);
+    assert_eq!(robust.set_aside, wild);
+    let plain = ols(&x, &y).unwrap();
+    assert!((plain.slope - 2.0).abs() > 0.3, "{}", plain.slope);
+    // The weights are the fit: weighted least squares with them is the same line.
+    let weighted = wls(&x, &y, &robust.weights).unwrap();
+    assert!((weighted.slope - robust.coefficients[1]).abs() < 1e-9);
+    // Theil–Sen stands a tenth of that well.
+    for &i in wild.iter().filter(|&&i| i % 9 != 0) {
+        y[i] -= 40.0 + 2.0 * x[i];
+    }
+    let TheilSen { slope, slope_low, slope_high, .. } = theil_sen(&x, &y, 0.95).unwrap();
+    assert!((slope - 2.0).abs() < 0.15 && slope_low < slope && slope < slope_high, "{slope}");
+}
+
+#[test]
+fn an_exact_line_is_found_exactly_and_what_is_off_it_set_aside() {
+    let x: Vec<f64> = (0..20).map(f64::from).collect();
+    let mut y: Vec<f64> = x.iter().map(|x| 3.0 + 0.5 * x).collect();
+    let design = Design::new(&[&x]).unwrap();
+    assert!(mm(&design, &y, 1).unwrap().set_aside.is_empty());
+    y[4] = 50.0;
+    y[11] = -9.0;
+    let fit = mm(&design, &y, 1).unwrap();
+    assert_eq!(fit.set_aside, [4, 11]);
+    assert!((fit.coefficients[1] - 0.5).abs() < 1e-12);
+    let line = load_line(&LoadLineInput::new(&x, &y, 100.0)).unwrap();
+    assert!((line.straight.robust_capacity.value - 194.0).abs() < 1e-6);
+}
+
+#[test]
+fn white_noise_has_no_curve_and_a_square_has() {
+    let mut rng = Rng::new(9);
+    let x: Vec<f64> = (0..80).map(|i| f64::from(i % 20)).collect();
+    let straight: Vec<f64> = x.iter().map(|x| 1.0 + 2.0 * x + rng.normal()).collect();
+    let design = Design::new(&[&x]).unwrap();
+    let of = |y: &[f64]| -> Curvature { curvature(&design, y, None, 100.0).unwrap() };
+    assert!(of(&straight).test.p > 0.01);
+    let bent: Vec<f64> = straight.iter().zip(&x).map(|(y, x)| y - 0.04 * x * x).collect();
+    let found = of(&bent);
+    assert!(found.test.p < 1e-4, "{found:?}");
+    assert!((found.coefficient + 0.04).abs() < 0.02, "{found:?}");
+    // It bends away from the cap before it gets there.
+    assert_eq!(found.capacity, None);
+    let two = [1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0];
+    let two_design = Design::new(&[&two]).unwrap();
+    assert_eq!(curvature(&two_design, &straight[..8], None, 1.0).unwrap_err(), Unfit::Singular);
+}
+
+#[test]
+fn blocks_are_of_neighbours_on_a_circle() {
+    let mut seen = vec![0_usize; 10];
+    block_bootstrap(10, 4, 500, 3, |rows| {
+        assert_eq!(rows.len(), 10);
+        for block in rows.chunks(4) {
+            assert!(block.windows(2).all(|w| w[1] == (w[0] + 1) % 10), "{rows:?}");
+        }
+        rows.iter().for_each(|&row| seen[row] += 1);
+        None
+    });
+    // The circle: ends come as often as the middle.
+    assert!(seen.iter().all(|&count| (400..600).contains(&count)), "{seen:?}");
+    let failed = block_bootstrap(10, 4, 100, 3, |_| None);
+    assert_eq!(failed.failed, 100);
+    assert_eq!(failed.interval(0.95).bounds(), None);
+    let whole = block_bootstrap(10, 99, 50, 3, |rows| Some(rows.iter().sum::<usize>() as f64));
+    assert_eq!(whole.interval(0.9), Interval::Bounded { low: 45.0, high: 45.0 });
+    assert_eq!(block_length(&[1.0; 40]), 1.0);
+}
+
+#[test]
+fn latency_objectives_say_what_was_not_reached() {
+    let rates = [100.0, 200.0, 300.0, 400.0, 200.0];
+    let p99 = [1.0, 2.0, 8.0, 30.0, 4.0];
+    let at = |objective| capacity_at_objective(&rates, &p99, objective).unwrap();
+    assert_eq!(at(10.0), AtObjective::Met { rate: 300.0, missed_at: 400.0 });
+    assert_eq!(at(2.5), AtObjective::Met { rate: 100.0, missed_at: 200.0 });
+    assert_eq!(at(50.0), AtObjective::NotReached { highest_rate: 400.0, latency: 30.0 });
+    assert_eq!(at(0.5), AtObjective::NeverMet { lowest_rate: 100.0, latency: 1.0 });
+    assert!(capacity_at_objective(&[], &[], 1.0).is_err());
+    assert!(capacity_at_objective(&[1.0], &[f64::NAN], 1.0).is_err());
+}
+
+#[test]
+fn the_same_seed_gives_the_same_page() {
+    let (rate, wakes, cost) = made_up(60, 2);
+    let mut input = LoadLineInput::new(&rate, &cost, 1.0);
+    input.wakes = Some(&wakes);
+    let page = || serde_json::to_string(&load_line(&input).unwrap()).unwrap();
+    assert_eq!(page(), page());
+    assert!(page().contains("with_wakes"));
+}
+
+#[test]
+fn wakes_that_are_a_line_of_the_rate_are_not_used_and_it_is_said() {
+    let (rate, _, cost) = made_up(60, 2);
+    let wakes: Vec<f64> = rate.iter().map(|x| 0.7 * x).collect();
+    let mut input = LoadLineInput::new(&rate, &cost, 1.0);
+    input.wakes = Some(&wakes);
+    let line = load_line(&input).unwrap();
+    let regress::Headline::Straight { why } = &line.headline else { panic!("used") };
+    assert!(why.contains("wakes"), "{why}");
+}
+
+#[test]
+fn misuse_is_refused_in_words() {
+    let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
+    let y = [1.1, 2.0, 3.2, 3.9, 5.1, 6.0, 7.2, 8.1, 8.8];
+    let ask = |rate: &[f64], cost: &[f64], cap: f64| {
+        load_line(&LoadLineInput::new(rate, cost, cap)).unwrap_err().to_string()
+    };
+    assert!(ask(&x[..3], &y[..3], 10.0).contains("too few"));
+    assert!(ask(&x, &y[..8], 10.0).contains("length"));
+    assert!(ask(&x, &[f64::INFINITY; 9], 10.0).contains("finite"));
+    assert!(ask(&[5.0; 9], &y, 10.0).contains("did not vary"));
+    assert!(ask(&x, &y, 0.0).contains("cap"));
+    assert!(wls(&x, &y, &[-1.0; 9]).is_err());
+    assert!(matches!(wls(&x, &y, &[0.0; 9]), Err(Unfit::TooFew { .. })));
+    assert!(theil_sen(&[1.0; 5], &[1.0; 5], 0.95).is_err());
+    assert!(mm(&Design::new(&[&x[..3]]).unwrap(), &y[..3], 1).is_err());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn no_data_make_it_panic(
+        rows in proptest::collection::vec(
+            (-1e6..1e6_f64, prop_oneof![Just(0.0), -10.0..10.0_f64, Just(1e300)], 0.0..1e5_f64),
+            0..40,
+        ),
+        cap in prop_oneof![Just(1.0), Just(-1.0), Just(f64::NAN)],
+    ) {
+        let rate: Vec<f64> = rows.iter().map(|row| row.0).collect();
+        let cost: Vec<f64> = rows.iter().map(|row| row.1).collect();
+        let wakes: Vec<f64> = rows.iter().map(|row| row.2).collect();
+        let mut input = LoadLineInput::new(&rate, &cost, cap);
+        input.wakes = Some(&wakes);
+        if let Ok(line) = load_line(&input) {
+            serde_json::to_string(&line).expect("a line is JSON");
+        }
+        let _ = isotonic(&rate, &cost);
+        let _ = block_length(&cost);
+    }
+
+    #[test]
+    fn units_do_not_matter(seed in 0..1_000_u64, kilo in 1e-3..1e3_f64, percent in 1e-2..1e2_f64) {
+        let (rate, wakes, cost) = made_up(48, seed);
+        let mut input = LoadLineInput::new(&rate, &cost, 1.0);
+        input.wakes = Some(&wakes);
+        let one = load_line(&input).unwrap();
+        let rate: Vec<f64> = rate.iter().map(|x| x * kilo).collect();
+        let wakes: Vec<f64> = wakes.iter().map(|x| x * kilo).collect();
+        let cost: Vec<f64> = cost.iter().map(|y| y * percent).collect();
+        let mut input = LoadLineInput::new(&rate, &cost, percent);
+        input.wakes = Some(&wakes);
+        let other = load_line(&input).unwrap();
+        let ends = |line: &regress::LoadLine, unit: f64| {
+            let (low, high) = line.capacity().interval.bounds().expect("bounded");
+            [line.capacity().value / unit, low / unit, high / unit]
+        };
+        for (a, b) in ends(&one, 1.0).iter().zip(ends(&other, kilo)) {
+            prop_assert!((a / b - 1.0).abs() < 1e-6, "{a} and {b}");
+        }
+    }
+
+    #[test]
+    fn isotonic_is_monotone_and_keeps_the_mean(
+        points in proptest::collection::vec((0..20_i32, -5.0..5.0_f64), 1..60),
+    ) {
+        let x: Vec<f64> = points.iter().map(|p| f64::from(p.0)).collect();
+        let y: Vec<f64> = points.iter().map(|p| p.1).collect();
+        let (places, fit) = isotonic(&x, &y).unwrap();
+        prop_assert!(fit.windows(2).all(|w| w[0] <= w[1] + 1e-12));
+        let total: f64 = places
+            .iter()
+            .zip(&fit)
+            .map(|(place, v)| v * x.iter().filter(|other| *other == place).count() as f64)
+            .sum();
+        prop_assert!((total - y.iter().sum::<f64>()).abs() < 1e-9);
+    }
+}
