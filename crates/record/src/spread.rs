@@ -168,7 +168,8 @@ impl Spread {
                 slot.tally.ended += 1;
                 if let Some(us) = elapsed_us {
                     let histogram = slot.tally.latency_us.get_or_insert_with(new_histogram);
-                    histogram.saturating_record(us);
+                    // Saturating would not let it grow.
+                    histogram.record(us).expect("a histogram grows to any life that is believed");
                 }
             }
             let overlap_ns = (last_ns + 1).min(slot.end_ns) - from_ns.max(slot.start_ns);
