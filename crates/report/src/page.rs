@@ -68,11 +68,12 @@ struct Page {
 fn caption(analysis: &Analysis) -> String {
     let mut text = format!(
         "One point an interval and mode (n = {}). Solid lines: least squares over the data; \
-         dashed: beyond them, to the cap. Shaded: where {:.0} % of intervals lie about the idle line.",
+         dashed: beyond them, to the cap. Shaded: where {:.0} % of intervals lie about the idle \
+         line.",
         analysis.trial.fitted,
         100.0 * analysis.capacity.level
     );
-    if analysis.with_wakes.is_some() {
+    if analysis.wakes_drawn().is_some() {
         text.push_str(
             " Dotted: the idle time of a server that is never put to sleep, from the line with \
              wakes.",

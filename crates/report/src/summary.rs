@@ -52,16 +52,16 @@ impl Table {
 pub(crate) fn extent(analysis: &Analysis) -> String {
     let trial = &analysis.trial;
     let left_out: Vec<String> =
-        trial.excluded.iter().map(|e| format!("{} {}", e.count, e.why)).collect();
+        trial.excluded.iter().map(|e| format!("{} {}", thousands(e.count as f64), e.why)).collect();
     let left_out =
         if left_out.is_empty() { String::new() } else { format!(" ({})", left_out.join(", ")) };
     format!(
         "{} intervals of {} over {}, {} requests; {} in the fit{left_out}",
-        trial.intervals,
+        thousands(trial.intervals as f64),
         duration(trial.interval_s),
         duration(trial.duration_s),
         thousands(trial.requests),
-        trial.fitted,
+        thousands(trial.fitted as f64),
     )
 }
 
@@ -141,7 +141,7 @@ fn model_sentence(capacity: &CapacityFigure) -> String {
     };
     format!(
         "{model}, n = {}; the interval is one for a future saturated interval, {:.0} %",
-        capacity.n,
+        thousands(capacity.n as f64),
         100.0 * capacity.level
     )
 }
@@ -169,7 +169,7 @@ fn cost(analysis: &Analysis) -> Option<Fact> {
         percent(100.0 - idle.intercept),
         analysis.modes.percent_of
     );
-    if let Some(wakes) = &analysis.with_wakes {
+    if let Some((wakes, _)) = analysis.wakes_drawn() {
         text = format!(
             "{text}; with wakes: {} µs a request and {} µs a wake (t = {}), fixed {} %",
             three(wakes.us_per_request),
@@ -270,7 +270,7 @@ pub(crate) fn capacities(analysis: &Analysis) -> Table {
         let ends = [figure.value, figure.low, figure.high, figure.line_low, figure.line_high];
         let mut cells = vec![name.to_string()];
         cells.extend(ends.map(or_none));
-        cells.push(figure.n.to_string());
+        cells.push(thousands(figure.n as f64));
         table.rows.push(cells);
     };
     row("straight line (1998)", &analysis.capacity_straight);
@@ -308,7 +308,7 @@ pub(crate) fn modes(analysis: &Analysis) -> Table {
             fixed(line.slope * per, 3),
             three(line.us_per_request),
             fixed(line.correlation, 3),
-            line.n.to_string(),
+            thousands(line.n as f64),
             or_none(line.x_intercept),
         ]);
     }

@@ -6,7 +6,7 @@
 
 mod made;
 
-use made::{published_1998, ramp_and_saturation};
+use made::{far_from_the_cap, flat, published_1998, ramp_and_saturation, two_workers};
 use report::{Options, analyse, html, svg_loadline};
 
 fn page_of(made: &made::Made, name: &str) -> (String, String) {
@@ -23,10 +23,15 @@ fn page_of(made: &made::Made, name: &str) -> (String, String) {
 
 #[test]
 fn pages_and_figures_are_well_formed_and_load_nothing() {
-    for (made, name) in
-        [(published_1998(), "published_1998"), (ramp_and_saturation("plimsoll"), "ramp")]
-    {
+    for (made, name) in [
+        (published_1998(), "published_1998"),
+        (ramp_and_saturation("plimsoll"), "ramp"),
+        (far_from_the_cap(), "far"),
+        (two_workers(), "two"),
+        (flat(), "flat"),
+    ] {
         let (page, svg) = page_of(&made, name);
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "a coordinate of {name}");
         for text in [&page, &svg] {
             assert_balanced(text);
             let without_namespace = text.replace("http://www.w3.org/2000/svg", "");
@@ -68,7 +73,6 @@ fn the_page_shows_what_a_report_promises() {
 fn a_figure_on_its_own_carries_its_style() {
     let (_, svg) = page_of(&ramp_and_saturation("plimsoll"), "alone");
     assert!(svg.starts_with("<svg") && svg.contains("<style>"));
-    assert!(!svg.contains("NaN") && !svg.contains("inf"), "every coordinate is a number");
 }
 
 /// Every element that is opened is closed, in order. Enough of a parser for markup we write.

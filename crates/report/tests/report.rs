@@ -6,7 +6,7 @@
 
 mod made;
 
-use made::{Made, published_1998, ramp_and_saturation};
+use made::{Made, far_from_the_cap, flat, published_1998, ramp_and_saturation, two_workers};
 use report::{Analysis, Error, Options, ResourceKind, Standing, analyse, html, terminal};
 
 fn analysed(made: &Made, options: &Options) -> Analysis {
@@ -14,15 +14,9 @@ fn analysed(made: &Made, options: &Options) -> Analysis {
     analyse(&trial, options).unwrap()
 }
 
-/// A copy of what a test rendered, to be looked at in a browser.
-fn keep(name: &str, text: &str) {
-    std::fs::write(format!("{}/{name}", env!("CARGO_TARGET_TMPDIR")), text).unwrap();
-}
-
 #[test]
 fn the_published_figures_of_1998_are_read_back() {
     let analysis = analysed(&published_1998(), &Options::default());
-    keep("1998.html", &html(&analysis));
     let slopes: Vec<(&str, f64)> =
         analysis.modes.lines.iter().map(|line| (line.mode, line.slope)).collect();
     for ((mode, slope), (published_mode, published)) in
@@ -72,6 +66,26 @@ fn the_machine_limits_nothing_when_it_runs_the_load_too() {
     let options = Options { resource: Some(ResourceKind::Machine), ..Options::default() };
     let asked = analysed(&ramp_and_saturation("plimsoll"), &options);
     assert_eq!(asked.capacity.resource, ResourceKind::Machine);
+}
+
+#[test]
+fn of_two_workers_the_busier_one_limits() {
+    let analysis = analysed(&two_workers(), &Options::default());
+    let kinds: Vec<ResourceKind> = analysis.resources.iter().map(|r| r.kind).collect();
+    assert_eq!(kinds[0], ResourceKind::HottestThread);
+    assert!(kinds.contains(&ResourceKind::Server), "the server as a whole is another line");
+    let server = analysis.resources.iter().find(|r| r.kind == ResourceKind::Server).unwrap();
+    assert_eq!(server.cap, 2.0);
+    let whole = server.line.as_ref().unwrap().capacity().value;
+    assert!(whole > analysis.capacity.value.unwrap());
+}
+
+#[test]
+fn data_far_from_the_cap_are_not_trusted() {
+    let analysis = analysed(&far_from_the_cap(), &Options::default());
+    assert!(!analysis.capacity.trusted);
+    let text = terminal(&analysis, 80);
+    assert!(text.contains("not to be trusted: reach = "), "{text}");
 }
 
 #[test]
@@ -141,19 +155,14 @@ fn a_rate_that_did_not_vary_is_not_identifiable() {
     assert!(text.contains("not identifiable: the rate did not vary enough"), "{text}");
     let page = html(&analysis);
     assert!(page.contains("not identifiable"), "the page says so as well");
-    keep("flat.html", &page);
 }
 
 #[test]
 fn a_slope_lost_in_noise_is_not_identifiable() {
-    let mut made = published_1998();
-    for (k, interval) in made.intervals.iter_mut().enumerate() {
-        interval.requests = 900.0 * (30.0 + 0.01 * (k % 7) as f64);
-    }
-    let analysis = analysed(&made, &Options::default());
+    let analysis = analysed(&flat(), &Options::default());
     assert!(!analysis.capacity.identifiable);
     assert!(!analysis.capacity.trusted);
-    assert!(html(&analysis).contains("<svg"));
+    assert!(terminal(&analysis, 80).contains("not identifiable"));
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use regress::{Headline, Interval as Bounds, LoadLine, LoadLineInput, Trust};
 use trial::Interval;
 
+use super::model::{MODEL_STRAIGHT, MODEL_WAKES};
 use super::resource::{Series, Use};
 use super::{
     CapacityFigure, ModeLine, Modes, Options, PHASE_SATURATION, PHASE_WARM_UP, Resource,
@@ -108,7 +109,7 @@ impl Fitted {
             bootstrap_high: None,
             identifiable: false,
             reason: None,
-            model: if model == Model::Wakes { "wakes" } else { "straight" },
+            model: if model == Model::Wakes { MODEL_WAKES } else { MODEL_STRAIGHT },
             model_why: String::new(),
             resource: self.series.kind,
             cap: self.cap,

@@ -75,6 +75,20 @@ pub struct Analysis {
     pub manifest: Manifest,
 }
 
+impl Analysis {
+    /// The line with wakes and its capacity, if it is the one that counts: otherwise its
+    /// coefficients are not to be told apart, and are left to the JSON.
+    pub(crate) fn wakes_drawn(&self) -> Option<(&WakesLine, f64)> {
+        let drawn = self.capacity.model == MODEL_WAKES;
+        Some((self.with_wakes.as_ref()?, self.capacity.value?)).filter(|_| drawn)
+    }
+}
+
+/// What [`CapacityFigure::model`] says.
+pub(super) const MODEL_STRAIGHT: &str = "straight";
+/// The other.
+pub(super) const MODEL_WAKES: &str = "wakes";
+
 /// The trial itself.
 #[derive(Clone, Debug, Serialize)]
 pub struct TrialFacts {

@@ -3,7 +3,7 @@
 
 use super::canvas::{Canvas, Marker};
 use super::scale::Scale;
-use super::{every, legend};
+use super::{every, legend, point_size};
 use crate::analysis::{Analysis, Latency, LatencyPoint};
 use crate::format;
 
@@ -46,7 +46,8 @@ pub(crate) fn latency(analysis: &Analysis, style: &str) -> Option<String> {
                 format::thousands(point.count as f64)
             );
             let at = (x.at(point.rate), y.at(of(point).max(low)));
-            canvas.marker(&format!("{style} {class}"), marker, at, 3.0, &title);
+            let size = point_size(points.len());
+            canvas.marker(&format!("{style} {class}"), marker, at, size, &title);
         }
     }
     keys(&mut canvas, latency);

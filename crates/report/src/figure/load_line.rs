@@ -4,7 +4,7 @@
 
 use super::canvas::{Canvas, Marker};
 use super::scale::Scale;
-use super::{every, legend};
+use super::{every, legend, point_size};
 use crate::analysis::{Analysis, CapacityFigure, IntervalRow, ModeLine, Standing};
 use crate::format::{percent, rate};
 
@@ -127,11 +127,12 @@ fn band(canvas: &mut Canvas, analysis: &Analysis, idle: &ModeLine, x: &Scale, y:
 
 fn points(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
     let stride = every(analysis.intervals.len());
+    let size = point_size(analysis.intervals.len());
     for row in analysis.intervals.iter().step_by(stride) {
         let (style, radius) = match row.standing {
-            Standing::Fit => ("point", 3.2),
-            Standing::SetAside | Standing::TooQuiet => ("aside", 3.2),
-            Standing::Saturation => ("solid", 3.0),
+            Standing::Fit => ("point", size),
+            Standing::SetAside | Standing::TooQuiet => ("aside", size),
+            Standing::Saturation => ("solid", 0.9 * size),
             Standing::WarmUp | Standing::RateInvalid | Standing::NotSeen => continue,
         };
         for (mode, class, marker) in MODES {
@@ -169,6 +170,8 @@ fn mode_line(
     let at = |value: f64| (x.at(value), y.at(mode.line.at(value)));
     let (first, last) = fitted_range(analysis);
     let end = line_end(analysis);
+    // Where points crowd, the line stands out by its edge.
+    canvas.line("under", at(first), at(last.min(end.max(first))));
     canvas.line(&format!("line beyond {class}"), at(0.0), at(first));
     canvas.line(&format!("line {class}"), at(first), at(last.min(end.max(first))));
     if end > last {
@@ -189,11 +192,7 @@ fn line_end(analysis: &Analysis) -> f64 {
 
 /// The line with wakes, read at no wakes: the idle time of a server that never sleeps.
 fn without_wakes(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
-    let (Some(wakes), Some(capacity)) = (&analysis.with_wakes, &analysis.capacity_with_wakes)
-    else {
-        return;
-    };
-    let Some(value) = capacity.value else { return };
+    let Some((wakes, value)) = analysis.wakes_drawn() else { return };
     let from = (x.at(0.0), y.at(100.0 - wakes.fixed_percent));
     let to = (x.at(value), y.at(analysis.modes.idle_at_cap));
     canvas.line("line dots first", from, to);
@@ -231,8 +230,10 @@ fn keys(canvas: &mut Canvas, analysis: &Analysis) {
     if has(Standing::SetAside) {
         entries.push(("aside first".to_string(), Some(Marker::Circle), "set aside"));
     }
-    entries.push(("line beyond first".to_string(), None, "beyond the data"));
-    if analysis.with_wakes.is_some() {
+    if !analysis.modes.lines.is_empty() {
+        entries.push(("line beyond first".to_string(), None, "beyond the data"));
+    }
+    if analysis.wakes_drawn().is_some() {
         entries.push(("line dots first".to_string(), None, "idle if it never slept"));
     }
     legend(canvas, (LEFT, 14.0), &entries);
@@ -300,11 +301,13 @@ fn strip(canvas: &mut Canvas, x: &Scale, height: f64, row: &StripRow) {
         &row.text,
     );
     let weight = if row.strong { "strong" } else { "soft" };
+    let outside = if x.at(row.value) > RIGHT + 0.5 { " →" } else { "" };
+    let text = format!("{}{outside}", row.text);
     let left_of = from.min(inside(row.value)) - 10.0;
     if left_of > LEFT + 290.0 {
-        canvas.text(weight, "end", (left_of, height + 4.0), &row.text);
+        canvas.text(weight, "end", (left_of, height + 4.0), &text);
     } else {
-        canvas.text(weight, "start", (to.max(inside(row.value)) + 10.0, height + 4.0), &row.text);
+        canvas.text(weight, "start", (to.max(inside(row.value)) + 10.0, height + 4.0), &text);
     }
 }
 

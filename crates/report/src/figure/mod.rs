@@ -33,6 +33,15 @@ pub(crate) fn every(intervals: usize) -> usize {
     intervals.div_ceil(INTERVALS_DRAWN_MAX).max(1)
 }
 
+/// Radius of a marker: the more points, the smaller.
+fn point_size(points: usize) -> f64 {
+    match points {
+        0..150 => 3.2,
+        150..500 => 2.5,
+        _ => 1.8,
+    }
+}
+
 /// Markers, or pieces of line, with their names, in one row.
 fn legend(canvas: &mut Canvas, from: (f64, f64), entries: &[(String, Option<Marker>, &str)]) {
     // No font is measured: this is the width of a letter of the sans-serif faces, rather too wide.

@@ -236,6 +236,57 @@ fn latency_row(k: u64, rate: f64, used: f64, invalid: bool) -> LatencyRow {
     LatencyRow::new(k, LatencySource::Generator, invalid, &histogram)
 }
 
+/// The same server, seen at a sixth of its load only.
+pub(crate) fn far_from_the_cap() -> Made {
+    let mut made = ramp_and_saturation("plimsoll");
+    made.intervals.retain(|interval| interval.phase.is_none() && interval.rate() < 14_000.0);
+    made.latencies.retain(|row| row.interval < 17);
+    for interval in &mut made.intervals {
+        interval.phase = None;
+    }
+    made
+}
+
+/// Two workers of which one does more, long enough that points are thinned out.
+pub(crate) fn two_workers() -> Made {
+    let mut made = ramp_and_saturation("nginx");
+    let mut noise = Noise::new(3);
+    made.losses.clear();
+    made.latencies.clear();
+    made.intervals = (0..1_300u64)
+        .map(|k| {
+            let swing = (std::f64::consts::TAU * k as f64 / 1_300.0).sin();
+            let rate = 20_000.0 * (1.0 + 0.8 * swing) * (1.0 + 0.05 * noise.bell());
+            let used = 0.01 + 15.0e-6 * rate + 0.01 * noise.bell();
+            let mut interval = busy_second(k, rate, 800.0 - 0.01 * rate, used.max(0.001), None);
+            let mut second = interval.threads[1].clone();
+            second.tid += 1;
+            second.total_ns = second.total_ns * 7 / 10;
+            second.user_ns = second.total_ns / 3;
+            second.kernel_ns = second.total_ns - second.user_ns;
+            let server = interval.server.as_mut().unwrap();
+            server.total_ns += second.total_ns;
+            server.user_ns += second.user_ns;
+            server.kernel_ns += second.kernel_ns;
+            interval.threads.push(second);
+            interval
+        })
+        .collect();
+    made
+}
+
+/// Latency grows beyond what was promised, by the server's own log; the rate hardly varies.
+pub(crate) fn flat() -> Made {
+    let mut made = published_1998();
+    for (k, interval) in made.intervals.iter_mut().enumerate() {
+        interval.requests = 900.0 * (30.0 + 0.01 * (k % 7) as f64);
+        let mut histogram: Histogram<u64> = Histogram::new(3).unwrap();
+        histogram.record_n(250_000 + 1_000 * k as u64, 40).unwrap();
+        made.latencies.push(LatencyRow::new(k as u64, LatencySource::Log, false, &histogram));
+    }
+    made
+}
+
 pub(crate) fn manifest(server: &str) -> Manifest {
     let mut manifest = Manifest {
         created_ns: START_NS,
