@@ -7,7 +7,7 @@ use askama::Template;
 
 use crate::analysis::Analysis;
 use crate::figure;
-use crate::format::instant;
+use crate::format::{instant, thousands};
 use crate::summary::{self, Fact, Table};
 
 /// The page of an analysis.
@@ -66,11 +66,16 @@ struct Page {
 }
 
 fn caption(analysis: &Analysis) -> String {
+    let points = format!(
+        "One point an interval and mode (n = {}).",
+        thousands(analysis.trial.fitted as f64)
+    );
+    if !analysis.capacity_straight.identifiable {
+        return points;
+    }
     let mut text = format!(
-        "One point an interval and mode (n = {}). Solid lines: least squares over the data; \
-         dashed: beyond them, to the cap. Shaded: where {:.0} % of intervals lie about the idle \
-         line.",
-        analysis.trial.fitted,
+        "{points} Solid lines: least squares over the data; dashed: beyond them, to the cap. \
+         Shaded: where {:.0} % of intervals lie about the idle line.",
         100.0 * analysis.capacity.level
     );
     if analysis.wakes_drawn().is_some() {

@@ -157,12 +157,18 @@ fn reach_sentence(capacity: &CapacityFigure) -> String {
 
 fn trust(capacity: &CapacityFigure) -> Option<Fact> {
     let (statistic, why) = (capacity.distrust_statistic.as_ref()?, capacity.distrust_why.as_ref()?);
-    let text = format!("not to be trusted: {statistic}: {why}");
+    let text = match capacity.identifiable {
+        true => format!("not to be trusted: {statistic}: {why}"),
+        false => format!("not to be trusted: {statistic}"),
+    };
     Some(Fact { label: "Trust", text, warns: true })
 }
 
 fn cost(analysis: &Analysis) -> Option<Fact> {
     let idle = analysis.modes.lines.iter().find(|line| line.mode == "idle")?;
+    if !analysis.capacity_straight.identifiable {
+        return None;
+    }
     let mut text = format!(
         "{} µs of CPU a request; fixed {} % of {}",
         three(-idle.us_per_request),
@@ -444,7 +450,7 @@ pub(crate) fn losses(analysis: &Analysis) -> Table {
 /// Predictions kept with the trial.
 pub(crate) fn predictions(analysis: &Analysis) -> Table {
     let mut levels: Vec<String> =
-        analysis.predictions.iter().map(|kept| percent(100.0 * kept.level)).collect();
+        analysis.predictions.iter().map(|kept| format!("{:.0}", 100.0 * kept.level)).collect();
     levels.dedup();
     let mut table = Table::new(
         "Predictions kept with the trial",

@@ -160,6 +160,9 @@ impl Fitted {
 
     pub(super) fn mode_line(&self, mode: &'static str, line: regress::Line) -> ModeLine {
         let meets_zero = line.reaches(0.0);
+        let identifiable =
+            self.line().is_some_and(|line| line.straight.capacity.identifiable.is_ok());
+        let told = identifiable && mode == "idle" && meets_zero.is_finite() && meets_zero > 0.0;
         // A percent of the full resource, per request/s, is this many microseconds a request.
         let us_per_percent = 1e4 * self.series.cap;
         ModeLine {
@@ -170,7 +173,7 @@ impl Fitted {
             us_per_request: line.slope * us_per_percent,
             correlation: line.correlation,
             n: line.n,
-            x_intercept: (meets_zero.is_finite() && meets_zero > 0.0).then_some(meets_zero),
+            x_intercept: told.then_some(meets_zero),
             line,
         }
     }

@@ -225,7 +225,8 @@ pub struct ModeLine {
     pub correlation: f64,
     /// Intervals.
     pub n: usize,
-    /// Where the line meets zero, requests/s; `None` where it never does at a positive rate.
+    /// Where the idle line meets zero, requests/s: the capacity as it was read in 1998. `None` for
+    /// the other modes, and where it is not identifiable.
     pub x_intercept: Option<f64>,
     /// The whole line.
     #[serde(skip)]

@@ -18,6 +18,8 @@ const STRIP_ROW: f64 = 22.0;
 /// The axis ends at most this many times beyond what was measured: a capacity farther out is named
 /// at the edge, and the points keep their room.
 const BEYOND_MAX: f64 = 4.0;
+/// More intervals than this hide a line.
+const CROWD: usize = 300;
 const BAND_STEPS: usize = 32;
 
 const MODES: [(&str, &str, Marker); 3] = [
@@ -36,16 +38,24 @@ pub(crate) fn load_line(analysis: &Analysis, style: &str) -> String {
     axes(&mut canvas, analysis, &x, &y);
     canvas.clip("load-line", (LEFT, TOP - 6.0), (RIGHT - LEFT + 6.0, BOTTOM - TOP + 12.0));
     guides(&mut canvas, analysis, &x);
-    if let Some(idle) = analysis.modes.lines.iter().find(|line| line.mode == "idle") {
+    let idle = analysis.modes.lines.iter().find(|line| line.mode == "idle");
+    if let Some(idle) = idle.filter(|_| analysis.capacity_straight.identifiable) {
         band(&mut canvas, analysis, idle, &x, &y);
     }
-    points(&mut canvas, analysis, &x, &y);
+    // A few points stand on the lines; where they crowd, the lines stand on them.
+    let crowded = analysis.intervals.len() > CROWD;
+    if crowded {
+        points(&mut canvas, analysis, &x, &y);
+    }
     for (mode, class, _) in MODES {
         if let Some(line) = analysis.modes.lines.iter().find(|line| line.mode == mode) {
             mode_line(&mut canvas, analysis, line, class, (&x, &y));
         }
     }
     without_wakes(&mut canvas, analysis, &x, &y);
+    if !crowded {
+        points(&mut canvas, analysis, &x, &y);
+    }
     canvas.leave_clip();
     labels(&mut canvas, analysis, &x, &y);
     keys(&mut canvas, analysis);
@@ -66,7 +76,8 @@ fn rate_end(analysis: &Analysis) -> f64 {
 }
 
 fn percent_end(analysis: &Analysis) -> f64 {
-    let intercepts = analysis.modes.lines.iter().map(|line| line.intercept);
+    let drawn = analysis.capacity_straight.identifiable;
+    let intercepts = analysis.modes.lines.iter().map(|line| line.intercept).filter(|_| drawn);
     let points = analysis.intervals.iter().flat_map(|row| [row.idle, row.kernel, row.user]);
     let highest = intercepts.chain(points.flatten()).fold(100.0, f64::max);
     if highest > 100.5 { highest.min(130.0) } else { 100.0 }
@@ -170,8 +181,14 @@ fn mode_line(
     let at = |value: f64| (x.at(value), y.at(mode.line.at(value)));
     let (first, last) = fitted_range(analysis);
     let end = line_end(analysis);
-    // Where points crowd, the line stands out by its edge.
-    canvas.line("under", at(first), at(last.min(end.max(first))));
+    if analysis.intervals.len() > CROWD {
+        canvas.line("under", at(first), at(last.min(end.max(first))));
+    }
+    // A line that is not identifiable is not drawn where there are no data.
+    if !analysis.capacity_straight.identifiable {
+        canvas.line(&format!("line {class}"), at(first), at(last));
+        return;
+    }
     canvas.line(&format!("line beyond {class}"), at(0.0), at(first));
     canvas.line(&format!("line {class}"), at(first), at(last.min(end.max(first))));
     if end > last {
@@ -184,8 +201,12 @@ fn fitted_range(analysis: &Analysis) -> (f64, f64) {
     fitted.fold((f64::INFINITY, 0.0), |(low, high), row| (low.min(row.rate), high.max(row.rate)))
 }
 
-/// Lines end where the straight line meets the cap, or at the edge.
+/// Lines end where the straight line meets the cap, or at the edge; with the data if there is no
+/// saying where it meets the cap.
 fn line_end(analysis: &Analysis) -> f64 {
+    if !analysis.capacity_straight.identifiable {
+        return fitted_range(analysis).1;
+    }
     let edge = rate_end(analysis);
     analysis.capacity_straight.value.filter(|value| *value > 0.0).unwrap_or(edge).min(edge)
 }
@@ -230,7 +251,7 @@ fn keys(canvas: &mut Canvas, analysis: &Analysis) {
     if has(Standing::SetAside) {
         entries.push(("aside first".to_string(), Some(Marker::Circle), "set aside"));
     }
-    if !analysis.modes.lines.is_empty() {
+    if analysis.capacity_straight.identifiable {
         entries.push(("line beyond first".to_string(), None, "beyond the data"));
     }
     if analysis.wakes_drawn().is_some() {
