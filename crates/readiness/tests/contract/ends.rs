@@ -1,7 +1,7 @@
 //! Closed, half closed, reset, refused: whoever waits is woken, and finds out.
 
 use std::os::fd::{FromRawFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use readiness::{Interest, Ready};
 
@@ -47,10 +47,14 @@ pub(crate) fn a_writer_is_not_told_of_a_half_close(world: &mut World) {
         world.fill(a);
         while !world.told().is_empty() {}
         world.assert_silent();
+        // Waits may return early, but not so that waiting becomes spinning.
         let before = world.poller().counters();
-        assert!(world.wait(Some(Duration::from_millis(5))).is_empty());
-        let calls = world.poller().counters().syscalls - before.syscalls;
-        assert!(calls <= 3, "{calls} system calls in a wait for nothing");
+        let end = Instant::now() + Duration::from_millis(5);
+        while Instant::now() < end && !world.is_simulated() {
+            assert!(world.wait(Some(Duration::from_millis(5))).is_empty());
+        }
+        let calls = (world.poller().counters() - before).syscalls;
+        assert!(calls <= 6, "{calls} system calls to wait for nothing");
         world.drain(b);
     }
     world.assert_told(&[(1, Ready::WRITABLE)]);

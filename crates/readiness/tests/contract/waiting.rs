@@ -5,11 +5,11 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::thread::JoinHandleExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use readiness::{Interest, Ready};
 
-use crate::world::World;
+use crate::world::{PATIENCE, World};
 
 pub(crate) fn nothing_ready_is_nothing_told(world: &mut World) {
     world.assert_silent();
@@ -84,12 +84,23 @@ pub(crate) fn a_wake_from_another_thread(world: &mut World) {
     sayer.join().unwrap();
 }
 
-/// Two threads hand a number back and forth; a wake lost at any point of the race would leave the
-/// waiting one asleep.
+/// One thread hands numbers over and waits until each was heard, while another wakes for nothing, so
+/// that wakes fall into every point of taking an earlier one. One that is lost, or a flag that stays
+/// set, leaves the waiting thread asleep.
 pub(crate) fn every_wake_comes_through(world: &mut World) {
     const ROUNDS: u32 = 2_000;
+    let said = Arc::new(AtomicU32::new(0));
+    let heard = Arc::new(AtomicU32::new(0));
     let waker = world.poller().waker().unwrap();
-    let (said, heard) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let noise = std::thread::spawn({
+        let (waker, heard) = (waker.clone(), Arc::clone(&heard));
+        move || {
+            while heard.load(Ordering::Relaxed) < ROUNDS {
+                waker.wake();
+                std::hint::spin_loop();
+            }
+        }
+    });
     let sayer = std::thread::spawn({
         let (said, heard) = (Arc::clone(&said), Arc::clone(&heard));
         move || {
@@ -104,7 +115,9 @@ pub(crate) fn every_wake_comes_through(world: &mut World) {
     });
     let mut last = 0;
     while last < ROUNDS {
-        world.wait(None);
+        let start = Instant::now();
+        world.wait(Some(PATIENCE));
+        assert!(start.elapsed() < PATIENCE, "a wake was lost after round {last}");
         last = said.load(Ordering::Relaxed);
         heard.store(last, Ordering::Release);
         if world.is_simulated() {
@@ -112,6 +125,7 @@ pub(crate) fn every_wake_comes_through(world: &mut World) {
         }
     }
     sayer.join().unwrap();
+    noise.join().unwrap();
 }
 
 pub(crate) fn a_waker_outlives_its_poller(world: &mut World) {

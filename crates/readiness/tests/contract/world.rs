@@ -11,7 +11,7 @@ use readiness::simulated::Levels;
 use readiness::{Choice, Events, Interest, Kind, OpenError, Poller, Ready, Token};
 
 /// How long a case waits for what must come. Only failures take so long.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The directions alone: what every backend tells exactly.
 pub(crate) const DIRECTIONS: [Ready; 2] = [Ready::READABLE, Ready::WRITABLE];
