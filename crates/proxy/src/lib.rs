@@ -1,1 +1,42 @@
-//! The server: listeners, connections, upstreams, rules, admin.
+//! The server: a caching HTTP proxy, reverse and forward.
+//!
+//! What: listeners, connections, the store's use by the rules of RFC 9111, collapsed fetches,
+//! upstream connections, the access log and the admin address. Why: to answer a request for as
+//! little CPU as can be, correctly. One [`Core`] runs on one thread; cores share the store, the
+//! table of fetches under way and the way to the log, and nothing else.
+//!
+//! A request's way: [`connection`] reads and parses; a fresh stored response leaves in the same
+//! turn; all else goes through [`exchange`] to [`flight`], [`fetch`] and [`upstream`].
+//!
+//! What never happens: a core blocks; a silent connection holds a buffer; a response is taken for
+//! whole that was not; a byte of a client grows memory beyond a limit of [`limits`].
+#![forbid(unsafe_code)]
+
+mod access_log;
+mod admin;
+mod client;
+mod config;
+mod connection;
+mod exchange;
+mod fault;
+mod fetch;
+mod flight;
+pub mod limits;
+mod metrics;
+mod request_body;
+mod resolve;
+mod server;
+mod shared;
+mod stored;
+mod upstream;
+mod worker;
+
+pub use access_log::{LogFormat, LogWriter};
+pub use config::{Config, Mode, Origin};
+pub use metrics::{Described, Shape};
+pub use server::{Bound, Core, LogTo, Server, StartError};
+
+/// Every metric that `/metrics` serves.
+pub fn described_metrics() -> Vec<Described> {
+    metrics::COUNTERS.iter().chain(shared::SHARED_FIGURES).copied().collect()
+}

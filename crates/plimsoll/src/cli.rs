@@ -1,0 +1,307 @@
+//! The flags, each declared once with its help: the command line, the man page, the completions
+//! and `docs/reference.md` are all made from this file.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// A caching web proxy that knows its own load line, and the laboratory that draws one for any
+/// server.
+#[derive(Debug, Parser)]
+#[command(name = "plimsoll", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(after_help = "Exit status: 0 well; 1 a regression or a failed check was found; \
+2 misuse, or nothing can be concluded (one line says why and what mends it).")]
+pub(crate) struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Serve: a caching HTTP proxy, reverse (--origin) or forward (--forward)
+    Serve(Serve),
+    /// Drive a load at a server and measure its latencies
+    Load(Load),
+    /// Record a live server: CPU time by mode and requests, interval by interval, into a trial
+    Record(Record),
+    /// Show a trial: its load line, its capacity with an interval, its latencies
+    Report(Report),
+    /// The main job, end to end: serve, drive, record, and show the load line
+    Demo(Demo),
+    /// Serve deterministic objects: the origin of experiments
+    Origin(Origin),
+    /// The floor: a server that does one wait, one recv and one send a request
+    NullServer(NullServer),
+    /// Print the shell completions
+    Completions {
+        /// For which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the man page
+    Man,
+    /// Print the reference of flags and metrics as Markdown
+    #[command(hide = true)]
+    Reference,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Serve {
+    /// Address to listen on, such as 127.0.0.1:3128 or [::]:80; may be given several times
+    #[arg(long, value_name = "ADDR", required = true)]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Reverse mode: the origin that every request goes to, such as http://127.0.0.1:8000
+    #[arg(long, value_name = "URL", required_unless_present = "forward")]
+    pub(crate) origin: Option<String>,
+    /// Forward mode: requests name their server themselves (absolute-form)
+    #[arg(long, conflicts_with = "origin")]
+    pub(crate) forward: bool,
+    /// Worker threads, one a core, each with its own listener [default: the CPUs it may run on]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) workers: Option<u16>,
+    /// Write an access log to this file (- for none)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) access_log: Option<PathBuf>,
+    /// Format of the access log
+    #[arg(long, value_name = "FORMAT", default_value = "squid")]
+    pub(crate) log_format: LogFormat,
+    /// Address of the admin listener: /metrics and /healthz
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin: Option<SocketAddr>,
+    /// Event notification: epoll, io_uring, scalable_select, poll or select [default: the best
+    /// that passes its self-test]
+    #[arg(long, value_name = "NAME", value_parser = parse_backend)]
+    pub(crate) backend: Option<readiness::Kind>,
+    /// Bytes of memory for stored responses; K, M and G are understood
+    #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_bytes)]
+    pub(crate) memory: u64,
+    /// Print the addresses as one line of JSON on stdout once they are bound
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Run on this CPU (with --workers 1)
+    #[arg(long, value_name = "CPU", hide = true)]
+    pub(crate) cpu: Option<usize>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LogFormat {
+    /// Squid's native format, stamped at the end of the request in milliseconds
+    Squid,
+    /// Apache's combined format
+    Combined,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Load {
+    /// What to ask for, such as http://127.0.0.1:3128/ ; with --objects, /obj/N is put behind it
+    pub(crate) url: String,
+    /// Requests per second: R, a ramp A..B, or N steps A..B/N; without it a closed loop saturates
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<String>,
+    /// How long
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Connections that carry requests (hot)
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) connections: usize,
+    /// Connections that are open and silent
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) cold: usize,
+    /// A new connection for each request
+    #[arg(long)]
+    pub(crate) no_keep_alive: bool,
+    /// Ask for N objects, by Zipf's law, as the origin verb serves them
+    #[arg(long, value_name = "N")]
+    pub(crate) objects: Option<u64>,
+    /// Exponent of Zipf's law
+    #[arg(long, value_name = "S", default_value_t = 0.9)]
+    pub(crate) zipf: f64,
+    /// Size of the objects: BYTES, or `web` (log-normal with a Pareto tail)
+    #[arg(long, value_name = "SIZE", default_value = "1K")]
+    pub(crate) size: String,
+    /// A request without an answer after this time is an error
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) timeout: Duration,
+    /// Intended starts by a Poisson process instead of evenly spaced
+    #[arg(long)]
+    pub(crate) poisson: bool,
+    /// Never sleep: a core is burned so that the generator itself adds no delay
+    #[arg(long)]
+    pub(crate) busy_poll: bool,
+    /// Seed of everything random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Run on this CPU
+    #[arg(long, value_name = "CPU")]
+    pub(crate) cpu: Option<usize>,
+    /// Write the whole result to this file as JSON
+    #[arg(long, short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("target").required(true))]
+pub(crate) struct Record {
+    /// Process id of the server; its threads and children are followed
+    #[arg(long, value_name = "N", group = "target")]
+    pub(crate) pid: Option<u32>,
+    /// Name of the server's processes, as in /proc/PID/comm
+    #[arg(long, value_name = "NAME", group = "target")]
+    pub(crate) name: Option<String>,
+    /// The server's access log: squid, common, combined or HAProxy HTTP, told by its first lines
+    #[arg(long, value_name = "FILE")]
+    pub(crate) access_log: PathBuf,
+    /// Length of an interval
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    pub(crate) interval: Duration,
+    /// How long [default: until Ctrl-C]
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) duration: Option<Duration>,
+    /// The trial to write
+    #[arg(long, short, value_name = "NAME.trial")]
+    pub(crate) output: PathBuf,
+    /// Overwrite the trial if it is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Report {
+    /// The trial to show
+    pub(crate) trial: PathBuf,
+    /// Leave out intervals with fewer requests per second than this
+    #[arg(long, value_name = "RATE")]
+    pub(crate) above: Option<f64>,
+    /// Latency objective for the capacity at which the 99th percentile still meets it
+    #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_duration)]
+    pub(crate) objective: Duration,
+    /// Write the page to this file: self-contained, opens offline
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
+    /// Write the load line's figure to this file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) svg: Option<PathBuf>,
+    /// Print the analysis as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// About how long the load is driven
+    #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Where the trial and the page go
+    #[arg(long, value_name = "DIR", default_value = "demo")]
+    pub(crate) out: PathBuf,
+    /// Event notification of the server under load
+    #[arg(long, value_name = "NAME", value_parser = parse_backend)]
+    pub(crate) backend: Option<readiness::Kind>,
+    /// Connections open and silent beside the busy ones
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) cold: usize,
+    /// Print the analysis as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Origin {
+    /// Address to listen on
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8000")]
+    pub(crate) listen: SocketAddr,
+    /// Run on this CPU
+    #[arg(long, value_name = "CPU")]
+    pub(crate) cpu: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NullServer {
+    /// Address to listen on
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8001")]
+    pub(crate) listen: SocketAddr,
+    /// Bytes of the one body it knows
+    #[arg(long, value_name = "BYTES", default_value = "1K", value_parser = parse_bytes)]
+    pub(crate) size: u64,
+    /// Run on this CPU
+    #[arg(long, value_name = "CPU")]
+    pub(crate) cpu: Option<usize>,
+}
+
+/// `500ms`, `1s`, `2m`, `1h`; a bare number is seconds.
+pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let number: f64 = text[..digits]
+        .parse()
+        .map_err(|_| format!("{text:?} is not a time: write 500ms, 10s, 5m or 1h"))?;
+    let unit = match &text[digits..] {
+        "us" => 1e-6,
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        "h" => 3600.0,
+        unit => return Err(format!("unknown unit {unit:?} of time: us, ms, s, m or h")),
+    };
+    Duration::try_from_secs_f64(number * unit)
+        .ok()
+        .filter(|duration| !duration.is_zero())
+        .ok_or_else(|| format!("{text:?} is not a length of time above zero"))
+}
+
+/// `1024`, `64K`, `256M`, `2G`: powers of 1024.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits]
+        .parse()
+        .map_err(|_| format!("{text:?} is not a number of bytes: write 65536, 64K, 256M or 2G"))?;
+    let shift = match &text[digits..] {
+        "" | "B" => 0,
+        "K" | "k" | "KiB" => 10,
+        "M" | "MiB" => 20,
+        "G" | "GiB" => 30,
+        unit => return Err(format!("unknown unit {unit:?} of bytes: K, M or G")),
+    };
+    number.checked_shl(shift).filter(|n| n >> shift == number).ok_or(format!("{text} is too many"))
+}
+
+fn parse_backend(name: &str) -> Result<readiness::Kind, String> {
+    let known: Vec<String> = readiness::Kind::ALL_REAL.iter().map(ToString::to_string).collect();
+    match name.parse() {
+        Ok(kind) if readiness::Kind::ALL_REAL.contains(&kind) => Ok(kind),
+        _ => Err(format!("unknown backend {name:?}: it is one of {}", known.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_flags_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn times_and_bytes() {
+        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse_duration("1.5"), Ok(Duration::from_millis(1500)));
+        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
+        for wrong in ["", "0s", "s", "5d", "-1s", "1e999s", "99999999999999999999h"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong:?}");
+        }
+        assert_eq!(parse_bytes("64K"), Ok(65536));
+        assert_eq!(parse_bytes("2G"), Ok(2 << 30));
+        for wrong in ["", "K", "1T", "-1", "99999999999G", "18446744073709551616"] {
+            assert!(parse_bytes(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

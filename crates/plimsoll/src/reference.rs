@@ -1,0 +1,78 @@
+//! The reference of flags and metrics, made from the lists that the program itself uses.
+//!
+//! `docs/reference.md` is this text; a test holds the file against it.
+
+use std::fmt::Write;
+
+use clap::CommandFactory;
+
+use crate::cli::Cli;
+
+/// `docs/reference.md`.
+pub(crate) fn markdown() -> String {
+    let mut out = String::from(
+        "# Reference: flags and metrics\n\nMade by `plimsoll reference` from the lists in the \
+         program; do not edit.\n",
+    );
+    let command = Cli::command();
+    for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
+        let _ = write!(out, "\n## plimsoll {}\n\n", verb.get_name());
+        if let Some(about) = verb.get_about() {
+            let _ = write!(out, "{about}.\n\n");
+        }
+        let mut rows = String::new();
+        for arg in verb.get_arguments().filter(|arg| !arg.is_hide_set()) {
+            row_of(arg, &mut rows);
+        }
+        if !rows.is_empty() {
+            let _ = write!(out, "| flag | meaning | default |\n| --- | --- | --- |\n{rows}");
+        }
+    }
+    out.push_str("\n## Metrics\n\nServed as OpenMetrics on `/metrics` of the admin address.\n\n");
+    out.push_str("| metric | kind | meaning |\n| --- | --- | --- |\n");
+    for metric in proxy::described_metrics() {
+        let (suffix, kind) = match metric.shape {
+            proxy::Shape::Counter => ("_total", "counter"),
+            proxy::Shape::Gauge => ("", "gauge"),
+        };
+        let _ = writeln!(out, "| `plimsoll_{}{suffix}` | {kind} | {} |", metric.name, metric.help);
+    }
+    out
+}
+
+fn row_of(arg: &clap::Arg, rows: &mut String) {
+    let mut name = match (arg.get_short(), arg.get_long()) {
+        (Some(short), Some(long)) => format!("-{short}, --{long}"),
+        (None, Some(long)) => format!("--{long}"),
+        _ => String::new(),
+    };
+    let takes_value = arg.get_action().takes_values();
+    if takes_value {
+        for value in arg.get_value_names().unwrap_or_default() {
+            if !name.is_empty() {
+                name.push(' ');
+            }
+            name.push_str(value);
+        }
+    }
+    let help = arg.get_help().map(ToString::to_string).unwrap_or_default().replace('\n', " ");
+    let defaults: Vec<_> = if takes_value {
+        arg.get_default_values().iter().map(|value| value.to_string_lossy().into_owned()).collect()
+    } else {
+        Vec::new()
+    };
+    let _ = writeln!(rows, "| `{name}` | {} | {} |", help.replace('|', "\\|"), defaults.join(" "));
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_checked_in_reference_is_what_the_program_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference.md");
+        let there = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(
+            there == super::markdown(),
+            "docs/reference.md is not up to date: cargo run -p plimsoll -- reference > docs/reference.md"
+        );
+    }
+}

@@ -1,0 +1,159 @@
+//! `plimsoll serve`, and the two small servers of experiments.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use proxy::{Config, LogTo, LogWriter, Origin, Server};
+use readiness::Choice;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
+
+use crate::cli;
+use crate::failure::{Failure, misuse};
+
+/// Runs the server until SIGTERM or SIGINT, and lets requests under way finish.
+pub(crate) fn serve(flags: &cli::Serve) -> Result<(), Failure> {
+    let _ = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_env_filter(
+            tracing_subscriber::EnvFilter::try_from_env("PLIMSOLL_LOG")
+                .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
+        )
+        .try_init();
+    load::sys::raise_descriptor_limit().map_err(|e| misuse(format!("descriptor limit: {e}")))?;
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
+        .map_err(|error| misuse(format!("signals cannot be watched: {error}")))?;
+    let config = config(flags)?;
+    let workers = flags.workers.map_or_else(cpus, usize::from);
+    let choice = flags.backend.map_or(Choice::Preferred, Choice::Named);
+    let options =
+        runtime::Options::default().with_backend(choice).with_pin_cpu(flags.cpu);
+    let server =
+        Server::start(config, workers, &flags.listen, flags.admin, log(flags)?, &options)
+            .map_err(misuse)?;
+    announce(flags, &server);
+    let stopper = server.stopper();
+    let watching = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for signal in signals.forever() {
+                match signal {
+                    SIGHUP | SIGUSR1 => server.reopen_log(),
+                    _ => {
+                        stopper.stop();
+                        return;
+                    }
+                }
+            }
+        })
+        .join()
+    });
+    let lost = server.wait();
+    if watching.is_err() {
+        return Err(misuse("the signals' thread failed"));
+    }
+    if lost > 0 {
+        return Err(Failure::Found(format!("{lost} access log lines were lost")));
+    }
+    Ok(())
+}
+
+fn config(flags: &cli::Serve) -> Result<Config, Failure> {
+    let mut config = match &flags.origin {
+        Some(url) => Config::reverse(Origin::from_url(url).map_err(misuse)?),
+        None => Config::forward(),
+    };
+    config.memory_bytes = flags.memory;
+    config.log_format = match flags.log_format {
+        cli::LogFormat::Squid => proxy::LogFormat::Squid,
+        cli::LogFormat::Combined => proxy::LogFormat::Combined,
+    };
+    Ok(config)
+}
+
+fn log(flags: &cli::Serve) -> Result<LogTo, Failure> {
+    match &flags.access_log {
+        None => Ok(LogTo::Off),
+        Some(path) if path.as_os_str() == "-" => Ok(LogTo::Off),
+        Some(path) => LogWriter::open(path).map(LogTo::Writer).map_err(|error| {
+            misuse(format!("the access log {} cannot be written: {error}", path.display()))
+        }),
+    }
+}
+
+fn cpus() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn announce(flags: &cli::Serve, server: &Server) {
+    let bound = server.bound();
+    if flags.json {
+        let line = serde_json::json!({
+            "listen": bound.listen,
+            "admin": bound.admin,
+            "backend": bound.backend.to_string(),
+            "pid": std::process::id(),
+        });
+        println!("{line}");
+        // Whoever reads the line may have gone already.
+        let _ = std::io::stdout().flush();
+        return;
+    }
+    for address in &bound.listen {
+        eprintln!("plimsoll: listening on {address} ({})", bound.backend);
+    }
+    if let Some(admin) = bound.admin {
+        eprintln!("plimsoll: metrics on http://{admin}/metrics");
+    }
+}
+
+/// A flag that SIGTERM and SIGINT raise.
+pub(crate) fn stop_on_signal() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .map_err(|error| misuse(format!("signals cannot be watched: {error}")))?;
+    }
+    Ok(stop)
+}
+
+/// `plimsoll origin`
+pub(crate) fn origin(flags: &cli::Origin) -> Result<(), Failure> {
+    prepare(flags.cpu)?;
+    let origin = load::Origin::bind(flags.listen).map_err(|error| in_use(flags.listen, &error))?;
+    let stop = stop_on_signal()?;
+    println!("{}", serde_json::json!({ "listen": [origin.local_addr()] }));
+    let _ = std::io::stdout().flush();
+    origin.run(&stop).map_err(misuse)?;
+    stop.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+/// `plimsoll null-server`
+pub(crate) fn null_server(flags: &cli::NullServer) -> Result<(), Failure> {
+    prepare(flags.cpu)?;
+    let size = usize::try_from(flags.size).map_err(misuse)?;
+    let server = load::NullServer::bind(flags.listen, size)
+        .map_err(|error| in_use(flags.listen, &error))?;
+    let stop = stop_on_signal()?;
+    println!("{}", serde_json::json!({ "listen": [server.local_addr()] }));
+    let _ = std::io::stdout().flush();
+    server.run(&stop).map_err(misuse)?;
+    Ok(())
+}
+
+fn prepare(cpu: Option<usize>) -> Result<(), Failure> {
+    load::sys::raise_descriptor_limit().map_err(|e| misuse(format!("descriptor limit: {e}")))?;
+    if let Some(cpu) = cpu {
+        load::sys::pin_to_cpu(cpu).map_err(|e| misuse(format!("CPU {cpu}: {e}")))?;
+    }
+    Ok(())
+}
+
+fn in_use(address: std::net::SocketAddr, error: &std::io::Error) -> Failure {
+    if error.kind() == std::io::ErrorKind::AddrInUse {
+        misuse(format!("{address} is in use: stop what listens there, or choose another port"))
+    } else {
+        misuse(format!("cannot listen on {address}: {error}"))
+    }
+}

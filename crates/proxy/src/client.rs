@@ -1,0 +1,214 @@
+//! The client's end of an exchange: sending with a time-out, and refusing with words.
+
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+
+use http1::write;
+use runtime::net::TcpStream;
+use runtime::time;
+
+use crate::stored::{Connection, Piece};
+use crate::worker::Worker;
+
+/// The client has gone, or does not take our bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gone;
+
+/// Sends to one client. What the socket does not take at once is kept and sent by `flush`: at most
+/// what one read of the upstream gave, because nobody offers more before the flush.
+#[derive(Debug)]
+pub(crate) struct Client<'c> {
+    worker: &'c Worker,
+    stream: &'c TcpStream,
+    pending: Vec<u8>,
+    /// Bytes handed to this client, sent or pending.
+    pub(crate) bytes: u64,
+    failed: bool,
+}
+
+/// I/O vectors of one call.
+const SLICES_MAX: usize = 16;
+
+impl<'c> Client<'c> {
+    pub(crate) fn new(worker: &'c Worker, stream: &'c TcpStream) -> Client<'c> {
+        Client { worker, stream, pending: Vec::new(), bytes: 0, failed: false }
+    }
+
+    /// Keeps bytes for the next `offer` or `flush`.
+    pub(crate) fn hold(&mut self, bytes: &[u8]) {
+        self.bytes += bytes.len() as u64;
+        self.pending.extend_from_slice(bytes);
+    }
+
+    /// Lends the held bytes for appending.
+    pub(crate) fn held(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
+        let before = self.pending.len();
+        append(&mut self.pending);
+        self.bytes += (self.pending.len() - before) as u64;
+    }
+
+    /// Sends the parts behind what is held, as far as the socket takes them now; keeps the rest.
+    pub(crate) fn offer(&mut self, parts: &[&[u8]]) {
+        let offered: usize = parts.iter().map(|part| part.len()).sum();
+        self.bytes += offered as u64;
+        if self.failed {
+            return;
+        }
+        let mut slices = [IoSlice::new(&[]); 4];
+        slices[0] = IoSlice::new(&self.pending);
+        for (slice, part) in slices[1..].iter_mut().zip(parts) {
+            *slice = IoSlice::new(part);
+        }
+        let mut sent = match self.stream.try_write_vectored(&slices[..=parts.len()]) {
+            Ok(sent) => sent,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(_) => {
+                self.failed = true;
+                return;
+            }
+        };
+        self.worker.counters.bytes_sent.add(sent as u64);
+        let of_pending = sent.min(self.pending.len());
+        self.pending.drain(..of_pending);
+        sent -= of_pending;
+        for part in parts {
+            let of_part = sent.min(part.len());
+            self.pending.extend_from_slice(&part[of_part..]);
+            sent -= of_part;
+        }
+    }
+
+    /// Waits until everything held has been sent.
+    pub(crate) async fn flush(&mut self) -> Result<(), Gone> {
+        let pending = std::mem::take(&mut self.pending);
+        if self.failed {
+            return Err(Gone);
+        }
+        self.send_rest(&pending).await
+    }
+
+    /// Sends what is held, then these bytes.
+    pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), Gone> {
+        if !self.pending.is_empty() {
+            self.hold(bytes);
+            return self.flush().await;
+        }
+        self.bytes += bytes.len() as u64;
+        self.send_rest(bytes).await
+    }
+
+    /// Sends what is held, then the pieces, from this offset of them on.
+    pub(crate) async fn send_pieces(&mut self, pieces: &[Piece], from: u64) -> Result<(), Gone> {
+        let total: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        self.bytes += total - from;
+        let held = std::mem::take(&mut self.pending);
+        let mut unsent: Vec<&[u8]> = Vec::with_capacity(1 + pieces.len());
+        unsent.push(&held);
+        let mut skip = usize::try_from(from).expect("a stored body fits in memory");
+        for piece in pieces {
+            let skipped = skip.min(piece.len());
+            unsent.push(&piece[skipped..]);
+            skip -= skipped;
+        }
+        let mut unsent = &mut unsent[..];
+        while let Some(first) = unsent.first() {
+            if first.is_empty() {
+                unsent = &mut unsent[1..];
+                continue;
+            }
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let used = unsent.len().min(SLICES_MAX);
+            for (slice, part) in slices.iter_mut().zip(unsent.iter()) {
+                *slice = IoSlice::new(part);
+            }
+            let mut sent = match self.stream.try_write_vectored(&slices[..used]) {
+                Ok(sent) => sent,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.room().await?;
+                    continue;
+                }
+                Err(_) => return Err(Gone),
+            };
+            self.worker.counters.bytes_sent.add(sent as u64);
+            for part in unsent.iter_mut() {
+                let of_part = sent.min(part.len());
+                *part = &part[of_part..];
+                sent -= of_part;
+                if sent == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn send_rest(&mut self, mut bytes: &[u8]) -> Result<(), Gone> {
+        while !bytes.is_empty() {
+            match self.stream.try_write(bytes) {
+                Ok(sent) => {
+                    self.worker.counters.bytes_sent.add(sent as u64);
+                    bytes = &bytes[sent..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.room().await?,
+                Err(_) => return Err(Gone),
+            }
+        }
+        Ok(())
+    }
+
+    async fn room(&self) -> Result<(), Gone> {
+        match time::timeout(self.worker.limits().send_timeout, self.stream.writable()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(Gone),
+            Err(_) => {
+                self.worker.counters.timeouts.add(1);
+                Err(Gone)
+            }
+        }
+    }
+}
+
+/// Appends a response of our own that says what is wrong.
+pub(crate) fn append_error(
+    out: &mut Vec<u8>,
+    status: u16,
+    text: &str,
+    connection: Connection,
+    with_body: bool,
+) {
+    write::status_line(out, status);
+    out.extend_from_slice(b"Content-Type: text/plain\r\n");
+    write::content_length(out, text.len() as u64 + 1);
+    out.extend_from_slice(b"Cache-Control: no-store\r\n");
+    connection.append(out);
+    write::end(out);
+    if with_body {
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'\n');
+    }
+}
+
+/// Closes our direction and reads on for a while, so that the last response is not lost to a reset
+/// (RFC 9112, 9.6).
+pub(crate) async fn linger(worker: &Worker, stream: &TcpStream) {
+    if stream.shutdown(Shutdown::Write).is_err() {
+        return;
+    }
+    let limits = worker.limits();
+    let mut left = limits.linger_bytes_max;
+    let reading = async {
+        while left > 0 {
+            if stream.readable().await.is_err() {
+                return;
+            }
+            match worker.with_input(|input| stream.try_read(input)) {
+                Ok(0) => return,
+                Ok(n) => left = left.saturating_sub(n),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+        }
+    };
+    // The time-out is the ordinary end for a client that does not close.
+    let _ = time::timeout(limits.linger_timeout, reading).await;
+}

@@ -1,0 +1,111 @@
+//! What the server is told to be. Parsed once; everything behind it is typed.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+
+use crate::access_log::LogFormat;
+use crate::limits::Limits;
+
+/// The server's configuration.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where requests go.
+    pub mode: Mode,
+    /// Bytes of memory that stored responses may take, all cores together.
+    pub memory_bytes: u64,
+    /// Format of the access log.
+    pub log_format: LogFormat,
+    /// Limits and time-outs.
+    pub limits: Limits,
+    /// Seed of the hash that clients' keys go through; `None` takes one from the system.
+    pub hash_seed: Option<[u64; 2]>,
+}
+
+impl Config {
+    /// Reverse mode with the defaults.
+    pub fn reverse(origin: Origin) -> Config {
+        Config::new(Mode::Reverse(origin))
+    }
+
+    /// Forward mode with the defaults.
+    pub fn forward() -> Config {
+        Config::new(Mode::Forward)
+    }
+
+    fn new(mode: Mode) -> Config {
+        Config {
+            mode,
+            memory_bytes: 256 << 20,
+            log_format: LogFormat::default(),
+            limits: Limits::default(),
+            hash_seed: None,
+        }
+    }
+}
+
+/// Where requests go.
+#[derive(Clone, Debug)]
+pub enum Mode {
+    /// All to one origin; requests are in origin-form.
+    Reverse(Origin),
+    /// To the server that the request names in absolute-form.
+    Forward,
+}
+
+/// The origin of reverse mode.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// `host` or `host:port`, as the URL gave it.
+    pub authority: String,
+    /// Its addresses, in the order in which they are tried.
+    pub addresses: Vec<SocketAddr>,
+}
+
+impl Origin {
+    /// Parses `http://host[:port][/]` and looks the host up.
+    ///
+    /// # Errors
+    /// One line: what is wrong with the URL, or that the host has no address.
+    pub fn from_url(url: &str) -> Result<Origin, String> {
+        let rest = url.strip_prefix("http://").ok_or_else(|| {
+            format!("the origin {url:?} does not begin with http:// (TLS to origins is not there yet)")
+        })?;
+        let authority = rest.strip_suffix('/').unwrap_or(rest);
+        if authority.is_empty() || authority.contains(['/', '?', '#', '@', ' ']) {
+            return Err(format!("the origin {url:?} is not http://host[:port] and nothing more"));
+        }
+        let with_port =
+            if has_port(authority) { authority.to_owned() } else { format!("{authority}:80") };
+        let addresses: Vec<SocketAddr> = with_port
+            .to_socket_addrs()
+            .map_err(|error| format!("the origin's host in {url:?} has no address: {error}"))?
+            .collect();
+        if addresses.is_empty() {
+            return Err(format!("the origin's host in {url:?} has no address"));
+        }
+        Ok(Origin { authority: authority.to_owned(), addresses })
+    }
+}
+
+/// Whether an authority ends in a port; the colons of a bracketed IPv6 address are not one.
+fn has_port(authority: &str) -> bool {
+    let after_brackets = authority.rfind(']').map_or(authority, |at| &authority[at..]);
+    after_brackets.contains(':')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn origins() {
+        let origin = Origin::from_url("http://127.0.0.1:8000/").unwrap();
+        assert_eq!(origin.authority, "127.0.0.1:8000");
+        assert_eq!(origin.addresses, ["127.0.0.1:8000".parse().unwrap()]);
+        let v6 = Origin::from_url("http://[::1]").unwrap();
+        assert_eq!(v6.addresses, ["[::1]:80".parse().unwrap()]);
+        for wrong in ["https://a", "127.0.0.1:80", "http://", "http://a/b", "http://u@h", "http://h:99999"]
+        {
+            assert!(Origin::from_url(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,517 @@
+//! One client connection.
+//!
+//! ```text
+//!                +--------------------------- answered ---------------------------+
+//!                v                                                                |
+//!   accepted -> Silent --readable--> Turn --head incomplete--> Silent (bytes kept) |
+//!                |                    |                                           |
+//!        idle time-out,               +-- hit: head, body, one send --------------+
+//!        drain, close                 +-- anything that must wait --> Exchange ---+--> Closed
+//!                                     +-- refused: answer, linger ----------------^
+//! ```
+//!
+//! A silent connection is this small future, its slot in the table and its socket: no buffer. A
+//! *turn* reads into the core's own buffer, answers every request in it that the store can answer
+//! at once, and sends what it gathered with one call; it never waits. What must wait (a miss, a
+//! body, a client that does not take our bytes) goes on in a future of its own on the heap, which
+//! is gone when the exchange is over.
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use caching::RequestHints;
+use http1::{BodyKind, Method, Name, OwnedRequest, RequestHead, Target, Version};
+use runtime::net::TcpStream;
+use runtime::time::{self, Instant, Sleep};
+
+use crate::access_log::{Outcome, Record};
+use crate::client::{Client, append_error, linger};
+use crate::config::Mode;
+use crate::exchange;
+use crate::limits::{COALESCE_BYTES_MAX, OUTPUT_BYTES_MAX};
+use crate::shared::Lookup;
+use crate::stored::{Connection, Stored, Use, Wire};
+use crate::worker::{Buffers, Worker};
+
+/// The `Cache-Status` of a hit (RFC 9211).
+const HIT: &[u8] = b"plimsoll; hit";
+
+/// Serves one connection to its end.
+pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAddr) {
+    let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+    let Some(slot) = worker.enter(waker) else {
+        worker.counters.connections_refused.add(1);
+        return;
+    };
+    let _slot = Slot { worker: Rc::clone(&worker), slot };
+    let mut kept = Kept::default();
+    let mut idle = Idle::new(&worker);
+    loop {
+        // Bytes of a further request may be here already, behind one that had to wait.
+        let more = std::mem::take(&mut kept.unparsed);
+        if !more && !idle.readable(&worker, &stream, &kept).await {
+            return;
+        }
+        match turn(&worker, &stream, peer, &mut kept, !more) {
+            Next::Wait => {}
+            Next::Close => return,
+            Next::Finish(finish) => {
+                if !Box::pin(finish.run(&worker, &stream)).await {
+                    return;
+                }
+            }
+            Next::Exchange(request) => {
+                let request = *request;
+                let serving = exchange::serve(&worker, &stream, peer, request);
+                match Box::pin(serving).await {
+                    None => return,
+                    Some(rest) => kept.put(rest),
+                }
+            }
+        }
+        idle.touch();
+    }
+}
+
+/// Leaves the table when the connection's future goes, however it goes.
+struct Slot {
+    worker: Rc<Worker>,
+    slot: readiness::Token,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.worker.leave(self.slot);
+    }
+}
+
+/// Bytes read and not used: none, in a connection that is silent between requests.
+#[derive(Default)]
+struct Kept {
+    /// Boxed, so that a silent connection pays one word for it.
+    #[allow(clippy::box_collection)]
+    bytes: Option<Box<Vec<u8>>>,
+    /// They may hold a whole request.
+    unparsed: bool,
+}
+
+impl Kept {
+    fn put(&mut self, bytes: Vec<u8>) {
+        self.unparsed = !bytes.is_empty();
+        self.bytes = (!bytes.is_empty()).then(|| Box::new(bytes));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes.is_none()
+    }
+}
+
+/// The waiting of a connection between requests, and its time-out. The timer is not moved at each
+/// request: when it fires too early, it is set again.
+struct Idle {
+    since: Instant,
+    timer: Sleep,
+}
+
+impl Idle {
+    fn new(worker: &Worker) -> Idle {
+        let since = time::now();
+        Idle { since, timer: time::sleep_until(since + worker.limits().idle_keep_alive) }
+    }
+
+    fn touch(&mut self) {
+        self.since = time::now();
+    }
+
+    /// False when the connection is to be closed.
+    async fn readable(&mut self, worker: &Worker, stream: &TcpStream, kept: &Kept) -> bool {
+        let limit = if kept.is_empty() {
+            worker.limits().idle_keep_alive
+        } else {
+            worker.limits().head_timeout
+        };
+        let deadline = self.since + limit;
+        if deadline < self.timer.deadline() {
+            self.timer.reset(deadline);
+        }
+        std::future::poll_fn(|cx| self.poll_readable(cx, worker, stream, kept, deadline)).await
+    }
+
+    fn poll_readable(
+        &mut self,
+        cx: &mut Context<'_>,
+        worker: &Worker,
+        stream: &TcpStream,
+        kept: &Kept,
+        deadline: Instant,
+    ) -> Poll<bool> {
+        if let Poll::Ready(result) = stream.poll_readable(cx) {
+            return Poll::Ready(result.is_ok());
+        }
+        if worker.is_draining() && kept.is_empty() {
+            return Poll::Ready(false);
+        }
+        while Pin::new(&mut self.timer).poll(cx).is_ready() {
+            if time::now() >= deadline {
+                if !kept.is_empty() {
+                    worker.counters.timeouts.add(1);
+                }
+                return Poll::Ready(false);
+            }
+            self.timer.reset(deadline);
+        }
+        Poll::Pending
+    }
+}
+
+/// What follows a turn.
+enum Next {
+    /// Wait for the client.
+    Wait,
+    /// The connection is done for.
+    Close,
+    /// The client does not take our bytes as fast as we have them, or it is to be closed with care.
+    Finish(Finish),
+    /// A request that the store cannot answer at once.
+    Exchange(Box<exchange::Incoming>),
+}
+
+/// Bytes that are still to be sent.
+struct Finish {
+    unsent: Vec<u8>,
+    body: Option<(Arc<Stored>, u64)>,
+    close: Close,
+}
+
+/// What becomes of the connection then.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Close {
+    No,
+    Now,
+    /// So that the client reads our refusal before it learns of the close (RFC 9112, 9.6).
+    Linger,
+}
+
+impl Finish {
+    /// True when the connection goes on.
+    async fn run(self, worker: &Worker, stream: &TcpStream) -> bool {
+        let mut client = Client::new(worker, stream);
+        if client.send(&self.unsent).await.is_err() {
+            return false;
+        }
+        if let Some((stored, from)) = &self.body
+            && client.send_pieces(&stored.pieces, *from).await.is_err()
+        {
+            return false;
+        }
+        if self.close == Close::Linger {
+            linger(worker, stream).await;
+        }
+        self.close == Close::No
+    }
+}
+
+/// One turn: see the module's text.
+fn turn(
+    worker: &Worker,
+    stream: &TcpStream,
+    peer: SocketAddr,
+    kept: &mut Kept,
+    read: bool,
+) -> Next {
+    worker.with_buffers(|buffers| {
+        let Buffers { input, output } = buffers;
+        let mut filled = 0;
+        if let Some(bytes) = kept.bytes.take() {
+            filled = bytes.len();
+            input[..filled].copy_from_slice(&bytes);
+        }
+        // With bytes of a whole request at hand the client's end may have been closed already:
+        // what it asked before is answered all the same.
+        if read && filled < input.len() {
+            match stream.try_read(&mut input[filled..]) {
+                Ok(0) => return Next::Close,
+                Ok(n) => {
+                    worker.counters.bytes_received.add(n as u64);
+                    filled += n;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return Next::Close,
+            }
+        }
+        output.clear();
+        let turn = Turn { worker, stream, peer, now_ms: time::wall_ms() };
+        turn.run(&input[..filled], output, kept)
+    })
+}
+
+/// What one turn needs at hand.
+struct Turn<'w> {
+    worker: &'w Worker,
+    stream: &'w TcpStream,
+    peer: SocketAddr,
+    now_ms: u64,
+}
+
+/// What became of one request within a turn.
+enum Did {
+    /// Its answer is in the output. The connection goes on, or not.
+    Answered { keep: bool },
+    /// The same, and this body follows the output.
+    Body { stored: Arc<Stored>, keep: bool },
+    /// It must wait.
+    Slow(OwnedRequest),
+}
+
+impl Turn<'_> {
+    fn run(&self, mut input: &[u8], output: &mut Vec<u8>, kept: &mut Kept) -> Next {
+        loop {
+            if input.is_empty() {
+                return self.flush(output, None, Close::No);
+            }
+            let parsed = self.worker.with_scratch(|scratch| {
+                match http1::parse_request(input, scratch, &self.worker.http) {
+                    Ok(None) => Ok(None),
+                    Ok(Some(head)) => Ok(Some((self.answer(&head, output), head.head_bytes))),
+                    Err(reject) => Err(reject),
+                }
+            });
+            match parsed {
+                Ok(None) => {
+                    kept.bytes = Some(Box::new(input.to_vec()));
+                    return self.flush(output, None, Close::No);
+                }
+                Err(reject) => {
+                    self.refuse(&reject, output);
+                    return self.flush(output, None, Close::Linger);
+                }
+                Ok(Some((did, used))) => {
+                    input = &input[used..];
+                    match did {
+                        Did::Answered { keep: true } if output.len() < OUTPUT_BYTES_MAX => {}
+                        Did::Answered { keep } => {
+                            kept.put(input.to_vec());
+                            return self.flush(output, None, close_unless(keep));
+                        }
+                        Did::Body { stored, keep } => {
+                            kept.put(input.to_vec());
+                            return self.flush(output, Some(stored), close_unless(keep));
+                        }
+                        Did::Slow(head) => return self.hand_over(head, input, output),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends what the turn has gathered. Whatever the client does not take is left to [`Finish`].
+    fn flush(&self, output: &[u8], body: Option<Arc<Stored>>, close: Close) -> Next {
+        let sent = match &body {
+            None if output.is_empty() => Ok(0),
+            None => self.stream.try_write(output),
+            Some(stored) => {
+                let mut slices = [IoSlice::new(&[]); 16];
+                slices[0] = IoSlice::new(output);
+                let pieces = stored.pieces.iter().take(slices.len() - 1);
+                let mut used = 1;
+                for (slice, piece) in slices[1..].iter_mut().zip(pieces) {
+                    *slice = IoSlice::new(piece);
+                    used += 1;
+                }
+                self.stream.try_write_vectored(&slices[..used])
+            }
+        };
+        let sent = match sent {
+            Ok(sent) => sent as u64,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(_) => return Next::Close,
+        };
+        self.worker.counters.bytes_sent.add(sent);
+        let head_bytes = output.len() as u64;
+        let body_bytes = body.as_ref().map_or(0, |stored| stored.body_bytes);
+        if sent == head_bytes + body_bytes {
+            return match close {
+                Close::No => Next::Wait,
+                Close::Now => Next::Close,
+                Close::Linger => Next::Finish(Finish { unsent: Vec::new(), body: None, close }),
+            };
+        }
+        let unsent = output.get(sent as usize..).unwrap_or_default().to_vec();
+        let body = body.map(|stored| (stored, sent.saturating_sub(head_bytes)));
+        Next::Finish(Finish { unsent, body, close })
+    }
+
+    /// A request that must wait: what was answered before it is sent first.
+    fn hand_over(&self, head: OwnedRequest, rest: &[u8], output: &[u8]) -> Next {
+        let unsent = match self.flush(output, None, Close::No) {
+            Next::Finish(finish) => finish.unsent,
+            Next::Close => return Next::Close,
+            Next::Wait | Next::Exchange(_) => Vec::new(),
+        };
+        Next::Exchange(Box::new(exchange::Incoming {
+            head,
+            rest: rest.to_vec(),
+            unsent,
+        }))
+    }
+
+    /// Answers a request at once, or says that it must wait.
+    #[inline]
+    fn answer(&self, head: &RequestHead<'_>, output: &mut Vec<u8>) -> Did {
+        if !matches!(head.method, Method::Get | Method::Head)
+            || !matches!(head.body(), BodyKind::None | BodyKind::Length(0))
+        {
+            return Did::Slow(head.detach());
+        }
+        let Some((authority, path)) = destination(&self.worker.shared.config.mode, head) else {
+            return Did::Slow(head.detach());
+        };
+        let hints = hints(head);
+        let wire = Wire(head.fields);
+        let uri = self.worker.shared.uri_key(authority, path);
+        let Lookup::Found(stored, _) = self.worker.shared.look_up(uri, &wire, self.now_ms) else {
+            return Did::Slow(head.detach());
+        };
+        if !hints.is_plain() || !stored.head.meta.is_fresh(self.now_ms) {
+            return Did::Slow(head.detach());
+        }
+        self.hit(head, authority, stored, output)
+    }
+
+    #[inline]
+    fn hit(
+        &self,
+        head: &RequestHead<'_>,
+        authority: &[u8],
+        stored: Arc<Stored>,
+        output: &mut Vec<u8>,
+    ) -> Did {
+        let keep = head.keep_alive() && !self.worker.is_draining();
+        let connection = connection_of(head.version, keep);
+        let before = output.len();
+        let use_ = Use { cache_status: HIT, now_ms: Some(self.now_ms), connection };
+        stored.append_head(output, &use_);
+        let counters = &self.worker.counters;
+        counters.requests.add(1);
+        counters.hits.add(1);
+        let with_body = head.method == Method::Get && stored.body_bytes > 0;
+        let body_bytes = if with_body { stored.body_bytes } else { 0 };
+        let head_bytes = (output.len() - before) as u64;
+        let separate = with_body && stored.body_bytes > COALESCE_BYTES_MAX as u64;
+        if with_body && !separate {
+            for piece in &stored.pieces {
+                output.extend_from_slice(piece);
+            }
+        }
+        if self.worker.log.is_on() {
+            counters.log_lines.add(1);
+            let absolute = matches!(head.target, Target::Absolute { .. });
+            self.worker.log.record(&Record {
+                end_wall_ms: self.now_ms,
+                elapsed_ms: 0,
+                client: self.peer,
+                outcome: Outcome::Hit,
+                status: stored.head.status,
+                bytes: head_bytes + body_bytes,
+                body_bytes,
+                method: head.method_bytes,
+                authority: if absolute { b"" } else { authority },
+                target: head.target_bytes,
+                http10: head.version == Version::Http10,
+                upstream: None,
+                content_type: stored.head.content_type(),
+                referer: head.fields.get(Name::Referer).unwrap_or_default(),
+                user_agent: head.fields.get(Name::UserAgent).unwrap_or_default(),
+            });
+        }
+        if separate { Did::Body { stored, keep } } else { Did::Answered { keep } }
+    }
+
+    #[cold]
+    fn refuse(&self, reject: &http1::Reject, output: &mut Vec<u8>) {
+        let before = output.len();
+        append_error(output, reject.status, reject.reason.text(), Connection::Close, true);
+        let counters = &self.worker.counters;
+        counters.requests.add(1);
+        counters.client_errors.add(1);
+        if self.worker.log.is_on() {
+            counters.log_lines.add(1);
+            self.worker.log.record(&Record {
+                end_wall_ms: self.now_ms,
+                elapsed_ms: 0,
+                client: self.peer,
+                outcome: Outcome::Refused,
+                status: reject.status,
+                bytes: (output.len() - before) as u64,
+                body_bytes: 0,
+                method: b"",
+                authority: b"",
+                target: b"",
+                http10: false,
+                upstream: None,
+                content_type: b"text/plain",
+                referer: b"",
+                user_agent: b"",
+            });
+        }
+    }
+}
+
+fn close_unless(keep: bool) -> Close {
+    if keep { Close::No } else { Close::Now }
+}
+
+/// How to tell the client what becomes of the connection.
+pub(crate) fn connection_of(version: Version, keep: bool) -> Connection {
+    match (keep, version) {
+        (false, _) => Connection::Close,
+        (true, Version::Http10) => Connection::KeepTold,
+        (true, Version::Http11) => Connection::Keep,
+    }
+}
+
+/// Authority and path that a request is for, or `None` when this server does not take it so.
+#[inline]
+pub(crate) fn destination<'h>(
+    mode: &Mode,
+    head: &RequestHead<'h>,
+) -> Option<(&'h [u8], &'h [u8])> {
+    match (mode, head.target) {
+        (Mode::Reverse(_), Target::Origin { path_and_query }) => {
+            Some((head.host().unwrap_or_default(), path_and_query))
+        }
+        (_, Target::Absolute { scheme, authority, path_and_query }) => {
+            let path = if path_and_query.is_empty() { b"/" } else { path_and_query };
+            scheme.eq_ignore_ascii_case(b"http").then_some((authority, path))
+        }
+        _ => None,
+    }
+}
+
+/// Which fields that concern a cache are there, from the head's own index.
+#[inline]
+pub(crate) fn hints(head: &RequestHead<'_>) -> RequestHints {
+    const OF: [(Name, RequestHints); 9] = [
+        (Name::CacheControl, RequestHints::DIRECTIVES),
+        (Name::Pragma, RequestHints::DIRECTIVES),
+        (Name::IfNoneMatch, RequestHints::IF_NONE_MATCH),
+        (Name::IfModifiedSince, RequestHints::IF_MODIFIED_SINCE),
+        (Name::IfMatch, RequestHints::IF_MATCH),
+        (Name::IfUnmodifiedSince, RequestHints::IF_UNMODIFIED_SINCE),
+        (Name::Range, RequestHints::RANGE),
+        (Name::IfRange, RequestHints::IF_RANGE),
+        (Name::Authorization, RequestHints::AUTHORIZATION),
+    ];
+    let mut hints = RequestHints::default();
+    for (name, hint) in OF {
+        if head.fields.has(name) {
+            hints.add(hint);
+        }
+    }
+    hints
+}

@@ -1,0 +1,497 @@
+//! A request that must wait: for the origin, for another's fetch, for its own body.
+//!
+//! ```text
+//!   lookup --fresh--------------------------------> from store
+//!     |--only-if-cached---------------------------> 504
+//!     |--may not be stored, body, other method----> pass
+//!     '--absent or stale--> join the flight --follow--> stream along / from store / pass
+//!                                  '--lead--> fetch: 304 -> updated, from store
+//!                                                    storable -> fill, stream along
+//!                                                    else -> release the others, pass it on
+//! ```
+//!
+//! One function, [`Exchange::run`], owns this branching.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use caching::cache_status::{CacheStatus, Forward, Handled};
+use caching::{Evaluator, Precondition, Reuse};
+use http1::{Expectation, Method, Name, OwnedRequest, RequestHead, Target, Version};
+use runtime::net::TcpStream;
+use runtime::time::{self, Instant};
+
+use crate::access_log::{Outcome, Record};
+use crate::client::{Client, Gone, append_error, linger};
+use crate::config::Mode;
+use crate::connection::{connection_of, destination, hints};
+use crate::fault::Fault;
+use crate::fetch;
+use crate::flight::{Found, Joined, Reader, Settled};
+use crate::request_body::RequestBody;
+use crate::shared::Lookup;
+use crate::stored::{Connection, Framing, Head, Stored, Use, Wire, has_length};
+use crate::worker::Worker;
+
+/// How often a request looks again after another's fetch turned out not to be for it.
+const LOOKS_MAX: usize = 4;
+
+/// A request as a turn hands it over.
+#[derive(Debug)]
+pub(crate) struct Incoming {
+    pub(crate) head: OwnedRequest,
+    /// What was read behind the head.
+    pub(crate) rest: Vec<u8>,
+    /// Answers to requests before it that the client has not taken yet.
+    pub(crate) unsent: Vec<u8>,
+}
+
+/// What became of an exchange.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) outcome: Outcome,
+    pub(crate) status: u16,
+    pub(crate) head_bytes: u64,
+    pub(crate) upstream: Option<SocketAddr>,
+    /// The connection may carry another request.
+    pub(crate) keep: bool,
+}
+
+/// Serves one request. Returns the bytes of the next, or `None` when the connection is to close.
+pub(crate) async fn serve(
+    worker: &Rc<Worker>,
+    stream: &TcpStream,
+    peer: SocketAddr,
+    incoming: Incoming,
+) -> Option<Vec<u8>> {
+    let Incoming { head, rest, unsent } = incoming;
+    let head = head.head();
+    let mut client = Client::new(worker, stream);
+    if client.send(&unsent).await.is_err() {
+        return None;
+    }
+    client.bytes = 0;
+    let mut exchange = Exchange {
+        worker,
+        stream,
+        head,
+        client,
+        body: RequestBody::new(worker, head.body(), rest),
+        keep: head.keep_alive(),
+        started: time::now(),
+        content_type: Vec::new(),
+    };
+    let (done, refused) = match exchange.run().await {
+        Ok(done) => (done, false),
+        Err(Ended::Gone(done)) => (Done { keep: false, ..done }, false),
+        Err(Ended::Refused { status, text, keep }) => {
+            (exchange.refuse(status, text, keep).await, true)
+        }
+    };
+    exchange.finish(peer, &done);
+    let keep = done.keep && exchange.keep && !worker.is_draining();
+    let rest = exchange.body.into_rest();
+    match rest {
+        Some(rest) if keep => Some(rest),
+        _ => {
+            if refused {
+                linger(worker, stream).await;
+            }
+            None
+        }
+    }
+}
+
+/// Why an exchange ended before its response was sent whole.
+#[derive(Debug)]
+pub(crate) enum Ended {
+    /// The client has gone, or the response broke off: the connection is closed.
+    Gone(Done),
+    /// We answer with an error of our own.
+    Refused { status: u16, text: &'static str, keep: bool },
+}
+
+impl Ended {
+    pub(crate) fn fault(fault: Fault) -> Ended {
+        let text = match fault {
+            Fault::NoAddress => "the upstream's name has no address",
+            Fault::Connect => "no connection to the upstream",
+            Fault::Timeout => "the upstream did not answer in time",
+            Fault::Broken => "the upstream closed the connection before it had answered",
+            Fault::Malformed => "the upstream's response is not HTTP",
+            Fault::ClientBody => "the request's body is broken",
+            Fault::Abandoned => "the fetch was given up",
+        };
+        Ended::Refused { status: fault.status(), text, keep: fault != Fault::ClientBody }
+    }
+}
+
+/// One request and its way.
+pub(crate) struct Exchange<'x> {
+    pub(crate) worker: &'x Rc<Worker>,
+    pub(crate) stream: &'x TcpStream,
+    pub(crate) head: RequestHead<'x>,
+    pub(crate) client: Client<'x>,
+    pub(crate) body: RequestBody,
+    /// The client wants to go on.
+    pub(crate) keep: bool,
+    started: Instant,
+    pub(crate) content_type: Vec<u8>,
+}
+
+/// Where a request goes.
+#[derive(Debug)]
+pub(crate) struct Destination<'x> {
+    /// As the upstream is to see it in `Host`.
+    pub(crate) authority: &'x [u8],
+    pub(crate) path: &'x [u8],
+    pub(crate) addresses: Arc<[SocketAddr]>,
+}
+
+impl<'x> Exchange<'x> {
+    async fn run(&mut self) -> Result<Done, Ended> {
+        let destination = self.destination().await?;
+        if !self.may_use_store() {
+            return fetch::pass(self, &destination, Forward::Method).await;
+        }
+        let shared = Arc::clone(&self.worker.shared);
+        let uri = shared.uri_key(destination.authority, destination.path);
+        for _ in 0..LOOKS_MAX {
+            let now_ms = time::wall_ms();
+            let (stale, key) = match shared.look_up(uri, &Wire(self.head.fields), now_ms) {
+                Lookup::Uncacheable => {
+                    return fetch::pass(self, &destination, Forward::Miss).await;
+                }
+                Lookup::Absent(_) if self.wants_only_stored() => return Err(not_stored()),
+                Lookup::Absent(key) => (None, key),
+                Lookup::Found(stored, key) => match self.may_reuse(&stored, now_ms) {
+                    Reuse::Fresh { .. } | Reuse::StaleAllowed { .. } => {
+                        return self.from_store(&stored, Outcome::Hit, true).await;
+                    }
+                    Reuse::OnlyIfCachedMiss { .. } => return Err(not_stored()),
+                    _ => (Some(stored), key),
+                },
+            };
+            if self.head.method == Method::Head || self.forbids_storing() {
+                return fetch::pass(self, &destination, Forward::Request).await;
+            }
+            match shared.flights.join(key) {
+                Joined::Lead(lead) => {
+                    return fetch::lead(self, &destination, uri, key, lead, stale).await;
+                }
+                Joined::Follow(reader) => {
+                    if let Some(done) = self.follow(&reader, &destination).await? {
+                        return Ok(done);
+                    }
+                }
+            }
+        }
+        fetch::pass(self, &destination, Forward::Miss).await
+    }
+
+    /// Waits for another's fetch. `None`: it is not for this request; look again.
+    async fn follow(
+        &mut self,
+        reader: &Reader,
+        destination: &Destination<'x>,
+    ) -> Result<Option<Done>, Ended> {
+        let found = reader.found().await;
+        let wire = Wire(self.head.fields);
+        match found {
+            Found::Stream(head) if head.matches(&wire) => {
+                self.worker.counters.collapsed.add(1);
+                self.stream_along(reader, &head, Outcome::Collapsed, None).await.map(Some)
+            }
+            Found::Settled(Settled::Stored(stored)) if stored.head.matches(&wire) => {
+                self.worker.counters.collapsed.add(1);
+                self.from_store(&stored, Outcome::Collapsed, false).await.map(Some)
+            }
+            Found::Settled(Settled::Uncacheable) => {
+                fetch::pass(self, destination, Forward::Miss).await.map(Some)
+            }
+            Found::Settled(Settled::Failed(fault)) => {
+                self.worker.counters.upstream_errors.add(1);
+                Err(Ended::fault(fault))
+            }
+            Found::Stream(_) | Found::Settled(Settled::Stored(_)) => Ok(None),
+        }
+    }
+
+    /// Where the request goes, or why it goes nowhere.
+    async fn destination(&self) -> Result<Destination<'x>, Ended> {
+        let refused = |status, text| Ended::Refused { status, text, keep: false };
+        if self.head.method == Method::Connect {
+            return Err(refused(501, "CONNECT is not supported"));
+        }
+        if self.head.expectation() == Expectation::Unknown {
+            return Err(refused(417, "the expectation is not known"));
+        }
+        let mode = &self.worker.shared.config.mode;
+        let found = destination(mode, &self.head).or(match (mode, self.head.target) {
+            (Mode::Reverse(_), Target::Asterisk) => {
+                Some((self.head.host().unwrap_or_default(), &b"*"[..]))
+            }
+            _ => None,
+        });
+        let Some((authority, path)) = found else {
+            return Err(match (mode, self.head.target) {
+                (_, Target::Absolute { .. }) => refused(400, "only http URLs can be asked for"),
+                _ => refused(400, "this is a forward proxy: ask with an absolute URL"),
+            });
+        };
+        let addresses = match mode {
+            Mode::Reverse(origin) => Arc::from(origin.addresses.as_slice()),
+            Mode::Forward => self.resolve(authority).await?,
+        };
+        let authority = match mode {
+            // Only HTTP/1.0 can come without a host: then the origin's own name stands for it.
+            Mode::Reverse(origin) if authority.is_empty() => origin.authority.as_bytes(),
+            _ => authority,
+        };
+        Ok(Destination { authority, path, addresses })
+    }
+
+    async fn resolve(&self, authority: &[u8]) -> Result<Arc<[SocketAddr]>, Ended> {
+        let refused = Ended::Refused { status: 400, text: "an invalid authority", keep: false };
+        let Ok(parsed) = http1::parse_authority(authority) else { return Err(refused) };
+        let Ok(host) = std::str::from_utf8(parsed.host) else { return Err(refused) };
+        let port = parsed.port.unwrap_or(80);
+        self.worker.shared.resolver.resolve(host, port).await.map_err(Ended::fault)
+    }
+
+    /// Whether the store may have a part in this request at all.
+    fn may_use_store(&self) -> bool {
+        let hints = hints(&self.head);
+        matches!(self.head.method, Method::Get | Method::Head)
+            && self.body.is_none()
+            && !hints.any(caching::RequestHints::RANGE)
+            && !hints.any(caching::RequestHints::IF_MATCH)
+            && !hints.any(caching::RequestHints::IF_UNMODIFIED_SINCE)
+    }
+
+    fn wants_only_stored(&self) -> bool {
+        caching::only_if_cached(&Wire(self.head.fields))
+    }
+
+    fn forbids_storing(&self) -> bool {
+        self.head.fields.contains_token(Name::CacheControl, b"no-store")
+    }
+
+    fn may_reuse(&self, stored: &Stored, now_ms: u64) -> Reuse {
+        let wire = Wire(self.head.fields);
+        let request = caching::Request { method: self.head.method_bytes, fields: &wire };
+        caching::decide_reuse(&request, &stored.head.meta, now_ms)
+    }
+
+    /// Answers from a stored response. `aged`: it has been in the store, so it tells its age.
+    pub(crate) async fn from_store(
+        &mut self,
+        stored: &Arc<Stored>,
+        outcome: Outcome,
+        aged: bool,
+    ) -> Result<Done, Ended> {
+        let wire = Wire(self.head.fields);
+        let request = caching::Request { method: self.head.method_bytes, fields: &wire };
+        let meta = &stored.head.meta;
+        let condition =
+            caching::conditional(&request, stored.head.status, &meta.validators, Evaluator::Cache);
+        let cache_status = cache_status(outcome);
+        let use_ = Use {
+            cache_status: &cache_status,
+            now_ms: aged.then(time::wall_ms),
+            connection: self.connection(true),
+        };
+        let counters = &self.worker.counters;
+        if outcome == Outcome::Hit {
+            counters.hits.add(1);
+        }
+        let not_modified = matches!(condition, Precondition::NotModified(_));
+        if not_modified {
+            counters.not_modified.add(1);
+            self.client.held(|out| stored.append_not_modified(out, &use_));
+        } else {
+            self.client.held(|out| stored.append_head(out, &use_));
+        }
+        self.content_type = stored.head.content_type().to_vec();
+        let done = Done {
+            outcome: match outcome {
+                Outcome::Hit if not_modified => Outcome::NotModified,
+                other => other,
+            },
+            status: if not_modified { 304 } else { stored.head.status },
+            head_bytes: self.client.bytes,
+            upstream: None,
+            keep: true,
+        };
+        let sent = if not_modified || self.head.method == Method::Head {
+            self.client.flush().await
+        } else {
+            self.client.send_pieces(&stored.pieces, 0).await
+        };
+        sent.map(|()| done).map_err(|Gone| Ended::Gone(done))
+    }
+
+    /// Sends a response while its body arrives.
+    pub(crate) async fn stream_along(
+        &mut self,
+        reader: &Reader,
+        head: &Head,
+        outcome: Outcome,
+        upstream: Option<SocketAddr>,
+    ) -> Result<Done, Ended> {
+        let framing = self.framing(head.announced_length, head.status);
+        let cache_status = cache_status(outcome);
+        let connection = self.connection(framing != Framing::UntilClose);
+        let use_ = Use { cache_status: &cache_status, now_ms: None, connection };
+        self.client.held(|out| head.append_streaming(out, framing, &use_));
+        self.content_type = head.content_type().to_vec();
+        let done = Done {
+            outcome,
+            status: head.status,
+            head_bytes: self.client.bytes,
+            upstream,
+            keep: framing != Framing::UntilClose,
+        };
+        let gone = |Gone| Ended::Gone(done);
+        loop {
+            match reader.next().await {
+                Ok(Some(piece)) => {
+                    self.offer(framing, &piece);
+                    self.client.flush().await.map_err(gone)?;
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    self.break_off();
+                    return Err(Ended::Gone(done));
+                }
+            }
+        }
+        self.end_body(framing);
+        self.client.flush().await.map_err(gone)?;
+        Ok(done)
+    }
+
+    /// How the end of a body is told to this client.
+    pub(crate) fn framing(&self, length: Option<u64>, status: u16) -> Framing {
+        match (length, self.head.version) {
+            _ if !has_length(status) => Framing::Told,
+            (Some(length), _) => Framing::Length(length),
+            (None, Version::Http11) => Framing::Chunked,
+            (None, Version::Http10) => Framing::UntilClose,
+        }
+    }
+
+    /// Offers content to the client in this framing.
+    pub(crate) fn offer(&mut self, framing: Framing, data: &[u8]) {
+        if data.is_empty() {
+            return;
+        }
+        if framing == Framing::Chunked {
+            let prefix = http1::write::chunk_prefix(data.len());
+            self.client.offer(&[prefix.as_bytes(), data, b"\r\n"]);
+        } else {
+            self.client.offer(&[data]);
+        }
+    }
+
+    /// Holds what ends a body in this framing.
+    pub(crate) fn end_body(&mut self, framing: Framing) {
+        if framing == Framing::Chunked {
+            self.client.hold(b"0\r\n\r\n");
+        }
+    }
+
+    /// The response cannot be completed: the client must not take it for whole.
+    pub(crate) fn break_off(&mut self) {
+        // A body that ends with the connection needs a reset to be told from a whole one; for the
+        // others it does no harm.
+        let _ = self.stream.set_linger0();
+    }
+
+    /// What to tell the client of the connection.
+    pub(crate) fn connection(&self, framed: bool) -> Connection {
+        let keep = self.keep && framed && !self.worker.is_draining();
+        connection_of(self.head.version, keep)
+    }
+
+    async fn refuse(&mut self, status: u16, text: &str, keep: bool) -> Done {
+        let counters = &self.worker.counters;
+        if status < 500 {
+            counters.client_errors.add(1);
+        }
+        let keep = keep && self.body.is_none();
+        let with_body = self.head.method != Method::Head;
+        let connection = self.connection(keep);
+        let before = self.client.bytes;
+        self.client.held(|out| append_error(out, status, text, connection, with_body));
+        self.content_type = b"text/plain".to_vec();
+        let sent = self.client.flush().await.is_ok();
+        Done {
+            outcome: Outcome::Refused,
+            status,
+            head_bytes: self.client.bytes - before - with_body as u64 * (text.len() as u64 + 1),
+            upstream: None,
+            keep: keep && sent,
+        }
+    }
+
+    fn finish(&self, peer: SocketAddr, done: &Done) {
+        let counters = &self.worker.counters;
+        counters.requests.add(1);
+        if !self.worker.log.is_on() {
+            return;
+        }
+        counters.log_lines.add(1);
+        let absolute = matches!(self.head.target, Target::Absolute { .. });
+        self.worker.log.record(&Record {
+            end_wall_ms: time::wall_ms(),
+            elapsed_ms: self.started.elapsed().as_millis() as u64,
+            client: peer,
+            outcome: done.outcome,
+            status: done.status,
+            bytes: self.client.bytes,
+            body_bytes: self.client.bytes.saturating_sub(done.head_bytes),
+            method: self.head.method_bytes,
+            authority: if absolute { b"" } else { self.head.host().unwrap_or_default() },
+            target: self.head.target_bytes,
+            http10: self.head.version == Version::Http10,
+            upstream: done.upstream,
+            content_type: &self.content_type,
+            referer: self.head.fields.get(Name::Referer).unwrap_or_default(),
+            user_agent: self.head.fields.get(Name::UserAgent).unwrap_or_default(),
+        });
+    }
+}
+
+/// RFC 9111, 5.2.1.7.
+fn not_stored() -> Ended {
+    Ended::Refused { status: 504, text: "only-if-cached, and not in the store", keep: true }
+}
+
+/// The member of `Cache-Status` for an outcome.
+pub(crate) fn cache_status(outcome: Outcome) -> Vec<u8> {
+    let forwarded = |why, stored, collapsed| Handled::Forwarded {
+        why,
+        status: None,
+        stored,
+        collapsed,
+    };
+    let handled = match outcome {
+        Outcome::Hit | Outcome::NotModified => Handled::Hit,
+        Outcome::Miss => forwarded(Forward::UriMiss, true, false),
+        Outcome::Collapsed => forwarded(Forward::UriMiss, false, true),
+        Outcome::Revalidated | Outcome::Replaced => forwarded(Forward::Stale, true, false),
+        Outcome::Pass | Outcome::Refused => forwarded(Forward::Bypass, false, false),
+    };
+    status_member(handled)
+}
+
+/// Our member of `Cache-Status`.
+pub(crate) fn status_member(handled: Handled) -> Vec<u8> {
+    let mut out = Vec::with_capacity(48);
+    CacheStatus { name: "plimsoll", handled, ttl_seconds: None, key: None, detail: None }
+        .write(&mut out);
+    out
+}
+

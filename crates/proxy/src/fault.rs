@@ -1,0 +1,49 @@
+//! What can go wrong between us and an upstream, and whose fault it is.
+
+use std::fmt;
+
+/// Why there is no response from the origin. Copied to every request that waited for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub(crate) enum Fault {
+    /// The upstream's name has no address.
+    NoAddress,
+    /// No connection could be made.
+    Connect,
+    /// The upstream did not answer, or stopped, for longer than the limit.
+    Timeout,
+    /// The upstream closed or reset the connection before the response was whole.
+    Broken,
+    /// The upstream's bytes are not HTTP.
+    Malformed,
+    /// The client's request body broke off.
+    ClientBody,
+    /// We gave the fetch up ourselves.
+    Abandoned,
+}
+
+impl Fault {
+    /// The status that the client gets (RFC 9110, 15.6).
+    pub(crate) fn status(self) -> u16 {
+        match self {
+            Fault::Timeout => 504,
+            Fault::ClientBody => 400,
+            Fault::Abandoned => 503,
+            Fault::NoAddress | Fault::Connect | Fault::Broken | Fault::Malformed => 502,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Fault::NoAddress => "the upstream's name has no address",
+            Fault::Connect => "no connection to the upstream could be made",
+            Fault::Timeout => "the upstream did not answer in time",
+            Fault::Broken => "the upstream closed the connection before its response was whole",
+            Fault::Malformed => "the upstream's response is not HTTP",
+            Fault::ClientBody => "the request's body broke off",
+            Fault::Abandoned => "the fetch was given up",
+        })
+    }
+}

@@ -1,0 +1,533 @@
+//! Asking the origin: for the store and all who wait, or for one request alone.
+
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Poll;
+
+use caching::cache_status::{Forward, Handled};
+use caching::{Exchange as Instants, Failure, NotStored, Policy, Response, StoredMeta, Validators};
+use http1::{BodyKind, Method, Name, ResponseHead, Target, Version, write};
+use runtime::time;
+use store::Key;
+
+use crate::access_log::Outcome;
+use crate::client::Gone;
+use crate::exchange::{Destination, Done, Ended, Exchange, status_member};
+use crate::fault::Fault;
+use crate::flight::{Fill, Lead, Settled};
+use crate::stored::{
+    Entry, Framing, Head, Piece, Stored, VIA, Wire, append_framing, has_length, varies_of,
+};
+use crate::upstream::{self, Answer, Outgoing, UpstreamBody};
+use crate::worker::Worker;
+
+/// What kind of cache we are.
+const POLICY: Policy = Policy::SHARED;
+
+/// Leads a flight: asks the origin on behalf of all who wait, and answers this request.
+pub(crate) async fn lead(
+    exchange: &mut Exchange<'_>,
+    destination: &Destination<'_>,
+    uri: Key,
+    key: Key,
+    lead: Lead,
+    stale: Option<Arc<Stored>>,
+) -> Result<Done, Ended> {
+    // Between the look into the store and joining, another core may have finished a fetch.
+    if stale.is_none()
+        && let Some(Entry::Response(stored)) = exchange.worker.shared.store.peek(&key)
+        && stored.head.matches(&Wire(exchange.head.fields))
+        && stored.head.meta.is_fresh(time::wall_ms())
+    {
+        lead.settle(Settled::Stored(Arc::clone(&stored)));
+        return exchange.from_store(&stored, Outcome::Hit, true).await;
+    }
+    let bytes = request_bytes(exchange, destination, Purpose::Store(stale.as_deref()));
+    let outgoing = Outgoing { bytes: &bytes, method: Method::Get, repeatable: true };
+    let answer = upstream::exchange(exchange.worker, &destination.addresses, outgoing).await;
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(fault) => return fail(exchange, lead, stale, fault).await,
+    };
+    let leading = Leading { uri, key, lead };
+    leading.settle(exchange, answer, stale).await
+}
+
+/// The origin gave no answer: a stale response stands in if the rules allow it.
+async fn fail(
+    exchange: &mut Exchange<'_>,
+    lead: Lead,
+    stale: Option<Arc<Stored>>,
+    fault: Fault,
+) -> Result<Done, Ended> {
+    tracing::debug!(%fault, "no answer");
+    exchange.worker.counters.upstream_errors.add(1);
+    if let Some(stale) = stale
+        && may_stand_in(exchange, &stale, Failure::Unreachable)
+    {
+        lead.settle(Settled::Stored(Arc::clone(&stale)));
+        return exchange.from_store(&stale, Outcome::Hit, true).await;
+    }
+    lead.settle(Settled::Failed(fault));
+    Err(Ended::fault(fault))
+}
+
+fn may_stand_in(exchange: &Exchange<'_>, stale: &Stored, failure: Failure) -> bool {
+    let wire = Wire(exchange.head.fields);
+    let request = caching::Request { method: exchange.head.method_bytes, fields: &wire };
+    let now_ms = time::wall_ms();
+    caching::stale_on_error(&request, &stale.head.meta, failure, now_ms, &POLICY).is_ok()
+}
+
+/// A lead with its keys.
+struct Leading {
+    uri: Key,
+    key: Key,
+    lead: Lead,
+}
+
+impl Leading {
+    /// What an answer means for the store, for those who wait, and for this request.
+    async fn settle(
+        self,
+        exchange: &mut Exchange<'_>,
+        answer: Answer,
+        stale: Option<Arc<Stored>>,
+    ) -> Result<Done, Ended> {
+        let instants =
+            Instants { request_ms: answer.request_ms, response_ms: answer.response_ms };
+        let status = answer.head.head().status;
+        if let Some(stale) = &stale {
+            if status == 304 {
+                return self.updated(exchange, answer, stale, instants).await;
+            }
+            if may_stand_in(exchange, stale, Failure::Status(status)) {
+                self.lead.settle(Settled::Stored(Arc::clone(stale)));
+                return exchange.from_store(stale, Outcome::Hit, true).await;
+            }
+        }
+        match storable_head(exchange, &answer, instants) {
+            Ok(head) => self.store(exchange, answer, head, stale.is_some()).await,
+            Err(reason) => {
+                let shared = &exchange.worker.shared;
+                if is_of_the_response(reason) {
+                    shared.remember_uncacheable(self.key, answer.response_ms);
+                }
+                self.lead.settle(Settled::Uncacheable);
+                relay(exchange, answer, Forward::UriMiss).await
+            }
+        }
+    }
+
+    /// 304: the stored response lives on with new fields (RFC 9111, 4.3.4).
+    async fn updated(
+        self,
+        exchange: &mut Exchange<'_>,
+        mut answer: Answer,
+        stale: &Arc<Stored>,
+        instants: Instants,
+    ) -> Result<Done, Ended> {
+        let worker = exchange.worker;
+        let fits = {
+            let head = answer.head.head();
+            let update = Validators::of(&Wire(head.fields), answer.response_ms);
+            caching::fits_304(&stale.head.meta.validators, &update, true)
+        };
+        let upstream = answer.body.address();
+        // A 304 has no body; this gives the connection back.
+        let complete = answer.body.take_ready(worker, &mut |_| {});
+        if !fits || complete.is_err() {
+            self.lead.settle(Settled::Failed(Fault::Malformed));
+            worker.counters.upstream_errors.add(1);
+            return Err(Ended::fault(Fault::Malformed));
+        }
+        let head = answer.head.head();
+        let updated = Arc::new(stale.updated(&Wire(head.fields), instants, &POLICY));
+        worker.counters.revalidated.add(1);
+        worker.shared.insert(self.key, Entry::Response(Arc::clone(&updated)));
+        self.lead.settle(Settled::Stored(Arc::clone(&updated)));
+        let done = exchange.from_store(&updated, Outcome::Revalidated, true).await?;
+        Ok(Done { upstream, ..done })
+    }
+
+    /// A response to store: at once if it is here, else by a task that fills it while all who want
+    /// it stream along.
+    async fn store(
+        self,
+        exchange: &mut Exchange<'_>,
+        mut answer: Answer,
+        head: Head,
+        replaces: bool,
+    ) -> Result<Done, Ended> {
+        let worker = exchange.worker;
+        worker.counters.misses.add(1);
+        let outcome = if replaces { Outcome::Replaced } else { Outcome::Miss };
+        let upstream = answer.body.address();
+        let head = Arc::new(head);
+        let wire = Wire(exchange.head.fields);
+        let key = worker.shared.storage_key(self.uri, &head, &wire);
+        if key != self.key && self.key != self.uri {
+            // The response varies by other fields than the last did.
+            worker.shared.store.remove(&self.key);
+        }
+        let mut first = Vec::new();
+        match answer.body.take_ready(worker, &mut |data| first.extend_from_slice(data)) {
+            Ok(true) => {
+                let pieces = if first.is_empty() { Vec::new() } else { vec![Piece::from(first)] };
+                let stored = Arc::new(Stored::new(head, pieces));
+                worker.shared.insert(key, Entry::Response(Arc::clone(&stored)));
+                self.lead.settle(Settled::Stored(Arc::clone(&stored)));
+                let done = exchange.from_store(&stored, outcome, false).await?;
+                Ok(Done { upstream, ..done })
+            }
+            Ok(false) => {
+                let (fill, reader) = self.lead.stream(Arc::clone(&head));
+                let filling = Filling { worker: Rc::clone(worker), fill, key, head: Arc::clone(&head) };
+                runtime::spawn(filling.run(answer.body, first)).detach();
+                exchange.stream_along(&reader, &head, outcome, upstream).await
+            }
+            Err(fault) => {
+                self.lead.settle(Settled::Failed(fault));
+                worker.counters.upstream_errors.add(1);
+                Err(Ended::fault(fault))
+            }
+        }
+    }
+}
+
+/// The head to store, or the rule that forbids.
+fn storable_head(
+    exchange: &Exchange<'_>,
+    answer: &Answer,
+    instants: Instants,
+) -> Result<Head, NotStored> {
+    let head = answer.head.head();
+    let (asked, got) = (Wire(exchange.head.fields), Wire(head.fields));
+    let request = caching::Request { method: exchange.head.method_bytes, fields: &asked };
+    let response = Response { status: head.status, fields: &got };
+    let storable = caching::may_store(&request, &response, instants, &POLICY)?;
+    let length = answer.body.length();
+    if length.is_some_and(|length| length > exchange.worker.shared.object_bytes_max()) {
+        return Err(NotStored::NothingGained);
+    }
+    let varies = varies_of(&storable.vary, &asked);
+    let fields = head.fields.end_to_end();
+    let kept = fields.map(|field| (field.name(), field.value())).filter(|(name, _)| storable.keeps(name));
+    let meta: StoredMeta = storable.meta.clone();
+    Ok(Head::new(head.status, kept, meta, varies, length))
+}
+
+/// Whether the next response for the same key will likely be refused for the same reason.
+fn is_of_the_response(reason: NotStored) -> bool {
+    !matches!(reason, NotStored::RequestNoStore | NotStored::Authorization | NotStored::Method)
+}
+
+/// Brings the body of a response that is to be stored. It belongs to no client: it goes on when
+/// the one who asked first has left.
+struct Filling {
+    worker: Rc<Worker>,
+    fill: Fill,
+    key: Key,
+    head: Arc<Head>,
+}
+
+impl Filling {
+    async fn run(self, mut body: UpstreamBody, first: Vec<u8>) {
+        let mut pieces: Vec<Piece> = Vec::new();
+        let mut total = 0u64;
+        let mut storing = true;
+        if !first.is_empty() {
+            self.push(Piece::from(first), &mut pieces, &mut total, &mut storing);
+        }
+        loop {
+            let window = self.worker.limits().stream_window_bytes;
+            if !std::future::poll_fn(|cx| self.fill.poll_room(cx, window)).await {
+                // Nobody reads what cannot be stored.
+                return;
+            }
+            let mut data = Vec::new();
+            let pulled = body.pull(&self.worker, &mut |part| data.extend_from_slice(part)).await;
+            if !data.is_empty() {
+                self.push(Piece::from(data), &mut pieces, &mut total, &mut storing);
+            }
+            match pulled {
+                Ok(false) => {}
+                Ok(true) => break,
+                Err(fault) => {
+                    self.worker.counters.upstream_errors.add(1);
+                    self.fill.settle(Settled::Failed(fault));
+                    return;
+                }
+            }
+        }
+        if storing {
+            let stored = Arc::new(Stored::new(self.head, joined(pieces, total)));
+            self.worker.shared.insert(self.key, Entry::Response(Arc::clone(&stored)));
+            self.fill.settle(Settled::Stored(stored));
+        } else {
+            self.fill.settle(Settled::Uncacheable);
+        }
+    }
+
+    fn push(&self, piece: Piece, pieces: &mut Vec<Piece>, total: &mut u64, storing: &mut bool) {
+        *total += piece.len() as u64;
+        if *storing && *total > self.worker.shared.object_bytes_max() {
+            *storing = false;
+            pieces.clear();
+            self.fill.bound();
+            self.worker.shared.remember_uncacheable(self.key, time::wall_ms());
+        }
+        if *storing {
+            pieces.push(Arc::clone(&piece));
+        }
+        self.fill.push(piece);
+    }
+}
+
+/// Small pieces cost more than their copy: a body of up to 1 MiB is stored as one.
+fn joined(pieces: Vec<Piece>, total: u64) -> Vec<Piece> {
+    const JOINED_BYTES_MAX: u64 = 1024 * 1024;
+    if pieces.len() < 2 || total > JOINED_BYTES_MAX {
+        return pieces;
+    }
+    vec![Piece::from(pieces.concat())]
+}
+
+/// Passes a request through, whatever it is, and its response back.
+pub(crate) async fn pass(
+    exchange: &mut Exchange<'_>,
+    destination: &Destination<'_>,
+    why: Forward,
+) -> Result<Done, Ended> {
+    let bytes = request_bytes(exchange, destination, Purpose::Pass);
+    let answer = if exchange.body.is_none() {
+        let method = exchange.head.method;
+        let outgoing = Outgoing { bytes: &bytes, method, repeatable: method.is_idempotent() };
+        upstream::exchange(exchange.worker, &destination.addresses, outgoing).await
+    } else {
+        with_body(exchange, destination, &bytes).await
+    };
+    let answer = match answer {
+        Ok(answer) => answer,
+        Err(fault) => {
+            tracing::debug!(%fault, "no answer");
+            exchange.worker.counters.upstream_errors.add(1);
+            return Err(Ended::fault(fault));
+        }
+    };
+    invalidate(exchange, destination, &answer);
+    relay(exchange, answer, why).await
+}
+
+/// RFC 9111, 4.4: what a successful unsafe request has changed is no longer served.
+fn invalidate(exchange: &Exchange<'_>, destination: &Destination<'_>, answer: &Answer) {
+    let head = answer.head.head();
+    if !caching::invalidates(exchange.head.method_bytes, head.status) {
+        return;
+    }
+    let shared = &exchange.worker.shared;
+    let Destination { authority, path, .. } = *destination;
+    let target = caching::TargetUri { scheme: "http", authority, path_and_query: path };
+    shared.store.remove(&shared.uri_key(authority, path));
+    for path in caching::invalidated_locations(&target, &Wire(head.fields)) {
+        shared.store.remove(&shared.uri_key(authority, &path));
+    }
+}
+
+/// Sends a request with a body, both ways at once: the origin may answer before it has it all.
+async fn with_body(
+    exchange: &mut Exchange<'_>,
+    destination: &Destination<'_>,
+    bytes: &[u8],
+) -> Result<Answer, Fault> {
+    let worker = exchange.worker;
+    // A body cannot be sent twice, so no connection is used that may already be closing.
+    let upstream = upstream::connect(worker, &destination.addresses, true).await?;
+    let request_ms = time::wall_ms();
+    upstream::send(worker, &upstream.stream, bytes).await?;
+    let mut reading = upstream::Reading::default();
+    let head = {
+        let mut pump = pin!(exchange.body.pump(worker, exchange.stream, &upstream.stream));
+        let mut sent = None;
+        let client = &mut exchange.client;
+        let wants_interim = exchange.head.version == Version::Http11;
+        let mut interim = 0;
+        loop {
+            let next = {
+                let mut answer = pin!(upstream::next_head(worker, &upstream, &mut reading));
+                let mut late = pin!(time::sleep(worker.limits().upstream_timeout));
+                std::future::poll_fn(|cx| {
+                    if sent.is_none()
+                        && let Poll::Ready(result) = pump.as_mut().poll(cx)
+                    {
+                        sent = Some(result);
+                    }
+                    if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+                        return Poll::Ready(answer);
+                    }
+                    match sent {
+                        // An upstream that refuses the rest may still have answered.
+                        Some(Err(Fault::ClientBody)) => Poll::Ready(Err(Fault::ClientBody)),
+                        Some(_) => late.as_mut().poll(cx).map(|()| Err(Fault::Timeout)),
+                        None => Poll::Pending,
+                    }
+                })
+                .await?
+            };
+            match next {
+                upstream::NextHead::Final(head) => break head,
+                upstream::NextHead::Interim(bytes) => {
+                    interim += 1;
+                    if interim > worker.limits().interim_max {
+                        return Err(Fault::Malformed);
+                    }
+                    if wants_interim && client.send(&bytes).await.is_err() {
+                        return Err(Fault::ClientBody);
+                    }
+                }
+            }
+        }
+    };
+    if !exchange.body.is_complete() {
+        // The rest of the body was not wanted: what follows on this connection is not a request.
+        exchange.keep = false;
+    }
+    Ok(upstream::answer(worker, upstream, head, reading, exchange.head.method, request_ms))
+}
+
+/// Sends an answer to the client as it comes, and stores nothing.
+async fn relay(
+    exchange: &mut Exchange<'_>,
+    mut answer: Answer,
+    why: Forward,
+) -> Result<Done, Ended> {
+    let worker = exchange.worker;
+    worker.counters.passed.add(1);
+    let upstream = answer.body.address();
+    let framing = append_relayed_head(exchange, &answer, why);
+    let done = Done {
+        outcome: Outcome::Pass,
+        status: answer.head.head().status,
+        head_bytes: exchange.client.bytes,
+        upstream,
+        keep: framing != Framing::UntilClose,
+    };
+    let mut complete = answer.body.take_ready(worker, &mut |data| exchange.offer(framing, data));
+    loop {
+        match complete {
+            Ok(true) => break,
+            Ok(false) => {
+                exchange.client.flush().await.map_err(|Gone| Ended::Gone(done))?;
+                complete =
+                    answer.body.pull(worker, &mut |data| exchange.offer(framing, data)).await;
+            }
+            Err(fault) => {
+                tracing::debug!(%fault, "the response broke off");
+                worker.counters.upstream_errors.add(1);
+                exchange.break_off();
+                return Err(Ended::Gone(done));
+            }
+        }
+    }
+    exchange.end_body(framing);
+    exchange.client.flush().await.map_err(|Gone| Ended::Gone(done))?;
+    Ok(done)
+}
+
+/// Holds the head of a response that is passed on.
+fn append_relayed_head(exchange: &mut Exchange<'_>, answer: &Answer, why: Forward) -> Framing {
+    let head: ResponseHead<'_> = answer.head.head();
+    let method = exchange.head.method;
+    let no_body = method == Method::Head || answer.body.kind == BodyKind::None;
+    let framing = match answer.body.length() {
+        _ if no_body => Framing::Told,
+        length => exchange.framing(length, head.status),
+    };
+    let connection = exchange.connection(framing != Framing::UntilClose);
+    let member = status_member(Handled::Forwarded {
+        why,
+        status: None,
+        stored: false,
+        collapsed: false,
+    });
+    let told_length = head.content_length().filter(|_| no_body && has_length_field(head.status));
+    exchange.content_type = head.fields.get(Name::ContentType).unwrap_or_default().to_vec();
+    exchange.client.held(|out| {
+        write::status_line(out, head.status);
+        for field in head.fields.end_to_end() {
+            if field.id() != Name::ContentLength {
+                write::parsed_field(out, field);
+            }
+        }
+        out.extend_from_slice(VIA);
+        append_framing(out, framing);
+        if let Some(length) = told_length {
+            write::content_length(out, length);
+        }
+        out.extend_from_slice(b"Cache-Status: ");
+        out.extend_from_slice(&member);
+        out.extend_from_slice(b"\r\n");
+        connection.append(out);
+        write::end(out);
+    });
+    framing
+}
+
+/// A 304 and an answer to HEAD may tell the length of what they do not carry.
+fn has_length_field(status: u16) -> bool {
+    has_length(status) || status == 304
+}
+
+/// Whom a request to the origin is for.
+#[derive(Clone, Copy)]
+enum Purpose<'s> {
+    /// For the store: the client's conditions are left out, those of the stored response put in.
+    Store(Option<&'s Stored>),
+    /// For this client alone, as it asked.
+    Pass,
+}
+
+/// The request as the origin is to see it (RFC 9110, 7.6).
+fn request_bytes(
+    exchange: &Exchange<'_>,
+    destination: &Destination<'_>,
+    purpose: Purpose<'_>,
+) -> Vec<u8> {
+    let head = &exchange.head;
+    let mut out = Vec::with_capacity(512);
+    out.extend_from_slice(head.method_bytes);
+    out.push(b' ');
+    match head.target {
+        Target::Asterisk => out.push(b'*'),
+        _ => write::origin_form(&mut out, head.method, &head.target),
+    }
+    out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+    out.extend_from_slice(destination.authority);
+    out.extend_from_slice(b"\r\n");
+    for field in head.fields.end_to_end() {
+        let left_out = match field.id() {
+            Name::Host | Name::ContentLength => true,
+            // It is for the next proxy that asks for it, which is us (RFC 9110, 11.7.2).
+            Name::ProxyAuthorization => true,
+            _ => {
+                matches!(purpose, Purpose::Store(_))
+                    && caching::is_condition_or_range(field.name())
+            }
+        };
+        if !left_out {
+            write::parsed_field(&mut out, field);
+        }
+    }
+    if let Purpose::Store(Some(stale)) = purpose {
+        for (name, value) in caching::validation_fields(&stale.head.meta.validators) {
+            // They were parsed from a head, so they can be written.
+            let _ = write::field(&mut out, name.as_bytes(), value);
+        }
+    }
+    out.extend_from_slice(VIA);
+    exchange.body.append_framing(&mut out);
+    write::end(&mut out);
+    out
+}
+

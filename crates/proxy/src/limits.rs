@@ -1,0 +1,92 @@
+//! Every limit and time-out of the server, by name, with its default and the reason for it.
+//!
+//! Nothing in this crate grows, waits or counts beyond one of these; how they must relate is
+//! asserted at compile time where both sides are constants.
+
+use std::time::Duration;
+
+/// Bytes of the read buffer of a core: what one turn of one connection can take in.
+pub const READ_BUFFER_BYTES: usize = 64 * 1024;
+/// Bytes of answers gathered before they are sent, when a client pipelines.
+pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+/// A body at most this long is copied behind its head and leaves in one `send`; a longer one is
+/// handed to the kernel where it lies. Copying 4 KiB costs less than a second I/O vector.
+pub const COALESCE_BYTES_MAX: usize = 4 * 1024;
+/// Descriptors that a core keeps for the rest of its work: logs, pollers, the store, the admin.
+pub const DESCRIPTORS_RESERVED: usize = 64;
+/// Accepted connections before a core looks at the ones it has.
+pub const ACCEPTS_PER_TURN_MAX: usize = 64;
+/// Bytes of finished log lines that wait for the log's thread, all cores together.
+pub const LOG_QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// A core hands its log lines over when it holds this many bytes of them, or a tick has passed.
+pub const LOG_BATCH_BYTES: usize = 32 * 1024;
+
+/// The limits that an operator may change; `Default` is what the server starts with.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Bytes of a request's head; beyond it 431 (or 414 when it is the target).
+    pub head_bytes_max: usize,
+    /// Fields of a head; beyond it 431.
+    pub fields_max: usize,
+    /// How long a connection may be open and silent between requests.
+    pub idle_keep_alive: Duration,
+    /// From the first byte of a head to its last.
+    pub head_timeout: Duration,
+    /// Between two pieces of a request's body.
+    pub body_timeout: Duration,
+    /// How long a client may leave our bytes unread before it is cut.
+    pub send_timeout: Duration,
+    /// To establish a connection to an upstream.
+    pub connect_timeout: Duration,
+    /// Between two pieces of an upstream's response, and until its first.
+    pub upstream_timeout: Duration,
+    /// How long an idle upstream connection is kept for the next request.
+    pub upstream_idle: Duration,
+    /// Idle upstream connections that one core keeps for one upstream.
+    pub upstream_idle_max: usize,
+    /// Interim (1xx) responses accepted before the final one.
+    pub interim_max: usize,
+    /// The largest body that is stored, as a divisor of the memory bound.
+    pub object_share: usize,
+    /// Bytes that a response which will not be stored may run ahead of its slowest reader.
+    pub stream_window_bytes: usize,
+    /// How long a key whose response could not be stored is fetched without collapsing.
+    pub uncacheable_memory: Duration,
+    /// After SIGTERM: how long requests under way may take to finish.
+    pub drain_timeout: Duration,
+    /// After an error response: how long, and how much, is still read so that the client sees it.
+    pub linger_timeout: Duration,
+    /// See [`Limits::linger_timeout`].
+    pub linger_bytes_max: usize,
+    /// Client connections of one core. The descriptors of the process bound it further.
+    pub connections_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            head_bytes_max: 32 * 1024,
+            fields_max: 128,
+            idle_keep_alive: Duration::from_secs(75),
+            head_timeout: Duration::from_secs(30),
+            body_timeout: Duration::from_secs(60),
+            send_timeout: Duration::from_secs(60),
+            connect_timeout: Duration::from_secs(5),
+            upstream_timeout: Duration::from_secs(60),
+            upstream_idle: Duration::from_secs(50),
+            upstream_idle_max: 256,
+            interim_max: 8,
+            object_share: 8,
+            stream_window_bytes: 256 * 1024,
+            uncacheable_memory: Duration::from_secs(120),
+            drain_timeout: Duration::from_secs(30),
+            linger_timeout: Duration::from_secs(2),
+            linger_bytes_max: 256 * 1024,
+            connections_max: 100_000,
+        }
+    }
+}
+
+const _: () = assert!(COALESCE_BYTES_MAX < OUTPUT_BYTES_MAX);
+const _: () = assert!(LOG_BATCH_BYTES < LOG_QUEUE_BYTES_MAX);
+const _: () = assert!(READ_BUFFER_BYTES >= 2 * 32 * 1024, "a head and the start of a body fit");

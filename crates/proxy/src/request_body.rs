@@ -1,0 +1,117 @@
+//! The body of a client's request, on its way to the upstream.
+//!
+//! It is read into the core's buffer, decoded, framed anew and written on; the next piece is read
+//! when the upstream has taken the last, so that nothing piles up here.
+
+use std::io;
+
+use http1::{BodyDecoder, BodyKind, write};
+use runtime::net::TcpStream;
+use runtime::time;
+
+use crate::fault::Fault;
+use crate::upstream;
+use crate::worker::Worker;
+
+/// What is left of a request behind its head.
+#[derive(Debug)]
+pub(crate) struct RequestBody {
+    kind: BodyKind,
+    decoder: BodyDecoder,
+    /// Read with the head, or behind the body: then it belongs to the next request.
+    rest: Vec<u8>,
+}
+
+impl RequestBody {
+    pub(crate) fn new(worker: &Worker, kind: BodyKind, rest: Vec<u8>) -> RequestBody {
+        RequestBody { kind, decoder: BodyDecoder::new(kind, &worker.http), rest }
+    }
+
+    /// Whether there is any.
+    pub(crate) fn is_none(&self) -> bool {
+        matches!(self.kind, BodyKind::None | BodyKind::Length(0))
+    }
+
+    /// Appends the field that tells the upstream its end.
+    pub(crate) fn append_framing(&self, out: &mut Vec<u8>) {
+        match self.kind {
+            BodyKind::Length(length) => write::content_length(out, length),
+            BodyKind::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+            BodyKind::None | BodyKind::UntilClose => {}
+        }
+    }
+
+    /// Whether all of it was read.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.decoder.is_done()
+    }
+
+    /// When the whole body was read: the bytes of the next request.
+    pub(crate) fn into_rest(self) -> Option<Vec<u8>> {
+        self.decoder.is_done().then_some(self.rest)
+    }
+
+    /// Sends all of it to the upstream.
+    pub(crate) async fn pump(
+        &mut self,
+        worker: &Worker,
+        client: &TcpStream,
+        to: &TcpStream,
+    ) -> Result<(), Fault> {
+        let mut framed = Vec::new();
+        while !self.decoder.is_done() {
+            if self.rest.is_empty() {
+                self.read(worker, client).await?;
+            }
+            framed.clear();
+            self.decode(&mut framed)?;
+            upstream::send(worker, to, &framed).await?;
+        }
+        Ok(())
+    }
+
+    /// Decodes what was read, and frames it for the upstream.
+    fn decode(&mut self, framed: &mut Vec<u8>) -> Result<(), Fault> {
+        let chunked = self.kind == BodyKind::Chunked;
+        let mut at = 0;
+        while at < self.rest.len() && !self.decoder.is_done() {
+            let input = &self.rest[at..];
+            let step = self.decoder.decode(input).map_err(|_| Fault::ClientBody)?;
+            let data = &input[step.data.clone()];
+            if chunked && !data.is_empty() {
+                framed.extend_from_slice(write::chunk_prefix(data.len()).as_bytes());
+                framed.extend_from_slice(data);
+                framed.extend_from_slice(b"\r\n");
+            } else {
+                framed.extend_from_slice(data);
+            }
+            at += step.consumed;
+        }
+        self.rest.drain(..at);
+        if chunked && self.decoder.is_done() {
+            framed.extend_from_slice(b"0\r\n\r\n");
+        }
+        Ok(())
+    }
+
+    async fn read(&mut self, worker: &Worker, client: &TcpStream) -> Result<(), Fault> {
+        match time::timeout(worker.limits().body_timeout, client.readable()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(Fault::ClientBody),
+            Err(_) => {
+                worker.counters.timeouts.add(1);
+                return Err(Fault::ClientBody);
+            }
+        }
+        worker.with_input(|input| match client.try_read(input) {
+            Ok(0) => Err(Fault::ClientBody),
+            Ok(n) => {
+                worker.counters.bytes_received.add(n as u64);
+                self.rest.extend_from_slice(&input[..n]);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(_) => Err(Fault::ClientBody),
+        })
+    }
+}

@@ -1,0 +1,209 @@
+//! What all cores share: the store, the fetches under way, the configuration.
+//!
+//! The store and the table of fetches are sharded behind short locks; nothing is done under one
+//! but to look up, insert or copy a pointer.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use store::{Key, KeyHasher, Store};
+
+use crate::access_log::{Queue, Sink};
+use crate::config::Config;
+use crate::flight::Flights;
+use crate::metrics::{Described, Shape, SharedFigures};
+use crate::resolve::Resolver;
+use crate::stored::{Entry, Stored, Varies, Wire};
+
+/// Shared by all cores of one server.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) store: Store<Entry>,
+    pub(crate) flights: Arc<Flights>,
+    pub(crate) log: Sink,
+    pub(crate) resolver: Resolver,
+    hasher: KeyHasher,
+    epochs: AtomicU64,
+    object_bytes_max: u64,
+}
+
+/// What the store says about a request.
+pub(crate) enum Lookup {
+    /// A response that this request selects.
+    Found(Arc<Stored>, Key),
+    /// None; one that arrives is stored under this key, and fetches are collapsed by it.
+    Absent(Key),
+    /// The last one could not be stored: go straight to the origin.
+    Uncacheable,
+}
+
+impl Shared {
+    pub(crate) fn new(config: Config, workers: usize, log: Sink) -> Shared {
+        let hasher = match config.hash_seed {
+            Some([a, b]) => KeyHasher::seeded(a, b),
+            None => KeyHasher::random(),
+        };
+        let mut options = store::Options::for_workers(workers, config.memory_bytes);
+        options.hasher = hasher.clone();
+        let store = Store::new(options);
+        let share = config.memory_bytes / config.limits.object_share.max(1) as u64;
+        let object_bytes_max = share.min(store.object_bytes_max());
+        Shared {
+            config,
+            store,
+            flights: Flights::new(),
+            log,
+            resolver: Resolver::default(),
+            hasher,
+            epochs: AtomicU64::new(1),
+            object_bytes_max,
+        }
+    }
+
+    /// The largest body that is stored.
+    pub(crate) fn object_bytes_max(&self) -> u64 {
+        self.object_bytes_max
+    }
+
+    /// The key of a URI. The authority's case does not matter (RFC 9110, 4.2.3).
+    #[inline]
+    pub(crate) fn uri_key(&self, authority: &[u8], path_and_query: &[u8]) -> Key {
+        let mut builder = self.hasher.start();
+        if authority.iter().any(u8::is_ascii_uppercase) {
+            builder.part(&authority.to_ascii_lowercase());
+        } else {
+            builder.part(authority);
+        }
+        builder.part(path_and_query);
+        builder.finish()
+    }
+
+    /// The stored response that a request selects.
+    #[inline]
+    pub(crate) fn look_up(&self, uri: Key, request: &Wire<'_>, now_ms: u64) -> Lookup {
+        match self.store.get(&uri) {
+            None => Lookup::Absent(uri),
+            Some(Entry::Response(stored)) if stored.head.varies.is_none() => {
+                Lookup::Found(stored, uri)
+            }
+            // A response with Vary is never put under the URI itself.
+            Some(Entry::Response(_)) => Lookup::Absent(uri),
+            Some(Entry::Varies(varies)) => self.look_up_variant(uri, &varies, request, now_ms),
+            Some(Entry::Uncacheable { until_ms }) if now_ms < until_ms => Lookup::Uncacheable,
+            Some(Entry::Uncacheable { .. }) => Lookup::Absent(uri),
+        }
+    }
+
+    fn look_up_variant(
+        &self,
+        uri: Key,
+        varies: &Varies,
+        request: &Wire<'_>,
+        now_ms: u64,
+    ) -> Lookup {
+        let key = self.variant_key(uri, varies, request);
+        match self.store.get(&key) {
+            Some(Entry::Response(stored)) if stored.head.matches(request) => {
+                Lookup::Found(stored, key)
+            }
+            Some(Entry::Uncacheable { until_ms }) if now_ms < until_ms => Lookup::Uncacheable,
+            _ => Lookup::Absent(key),
+        }
+    }
+
+    fn variant_key(&self, uri: Key, varies: &Varies, request: &Wire<'_>) -> Key {
+        let mut builder = self.hasher.within(uri);
+        builder.raw(&varies.epoch.to_le_bytes());
+        varies.names.feed(request, |piece| builder.raw(piece));
+        builder.finish()
+    }
+
+    /// The key under which a response with this head is to be stored, after noting at the URI how
+    /// its responses differ.
+    pub(crate) fn storage_key(
+        &self,
+        uri: Key,
+        head: &crate::stored::Head,
+        request: &Wire<'_>,
+    ) -> Key {
+        let Some((names, _)) = &head.varies else { return uri };
+        if let Some(Entry::Varies(there)) = self.store.peek(&uri)
+            && there.names == *names
+        {
+            return self.variant_key(uri, &there, request);
+        }
+        let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
+        let varies = Arc::new(Varies { names: names.clone(), epoch });
+        let key = self.variant_key(uri, &varies, request);
+        self.insert(uri, Entry::Varies(varies));
+        key
+    }
+
+    /// Stores an entry; one that is too large is not stored, which costs hits and nothing else.
+    pub(crate) fn insert(&self, key: Key, entry: Entry) {
+        let bytes = entry.accounted_bytes();
+        if let Err(refused) = self.store.insert(key, entry, bytes) {
+            tracing::debug!(%refused, "not stored");
+        }
+    }
+
+    /// Remembers that the response of this key could not be stored.
+    pub(crate) fn remember_uncacheable(&self, key: Key, now_ms: u64) {
+        let memory_ms = self.config.limits.uncacheable_memory.as_millis() as u64;
+        self.insert(key, Entry::Uncacheable { until_ms: now_ms + memory_ms });
+    }
+}
+
+impl SharedFigures for Shared {
+    fn figures(&self) -> Vec<(Described, u64)> {
+        let store = self.store.counters();
+        let lost = match &self.log {
+            Sink::Thread(queue) => Queue::lines_lost(queue),
+            Sink::Off | Sink::Memory(_) => 0,
+        };
+        let values = [
+            store.objects,
+            store.bytes,
+            store.bytes_max,
+            store.evictions,
+            self.flights.len() as u64,
+            lost,
+        ];
+        SHARED_FIGURES.iter().copied().zip(values).collect()
+    }
+}
+
+/// What [`Shared::figures`] tells, in its order.
+pub(crate) const SHARED_FIGURES: &[Described] = &[
+    Described {
+        name: "store_objects",
+        help: "Entries in the store now",
+        shape: Shape::Gauge,
+    },
+    Described {
+        name: "store_bytes",
+        help: "Bytes that the store accounts for now, overhead included",
+        shape: Shape::Gauge,
+    },
+    Described {
+        name: "store_bytes_max",
+        help: "The bound of the store's bytes",
+        shape: Shape::Gauge,
+    },
+    Described {
+        name: "store_evictions",
+        help: "Entries that left the store to make room",
+        shape: Shape::Counter,
+    },
+    Described {
+        name: "fetches_under_way",
+        help: "Fetches under way that requests for the same key wait for",
+        shape: Shape::Gauge,
+    },
+    Described {
+        name: "log_lines_lost",
+        help: "Access log lines lost because the log could not keep up or failed",
+        shape: Shape::Counter,
+    },
+];

@@ -1,0 +1,411 @@
+//! A stored response: its head prepared for sending, its body, and what the rules need to know.
+//!
+//! The head is laid down once, when the response arrives: status line, the fields that are kept,
+//! and our `Via`. What differs from one use to the next (`Content-Length`, `Cache-Status`, `Age`,
+//! `Connection`) is appended as it is sent. Nobody changes a stored response; an update by a 304
+//! makes a new one that shares the body.
+
+use std::sync::Arc;
+
+use caching::{Exchange, FieldSource, Policy, Response, StoredMeta, Vary, VaryKey, VaryNames};
+use http1::{Fields, write};
+
+/// A piece of a body.
+pub(crate) type Piece = Arc<[u8]>;
+
+/// What we call ourselves in `Via` and `Cache-Status`.
+pub(crate) const VIA: &[u8] = b"Via: 1.1 plimsoll\r\n";
+
+/// Bytes that a stored response takes beside its head and its body, roughly: the structures below
+/// with their allocations' own overhead.
+const STRUCTURE_BYTES: u64 = 480;
+
+/// The fields of a message, for the caching rules.
+pub(crate) struct Wire<'b>(pub(crate) Fields<'b>);
+
+impl FieldSource for Wire<'_> {
+    fn fields<'a>(&'a self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        self.0.iter()
+    }
+
+    fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        let id = http1::Name::from_bytes(name.as_bytes());
+        let name = name.to_owned();
+        let known = (id != http1::Name::Other).then(|| self.0.all(id));
+        let other = (id == http1::Name::Other).then(move || {
+            self.0
+                .iter()
+                .filter(move |(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
+                .map(|(_, value)| value)
+        });
+        known.into_iter().flatten().chain(other.into_iter().flatten())
+    }
+
+    fn first<'a>(&'a self, name: &str) -> Option<&'a [u8]> {
+        match http1::Name::from_bytes(name.as_bytes()) {
+            http1::Name::Other => {
+                self.0.iter().find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes())).map(|f| f.1)
+            }
+            id => self.0.get(id),
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.first(name).is_some()
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    name_start: u32,
+    name_len: u32,
+    value_len: u32,
+}
+
+/// The head of a response that is, or is about to be, stored.
+#[derive(Debug)]
+pub(crate) struct Head {
+    /// Its status.
+    pub(crate) status: u16,
+    /// What the rules need.
+    pub(crate) meta: StoredMeta,
+    /// The names it varies by, and what the request that brought it had there.
+    pub(crate) varies: Option<(VaryNames, VaryKey)>,
+    /// The length that the origin announced, while the body is still arriving.
+    pub(crate) announced_length: Option<u64>,
+    block: Box<[u8]>,
+    spans: Box<[Span]>,
+    content_type: Option<u32>,
+}
+
+impl Head {
+    /// Lays a head down. `fields` are those to keep, without framing and `Age`.
+    pub(crate) fn new<'f>(
+        status: u16,
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
+        meta: StoredMeta,
+        varies: Option<(VaryNames, VaryKey)>,
+        announced_length: Option<u64>,
+    ) -> Head {
+        let mut block = Vec::with_capacity(512);
+        let mut spans = Vec::with_capacity(16);
+        let mut content_type = None;
+        let mut dated = false;
+        write::status_line(&mut block, status);
+        for (name, value) in fields {
+            if is_made_anew(name) {
+                continue;
+            }
+            dated |= name.eq_ignore_ascii_case(b"date");
+            if name.eq_ignore_ascii_case(b"content-type") {
+                content_type = Some(spans.len() as u32);
+            }
+            spans.push(append(&mut block, name, value));
+        }
+        if !dated {
+            let date = caching::date::format(meta.freshness.response_ms);
+            spans.push(append(&mut block, b"Date", &date));
+        }
+        block.extend_from_slice(VIA);
+        Head {
+            status,
+            meta,
+            varies,
+            announced_length,
+            block: block.into_boxed_slice(),
+            spans: spans.into_boxed_slice(),
+            content_type,
+        }
+    }
+
+    /// `Content-Type`, for the log; empty when there is none.
+    pub(crate) fn content_type(&self) -> &[u8] {
+        self.content_type.map_or(&[], |at| self.field(&self.spans[at as usize]).1)
+    }
+
+    /// Whether this response may answer a request with these fields.
+    pub(crate) fn matches(&self, request: &Wire<'_>) -> bool {
+        self.varies.as_ref().is_none_or(|(names, key)| names.matches(key, request))
+    }
+
+    fn field(&self, span: &Span) -> (&[u8], &[u8]) {
+        let name_end = (span.name_start + span.name_len) as usize;
+        let value_start = name_end + 2;
+        (
+            &self.block[span.name_start as usize..name_end],
+            &self.block[value_start..value_start + span.value_len as usize],
+        )
+    }
+}
+
+/// Framing, hop and age: of one exchange, not of the stored response.
+fn is_made_anew(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"age")
+}
+
+fn append(block: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Span {
+    let name_start = block.len() as u32;
+    for part in [name, b": ", value, b"\r\n"] {
+        block.extend_from_slice(part);
+    }
+    Span { name_start, name_len: name.len() as u32, value_len: value.len() as u32 }
+}
+
+impl FieldSource for Head {
+    fn fields<'a>(&'a self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+        self.spans.iter().map(|span| self.field(span))
+    }
+}
+
+/// A complete stored response.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    /// Its head.
+    pub(crate) head: Arc<Head>,
+    /// Its body, in pieces.
+    pub(crate) pieces: Box<[Piece]>,
+    /// The body's length.
+    pub(crate) body_bytes: u64,
+}
+
+
+impl Stored {
+    pub(crate) fn new(head: Arc<Head>, pieces: Vec<Piece>) -> Stored {
+        let body_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+        Stored { head, pieces: pieces.into_boxed_slice(), body_bytes }
+    }
+
+    /// What the store accounts for this response.
+    pub(crate) fn accounted_bytes(&self) -> u64 {
+        let pieces = self.pieces.len() * (size_of::<Piece>() + 16);
+        let spans = self.head.spans.len() * size_of::<Span>();
+        let varies = self.head.varies.as_ref().map_or(0, |(_, key)| key.as_bytes().len() + 64);
+        STRUCTURE_BYTES
+            + self.body_bytes
+            + (self.head.block.len() + spans + pieces + varies) as u64
+    }
+
+    /// The response after a 304 with these fields (RFC 9111, 4.3.4): a new head, the same body.
+    pub(crate) fn updated(
+        &self,
+        update: &Wire<'_>,
+        exchange: Exchange,
+        policy: &Policy,
+    ) -> Stored {
+        let fields = caching::updated(&*self.head, update);
+        let ours = |name: &[u8]| name.eq_ignore_ascii_case(b"via");
+        let fields: Vec<_> = fields.into_iter().filter(|(name, _)| !ours(name)).collect();
+        let response = Response { status: self.head.status, fields: &fields };
+        let meta = StoredMeta::of(&response, exchange, policy);
+        let varies = self.head.varies.clone();
+        let head = Head::new(self.head.status, fields.iter().copied(), meta, varies, None);
+        Stored { head: Arc::new(head), pieces: self.pieces.clone(), body_bytes: self.body_bytes }
+    }
+
+    /// Appends the whole head for sending from store, up to the empty line.
+    #[inline]
+    pub(crate) fn append_head(&self, out: &mut Vec<u8>, use_: &Use<'_>) {
+        out.extend_from_slice(&self.head.block);
+        if has_length(self.head.status) {
+            write::content_length(out, self.body_bytes);
+        }
+        use_.append(out, &self.head);
+    }
+
+    /// Appends the head of the 304 that confirms the client's copy (RFC 9110, 15.4.5).
+    pub(crate) fn append_not_modified(&self, out: &mut Vec<u8>, use_: &Use<'_>) {
+        write::status_line(out, 304);
+        for (name, value) in self.head.fields() {
+            if caching::belongs_in_304(name) {
+                append(out, name, value);
+            }
+        }
+        out.extend_from_slice(VIA);
+        use_.append(out, &self.head);
+    }
+}
+
+/// Whether a response with this status carries `Content-Length` (RFC 9110, 8.6).
+pub(crate) fn has_length(status: u16) -> bool {
+    status >= 200 && status != 204 && status != 304
+}
+
+/// How a body is sent whose end the head must tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Framing {
+    /// There is none, or `Content-Length` was written already.
+    Told,
+    /// So many bytes.
+    Length(u64),
+    /// In chunks.
+    Chunked,
+    /// Until the connection closes (to a client of HTTP/1.0).
+    UntilClose,
+}
+
+impl Head {
+    /// Appends the head of a response whose body is still arriving.
+    pub(crate) fn append_streaming(&self, out: &mut Vec<u8>, framing: Framing, use_: &Use<'_>) {
+        out.extend_from_slice(&self.block);
+        append_framing(out, framing);
+        use_.append(out, self);
+    }
+}
+
+/// Appends what tells the end of the body.
+pub(crate) fn append_framing(out: &mut Vec<u8>, framing: Framing) {
+    match framing {
+        Framing::Told | Framing::UntilClose => {}
+        Framing::Length(length) => write::content_length(out, length),
+        Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+    }
+}
+
+/// What a head says of this one use of a response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Use<'s> {
+    /// The member of `Cache-Status`, such as `plimsoll; hit`.
+    pub(crate) cache_status: &'s [u8],
+    /// Now, for `Age`; `None` for a response that has just come from the origin.
+    pub(crate) now_ms: Option<u64>,
+    /// What becomes of the connection.
+    pub(crate) connection: Connection,
+}
+
+/// What becomes of the client's connection after a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Connection {
+    /// It stays, as HTTP/1.1 has it.
+    Keep,
+    /// It stays, and a client of HTTP/1.0 must be told.
+    KeepTold,
+    /// It closes.
+    Close,
+}
+
+impl Connection {
+    /// Appends the field, if one is needed.
+    #[inline]
+    pub(crate) fn append(self, out: &mut Vec<u8>) {
+        match self {
+            Connection::Keep => {}
+            Connection::KeepTold => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+            Connection::Close => out.extend_from_slice(b"Connection: close\r\n"),
+        }
+    }
+}
+
+impl Use<'_> {
+    #[inline]
+    fn append(&self, out: &mut Vec<u8>, head: &Head) {
+        out.extend_from_slice(b"Cache-Status: ");
+        out.extend_from_slice(self.cache_status);
+        out.extend_from_slice(b"\r\n");
+        let age = match self.now_ms {
+            Some(now_ms) => Some(head.meta.freshness.age_seconds(now_ms)),
+            None => {
+                // Straight from the origin, which may be a cache itself.
+                let ms = head.meta.freshness.corrected_initial_age_ms;
+                (ms >= 1000).then_some(ms / 1000)
+            }
+        };
+        if let Some(seconds) = age {
+            out.extend_from_slice(b"Age: ");
+            write::decimal(out, seconds);
+            out.extend_from_slice(b"\r\n");
+        }
+        self.connection.append(out);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// What the store holds under a key.
+#[derive(Clone, Debug)]
+pub(crate) enum Entry {
+    /// A response.
+    Response(Arc<Stored>),
+    /// The responses of this URI differ by these fields: look again under a key made of them.
+    Varies(Arc<Varies>),
+    /// The last response could not be stored: until this instant do not wait for each other.
+    Uncacheable {
+        /// Unix milliseconds.
+        until_ms: u64,
+    },
+}
+
+/// How the responses of one URI differ.
+#[derive(Debug)]
+pub(crate) struct Varies {
+    pub(crate) names: VaryNames,
+    /// Goes into the keys, so that responses stored before an invalidation are never found again.
+    pub(crate) epoch: u64,
+}
+
+impl Entry {
+    /// What the store accounts for this entry.
+    pub(crate) fn accounted_bytes(&self) -> u64 {
+        match self {
+            Entry::Response(stored) => stored.accounted_bytes(),
+            Entry::Varies(_) => 256,
+            Entry::Uncacheable { .. } => 0,
+        }
+    }
+}
+
+/// The names and values to store with a response.
+pub(crate) fn varies_of(vary: &Vary, request: &Wire<'_>) -> Option<(VaryNames, VaryKey)> {
+    match vary {
+        Vary::Names(names) => Some((names.clone(), names.key(request))),
+        Vary::None | Vary::Star => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(fields: &[(&[u8], &[u8])]) -> StoredMeta {
+        let response = Response { status: 200, fields };
+        let exchange = Exchange { request_ms: 1_000_000, response_ms: 1_000_000 };
+        StoredMeta::of(&response, exchange, &Policy::SHARED)
+    }
+
+    #[test]
+    fn the_head_keeps_fields_and_makes_framing_and_age_anew() {
+        let fields: &[(&[u8], &[u8])] = &[
+            (b"Content-Type", b"text/plain"),
+            (b"Content-Length", b"999"),
+            (b"Age", b"7"),
+            (b"Cache-Control", b"max-age=60"),
+            (b"Date", b"Thu, 01 Jan 1970 00:16:40 GMT"),
+        ];
+        let head = Head::new(200, fields.iter().copied(), meta(fields), None, None);
+        assert_eq!(head.content_type(), b"text/plain");
+        let stored = Stored::new(Arc::new(head), vec![Arc::from(&b"hello"[..])]);
+        let mut out = Vec::new();
+        let use_ = Use {
+            cache_status: b"plimsoll; hit",
+            now_ms: Some(1_003_000),
+            connection: Connection::Keep,
+        };
+        stored.append_head(&mut out, &use_);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\n\
+             Date: Thu, 01 Jan 1970 00:16:40 GMT\r\nVia: 1.1 plimsoll\r\nContent-Length: 5\r\n\
+             Cache-Status: plimsoll; hit\r\nAge: 10\r\n\r\n"
+        );
+        let mut out = Vec::new();
+        stored.append_not_modified(&mut out, &use_);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with("HTTP/1.1 304 Not Modified\r\nCache-Control: "), "{text}");
+        assert!(!text.contains("Content-"), "{text}");
+    }
+
+    #[test]
+    fn a_response_without_date_gets_one() {
+        let fields: &[(&[u8], &[u8])] = &[(b"Cache-Control", b"max-age=60")];
+        let head = Head::new(200, fields.iter().copied(), meta(fields), None, None);
+        assert_eq!(head.first("date"), Some(&b"Thu, 01 Jan 1970 00:16:40 GMT"[..]));
+    }
+}

@@ -1,0 +1,419 @@
+//! Upstream connections: a pool for each address on each core, and one exchange on one of them.
+//!
+//! A pooled connection is used again unless something unexpected has arrived on it, which the core
+//! knows without asking. The origin may still close it in the same moment; then a request that may
+//! be repeated is, once, on a connection of its own. An answer is read up to the end of its head;
+//! what lies behind that is kept with it, and the body is pulled piece by piece.
+
+use std::cell::RefCell;
+use std::io;
+use std::net::SocketAddr;
+
+use hashbrown::HashMap;
+use http1::{BodyDecoder, BodyKind, Method, OwnedResponse};
+use runtime::net::TcpStream;
+use runtime::time::{self, Instant};
+
+use crate::fault::Fault;
+use crate::worker::Worker;
+
+/// The idle connections of one core.
+#[derive(Debug, Default)]
+pub(crate) struct Pool {
+    idle: RefCell<HashMap<SocketAddr, Vec<Idle>>>,
+}
+
+#[derive(Debug)]
+struct Idle {
+    stream: TcpStream,
+    since: Instant,
+}
+
+/// A connection in use.
+#[derive(Debug)]
+pub(crate) struct Upstream {
+    pub(crate) stream: TcpStream,
+    pub(crate) address: SocketAddr,
+    reused: bool,
+}
+
+impl Pool {
+    /// The connection used last that is still good.
+    fn take(&self, worker: &Worker, address: SocketAddr) -> Option<Upstream> {
+        let mut pool = self.idle.borrow_mut();
+        let idle = pool.get_mut(&address)?;
+        while let Some(last) = idle.pop() {
+            worker.counters.upstream_idle.sub(1);
+            if !last.stream.has_unread_event() {
+                worker.counters.upstream_reuses.add(1);
+                return Some(Upstream { stream: last.stream, address, reused: true });
+            }
+        }
+        None
+    }
+
+    /// Keeps a connection whose response is complete.
+    pub(crate) fn put(&self, worker: &Worker, upstream: Upstream) {
+        let mut pool = self.idle.borrow_mut();
+        let idle = pool.entry(upstream.address).or_default();
+        if idle.len() < worker.limits().upstream_idle_max && !worker.is_draining() {
+            idle.push(Idle { stream: upstream.stream, since: time::now() });
+            worker.counters.upstream_idle.add(1);
+        }
+    }
+
+    /// Closes what has been idle for too long, or was closed by the upstream.
+    pub(crate) fn sweep(&self, worker: &Worker) {
+        let limit = worker.limits().upstream_idle;
+        let now = time::now();
+        self.idle.borrow_mut().retain(|_, idle| {
+            let before = idle.len();
+            idle.retain(|one| now.since(one.since) < limit && !one.stream.has_unread_event());
+            worker.counters.upstream_idle.sub((before - idle.len()) as u64);
+            !idle.is_empty()
+        });
+    }
+}
+
+/// The final head of a response, and the way to its body.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) head: OwnedResponse,
+    pub(crate) body: UpstreamBody,
+    /// Unix milliseconds when the request was sent.
+    pub(crate) request_ms: u64,
+    /// Unix milliseconds when the head was complete.
+    pub(crate) response_ms: u64,
+}
+
+/// A request that is to be sent as it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outgoing<'r> {
+    pub(crate) bytes: &'r [u8],
+    pub(crate) method: Method,
+    /// It may be sent a second time (RFC 9110, 9.2.2).
+    pub(crate) repeatable: bool,
+}
+
+/// Sends a request without a body and reads the final head. Interim responses are dropped.
+pub(crate) async fn exchange(
+    worker: &Worker,
+    addresses: &[SocketAddr],
+    outgoing: Outgoing<'_>,
+) -> Result<Answer, Fault> {
+    let mut fresh_only = false;
+    loop {
+        let upstream = connect(worker, addresses, fresh_only).await?;
+        let reused = upstream.reused;
+        match exchange_on(worker, upstream, outgoing).await {
+            Ok(answer) => return Ok(answer),
+            // Nothing came back: the upstream had closed the connection before it saw the request.
+            Err(Unanswered { fault: Fault::Broken, silent: true }) if reused && outgoing.repeatable => {
+                worker.counters.upstream_retries.add(1);
+                fresh_only = true;
+            }
+            Err(unanswered) => return Err(unanswered.fault),
+        }
+    }
+}
+
+/// Why an exchange has no answer.
+#[derive(Debug)]
+struct Unanswered {
+    fault: Fault,
+    /// Not one byte of an answer had come.
+    silent: bool,
+}
+
+async fn exchange_on(
+    worker: &Worker,
+    upstream: Upstream,
+    outgoing: Outgoing<'_>,
+) -> Result<Answer, Unanswered> {
+    let request_ms = time::wall_ms();
+    if let Err(fault) = send(worker, &upstream.stream, outgoing.bytes).await {
+        return Err(Unanswered { fault, silent: true });
+    }
+    let mut reading = Reading::default();
+    let limit = worker.limits().upstream_timeout;
+    let result = match time::timeout(limit, final_head(worker, &upstream, &mut reading)).await {
+        Ok(result) => result,
+        Err(_) => Err(Fault::Timeout),
+    };
+    match result {
+        Ok(head) => Ok(answer(worker, upstream, head, reading, outgoing.method, request_ms)),
+        Err(fault) => Err(Unanswered { fault, silent: !reading.any }),
+    }
+}
+
+/// Builds the answer once its head has been read.
+pub(crate) fn answer(
+    worker: &Worker,
+    upstream: Upstream,
+    head: OwnedResponse,
+    reading: Reading,
+    method: Method,
+    request_ms: u64,
+) -> Answer {
+    let view = head.head();
+    let kind = match view.body(method) {
+        Ok(kind) => kind,
+        Err(_) => BodyKind::UntilClose,
+    };
+    let reusable = view.keep_alive() && kind != BodyKind::UntilClose && view.status != 101;
+    let decoder = BodyDecoder::for_response(kind, &worker.http);
+    let rest = reading.bytes;
+    let body = UpstreamBody { upstream: Some(upstream), kind, decoder, rest, reusable };
+    Answer { head, body, request_ms, response_ms: time::wall_ms() }
+}
+
+/// A connection to one of the addresses: a pooled one, or the first that can be made.
+pub(crate) async fn connect(
+    worker: &Worker,
+    addresses: &[SocketAddr],
+    fresh_only: bool,
+) -> Result<Upstream, Fault> {
+    if !fresh_only {
+        for address in addresses {
+            if let Some(upstream) = worker.pool.take(worker, *address) {
+                return Ok(upstream);
+            }
+        }
+    }
+    let mut fault = Fault::NoAddress;
+    for &address in addresses {
+        let limit = worker.limits().connect_timeout;
+        match time::timeout(limit, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => {
+                worker.counters.upstream_connects.add(1);
+                return Ok(Upstream { stream, address, reused: false });
+            }
+            Ok(Err(error)) => {
+                tracing::debug!(%address, %error, "no connection to the upstream");
+                fault = Fault::Connect;
+            }
+            Err(_) => fault = Fault::Timeout,
+        }
+    }
+    Err(fault)
+}
+
+/// Sends all of `bytes`, waiting no longer than the upstream's time-out for room.
+pub(crate) async fn send(worker: &Worker, stream: &TcpStream, bytes: &[u8]) -> Result<(), Fault> {
+    worker.counters.upstream_bytes_sent.add(bytes.len() as u64);
+    let mut sent = 0;
+    loop {
+        match stream.try_write(&bytes[sent..]) {
+            Ok(n) => {
+                sent += n;
+                if sent == bytes.len() {
+                    return Ok(());
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                match time::timeout(worker.limits().upstream_timeout, stream.writable()).await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return Err(Fault::Broken),
+                    Err(_) => return Err(Fault::Timeout),
+                }
+            }
+            Err(_) => return Err(Fault::Broken),
+        }
+    }
+}
+
+/// What has been read of an answer and not been used.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) bytes: Vec<u8>,
+    any: bool,
+}
+
+/// A head as it comes.
+enum Step {
+    More,
+    Interim(usize),
+    Final(OwnedResponse),
+}
+
+/// Reads up to the end of the final head. What follows it is left in `reading`.
+pub(crate) async fn final_head(
+    worker: &Worker,
+    upstream: &Upstream,
+    reading: &mut Reading,
+) -> Result<OwnedResponse, Fault> {
+    let mut interim = 0;
+    loop {
+        match next_head(worker, upstream, reading).await? {
+            NextHead::Final(head) => return Ok(head),
+            NextHead::Interim(_) => {
+                interim += 1;
+                if interim > worker.limits().interim_max {
+                    return Err(Fault::Malformed);
+                }
+            }
+        }
+    }
+}
+
+/// The next head of an answer.
+pub(crate) enum NextHead {
+    /// 1xx: its bytes, as they came.
+    Interim(Vec<u8>),
+    /// The final one.
+    Final(OwnedResponse),
+}
+
+/// Reads one head, interim or final.
+pub(crate) async fn next_head(
+    worker: &Worker,
+    upstream: &Upstream,
+    reading: &mut Reading,
+) -> Result<NextHead, Fault> {
+    if !reading.bytes.is_empty()
+        && let Some(head) = parse(worker, reading)?
+    {
+        return Ok(head);
+    }
+    loop {
+        if upstream.stream.readable().await.is_err() {
+            return Err(Fault::Broken);
+        }
+        let read = worker.with_input(|input| match upstream.stream.try_read(input) {
+            Ok(0) => Err(Fault::Broken),
+            Ok(n) => {
+                reading.bytes.extend_from_slice(&input[..n]);
+                Ok(n)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            Err(_) => Err(Fault::Broken),
+        })?;
+        if read == 0 {
+            continue;
+        }
+        reading.any = true;
+        worker.counters.upstream_bytes_received.add(read as u64);
+        if let Some(head) = parse(worker, reading)? {
+            return Ok(head);
+        }
+    }
+}
+
+fn parse(worker: &Worker, reading: &mut Reading) -> Result<Option<NextHead>, Fault> {
+    let (step, used) = worker.with_scratch(|scratch| {
+        match http1::parse_response(&reading.bytes, scratch, &worker.http) {
+            Err(reject) => {
+                tracing::debug!(%reject, "malformed response");
+                Err(Fault::Malformed)
+            }
+            Ok(None) => Ok((Step::More, 0)),
+            Ok(Some(head)) if head.is_interim() => {
+                Ok((Step::Interim(head.head_bytes), head.head_bytes))
+            }
+            Ok(Some(head)) => Ok((Step::Final(head.detach()), head.head_bytes)),
+        }
+    })?;
+    let next = match step {
+        Step::More => return Ok(None),
+        Step::Interim(bytes) => NextHead::Interim(reading.bytes[..bytes].to_vec()),
+        Step::Final(head) => NextHead::Final(head),
+    };
+    reading.bytes.drain(..used);
+    Ok(Some(next))
+}
+
+/// The body of an answer. Dropped before its end, it closes the connection.
+#[derive(Debug)]
+pub(crate) struct UpstreamBody {
+    upstream: Option<Upstream>,
+    pub(crate) kind: BodyKind,
+    decoder: BodyDecoder,
+    /// Read together with the head.
+    rest: Vec<u8>,
+    reusable: bool,
+}
+
+impl UpstreamBody {
+    /// The address it comes from.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.upstream.as_ref().map(|upstream| upstream.address)
+    }
+
+    /// Gives `sink` the content that is there already, without waiting. True when the body is
+    /// complete; then the connection has gone back to the pool.
+    pub(crate) fn take_ready(
+        &mut self,
+        worker: &Worker,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, Fault> {
+        let rest = std::mem::take(&mut self.rest);
+        self.decode(worker, &rest, sink)
+    }
+
+    /// Waits for content and gives it to `sink`. True when the body is complete.
+    pub(crate) async fn pull(
+        &mut self,
+        worker: &Worker,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, Fault> {
+        let Some(upstream) = &self.upstream else { return Ok(true) };
+        match time::timeout(worker.limits().upstream_timeout, upstream.stream.readable()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(Fault::Broken),
+            Err(_) => return Err(Fault::Timeout),
+        }
+        worker.with_input(|input| {
+            let Some(upstream) = &self.upstream else { return Ok(true) };
+            match upstream.stream.try_read(input) {
+                Ok(0) => {
+                    self.reusable = false;
+                    self.upstream = None;
+                    self.decoder.finish_on_close().map(|()| true).map_err(|_| Fault::Broken)
+                }
+                Ok(n) => {
+                    worker.counters.upstream_bytes_received.add(n as u64);
+                    self.decode(worker, &input[..n], sink)
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+                Err(_) => Err(Fault::Broken),
+            }
+        })
+    }
+
+    fn decode(
+        &mut self,
+        worker: &Worker,
+        input: &[u8],
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, Fault> {
+        let mut at = 0;
+        while !self.decoder.is_done() && at < input.len() {
+            let step = self.decoder.decode(&input[at..]).map_err(|_| Fault::Malformed)?;
+            if !step.data.is_empty() {
+                sink(&input[at..][step.data.clone()]);
+            }
+            at += step.consumed;
+        }
+        if !self.decoder.is_done() {
+            return Ok(false);
+        }
+        // Bytes behind the end belong to nothing that was asked for.
+        if let Some(upstream) = self.upstream.take()
+            && self.reusable
+            && at == input.len()
+        {
+            worker.pool.put(worker, upstream);
+        }
+        Ok(true)
+    }
+
+    /// The body's length if the head told it.
+    pub(crate) fn length(&self) -> Option<u64> {
+        match self.kind {
+            BodyKind::None => Some(0),
+            BodyKind::Length(length) => Some(length),
+            BodyKind::Chunked | BodyKind::UntilClose => None,
+        }
+    }
+}
+

@@ -1,0 +1,194 @@
+//! One core's share of the server: its listeners, its connections, its buffers, its counters.
+//!
+//! A worker belongs to one thread. Its read buffer is lent to one connection at a time, between
+//! two waits, so that ten thousand silent connections share one; nobody holds it across an await.
+//! Connections sit in a table that gives out its lowest free slot, so that it stays dense.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use http1::Scratch;
+use readiness::slots::SlotTable;
+use readiness::Token;
+use runtime::net::TcpListener;
+use runtime::stop::StopToken;
+use runtime::time;
+
+use crate::access_log::CoreLog;
+use crate::connection;
+use crate::limits::{ACCEPTS_PER_TURN_MAX, Limits, READ_BUFFER_BYTES};
+use crate::metrics::Counters;
+use crate::shared::Shared;
+use crate::upstream::Pool;
+
+/// How often a core hands over its log lines, sweeps its pool and publishes its counters.
+const TICK: Duration = Duration::from_millis(100);
+/// How long accepting pauses when the system has no descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// The state of one core.
+pub(crate) struct Worker {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) http: http1::Limits,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) log: CoreLog,
+    pub(crate) pool: Pool,
+    buffers: RefCell<Buffers>,
+    scratch: RefCell<Box<Scratch>>,
+    connections: RefCell<SlotTable<Waker>>,
+    draining: Cell<bool>,
+}
+
+/// The buffers that a turn of a connection borrows.
+pub(crate) struct Buffers {
+    pub(crate) input: Box<[u8]>,
+    pub(crate) output: Vec<u8>,
+}
+
+impl std::fmt::Debug for Worker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Worker").field("draining", &self.draining).finish_non_exhaustive()
+    }
+}
+
+impl Worker {
+    pub(crate) fn new(shared: Arc<Shared>, counters: Arc<Counters>) -> Rc<Worker> {
+        let limits = &shared.config.limits;
+        let mut http = http1::Limits::default();
+        http.head_bytes_max = limits.head_bytes_max.min(READ_BUFFER_BYTES / 2);
+        http.fields_max = limits.fields_max;
+        let log = CoreLog::new(shared.log.clone(), shared.config.log_format);
+        let connections_max = u32::try_from(limits.connections_max).unwrap_or(u32::MAX);
+        Rc::new(Worker {
+            http,
+            counters,
+            log,
+            pool: Pool::default(),
+            buffers: RefCell::new(Buffers {
+                input: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),
+                output: Vec::with_capacity(READ_BUFFER_BYTES),
+            }),
+            scratch: RefCell::new(Box::default()),
+            connections: RefCell::new(SlotTable::with_limit(connections_max)),
+            draining: Cell::new(false),
+            shared,
+        })
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.shared.config.limits
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.get()
+    }
+
+    /// Lends the read buffer. Not to be nested.
+    pub(crate) fn with_input<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        f(&mut self.buffers.borrow_mut().input)
+    }
+
+    /// Lends both buffers. Not to be nested.
+    #[inline]
+    pub(crate) fn with_buffers<R>(&self, f: impl FnOnce(&mut Buffers) -> R) -> R {
+        f(&mut self.buffers.borrow_mut())
+    }
+
+    /// Lends the room for a head's fields. Not to be nested.
+    #[inline]
+    pub(crate) fn with_scratch<R>(&self, f: impl FnOnce(&mut Scratch) -> R) -> R {
+        f(&mut self.scratch.borrow_mut())
+    }
+
+    /// Puts a connection into the table.
+    pub(crate) fn enter(&self, waker: Waker) -> Option<Token> {
+        let token = self.connections.borrow_mut().try_insert(waker).ok()?;
+        self.counters.connections_open.add(1);
+        Some(token)
+    }
+
+    /// Takes it out.
+    pub(crate) fn leave(&self, token: Token) {
+        if self.connections.borrow_mut().remove(token).is_some() {
+            self.counters.connections_open.sub(1);
+        }
+    }
+
+    /// Serves the listeners until told to stop, then lets requests under way finish.
+    pub(crate) async fn run(self: Rc<Self>, listeners: Vec<TcpListener>, stop: StopToken) {
+        let ticking = runtime::spawn(Rc::clone(&self).tick());
+        let accepting: Vec<_> = listeners
+            .into_iter()
+            .map(|listener| runtime::spawn(accept_all(Rc::clone(&self), listener)))
+            .collect();
+        stop.stopped().await;
+        for accepting in accepting {
+            accepting.abort();
+        }
+        self.drain().await;
+        ticking.abort();
+        self.publish();
+        self.log.flush();
+    }
+
+    async fn drain(&self) {
+        self.draining.set(true);
+        let deadline = time::now() + self.limits().drain_timeout;
+        let wakers: Vec<Waker> = self.connections.borrow().iter().map(|(_, waker)| waker.clone()).collect();
+        for waker in wakers {
+            waker.wake();
+        }
+        while !self.connections.borrow().is_empty() && time::now() < deadline {
+            time::sleep(Duration::from_millis(5)).await;
+        }
+        let left = self.connections.borrow().len();
+        if left > 0 {
+            tracing::warn!(left, "connections cut: the drain time-out has passed");
+        }
+    }
+
+    async fn tick(self: Rc<Self>) {
+        loop {
+            time::sleep(TICK).await;
+            self.log.flush();
+            self.pool.sweep(&self);
+            self.publish();
+        }
+    }
+
+    /// Copies what the runtime counts to where other threads can read it.
+    fn publish(&self) {
+        let counters = runtime::poller_counters();
+        self.counters.waits.set(counters.waits);
+        self.counters.events.set(counters.events);
+        self.counters.empty_waits.set(counters.empty_waits);
+    }
+}
+
+async fn accept_all(worker: Rc<Worker>, listener: TcpListener) {
+    loop {
+        let mut next = listener.accept().await;
+        for _ in 0..ACCEPTS_PER_TURN_MAX {
+            match next {
+                Ok((stream, peer)) => start(&worker, stream, peer),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    tracing::warn!(%error, "no connection accepted");
+                    worker.counters.connections_refused.add(1);
+                    time::sleep(ACCEPT_PAUSE).await;
+                    break;
+                }
+            }
+            next = listener.try_accept();
+        }
+    }
+}
+
+fn start(worker: &Rc<Worker>, stream: runtime::net::TcpStream, peer: SocketAddr) {
+    worker.counters.connections_accepted.add(1);
+    runtime::spawn(connection::serve(Rc::clone(worker), stream, peer)).detach();
+}
