@@ -5,12 +5,16 @@
 //! content negotiation neither do case, the order of members nor a weight of 1. What is compared
 //! (or hashed into a key) is one unambiguous string of bytes; absent and empty differ.
 
-use crate::fields::{Escapes, FieldSource, is_ows, is_token_byte, members, trim};
+use crate::fields::{Escapes, FieldSource, is_ows, is_token_byte, members};
 
 /// A response with more names in `Vary` than this is taken for `*`: nobody will match it.
 pub const VARY_NAMES_MAX: usize = 32;
-/// Lists of content negotiation with more members than this are not put in order.
+/// Lists of content negotiation are put in order by so many members at a time,
 const SORTED_MEMBERS_MAX: usize = 32;
+/// of so many bytes together.
+const SORTED_BYTES_MAX: usize = 256;
+
+const _: () = assert!(SORTED_BYTES_MAX <= u16::MAX as usize);
 
 /// What a response says about the requests it may answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,15 +32,39 @@ pub enum Vary {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct VaryNames(Box<[Box<str>]>);
 
-/// The normalised selecting fields of one request.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct VaryKey(Box<[u8]>);
+/// The selecting fields of one request. Equal when they are so after normalisation.
+#[derive(Clone, Debug)]
+pub struct VaryKey {
+    normalised: Box<[u8]>,
+    /// As received: most requests repeat it to the byte, and then nothing need be normalised.
+    received: Box<[u8]>,
+}
 
 impl VaryKey {
-    /// The bytes, for hashing and for showing.
+    /// The normalised bytes, for hashing and for showing.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        &self.normalised
+    }
+
+    /// Bytes it holds on to, for accounting.
+    #[must_use]
+    pub fn bytes_held(&self) -> usize {
+        self.normalised.len() + self.received.len()
+    }
+}
+
+impl PartialEq for VaryKey {
+    fn eq(&self, other: &VaryKey) -> bool {
+        self.normalised == other.normalised
+    }
+}
+
+impl Eq for VaryKey {}
+
+impl std::hash::Hash for VaryKey {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.normalised.hash(state);
     }
 }
 
@@ -79,16 +107,33 @@ impl VaryNames {
 
     /// The same as one value to keep.
     pub fn key<F: FieldSource + ?Sized>(&self, request: &F) -> VaryKey {
-        let mut bytes = Vec::new();
-        self.feed(request, |piece| bytes.extend_from_slice(piece));
-        VaryKey(bytes.into_boxed_slice())
+        let (mut normalised, mut received) = (Vec::new(), Vec::new());
+        self.feed(request, |piece| normalised.extend_from_slice(piece));
+        self.feed_received(request, |piece| received.extend_from_slice(piece));
+        VaryKey { normalised: normalised.into(), received: received.into() }
     }
 
     /// Does this request select the response stored under `key`? Does not allocate.
     pub fn matches<F: FieldSource + ?Sized>(&self, key: &VaryKey, request: &F) -> bool {
-        let mut rest: Option<&[u8]> = Some(&key.0);
-        self.feed(request, |piece| rest = rest.and_then(|rest| rest.strip_prefix(piece)));
+        let mut rest: Option<&[u8]> = Some(&key.received);
+        self.feed_received(request, |piece| rest = rest.and_then(|r| r.strip_prefix(piece)));
+        if rest.is_some_and(<[u8]>::is_empty) {
+            return true;
+        }
+        let mut rest: Option<&[u8]> = Some(&key.normalised);
+        self.feed(request, |piece| rest = rest.and_then(|r| r.strip_prefix(piece)));
         rest.is_some_and(<[u8]>::is_empty)
+    }
+
+    /// The selecting fields byte by byte, each line with its length.
+    fn feed_received<F: FieldSource + ?Sized>(&self, request: &F, mut sink: impl FnMut(&[u8])) {
+        for name in &self.0 {
+            for value in request.values(name) {
+                sink(&(value.len() as u64 + 1).to_le_bytes());
+                sink(value);
+            }
+            sink(&0u64.to_le_bytes());
+        }
     }
 }
 
@@ -99,11 +144,11 @@ const MEMBER: u8 = 2;
 const ESCAPE: u8 = 3;
 
 fn feed_field<F: FieldSource + ?Sized>(name: &str, request: &F, sink: &mut impl FnMut(&[u8])) {
-    if !request.has(name) {
-        return sink(&[ABSENT]);
-    }
+    let mut values = request.values(name);
+    let Some(first) = values.next() else { return sink(&[ABSENT]) };
     sink(&[PRESENT]);
-    let list = request.values(name).flat_map(|value| members(value, Escapes::Backslash));
+    let list = std::iter::once(first).chain(values);
+    let list = list.flat_map(|value| members(value, Escapes::Backslash));
     if is_negotiation(name) {
         feed_negotiation(list, sink);
     } else {
@@ -119,58 +164,88 @@ fn is_negotiation(name: &str) -> bool {
     matches!(name, "accept" | "accept-charset" | "accept-encoding" | "accept-language")
 }
 
-fn feed_negotiation<'a>(list: impl Iterator<Item = &'a [u8]>, sink: &mut impl FnMut(&[u8])) {
-    let mut sorted: [&[u8]; SORTED_MEMBERS_MAX] = [&[]; SORTED_MEMBERS_MAX];
-    let mut held = 0;
-    for member in list.map(without_full_weight) {
-        if held == SORTED_MEMBERS_MAX {
-            // Too many to hold: those so far go out as they came, and so does the rest.
-            feed_folded(member, sink);
-        } else {
-            sorted[held] = member;
-            held += 1;
+/// Members one after the other, folded, each remembered by where it ends.
+struct Sorted {
+    bytes: [u8; SORTED_BYTES_MAX],
+    filled: usize,
+    /// (start, end) of each member, in order of the members' bytes.
+    members: [(u16, u16); SORTED_MEMBERS_MAX],
+    held: usize,
+}
+
+impl Sorted {
+    /// Puts a member in its place; `false` when it does not fit any more.
+    fn insert(&mut self, member: &[u8]) -> bool {
+        let start = self.filled;
+        if self.held == SORTED_MEMBERS_MAX || member.len() > SORTED_BYTES_MAX - start {
+            return false;
         }
+        for byte in folded(member) {
+            self.bytes[self.filled] = byte;
+            self.filled += 1;
+        }
+        self.filled = start + without_full_weight(&self.bytes[start..self.filled]).len();
+        let new = (start as u16, self.filled as u16);
+        let mut at = self.held;
+        while at > 0 && self.bytes_of(self.members[at - 1]) > self.bytes_of(new) {
+            self.members[at] = self.members[at - 1];
+            at -= 1;
+        }
+        self.members[at] = new;
+        self.held += 1;
+        true
     }
-    let sorted = &mut sorted[..held];
-    if held < SORTED_MEMBERS_MAX {
-        sorted.sort_unstable_by(|a, b| folded(a).cmp(folded(b)));
+
+    fn bytes_of(&self, (start, end): (u16, u16)) -> &[u8] {
+        &self.bytes[usize::from(start)..usize::from(end)]
     }
-    for member in sorted {
-        feed_folded(member, sink);
+
+    /// Hands out what it holds and is empty again.
+    fn drain(&mut self, sink: &mut impl FnMut(&[u8])) {
+        for &member in &self.members[..self.held] {
+            sink(&[MEMBER]);
+            feed_escaped(self.bytes_of(member), sink);
+        }
+        self.held = 0;
+        self.filled = 0;
     }
 }
 
-/// The member without `;q=1`, which is the default.
+/// A list too long to hold is put in order in runs, which is as unambiguous.
+fn feed_negotiation<'a>(list: impl Iterator<Item = &'a [u8]>, sink: &mut impl FnMut(&[u8])) {
+    let mut sorted = Sorted {
+        bytes: [0; SORTED_BYTES_MAX],
+        filled: 0,
+        members: [(0, 0); SORTED_MEMBERS_MAX],
+        held: 0,
+    };
+    for member in list {
+        if !sorted.insert(member) {
+            sorted.drain(sink);
+            if !sorted.insert(member) {
+                sink(&[MEMBER]);
+                feed_escaped(member, sink);
+            }
+        }
+    }
+    sorted.drain(sink);
+}
+
+/// A folded member without `;q=1`, which is the default.
 fn without_full_weight(member: &[u8]) -> &[u8] {
     let Some(at) = member.iter().rposition(|&byte| byte == b';') else { return member };
-    let weight = trim(&member[at + 1..]);
-    let full = match weight {
-        [b'q' | b'Q', b'=', b'1'] => true,
-        [b'q' | b'Q', b'=', b'1', b'.', zeros @ ..] => {
+    let full = match &member[at + 1..] {
+        b"q=1" => true,
+        [b'q', b'=', b'1', b'.', zeros @ ..] => {
             zeros.len() <= 3 && zeros.iter().all(|&digit| digit == b'0')
         }
         _ => false,
     };
-    if full { trim(&member[..at]) } else { member }
+    if full { &member[..at] } else { member }
 }
 
 fn folded(member: &[u8]) -> impl Iterator<Item = u8> {
     member.iter().filter(|&&byte| !is_ows(byte)).map(u8::to_ascii_lowercase)
-}
-
-fn feed_folded(member: &[u8], sink: &mut impl FnMut(&[u8])) {
-    sink(&[MEMBER]);
-    let mut buffer = [0u8; 64];
-    let mut filled = 0;
-    for byte in folded(member) {
-        if filled == buffer.len() {
-            feed_escaped(&buffer, sink);
-            filled = 0;
-        }
-        buffer[filled] = byte;
-        filled += 1;
-    }
-    feed_escaped(&buffer[..filled], sink);
 }
 
 /// The message layer refuses control bytes in values; this keeps the string unambiguous even for

@@ -19,16 +19,10 @@ use std::sync::{Mutex, MutexGuard};
 pub use key::{Key, KeyBuilder, KeyHasher};
 use shard::{Leaving, Shard, ShardCounters};
 
-/// What an object costs beyond the caller's bytes: its places in slab, values, index and ghost,
+/// What an object costs beyond the caller's bytes: its places in slab, index and ghost,
 /// each with the slack of a container that doubles.
 pub const ENTRY_OVERHEAD_BYTES: u64 = 256;
 
-const _: () = assert!(
-    2 * (s3fifo::NODE_BYTES + VALUE_BYTES) + INDEX_BYTES + s3fifo::GHOST_BYTES
-        <= ENTRY_OVERHEAD_BYTES as usize
-);
-/// A value of one pointer with its generation.
-const VALUE_BYTES: usize = 16;
 /// Four bytes of slot and one of control at a load of 7/16.
 const INDEX_BYTES: usize = 12;
 
@@ -161,6 +155,11 @@ impl<V> Store<V> {
     /// An empty store. The number of shards is rounded down to a power of two, at least one.
     #[must_use]
     pub fn new(options: Options) -> Store<V> {
+        const {
+            let node = s3fifo::node_bytes::<shard::Stored<V>>();
+            let entry = 2 * node + INDEX_BYTES + s3fifo::GHOST_BYTES;
+            assert!(entry <= ENTRY_OVERHEAD_BYTES as usize, "V is to be small, such as an Arc");
+        }
         let shards = options.shards.clamp(1, SHARDS_MAX);
         let shards = power_of_two_below(shards);
         let shard_bytes_max = options.bytes_max / shards as u64;

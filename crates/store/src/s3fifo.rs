@@ -17,9 +17,10 @@
 //! Most objects are asked for once; they leave through the small queue without disturbing main. A
 //! touch is a two-bit counter and moves nothing (lazy promotion), so a hit writes one byte.
 //!
-//! Who owns what: the caller owns the map from keys to slots and the values; this structure owns
-//! the slots, their order and the sum of bytes. It never decides *when* to evict: the caller asks
-//! for victims until its bound holds. What never happens: an allocation, a search or a move on
+//! Who owns what: the caller owns the map from keys to slots; this structure owns the slots, their
+//! order, the sum of bytes, and what the caller keeps in a slot (beside the key, so that a lookup
+//! meets one cache line). It never decides *when* to evict: the caller asks for victims until its
+//! bound holds. What never happens: an allocation, a search or a move on
 //! access. Eviction is O(1) amortised, because each round through main uses up a touch.
 //!
 //! Invariants: `small.bytes + main.bytes == bytes()`; the queues' lengths add up to `len()`; after
@@ -52,13 +53,15 @@ const NONE: Slot = u32::MAX;
 
 /// One evicted or removed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Gone {
+pub struct Gone<T> {
     /// The slot it had; free again.
     pub slot: Slot,
     /// Its key.
     pub key: u128,
     /// The bytes it stood for.
     pub bytes: u64,
+    /// What the caller kept in the slot.
+    pub held: T,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,8 +71,10 @@ enum Place {
     Main,
 }
 
+/// One cache line for a payload of up to three words.
 #[derive(Clone, Debug)]
-struct Node {
+#[repr(align(64))]
+struct Node<T> {
     key: u128,
     bytes: u64,
     /// Towards the head, which is the youngest.
@@ -78,10 +83,15 @@ struct Node {
     older: Slot,
     touches: u8,
     place: Place,
+    /// `None` exactly when the place is free.
+    held: Option<T>,
 }
 
 /// Bytes of the slab per object, for accounting.
-pub const NODE_BYTES: usize = size_of::<Node>();
+#[must_use]
+pub const fn node_bytes<T>() -> usize {
+    size_of::<Node<T>>()
+}
 
 #[derive(Clone, Copy, Debug)]
 struct Queue {
@@ -97,8 +107,8 @@ impl Queue {
 
 /// The order of eviction of a set of sized objects.
 #[derive(Clone, Debug)]
-pub struct Policy {
-    nodes: Vec<Node>,
+pub struct Policy<T> {
+    nodes: Vec<Node<T>>,
     free: Slot,
     small: Queue,
     main: Queue,
@@ -106,10 +116,10 @@ pub struct Policy {
     small_bytes_max: u64,
 }
 
-impl Policy {
+impl<T> Policy<T> {
     /// For a cache of so many bytes; only the proportion of the queues follows from it.
     #[must_use]
-    pub fn new(bytes_max: u64) -> Policy {
+    pub fn new(bytes_max: u64) -> Policy<T> {
         Policy {
             nodes: Vec::new(),
             free: NONE,
@@ -161,6 +171,18 @@ impl Policy {
         (node.place != Place::Free).then_some(node.key)
     }
 
+    /// What the caller keeps in a slot; `None` when it is free.
+    #[must_use]
+    pub fn held(&self, slot: Slot) -> Option<&T> {
+        self.nodes.get(slot as usize)?.held.as_ref()
+    }
+
+    /// Keeps something else in a taken slot.
+    pub fn replace_held(&mut self, slot: Slot, held: T) -> T {
+        let node = &mut self.nodes[slot as usize];
+        node.held.replace(held).expect("the slot is taken")
+    }
+
     /// The bytes of a taken slot.
     #[must_use]
     pub fn bytes_of(&self, slot: Slot) -> u64 {
@@ -178,9 +200,17 @@ impl Policy {
 
     /// Takes in a new object: to main if the ghost remembers it, else to small. The key must not be
     /// held already; room must have been made.
-    pub fn insert(&mut self, key: u128, bytes: u64) -> Slot {
+    pub fn insert(&mut self, key: u128, bytes: u64, held: T) -> Slot {
         let place = if self.ghost.forget(key) { Place::Main } else { Place::Small };
-        let node = Node { key, bytes, younger: NONE, older: NONE, touches: 0, place: Place::Free };
+        let node = Node {
+            key,
+            bytes,
+            younger: NONE,
+            older: NONE,
+            touches: 0,
+            place: Place::Free,
+            held: Some(held),
+        };
         let slot = self.take_slot(node);
         self.push(slot, place);
         slot
@@ -211,13 +241,13 @@ impl Policy {
     }
 
     /// Takes out an object that is wanted no more. The ghost does not remember it.
-    pub fn remove(&mut self, slot: Slot) -> Gone {
+    pub fn remove(&mut self, slot: Slot) -> Gone<T> {
         self.unlink(slot);
         self.free_slot(slot)
     }
 
     /// The next victim, taken out; `None` when nothing is held.
-    pub fn evict(&mut self) -> Option<Gone> {
+    pub fn evict(&mut self) -> Option<Gone<T>> {
         if self.small.bytes > self.small_bytes_max || self.main.len == 0 {
             while self.small.len > 0 {
                 let slot = self.small.tail;
@@ -236,7 +266,7 @@ impl Policy {
     }
 
     /// Each round through the loop takes a touch away: it ends.
-    fn evict_from_main(&mut self) -> Option<Gone> {
+    fn evict_from_main(&mut self) -> Option<Gone<T>> {
         while self.main.len > 0 {
             let slot = self.main.tail;
             self.unlink(slot);
@@ -249,7 +279,7 @@ impl Policy {
         None
     }
 
-    fn node(&self, slot: Slot) -> &Node {
+    fn node(&self, slot: Slot) -> &Node<T> {
         &self.nodes[slot as usize]
     }
 
@@ -261,7 +291,7 @@ impl Policy {
         }
     }
 
-    fn take_slot(&mut self, node: Node) -> Slot {
+    fn take_slot(&mut self, node: Node<T>) -> Slot {
         if self.free == NONE {
             let slot = Slot::try_from(self.nodes.len()).expect("a slot has 32 bits");
             assert!(slot != NONE, "the last slot number means none");
@@ -274,13 +304,14 @@ impl Policy {
         slot
     }
 
-    fn free_slot(&mut self, slot: Slot) -> Gone {
+    fn free_slot(&mut self, slot: Slot) -> Gone<T> {
         let free = self.free;
         let node = &mut self.nodes[slot as usize];
         node.place = Place::Free;
         node.older = free;
         self.free = slot;
-        Gone { slot, key: node.key, bytes: node.bytes }
+        let held = node.held.take().expect("a taken slot holds something");
+        Gone { slot, key: node.key, bytes: node.bytes, held }
     }
 
     fn push(&mut self, slot: Slot, place: Place) {

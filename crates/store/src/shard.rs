@@ -1,4 +1,4 @@
-//! One shard: an index, a policy and the values, used by one thread at a time.
+//! One shard: an index and a policy that holds the values, used by one thread at a time.
 //!
 //! Whoever holds the lock holds it for O(1) amortised work. Values that leave are handed back and
 //! dropped by the caller after the lock is released: freeing a large object is not done inside.
@@ -12,9 +12,8 @@ use crate::s3fifo::{Gone, Policy, Slot};
 const SWEEP_SLOTS_PER_INSERT: usize = 8;
 
 pub(crate) struct Shard<V> {
-    policy: Policy,
+    policy: Policy<Stored<V>>,
     index: HashTable<Slot>,
-    values: Vec<Option<Stored<V>>>,
     bytes_max: u64,
     /// Objects of another generation are gone for all who ask.
     generation: u32,
@@ -24,7 +23,7 @@ pub(crate) struct Shard<V> {
     pub(crate) counters: ShardCounters,
 }
 
-struct Stored<V> {
+pub(crate) struct Stored<V> {
     value: V,
     generation: u32,
 }
@@ -51,7 +50,6 @@ impl<V> Shard<V> {
         Shard {
             policy,
             index: HashTable::with_capacity(objects_expected),
-            values: Vec::with_capacity(objects_expected),
             bytes_max,
             generation: 0,
             outdated: 0,
@@ -79,7 +77,7 @@ impl<V> Shard<V> {
         V: Clone,
     {
         let found = self.find(key).and_then(|slot| {
-            let stored = self.values[slot as usize].as_ref()?;
+            let stored = self.policy.held(slot)?;
             (stored.generation == self.generation).then(|| (slot, stored.value.clone()))
         });
         match found {
@@ -97,7 +95,7 @@ impl<V> Shard<V> {
 
     /// The value as it is.
     pub(crate) fn peek(&self, key: Key) -> Option<&V> {
-        let stored = self.values[self.find(key)? as usize].as_ref()?;
+        let stored = self.policy.held(self.find(key)?)?;
         (stored.generation == self.generation).then_some(&stored.value)
     }
 
@@ -109,14 +107,11 @@ impl<V> Shard<V> {
             return;
         }
         self.make_room(bytes, leaving);
-        let slot = self.policy.insert(key.to_u128(), bytes);
+        let stored = Stored { value, generation: self.generation };
+        let slot = self.policy.insert(key.to_u128(), bytes, stored);
         let Shard { index, policy, .. } = self;
         let rehash = |&at: &Slot| bits(policy.key(at).expect("the index names taken slots"));
         index.insert_unique(bits(key.to_u128()), slot, rehash);
-        if self.values.len() <= slot as usize {
-            self.values.resize_with(slot as usize + 1, || None);
-        }
-        self.values[slot as usize] = Some(Stored { value, generation: self.generation });
         self.counters.inserts += 1;
     }
 
@@ -133,7 +128,7 @@ impl<V> Shard<V> {
             leaving.push(value);
             return false;
         };
-        let current = self.values[slot as usize].as_ref().expect("the index names taken slots");
+        let current = self.policy.held(slot).expect("the index names taken slots");
         if !test(&current.value) {
             leaving.push(value);
             return false;
@@ -144,7 +139,7 @@ impl<V> Shard<V> {
 
     pub(crate) fn remove_if(&mut self, key: Key, test: impl FnOnce(&V) -> bool) -> Option<V> {
         let slot = self.find(key)?;
-        let stored = self.values[slot as usize].as_ref()?;
+        let stored = self.policy.held(slot)?;
         let current = stored.generation == self.generation;
         if current && !test(&stored.value) {
             return None;
@@ -172,10 +167,10 @@ impl<V> Shard<V> {
             if self.outdated == 0 {
                 return true;
             }
-            let at = self.sweep_at % self.values.len();
+            let at = self.sweep_at % self.policy.slots();
             self.sweep_at = at + 1;
-            if self.values[at].as_ref().is_some_and(|s| s.generation != self.generation) {
-                let slot = Slot::try_from(at).expect("a slot has 32 bits");
+            let slot = Slot::try_from(at).expect("a slot has 32 bits");
+            if self.policy.held(slot).is_some_and(|s| s.generation != self.generation) {
                 leaving.push(self.take_out(slot));
             }
         }
@@ -207,7 +202,7 @@ impl<V> Shard<V> {
 
     fn replace_at(&mut self, slot: Slot, value: V, bytes: u64, leaving: &mut Leaving<V>) {
         let stored = Stored { value, generation: self.generation };
-        leaving.extend(self.values[slot as usize].replace(stored).map(|old| old.value));
+        leaving.push(self.policy.replace_held(slot, stored).value);
         if bytes <= self.policy.bytes_of(slot) {
             self.policy.shrink_object(slot, bytes);
         } else {
@@ -235,23 +230,22 @@ impl<V> Shard<V> {
         self.forget(gone)
     }
 
-    /// Takes what the policy let go out of the index and the values.
-    fn forget(&mut self, gone: Gone) -> V {
+    /// Takes what the policy let go out of the index.
+    fn forget(&mut self, gone: Gone<Stored<V>>) -> V {
         self.index
             .find_entry(bits(gone.key), |&slot| slot == gone.slot)
             .expect("every object is in the index")
             .remove();
-        let stored = self.values[gone.slot as usize].take().expect("every object has its value");
-        if stored.generation != self.generation {
+        if gone.held.generation != self.generation {
             self.outdated -= 1;
         }
-        stored.value
+        gone.held.value
     }
 
     /// The slot of a key, after taking out an outdated object that has it.
     fn find_current(&mut self, key: Key, leaving: &mut Leaving<V>) -> Option<Slot> {
         let slot = self.find(key)?;
-        let stored = self.values[slot as usize].as_ref().expect("the index names taken slots");
+        let stored = self.policy.held(slot).expect("the index names taken slots");
         if stored.generation == self.generation {
             return Some(slot);
         }

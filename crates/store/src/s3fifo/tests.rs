@@ -109,7 +109,7 @@ fn spread(n: u64) -> u128 {
 
 const BYTES_MAX: u64 = 500;
 
-fn check(policy: &Policy, slots: &HashMap<u128, Slot>, naive: &Naive) {
+fn check(policy: &Policy<u128>, slots: &HashMap<u128, Slot>, naive: &Naive) {
     assert_eq!((policy.len(), policy.bytes()), (naive.len(), naive.bytes()));
     assert_eq!(policy.len(), slots.len());
     assert!(policy.ghost.len() <= naive.len().max(GHOST_ENTRIES_MIN));
@@ -119,6 +119,7 @@ fn check(policy: &Policy, slots: &HashMap<u128, Slot>, naive: &Naive) {
         for &(key, bytes, touches) in model {
             let node = policy.node(at);
             assert_eq!((node.key, node.bytes, node.touches), (key, bytes, touches));
+            assert_eq!(policy.held(at), Some(&key));
             assert_eq!((node.younger, slots[&key]), (younger, at));
             younger = at;
             at = node.older;
@@ -146,7 +147,7 @@ proptest! {
                     } else {
                         make_room(&mut policy, &mut slots, &mut naive, bytes);
                         naive.insert(key, bytes);
-                        slots.insert(key, policy.insert(key, bytes));
+                        slots.insert(key, policy.insert(key, bytes, key));
                     }
                 }
                 Step::Remove(n) => {
@@ -181,25 +182,30 @@ proptest! {
     }
 }
 
-fn make_room(policy: &mut Policy, slots: &mut HashMap<u128, Slot>, naive: &mut Naive, bytes: u64) {
+fn make_room(
+    policy: &mut Policy<u128>,
+    slots: &mut HashMap<u128, Slot>,
+    naive: &mut Naive,
+    bytes: u64,
+) {
     while policy.bytes() + bytes > BYTES_MAX {
         evict(policy, slots, naive);
     }
 }
 
-fn evict(policy: &mut Policy, slots: &mut HashMap<u128, Slot>, naive: &mut Naive) {
+fn evict(policy: &mut Policy<u128>, slots: &mut HashMap<u128, Slot>, naive: &mut Naive) {
     let gone = policy.evict();
     assert_eq!(gone.map(|gone| gone.key), naive.evict());
     if let Some(gone) = gone {
-        assert_eq!(slots.remove(&gone.key), Some(gone.slot));
-        assert_eq!(policy.key(gone.slot), None);
+        assert_eq!((gone.held, slots.remove(&gone.key)), (gone.key, Some(gone.slot)));
+        assert_eq!((policy.key(gone.slot), policy.held(gone.slot)), (None, None));
     }
 }
 
 #[test]
 fn a_scan_does_not_disturb_what_is_used() {
     let mut policy = Policy::new(1000);
-    let used: Vec<Slot> = (0..50).map(|n| policy.insert(spread(n), 10)).collect();
+    let used: Vec<Slot> = (0..50).map(|n| policy.insert(spread(n), 10, ())).collect();
     for _ in 0..2 {
         used.iter().for_each(|&slot| policy.touch(slot));
     }
@@ -207,7 +213,7 @@ fn a_scan_does_not_disturb_what_is_used() {
         while policy.bytes() + 10 > 1000 {
             policy.evict().unwrap();
         }
-        policy.insert(spread(n), 10);
+        policy.insert(spread(n), 10, ());
     }
     let kept = (0..50).filter(|&n| policy.key(used[n as usize]) == Some(spread(n))).count();
     assert_eq!(kept, 50);
@@ -216,12 +222,12 @@ fn a_scan_does_not_disturb_what_is_used() {
 #[test]
 fn one_seen_again_goes_to_main() {
     let mut policy = Policy::new(100);
-    let first = policy.insert(spread(1), 10);
+    let first = policy.insert(spread(1), 10, ());
     assert_eq!(policy.evict().map(|gone| gone.slot), Some(first));
-    policy.insert(spread(1), 10);
+    policy.insert(spread(1), 10, ());
     assert_eq!((policy.small.len, policy.main.len), (0, 1));
     assert_eq!(policy.remove(first).key, spread(1));
-    policy.insert(spread(1), 10);
+    policy.insert(spread(1), 10, ());
     assert_eq!((policy.small.len, policy.main.len), (1, 0), "removed is not remembered");
 }
 
@@ -232,11 +238,11 @@ fn the_ghost_is_bounded() {
         while policy.bytes() + 10 > 100 {
             policy.evict().unwrap();
         }
-        policy.insert(spread(n), 10);
+        policy.insert(spread(n), 10, ());
         // Some come back, so that forgotten entries lie in the order.
         if n % 3 == 0 && n > 20 {
             let again = policy.evict().unwrap();
-            policy.insert(again.key, 10);
+            policy.insert(again.key, 10, ());
         }
         assert!(policy.ghost.len() <= GHOST_ENTRIES_MIN.max(policy.len()));
     }
@@ -323,7 +329,7 @@ fn at_least_as_many_hits_as_lru_on_zipf() {
                 while policy.bytes() + sizes[rank] > bytes_max {
                     slots.remove(&policy.evict().unwrap().key);
                 }
-                slots.insert(key, policy.insert(key, sizes[rank]));
+                slots.insert(key, policy.insert(key, sizes[rank], ()));
             }
         }
         println!("zipf {exponent}, {share} of the bytes: S3-FIFO {hits}, LRU {lru_hits}");
