@@ -69,9 +69,11 @@ pub(super) fn unused_dependencies(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Manifests of the workspace's own crates; a fuzz crate stands beside its crate and is not one.
+/// Manifests of the workspace's own crates; the fuzz targets need a
+/// nightly compiler and stand outside.
 fn manifests_of(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
-    tree.with_suffix("/Cargo.toml").filter(|(path, _)| !path.contains("/fuzz/"))
+    tree.with_suffix("/Cargo.toml")
+        .filter(|(path, _)| !path.starts_with("fuzz/") && !path.contains("/fuzz/"))
 }
 
 fn package_name(manifest: &str) -> &str {
