@@ -236,6 +236,7 @@ struct Counts {
     recorder_ns: i64,
     late: u64,
     rotations: u64,
+    missing: u64,
     ahead: u64,
 }
 
@@ -340,9 +341,10 @@ impl Recorder {
     }
 
     fn baseline(&mut self) -> Result<(), Error> {
+        self.server.look()?;
         self.boundary = Boundary::now();
+        self.server.sample();
         self.machine = machine(&mut self.buffer)?;
-        self.server.sample()?;
         self.server.take_unseen();
         if let Some(requests) = &mut self.requests {
             requests.begin(self.boundary.wall_ns);
@@ -352,11 +354,13 @@ impl Recorder {
 
     /// Ends an interval; whether the server still runs.
     fn sample(&mut self, index: u64, whole: bool) -> Result<bool, Error> {
+        self.server.look()?;
+        // The server's exact clocks are read next to the moment; the machine's ticks can wait.
         let now = Boundary::now();
         let last = std::mem::replace(&mut self.boundary, now);
+        let server = self.server.sample();
         let stat = read_stat(&mut self.buffer)?;
         let (machine, cpus) = self.machine.sample(stat).ok_or_else(no_modes)?;
-        let server = self.server.sample()?;
         let unseen = self.server.take_unseen();
         self.lose("process: its end was not seen", unseen.processes, "its last time is missing");
         self.lose("thread: its end was not seen", unseen.threads, "its last wakes are missing");
@@ -406,13 +410,13 @@ impl Recorder {
         };
         self.lose("log: line not understood", polled.counts.bad, &why);
         self.lose("log: truncated", polled.truncations, "what was cut away was not read");
-        self.lose("log: no such file", u64::from(polled.missing), "times looked for in vain");
         self.lose("log: not readable", u64::from(polled.unreadable), "times tried in vain");
         let ahead = self.requests.as_ref().map_or(0, |requests| requests.spread.outside().ahead);
         let more = ahead - self.counts.ahead;
         self.lose("log: stamped in the future", more, "is the server's clock ours?");
         self.counts.ahead = ahead;
         self.counts.rotations += polled.rotations;
+        self.counts.missing += u64::from(polled.missing);
     }
 
     fn lose(&mut self, kind: &'static str, count: u64, note: &str) {
@@ -535,6 +539,12 @@ impl Recorder {
         self.manifest.capabilities.extend(log);
         if self.counts.rotations > 0 {
             notes.push(format!("the log was rotated {} times", self.counts.rotations));
+        }
+        if self.counts.missing > 0 {
+            notes.push(format!(
+                "the log's name was missing {} times; what was opened before was read on",
+                self.counts.missing
+            ));
         }
         if self.counts.late > 0 {
             notes.push(format!(

@@ -43,7 +43,8 @@ impl Polled {
     /// Whether an interval's rate can be believed after this poll.
     pub(crate) fn sound(&self) -> bool {
         let bad = self.counts.bad as f64 / self.counts.lines.max(1) as f64;
-        !self.missing && !self.unreadable && self.truncations == 0 && bad <= BAD_SHARE_MAX
+        // A name that is missing is a rotation on its way: the renamed file is still read.
+        !self.unreadable && self.truncations == 0 && bad <= BAD_SHARE_MAX
     }
 }
 

@@ -136,7 +136,7 @@ impl Server {
             });
         }
         server.attached = true;
-        server.sample()?;
+        server.sample();
         server.unseen = Unseen::default();
         server.traffic = Traffic::default();
         Ok(server)
@@ -157,10 +157,15 @@ impl Server {
         std::mem::take(&mut self.unseen)
     }
 
+    /// Looks at the processes that came since the last time. To be called just before a sample,
+    /// and before its moment is taken: it lists all of /proc.
+    pub(crate) fn look(&mut self) -> Result<(), Error> {
+        self.find(From::Birth)
+    }
+
     /// What the server used since the last sample.
-    pub(crate) fn sample(&mut self) -> Result<Sample, Error> {
+    pub(crate) fn sample(&mut self) -> Sample {
         let now_ticks = self.now_ticks();
-        self.find(From::Birth)?;
         let mut sample = Sample::default();
         let mut credits = BTreeMap::new();
         let mut gone = Vec::new();
@@ -173,7 +178,7 @@ impl Server {
         self.settle(gone, credits, &mut sample);
         sample.times.total_ns = sample.times.user_ns + sample.times.kernel_ns;
         self.last_ticks = now_ticks;
-        Ok(sample)
+        sample
     }
 
     /// Looks at the processes that came since the last time.
