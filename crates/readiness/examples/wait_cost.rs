@@ -1,8 +1,8 @@
-//! `cargo run --release -p readiness --example wait_cost [-- --json]`: the cost of one wait with one
-//! hot descriptor and ever more cold ones, for each backend, as a table or as JSON.
+//! `cargo run --release -p readiness --example wait_cost [-- --json]`: the cost of one wait with
+//! one hot descriptor and ever more cold ones, for each backend, as a table or as JSON.
 //!
-//! Exit 0 when `scalable_select`, `epoll` and `io_uring` keep within the bound, 1 when one does not,
-//! 2 when nothing could be measured.
+//! Exit 0 when `scalable_select`, `epoll` and `io_uring` keep within the bound, 1 when one does
+//! not, 2 when nothing could be measured.
 
 use std::process::ExitCode;
 

@@ -20,7 +20,8 @@ pub struct Token {
 }
 
 impl Token {
-    /// The one slot number that no token may have: the backends mark their own wake descriptor by it.
+    /// The one slot number that no token may have: the backends mark their own wake descriptor by
+    /// it.
     pub const SLOT_RESERVED: u32 = u32::MAX;
 
     /// A token for `slot` in its `generation`.
@@ -49,6 +50,7 @@ impl Token {
 
     /// The inverse of [`Token::to_u64`].
     pub const fn from_u64(packed: u64) -> Token {
+        debug_assert!(packed >> 32 != Token::SLOT_RESERVED as u64, "no token packs to this");
         Token { slot: (packed >> 32) as u32, generation: packed as u32 }
     }
 }

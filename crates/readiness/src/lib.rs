@@ -2,15 +2,16 @@
 //!
 //! # What a backend provides
 //! A backend is a file of one shape: `open`, and the private trait `Backend` (register, change,
-//! remove, wait, waker, counters). [`select`](Kind::Select), [`scalable_select`](Kind::ScalableSelect),
-//! [`poll`](Kind::Poll), [`epoll`](Kind::Epoll), [`io_uring`](Kind::IoUring) and
-//! [`simulated`] are all compiled in; [`Poller::open`] chooses one by preference and self-test, or
-//! by name, and dispatches over an enum. One contract suite (`tests/contract`) runs on each.
+//! remove, wait, waker, counters). [`select`](Kind::Select),
+//! [`scalable_select`](Kind::ScalableSelect), [`poll`](Kind::Poll), [`epoll`](Kind::Epoll),
+//! [`io_uring`](Kind::IoUring) and [`simulated`] are all compiled in; [`Poller::open`] chooses one
+//! by preference and self-test, or by name, and dispatches over an enum. One contract suite
+//! (`tests/contract`) runs on each.
 //!
-//! * **Level-triggered by interest.** As long as a descriptor is readable and its registration wants
-//!   to read, waits deliver that; so for writing. Spurious events and early, empty returns are
-//!   allowed, lost events never are. A short read does not prove that a socket is drained: data and
-//!   FIN can arrive in one segment, and the next wait tells of the rest. An event that found no
+//! * **Level-triggered by interest.** As long as a descriptor is readable and its registration
+//!   wants to read, waits deliver that; so for writing. Spurious events and early, empty returns
+//!   are allowed, lost events never are. A short read does not prove that a socket is drained: data
+//!   and FIN can arrive in one segment, and the next wait tells of the rest. An event that found no
 //!   room is as old as the wait that found it, when a later one delivers it; what has come since
 //!   comes with the wait after, which does not sleep.
 //! * **Directions are exact, the rest is extra.** Every backend tells `READABLE` and `WRITABLE`.
@@ -18,8 +19,8 @@
 //!   error imply both directions, so that whoever waits is woken.
 //! * **Without interest, silence.** A registration with [`Interest::NONE`] delivers nothing, also
 //!   when the peer hangs up.
-//! * **Everyone has a turn.** When more is ready than [`Events`] holds, later waits deliver the rest
-//!   before the same ones come round for ever.
+//! * **Everyone has a turn.** When more is ready than [`Events`] holds, later waits deliver the
+//!   rest before the same ones come round for ever.
 //! * **Misuse is an error alike everywhere**: registering twice is `AlreadyExists`, changing or
 //!   removing what is not registered is `NotFound`, registering what is not open is `EBADF`.
 //!
@@ -154,8 +155,8 @@ impl Poller {
     /// Opens the backend asked for and makes it prove itself on a descriptor of its own.
     ///
     /// # Errors
-    /// [`OpenError`] says what is missing here. `Named(Kind::Simulated)` is refused: that one is made
-    /// by [`Poller::simulated`].
+    /// [`OpenError`] says what is missing here. `Named(Kind::Simulated)` is refused: that one is
+    /// made by [`Poller::simulated`].
     pub fn open(choice: Choice) -> Result<Poller, OpenError> {
         let preference = match choice {
             Choice::Named(kind) => return Poller::open_kind(kind),
@@ -229,8 +230,9 @@ impl Poller {
         dispatch!(&mut self.backend, b => b.remove(fd))
     }
 
-    /// Sleeps until something registered is ready, a wake, a signal or the end of `timeout` (`None`:
-    /// for ever; zero: look and return), and fills `events`. May return early without events.
+    /// Sleeps until something registered is ready, a wake, a signal or the end of `timeout`
+    /// (`None`: for ever; zero: look and return), and fills `events`. May return early without
+    /// events.
     ///
     /// # Errors
     /// What the system says; a signal is none.
@@ -261,9 +263,9 @@ impl Poller {
     }
 
     /// For a bench: how long one scan of the bitmaps takes as things stand, on average over
-    /// `rounds`. Changes nothing and asks the kernel nothing. `None` but for `scalable_select`, whose
-    /// cost of a wait is this (linear in the highest descriptor, with a small factor) and the rest
-    /// (independent of it).
+    /// `rounds`. Changes nothing and asks the kernel nothing. `None` but for `scalable_select`,
+    /// whose cost of a wait is this (linear in the highest descriptor, with a small factor) and the
+    /// rest (independent of it).
     pub fn scan_time(&mut self, rounds: u32) -> Option<Duration> {
         match &mut self.backend {
             Backends::ScalableSelect(backend) => Some(backend.scan_time(rounds)),

@@ -21,8 +21,9 @@
 //! instance, which is only ever asked "what may have changed", never "what is ready". Probes are
 //! one poll(2) over the checked descriptors, with time-out zero.
 //!
-//! The eight words of 64 descriptors share one cache line. A summary has a bit for each line that may
-//! have something to check, so that a scan reads O(highest / 4,096) words and the lines in play.
+//! The eight words of 64 descriptors share one cache line. A summary has a bit for each line that
+//! may have something to check, so that a scan reads O(highest / 4,096) words and the lines in
+//! play.
 
 use std::io;
 use std::os::fd::RawFd;

@@ -1,10 +1,10 @@
 //! No kernel: descriptors that are numbers, levels that the program sets, time that it moves.
 //!
-//! [`Levels`] is the table that a simulated network writes; the backend only reads it. Where another
-//! backend would sleep, this one calls the hook that [`Levels::set_advance`] was given. No real
-//! time passes and no system call is made, so that a run depends on nothing but its seed. Closing
-//! a descriptor that is still registered breaks the contract, and here, where it can be seen, it
-//! panics.
+//! [`Levels`] is the table that a simulated network writes; the backend only reads it. Where
+//! another backend would sleep, this one calls the hook that [`Levels::set_advance`] was given. No
+//! real time passes and no system call is made, so that a run depends on nothing but its seed.
+//! Closing a descriptor that is still registered breaks the contract, and here, where it can be
+//! seen, it panics.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -107,7 +107,8 @@ impl Levels {
         table.used.as_mut().expect("an open descriptor is in it").free(slot);
     }
 
-    /// The hook that stands in for sleeping; it may use this table freely. Replaces the earlier one.
+    /// The hook that stands in for sleeping; it may use this table freely. Replaces the earlier
+    /// one.
     pub fn set_advance(&self, advance: Advance) {
         self.table.borrow_mut().advance = Some(advance);
     }

@@ -17,7 +17,8 @@ const WORD: usize = u64::BITS as usize;
 ///
 /// ```
 /// let mut slots = readiness::slots::SlotBitmap::with_limit(1_000);
-/// assert_eq!((slots.take_lowest(), slots.take_lowest(), slots.take_lowest()), (Some(0), Some(1), Some(2)));
+/// let taken: Vec<_> = (0..3).map(|_| slots.take_lowest()).collect();
+/// assert_eq!(taken, [Some(0), Some(1), Some(2)]);
 /// assert!(slots.free(1));
 /// assert_eq!(slots.take_lowest(), Some(1));
 /// ```
@@ -121,8 +122,8 @@ impl fmt::Debug for SlotBitmap {
 
 /// Values in the lowest free slots, found again by tokens that name slot and generation.
 ///
-/// A token stays good until its value is removed; then it is stale for ever (until 2^32 later owners
-/// of the slot have come and gone).
+/// A token stays good until its value is removed; then it is stale for ever (until 2^32 later
+/// owners of the slot have come and gone).
 pub struct SlotTable<T> {
     slots: SlotBitmap,
     /// `entries[slot].value` is present exactly if `slots` has `slot` taken.

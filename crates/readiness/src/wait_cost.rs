@@ -1,9 +1,10 @@
 //! What one wait costs with one hot descriptor and many cold ones: the experiment of 1998.
 //!
 //! Made of the public interface only. Every combination of backend and number of cold descriptors
-//! has a poller and a hot eventfd of its own; the cold eventfds are shared, and nothing ever happens
-//! to them. Rounds are interleaved: each visits every combination once, so that a disturbance of
-//! the machine touches all alike; medians over the rounds are reported, of the thread's own CPU time.
+//! has a poller and a hot eventfd of its own; the cold eventfds are shared, and nothing ever
+//! happens to them. Rounds are interleaved: each visits every combination once, so that a
+//! disturbance of the machine touches all alike; medians over the rounds are reported, of the
+//! thread's own CPU time.
 //!
 //! Two costs are taken. *Standing*: the hot descriptor stays ready, and waits follow one another.
 //! *Arriving*: it is written, waited for and read, as a connection's bytes would be; the write and

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
+use proptest::test_runner::Config;
 use readiness::Token;
 use readiness::slots::{SlotBitmap, SlotTable};
 
@@ -34,7 +35,7 @@ fn bitmap_history(limit: u32, start: u32, steps: &[(bool, u32)]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(Config { cases: 64, failure_persistence: None, ..Config::default() })]
 
     #[test]
     fn bitmap_gives_the_lowest_free(

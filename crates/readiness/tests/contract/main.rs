@@ -1,9 +1,9 @@
 //! The contract suite: every case on every backend, each pair a test of its own.
 //!
-//! A case is a function of a [`World`]: a poller, and descriptors that are real sockets or simulated
-//! ones. `cargo test -p readiness --test contract epoll::` runs one backend,
-//! `... data_and_fin` one case on all. No case asserts a time; what must come is waited for with a
-//! patience that only a failure uses up.
+//! A case is a function of a [`World`]: a poller, and descriptors that are real sockets or
+//! simulated ones. `cargo test -p readiness --test contract epoll::` runs one backend, with
+//! `data_and_fin` in place of `epoll::` one case on all. No case asserts a time; what must come is
+//! waited for with a patience that only a failure uses up.
 
 #![expect(clippy::unwrap_used, reason = "the cases are functions beside the #[test]s")]
 

@@ -2,9 +2,10 @@
 //!
 //! The model knows which registrations there are; what is ready it asks of poll(2) directly (or of
 //! the simulated net), once per descriptor, without a backend of ours. After every wait: no token
-//! but those of present registrations, no direction that nobody asked for, and everyone who is ready
-//! for what was asked. An event may be as old as the wait that had no room for it, so a direction
-//! may be spurious, or come only with the next wait: the second of two waits on end is exact.
+//! but those of present registrations, no direction that nobody asked for, and everyone who is
+//! ready for what was asked. An event may be as old as the wait that had no room for it, so a
+//! direction may be spurious, or come only with the next wait: the second of two waits on end is
+//! exact.
 
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;

@@ -84,9 +84,9 @@ pub(crate) fn a_wake_from_another_thread(world: &mut World) {
     sayer.join().unwrap();
 }
 
-/// One thread hands numbers over and waits until each was heard, while another wakes for nothing, so
-/// that wakes fall into every point of taking an earlier one. One that is lost, or a flag that stays
-/// set, leaves the waiting thread asleep.
+/// One thread hands numbers over and waits until each was heard, while another wakes for nothing,
+/// so that wakes fall into every point of taking an earlier one. One that is lost, or a flag that
+/// stays set, leaves the waiting thread asleep.
 pub(crate) fn every_wake_comes_through(world: &mut World) {
     const ROUNDS: u32 = 2_000;
     let said = Arc::new(AtomicU32::new(0));

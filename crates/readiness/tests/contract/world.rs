@@ -341,8 +341,8 @@ pub(crate) fn directions(ready: Ready) -> Ready {
 }
 
 fn write(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
-    // SAFETY: pointer and length are of one slice; MSG_NOSIGNAL is not to be had for an eventfd, and
-    // Rust programs ignore SIGPIPE.
+    // SAFETY: pointer and length are of one slice; MSG_NOSIGNAL is not to be had for an eventfd,
+    // and Rust programs ignore SIGPIPE.
     let done = unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) };
     usize::try_from(done).map_err(|_| io::Error::last_os_error())
 }
