@@ -10,7 +10,11 @@
 //! What never happens: real time passes, a system call is made, or anything depends on something
 //! else than the seed and the program.
 
+mod datagram;
+mod net;
 mod rng;
+mod stream;
+mod trace;
 mod world;
 
 use std::io;

@@ -1,125 +1,293 @@
-//! (first cut)
-use super::Options;
-use crate::net::ListenOptions;
-use readiness::simulated::Levels;
+//! The seam answered from memory: what [`crate::sys::real`] asks of the system, asked of [`Net`].
+//!
+//! What: the simulated world of one core: its network, its disk, its clocks, and the record of what
+//! happened. The functions here have the shape of those in `sys::real`; the network itself is in
+//! [`super::net`].
+//! What never happens: a function here waits. Time moves in [`World::advance`] only, which the
+//! poller calls where a real one would sleep.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::RawFd;
 use std::os::unix::net::SocketAddr as UnixAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
-pub(crate) struct World;
-#[derive(Debug)]
-pub(crate) struct FileHandle;
+use readiness::simulated::Levels;
+
+use super::Options;
+use super::net::{Address, Net};
+use crate::net::ListenOptions;
+
+/// The twin's first moment, in seconds since 1970: 1 January 2026.
+const EPOCH_S: u64 = 1_767_225_600;
+/// The virtual clock does not begin at zero, so that instants before the start can be named.
+const START_NS: u64 = 1_000_000_000_000;
+/// What a turn of the loop costs that has no time to sleep. Without it a task that polls the clock
+/// would see it stand still for ever.
+const BUSY_TURN_NS: u64 = 1_000;
+
+/// The simulated world of one core.
+pub(crate) struct World {
+    net: RefCell<Net>,
+    files: RefCell<BTreeMap<PathBuf, Rc<[u8]>>>,
+    idle: Cell<bool>,
+}
+
+/// A simulated file that is open.
+#[derive(Debug, Clone)]
+pub(crate) struct FileHandle(Rc<[u8]>);
+
 impl FileHandle {
     pub(crate) fn len(&self) -> u64 {
-        0
+        self.0.len() as u64
     }
 }
-fn no<T>() -> io::Result<T> {
-    Err(io::ErrorKind::Unsupported.into())
+
+fn error<T>(number: i32) -> io::Result<T> {
+    Err(io::Error::from_raw_os_error(number))
 }
-pub(super) fn clear_last_words() {}
-pub(super) fn last_words() -> String {
-    String::new()
-}
+
+/// Clock and record.
 impl World {
-    pub(crate) fn new(_: Options, _: Levels) -> World {
-        World
+    pub(crate) fn new(options: Options, levels: Levels) -> World {
+        World {
+            net: RefCell::new(Net::new(options, levels, START_NS)),
+            files: RefCell::default(),
+            idle: Cell::new(false),
+        }
     }
-    pub(crate) fn advance(&self, _: Option<Duration>) -> bool {
+
+    /// Moves virtual time to the next thing that happens, at most `at_most` far. False if nothing
+    /// happened.
+    pub(crate) fn advance(&self, at_most: Option<Duration>) -> bool {
+        let mut net = self.net.borrow_mut();
+        let end = at_most.map(|at_most| {
+            let ns = u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX);
+            net.now_ns.saturating_add(ns.max(BUSY_TURN_NS))
+        });
+        if net.happen_until(end) {
+            return true;
+        }
+        self.idle.set(at_most.is_none());
         false
     }
+
+    /// True once after [`World::advance`] found that nothing will ever happen by itself.
     pub(crate) fn take_idle(&self) -> bool {
-        true
+        self.idle.replace(false)
     }
-    pub(crate) fn describe(&self) -> String {
-        String::new()
-    }
-    pub(crate) async fn disk_delay(&self) {}
-    pub(crate) fn open_file(&self, _: &Path) -> io::Result<FileHandle> {
-        no()
-    }
-    pub(crate) fn read_file(&self, _: &FileHandle, _: &mut [u8], _: u64) -> io::Result<usize> {
-        no()
-    }
-    pub(crate) fn put_file(&self, _: &Path, _: Vec<u8>) {}
-    pub(crate) fn remove_file(&self, _: &Path) -> io::Result<()> {
-        no()
-    }
-    pub(crate) fn crash_connections(&self, _: SocketAddr) {}
-    pub(crate) fn trace_hash(&self) -> u64 {
-        0
-    }
-    pub(crate) fn trace_tail(&self) -> String {
-        String::new()
-    }
+
     pub(crate) fn monotonic_ns(&self) -> u64 {
-        0
+        self.net.borrow().now_ns
     }
+
     pub(crate) fn wall_ns(&self) -> u64 {
-        0
+        self.monotonic_ns() - START_NS + EPOCH_S * 1_000_000_000
     }
-    pub(crate) fn listen_tcp(&self, _: SocketAddr, _: &ListenOptions) -> io::Result<RawFd> {
-        no()
+
+    pub(crate) fn describe(&self) -> String {
+        let net = self.net.borrow();
+        let elapsed_ms = (net.now_ns - START_NS) / 1_000_000;
+        format!("seed {}, after {elapsed_ms} ms of virtual time", net.options.seed)
     }
-    pub(crate) fn connect_tcp(&self, _: SocketAddr) -> io::Result<(RawFd, bool)> {
-        no()
+
+    pub(crate) fn trace_hash(&self) -> u64 {
+        self.net.borrow().trace.hash()
     }
-    pub(crate) fn finish_connect_tcp(&self, _: RawFd, _: SocketAddr) -> io::Result<bool> {
-        no()
+
+    pub(crate) fn trace_tail(&self) -> String {
+        self.net.borrow().trace.tail(START_NS)
     }
-    pub(crate) fn accept_tcp(&self, _: RawFd) -> io::Result<(RawFd, SocketAddr)> {
-        no()
+}
+
+thread_local! {
+    /// The end of the record of the last world that was dropped by a panic.
+    static LAST_WORDS: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+pub(super) fn clear_last_words() {
+    LAST_WORDS.with_borrow_mut(String::clear);
+}
+
+pub(super) fn last_words() -> String {
+    LAST_WORDS.with_borrow(String::clone)
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let words = self.net.get_mut().trace.tail(START_NS);
+            // The thread may be ending: then there is nobody left to read them.
+            drop(LAST_WORDS.try_with(|last| last.replace(words)));
+        }
     }
-    pub(crate) fn listen_unix(&self, _: &Path, _: u32) -> io::Result<RawFd> {
-        no()
+}
+
+/// The disk.
+impl World {
+    pub(crate) fn put_file(&self, path: &Path, bytes: Vec<u8>) {
+        self.files.borrow_mut().insert(path.to_path_buf(), bytes.into());
     }
-    pub(crate) fn connect_unix(&self, _: &Path) -> io::Result<RawFd> {
-        no()
+
+    pub(crate) fn remove_file(&self, path: &Path) -> io::Result<()> {
+        match self.files.borrow_mut().remove(path) {
+            Some(_) => Ok(()),
+            None => error(libc::ENOENT),
+        }
     }
-    pub(crate) fn accept_unix(&self, _: RawFd) -> io::Result<(RawFd, UnixAddr)> {
-        no()
+
+    /// The time that a disk takes.
+    pub(crate) async fn disk_delay(&self) {
+        let delay = {
+            let mut net = self.net.borrow_mut();
+            let range = net.options.disk_delay.clone();
+            net.draw(&range)
+        };
+        crate::time::sleep(Duration::from_nanos(delay)).await;
     }
-    pub(crate) fn recv(&self, _: RawFd, _: &mut [u8]) -> io::Result<usize> {
-        no()
+
+    pub(crate) fn open_file(&self, path: &Path) -> io::Result<FileHandle> {
+        match self.files.borrow().get(path) {
+            Some(bytes) => Ok(FileHandle(Rc::clone(bytes))),
+            None => error(libc::ENOENT),
+        }
     }
-    pub(crate) fn peek(&self, _: RawFd, _: &mut [u8]) -> io::Result<usize> {
-        no()
+
+    pub(crate) fn read_file(
+        &self,
+        file: &FileHandle,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> io::Result<usize> {
+        let mut net = self.net.borrow_mut();
+        let fails = net.options.disk_error;
+        if net.rng.chance(fails) {
+            net.trace("read file: error", 0, 0);
+            return error(libc::EIO);
+        }
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(file.0.len());
+        let there = buf.len().min(file.0.len() - start);
+        let read = net.short_read(there);
+        buf[..read].copy_from_slice(&file.0[start..start + read]);
+        net.trace("read file", offset, read);
+        Ok(read)
     }
-    pub(crate) fn send(&self, _: RawFd, _: &[u8]) -> io::Result<usize> {
-        no()
+}
+
+/// The network: the shape of `sys::real`.
+impl World {
+    pub(crate) fn listen_tcp(
+        &self,
+        address: SocketAddr,
+        options: &ListenOptions,
+    ) -> io::Result<RawFd> {
+        let mut net = self.net.borrow_mut();
+        net.listen_inet(address, options.backlog, options.reuse_port)
     }
-    pub(crate) fn send_vectored(&self, _: RawFd, _: &[IoSlice<'_>]) -> io::Result<usize> {
-        no()
+
+    pub(crate) fn connect_tcp(&self, address: SocketAddr) -> io::Result<(RawFd, bool)> {
+        self.net.borrow_mut().connect_inet(address).map(|fd| (fd, false))
     }
-    pub(crate) fn shutdown(&self, _: RawFd, _: Shutdown) -> io::Result<()> {
-        no()
+
+    pub(crate) fn finish_connect_tcp(&self, fd: RawFd, _address: SocketAddr) -> io::Result<bool> {
+        self.net.borrow_mut().finish_connect(fd)
     }
-    pub(crate) fn close(&self, _: RawFd) {}
-    pub(crate) fn bind_udp(&self, _: SocketAddr, _: bool) -> io::Result<RawFd> {
-        no()
+
+    pub(crate) fn accept_tcp(&self, fd: RawFd) -> io::Result<(RawFd, SocketAddr)> {
+        match self.net.borrow_mut().accept(fd)? {
+            (fd, Address::Inet(peer)) => Ok((fd, peer)),
+            (_, Address::Path(_)) => error(libc::EAFNOSUPPORT),
+        }
     }
-    pub(crate) fn connect_udp(&self, _: RawFd, _: SocketAddr) -> io::Result<()> {
-        no()
+
+    pub(crate) fn listen_unix(&self, path: &Path, backlog: u32) -> io::Result<RawFd> {
+        self.net.borrow_mut().listen(Address::Path(path.to_path_buf()), backlog, false)
     }
-    pub(crate) fn send_to(&self, _: RawFd, _: &[u8], _: SocketAddr) -> io::Result<usize> {
-        no()
+
+    pub(crate) fn connect_unix(&self, path: &Path) -> io::Result<RawFd> {
+        self.net.borrow_mut().connect_path(path)
     }
-    pub(crate) fn recv_from(&self, _: RawFd, _: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        no()
+
+    pub(crate) fn accept_unix(&self, fd: RawFd) -> io::Result<(RawFd, UnixAddr)> {
+        let (fd, _) = self.net.borrow_mut().accept(fd)?;
+        Ok((fd, UnixAddr::from_pathname("")?))
     }
-    pub(crate) fn local_addr(&self, _: RawFd) -> io::Result<SocketAddr> {
-        no()
+
+    pub(crate) fn recv(&self, fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
+        self.net.borrow_mut().recv(fd, buf, false)
     }
-    pub(crate) fn peer_addr(&self, _: RawFd) -> io::Result<SocketAddr> {
-        no()
+
+    pub(crate) fn peek(&self, fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {
+        self.net.borrow_mut().recv(fd, buf, true)
     }
-    pub(crate) fn set_nodelay(&self, _: RawFd, _: bool) -> io::Result<()> {
+
+    pub(crate) fn send(&self, fd: RawFd, buf: &[u8]) -> io::Result<usize> {
+        self.net.borrow_mut().send(fd, buf)
+    }
+
+    pub(crate) fn send_vectored(&self, fd: RawFd, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let mut net = self.net.borrow_mut();
+        // No more than a connection can hold: the rest would only be copied again next time.
+        let mut bytes = Vec::new();
+        for buf in bufs {
+            let room = net.options.buffer_bytes.saturating_sub(bytes.len());
+            bytes.extend_from_slice(&buf[..buf.len().min(room)]);
+        }
+        net.send(fd, &bytes)
+    }
+
+    pub(crate) fn shutdown(&self, fd: RawFd, how: Shutdown) -> io::Result<()> {
+        self.net.borrow_mut().shutdown(fd, how)
+    }
+
+    pub(crate) fn close(&self, fd: RawFd) {
+        self.net.borrow_mut().close(fd);
+    }
+
+    pub(crate) fn bind_udp(&self, address: SocketAddr, reuse_port: bool) -> io::Result<RawFd> {
+        self.net.borrow_mut().bind_datagram(address, reuse_port)
+    }
+
+    pub(crate) fn connect_udp(&self, fd: RawFd, address: SocketAddr) -> io::Result<()> {
+        self.net.borrow_mut().connect_datagram(fd, address)
+    }
+
+    pub(crate) fn send_to(&self, fd: RawFd, buf: &[u8], address: SocketAddr) -> io::Result<usize> {
+        self.net.borrow_mut().send_datagram(fd, buf, Some(address))
+    }
+
+    pub(crate) fn recv_from(&self, fd: RawFd, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.net.borrow_mut().recv_datagram(fd, buf)
+    }
+
+    pub(crate) fn local_addr(&self, fd: RawFd) -> io::Result<SocketAddr> {
+        match self.net.borrow().local(fd)? {
+            Address::Inet(address) => Ok(address),
+            Address::Path(_) => error(libc::EAFNOSUPPORT),
+        }
+    }
+
+    pub(crate) fn peer_addr(&self, fd: RawFd) -> io::Result<SocketAddr> {
+        match self.net.borrow().remote(fd)? {
+            Address::Inet(address) => Ok(address),
+            Address::Path(_) => error(libc::EAFNOSUPPORT),
+        }
+    }
+
+    /// Everything is sent at once here anyway.
+    pub(crate) fn set_nodelay(&self, _fd: RawFd, _on: bool) -> io::Result<()> {
         Ok(())
     }
-    pub(crate) fn set_linger0(&self, _: RawFd) -> io::Result<()> {
-        no()
+
+    pub(crate) fn set_linger0(&self, fd: RawFd) -> io::Result<()> {
+        self.net.borrow_mut().set_linger0(fd)
+    }
+
+    pub(crate) fn crash_connections(&self, address: SocketAddr) {
+        self.net.borrow_mut().crash_connections(&Address::Inet(address));
     }
 }

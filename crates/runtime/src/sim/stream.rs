@@ -1,0 +1,507 @@
+//! Simulated streams: connecting, bytes under way, ends and resets.
+//!
+//! ```text
+//!   connect --Knock--> listener's queue --accept--> stream
+//!           <-Answer--
+//!   send -----Bytes--> (pieces, in order, each with its delay) ---> inbound --recv-->
+//!   shutdown --End---> after the bytes        reset -- overtakes the bytes -->
+//! ```
+//!
+//! A connection holds at most `buffer_bytes` in each direction, under way and unread together: a
+//! sender whose peer does not read is told that there is no room. As with the kernel, data that
+//! arrived before a reset can still be read, closing with unread data resets, and what arrives for a
+//! socket that is gone is answered with a reset.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{Shutdown, SocketAddr};
+use std::os::fd::RawFd;
+use std::path::Path;
+
+use readiness::Ready;
+
+use super::net::{Address, Happening, Id, Net, Socket, error};
+
+/// A connect whose listener has no room is repeated after this, as often as the kernel does.
+const KNOCK_AGAIN_NS: u64 = 1_000_000_000;
+const KNOCKS_MAX: u32 = 6;
+
+pub(super) struct Listener {
+    pub(super) address: Address,
+    fd: RawFd,
+    backlog: usize,
+    queue: VecDeque<Id>,
+}
+
+impl Listener {
+    pub(super) fn level(&self) -> Ready {
+        if self.queue.is_empty() { Ready::NONE } else { Ready::READABLE }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Connecting,
+    Connected,
+    /// Reset, or never connected.
+    Dead,
+}
+
+pub(super) struct Stream {
+    pub(super) local: Address,
+    pub(super) remote: Address,
+    /// `None` while it waits to be accepted.
+    fd: Option<RawFd>,
+    peer: Option<Id>,
+    phase: Phase,
+    /// Told once, by whatever asks first.
+    error: Option<i32>,
+    inbound: VecDeque<u8>,
+    /// Bytes sent that have not arrived. `under_way + peer.inbound.len() <= buffer_bytes`
+    under_way: usize,
+    /// What is sent next arrives no earlier.
+    last_arrival_ns: u64,
+    /// The peer's end has arrived.
+    ended: bool,
+    read_shut: bool,
+    write_shut: bool,
+    linger0: bool,
+}
+
+impl Stream {
+    fn new(local: Address, remote: Address, phase: Phase, peer: Option<Id>) -> Stream {
+        Stream {
+            local,
+            remote,
+            fd: None,
+            peer,
+            phase,
+            error: None,
+            inbound: VecDeque::new(),
+            under_way: 0,
+            last_arrival_ns: 0,
+            ended: false,
+            read_shut: false,
+            write_shut: false,
+            linger0: false,
+        }
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.phase == Phase::Connected
+    }
+
+    pub(super) fn level(&self, room: usize) -> Ready {
+        if self.phase == Phase::Connecting {
+            return Ready::NONE;
+        }
+        let dead = self.phase == Phase::Dead;
+        let mut level = Ready::NONE;
+        if !self.inbound.is_empty() {
+            level |= Ready::READABLE;
+        }
+        if self.ended || self.read_shut || dead {
+            level |= Ready::READ_CLOSED;
+        }
+        if room > 0 || self.write_shut {
+            level |= Ready::WRITABLE;
+        }
+        if dead || (self.write_shut && (self.ended || self.read_shut)) {
+            level |= Ready::HANGUP;
+        }
+        if self.error.is_some() {
+            level |= Ready::ERROR;
+        }
+        level
+    }
+}
+
+/// Connecting.
+impl Net {
+    pub(super) fn listen_inet(
+        &mut self,
+        address: SocketAddr,
+        backlog: u32,
+        shared: bool,
+    ) -> io::Result<RawFd> {
+        let address = self.with_port(address);
+        self.listen(Address::Inet(address), backlog, shared)
+    }
+
+    pub(super) fn listen(
+        &mut self,
+        address: Address,
+        backlog: u32,
+        shared: bool,
+    ) -> io::Result<RawFd> {
+        self.check_room()?;
+        self.check_free(false, &address, shared)?;
+        let backlog = backlog.max(1) as usize;
+        let listener =
+            Listener { address: address.clone(), fd: -1, backlog, queue: VecDeque::new() };
+        let id = self.add(Socket::Listener(listener));
+        self.bound.entry((false, address)).or_default().push(id);
+        let lent = self.lend_fd(id);
+        if let Some(Socket::Listener(listener)) = self.sockets.get_mut(&id) {
+            listener.fd = lent;
+        }
+        self.trace("listen", id, 0);
+        Ok(lent)
+    }
+
+    pub(super) fn close_listener(&mut self, id: Id, listener: Listener) {
+        self.unbind((false, listener.address), id);
+        for waiting in listener.queue {
+            if let Some(Socket::Stream(stream)) = self.sockets.remove(&waiting) {
+                self.reset_peer(&stream);
+            }
+        }
+    }
+
+    pub(super) fn connect_inet(&mut self, address: SocketAddr) -> io::Result<RawFd> {
+        self.check_room()?;
+        let local = Address::Inet(self.own_address(address));
+        let to = Address::Inet(address);
+        let stream = Stream::new(local, to.clone(), Phase::Connecting, None);
+        let client = self.add(Socket::Stream(stream));
+        let fd = self.lend_stream_fd(client);
+        self.trace("connect", client, 0);
+        self.plan_delayed(Happening::Knock { client, to, tries: 1 });
+        Ok(fd)
+    }
+
+    /// Unix sockets connect at once: there is no way between them.
+    pub(super) fn connect_path(&mut self, path: &Path) -> io::Result<RawFd> {
+        self.check_room()?;
+        let to = Address::Path(path.to_path_buf());
+        let Some(listener) = self.find(false, &to) else { return error(libc::ECONNREFUSED) };
+        if self.backlog_is_full(listener) {
+            return error(libc::EAGAIN);
+        }
+        let stream = Stream::new(to.clone(), to.clone(), Phase::Connected, None);
+        let client = self.add(Socket::Stream(stream));
+        self.enqueue(listener, client, to.clone(), to);
+        self.trace("connect", client, 0);
+        Ok(self.lend_stream_fd(client))
+    }
+
+    pub(super) fn finish_connect(&mut self, fd: RawFd) -> io::Result<bool> {
+        let (_, stream) = self.stream(fd)?;
+        match stream.phase {
+            Phase::Connecting => Ok(false),
+            Phase::Connected => Ok(true),
+            Phase::Dead => error(stream.error.take().unwrap_or(libc::ECONNABORTED)),
+        }
+    }
+
+    /// A connect reaches its address.
+    pub(super) fn knock(&mut self, client: Id, to: Address, tries: u32) {
+        let Some(Socket::Stream(stream)) = self.sockets.get(&client) else { return };
+        let from = stream.local.clone();
+        let refuse = self.options.refuse;
+        let refused = self.rng.chance(refuse);
+        let listener = self.find(false, &to).filter(|_| !refused);
+        let Some(listener) = listener else {
+            return self.plan_delayed(Happening::Answer { client, error: libc::ECONNREFUSED });
+        };
+        if self.backlog_is_full(listener) {
+            if tries == KNOCKS_MAX {
+                return self.plan_delayed(Happening::Answer { client, error: libc::ETIMEDOUT });
+            }
+            let again_ns = self.now_ns + (KNOCK_AGAIN_NS << (tries - 1));
+            return self.plan(again_ns, Happening::Knock { client, to, tries: tries + 1 });
+        }
+        let answer_ns = self.arrival_ns();
+        self.plan(answer_ns, Happening::Answer { client, error: 0 });
+        let server = self.enqueue(listener, client, to, from);
+        if let Some(Socket::Stream(server)) = self.sockets.get_mut(&server) {
+            server.last_arrival_ns = answer_ns;
+        }
+    }
+
+    /// Makes the server's end of a connection and lets it wait to be accepted.
+    fn enqueue(&mut self, listener: Id, client: Id, local: Address, remote: Address) -> Id {
+        let end = Stream::new(local, remote, Phase::Connected, Some(client));
+        let server = self.add(Socket::Stream(end));
+        if let Some(Socket::Stream(stream)) = self.sockets.get_mut(&client) {
+            stream.peer = Some(server);
+        }
+        if let Some(Socket::Listener(at)) = self.sockets.get_mut(&listener) {
+            at.queue.push_back(server);
+            let fd = at.fd;
+            self.refresh(listener, Some(fd));
+        }
+        server
+    }
+
+    fn backlog_is_full(&self, listener: Id) -> bool {
+        match self.sockets.get(&listener) {
+            Some(Socket::Listener(listener)) => listener.queue.len() >= listener.backlog,
+            _ => true,
+        }
+    }
+
+    /// The answer to a connect arrives.
+    pub(super) fn answer(&mut self, client: Id, error: i32) {
+        let Some(Socket::Stream(stream)) = self.sockets.get_mut(&client) else { return };
+        if stream.phase != Phase::Connecting {
+            return; // a reset was faster
+        }
+        if error == 0 {
+            stream.phase = Phase::Connected;
+        } else {
+            stream.phase = Phase::Dead;
+            stream.error = Some(error);
+        }
+        self.trace("answer", client, error as usize);
+        self.refresh_stream(client);
+    }
+
+    pub(super) fn accept(&mut self, fd: RawFd) -> io::Result<(RawFd, Address)> {
+        let (id, Socket::Listener(listener)) = self.socket(fd) else { return error(libc::EINVAL) };
+        if listener.queue.is_empty() {
+            return error(libc::EAGAIN);
+        }
+        self.check_room()?;
+        let (_, Socket::Listener(listener)) = self.socket(fd) else { return error(libc::EINVAL) };
+        let accepted = listener.queue.pop_front().expect("looked at just before");
+        self.refresh(id, Some(fd));
+        let fd = self.lend_stream_fd(accepted);
+        self.trace("accept", accepted, 0);
+        match &self.sockets[&accepted] {
+            Socket::Stream(stream) => Ok((fd, stream.remote.clone())),
+            _ => error(libc::EINVAL),
+        }
+    }
+}
+
+/// Bytes.
+impl Net {
+    pub(super) fn send(&mut self, fd: RawFd, buf: &[u8]) -> io::Result<usize> {
+        if let (_, Socket::Datagrams(_)) = self.socket(fd) {
+            return self.send_datagram(fd, buf, None);
+        }
+        let (id, stream) = self.stream(fd)?;
+        if let Some(number) = stream.error.take() {
+            self.refresh_stream(id);
+            return error(number);
+        }
+        match stream.phase {
+            Phase::Connecting => return error(libc::EAGAIN),
+            Phase::Dead => return error(libc::EPIPE),
+            Phase::Connected if stream.write_shut => return error(libc::EPIPE),
+            Phase::Connected => {}
+        }
+        let peer = stream.peer;
+        let Some(Socket::Stream(stream)) = self.sockets.get(&id) else { return Ok(0) };
+        let mut taken = buf.len().min(self.room(stream));
+        if taken == 0 && !buf.is_empty() {
+            return error(libc::EAGAIN);
+        }
+        let short_write = self.options.short_write;
+        if taken > 1 && self.rng.chance(short_write) {
+            taken = 1 + self.rng.below(taken as u64 - 1) as usize;
+        }
+        self.trace("send", id, taken);
+        self.send_pieces(id, peer, &buf[..taken]);
+        let reset = self.options.reset;
+        if self.rng.chance(reset) {
+            self.break_connection(id);
+        }
+        self.refresh_stream(id);
+        Ok(taken)
+    }
+
+    /// Cuts `bytes` and sends the pieces on their way.
+    fn send_pieces(&mut self, id: Id, peer: Option<Id>, bytes: &[u8]) {
+        let split = self.options.split;
+        let mut start = 0;
+        for end in 1..=bytes.len() {
+            if end < bytes.len() && !self.rng.chance(split) {
+                continue;
+            }
+            let piece = bytes[start..end].to_vec();
+            start = end;
+            let at_ns = self.in_order_ns(id);
+            if let Some(Socket::Stream(stream)) = self.sockets.get_mut(&id) {
+                stream.under_way += piece.len();
+            }
+            // A peer that is gone has no number any more to send to: 0 is nobody's.
+            let to = peer.unwrap_or_default();
+            self.plan(at_ns, Happening::Bytes { from: id, to, bytes: piece });
+        }
+    }
+
+    /// When what `id` sends next arrives: never before what it has sent already.
+    fn in_order_ns(&mut self, id: Id) -> u64 {
+        let at_ns = self.arrival_ns();
+        let Some(Socket::Stream(stream)) = self.sockets.get_mut(&id) else { return at_ns };
+        stream.last_arrival_ns = stream.last_arrival_ns.max(at_ns);
+        stream.last_arrival_ns
+    }
+
+    pub(super) fn bytes_arrive(&mut self, from: Id, to: Id, bytes: &[u8]) {
+        self.trace("bytes", to, bytes.len());
+        if let Some(Socket::Stream(sender)) = self.sockets.get_mut(&from) {
+            sender.under_way -= bytes.len();
+        }
+        match self.sockets.get_mut(&to) {
+            Some(Socket::Stream(stream)) => {
+                if stream.phase != Phase::Dead && !stream.read_shut {
+                    stream.inbound.extend(bytes);
+                }
+                self.refresh_stream(to);
+                self.refresh_stream(from);
+            }
+            _ => self.plan_delayed(Happening::Reset { to: from }),
+        }
+    }
+
+    pub(super) fn recv(&mut self, fd: RawFd, buf: &mut [u8], peek: bool) -> io::Result<usize> {
+        if let (_, Socket::Datagrams(_)) = self.socket(fd) {
+            return self.recv_datagram(fd, buf).map(|(read, _)| read);
+        }
+        let (id, stream) = self.stream(fd)?;
+        if stream.inbound.is_empty() {
+            if let Some(number) = stream.error.take() {
+                self.refresh_stream(id);
+                return error(number);
+            }
+            let ended = stream.ended || stream.read_shut || stream.phase == Phase::Dead;
+            return if ended { Ok(0) } else { error(libc::EAGAIN) };
+        }
+        let there = buf.len().min(stream.inbound.len());
+        let read = self.short_read(there);
+        let (_, stream) = self.stream(fd)?;
+        for (to, from) in buf.iter_mut().zip(stream.inbound.iter().take(read)) {
+            *to = *from;
+        }
+        if !peek {
+            stream.inbound.drain(..read);
+        }
+        let peer = stream.peer;
+        self.trace("recv", id, read);
+        self.refresh_stream(id);
+        if let Some(peer) = peer {
+            self.refresh_stream(peer); // it has room again
+        }
+        Ok(read)
+    }
+
+    /// How many bytes `stream` may send now.
+    pub(super) fn room(&self, stream: &Stream) -> usize {
+        let unread = match stream.peer.and_then(|peer| self.sockets.get(&peer)) {
+            Some(Socket::Stream(peer)) => peer.inbound.len(),
+            _ => 0,
+        };
+        self.options.buffer_bytes.saturating_sub(stream.under_way + unread)
+    }
+}
+
+/// Ends.
+impl Net {
+    pub(super) fn shutdown(&mut self, fd: RawFd, how: Shutdown) -> io::Result<()> {
+        let (id, stream) = self.stream(fd)?;
+        if stream.phase != Phase::Connected {
+            return error(libc::ENOTCONN);
+        }
+        let ends = how != Shutdown::Read && !std::mem::replace(&mut stream.write_shut, true);
+        if how != Shutdown::Write {
+            stream.read_shut = true;
+        }
+        let peer = stream.peer;
+        self.trace("shutdown", id, 0);
+        if let (true, Some(peer)) = (ends, peer) {
+            let at_ns = self.in_order_ns(id);
+            self.plan(at_ns, Happening::End { to: peer });
+        }
+        self.refresh_stream(id);
+        Ok(())
+    }
+
+    pub(super) fn end_arrives(&mut self, to: Id) {
+        self.trace("end", to, 0);
+        if let Some(Socket::Stream(stream)) = self.sockets.get_mut(&to) {
+            stream.ended = true;
+            self.refresh_stream(to);
+        }
+    }
+
+    pub(super) fn reset_arrives(&mut self, to: Id) {
+        let Some(Socket::Stream(stream)) = self.sockets.get_mut(&to) else { return };
+        if stream.phase == Phase::Dead {
+            return;
+        }
+        stream.phase = Phase::Dead;
+        stream.error = Some(if stream.ended { libc::EPIPE } else { libc::ECONNRESET });
+        self.trace("reset", to, 0);
+        self.refresh_stream(to);
+    }
+
+    pub(super) fn set_linger0(&mut self, fd: RawFd) -> io::Result<()> {
+        self.stream(fd)?.1.linger0 = true;
+        Ok(())
+    }
+
+    /// The socket has been taken out; tells its peer, with an end or with a reset.
+    pub(super) fn close_stream(&mut self, stream: Stream) {
+        if stream.phase != Phase::Connected {
+            return;
+        }
+        if stream.linger0 || !stream.inbound.is_empty() {
+            return self.reset_peer(&stream);
+        }
+        if let (false, Some(peer)) = (stream.write_shut, stream.peer) {
+            let at_ns = self.arrival_ns().max(stream.last_arrival_ns);
+            self.plan(at_ns, Happening::End { to: peer });
+        }
+    }
+
+    fn reset_peer(&mut self, stream: &Stream) {
+        if let Some(peer) = stream.peer {
+            self.plan_delayed(Happening::Reset { to: peer });
+        }
+    }
+
+    /// Resets both ends of a connection, each after a delay of its own.
+    fn break_connection(&mut self, id: Id) {
+        let Some(Socket::Stream(stream)) = self.sockets.get(&id) else { return };
+        let peer = stream.peer;
+        self.plan_delayed(Happening::Reset { to: id });
+        if let Some(peer) = peer {
+            self.plan_delayed(Happening::Reset { to: peer });
+        }
+    }
+
+    pub(super) fn crash_connections(&mut self, address: &Address) {
+        let at_address = self.sockets.iter().filter_map(|(&id, socket)| match socket {
+            Socket::Stream(stream) if stream.local == *address => Some(id),
+            _ => None,
+        });
+        for id in at_address.collect::<Vec<_>>() {
+            self.break_connection(id);
+        }
+    }
+
+    fn stream(&mut self, fd: RawFd) -> io::Result<(Id, &mut Stream)> {
+        match self.socket(fd) {
+            (id, Socket::Stream(stream)) => Ok((id, stream)),
+            _ => error(libc::ENOTCONN),
+        }
+    }
+
+    fn lend_stream_fd(&mut self, id: Id) -> RawFd {
+        let fd = self.lend_fd(id);
+        if let Some(Socket::Stream(stream)) = self.sockets.get_mut(&id) {
+            stream.fd = Some(fd);
+        }
+        fd
+    }
+
+    fn refresh_stream(&mut self, id: Id) {
+        if let Some(Socket::Stream(stream)) = self.sockets.get(&id) {
+            let fd = stream.fd;
+            self.refresh(id, fd);
+        }
+    }
+}

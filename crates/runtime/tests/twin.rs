@@ -1,0 +1,278 @@
+//! What only the twin can do: the same run again from a seed, faults on purpose, and time that
+//! passes when everybody waits.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+use std::cell::Cell;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::fs::File;
+use runtime::net::{ListenOptions, TcpListener, TcpStream, UdpSocket};
+use runtime::time::{now, sleep, timeout};
+use runtime::{Runtime, join, sim, spawn};
+
+const ADDRESS: &str = "10.0.0.1:80";
+
+fn address() -> SocketAddr {
+    ADDRESS.parse().unwrap()
+}
+
+/// An echo server and `clients` that send `bytes` each; gives how many were served whole.
+async fn exchange(clients: usize, bytes: usize) -> usize {
+    let listener = TcpListener::bind(address(), &ListenOptions::default()).unwrap();
+    let server = spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            spawn(async move {
+                let mut buf = [0; 512];
+                while let Ok(read) = stream.read(&mut buf).await {
+                    if read == 0 || stream.write_all(&buf[..read]).await.is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    let tasks: Vec<_> = (0..clients)
+        .map(|i| {
+            spawn(async move {
+                let sent: Vec<u8> = (0..bytes).map(|at| (at * 31 + i) as u8).collect();
+                let client = TcpStream::connect(address()).await?;
+                let mut got = vec![0; bytes];
+                let (wrote, read) =
+                    join(client.write_all(&sent), client.read_exact(&mut got)).await;
+                wrote.and(read)?;
+                assert!(got == sent, "what was answered is what was sent");
+                std::io::Result::Ok(())
+            })
+        })
+        .collect();
+    let mut whole = 0;
+    for task in tasks {
+        whole += usize::from(task.await.is_ok());
+    }
+    server.abort();
+    whole
+}
+
+fn run(options: sim::Options) -> (usize, u64, Duration) {
+    let mut runtime = Runtime::simulated(options);
+    runtime.block_on(async {
+        let start = now();
+        let whole = exchange(10, 1000).await;
+        (whole, sim::trace_hash(), now() - start)
+    })
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    for seed in 0..6 {
+        let first = run(sim::Options::stormy(seed));
+        assert_eq!(run(sim::Options::stormy(seed)), first, "seed {seed}");
+        assert_ne!(run(sim::Options::stormy(seed + 100)).1, first.1);
+    }
+}
+
+#[test]
+fn without_faults_everybody_is_served_however_it_is_split() {
+    for split in [0.0, 0.01, 0.5, 1.0] {
+        let options = sim::Options::new(1).with_split(split).with_buffer_bytes(700);
+        assert_eq!(run(options).0, 10);
+    }
+}
+
+#[test]
+fn in_a_storm_some_are_not_served_and_nobody_gets_wrong_bytes() {
+    let (mut whole, mut all) = (0, 0);
+    sim::check(0..40, |seed| {
+        whole += run(sim::Options::stormy(seed)).0;
+        all += 10;
+    });
+    assert!(whole > all / 4 && whole < all, "{whole} of {all}");
+}
+
+/// Every cut of a write is seen by some reader.
+#[test]
+fn pieces_are_cut_at_every_byte() {
+    let mut seen = [false; 20];
+    for seed in 0..200 {
+        let mut runtime = Runtime::simulated(sim::Options::new(seed).with_split(0.1));
+        let first = runtime.block_on(async {
+            let listener = TcpListener::bind(address(), &ListenOptions::default()).unwrap();
+            let (client, accepted) = join(TcpStream::connect(address()), listener.accept()).await;
+            client.unwrap().write_all(&[1; 20]).await.unwrap();
+            accepted.unwrap().0.read(&mut [0; 64]).await.unwrap()
+        });
+        seen[first - 1] = true;
+    }
+    assert_eq!(seen, [true; 20]);
+}
+
+#[test]
+fn an_hour_passes_when_everybody_waits() {
+    let mut runtime = Runtime::simulated(sim::Options::new(7));
+    let hour = Duration::from_secs(3600);
+    let passed = runtime.block_on(async {
+        let start = now();
+        assert!(timeout(hour, std::future::pending::<()>()).await.is_err());
+        now() - start
+    });
+    assert!(passed >= hour && passed < hour + Duration::from_millis(2));
+}
+
+/// A task that polls the clock must see it move.
+#[test]
+fn a_busy_wait_comes_to_an_end() {
+    let mut runtime = Runtime::simulated(sim::Options::new(7));
+    runtime.block_on(async {
+        let end = now() + Duration::from_millis(3);
+        while now() < end {
+            runtime::yield_now().await;
+        }
+    });
+}
+
+#[test]
+fn a_refused_descriptor_is_told_to_the_caller_and_can_be_tried_again() {
+    let mut runtime = Runtime::simulated(sim::Options::new(3).with_descriptors_max(3));
+    runtime.block_on(async {
+        let listener = TcpListener::bind(address(), &ListenOptions::default()).unwrap();
+        let one = TcpStream::connect(address()).await.unwrap();
+        let two = TcpStream::connect(address()).await.unwrap();
+        for _ in 0..3 {
+            let full = listener.accept().await.unwrap_err();
+            assert_eq!(full.raw_os_error(), Some(24), "EMFILE");
+            sleep(Duration::from_millis(10)).await;
+        }
+        assert!(TcpStream::connect(address()).await.is_err());
+        drop(two);
+        let (accepted, _) = listener.accept().await.unwrap();
+        one.write_all(b"x").await.unwrap();
+        assert_eq!(accepted.read(&mut [0; 8]).await.unwrap(), 1);
+    });
+}
+
+#[test]
+fn a_crash_resets_every_connection_of_an_address() {
+    let mut runtime = Runtime::simulated(sim::Options::new(3));
+    runtime.block_on(async {
+        let listener = TcpListener::bind(address(), &ListenOptions::default()).unwrap();
+        let client = TcpStream::connect(address()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        sim::crash_connections(address());
+        let (client, server) = join(async { client.read(&mut [0; 8]).await }, async {
+            server.read(&mut [0; 8]).await
+        })
+        .await;
+        assert_eq!(client.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(server.unwrap_err().kind(), ErrorKind::ConnectionReset);
+    });
+}
+
+#[test]
+fn disks_are_slow_and_fail() {
+    let mut options = sim::Options::new(5);
+    options.disk_error = 0.3;
+    let mut runtime = Runtime::simulated(options);
+    runtime.block_on(async {
+        sim::put_file("/data/object", vec![5; 1000]);
+        let start = now();
+        let file = File::open("/data/object").await.unwrap();
+        sim::remove_file("/data/object").unwrap();
+        let (mut good, mut bad) = (0, 0);
+        for _ in 0..100 {
+            match file.read_at(&mut [0; 1000], 0).await {
+                Ok(read) => good += usize::from(read == 1000),
+                Err(_) => bad += 1,
+            }
+        }
+        assert!(good > 40 && bad > 10 && good + bad == 100, "{good} good, {bad} bad");
+        assert!(now() > start);
+        assert!(File::open("/data/object").await.is_err());
+    });
+}
+
+#[test]
+fn datagrams_are_lost_and_overtake_each_other() {
+    let mut options = sim::Options::new(11);
+    options.loss = 0.2;
+    let mut runtime = Runtime::simulated(options);
+    let got = runtime.block_on(async {
+        let receiver = UdpSocket::bind(address()).unwrap();
+        let sender = UdpSocket::bind("10.0.0.2:0".parse().unwrap()).unwrap();
+        for i in 0..100 {
+            sender.send_to(&[i], address()).await.unwrap();
+        }
+        let (mut got, mut buf) = (Vec::new(), [0; 1]);
+        while timeout(Duration::from_secs(1), receiver.recv_from(&mut buf)).await.is_ok() {
+            got.push(buf[0]);
+        }
+        got
+    });
+    assert!(got.len() > 60 && got.len() < 95, "{} arrived", got.len());
+    assert!(!got.is_sorted());
+}
+
+/// Cut connections end in both directions, and their descriptors come back.
+#[test]
+fn nothing_is_left_behind() {
+    sim::check(0..10, |seed| {
+        let options = sim::Options::stormy(seed).with_descriptors_max(60);
+        let mut runtime = Runtime::simulated(options);
+        runtime.block_on(async {
+            for _ in 0..20 {
+                exchange(10, 100).await;
+                sleep(Duration::from_secs(1)).await;
+            }
+        });
+    });
+}
+
+#[test]
+fn a_panic_comes_out_and_the_core_can_be_dropped() {
+    let dropped = Rc::new(Cell::new(false));
+    struct SetOnDrop(Rc<Cell<bool>>);
+    impl Drop for SetOnDrop {
+        fn drop(&mut self) {
+            self.0.set(true);
+        }
+    }
+    let guard = SetOnDrop(Rc::clone(&dropped));
+    let panicked = catch_unwind(AssertUnwindSafe(|| {
+        let mut runtime = Runtime::simulated(sim::Options::new(3));
+        runtime.block_on(async {
+            let _listener = TcpListener::bind(address(), &ListenOptions::default()).unwrap();
+            spawn(async move {
+                let _guard = guard;
+                let client = TcpStream::connect(address()).await.unwrap();
+                client.read(&mut [0; 8]).await.unwrap();
+            });
+            sleep(Duration::from_secs(1)).await;
+            spawn(async { panic!("a broken invariant") }).await
+        })
+    }));
+    let message = *panicked.unwrap_err().downcast::<&str>().unwrap();
+    assert_eq!(message, "a broken invariant");
+    assert!(dropped.get(), "the other tasks are dropped with their core");
+}
+
+/// A runtime that is dropped with open connections, timers and waiting tasks leaves in good order,
+/// and a socket may outlive it.
+#[test]
+fn a_socket_may_outlive_its_runtime() {
+    let mut runtime = Runtime::simulated(sim::Options::new(3));
+    let (listener, client) = runtime.block_on(async {
+        let listener = TcpListener::bind(address(), &ListenOptions::default()).unwrap();
+        let client = TcpStream::connect(address()).await.unwrap();
+        spawn(async { sleep(Duration::from_secs(100)).await });
+        runtime::yield_now().await;
+        (listener, client)
+    });
+    drop(runtime);
+    drop(client);
+    drop(listener);
+}
