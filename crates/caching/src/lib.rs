@@ -15,6 +15,7 @@ pub mod etag;
 mod fields;
 mod freshness;
 mod invalidation;
+pub mod range;
 mod reuse;
 mod storing;
 mod targeted;

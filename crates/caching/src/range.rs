@@ -1,0 +1,193 @@
+//! Range requests answered from a complete stored response (RFC 9110, 14; RFC 9111, 3.3 and 4.3.5).
+//!
+//! Asked after [`crate::conditional`] has let the request through (RFC 9110, 13.2.2, step 5). A
+//! `Range` that is not understood, not valid or not worth it is ignored: the answer is then the
+//! whole. Parts that overlap or nearly touch are joined, and no more than [`PARTS_MAX`] are sent,
+//! so that a small request cannot ask for more bytes than there are (RFC 9110, 17.15).
+
+use crate::conditional::Validators;
+use crate::date;
+use crate::etag::EntityTag;
+use crate::fields::{FieldSource, Request, trim};
+
+/// More parts than this are not sent, even when they do not overlap.
+pub const PARTS_MAX: usize = 16;
+/// More ranges than this are not even read.
+pub const RANGES_READ_MAX: usize = 64;
+/// Parts with a smaller gap are joined: a part's own head takes as much.
+const GAP_JOINED_BYTES_MAX: u64 = 80;
+
+const _: () = assert!(PARTS_MAX <= RANGES_READ_MAX);
+
+/// A part of a representation, both ends included as on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByteRange {
+    /// The first byte.
+    pub first: u64,
+    /// The last byte, not before the first.
+    pub last: u64,
+}
+
+impl ByteRange {
+    /// Bytes in it, at least one.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        self.last - self.first + 1
+    }
+
+    /// The value of its `Content-Range`.
+    #[must_use]
+    pub fn content_range(self, complete_bytes: u64) -> String {
+        format!("bytes {}-{}/{complete_bytes}", self.first, self.last)
+    }
+}
+
+/// The value of `Content-Range` in a 416.
+#[must_use]
+pub fn unsatisfied_range(complete_bytes: u64) -> String {
+    format!("bytes */{complete_bytes}")
+}
+
+/// What a request asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Selection {
+    /// The whole, because of this.
+    Whole(WhyWhole),
+    /// 206 with these parts: at least one, at most [`PARTS_MAX`], none overlapping.
+    Parts(Vec<ByteRange>),
+    /// 416: no byte of it is there.
+    Unsatisfiable,
+}
+
+/// Why the whole is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhyWhole {
+    /// No `Range`.
+    NotAsked,
+    /// Ranges are defined for GET and a complete 200 only.
+    NotApplicable,
+    /// Another unit than bytes.
+    OtherUnit,
+    /// Not the grammar's, or several fields.
+    Invalid,
+    /// `If-Range` names another representation, or by a weak validator.
+    IfRange,
+    /// Too many ranges or parts.
+    TooMany,
+}
+
+/// RFC 9110, 14.2, for a complete stored response with a body of so many bytes.
+pub fn select_range<F: FieldSource + ?Sized>(
+    request: &Request<'_, F>,
+    status: u16,
+    validators: &Validators,
+    complete_bytes: u64,
+) -> Selection {
+    let mut values = request.fields.values("range");
+    let Some(value) = values.next() else { return Selection::Whole(WhyWhole::NotAsked) };
+    if request.method != b"GET" || status != 200 {
+        return Selection::Whole(WhyWhole::NotApplicable);
+    }
+    if values.next().is_some() {
+        return Selection::Whole(WhyWhole::Invalid);
+    }
+    let mut if_range = request.fields.values("if-range");
+    if let Some(condition) = if_range.next()
+        && (if_range.next().is_some() || !if_range_holds(condition, validators))
+    {
+        return Selection::Whole(WhyWhole::IfRange);
+    }
+    match parse(trim(value), complete_bytes) {
+        Err(why) => Selection::Whole(why),
+        Ok(parts) if parts.is_empty() => Selection::Unsatisfiable,
+        Ok(parts) => {
+            let parts = joined(parts);
+            if parts.len() > PARTS_MAX {
+                return Selection::Whole(WhyWhole::TooMany);
+            }
+            Selection::Parts(parts)
+        }
+    }
+}
+
+/// RFC 9110, 13.1.5: the strong comparison, or exactly the date of a strong `Last-Modified`.
+fn if_range_holds(condition: &[u8], validators: &Validators) -> bool {
+    let condition = trim(condition);
+    if condition.starts_with(b"\"") || condition.starts_with(b"W/") {
+        let asked = EntityTag::parse(condition);
+        return matches!((asked, validators.entity_tag()), (Some(a), Some(b)) if a.strong_eq(&b));
+    }
+    let asked_ms = date::parse(condition, validators.date_value_ms);
+    asked_ms.is_some()
+        && asked_ms == validators.last_modified_ms
+        && validators.last_modified_is_strong()
+}
+
+/// The satisfiable ranges, in the order asked for.
+fn parse(value: &[u8], complete_bytes: u64) -> Result<Vec<ByteRange>, WhyWhole> {
+    let equals = value.iter().position(|&byte| byte == b'=').ok_or(WhyWhole::Invalid)?;
+    if !value[..equals].eq_ignore_ascii_case(b"bytes") {
+        return Err(WhyWhole::OtherUnit);
+    }
+    let mut parts = Vec::new();
+    let mut read = 0;
+    for spec in value[equals + 1..].split(|&byte| byte == b',').map(trim) {
+        if spec.is_empty() {
+            continue;
+        }
+        read += 1;
+        if read > RANGES_READ_MAX {
+            return Err(WhyWhole::TooMany);
+        }
+        parts.extend(range_spec(spec, complete_bytes)?);
+    }
+    if read == 0 { Err(WhyWhole::Invalid) } else { Ok(parts) }
+}
+
+/// `first-`, `first-last` or `-suffix`; `None` when no byte of it is there.
+fn range_spec(spec: &[u8], complete_bytes: u64) -> Result<Option<ByteRange>, WhyWhole> {
+    let dash = spec.iter().position(|&byte| byte == b'-').ok_or(WhyWhole::Invalid)?;
+    let (first, last) = (&spec[..dash], &spec[dash + 1..]);
+    let end = complete_bytes.checked_sub(1);
+    if first.is_empty() {
+        let suffix = position(last)?;
+        return Ok(end
+            .filter(|_| suffix > 0)
+            .map(|end| ByteRange { first: complete_bytes.saturating_sub(suffix), last: end }));
+    }
+    let first = position(first)?;
+    let last = if last.is_empty() { u64::MAX } else { position(last)? };
+    if last < first {
+        return Err(WhyWhole::Invalid);
+    }
+    Ok(end.filter(|&end| first <= end).map(|end| ByteRange { first, last: last.min(end) }))
+}
+
+/// Digits only; too large is the largest there is, which no representation reaches.
+fn position(digits: &[u8]) -> Result<u64, WhyWhole> {
+    if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
+        return Err(WhyWhole::Invalid);
+    }
+    Ok(digits.iter().fold(0u64, |value, &digit| {
+        value.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
+    }))
+}
+
+/// The parts as asked when all are well apart; else in order and joined.
+fn joined(parts: Vec<ByteRange>) -> Vec<ByteRange> {
+    let mut sorted = parts.clone();
+    sorted.sort_unstable_by_key(|part| part.first);
+    let mut out: Vec<ByteRange> = Vec::with_capacity(sorted.len());
+    for part in sorted {
+        match out.last_mut() {
+            Some(before) if part.first <= before.last.saturating_add(GAP_JOINED_BYTES_MAX) => {
+                before.last = before.last.max(part.last);
+            }
+            _ => out.push(part),
+        }
+    }
+    if out.len() == parts.len() { parts } else { out }
+}
+
+#[cfg(test)]
+mod tests;
