@@ -56,25 +56,41 @@ pub fn block_bootstrap(
     seed: u64,
     mut statistic: impl FnMut(&[usize]) -> Option<f64>,
 ) -> Bootstrap {
+    let mut drawn = Vec::with_capacity(rows);
+    bootstrap_blocks(rows, block_length, resamples, seed, |blocks| {
+        drawn.clear();
+        for &(start, length) in blocks {
+            drawn.extend((start..start + length).map(|i| i % rows));
+        }
+        statistic(&drawn)
+    })
+}
+
+/// The same for a statistic that takes its blocks whole, as (first row, length); the last is cut
+/// so that all have `rows` rows together.
+pub(crate) fn bootstrap_blocks(
+    rows: usize,
+    block_length: usize,
+    resamples: usize,
+    seed: u64,
+    mut statistic: impl FnMut(&[(usize, usize)]) -> Option<f64>,
+) -> Bootstrap {
     let block_length = block_length.clamp(1, rows.max(1));
     let mut rng = Rng::new(seed);
-    let mut drawn = Vec::with_capacity(rows + block_length);
+    let mut blocks = Vec::with_capacity(rows.div_ceil(block_length));
     let mut values = Vec::with_capacity(resamples);
     for _ in 0..resamples {
-        draw_rows(&mut rng, rows, block_length, &mut drawn);
-        values.extend(statistic(&drawn).filter(|v| v.is_finite()));
+        blocks.clear();
+        let mut left = rows;
+        while left > 0 {
+            let length = block_length.min(left);
+            blocks.push((rng.below(rows), length));
+            left -= length;
+        }
+        values.extend(statistic(&blocks).filter(|v| v.is_finite()));
     }
     values.sort_unstable_by(f64::total_cmp);
     Bootstrap { failed: resamples - values.len(), values, resamples, block_length, seed }
-}
-
-fn draw_rows(rng: &mut Rng, rows: usize, block_length: usize, drawn: &mut Vec<usize>) {
-    drawn.clear();
-    while drawn.len() < rows {
-        let start = rng.below(rows);
-        drawn.extend((start..start + block_length).map(|i| i % rows));
-    }
-    drawn.truncate(rows);
 }
 
 /// The block length that is best for the mean of a series like this one, for the circular

@@ -25,10 +25,10 @@
 
 use serde::Serialize;
 
-use crate::bootstrap::{block_bootstrap, block_length};
+use crate::bootstrap::{block_length, bootstrap_blocks};
 use crate::interval::{Fieller, Interval, fieller};
 use crate::linear::{Design, hac_cov, hac_lags, lag_one_correlation};
-use crate::robust::Normal;
+use crate::small::Moments;
 
 /// Sd of the level between runs, as a share of the cap: the root mean square by which lines with
 /// wakes missed the saturation then measured (null server 2.7 %, nginx 3.5 %, Squid 2.1 %).
@@ -133,12 +133,8 @@ pub(crate) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// The capacity; `refit` gives the coefficients over the rows drawn, for the bootstrap.
-    pub(crate) fn capacity(
-        &self,
-        question: Question,
-        refit: impl Fn(&[usize]) -> Option<Vec<f64>>,
-    ) -> Capacity {
+    /// The capacity; the moments are those of the same fit, for the bootstrap.
+    pub(crate) fn capacity(&self, question: Question, moments: &Moments) -> Capacity {
         let Question { cap, level, between_run, seed } = question;
         let (a, b) = (self.coefficients[0], self.coefficients[1]);
         let value = (cap - a) / b;
@@ -159,8 +155,8 @@ impl Reading<'_> {
         let extra_variance = residual_sd.powi(2) + between_run_sd.powi(2);
         let interval = fieller(&Fieller { extra_variance, ..base });
         let block = block_length(&scores).ceil() as usize;
-        let bootstrap = block_bootstrap(self.design.rows(), block, RESAMPLES, seed, |rows| {
-            let fit = refit(rows)?;
+        let bootstrap = bootstrap_blocks(moments.rows(), block, RESAMPLES, seed, |blocks| {
+            let fit = moments.fit(blocks)?;
             (fit[1] > 0.0).then(|| (cap - fit[0]) / fit[1])
         });
         let identifiable = if a >= cap {
@@ -246,26 +242,4 @@ pub(crate) fn weighted(residuals: &[f64], weights: Option<&[f64]>) -> Vec<f64> {
         Some(weights) => residuals.iter().zip(weights).map(|(r, w)| r * w).collect(),
         None => residuals.to_vec(),
     }
-}
-
-/// (Weighted) least squares over the rows drawn; weights go with their rows. None when the rows
-/// drawn do not determine a fit.
-pub(crate) fn resampled_fit(
-    design: &Design,
-    y: &[f64],
-    weights: Option<&[f64]>,
-    rows: &[usize],
-) -> Option<Vec<f64>> {
-    let p = design.coefficients();
-    let scales = design.scales();
-    let mut system = Normal::new(p);
-    let mut row = vec![0.0; p];
-    for &i in rows {
-        for (j, value) in row.iter_mut().enumerate() {
-            *value = design.column(j)[i] / scales[j];
-        }
-        system.add(&row, y[i], weights.map_or(1.0, |weights| weights[i]));
-    }
-    let solved = system.solve()?;
-    Some(solved.iter().zip(scales).map(|(c, s)| c / s).collect())
 }

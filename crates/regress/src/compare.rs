@@ -7,13 +7,14 @@
 
 use serde::Serialize;
 
-use crate::bootstrap::block_length;
-use crate::capacity::resampled_fit;
+use crate::bootstrap::{Bootstrap, block_length, bootstrap_blocks};
+use crate::capacity::RESAMPLES;
 use crate::curvature::Test;
 use crate::dist::student_t_two_sided_p;
 use crate::line::{Line, ols};
 use crate::linear::{Design, hac_cov, hac_lags, least_squares};
-use crate::{Estimate, Unfit, block_bootstrap};
+use crate::small::Moments;
+use crate::{Estimate, Unfit};
 
 /// What changed from one trial to another.
 #[derive(Clone, Debug, Serialize)]
@@ -39,8 +40,6 @@ impl Comparison {
     }
 }
 
-const RESAMPLES: usize = 1_000;
-
 /// Compares the straight lines of two trials: `(rate, cost)` of each, one cap for both.
 ///
 /// # Errors
@@ -56,7 +55,6 @@ pub fn compare(
     let old = bootstrap_lines(before, seed)?;
     let new = bootstrap_lines(after, seed.wrapping_add(1))?;
     let ratio = |of: fn(&[f64; 2], f64) -> Option<f64>| {
-        let resampled = block_bootstrap(RESAMPLES, 1, 0, seed, |_| None);
         let mut values: Vec<f64> = old
             .iter()
             .zip(&new)
@@ -64,13 +62,10 @@ pub fn compare(
             .filter(|v| v.is_finite())
             .collect();
         values.sort_unstable_by(f64::total_cmp);
-        crate::bootstrap::Bootstrap {
-            failed: RESAMPLES - values.len(),
-            values,
-            resamples: RESAMPLES,
-            ..resampled
-        }
-        .interval(level)
+        let failed = RESAMPLES - values.len();
+        // Each trial has blocks of its own length; an interval needs neither.
+        let drawn = Bootstrap { values, failed, resamples: RESAMPLES, block_length: 0, seed };
+        drawn.interval(level)
     };
     let method = "circular block bootstrap of each trial".to_owned();
     Ok(Comparison {
@@ -98,9 +93,9 @@ fn bootstrap_lines(trial: (&[f64], &[f64]), seed: u64) -> Result<Vec<[f64; 2]>, 
     let fit = least_squares(&design, trial.1, None)?;
     let length = block_length(&fit.residuals).ceil() as usize;
     let mut lines = Vec::with_capacity(RESAMPLES);
-    block_bootstrap(design.rows(), length, RESAMPLES, seed, |rows| {
-        let fitted = resampled_fit(&design, trial.1, None, rows);
-        lines.push(fitted.map_or([f64::NAN; 2], |c| [c[0], c[1]]));
+    let moments = Moments::new(&design, &design, trial.1, None);
+    bootstrap_blocks(design.rows(), length, RESAMPLES, seed, |blocks| {
+        lines.push(moments.fit(blocks).map_or([f64::NAN; 2], |c| [c[0], c[1]]));
         None
     });
     Ok(lines)

@@ -41,6 +41,7 @@ pub mod modes;
 pub mod objective;
 mod rng;
 pub mod robust;
+mod small;
 mod unfit;
 pub mod wakes;
 pub mod what_if;

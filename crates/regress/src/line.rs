@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::dist::{median, t_critical};
+use crate::dist::{median, quantile_sorted, t_critical};
 use crate::linear::{Design, LinearFit, least_squares};
 use crate::{Unfit, linear};
 
@@ -116,8 +116,8 @@ pub struct TheilSen {
     pub pairs: usize,
 }
 
-/// Beyond this many pairs (about 2,800 rows) evenly spread distances in time stand for all pairs.
-pub const THEIL_SEN_PAIRS_MAX: usize = 4_000_000;
+/// Beyond this many pairs (about 1,400 rows) evenly spread distances in time stand for all pairs.
+pub const THEIL_SEN_PAIRS_MAX: usize = 1_000_000;
 
 /// Theil–Sen of `y` on `x`, with the interval of the slope at `level`.
 ///
@@ -145,7 +145,7 @@ pub fn theil_sen(x: &[f64], y: &[f64], level: f64) -> Result<TheilSen, Unfit> {
         return Err(Unfit::Singular);
     }
     slopes.sort_unstable_by(f64::total_cmp);
-    let slope = median(&mut slopes.clone());
+    let slope = quantile_sorted(&slopes, 0.5);
     let intercept = median(&mut y.to_vec()) - slope * median(&mut x.to_vec());
     let (slope_low, slope_high) = sen_interval(x, y, &slopes, level, stride.max(1));
     Ok(TheilSen { slope, intercept, slope_low, slope_high, pairs: slopes.len() })

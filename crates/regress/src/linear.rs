@@ -87,11 +87,16 @@ impl Design {
     /// Welsch 1980: above 30 the coefficients are hard to tell apart).
     #[must_use]
     pub fn condition_number(&self) -> f64 {
+        let lengths: Vec<f64> = self
+            .columns
+            .iter()
+            .map(|column| column.iter().map(|v| v * v).sum::<f64>().sqrt())
+            .collect();
         let matrix = DMatrix::from_fn(self.rows, self.coefficients(), |i, j| {
-            let length = self.columns[j].iter().map(|v| v * v).sum::<f64>().sqrt();
-            if length > 0.0 { self.columns[j][i] / length } else { 0.0 }
+            if lengths[j] > 0.0 { self.columns[j][i] / lengths[j] } else { 0.0 }
         });
-        let singular = matrix.singular_values();
+        // R has the singular values of the whole, and is small.
+        let singular = matrix.qr().r().singular_values();
         let largest = singular.iter().copied().fold(0.0, f64::max);
         let smallest = singular.iter().copied().fold(f64::INFINITY, f64::min);
         if smallest > 0.0 { largest / smallest } else { f64::INFINITY }
@@ -237,13 +242,16 @@ impl Solver {
 pub fn hac_cov(design: &Design, scores: &[f64], bread: &[Vec<f64>], lags: usize) -> Vec<Vec<f64>> {
     let (n, p) = (design.rows, design.coefficients());
     let scales = design.scales();
-    let row = |i: usize, j: usize| design.columns[j][i] / scales[j] * scores[i];
+    let moments: Vec<Vec<f64>> = (0..p)
+        .map(|j| (0..n).map(|i| design.columns[j][i] / scales[j] * scores[i]).collect())
+        .collect();
     let mut meat = DMatrix::<f64>::zeros(p, p);
     for lag in 0..=lags.min(n.saturating_sub(1)) {
         let kernel = 1.0 - lag as f64 / (lags as f64 + 1.0);
         for a in 0..p {
             for b in 0..p {
-                let gamma: f64 = (lag..n).map(|i| row(i, a) * row(i - lag, b)).sum();
+                let gamma: f64 =
+                    moments[a][lag..].iter().zip(&moments[b]).map(|(u, v)| u * v).sum();
                 meat[(a, b)] += kernel * gamma;
                 if lag > 0 {
                     meat[(b, a)] += kernel * gamma;

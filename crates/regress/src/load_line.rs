@@ -16,13 +16,12 @@
 use serde::Serialize;
 
 use crate::Unfit;
-use crate::capacity::{
-    BETWEEN_RUN_DEFAULT, Capacity, Errors, Question, Reading, resampled_fit, weighted,
-};
+use crate::capacity::{BETWEEN_RUN_DEFAULT, Capacity, Errors, Question, Reading, weighted};
 use crate::curvature::{Curvature, curvature};
 use crate::line::{Line, TheilSen, theil_sen};
 use crate::linear::{Design, check_column, least_squares, scaled};
-use crate::robust::{Robust, mean_psi_slope, mm};
+use crate::robust::{Robust, SET_ASIDE_WEIGHT, mean_psi_slope, mm};
+use crate::small::Moments;
 use crate::wakes::{WakesFit, fit_wakes};
 
 /// Level of intervals unless another is asked for.
@@ -246,7 +245,7 @@ fn fit_straight(
         residual_sd: least.residual_sd,
         dof: least.dof,
     };
-    let capacity = reading.capacity(question, |rows| resampled_fit(design, input.cost, None, rows));
+    let capacity = reading.capacity(question, &Moments::new(design, design, input.cost, None));
     let robust = mm(design, input.cost, input.seed)?;
     Ok(Fit {
         hac_se: [errors.hac[0][0].sqrt(), errors.hac[1][1].sqrt()],
@@ -280,13 +279,13 @@ fn robust_capacity(
         residual_sd: robust.scale,
         dof: robust.dof,
     };
-    Ok(reading.capacity(question, |rows| resampled_fit(design, input.cost, weights, rows)))
+    Ok(reading.capacity(question, &Moments::new(design, design, input.cost, weights)))
 }
 
 /// The highest share of the cap seen in an interval that the robust fit heeds.
 fn reach(input: &LoadLineInput<'_>, robust: &Robust) -> f64 {
-    let heeded = (0..input.cost.len()).filter(|i| !robust.set_aside.contains(i));
-    heeded.map(|i| input.cost[i] / input.cap).fold(0.0, f64::max)
+    let heeded = input.cost.iter().zip(&robust.weights).filter(|(_, w)| **w >= SET_ASIDE_WEIGHT);
+    heeded.map(|(cost, _)| cost / input.cap).fold(0.0, f64::max)
 }
 
 fn choose(fit: &WakesFit, reach: f64) -> Headline {

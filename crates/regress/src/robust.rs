@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use crate::dist::median;
 use crate::linear::{Design, LinearFit, check_column, scaled};
+use crate::small::Normal;
 use crate::{Rng, Unfit, least_squares};
 
 /// Tuning constant of the S stage: breakdown point 50 %.
@@ -22,13 +23,14 @@ pub const TUNING_M: f64 = 4.685;
 /// A row of a smaller weight is set aside: it lies more than 3.9 robust sd off the line.
 pub const SET_ASIDE_WEIGHT: f64 = 0.1;
 
-const SUBSAMPLES: usize = 500;
+/// With half of the rows wild and four coefficients, all fail with probability 1e-7.
+const SUBSAMPLES: usize = 250;
 const SUBSAMPLE_TRIES_MAX: usize = 20;
 const REFINEMENTS: usize = 2;
 const CANDIDATES_KEPT: usize = 5;
 const ITERATIONS_MAX: usize = 500;
 /// Above this many rows, candidates are found among a random part and refined on all.
-const SEARCH_ROWS_MAX: usize = 600;
+const SEARCH_ROWS_MAX: usize = 300;
 const BREAKDOWN: f64 = 0.5;
 /// A scale this small beside the response means that half of the rows lie exactly on a line.
 const EXACT: f64 = 1e-12;
@@ -170,6 +172,12 @@ fn s_estimate(design: &Design, y: &[f64], plain: &LinearFit, seed: u64) -> (Vec<
             search.consider(candidate, &mut best);
         }
     }
+    if part.is_some() {
+        // Refined where it is cheap; only the best of them goes on to all rows.
+        best = best.into_iter().map(|(_, candidate)| search.converge(candidate)).collect();
+        best.sort_by(|a, b| a.0.total_cmp(&b.0));
+        best.truncate(1);
+    }
     let refined = best.into_iter().map(|(_, candidate)| whole.converge(candidate));
     let (scale, coefficients) = refined
         .min_by(|a, b| a.0.total_cmp(&b.0))
@@ -304,12 +312,12 @@ impl Search {
             let Some(next) = self.weighted_fit(&weights) else { break };
             let moved = self.distance(&next, &coefficients);
             coefficients = next;
-            scale = self.m_scale(&coefficients, scale);
+            scale = self.scale_step(&coefficients, scale);
             if moved <= 1e-10 * scale {
                 break;
             }
         }
-        (scale, coefficients)
+        (self.m_scale(&coefficients, scale), coefficients)
     }
 
     fn median_scale(&self, coefficients: &[f64]) -> f64 {
@@ -340,69 +348,6 @@ impl Search {
             }
         }
         scale
-    }
-}
-
-/// A small system of normal equations over scaled columns, solved by Cholesky's factors.
-pub(crate) struct Normal {
-    p: usize,
-    matrix: Vec<f64>,
-    right: Vec<f64>,
-}
-
-impl Normal {
-    /// A pivot this small beside its diagonal means that the rows do not determine the fit.
-    const PIVOT_MIN: f64 = 1e-11;
-
-    pub(crate) fn new(p: usize) -> Normal {
-        Normal { p, matrix: vec![0.0; p * p], right: vec![0.0; p] }
-    }
-
-    pub(crate) fn add(&mut self, row: &[f64], y: f64, weight: f64) {
-        for a in 0..self.p {
-            let scaled = weight * row[a];
-            self.right[a] += scaled * y;
-            for (b, value) in row[..=a].iter().enumerate() {
-                self.matrix[a * self.p + b] += scaled * value;
-            }
-        }
-    }
-
-    pub(crate) fn solve(mut self) -> Option<Vec<f64>> {
-        let p = self.p;
-        for j in 0..p {
-            let diagonal = self.matrix[j * p + j];
-            let mut pivot = diagonal;
-            for k in 0..j {
-                pivot -= self.matrix[j * p + k].powi(2);
-            }
-            if pivot.is_nan() || pivot <= Self::PIVOT_MIN * diagonal {
-                return None;
-            }
-            let root = pivot.sqrt();
-            self.matrix[j * p + j] = root;
-            for i in j + 1..p {
-                let mut value = self.matrix[i * p + j];
-                for k in 0..j {
-                    value -= self.matrix[i * p + k] * self.matrix[j * p + k];
-                }
-                self.matrix[i * p + j] = value / root;
-            }
-        }
-        let mut x = self.right;
-        for i in 0..p {
-            for k in 0..i {
-                x[i] -= self.matrix[i * p + k] * x[k];
-            }
-            x[i] /= self.matrix[i * p + i];
-        }
-        for i in (0..p).rev() {
-            for k in i + 1..p {
-                x[i] -= self.matrix[k * p + i] * x[k];
-            }
-            x[i] /= self.matrix[i * p + i];
-        }
-        Some(x)
     }
 }
 

@@ -12,11 +12,12 @@
 
 use serde::Serialize;
 
-use crate::capacity::{Capacity, Errors, Question, Reading, resampled_fit, weighted};
+use crate::capacity::{Capacity, Errors, Question, Reading, weighted};
 use crate::curvature::{Curvature, curvature_of};
 use crate::dist::t_upper_p;
 use crate::linear::{Design, least_squares, scaled};
 use crate::robust::{Robust, mean_psi_slope, mm};
+use crate::small::Moments;
 use crate::{Unfit, ols};
 
 /// The line with wakes: `C = a + b·x + w·wakes`, by two-stage MM-estimation.
@@ -94,9 +95,8 @@ pub(crate) fn fit_wakes(
         residual_sd,
         dof: reduced.dof,
     };
-    let capacity = reading.capacity(question, |rows| {
-        resampled_two_stages(&instruments, rate, wakes, cost, &weights, rows)
-    });
+    let moments = Moments::new(&instruments, &measured, cost, Some(&weights));
+    let capacity = reading.capacity(question, &moments);
     let [a, b, w] = [0, 1, 2].map(|j| reduced.coefficients[j]);
     let w_t = w / errors.hac[2][2].max(errors.plain[2][2]).sqrt();
     let spread = power(&residuals) / total_power(cost, &weights);
@@ -145,18 +145,4 @@ fn total_power(y: &[f64], weights: &[f64]) -> f64 {
     let sum: f64 = weights.iter().sum();
     let mean = y.iter().zip(weights).map(|(y, w)| w * y).sum::<f64>() / sum;
     y.iter().zip(weights).map(|(y, w)| w * (y - mean).powi(2)).sum()
-}
-
-/// Both stages over the rows drawn.
-fn resampled_two_stages(
-    instruments: &Design,
-    rate: &[f64],
-    wakes: &[f64],
-    cost: &[f64],
-    weights: &[f64],
-    rows: &[usize],
-) -> Option<Vec<f64>> {
-    let smooth = resampled_fit(instruments, wakes, Some(weights), rows)?;
-    let projected = Design::new(&[rate, &project(instruments, &smooth)]).ok()?;
-    resampled_fit(&projected, cost, Some(weights), rows)
 }
