@@ -1,0 +1,55 @@
+//! What the generator itself costs, beside wrk, against the null server.
+//!
+//! What: both run on one CPU with the same 64 connections, in turns; CPU time per completed request
+//! of the generator, not of the server. Why: a generator that costs more than the servers cannot
+//! saturate them.
+
+use std::process::{Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use load::{Plan, Schedule, sys};
+
+use crate::measure::HOT;
+use crate::process;
+use crate::servers::Running;
+
+/// CPU microseconds per request and requests per second.
+pub(crate) type Cost = (f64, f64);
+
+/// Our own generator.
+pub(crate) fn own(
+    server: &Running,
+    length: Duration,
+    cpu: usize,
+    stop: &AtomicBool,
+) -> Result<Cost, String> {
+    let target = format!("http://{}/", server.addr).parse().map_err(|e| format!("{e}"))?;
+    let mut plan = Plan::new(target, Schedule::ClosedLoop, length);
+    (plan.connections, plan.pin_cpu) = (HOT, Some(cpu));
+    let outcome = load::run(&plan, stop, &mut |_| ()).map_err(|e| e.to_string())?;
+    if outcome.counts.completed == 0 {
+        return Err("no request was completed".to_owned());
+    }
+    Ok((outcome.cpu_per_request_us, outcome.rate()))
+}
+
+/// wrk with one thread.
+pub(crate) fn wrk(server: &Running, length: Duration, cpu: usize) -> Result<Cost, String> {
+    let program = process::find("wrk").ok_or("not installed: apt-get install wrk")?;
+    let mut command = Command::new(program);
+    let seconds = length.as_secs().max(1);
+    command.args(["-t1", &format!("-c{HOT}"), &format!("-d{seconds}s")]);
+    command.arg(format!("http://{}/", server.addr)).stdin(Stdio::null());
+    process::confine(&mut command, cpu);
+    let before_ns = sys::children_cpu_ns();
+    let output = command.output().map_err(|e| e.to_string())?;
+    let cpu_ns = sys::children_cpu_ns() - before_ns;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let requests = said.lines().find_map(|line| {
+        let (count, rest) = line.trim().split_once(" requests in ")?;
+        rest.contains("read").then(|| count.parse::<f64>().ok())?
+    });
+    let requests = requests.filter(|count| *count > 0.0).ok_or("wrk did not say how many")?;
+    Ok((cpu_ns as f64 / 1e3 / requests, requests / seconds as f64))
+}

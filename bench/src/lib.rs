@@ -1,1 +1,0 @@
-//! What a request costs: the floor, the peers, our own.

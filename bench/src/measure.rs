@@ -1,0 +1,205 @@
+//! One cell of the table: a server under a scenario for a few seconds.
+//!
+//! What: a closed loop of 64 connections keeps the server's CPU as busy as it can; the server's own
+//! CPU time is read from the kernel between the end of the warm-up and the end of the run, and
+//! divided by the requests completed in between. Why saturated: the cost of a request falls with
+//! the load, so all are compared at the same place. What never happens: a cell whose requests
+//! failed, or did not do what the scenario says, passes for a good one.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use load::{OriginCounters, Outcome, Phase, Plan, Schedule, Tick};
+use serde::Serialize;
+
+use crate::process;
+use crate::servers::Running;
+
+/// Connections that carry requests.
+pub(crate) const HOT: u32 = 64;
+/// Silent connections of the cold scenario.
+pub(crate) const COLD: u32 = 10_000;
+/// What others may take of the server's CPU before the cell says so.
+const OTHERS_PART_MAX: f64 = 0.1;
+/// A part of the requests that may have been otherwise than the scenario says.
+const STRAY_PART_MAX: f64 = 0.01;
+
+/// What is asked of the servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scenario {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    path: &'static str,
+    pub(crate) body_bytes: u64,
+    pub(crate) cold: u32,
+    cached: bool,
+}
+
+/// All scenarios, in the order they are run and shown.
+pub(crate) const SCENARIOS: &[Scenario] = &[
+    Scenario {
+        name: "hit",
+        title: "cached hit of 1 KB, 64 keep-alive connections",
+        path: "/obj/1?size=1024",
+        body_bytes: 1024,
+        cold: 0,
+        cached: true,
+    },
+    Scenario {
+        name: "cold",
+        title: "the same with 10,000 cold connections beside them",
+        path: "/obj/1?size=1024",
+        body_bytes: 1024,
+        cold: COLD,
+        cached: true,
+    },
+    Scenario {
+        name: "miss",
+        title: "miss passed through (no-store) of 1 KB, 64 keep-alive connections",
+        path: "/obj/2?size=1024&cc=no-store",
+        body_bytes: 1024,
+        cold: 0,
+        cached: false,
+    },
+    Scenario {
+        name: "large",
+        title: "cached hit of 64 KB, 64 keep-alive connections",
+        path: "/obj/3?size=65536",
+        body_bytes: 65536,
+        cold: 0,
+        cached: true,
+    },
+];
+
+/// How a cell is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) warm: Duration,
+    pub(crate) measured: Duration,
+    /// The CPU of the server.
+    pub(crate) server_cpu: usize,
+    /// The CPU of generator and origin.
+    pub(crate) cpu: usize,
+}
+
+/// What a cell came to.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Cell {
+    /// The server's CPU time per completed request, microseconds.
+    pub(crate) cpu_us: f64,
+    /// Completed requests per second.
+    pub(crate) rate: f64,
+    /// The part of one CPU that the server used.
+    pub(crate) utilisation: f64,
+    /// The part of the server's CPU that other processes used.
+    pub(crate) others: f64,
+    /// Memory that each cold connection added; `None` without cold ones.
+    pub(crate) bytes_per_cold: Option<f64>,
+    /// What is wrong with it, if anything.
+    pub(crate) fault: Option<String>,
+}
+
+/// What is read at a tick.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reading {
+    elapsed: Duration,
+    cpu_ns: u64,
+    completed: u64,
+    fetched: u64,
+    /// All that the server's CPU did, ns, in steps of 10 ms.
+    busy_ns: u64,
+}
+
+/// Runs a cell.
+///
+/// # Errors
+/// The generator could not run; one line.
+pub(crate) fn cell(
+    server: &Running,
+    scenario: &Scenario,
+    pace: &Pace,
+    origin: &OriginCounters,
+    stop: &AtomicBool,
+) -> Result<Cell, String> {
+    let target = format!("http://{}{}", server.addr, scenario.path);
+    let target = target.parse().map_err(|e| format!("{e}"))?;
+    let mut plan = Plan::new(target, Schedule::ClosedLoop, pace.warm + pace.measured);
+    plan.connections = HOT;
+    plan.cold = scenario.cold;
+    plan.sources = if scenario.cold > 0 { 2 } else { 0 };
+    plan.count_hits = false;
+    plan.pin_cpu = Some(pace.cpu);
+    // A sleeping generator would be woken at the server's expense. On a miss it must leave its CPU
+    // to the origin, with which it shares it.
+    plan.busy_poll = scenario.cached;
+    let family = server.process.family();
+    let mut memory_before = None;
+    let mut memory_after = None;
+    let (mut from, mut to) = (None, Reading::default());
+    let mut look = |tick: &Tick<'_>| {
+        if scenario.cold > 0 && memory_before.is_none() {
+            memory_before = Some(process::memory_bytes(&family));
+        }
+        if tick.phase != Phase::Running {
+            return;
+        }
+        if scenario.cold > 0 && memory_after.is_none() {
+            memory_after = Some(process::memory_bytes(&family));
+        }
+        to = Reading {
+            elapsed: tick.elapsed,
+            cpu_ns: process::cpu_ns(&family),
+            completed: tick.counts.completed,
+            fetched: origin.requests.load(Ordering::Relaxed),
+            busy_ns: process::cpu_busy_ns(pace.server_cpu),
+        };
+        if from.is_none() && tick.elapsed >= pace.warm {
+            from = Some(to);
+        }
+    };
+    let outcome = load::run(&plan, stop, &mut look).map_err(|e| e.to_string())?;
+    let from = from.ok_or("stopped")?;
+    let completed = to.completed - from.completed;
+    if completed == 0 {
+        return Err(format!("no request was completed: {}", errors(&outcome)));
+    }
+    let length_s = (to.elapsed - from.elapsed).as_secs_f64();
+    let cpu_ns = (to.cpu_ns - from.cpu_ns) as f64;
+    let others = ((to.busy_ns - from.busy_ns) as f64 - cpu_ns).max(0.0) / 1e9 / length_s;
+    let added = memory_before.zip(memory_after).map(|(before, after)| after as f64 - before as f64);
+    Ok(Cell {
+        cpu_us: cpu_ns / 1e3 / completed as f64,
+        rate: completed as f64 / length_s,
+        utilisation: cpu_ns / 1e9 / length_s,
+        others,
+        bytes_per_cold: added.map(|bytes| bytes / f64::from(scenario.cold)),
+        fault: fault(&outcome, scenario, (to.fetched - from.fetched) as f64 / completed as f64)
+            .or_else(|| {
+                let part = 100.0 * others;
+                (others > OTHERS_PART_MAX).then(|| format!("others took {part:.0} % of its CPU"))
+            }),
+    })
+}
+
+/// What makes a cell another than its scenario; `fetched_part` of its requests reached the origin.
+fn fault(outcome: &Outcome, scenario: &Scenario, fetched_part: f64) -> Option<String> {
+    let counts = &outcome.counts;
+    if counts.errors.total() as f64 > STRAY_PART_MAX * counts.started as f64 {
+        return Some(format!("failed requests: {}", errors(outcome)));
+    }
+    if counts.cold_closed > 0 || outcome.cold_open < u64::from(scenario.cold) {
+        let open = outcome.cold_open;
+        return Some(format!("{open} cold connections, {} closed by it", counts.cold_closed));
+    }
+    if scenario.cached && fetched_part > STRAY_PART_MAX {
+        return Some(format!("{:.0} % were no hits", 100.0 * fetched_part));
+    }
+    None
+}
+
+fn errors(outcome: &Outcome) -> String {
+    let of = |kind: &load::ErrorKind| (kind.name(), outcome.counts.errors.of(*kind));
+    let some = load::ErrorKind::ALL.iter().map(of).filter(|(_, count)| *count > 0);
+    let text: Vec<String> = some.map(|(name, count)| format!("{name} {count}")).collect();
+    if text.is_empty() { "none failed".to_owned() } else { text.join(", ") }
+}

@@ -1,0 +1,251 @@
+//! The rows of the table: the floor, our own server on each backend, the peers.
+//!
+//! What: for each row how it is started on a listening address in front of an origin. Why one
+//! list: a row that cannot run says so in the table; none is left out in silence. All run with one
+//! worker (or thread) and without an access log.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::process::{self, Process};
+
+/// What a row runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The null server: the floor.
+    Null,
+    /// `plimsoll serve` with this backend.
+    Plimsoll(&'static str),
+    /// A peer: its program, its package, its configuration.
+    Peer(Peer),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    program: &'static str,
+    package: &'static str,
+    config: &'static str,
+    config_name: &'static str,
+}
+
+/// A row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Server {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+}
+
+/// All rows, in the order they are shown and run.
+pub(crate) const SERVERS: &[Server] = &[
+    Server { name: "null", kind: Kind::Null },
+    Server { name: "plimsoll-epoll", kind: Kind::Plimsoll("epoll") },
+    Server { name: "plimsoll-io_uring", kind: Kind::Plimsoll("io_uring") },
+    Server { name: "plimsoll-scalable_select", kind: Kind::Plimsoll("scalable_select") },
+    Server { name: "plimsoll-poll", kind: Kind::Plimsoll("poll") },
+    Server { name: "plimsoll-select", kind: Kind::Plimsoll("select") },
+    Server {
+        name: "haproxy",
+        kind: Kind::Peer(Peer {
+            program: "haproxy",
+            package: "haproxy",
+            config: include_str!("../peers/haproxy.cfg"),
+            config_name: "haproxy.cfg",
+        }),
+    },
+    Server {
+        name: "nginx",
+        kind: Kind::Peer(Peer {
+            program: "nginx",
+            package: "nginx",
+            config: include_str!("../peers/nginx.conf"),
+            config_name: "nginx.conf",
+        }),
+    },
+    Server {
+        name: "varnish",
+        kind: Kind::Peer(Peer {
+            program: "varnishd",
+            package: "varnish",
+            config: include_str!("../peers/varnish.vcl"),
+            config_name: "varnish.vcl",
+        }),
+    },
+    Server {
+        name: "squid",
+        kind: Kind::Peer(Peer {
+            program: "squid",
+            package: "squid",
+            config: include_str!("../peers/squid.conf"),
+            config_name: "squid.conf",
+        }),
+    },
+];
+
+/// Bytes of memory our server may use for stored responses.
+const PLIMSOLL_MEMORY_BYTES: &str = "268435456";
+
+/// What every row is started with.
+#[derive(Debug)]
+pub(crate) struct Ground<'g> {
+    /// Where configurations and the servers' own files go.
+    pub(crate) dir: &'g Path,
+    pub(crate) origin: SocketAddr,
+    /// Our own server's program.
+    pub(crate) plimsoll: &'g Path,
+    /// The CPU of the servers.
+    pub(crate) cpu: usize,
+}
+
+/// A row that runs.
+#[derive(Debug)]
+pub(crate) struct Running {
+    pub(crate) process: Process,
+    pub(crate) addr: SocketAddr,
+    pub(crate) version: String,
+}
+
+impl Server {
+    /// Starts it and waits until it listens. `body_bytes` matters to the null server only.
+    ///
+    /// # Errors
+    /// One line for the table: what is missing, or what it said.
+    pub(crate) fn start(&self, ground: &Ground<'_>, body_bytes: u64) -> Result<Running, String> {
+        let addr = free_address().map_err(|e| format!("no free port: {e}"))?;
+        // A place of its own, which a server may write to after it has given up being root.
+        let dir = ground.dir.join(format!("{}-{body_bytes}", self.name));
+        make_open_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+        let (command, version) = match self.kind {
+            Kind::Null => (null_command(addr, body_bytes)?, String::new()),
+            Kind::Plimsoll(backend) => plimsoll_command(ground, addr, backend)?,
+            Kind::Peer(peer) => peer.command(ground, addr, &dir)?,
+        };
+        let errors = dir.join("stderr");
+        let mut process = Process::start(command, ground.cpu, errors).map_err(|e| e.to_string())?;
+        process.wait_for(addr)?;
+        Ok(Running { process, addr, version })
+    }
+}
+
+fn null_command(addr: SocketAddr, body_bytes: u64) -> Result<Command, String> {
+    let own = std::env::current_exe().map_err(|e| format!("this program's path: {e}"))?;
+    let arguments = ["null-server".to_owned(), addr.to_string(), body_bytes.to_string()];
+    Ok(process::command(&own, arguments))
+}
+
+fn plimsoll_command(
+    ground: &Ground<'_>,
+    addr: SocketAddr,
+    backend: &str,
+) -> Result<(Command, String), String> {
+    if !process::is_file(ground.plimsoll) {
+        return Err(format!("not built: {}", ground.plimsoll.display()));
+    }
+    let arguments = [
+        "serve".to_owned(),
+        "--listen".to_owned(),
+        addr.to_string(),
+        "--origin".to_owned(),
+        format!("http://{}", ground.origin),
+        "--workers".to_owned(),
+        "1".to_owned(),
+        "--backend".to_owned(),
+        backend.to_owned(),
+        "--memory".to_owned(),
+        PLIMSOLL_MEMORY_BYTES.to_owned(),
+    ];
+    let version = version_of(ground.plimsoll, "--version");
+    Ok((process::command(ground.plimsoll, arguments), version))
+}
+
+impl Peer {
+    fn command(
+        &self,
+        ground: &Ground<'_>,
+        addr: SocketAddr,
+        dir: &Path,
+    ) -> Result<(Command, String), String> {
+        let program = process::find(self.program)
+            .ok_or_else(|| format!("not installed: apt-get install {}", self.package))?;
+        let config = self
+            .config
+            .replace("{dir}", &dir.display().to_string())
+            .replace("{listen}", &addr.to_string())
+            .replace("{origin}", &ground.origin.to_string())
+            .replace("{origin_host}", &ground.origin.ip().to_string())
+            .replace("{origin_port}", &ground.origin.port().to_string());
+        let file = dir.join(self.config_name);
+        fs::write(&file, config).map_err(|e| format!("{}: {e}", file.display()))?;
+        let command = process::command(&program, self.arguments(addr, dir, file));
+        Ok((command, version_of(&program, if self.program == "varnishd" { "-V" } else { "-v" })))
+    }
+
+    fn arguments(&self, addr: SocketAddr, dir: &Path, file: PathBuf) -> Vec<String> {
+        let file = file.display().to_string();
+        let dir = dir.display().to_string();
+        let text = match self.program {
+            "nginx" => vec!["-p", dir.as_str(), "-c", file.as_str()],
+            "haproxy" => vec!["-db", "-q", "-f", file.as_str()],
+            "squid" => vec!["-N", "-f", file.as_str()],
+            _ => {
+                let listen = format!("{addr},HTTP");
+                let fixed = ["-F", "-j", "none", "-T", "none", "-s", "malloc,256m"];
+                let pools = ["-p", "thread_pools=1", "-p", "timeout_idle=600"];
+                let mut all: Vec<String> =
+                    fixed.iter().chain(&pools).map(|text| (*text).to_owned()).collect();
+                all.extend(["-a".to_owned(), listen, "-f".to_owned(), file]);
+                all.extend(["-n".to_owned(), format!("{dir}/varnish")]);
+                return all;
+            }
+        };
+        text.into_iter().map(str::to_owned).collect()
+    }
+}
+
+/// The first line in which a program tells its version.
+fn version_of(program: &Path, flag: &str) -> String {
+    let Ok(output) = Command::new(program).arg(flag).output() else { return String::new() };
+    let both = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&both);
+    text.lines().find(|line| line.chars().any(|c| c.is_ascii_digit())).unwrap_or("").to_owned()
+}
+
+/// A loopback address with a port that nobody has at the moment.
+fn free_address() -> io::Result<SocketAddr> {
+    TcpListener::bind("127.0.0.1:0")?.local_addr()
+}
+
+fn make_open_dir(dir: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::create_dir_all(dir)?;
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o777))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_floor_comes_first_and_names_are_unique() {
+        assert_eq!(SERVERS[0].kind, Kind::Null);
+        let mut names: Vec<&str> = SERVERS.iter().map(|server| server.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), SERVERS.len());
+    }
+
+    #[test]
+    fn a_peer_that_is_not_there_says_how_to_get_it() {
+        let peer = Peer { program: "no-such-peer", package: "x", config: "", config_name: "c" };
+        let server = Server { name: "none", kind: Kind::Peer(peer) };
+        let dir = tempfile::tempdir().unwrap();
+        let origin = "127.0.0.1:1".parse().unwrap();
+        let ground = Ground { dir: dir.path(), origin, plimsoll: Path::new("none"), cpu: 0 };
+        let why = server.start(&ground, 0).unwrap_err();
+        assert_eq!(why, "not installed: apt-get install x");
+        let own = Server { name: "own", kind: Kind::Plimsoll("epoll") };
+        assert!(own.start(&ground, 0).unwrap_err().starts_with("not built"));
+    }
+}

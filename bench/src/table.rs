@@ -1,0 +1,221 @@
+//! The results: medians over the rounds, ratios round by round, as a table and as JSON.
+//!
+//! What: `Results` collects cells; `Spread` is a median with its extremes. Why ratios by round: what
+//! slows one round slows the floor in it too, and drops out. What never happens: a figure without
+//! its number of rounds and its spread.
+
+use std::fmt;
+
+use comfy_table::presets;
+use comfy_table::{CellAlignment, Table};
+use serde::Serialize;
+
+use crate::measure::{Cell, Scenario};
+
+/// A median with the least and the greatest.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Spread {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+    pub(crate) rounds: usize,
+}
+
+impl Spread {
+    /// `None` without values.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Spread> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_unstable_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let middle = values.len() / 2;
+        let median = if values.len() % 2 == 1 {
+            values[middle]
+        } else {
+            0.5 * (values[middle - 1] + values[middle])
+        };
+        Some(Spread { median, min, max, rounds: values.len() })
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2} ({:.2}..{:.2})", self.median, self.min, self.max)
+    }
+}
+
+/// The rounds of one server under one scenario, or why there are none.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Row {
+    pub(crate) server: String,
+    pub(crate) scenario: String,
+    /// By round; a round that failed is `None`.
+    pub(crate) cells: Vec<Option<Cell>>,
+    pub(crate) why_not: Option<String>,
+}
+
+/// A row boiled down.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Summary {
+    pub(crate) server: String,
+    pub(crate) scenario: String,
+    pub(crate) cpu_us: Option<Spread>,
+    /// Cost over the null server's in the same round.
+    pub(crate) to_floor: Option<Spread>,
+    /// Cost over the server's own without cold connections in the same round.
+    pub(crate) to_hot: Option<Spread>,
+    pub(crate) rate: Option<Spread>,
+    pub(crate) utilisation: Option<Spread>,
+    /// Of the first round: later ones find memory already taken.
+    pub(crate) bytes_per_cold: Option<f64>,
+    pub(crate) note: Option<String>,
+}
+
+/// All rows.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Results {
+    fn find(&self, server: &str, scenario: &str) -> Option<&Row> {
+        self.rows.iter().find(|row| row.server == server && row.scenario == scenario)
+    }
+
+    /// Adds a round's cell.
+    pub(crate) fn add(&mut self, server: &str, scenario: &str, cell: Result<Cell, String>) {
+        let known = |row: &Row| row.server == server && row.scenario == scenario;
+        let at = self.rows.iter().position(known).unwrap_or_else(|| {
+            let (server, scenario) = (server.to_owned(), scenario.to_owned());
+            self.rows.push(Row { server, scenario, cells: Vec::new(), why_not: None });
+            self.rows.len() - 1
+        });
+        let row = &mut self.rows[at];
+        match cell {
+            Ok(cell) => {
+                row.why_not = row.why_not.take().or_else(|| cell.fault.clone());
+                row.cells.push(Some(cell));
+            }
+            Err(why) => {
+                row.why_not.get_or_insert(why);
+                row.cells.push(None);
+            }
+        }
+    }
+
+    pub(crate) fn summaries(&self) -> Vec<Summary> {
+        self.rows.iter().map(|row| self.summary(row)).collect()
+    }
+
+    fn summary(&self, row: &Row) -> Summary {
+        let each = |of: fn(&Cell) -> f64| Spread::of(row.cells.iter().flatten().map(of));
+        let ratios = |other: Option<&Row>| {
+            let others = other?.cells.iter();
+            let pairs = row
+                .cells
+                .iter()
+                .zip(others)
+                .filter_map(|(own, other)| Some(own.as_ref()?.cpu_us / other.as_ref()?.cpu_us));
+            Spread::of(pairs)
+        };
+        let is_cold = row.scenario == "cold";
+        let first = row.cells.iter().flatten().next();
+        Summary {
+            server: row.server.clone(),
+            scenario: row.scenario.clone(),
+            cpu_us: each(|cell| cell.cpu_us),
+            to_floor: ratios(self.find("null", &row.scenario)),
+            to_hot: if is_cold { ratios(self.find(&row.server, "hit")) } else { None },
+            rate: each(|cell| cell.rate),
+            utilisation: each(|cell| cell.utilisation),
+            bytes_per_cold: first.and_then(|cell| cell.bytes_per_cold),
+            note: row.why_not.clone(),
+        }
+    }
+}
+
+/// The table of one scenario.
+pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> String {
+    let is_cold = scenario.cold > 0;
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    let mut header = vec!["server", "CPU us a request", "x floor", "requests/s", "CPU used"];
+    if is_cold {
+        header.extend(["x own hot", "bytes a cold conn."]);
+    }
+    header.push("note");
+    table.set_header(&header);
+    for column in 1..header.len() - 1 {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let text = |spread: Option<Spread>| spread.map_or("-".to_owned(), |s| s.to_string());
+    for summary in summaries.iter().filter(|summary| summary.scenario == scenario.name) {
+        let mut cells = vec![
+            summary.server.clone(),
+            text(summary.cpu_us),
+            text(summary.to_floor),
+            summary.rate.map_or("-".to_owned(), |s| format!("{:.0}", s.median)),
+            summary.utilisation.map_or("-".to_owned(), |s| format!("{:.0} %", 100.0 * s.median)),
+        ];
+        if is_cold {
+            cells.push(text(summary.to_hot));
+            cells.push(summary.bytes_per_cold.map_or("-".to_owned(), |b| format!("{b:.0}")));
+        }
+        cells.push(summary.note.clone().unwrap_or_default());
+        table.add_row(cells);
+    }
+    format!("{}\n{table}", scenario.title)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::SCENARIOS;
+
+    fn cell(cpu_us: f64) -> Result<Cell, String> {
+        let bytes_per_cold = Some(cpu_us * 128.0);
+        Ok(Cell {
+            cpu_us,
+            rate: 1e6 / cpu_us,
+            utilisation: 1.0,
+            others: 0.0,
+            bytes_per_cold,
+            fault: None,
+        })
+    }
+
+    #[test]
+    fn medians_and_extremes() {
+        assert_eq!(Spread::of([]), None);
+        let odd = Spread::of([3.0, 1.0, 2.0]).unwrap();
+        assert_eq!((odd.median, odd.min, odd.max, odd.rounds), (2.0, 1.0, 3.0, 3));
+        assert_eq!(Spread::of([1.0, 2.0]).unwrap().median, 1.5);
+    }
+
+    #[test]
+    fn ratios_are_taken_round_by_round() {
+        let mut results = Results::default();
+        for (null, own, cold) in [(4.0, 8.0, 8.8), (8.0, 12.0, 12.0)] {
+            results.add("null", "hit", cell(null));
+            results.add("own", "hit", cell(own));
+            results.add("own", "cold", cell(cold));
+        }
+        let summaries = results.summaries();
+        let floor = summaries[1].to_floor.unwrap();
+        assert_eq!((floor.min, floor.max, floor.median), (1.5, 2.0, 1.75));
+        let hot = summaries[2].to_hot.unwrap();
+        assert!((hot.max - 1.1).abs() < 1e-12 && hot.min == 1.0);
+        assert_eq!(summaries[2].bytes_per_cold, Some(8.8 * 128.0));
+    }
+
+    #[test]
+    fn what_did_not_run_is_in_the_table() {
+        let mut results = Results::default();
+        results.add("null", "hit", cell(4.0));
+        results.add("gone", "hit", Err("not installed: apt-get install gone".to_owned()));
+        let text = scenario_table(&SCENARIOS[0], &results.summaries());
+        assert!(text.contains("apt-get install gone"), "{text}");
+        assert!(text.contains("| null"), "{text}");
+    }
+}
