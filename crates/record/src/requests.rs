@@ -171,7 +171,9 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })]
+        #![proptest_config(ProptestConfig {
+        cases: 60, failure_persistence: None, ..Default::default()
+    })]
 
         #[test]
         fn every_line_is_understood_or_bad(

@@ -6,8 +6,8 @@
 //!
 //! How nothing is lost: a process's CPU clock counts its threads that ended too, so totals are by
 //! process and exact to the ns. A process that ended and was waited for has its time in its
-//! parent's account of children (`cutime`, `cstime`, in ticks): what that account grew by, less what
-//! was already seen of the child, is credited. Lost is only the last part of an interval of a
+//! parent's account of children (`cutime`, `cstime`, in ticks): what that account grew by, less
+//! what was already seen of the child, is credited. Lost is only the last part of an interval of a
 //! process whose parent is not ours or does not wait; it is counted.
 //!
 //! Threads are read from `schedstat`: exact too, but a thread that runs at this moment shows its

@@ -275,7 +275,9 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() })]
+        #![proptest_config(ProptestConfig {
+        cases: 200, failure_persistence: None, ..Default::default()
+    })]
 
         /// Whatever the order of lines and intervals, no request is lost or counted twice.
         #[test]

@@ -335,7 +335,9 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..Default::default() })]
+        #![proptest_config(ProptestConfig {
+        cases: 40, failure_persistence: None, ..Default::default()
+    })]
 
         /// However the writes fall and whenever it is rotated between them: every line, in order.
         #[test]

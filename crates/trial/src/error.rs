@@ -13,7 +13,10 @@ use rusqlite::ErrorCode;
 #[non_exhaustive]
 pub enum Error {
     /// The operator's: the name is taken.
-    #[error("{}: exists already; choose another name, or ask for it to be overwritten", path.display())]
+    #[error(
+        "{}: exists already; choose another name, or ask for it to be overwritten",
+        path.display()
+    )]
     Exists {
         /// The file.
         path: PathBuf,

@@ -1,8 +1,9 @@
 //! Writing a trial: a transaction an interval, one whole file at the end.
 //!
 //! The life of a file: the schema and the manifest are written in rollback mode, so that even the
-//! bare file without its journal is a trial; then WAL while intervals come in; then [`Writer::finish`]
-//! folds the WAL in, seals the digest and goes back to rollback mode: one file, nothing beside it.
+//! bare file without its journal is a trial; then WAL while intervals come in; then
+//! [`Writer::finish`] folds the WAL in, seals the digest and goes back to rollback mode: one file,
+//! nothing beside it.
 //!
 //! A writer that is dropped without `finish` (or killed) leaves a trial that opens, holds every
 //! interval that was appended, and says that it is not complete.

@@ -149,7 +149,9 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 2000, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 2000, failure_persistence: None, ..Default::default()
+    })]
 
     #[test]
     fn no_line_panics_and_every_life_runs_forward(line in line()) {

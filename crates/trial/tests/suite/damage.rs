@@ -3,6 +3,7 @@
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use crate::common::{interval, latency, manifest};
 use proptest::prelude::*;
@@ -10,13 +11,22 @@ use trial::{Error, LatencySource, Trial, Writer};
 
 const INTERVALS: u64 = 40;
 
+/// A finished trial; made once, because each making waits for the disk.
 fn finished(home: &Path) -> PathBuf {
+    static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     let path = home.join("whole.trial");
-    let mut writer = Writer::create(&path, &manifest()).unwrap();
-    for index in 0..INTERVALS {
-        writer.append_all(&interval(index), &[latency(index, LatencySource::Log)], &[]).unwrap();
-    }
-    writer.finish().unwrap();
+    let bytes = BYTES.get_or_init(|| {
+        let first = tempfile::tempdir().unwrap();
+        let path = first.path().join("first.trial");
+        let mut writer = Writer::create(&path, &manifest()).unwrap();
+        for index in 0..INTERVALS {
+            let row = latency(index, LatencySource::Log);
+            writer.append_all(&interval(index), &[row], &[]).unwrap();
+        }
+        writer.finish().unwrap();
+        std::fs::read(path).unwrap()
+    });
+    std::fs::write(&path, bytes).unwrap();
     path
 }
 
@@ -92,7 +102,9 @@ fn a_changed_figure_breaks_the_seal() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 120, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 120, failure_persistence: None, ..Default::default()
+    })]
 
     /// A damaged page gives an error or, where it holds nothing, the same trial: never another.
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::common::{interval, latency, loss, manifest, prediction};
 use proptest::prelude::*;
+use std::sync::atomic::{AtomicBool, Ordering};
 use trial::{
     Amendment, CpuModes, Error, Finished, Interval, LatencySource, Modes, ProcessTimes,
     ThreadTimes, Trial, Writer,
@@ -64,6 +65,39 @@ fn a_reader_reads_while_the_writer_writes() {
     }
     writer.finish().unwrap();
     assert!(Trial::open(&path).unwrap().complete());
+}
+
+#[test]
+fn a_reader_is_never_refused_whatever_the_writer_does() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("busy.trial");
+    let mut writer = Writer::create(&path, &manifest()).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let (mut last, mut opened) = (0, 0u32);
+            while !done.load(Ordering::Relaxed) {
+                let trial = Trial::open(&path).unwrap();
+                let found = trial.intervals().len();
+                assert!(found >= last, "{found} after {last}");
+                assert_eq!(trial.intervals(), (0..found as u64).map(interval).collect::<Vec<_>>());
+                last = found;
+                opened += 1;
+            }
+            opened
+        });
+        for round in 0..8 {
+            for index in 0..20 {
+                writer.append(&interval(round * 20 + index)).unwrap();
+            }
+            assert!(writer.finish().unwrap().complete);
+            writer = Writer::reopen(&path).unwrap();
+        }
+        assert!(writer.finish().unwrap().complete);
+        done.store(true, Ordering::Relaxed);
+        assert!(reader.join().unwrap() > 0);
+    });
+    assert_eq!(Trial::open(&path).unwrap().intervals().len(), 160);
 }
 
 #[test]
@@ -228,7 +262,9 @@ fn any_interval() -> impl Strategy<Value = Interval> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 24, failure_persistence: None, ..Default::default()
+    })]
 
     #[test]
     fn any_interval_comes_back(mut intervals in proptest::collection::vec(any_interval(), 0..5)) {
