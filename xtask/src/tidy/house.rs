@@ -187,7 +187,43 @@ struct Parser {
     target: &'static str,
 }
 
-const PARSERS: &[Parser] = &[];
+const PARSERS: &[Parser] = &[
+    Parser {
+        file: "crates/http1/src/request.rs",
+        function: "parse_request",
+        target: "fuzz/fuzz_targets/request_head.rs",
+    },
+    Parser {
+        file: "crates/http1/src/authority.rs",
+        function: "parse_authority",
+        target: "fuzz/fuzz_targets/request_head.rs",
+    },
+    Parser {
+        file: "crates/http1/src/response.rs",
+        function: "parse_response",
+        target: "fuzz/fuzz_targets/response_head.rs",
+    },
+    Parser {
+        file: "crates/http1/src/body.rs",
+        function: "decode",
+        target: "fuzz/fuzz_targets/chunked_body.rs",
+    },
+    Parser {
+        file: "crates/caching/src/date.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/caching_fields.rs",
+    },
+    Parser {
+        file: "crates/caching/src/directives.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/caching_fields.rs",
+    },
+    Parser {
+        file: "crates/caching/src/etag.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/caching_fields.rs",
+    },
+];
 
 /// Functions that look like a parser of foreign bytes and are none.
 const NOT_PARSERS: &[(&str, &str)] = &[];
