@@ -97,36 +97,39 @@ pub(crate) enum LogFormat {
 pub(crate) struct Load {
     /// What to ask for, such as http://127.0.0.1:3128/ ; with --objects, /obj/N is put behind it
     pub(crate) url: String,
-    /// Requests per second: R, a ramp A..B, or N steps A..B/N; without it a closed loop saturates
-    #[arg(long, value_name = "RATE")]
-    pub(crate) rate: Option<String>,
+    /// Requests per second: R, a ramp A..B, N steps A..B/N, or `closed`: as fast as it answers
+    #[arg(long, value_name = "RATE", default_value = "closed")]
+    pub(crate) rate: ::load::Schedule,
     /// How long
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
     /// Connections that carry requests (hot)
     #[arg(long, value_name = "N", default_value_t = 64)]
-    pub(crate) connections: usize,
+    pub(crate) connections: u32,
     /// Connections that are open and silent
     #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) cold: usize,
+    pub(crate) cold: u32,
     /// A new connection for each request
     #[arg(long)]
     pub(crate) no_keep_alive: bool,
     /// Ask for N objects, by Zipf's law, as the origin verb serves them
     #[arg(long, value_name = "N")]
-    pub(crate) objects: Option<u64>,
+    pub(crate) objects: Option<u32>,
     /// Exponent of Zipf's law
     #[arg(long, value_name = "S", default_value_t = 0.9)]
     pub(crate) zipf: f64,
     /// Size of the objects: BYTES, or `web` (log-normal with a Pareto tail)
-    #[arg(long, value_name = "SIZE", default_value = "1K")]
-    pub(crate) size: String,
+    #[arg(long, value_name = "SIZE", default_value = "1K", value_parser = parse_size)]
+    pub(crate) size: ::load::Size,
     /// A request without an answer after this time is an error
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
-    /// Intended starts by a Poisson process instead of evenly spaced
+    /// Intended starts evenly spaced instead of by a Poisson process
     #[arg(long)]
-    pub(crate) poisson: bool,
+    pub(crate) even: bool,
+    /// Send the requests through this forward proxy
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) proxy: Option<SocketAddr>,
     /// Never sleep: a core is burned so that the generator itself adds no delay
     #[arg(long)]
     pub(crate) busy_poll: bool,
@@ -153,9 +156,12 @@ pub(crate) struct Record {
     /// Name of the server's processes, as in /proc/PID/comm
     #[arg(long, value_name = "NAME", group = "target")]
     pub(crate) name: Option<String>,
-    /// The server's access log: squid, common, combined or HAProxy HTTP, told by its first lines
+    /// The server's access log
     #[arg(long, value_name = "FILE")]
     pub(crate) access_log: PathBuf,
+    /// Format of the access log [default: told by its first lines]
+    #[arg(long, value_name = "FORMAT", value_parser = parse_log_format)]
+    pub(crate) log_format: Option<::record::LogFormat>,
     /// Length of an interval
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) interval: Duration,
@@ -207,7 +213,7 @@ pub(crate) struct Demo {
     pub(crate) backend: Option<readiness::Kind>,
     /// Connections open and silent beside the busy ones
     #[arg(long, value_name = "N", default_value_t = 0)]
-    pub(crate) cold: usize,
+    pub(crate) cold: u32,
     /// Print the analysis as JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -270,6 +276,22 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
         unit => return Err(format!("unknown unit {unit:?} of bytes: K, M or G")),
     };
     number.checked_shl(shift).filter(|n| n >> shift == number).ok_or(format!("{text} is too many"))
+}
+
+fn parse_log_format(name: &str) -> Result<::record::LogFormat, String> {
+    let all = ::record::LogFormat::ALL;
+    all.iter().copied().find(|format| format.as_str() == name).ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(|format| format.as_str()).collect();
+        format!("unknown log format {name:?}: it is one of {}", names.join(", "))
+    })
+}
+
+/// A number of bytes, or `web`.
+fn parse_size(text: &str) -> Result<::load::Size, String> {
+    match text {
+        "web" => Ok(::load::Size::web()),
+        _ => parse_bytes(text).map(|bytes| ::load::Size::Fixed { bytes }),
+    }
 }
 
 fn parse_backend(name: &str) -> Result<readiness::Kind, String> {

@@ -5,8 +5,12 @@
 #![forbid(unsafe_code)]
 
 mod cli;
+mod demo;
 mod failure;
+mod load;
+mod record;
 mod reference;
+mod report;
 mod serve;
 
 use std::process::ExitCode;
@@ -30,19 +34,22 @@ fn main() -> ExitCode {
 fn run(verb: Verb) -> Result<(), Failure> {
     match verb {
         Verb::Serve(flags) => serve::serve(&flags),
+        Verb::Load(flags) => load::load(&flags),
+        Verb::Record(flags) => record::record(&flags),
+        Verb::Report(flags) => report::report(&flags),
+        Verb::Demo(flags) => demo::demo(&flags),
         Verb::Origin(flags) => serve::origin(&flags),
         Verb::NullServer(flags) => serve::null_server(&flags),
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "plimsoll", &mut std::io::stdout());
             Ok(())
         }
-        Verb::Man => clap_mangen::Man::new(Cli::command())
-            .render(&mut std::io::stdout())
-            .map_err(misuse),
+        Verb::Man => {
+            clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout()).map_err(misuse)
+        }
         Verb::Reference => {
             print!("{}", reference::markdown());
             Ok(())
         }
-        _ => Err(misuse("not yet")),
     }
 }

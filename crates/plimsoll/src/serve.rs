@@ -21,32 +21,31 @@ pub(crate) fn serve(flags: &cli::Serve) -> Result<(), Failure> {
                 .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn")),
         )
         .try_init();
-    load::sys::raise_descriptor_limit().map_err(|e| misuse(format!("descriptor limit: {e}")))?;
+    ::load::sys::raise_descriptor_limit().map_err(|e| misuse(format!("descriptor limit: {e}")))?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
         .map_err(|error| misuse(format!("signals cannot be watched: {error}")))?;
     let config = config(flags)?;
     let workers = flags.workers.map_or_else(cpus, usize::from);
     let choice = flags.backend.map_or(Choice::Preferred, Choice::Named);
-    let options =
-        runtime::Options::default().with_backend(choice).with_pin_cpu(flags.cpu);
-    let server =
-        Server::start(config, workers, &flags.listen, flags.admin, log(flags)?, &options)
-            .map_err(misuse)?;
+    let options = runtime::Options::default().with_backend(choice).with_pin_cpu(flags.cpu);
+    let server = Server::start(config, workers, &flags.listen, flags.admin, log(flags)?, &options)
+        .map_err(misuse)?;
     announce(flags, &server);
     let stopper = server.stopper();
     let watching = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for signal in signals.forever() {
-                match signal {
-                    SIGHUP | SIGUSR1 => server.reopen_log(),
-                    _ => {
-                        stopper.stop();
-                        return;
+        scope
+            .spawn(|| {
+                for signal in signals.forever() {
+                    match signal {
+                        SIGHUP | SIGUSR1 => server.reopen_log(),
+                        _ => {
+                            stopper.stop();
+                            return;
+                        }
                     }
                 }
-            }
-        })
-        .join()
+            })
+            .join()
     });
     let lost = server.wait();
     if watching.is_err() {
@@ -120,7 +119,8 @@ pub(crate) fn stop_on_signal() -> Result<Arc<AtomicBool>, Failure> {
 /// `plimsoll origin`
 pub(crate) fn origin(flags: &cli::Origin) -> Result<(), Failure> {
     prepare(flags.cpu)?;
-    let origin = load::Origin::bind(flags.listen).map_err(|error| in_use(flags.listen, &error))?;
+    let origin =
+        ::load::Origin::bind(flags.listen).map_err(|error| in_use(flags.listen, &error))?;
     let stop = stop_on_signal()?;
     println!("{}", serde_json::json!({ "listen": [origin.local_addr()] }));
     let _ = std::io::stdout().flush();
@@ -133,7 +133,7 @@ pub(crate) fn origin(flags: &cli::Origin) -> Result<(), Failure> {
 pub(crate) fn null_server(flags: &cli::NullServer) -> Result<(), Failure> {
     prepare(flags.cpu)?;
     let size = usize::try_from(flags.size).map_err(misuse)?;
-    let server = load::NullServer::bind(flags.listen, size)
+    let server = ::load::NullServer::bind(flags.listen, size)
         .map_err(|error| in_use(flags.listen, &error))?;
     let stop = stop_on_signal()?;
     println!("{}", serde_json::json!({ "listen": [server.local_addr()] }));
@@ -143,9 +143,9 @@ pub(crate) fn null_server(flags: &cli::NullServer) -> Result<(), Failure> {
 }
 
 fn prepare(cpu: Option<usize>) -> Result<(), Failure> {
-    load::sys::raise_descriptor_limit().map_err(|e| misuse(format!("descriptor limit: {e}")))?;
+    ::load::sys::raise_descriptor_limit().map_err(|e| misuse(format!("descriptor limit: {e}")))?;
     if let Some(cpu) = cpu {
-        load::sys::pin_to_cpu(cpu).map_err(|e| misuse(format!("CPU {cpu}: {e}")))?;
+        ::load::sys::pin_to_cpu(cpu).map_err(|e| misuse(format!("CPU {cpu}: {e}")))?;
     }
     Ok(())
 }

@@ -67,7 +67,9 @@ impl Origin {
     /// One line: what is wrong with the URL, or that the host has no address.
     pub fn from_url(url: &str) -> Result<Origin, String> {
         let rest = url.strip_prefix("http://").ok_or_else(|| {
-            format!("the origin {url:?} does not begin with http:// (TLS to origins is not there yet)")
+            format!(
+                "the origin {url:?} does not begin with http:// (TLS to origins is not there yet)"
+            )
         })?;
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if authority.is_empty() || authority.contains(['/', '?', '#', '@', ' ']) {
@@ -103,7 +105,8 @@ mod tests {
         assert_eq!(origin.addresses, ["127.0.0.1:8000".parse().unwrap()]);
         let v6 = Origin::from_url("http://[::1]").unwrap();
         assert_eq!(v6.addresses, ["[::1]:80".parse().unwrap()]);
-        for wrong in ["https://a", "127.0.0.1:80", "http://", "http://a/b", "http://u@h", "http://h:99999"]
+        for wrong in
+            ["https://a", "127.0.0.1:80", "http://", "http://a/b", "http://u@h", "http://h:99999"]
         {
             assert!(Origin::from_url(wrong).is_err(), "{wrong}");
         }

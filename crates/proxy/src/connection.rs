@@ -61,7 +61,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAdd
             Next::Wait => {}
             Next::Close => return,
             Next::Finish(finish) => {
-                if !Box::pin(finish.run(&worker, &stream)).await {
+                if !Box::pin(finish.run(&worker, &stream, peer)).await {
                     return;
                 }
             }
@@ -176,7 +176,7 @@ enum Next {
     /// The connection is done for.
     Close,
     /// The client does not take our bytes as fast as we have them, or it is to be closed with care.
-    Finish(Finish),
+    Finish(Box<Finish>),
     /// A request that the store cannot answer at once.
     Exchange(Box<exchange::Incoming>),
 }
@@ -184,8 +184,61 @@ enum Next {
 /// Bytes that are still to be sent.
 struct Finish {
     unsent: Vec<u8>,
-    body: Option<(Arc<Stored>, u64)>,
+    body: Option<(Large, u64)>,
     close: Close,
+}
+
+/// A hit whose body is sent from where it lies. It may take its time, so its line in the log, if
+/// there is a log, waits for its end.
+struct Large {
+    stored: Arc<Stored>,
+    head_bytes: u64,
+    logged: Option<(OwnedRequest, Instant)>,
+}
+
+impl Large {
+    fn log(&self, worker: &Worker, peer: SocketAddr) {
+        let Some((request, since)) = &self.logged else { return };
+        let hit = Hit {
+            stored: &self.stored,
+            head_bytes: self.head_bytes,
+            body_bytes: self.stored.body_bytes,
+            elapsed_ms: since.elapsed().as_millis() as u64,
+        };
+        hit.log(worker, peer, &request.head(), time::wall_ms());
+    }
+}
+
+/// What the log says of a hit.
+struct Hit<'s> {
+    stored: &'s Stored,
+    head_bytes: u64,
+    body_bytes: u64,
+    elapsed_ms: u64,
+}
+
+impl Hit<'_> {
+    fn log(&self, worker: &Worker, peer: SocketAddr, head: &RequestHead<'_>, now_ms: u64) {
+        worker.counters.log_lines.add(1);
+        let absolute = matches!(head.target, Target::Absolute { .. });
+        worker.log.record(&Record {
+            end_wall_ms: now_ms,
+            elapsed_ms: self.elapsed_ms,
+            client: peer,
+            outcome: Outcome::Hit,
+            status: self.stored.head.status,
+            bytes: self.head_bytes + self.body_bytes,
+            body_bytes: self.body_bytes,
+            method: head.method_bytes,
+            authority: if absolute { b"" } else { head.host().unwrap_or_default() },
+            target: head.target_bytes,
+            http10: head.version == Version::Http10,
+            upstream: None,
+            content_type: self.stored.head.content_type(),
+            referer: head.fields.get(Name::Referer).unwrap_or_default(),
+            user_agent: head.fields.get(Name::UserAgent).unwrap_or_default(),
+        });
+    }
 }
 
 /// What becomes of the connection then.
@@ -199,15 +252,17 @@ enum Close {
 
 impl Finish {
     /// True when the connection goes on.
-    async fn run(self, worker: &Worker, stream: &TcpStream) -> bool {
+    async fn run(self, worker: &Worker, stream: &TcpStream, peer: SocketAddr) -> bool {
         let mut client = Client::new(worker, stream);
         if client.send(&self.unsent).await.is_err() {
             return false;
         }
-        if let Some((stored, from)) = &self.body
-            && client.send_pieces(&stored.pieces, *from).await.is_err()
-        {
-            return false;
+        if let Some((large, from)) = &self.body {
+            let sent = client.send_pieces(&large.stored.pieces, *from).await;
+            large.log(worker, peer);
+            if sent.is_err() {
+                return false;
+            }
         }
         if self.close == Close::Linger {
             linger(worker, stream).await;
@@ -263,7 +318,7 @@ enum Did {
     /// Its answer is in the output. The connection goes on, or not.
     Answered { keep: bool },
     /// The same, and this body follows the output.
-    Body { stored: Arc<Stored>, keep: bool },
+    Body { large: Large, keep: bool },
     /// It must wait.
     Slow(OwnedRequest),
 }
@@ -298,9 +353,9 @@ impl Turn<'_> {
                             kept.put(input.to_vec());
                             return self.flush(output, None, close_unless(keep));
                         }
-                        Did::Body { stored, keep } => {
+                        Did::Body { large, keep } => {
                             kept.put(input.to_vec());
-                            return self.flush(output, Some(stored), close_unless(keep));
+                            return self.flush(output, Some(large), close_unless(keep));
                         }
                         Did::Slow(head) => return self.hand_over(head, input, output),
                     }
@@ -310,11 +365,11 @@ impl Turn<'_> {
     }
 
     /// Sends what the turn has gathered. Whatever the client does not take is left to [`Finish`].
-    fn flush(&self, output: &[u8], body: Option<Arc<Stored>>, close: Close) -> Next {
+    fn flush(&self, output: &[u8], body: Option<Large>, close: Close) -> Next {
         let sent = match &body {
             None if output.is_empty() => Ok(0),
             None => self.stream.try_write(output),
-            Some(stored) => {
+            Some(Large { stored, .. }) => {
                 let mut slices = [IoSlice::new(&[]); 16];
                 slices[0] = IoSlice::new(output);
                 let pieces = stored.pieces.iter().take(slices.len() - 1);
@@ -333,17 +388,22 @@ impl Turn<'_> {
         };
         self.worker.counters.bytes_sent.add(sent);
         let head_bytes = output.len() as u64;
-        let body_bytes = body.as_ref().map_or(0, |stored| stored.body_bytes);
+        let body_bytes = body.as_ref().map_or(0, |large| large.stored.body_bytes);
         if sent == head_bytes + body_bytes {
+            if let Some(large) = body {
+                large.log(self.worker, self.peer);
+            }
             return match close {
                 Close::No => Next::Wait,
                 Close::Now => Next::Close,
-                Close::Linger => Next::Finish(Finish { unsent: Vec::new(), body: None, close }),
+                Close::Linger => {
+                    Next::Finish(Box::new(Finish { unsent: Vec::new(), body: None, close }))
+                }
             };
         }
         let unsent = output.get(sent as usize..).unwrap_or_default().to_vec();
-        let body = body.map(|stored| (stored, sent.saturating_sub(head_bytes)));
-        Next::Finish(Finish { unsent, body, close })
+        let body = body.map(|large| (large, sent.saturating_sub(head_bytes)));
+        Next::Finish(Box::new(Finish { unsent, body, close }))
     }
 
     /// A request that must wait: what was answered before it is sent first.
@@ -353,11 +413,7 @@ impl Turn<'_> {
             Next::Close => return Next::Close,
             Next::Wait | Next::Exchange(_) => Vec::new(),
         };
-        Next::Exchange(Box::new(exchange::Incoming {
-            head,
-            rest: rest.to_vec(),
-            unsent,
-        }))
+        Next::Exchange(Box::new(exchange::Incoming { head, rest: rest.to_vec(), unsent }))
     }
 
     /// Answers a request at once, or says that it must wait.
@@ -380,18 +436,13 @@ impl Turn<'_> {
         if !hints.is_plain() || !stored.head.meta.is_fresh(self.now_ms) {
             return Did::Slow(head.detach());
         }
-        self.hit(head, authority, stored, output)
+        self.hit(head, stored, output)
     }
 
     #[inline]
-    fn hit(
-        &self,
-        head: &RequestHead<'_>,
-        authority: &[u8],
-        stored: Arc<Stored>,
-        output: &mut Vec<u8>,
-    ) -> Did {
-        let keep = head.keep_alive() && !self.worker.is_draining();
+    fn hit(&self, head: &RequestHead<'_>, stored: Arc<Stored>, output: &mut Vec<u8>) -> Did {
+        let mode = &self.worker.shared.config.mode;
+        let keep = wants_more(mode, head) && !self.worker.is_draining();
         let connection = connection_of(head.version, keep);
         let before = output.len();
         let use_ = Use { cache_status: HIT, now_ms: Some(self.now_ms), connection };
@@ -408,28 +459,16 @@ impl Turn<'_> {
                 output.extend_from_slice(piece);
             }
         }
-        if self.worker.log.is_on() {
-            counters.log_lines.add(1);
-            let absolute = matches!(head.target, Target::Absolute { .. });
-            self.worker.log.record(&Record {
-                end_wall_ms: self.now_ms,
-                elapsed_ms: 0,
-                client: self.peer,
-                outcome: Outcome::Hit,
-                status: stored.head.status,
-                bytes: head_bytes + body_bytes,
-                body_bytes,
-                method: head.method_bytes,
-                authority: if absolute { b"" } else { authority },
-                target: head.target_bytes,
-                http10: head.version == Version::Http10,
-                upstream: None,
-                content_type: stored.head.content_type(),
-                referer: head.fields.get(Name::Referer).unwrap_or_default(),
-                user_agent: head.fields.get(Name::UserAgent).unwrap_or_default(),
-            });
+        let log = self.worker.log.is_on();
+        if separate {
+            let logged = log.then(|| (head.detach(), time::now()));
+            return Did::Body { large: Large { stored, head_bytes, logged }, keep };
         }
-        if separate { Did::Body { stored, keep } } else { Did::Answered { keep } }
+        if log {
+            let hit = Hit { stored: &stored, head_bytes, body_bytes, elapsed_ms: 0 };
+            hit.log(self.worker, self.peer, head, self.now_ms);
+        }
+        Did::Answered { keep }
     }
 
     #[cold]
@@ -466,6 +505,13 @@ fn close_unless(keep: bool) -> Close {
     if keep { Close::No } else { Close::Now }
 }
 
+/// Whether the client may ask again on this connection. A forward proxy does not heed an HTTP/1.0
+/// client's keep-alive: it may be another old proxy's, passed on blindly (RFC 9112, 9.3 and C.2.2).
+pub(crate) fn wants_more(mode: &Mode, head: &RequestHead<'_>) -> bool {
+    let heeded = head.version == Version::Http11 || matches!(mode, Mode::Reverse(_));
+    heeded && head.keep_alive()
+}
+
 /// How to tell the client what becomes of the connection.
 pub(crate) fn connection_of(version: Version, keep: bool) -> Connection {
     match (keep, version) {
@@ -477,10 +523,7 @@ pub(crate) fn connection_of(version: Version, keep: bool) -> Connection {
 
 /// Authority and path that a request is for, or `None` when this server does not take it so.
 #[inline]
-pub(crate) fn destination<'h>(
-    mode: &Mode,
-    head: &RequestHead<'h>,
-) -> Option<(&'h [u8], &'h [u8])> {
+pub(crate) fn destination<'h>(mode: &Mode, head: &RequestHead<'h>) -> Option<(&'h [u8], &'h [u8])> {
     match (mode, head.target) {
         (Mode::Reverse(_), Target::Origin { path_and_query }) => {
             Some((head.host().unwrap_or_default(), path_and_query))

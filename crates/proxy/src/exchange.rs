@@ -25,7 +25,7 @@ use runtime::time::{self, Instant};
 use crate::access_log::{Outcome, Record};
 use crate::client::{Client, Gone, append_error, linger};
 use crate::config::Mode;
-use crate::connection::{connection_of, destination, hints};
+use crate::connection::{connection_of, destination, hints, wants_more};
 use crate::fault::Fault;
 use crate::fetch;
 use crate::flight::{Found, Joined, Reader, Settled};
@@ -78,7 +78,7 @@ pub(crate) async fn serve(
         head,
         client,
         body: RequestBody::new(worker, head.body(), rest),
-        keep: head.keep_alive(),
+        keep: wants_more(&worker.shared.config.mode, &head),
         started: time::now(),
         content_type: Vec::new(),
     };
@@ -167,7 +167,7 @@ impl<'x> Exchange<'x> {
                 Lookup::Absent(key) => (None, key),
                 Lookup::Found(stored, key) => match self.may_reuse(&stored, now_ms) {
                     Reuse::Fresh { .. } | Reuse::StaleAllowed { .. } => {
-                        return self.from_store(&stored, Outcome::Hit, true).await;
+                        return self.serve_stored(&stored, Outcome::Hit, true).await;
                     }
                     Reuse::OnlyIfCachedMiss { .. } => return Err(not_stored()),
                     _ => (Some(stored), key),
@@ -205,7 +205,7 @@ impl<'x> Exchange<'x> {
             }
             Found::Settled(Settled::Stored(stored)) if stored.head.matches(&wire) => {
                 self.worker.counters.collapsed.add(1);
-                self.from_store(&stored, Outcome::Collapsed, false).await.map(Some)
+                self.serve_stored(&stored, Outcome::Collapsed, false).await.map(Some)
             }
             Found::Settled(Settled::Uncacheable) => {
                 fetch::pass(self, destination, Forward::Miss).await.map(Some)
@@ -285,7 +285,7 @@ impl<'x> Exchange<'x> {
     }
 
     /// Answers from a stored response. `aged`: it has been in the store, so it tells its age.
-    pub(crate) async fn from_store(
+    pub(crate) async fn serve_stored(
         &mut self,
         stored: &Arc<Stored>,
         outcome: Outcome,
@@ -471,12 +471,8 @@ fn not_stored() -> Ended {
 
 /// The member of `Cache-Status` for an outcome.
 pub(crate) fn cache_status(outcome: Outcome) -> Vec<u8> {
-    let forwarded = |why, stored, collapsed| Handled::Forwarded {
-        why,
-        status: None,
-        stored,
-        collapsed,
-    };
+    let forwarded =
+        |why, stored, collapsed| Handled::Forwarded { why, status: None, stored, collapsed };
     let handled = match outcome {
         Outcome::Hit | Outcome::NotModified => Handled::Hit,
         Outcome::Miss => forwarded(Forward::UriMiss, true, false),
@@ -494,4 +490,3 @@ pub(crate) fn status_member(handled: Handled) -> Vec<u8> {
         .write(&mut out);
     out
 }
-

@@ -41,7 +41,7 @@ pub(crate) async fn lead(
         && stored.head.meta.is_fresh(time::wall_ms())
     {
         lead.settle(Settled::Stored(Arc::clone(&stored)));
-        return exchange.from_store(&stored, Outcome::Hit, true).await;
+        return exchange.serve_stored(&stored, Outcome::Hit, true).await;
     }
     let bytes = request_bytes(exchange, destination, Purpose::Store(stale.as_deref()));
     let outgoing = Outgoing { bytes: &bytes, method: Method::Get, repeatable: true };
@@ -67,7 +67,7 @@ async fn fail(
         && may_stand_in(exchange, &stale, Failure::Unreachable)
     {
         lead.settle(Settled::Stored(Arc::clone(&stale)));
-        return exchange.from_store(&stale, Outcome::Hit, true).await;
+        return exchange.serve_stored(&stale, Outcome::Hit, true).await;
     }
     lead.settle(Settled::Failed(fault));
     Err(Ended::fault(fault))
@@ -95,8 +95,7 @@ impl Leading {
         answer: Answer,
         stale: Option<Arc<Stored>>,
     ) -> Result<Done, Ended> {
-        let instants =
-            Instants { request_ms: answer.request_ms, response_ms: answer.response_ms };
+        let instants = Instants { request_ms: answer.request_ms, response_ms: answer.response_ms };
         let status = answer.head.head().status;
         if let Some(stale) = &stale {
             if status == 304 {
@@ -104,7 +103,7 @@ impl Leading {
             }
             if may_stand_in(exchange, stale, Failure::Status(status)) {
                 self.lead.settle(Settled::Stored(Arc::clone(stale)));
-                return exchange.from_store(stale, Outcome::Hit, true).await;
+                return exchange.serve_stored(stale, Outcome::Hit, true).await;
             }
         }
         match storable_head(exchange, &answer, instants) {
@@ -147,7 +146,7 @@ impl Leading {
         worker.counters.revalidated.add(1);
         worker.shared.insert(self.key, Entry::Response(Arc::clone(&updated)));
         self.lead.settle(Settled::Stored(Arc::clone(&updated)));
-        let done = exchange.from_store(&updated, Outcome::Revalidated, true).await?;
+        let done = exchange.serve_stored(&updated, Outcome::Revalidated, true).await?;
         Ok(Done { upstream, ..done })
     }
 
@@ -178,12 +177,13 @@ impl Leading {
                 let stored = Arc::new(Stored::new(head, pieces));
                 worker.shared.insert(key, Entry::Response(Arc::clone(&stored)));
                 self.lead.settle(Settled::Stored(Arc::clone(&stored)));
-                let done = exchange.from_store(&stored, outcome, false).await?;
+                let done = exchange.serve_stored(&stored, outcome, false).await?;
                 Ok(Done { upstream, ..done })
             }
             Ok(false) => {
                 let (fill, reader) = self.lead.stream(Arc::clone(&head));
-                let filling = Filling { worker: Rc::clone(worker), fill, key, head: Arc::clone(&head) };
+                let filling =
+                    Filling { worker: Rc::clone(worker), fill, key, head: Arc::clone(&head) };
                 runtime::spawn(filling.run(answer.body, first)).detach();
                 exchange.stream_along(&reader, &head, outcome, upstream).await
             }
@@ -213,7 +213,8 @@ fn storable_head(
     }
     let varies = varies_of(&storable.vary, &asked);
     let fields = head.fields.end_to_end();
-    let kept = fields.map(|field| (field.name(), field.value())).filter(|(name, _)| storable.keeps(name));
+    let kept =
+        fields.map(|field| (field.name(), field.value())).filter(|(name, _)| storable.keeps(name));
     let meta: StoredMeta = storable.meta.clone();
     Ok(Head::new(head.status, kept, meta, varies, length))
 }
@@ -445,12 +446,8 @@ fn append_relayed_head(exchange: &mut Exchange<'_>, answer: &Answer, why: Forwar
         length => exchange.framing(length, head.status),
     };
     let connection = exchange.connection(framing != Framing::UntilClose);
-    let member = status_member(Handled::Forwarded {
-        why,
-        status: None,
-        stored: false,
-        collapsed: false,
-    });
+    let member =
+        status_member(Handled::Forwarded { why, status: None, stored: false, collapsed: false });
     let told_length = head.content_length().filter(|_| no_body && has_length_field(head.status));
     exchange.content_type = head.fields.get(Name::ContentType).unwrap_or_default().to_vec();
     exchange.client.held(|out| {
@@ -511,8 +508,7 @@ fn request_bytes(
             // It is for the next proxy that asks for it, which is us (RFC 9110, 11.7.2).
             Name::ProxyAuthorization => true,
             _ => {
-                matches!(purpose, Purpose::Store(_))
-                    && caching::is_condition_or_range(field.name())
+                matches!(purpose, Purpose::Store(_)) && caching::is_condition_or_range(field.name())
             }
         };
         if !left_out {
@@ -530,4 +526,3 @@ fn request_bytes(
     write::end(&mut out);
     out
 }
-

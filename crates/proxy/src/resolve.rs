@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
-use std::collections::HashMap;
 use runtime::time::{self, Instant};
+use std::collections::HashMap;
 
 use crate::fault::Fault;
 
@@ -25,8 +25,11 @@ const KEPT_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 pub(crate) struct Resolver {
     jobs: OnceLock<Option<Mutex<Sender<Job>>>>,
-    kept: Mutex<HashMap<(String, u16), (Instant, Arc<[SocketAddr]>)>>,
+    kept: Mutex<HashMap<(String, u16), Answer>>,
 }
+
+/// Until when it holds, and what it is.
+type Answer = (Instant, Arc<[SocketAddr]>);
 
 #[derive(Debug)]
 struct Job {

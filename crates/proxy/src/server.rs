@@ -170,7 +170,7 @@ impl Server {
         options: &Options,
     ) -> Result<(), StartError> {
         let (tell, told) = std::sync::mpsc::channel();
-        let mut options = options.clone();
+        let mut options = *options;
         options.pin_cpu = options.pin_cpu.map(|cpu| cpu + index);
         let (listen, stop) = (self.bound.listen.clone(), self.stop.token());
         let admin = self.bound.admin.filter(|_| index == 0);

@@ -176,11 +176,7 @@ impl SharedFigures for Shared {
 
 /// What [`Shared::figures`] tells, in its order.
 pub(crate) const SHARED_FIGURES: &[Described] = &[
-    Described {
-        name: "store_objects",
-        help: "Entries in the store now",
-        shape: Shape::Gauge,
-    },
+    Described { name: "store_objects", help: "Entries in the store now", shape: Shape::Gauge },
     Described {
         name: "store_bytes",
         help: "Bytes that the store accounts for now, overhead included",

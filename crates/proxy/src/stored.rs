@@ -24,21 +24,12 @@ const STRUCTURE_BYTES: u64 = 480;
 pub(crate) struct Wire<'b>(pub(crate) Fields<'b>);
 
 impl FieldSource for Wire<'_> {
-    fn fields<'a>(&'a self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.0.iter()
     }
 
     fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
-        let id = http1::Name::from_bytes(name.as_bytes());
-        let name = name.to_owned();
-        let known = (id != http1::Name::Other).then(|| self.0.all(id));
-        let other = (id == http1::Name::Other).then(move || {
-            self.0
-                .iter()
-                .filter(move |(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
-                .map(|(_, value)| value)
-        });
-        known.into_iter().flatten().chain(other.into_iter().flatten())
+        self.0.values(name.as_bytes())
     }
 
     fn first<'a>(&'a self, name: &str) -> Option<&'a [u8]> {
@@ -152,7 +143,7 @@ fn append(block: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Span {
 }
 
 impl FieldSource for Head {
-    fn fields<'a>(&'a self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
+    fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.spans.iter().map(|span| self.field(span))
     }
 }
@@ -168,7 +159,6 @@ pub(crate) struct Stored {
     pub(crate) body_bytes: u64,
 }
 
-
 impl Stored {
     pub(crate) fn new(head: Arc<Head>, pieces: Vec<Piece>) -> Stored {
         let body_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -180,18 +170,11 @@ impl Stored {
         let pieces = self.pieces.len() * (size_of::<Piece>() + 16);
         let spans = self.head.spans.len() * size_of::<Span>();
         let varies = self.head.varies.as_ref().map_or(0, |(_, key)| key.as_bytes().len() + 64);
-        STRUCTURE_BYTES
-            + self.body_bytes
-            + (self.head.block.len() + spans + pieces + varies) as u64
+        STRUCTURE_BYTES + self.body_bytes + (self.head.block.len() + spans + pieces + varies) as u64
     }
 
     /// The response after a 304 with these fields (RFC 9111, 4.3.4): a new head, the same body.
-    pub(crate) fn updated(
-        &self,
-        update: &Wire<'_>,
-        exchange: Exchange,
-        policy: &Policy,
-    ) -> Stored {
+    pub(crate) fn updated(&self, update: &Wire<'_>, exchange: Exchange, policy: &Policy) -> Stored {
         let fields = caching::updated(&*self.head, update);
         let ours = |name: &[u8]| name.eq_ignore_ascii_case(b"via");
         let fields: Vec<_> = fields.into_iter().filter(|(name, _)| !ours(name)).collect();

@@ -108,7 +108,9 @@ pub(crate) async fn exchange(
         match exchange_on(worker, upstream, outgoing).await {
             Ok(answer) => return Ok(answer),
             // Nothing came back: the upstream had closed the connection before it saw the request.
-            Err(Unanswered { fault: Fault::Broken, silent: true }) if reused && outgoing.repeatable => {
+            Err(Unanswered { fault: Fault::Broken, silent: true })
+                if reused && outgoing.repeatable =>
+            {
                 worker.counters.upstream_retries.add(1);
                 fresh_only = true;
             }
@@ -416,4 +418,3 @@ impl UpstreamBody {
         }
     }
 }
-

@@ -12,8 +12,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use http1::Scratch;
-use readiness::slots::SlotTable;
 use readiness::Token;
+use readiness::slots::SlotTable;
 use runtime::net::TcpListener;
 use runtime::stop::StopToken;
 use runtime::time;
@@ -138,7 +138,8 @@ impl Worker {
     async fn drain(&self) {
         self.draining.set(true);
         let deadline = time::now() + self.limits().drain_timeout;
-        let wakers: Vec<Waker> = self.connections.borrow().iter().map(|(_, waker)| waker.clone()).collect();
+        let wakers: Vec<Waker> =
+            self.connections.borrow().iter().map(|(_, waker)| waker.clone()).collect();
         for waker in wakers {
             waker.wake();
         }

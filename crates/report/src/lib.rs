@@ -30,8 +30,8 @@ mod terminal;
 
 pub use analysis::{
     Analysis, CapacityFigure, Excluded, IntervalRow, Latency, LatencyBin, LatencyPoint, ModeLine,
-    Modes, Objective, Options, Resource, ResourceKind, Saturation, Standing, TrialFacts, WakesLine,
-    analyse,
+    Modes, Objective, Options, PHASE_SATURATION, PHASE_WARM_UP, Resource, ResourceKind, Saturation,
+    Standing, TrialFacts, WakesLine, analyse,
 };
 pub use error::Error;
 pub use page::{html, svg_loadline};

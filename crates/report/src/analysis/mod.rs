@@ -16,9 +16,10 @@ pub use model::{
 };
 pub use resource::ResourceKind;
 
-/// The phase names that a trial's maker and its reader agree on.
-const PHASE_SATURATION: &str = "saturation";
-const PHASE_WARM_UP: &str = "warm-up";
+/// The phase of intervals in which an experiment saturated the server: they test the fit.
+pub const PHASE_SATURATION: &str = "saturation";
+/// The phase of intervals that are no part of anything: warm-up, and between two phases.
+pub const PHASE_WARM_UP: &str = "warm-up";
 
 /// Analyses a trial.
 ///

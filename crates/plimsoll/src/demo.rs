@@ -1,0 +1,409 @@
+//! `plimsoll demo`: the main job, end to end, on this machine.
+//!
+//! ```text
+//!  origin (child) <--misses-- proxy (child, a CPU of its own) <--load-- generator (here)
+//!                                  |  \--access log--> recorder (here) --> trial --> report
+//!                                  '--/proc-----------^
+//! ```
+//!
+//! First the objects are fetched once and the rough limit is found; then a load rises twice, from
+//! a twentieth of the rate at which the proxy uses 80 % of its CPU to that rate, and is recorded;
+//! last, a closed loop saturates the proxy. The lines are fitted to the rising load alone, so that
+//! the capacity is a prediction, and the saturation its test.
+
+use std::io::{BufRead, BufReader, IsTerminal};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use ::load::{Arrivals, Outcome, Phase, Plan, Population, Schedule, Size, Target};
+use ::record::{Spec, Summary, Target as Recorded};
+use hdrhistogram::Histogram;
+use trial::{LatencyRow, LatencySource, Prediction, Trial, Writer};
+
+use crate::cli;
+use crate::failure::{Failure, misuse};
+use crate::report;
+use crate::serve::stop_on_signal;
+
+/// Use of the proxy's CPU that the rising load ends at.
+const USE_MAX: f64 = 0.8;
+/// Levels of one rise; there are two.
+const RISES: usize = 2;
+/// Part of the time that saturation takes.
+const SATURATION_PART: f64 = 0.16;
+/// Connections that carry requests.
+const CONNECTIONS: u32 = 64;
+/// Objects, and their size: small ones, so that requests are what costs.
+const OBJECTS: u32 = 10_000;
+const OBJECT_BYTES: u64 = 1024;
+/// Around a change of phase, intervals belong to neither.
+const SETTLE: Duration = Duration::from_millis(1200);
+
+/// Runs the demo.
+pub(crate) fn demo(flags: &cli::Demo) -> Result<(), Failure> {
+    if flags.duration < Duration::from_secs(15) {
+        return Err(misuse("15 seconds is the least a line can be drawn from: --for 60s"));
+    }
+    let stop = stop_on_signal()?;
+    std::fs::create_dir_all(&flags.out)
+        .map_err(|error| misuse(format!("{} cannot be made: {error}", flags.out.display())))?;
+    let say = Say { quiet: flags.json };
+    let bench = Bench::start(flags, &say)?;
+    let measured = bench.measure(flags, &stop, &say)?;
+    let page = flags.out.join("index.html");
+    let analysis = finish(&bench, &measured, &page)?;
+    drop(bench);
+    if flags.json {
+        let mut json = serde_json::to_value(&analysis).map_err(misuse)?;
+        json["page"] = page.display().to_string().into();
+        println!("{}", serde_json::to_string_pretty(&json).map_err(misuse)?);
+    } else {
+        report::show(&analysis, false)?;
+        println!("\nThe trial is {}; the page with the scatter plot:", measured.trial.display());
+        println!("{}", page.display());
+    }
+    Ok(())
+}
+
+/// What the demo says while it works: a line a step on stderr.
+struct Say {
+    quiet: bool,
+}
+
+impl Say {
+    fn step(&self, text: &str) {
+        if !self.quiet || std::io::stderr().is_terminal() {
+            eprintln!("demo: {text}");
+        }
+    }
+}
+
+/// A child of ours: ended when this is dropped.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let pid = self.0.id().to_string();
+        // SIGTERM first, so that the proxy drains and writes its log.
+        let told = Command::new("kill").arg(&pid).stderr(Stdio::null()).status();
+        if !told.is_ok_and(|status| status.success()) {
+            let _ = self.0.kill();
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// The running parts.
+struct Bench {
+    proxy: Process,
+    _origin: Process,
+    address: SocketAddr,
+    log: PathBuf,
+    trial: PathBuf,
+    /// The CPU for all but the proxy, if there are two.
+    other_cpu: Option<usize>,
+}
+
+/// What came of the measuring.
+struct Measured {
+    trial: PathBuf,
+    rising: Outcome,
+    saturated: Outcome,
+}
+
+impl Bench {
+    fn start(flags: &cli::Demo, say: &Say) -> Result<Bench, Failure> {
+        let two = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2);
+        let (proxy_cpu, other_cpu) = if two { (Some(0), Some(1)) } else { (None, None) };
+        if !two {
+            say.step("one CPU only: the generator shares it with the proxy, and costs it capacity");
+        }
+        if let Some(cpu) = other_cpu {
+            ::load::sys::pin_to_cpu(cpu).map_err(misuse)?;
+        }
+        let log = flags.out.join("access.log");
+        if log.exists() {
+            std::fs::remove_file(&log).map_err(misuse)?;
+        }
+        let (origin, told) = start_self(&["origin".into(), "--listen".into(), ANY.into()])?;
+        let origin_address = address(&told)?;
+        let mut args: Vec<String> =
+            ["serve", "--workers", "1", "--json", "--listen", ANY].map(String::from).to_vec();
+        args.extend(["--origin".into(), format!("http://{origin_address}")]);
+        args.extend(["--access-log".into(), log.display().to_string()]);
+        if let Some(cpu) = proxy_cpu {
+            args.extend(["--cpu".into(), cpu.to_string()]);
+        }
+        if let Some(backend) = flags.backend {
+            args.extend(["--backend".into(), backend.to_string()]);
+        }
+        let (proxy, told) = start_self(&args)?;
+        let address = address(&told)?;
+        say.step(&format!(
+            "the proxy serves on {address} ({}), its origin on {origin_address}",
+            told["backend"].as_str().unwrap_or("?")
+        ));
+        let trial = flags.out.join("demo.trial");
+        Ok(Bench { proxy, _origin: origin, address, log, trial, other_cpu })
+    }
+
+    fn plan(&self, schedule: Schedule, duration: Duration) -> Plan {
+        let target = Target {
+            addr: self.address,
+            authority: self.address.to_string(),
+            path: "/obj/{n}?size={size}".into(),
+            absolute: false,
+        };
+        let mut plan = Plan::new(target, schedule, duration);
+        plan.arrivals = Arrivals::Poisson;
+        plan.connections = CONNECTIONS;
+        plan.population =
+            Population { objects: OBJECTS, zipf_s: 0.8, size: Size::Fixed { bytes: OBJECT_BYTES } };
+        plan.pin_cpu = self.other_cpu;
+        plan
+    }
+
+    fn measure(
+        &self,
+        flags: &cli::Demo,
+        stop: &AtomicBool,
+        say: &Say,
+    ) -> Result<Measured, Failure> {
+        say.step("warming up: every object is fetched once, then the rough limit is looked for");
+        let mut warm = self.plan(Schedule::ClosedLoop, Duration::from_secs(2));
+        warm.population.zipf_s = 0.0;
+        run(&warm, stop, &mut |_| {})?;
+        let look = self.plan(Schedule::ClosedLoop, Duration::from_secs(2));
+        let rough = ::load::rough_limit(&look, Duration::from_secs(2), stop).map_err(misuse)?;
+        say.step(&format!("the rough limit is {:.0} requests/s", rough.rate));
+        let top = self.rate_at(USE_MAX, rough.rate, stop)?;
+        say.step(&format!("{:.0} % of the proxy's CPU is {top:.0} requests/s", USE_MAX * 100.0));
+
+        let recording = Recording::start(self, stop)?;
+        let rising_for = flags.duration.mul_f64(1.0 - SATURATION_PART);
+        let mut rising = self.plan(Schedule::Steps(rises(top, rising_for)), rising_for);
+        rising.cold = flags.cold;
+        let mut told = 0;
+        let rising = run(&rising, stop, &mut |tick| {
+            let at = tick.elapsed.as_secs();
+            if tick.phase == Phase::Running && tick.row.is_some() && at >= told + 5 {
+                told = at;
+                let rate = tick.row.map_or(0, |row| row.counts.completed);
+                say.step(&format!(
+                    "recording: {at} of {} s, {rate} requests/s",
+                    rising_for.as_secs()
+                ));
+            }
+        })?;
+        say.step("saturating: as fast as the proxy answers");
+        let saturated_for = flags.duration.mul_f64(SATURATION_PART).max(Duration::from_secs(5));
+        let mut plan = self.plan(Schedule::ClosedLoop, saturated_for);
+        plan.cold = flags.cold;
+        // With a CPU of its own the generator must not be what the proxy waits for.
+        plan.busy_poll = self.other_cpu.is_some();
+        let saturated = run(&plan, stop, &mut |_| {})?;
+        let summary = recording.finish()?;
+        say.step(&format!("recorded {} intervals", summary.intervals));
+        Ok(Measured { trial: self.trial.clone(), rising, saturated })
+    }
+
+    /// The rate at which the proxy uses this part of its CPU: two short looks and the line
+    /// through them, for the cost of a request falls with the load.
+    fn rate_at(&self, part: f64, limit: f64, stop: &AtomicBool) -> Result<f64, Failure> {
+        let pid = i32::try_from(self.proxy.0.id()).map_err(misuse)?;
+        let mut looks = Vec::new();
+        for of_limit in [0.4, 0.7] {
+            let rate = limit * of_limit;
+            let plan = self.plan(Schedule::Constant(rate), Duration::from_millis(1500));
+            let before = ::load::sys::process_cpu_ns(pid).map_err(misuse)?;
+            let outcome = run(&plan, stop, &mut |_| {})?;
+            let used = ::load::sys::process_cpu_ns(pid).map_err(misuse)? - before;
+            looks.push((outcome.rate(), used as f64 / outcome.length_ns as f64));
+        }
+        let [(x0, y0), (x1, y1)] = looks[..] else { unreachable!("two looks were taken") };
+        let slope = (y1 - y0) / (x1 - x0);
+        let rate = if slope > 0.0 { x1 + (part - y1) / slope } else { limit * part };
+        Ok(rate.clamp(0.3 * limit, 0.95 * limit))
+    }
+}
+
+/// An hour.
+const LATENCY_US_MAX: u64 = 3_600_000_000;
+
+const ANY: &str = "127.0.0.1:0";
+
+/// The levels of the rising load: about one a second, each rise over all of the range, the second
+/// in the gaps of the first.
+fn rises(top: f64, length: Duration) -> Vec<f64> {
+    let levels = (length.as_secs() as usize / RISES).max(4);
+    let bottom = top / 20.0;
+    let at = |k: f64| bottom + (top - bottom) * k / (levels as f64 - 0.5);
+    (0..RISES)
+        .flat_map(|rise| {
+            (0..levels).map(move |k| k as f64 + 0.5 * rise as f64 / (RISES - 1) as f64)
+        })
+        .map(at)
+        .collect()
+}
+
+/// Runs a plan; the demo goes no further when it is interrupted or the proxy answers nothing.
+fn run(
+    plan: &Plan,
+    stop: &AtomicBool,
+    observer: &mut ::load::Observer<'_>,
+) -> Result<Outcome, Failure> {
+    let outcome = ::load::run(plan, stop, observer).map_err(misuse)?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(misuse("interrupted"));
+    }
+    if outcome.counts.completed == 0 {
+        return Err(misuse("the proxy answered nothing"));
+    }
+    Ok(outcome)
+}
+
+/// The recorder, in a thread of its own.
+struct Recording {
+    stop: std::sync::Arc<AtomicBool>,
+    thread: JoinHandle<Result<Summary, ::record::Error>>,
+}
+
+impl Recording {
+    fn start(bench: &Bench, _interrupted: &AtomicBool) -> Result<Recording, Failure> {
+        let log = Some(bench.log.clone());
+        let mut spec = Spec::new(Recorded::Pid(bench.proxy.0.id()), log, &bench.trial);
+        spec.overwrite = true;
+        spec.notes.push("recorded by plimsoll demo: the load rises twice, then saturates".into());
+        let stop = std::sync::Arc::new(AtomicBool::new(false));
+        let of_thread = std::sync::Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("recorder".into())
+            .spawn(move || ::record::record(&spec, &of_thread, &mut |_| {}))
+            .map_err(misuse)?;
+        Ok(Recording { stop, thread })
+    }
+
+    fn finish(self) -> Result<Summary, Failure> {
+        // The last interval is to end behind the load.
+        std::thread::sleep(Duration::from_millis(1100));
+        self.stop.store(true, Ordering::Relaxed);
+        match self.thread.join() {
+            Ok(summary) => summary.map_err(misuse),
+            Err(_) => Err(misuse("the recorder failed")),
+        }
+    }
+}
+
+/// Tells the trial what each interval was, adds the latencies, keeps the prediction, and writes
+/// the page.
+fn finish(bench: &Bench, measured: &Measured, page: &Path) -> Result<::report::Analysis, Failure> {
+    let options = ::report::Options { objective_ms: Some(10.0), ..::report::Options::default() };
+    annotate(measured)?;
+    let trial = Trial::open(&measured.trial).map_err(misuse)?;
+    let analysis = ::report::analyse(&trial, &options).map_err(misuse)?;
+    drop(trial);
+    if let Some(value) = analysis.capacity.value {
+        let mut writer = Writer::reopen(&measured.trial).map_err(misuse)?;
+        writer
+            .prediction(&Prediction {
+                name: "capacity of this run, saturated".into(),
+                made_at_ns: ::load::sys::wall_ns(),
+                quantity: "capacity requests/s".into(),
+                value,
+                low: analysis.capacity.low,
+                high: analysis.capacity.high,
+                level: analysis.capacity.level,
+                model: analysis.capacity.model.to_owned(),
+            })
+            .map_err(misuse)?;
+        writer.finish().map_err(misuse)?;
+    }
+    let trial = Trial::open(&measured.trial).map_err(misuse)?;
+    let analysis = ::report::analyse(&trial, &options).map_err(misuse)?;
+    report::write(page, &::report::html(&analysis))?;
+    // Hundreds of megabytes that nobody asked for.
+    std::fs::remove_file(&bench.log).map_err(misuse)?;
+    Ok(analysis)
+}
+
+fn annotate(measured: &Measured) -> Result<(), Failure> {
+    let trial = Trial::open(&measured.trial).map_err(misuse)?;
+    let spans: Vec<(u64, i64, i64)> = trial
+        .intervals()
+        .iter()
+        .map(|interval| (interval.index, interval.start_ns, interval.start_ns + interval.length_ns))
+        .collect();
+    drop(trial);
+    let mut writer = Writer::reopen(&measured.trial).map_err(misuse)?;
+    let settle = SETTLE.as_nanos() as i64;
+    let within = |start: i64, end: i64, outcome: &Outcome, settle: i64| {
+        let from = outcome.start_ns + settle;
+        start >= from && end <= outcome.start_ns + outcome.length_ns as i64
+    };
+    for &(index, start, end) in &spans {
+        let phase = if within(start, end, &measured.rising, 0) {
+            None
+        } else if within(start, end, &measured.saturated, settle) {
+            Some(::report::PHASE_SATURATION)
+        } else {
+            Some(::report::PHASE_WARM_UP)
+        };
+        writer.set_phase(index, phase).map_err(misuse)?;
+    }
+    for row in measured.rising.rows.iter().chain(&measured.saturated.rows) {
+        let middle = row.start_ns + row.length_ns as i64 / 2;
+        let Some(&(index, ..)) =
+            spans.iter().find(|(_, start, end)| (*start..*end).contains(&middle))
+        else {
+            continue;
+        };
+        if let Some(row) = latency_row(index, row)? {
+            writer.latency(&row).map_err(misuse)?;
+        }
+    }
+    writer.finish().map_err(misuse)?;
+    Ok(())
+}
+
+/// A generator's second as the trial keeps it, in microseconds.
+fn latency_row(index: u64, row: &::load::Row) -> Result<Option<LatencyRow>, Failure> {
+    let of_ns = row.latency.histogram().map_err(misuse)?;
+    let mut of_us = Histogram::<u64>::new_with_bounds(1, LATENCY_US_MAX, 3).map_err(misuse)?;
+    for value in of_ns.iter_recorded() {
+        let us = value.value_iterated_to() / 1000;
+        of_us.saturating_record_n(us.max(1), value.count_at_value());
+    }
+    if of_us.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(LatencyRow::new(index, LatencySource::Generator, row.behind, &of_us)))
+}
+
+/// Starts another verb of this program and reads the line of JSON that says where it listens.
+fn start_self(args: &[String]) -> Result<(Process, serde_json::Value), Failure> {
+    let exe = std::env::current_exe().map_err(misuse)?;
+    let mut child = Command::new(exe)
+        .args(args)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(misuse)?;
+    let stdout = child.stdout.take();
+    let process = Process(child);
+    let mut line = String::new();
+    if let Some(stdout) = stdout {
+        BufReader::new(stdout).read_line(&mut line).map_err(misuse)?;
+    }
+    let told = serde_json::from_str(&line)
+        .map_err(|_| misuse(format!("plimsoll {} did not start", args[0])))?;
+    Ok((process, told))
+}
+
+fn address(told: &serde_json::Value) -> Result<SocketAddr, Failure> {
+    let text = told["listen"][0].as_str().unwrap_or_default();
+    text.parse().map_err(|_| misuse("a server of the demo did not say where it listens"))
+}

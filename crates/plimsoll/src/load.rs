@@ -1,0 +1,156 @@
+//! `plimsoll load`: a plan from flags, its progress, its outcome.
+
+use std::io::IsTerminal;
+use std::time::Duration;
+
+use ::load::{Arrivals, ErrorKind, Outcome, Phase, Plan, Target, Tick};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::cli;
+use crate::failure::{Failure, misuse};
+use crate::serve::stop_on_signal;
+
+/// Drives the load and prints what came of it.
+pub(crate) fn load(flags: &cli::Load) -> Result<(), Failure> {
+    let plan = plan(flags)?;
+    let stop = stop_on_signal()?;
+    let progress = Progress::new(plan.duration, flags.json);
+    let outcome = ::load::run(&plan, &stop, &mut |tick| progress.tick(tick)).map_err(misuse)?;
+    progress.done();
+    let json = serde_json::to_string_pretty(&outcome).map_err(misuse)?;
+    if let Some(path) = &flags.output {
+        std::fs::write(path, &json)
+            .map_err(|error| misuse(format!("{} cannot be written: {error}", path.display())))?;
+    }
+    if flags.json {
+        println!("{json}");
+    } else {
+        print!("{}", summary(&outcome));
+    }
+    if outcome.counts.completed == 0 {
+        return Err(misuse("not one request was answered: is the server there?"));
+    }
+    Ok(())
+}
+
+fn plan(flags: &cli::Load) -> Result<Plan, Failure> {
+    let mut target: Target = flags.url.parse().map_err(misuse)?;
+    if flags.objects.is_some() {
+        target.path = format!("{}/obj/{{n}}?size={{size}}", target.path.trim_end_matches('/'));
+    }
+    if let Some(proxy) = flags.proxy {
+        target = target.through(proxy);
+    }
+    let mut plan = Plan::new(target, flags.rate.clone(), flags.duration);
+    plan.arrivals = if flags.even { Arrivals::Deterministic } else { Arrivals::Poisson };
+    plan.connections = flags.connections;
+    plan.cold = flags.cold;
+    plan.keep_alive = !flags.no_keep_alive;
+    if let Some(objects) = flags.objects {
+        plan.population.objects = objects;
+        plan.population.zipf_s = flags.zipf;
+    }
+    plan.population.size = flags.size;
+    plan.seed = flags.seed;
+    plan.busy_poll = flags.busy_poll;
+    plan.timeout = flags.timeout;
+    plan.pin_cpu = flags.cpu;
+    Ok(plan)
+}
+
+/// A bar on stderr while it is a terminal.
+struct Progress {
+    bar: ProgressBar,
+    length: Duration,
+}
+
+impl Progress {
+    fn new(length: Duration, quiet: bool) -> Progress {
+        let bar = if quiet || !std::io::stderr().is_terminal() {
+            ProgressBar::hidden()
+        } else {
+            ProgressBar::new(length.as_millis() as u64)
+        };
+        if let Ok(style) = ProgressStyle::with_template("{bar:40} {msg}") {
+            bar.set_style(style);
+        }
+        Progress { bar, length }
+    }
+
+    fn tick(&self, tick: &Tick<'_>) {
+        let elapsed = match tick.phase {
+            Phase::Opening => Duration::ZERO,
+            Phase::Running => tick.elapsed,
+            Phase::Draining => self.length,
+        };
+        self.bar.set_position(elapsed.as_millis() as u64);
+        let phase = match tick.phase {
+            Phase::Opening => format!("opening connections: {}", tick.open),
+            Phase::Running | Phase::Draining => {
+                let rate = tick.counts.completed as f64 / elapsed.as_secs_f64().max(0.1);
+                format!("{:.0} requests/s, {} errors", rate, tick.counts.errors.total())
+            }
+        };
+        self.bar.set_message(phase);
+    }
+
+    fn done(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn summary(outcome: &Outcome) -> String {
+    let counts = &outcome.counts;
+    let seconds = outcome.length_ns as f64 / 1e9;
+    let us = |ns: u64| format!("{:.3} ms", ns as f64 / 1e6);
+    let mut lines = vec![
+        format!("target      {}", outcome.plan.target),
+        format!(
+            "requests    {} started, {} answered in {seconds:.1} s: {:.0}/s",
+            counts.started,
+            counts.completed,
+            outcome.rate()
+        ),
+    ];
+    let errors: Vec<String> = ErrorKind::ALL
+        .iter()
+        .map(|&kind| (kind.name(), counts.errors.of(kind)))
+        .filter(|(_, n)| *n > 0)
+        .map(|(name, n)| format!("{name} {n}"))
+        .collect();
+    lines.push(format!(
+        "errors      {}",
+        if errors.is_empty() { "none".to_owned() } else { errors.join(", ") }
+    ));
+    if let Some(ratio) = counts.hit_ratio() {
+        lines.push(format!("hits        {:.1} % of the answers that told", 100.0 * ratio));
+    }
+    let latency = &outcome.latency;
+    if latency.count > 0 {
+        lines.push(format!(
+            "latency     median {}, p90 {}, p99 {}, p99.9 {}, max {} (from the intended start, n = {})",
+            us(latency.p50_ns),
+            us(latency.p90_ns),
+            us(latency.p99_ns),
+            us(latency.p999_ns),
+            us(latency.max_ns),
+            latency.count
+        ));
+    }
+    if outcome.rows_behind > 0 {
+        lines.push(format!(
+            "NOT VALID   in {} of {} seconds the generator itself fell behind: those latencies are \
+             left out; lower the rate, or give it a CPU of its own (--cpu, --busy-poll)",
+            outcome.rows_behind,
+            outcome.rows.len()
+        ));
+    }
+    if outcome.plan.cold > 0 {
+        lines.push(format!(
+            "cold        {} open at the start, {} closed by the server",
+            outcome.cold_open, counts.cold_closed
+        ));
+    }
+    lines.push(format!("generator   {:.2} us of CPU a request", outcome.cpu_per_request_us));
+    lines.join("\n") + "\n"
+}

@@ -1,0 +1,54 @@
+//! `plimsoll record`: observe a live server and write its trial.
+
+use std::io::IsTerminal;
+
+use ::record::{FormatChoice, Spec, Target};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::cli;
+use crate::failure::{Failure, misuse};
+use crate::serve::stop_on_signal;
+
+/// Records, with a line of progress on a terminal.
+pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
+    let target = match (flags.pid, &flags.name) {
+        (Some(pid), _) => Target::Pid(pid),
+        (None, Some(name)) => Target::Name(name.clone()),
+        (None, None) => return Err(misuse("say which server: --pid N or --name NAME")),
+    };
+    let mut spec = Spec::new(target, Some(flags.access_log.clone()), &flags.output);
+    spec.log_format = flags.log_format.map_or(FormatChoice::Auto, FormatChoice::Named);
+    spec.interval = flags.interval;
+    spec.duration = flags.duration;
+    spec.overwrite = flags.force;
+    let stop = stop_on_signal()?;
+    let bar = if flags.json || !std::io::stderr().is_terminal() {
+        ProgressBar::hidden()
+    } else {
+        ProgressBar::new_spinner()
+    };
+    if let Ok(style) = ProgressStyle::with_template("{elapsed} {msg}") {
+        bar.set_style(style);
+    }
+    let summary = ::record::record(&spec, &stop, &mut |interval| {
+        let seconds = interval.length_ns as f64 / 1e9;
+        let busy = interval.server.as_ref().map_or(0.0, |s| s.total_ns as f64 / 1e9 / seconds);
+        bar.set_message(format!(
+            "interval {}: {:.0} requests/s, {busy:.3} CPUs",
+            interval.index,
+            interval.requests / seconds
+        ));
+        bar.tick();
+    })
+    .map_err(misuse)?;
+    bar.finish_and_clear();
+    if flags.json {
+        println!("{}", serde_json::to_string_pretty(&summary).map_err(misuse)?);
+    } else {
+        println!("{summary}");
+    }
+    if summary.intervals == 0 {
+        return Err(misuse("not one interval was recorded: the server ended before the first"));
+    }
+    Ok(())
+}
