@@ -178,7 +178,7 @@ pub fn is_condition_or_range(name: &[u8]) -> bool {
 /// is the sender's to add.
 #[must_use]
 pub fn belongs_in_304(name: &[u8]) -> bool {
-    const KEPT: [&str; 12] = [
+    const KEPT: [&str; 11] = [
         "cache-control",
         "cdn-cache-control",
         "content-location",
@@ -187,7 +187,6 @@ pub fn belongs_in_304(name: &[u8]) -> bool {
         "expires",
         "last-modified",
         "server",
-        "set-cookie",
         "strict-transport-security",
         "vary",
         "via",

@@ -36,7 +36,11 @@ pub fn updated<'f, S: FieldSource + ?Sized, U: FieldSource + ?Sized>(
     stored: &'f S,
     update: &'f U,
 ) -> Vec<(&'f [u8], &'f [u8])> {
-    let control = CacheControl::of(update);
+    // The directives that will hold afterwards say which fields are not to be kept.
+    let control = match update.has("cache-control") {
+        true => CacheControl::of(update),
+        false => CacheControl::of(stored),
+    };
     let connection: Vec<&[u8]> = update.values("connection").collect();
     let taken = |name: &[u8]| {
         !NEVER_UPDATED.iter().any(|kept| name.eq_ignore_ascii_case(kept.as_bytes()))

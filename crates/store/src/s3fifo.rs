@@ -21,7 +21,8 @@
 //! order, the sum of bytes, and what the caller keeps in a slot (beside the key, so that a lookup
 //! meets one cache line). It never decides *when* to evict: the caller asks for victims until its
 //! bound holds. What never happens: an allocation, a search or a move on
-//! access. Eviction is O(1) amortised, because each round through main uses up a touch.
+//! access. Eviction is O(1) amortised, because each round through main uses up a touch, and
+//! bounded.
 //!
 //! Invariants: `small.bytes + main.bytes == bytes()`; the queues' lengths add up to `len()`; after
 //! each eviction from small `ghost.len() <= max(len(), GHOST_ENTRIES_MIN)`; touches of a slot
@@ -40,6 +41,10 @@ pub const SMALL_PERCENT: u64 = 10;
 pub const TOUCHES_MAX: u8 = 3;
 /// Touches in the small queue that take an object to main instead of out.
 pub const TOUCHES_TO_MAIN: u8 = 2;
+/// After so many second chances in search of one victim, the next object goes whatever its touches.
+/// Eviction is O(1) amortised without this bound; with it no single one is slow, not even when
+/// every object of a large store has been touched.
+pub const MOVES_PER_EVICTION_MAX: usize = 64;
 /// The ghost remembers as many objects as are stored, and at least this many.
 pub const GHOST_ENTRIES_MIN: usize = 64;
 
@@ -248,8 +253,9 @@ impl<T> Policy<T> {
 
     /// The next victim, taken out; `None` when nothing is held.
     pub fn evict(&mut self) -> Option<Gone<T>> {
+        let mut moves = 0;
         if self.small.bytes > self.small_bytes_max || self.main.len == 0 {
-            while self.small.len > 0 {
+            while self.small.len > 0 && moves < MOVES_PER_EVICTION_MAX {
                 let slot = self.small.tail;
                 if self.node(slot).touches < TOUCHES_TO_MAIN {
                     self.unlink(slot);
@@ -260,21 +266,23 @@ impl<T> Policy<T> {
                 self.unlink(slot);
                 self.nodes[slot as usize].touches = 0;
                 self.push(slot, Place::Main);
+                moves += 1;
             }
         }
-        self.evict_from_main()
+        self.evict_from_main(moves)
     }
 
-    /// Each round through the loop takes a touch away: it ends.
-    fn evict_from_main(&mut self) -> Option<Gone<T>> {
+    /// Each round through the loop takes a touch away.
+    fn evict_from_main(&mut self, mut moves: usize) -> Option<Gone<T>> {
         while self.main.len > 0 {
             let slot = self.main.tail;
             self.unlink(slot);
-            if self.node(slot).touches == 0 {
+            if self.node(slot).touches == 0 || moves >= MOVES_PER_EVICTION_MAX {
                 return Some(self.free_slot(slot));
             }
             self.nodes[slot as usize].touches -= 1;
             self.push(slot, Place::Main);
+            moves += 1;
         }
         None
     }

@@ -52,6 +52,13 @@ fn rfc9111_3_2_what_is_never_updated() {
 }
 
 #[test]
+fn rfc9111_3_2_restrictions_of_the_stored_response_go_on() {
+    let stored = [("Cache-Control", "no-cache=\"set-cookie\""), ("A", "1")];
+    let update = [("Set-Cookie", "a=b"), ("A", "2")];
+    assert_eq!(merged(&stored, &update), ["Cache-Control: no-cache=\"set-cookie\"", "A: 2"]);
+}
+
+#[test]
 fn rfc9111_4_3_4_which_stored_response_a_304_fits() {
     let fits = |stored: Lines<'_>, update: Lines<'_>, asked_for| {
         fits_304(&Validators::of(stored, 0), &Validators::of(update, 0), asked_for)

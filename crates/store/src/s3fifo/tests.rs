@@ -63,22 +63,27 @@ impl Naive {
     }
 
     fn evict(&mut self) -> Option<u128> {
+        let mut moves = 0;
         let small_bytes: u64 = self.small.iter().map(|o| o.1).sum();
         if small_bytes > self.small_bytes_max || self.main.is_empty() {
-            while let Some((key, bytes, touches)) = self.small.pop_back() {
+            while moves < MOVES_PER_EVICTION_MAX
+                && let Some((key, bytes, touches)) = self.small.pop_back()
+            {
                 if touches < TOUCHES_TO_MAIN {
                     self.ghost.push_front((key, true));
                     self.ghost.truncate(self.len().max(GHOST_ENTRIES_MIN));
                     return Some(key);
                 }
                 self.main.push_front((key, bytes, 0));
+                moves += 1;
             }
         }
         while let Some((key, bytes, touches)) = self.main.pop_back() {
-            if touches == 0 {
+            if touches == 0 || moves == MOVES_PER_EVICTION_MAX {
                 return Some(key);
             }
             self.main.push_front((key, bytes, touches - 1));
+            moves += 1;
         }
         None
     }
@@ -229,6 +234,19 @@ fn one_seen_again_goes_to_main() {
     assert_eq!(policy.remove(first).key, spread(1));
     policy.insert(spread(1), 10, ());
     assert_eq!((policy.small.len, policy.main.len), (1, 0), "removed is not remembered");
+}
+
+#[test]
+fn no_single_eviction_is_slow() {
+    let mut policy = Policy::new(1_000_000);
+    for n in 0..10_000 {
+        let slot = policy.insert(spread(n), 100, ());
+        (0..3).for_each(|_| policy.touch(slot));
+    }
+    let moves_max = MOVES_PER_EVICTION_MAX as u64;
+    // Small gives its oldest to main until the moves are used up; then main gives up its tail.
+    assert_eq!(policy.evict().map(|gone| gone.key), Some(spread(0)));
+    assert_eq!(policy.main.len as u64, moves_max - 1);
 }
 
 #[test]
