@@ -3,7 +3,9 @@
 //! Tables of figures are never wrapped, so that a row stays a row; only remarks are, at the width
 //! given. No control character of a trial reaches the terminal.
 
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table as Grid, TableStyle};
+use comfy_table::{
+    CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table as Grid, TableStyle,
+};
 
 use crate::analysis::Analysis;
 use crate::summary::{self, Table};
@@ -55,6 +57,9 @@ fn write_table(out: &mut String, table: &Table, width: usize) {
         let Some(cells) = grid.column_mut(at) else { continue };
         let left = if at == 0 { 0 } else { 2 };
         cells.set_padding((left, 0));
+        if at + 1 < table.columns.len() {
+            cells.set_constraint(ColumnConstraint::ContentWidth);
+        }
         if column.numeric {
             cells.set_cell_alignment(CellAlignment::Right);
         }

@@ -29,8 +29,8 @@ impl ResourceKind {
     pub fn label(self) -> &'static str {
         match self {
             ResourceKind::HottestThread => "hottest thread",
-            ResourceKind::Server => "server, all threads",
-            ResourceKind::Machine => "machine, all CPUs",
+            ResourceKind::Server => "all threads",
+            ResourceKind::Machine => "machine",
         }
     }
 }
