@@ -20,9 +20,8 @@
 //! Who owns what: the caller owns the map from keys to slots; this structure owns the slots, their
 //! order, the sum of bytes, and what the caller keeps in a slot (beside the key, so that a lookup
 //! meets one cache line). It never decides *when* to evict: the caller asks for victims until its
-//! bound holds. What never happens: an allocation, a search or a move on
-//! access. Eviction is O(1) amortised, because each round through main uses up a touch, and
-//! bounded.
+//! bound holds. What never happens: an allocation, a search or a move on access. Eviction is O(1)
+//! amortised, because each round through main uses up a touch, and bounded.
 //!
 //! Invariants: `small.bytes + main.bytes == bytes()`; the queues' lengths add up to `len()`; after
 //! each eviction from small `ghost.len() <= max(len(), GHOST_ENTRIES_MIN)`; touches of a slot
