@@ -45,6 +45,8 @@ pub(crate) struct Connection {
     /// When the request was meant to start, and when it was given to this connection, ns.
     pub(crate) intended_ns: u64,
     pub(crate) given_ns: u64,
+    /// The generator gave it late by its own fault.
+    pub(crate) late: bool,
     pub(crate) asked: Asked,
     /// What the socket has not taken of the request.
     pub(crate) unsent: Vec<u8>,
@@ -76,6 +78,7 @@ impl Connections {
             loaded: false,
             intended_ns: 0,
             given_ns: 0,
+            late: false,
             asked: nothing,
             unsent: Vec::new(),
             reader: Reader::new(),

@@ -190,6 +190,11 @@ struct Generator<'p> {
     cold_open: u64,
     closed_loop: bool,
     running: bool,
+    lag_ns_max: u64,
+    /// When the last wait returned, ns.
+    woke_ns: u64,
+    /// What this turn handles has waited for the generator longer than it may.
+    late_turn: bool,
     looks: u64,
     empty_looks: u64,
 }
@@ -219,6 +224,9 @@ impl<'p> Generator<'p> {
             cold_open: 0,
             closed_loop,
             running: false,
+            lag_ns_max: u64::try_from(plan.lag_max.as_nanos()).unwrap_or(u64::MAX),
+            woke_ns: sys::mono_ns(),
+            late_turn: false,
             looks: 0,
             empty_looks: 0,
         })
@@ -341,7 +349,7 @@ impl<'p> Generator<'p> {
                 && let Some(slot) = self.idle.pop_front()
             {
                 self.ledger.intended();
-                self.start(slot, now_ns, now_ns);
+                self.start(slot, now_ns, now_ns, false);
             }
             let next_ns = starts.peek().map_or(end_ns, |at| *at);
             let rested_ns = self.resting.front().map_or(end_ns, |(at, _)| *at);
@@ -370,7 +378,12 @@ impl<'p> Generator<'p> {
     fn turn(&mut self, events: &mut Events, now_ns: u64, until_ns: u64) -> Result<(), Error> {
         let wait_ns = if self.plan.busy_poll { 0 } else { until_ns.saturating_sub(now_ns) };
         let wait = Some(Duration::from_nanos(wait_ns));
+        let worked_ns = now_ns.saturating_sub(self.woke_ns);
         self.connections.poller.wait(events, wait).map_err(system("waiting"))?;
+        self.woke_ns = sys::mono_ns();
+        // What is ready now waited while the last turn went on, or while we should have been awake.
+        let overslept_ns = self.woke_ns.saturating_sub(now_ns + wait_ns);
+        self.late_turn = worked_ns.max(overslept_ns) > self.lag_ns_max;
         self.looks += 1;
         self.empty_looks += u64::from(events.is_empty());
         for event in events.iter() {
@@ -405,8 +418,9 @@ impl<'p> Generator<'p> {
         if self.queue.is_empty()
             && let Some(slot) = self.idle.pop_front()
         {
-            self.ledger.lagged(now_ns - intended_ns);
-            self.start(slot, intended_ns, now_ns);
+            let lag_ns = now_ns - intended_ns;
+            self.ledger.lagged(lag_ns);
+            self.start(slot, intended_ns, now_ns, lag_ns > self.lag_ns_max);
         } else if self.queue.len() < QUEUE_MAX {
             self.queue.push_back(intended_ns);
             self.ledger.queued(self.queue.len());
@@ -415,9 +429,10 @@ impl<'p> Generator<'p> {
         }
     }
 
-    /// Gives a request to a slot that has none.
+    /// Gives a request to a slot that has none; `late` says that the generator is to blame for the
+    /// time since the intended start.
     #[inline]
-    fn start(&mut self, slot: u32, intended_ns: u64, now_ns: u64) {
+    fn start(&mut self, slot: u32, intended_ns: u64, now_ns: u64, late: bool) {
         let object = self.objects.draw();
         let size = self.objects.size(object);
         let asked_size = self.template.asks_size().then_some(size);
@@ -425,6 +440,7 @@ impl<'p> Generator<'p> {
         let connection = &mut self.connections.table[slot as usize];
         connection.intended_ns = intended_ns;
         connection.given_ns = now_ns;
+        connection.late = late;
         connection.asked = Asked { object, size: asked_size, verify: self.plan.verify };
         connection.loaded = true;
         connection.reader.begin();
@@ -538,8 +554,11 @@ impl<'p> Generator<'p> {
         let connection = &mut self.connections.table[slot as usize];
         connection.loaded = false;
         self.in_flight -= 1;
+        let late = connection.late
+            || self.late_turn
+            || now_ns.saturating_sub(self.woke_ns) > self.lag_ns_max;
         match connection.reader.judge(connection.asked) {
-            Ok(whole) => self.ledger.completed(whole, now_ns - connection.intended_ns),
+            Ok(whole) => self.ledger.completed(whole, now_ns - connection.intended_ns, late),
             Err(kind) => self.ledger.failed(kind),
         }
         if !self.plan.keep_alive {
@@ -559,12 +578,12 @@ impl<'p> Generator<'p> {
     fn reuse(&mut self, slot: u32, now_ns: u64) {
         if self.running && self.closed_loop {
             self.ledger.intended();
-            return self.start(slot, now_ns, now_ns);
+            return self.start(slot, now_ns, now_ns, false);
         }
         match self.queue.front() {
             Some(&intended_ns) if self.running => {
                 self.queue.pop_front();
-                self.start(slot, intended_ns, now_ns);
+                self.start(slot, intended_ns, now_ns, self.late_turn);
             }
             _ => self.idle.push_back(slot),
         }

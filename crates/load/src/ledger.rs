@@ -11,6 +11,9 @@ use crate::response::{Came, Whole};
 
 /// How long a row is, ns.
 const ROW_NS: u64 = 1_000_000_000;
+/// A row in which more than this part of the latencies hold a wait for the generator is not valid
+/// as a whole.
+const LATE_PART_MAX: f64 = 0.01;
 /// A generator that sleeps is at its limit when it uses more of the row than this.
 const BUSY_PART_MAX: f64 = 0.97;
 /// A generator that busy-polls is at its limit when fewer of its looks than this find nothing.
@@ -42,6 +45,8 @@ pub(crate) struct Ledger {
     row_queued_max: u64,
     row_lag_max_ns: u64,
     row_latency: Recorder,
+    /// Latencies that hold a wait for the generator.
+    row_late: Recorder,
     rows: Vec<Row>,
     total: Counts,
     latency: Recorder,
@@ -63,6 +68,7 @@ impl Ledger {
             row_queued_max: 0,
             row_lag_max_ns: 0,
             row_latency: Recorder::default(),
+            row_late: Recorder::default(),
             rows: Vec::new(),
             total: Counts::default(),
             latency: Recorder::default(),
@@ -106,7 +112,7 @@ impl Ledger {
     }
 
     #[inline]
-    pub(crate) fn completed(&mut self, whole: Whole, latency_ns: u64) {
+    pub(crate) fn completed(&mut self, whole: Whole, latency_ns: u64, late: bool) {
         self.row.completed += 1;
         self.row.body_bytes += whole.body_bytes;
         match whole.came {
@@ -114,7 +120,7 @@ impl Ledger {
             Came::FromOrigin => self.row.misses += 1,
             Came::Untold => {}
         }
-        self.row_latency.record(latency_ns);
+        if late { &mut self.row_late } else { &mut self.row_latency }.record(latency_ns);
     }
 
     pub(crate) fn failed(&mut self, kind: ErrorKind) {
@@ -146,8 +152,14 @@ impl Ledger {
             cpu_ns as f64 > length_ns as f64 * BUSY_PART_MAX
         };
         // Requests that wait while the generator works without a pause wait for the generator.
-        let behind =
-            self.row.late_starts > 0 || (self.open_loop && self.row_queued_max > 0 && at_limit);
+        let late = self.row_late.count();
+        let behind = late as f64 > LATE_PART_MAX * self.row.completed as f64
+            || (self.open_loop && self.row_queued_max > 0 && at_limit);
+        if behind {
+            // Then all are in doubt, and shown together.
+            self.row_latency.add(&self.row_late);
+            self.row_late.clear();
+        }
         let row = Row {
             index: self.rows.len() as u64,
             start_ns: self.row_began.wall_ns,
@@ -156,6 +168,7 @@ impl Ledger {
             queued_max: self.row_queued_max,
             lag_max_ns: self.row_lag_max_ns,
             behind,
+            late: self.row_late.count(),
             cpu_ns,
             latency: self.row_latency.latency(),
         };
@@ -173,6 +186,8 @@ impl Ledger {
         let total = if behind { &mut self.latency_invalid } else { &mut self.latency };
         total.add(&self.row_latency);
         self.row_latency.clear();
+        self.latency_invalid.add(&self.row_late);
+        self.row_late.clear();
         self.total.add(&self.row);
         self.row = Counts::default();
         self.row_queued_max = 0;

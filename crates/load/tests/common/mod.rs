@@ -126,7 +126,7 @@ pub(crate) fn conserved(outcome: &Outcome) {
         completed <= counts.completed
             && counts.completed - completed <= outcome.plan.connections.into()
     );
-    assert!(rows.iter().all(|row| row.latency.count == row.counts.completed));
+    assert!(rows.iter().all(|row| row.latency.count + row.late == row.counts.completed));
     assert!(rows.windows(2).all(|pair| pair[0].start_ns < pair[1].start_ns));
     assert_eq!(rows.iter().filter(|row| row.behind).count() as u64, outcome.rows_behind);
 }
