@@ -73,6 +73,8 @@ pub struct Capacity {
 pub enum Why {
     /// The slope cannot be told from zero.
     RateDidNotVary,
+    /// The slope is zero or negative.
+    CostDoesNotRise,
     /// The line's fixed cost is at or above the cap.
     NoRoomUnderCap,
 }
@@ -81,6 +83,7 @@ impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Why::RateDidNotVary => Interval::NOT_IDENTIFIABLE,
+            Why::CostDoesNotRise => "not identifiable: the cost does not rise with the rate",
             Why::NoRoomUnderCap => "not identifiable: the fixed cost alone is above the cap",
         })
     }
@@ -159,18 +162,25 @@ impl Reading<'_> {
             let fit = moments.fit(blocks)?;
             (fit[1] > 0.0).then(|| (cap - fit[0]) / fit[1])
         });
-        let identifiable = if a >= cap {
+        let identifiable = if b.is_nan() || b <= 0.0 {
+            Err(Why::CostDoesNotRise)
+        } else if a >= cap {
             Err(Why::NoRoomUnderCap)
         } else if line_interval.bounds().is_none() {
             Err(Why::RateDidNotVary)
         } else {
             Ok(())
         };
+        // Roots of a line that has no capacity are numbers, but not an interval of it.
+        let honest = |interval: Interval| match &identifiable {
+            Ok(()) => interval,
+            Err(why) => Interval::Unbounded { reason: why.to_string() },
+        };
         Capacity {
             value,
-            interval,
-            line_interval,
-            bootstrap: bootstrap.interval(level),
+            interval: honest(interval),
+            line_interval: honest(line_interval),
+            bootstrap: honest(bootstrap.interval(level)),
             block_length: bootstrap.block_length,
             level,
             residual_sd,

@@ -1,9 +1,9 @@
 //! Two lines beside each other: what changed, as ratios, and is it more than chance?
 //!
 //! Ratios come with block-bootstrap intervals, each trial resampled on its own. The interaction
-//! test asks whether the slopes differ: one fit over both trials with a line for each, the
-//! difference of the slopes over its Newey–West error. "No change" is not the absence of a
-//! difference but an interval that lies within the margin that matters ([`Comparison::equivalent`]).
+//! test asks whether the slopes differ: their difference over its Newey–West error, the trials
+//! being independent of each other. "No change" is not the absence of a difference but an interval
+//! that lies within the margin that matters ([`Comparison::equivalent`]).
 
 use serde::Serialize;
 

@@ -1,11 +1,11 @@
 //! Is a straight line wrong, and does it matter?
 //!
 //! The rate squared is added to the fit. Neighbouring intervals resemble each other, and plain
-//! errors would cry wolf; in a minute of seconds Newey–West errors still do, a little. So t uses the
-//! larger of Newey–West's variance and White's times the `f` of [`crate::capacity`], and as many
-//! degrees of freedom as there are intervals' worth. A small p alone
-//! says little (with enough rows everything is curved), so the practical size stands beside it:
-//! where the capacity would be if the curve were believed.
+//! errors would cry wolf; in a minute of seconds Newey–West errors still do, a little. So t uses
+//! the larger of Newey–West's variance and White's times the `f` of [`crate::capacity`], and the
+//! degrees of freedom of as many intervals as these are worth. A small p alone says little (with
+//! enough rows everything is curved), so the practical size stands beside it: where the capacity
+//! would be if the curve were believed.
 
 use serde::Serialize;
 

@@ -7,7 +7,7 @@
 //!
 //! | module | holds |
 //! | --- | --- |
-//! | [`linear`] | design matrices, (weighted) least squares, the autocorrelation-robust covariance |
+//! | [`linear`] | design matrices, least squares in one and two stages, robust covariances |
 //! | [`line`] | the straight line with its correlation; Theil–Sen |
 //! | [`robust`] | the MM-estimator and what it sets aside |
 //! | [`interval`] | Fieller's interval and its inverse-prediction form |

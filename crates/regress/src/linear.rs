@@ -154,6 +154,51 @@ pub fn least_squares(
     Ok(solver.fit(design, y, weights, n))
 }
 
+/// Two-stage least squares, see [`two_stage`].
+#[derive(Clone, Debug)]
+pub struct TwoStage {
+    /// Intercept first, then in the order of the regressors' columns.
+    pub coefficients: Vec<f64>,
+    /// `(X̂'WX̂)^-1` with X̂ the regressors as the instruments tell them.
+    pub unscaled_cov: Vec<Vec<f64>>,
+    /// `y` less the fit at the regressors as they were measured.
+    pub residuals: Vec<f64>,
+    /// X̂.
+    pub projected: Design,
+}
+
+/// Two-stage least squares: the regressors are first fitted by the instruments, and `y` then by
+/// those fits. For regressors that the errors of `y` act upon; instruments are what they do not.
+/// Both designs hold the intercept; regressors that are instruments too stay as they are.
+///
+/// # Errors
+/// As [`least_squares`]; [`Unfit::Singular`] when the instruments do not tell the regressors apart.
+pub fn two_stage(
+    instruments: &Design,
+    regressors: &Design,
+    y: &[f64],
+    weights: Option<&[f64]>,
+) -> Result<TwoStage, Unfit> {
+    check_column(y, regressors.rows)?;
+    check_column(instruments.column(0), regressors.rows)?;
+    check_weights(weights, regressors.rows)?;
+    let first = Solver::new(instruments, weights)?;
+    let told = |column: &Vec<f64>| -> Vec<f64> {
+        let coefficients = first.solve(column, weights);
+        (0..column.len()).map(|i| instruments.fitted(i, &coefficients)).collect()
+    };
+    let columns = regressors.columns.iter().map(told).collect();
+    let projected = Design { columns, rows: regressors.rows };
+    let second = Solver::new(&projected, weights)?;
+    let coefficients = second.solve(y, weights);
+    Ok(TwoStage {
+        residuals: regressors.residuals(y, &coefficients),
+        unscaled_cov: second.unscaled_cov(),
+        coefficients,
+        projected,
+    })
+}
+
 /// The factorised design: made once, used for as many responses as there are. Because every
 /// response goes through the same factors, fits of parts add up to the fit of their sum.
 pub(crate) struct Solver {

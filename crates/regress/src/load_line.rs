@@ -2,13 +2,13 @@
 //!
 //! Two lines are drawn. The straight one of 1998, `C = a + b·x`, by least squares (with the MM fit
 //! beside it). And, where the wakes of the serving thread are known, `C = a + b·x + w·wakes` by
-//! two-stage MM-estimation (see [`crate::wakes`]), read at wakes = 0: a busy server sleeps less, pays for fewer wakes, and so
-//! costs less a request than a straight line through its quieter hours promises; when it is
-//! saturated it does not sleep at all.
+//! two-stage MM-estimation (see [`crate::wakes`]), read at wakes = 0: a busy server sleeps less,
+//! pays for fewer wakes, and so costs less a request than a straight line through its quieter
+//! hours promises; when it is saturated it does not sleep at all.
 //!
 //! **The headline** is the line with wakes if (1) rate and wakes can be told apart: variance
 //! inflation at most [`VIF_MAX`]; (2) the cost of a wake is positive, one-sided p below
-//! [`WAKE_P_MAX`] with Newey–West errors; (3) the data reach [`REACH_MIN`] of the cap; and (4) its
+//! [`WAKE_P_MAX`] with the larger of plain and Newey–West errors; (3) the data reach [`REACH_MIN`] of the cap; and (4) its
 //! capacity is identifiable. Otherwise it is the straight line, and which condition failed is said.
 //!
 //! What the intervals of a capacity hold is said in [`crate::capacity`].

@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::capacity::{Capacity, Errors, Question, Reading, weighted};
 use crate::curvature::{Curvature, curvature_of};
 use crate::dist::t_upper_p;
-use crate::linear::{Design, least_squares, scaled};
+use crate::linear::{Design, least_squares, scaled, two_stage};
 use crate::robust::{Robust, mean_psi_slope, mm};
 use crate::small::Moments;
 use crate::{Unfit, ols};
@@ -43,6 +43,8 @@ pub struct WakesFit {
     pub collinearity: Collinearity,
     /// Capacity, read at wakes = 0.
     pub capacity: Capacity,
+    /// The point a plain fit in one stage would have given: how much the second stage matters.
+    pub one_stage_capacity: f64,
     /// The curvature test of this line; none where the squared rate cannot be told from the rest.
     pub curvature: Option<Curvature>,
 }
@@ -63,57 +65,55 @@ pub(crate) fn fit_wakes(
     question: Question,
 ) -> Result<WakesFit, Unfit> {
     let instruments = instruments(rate)?;
+    let measured = Design::new(&[rate, wakes])?;
     let smooth = mm(&instruments, wakes, question.seed)?;
-    let projected = Design::new(&[rate, &project(&instruments, &smooth.coefficients)])?;
-    let mut robust = mm(&projected, cost, question.seed)?;
+    let told: Vec<f64> =
+        (0..rate.len()).map(|i| instruments.fitted(i, &smooth.coefficients)).collect();
+    let mut robust = mm(&Design::new(&[rate, &told])?, cost, question.seed)?;
     let weights = robust.weights.clone();
 
     // Once more with the final weights in both stages: only then is the projection orthogonal to
     // what it leaves, and the covariance that of the textbook.
-    let smooth = least_squares(&instruments, wakes, Some(&weights))?;
-    let projected = Design::new(&[rate, &project(&instruments, &smooth.coefficients)])?;
-    let reduced = least_squares(&projected, cost, Some(&weights))?;
-    let measured = Design::new(&[rate, wakes])?;
-    let residuals = measured.residuals(cost, &reduced.coefficients);
-
+    let fit = two_stage(&instruments, &measured, cost, Some(&weights))?;
     let power = |r: &[f64]| r.iter().zip(&weights).map(|(r, w)| w * r * r).sum::<f64>();
-    let inflation = power(&residuals) / power(&reduced.residuals);
-    let residual_sd = robust.scale * if inflation.is_finite() { inflation.sqrt() } else { 1.0 };
-    let bread =
-        scaled(&reduced.unscaled_cov, crate::dist::mean(&weights) / mean_psi_slope(&robust));
-    let scores = weighted(&residuals, Some(&weights));
-    let plain = scaled(&robust.cov, if inflation.is_finite() { inflation } else { 1.0 });
-    let errors = Errors::new(&projected, &scores, &bread, plain);
-    robust.coefficients.clone_from(&reduced.coefficients);
+    let reduced = fit.projected.residuals(cost, &fit.coefficients);
+    let inflation = power(&fit.residuals) / power(&reduced);
+    let inflation = if inflation.is_finite() { inflation } else { 1.0 };
+    let bread = scaled(&fit.unscaled_cov, crate::dist::mean(&weights) / mean_psi_slope(&robust));
+    let scores = weighted(&fit.residuals, Some(&weights));
+    let plain = scaled(&robust.cov, inflation);
+    let errors = Errors::new(&fit.projected, &scores, &bread, plain);
+    robust.coefficients.clone_from(&fit.coefficients);
 
     let reading = Reading {
         design: &measured,
-        coefficients: &reduced.coefficients,
+        coefficients: &fit.coefficients,
         errors: &errors,
-        residuals: &residuals,
+        residuals: &fit.residuals,
         weights: Some(&weights),
-        residual_sd,
-        dof: reduced.dof,
+        residual_sd: robust.scale * inflation.sqrt(),
+        dof: robust.dof,
     };
     let moments = Moments::new(&instruments, &measured, cost, Some(&weights));
     let capacity = reading.capacity(question, &moments);
-    let [a, b, w] = [0, 1, 2].map(|j| reduced.coefficients[j]);
+    let [a, b, w] = [0, 1, 2].map(|j| fit.coefficients[j]);
     let w_t = w / errors.hac[2][2].max(errors.plain[2][2]).sqrt();
-    let spread = power(&residuals) / total_power(cost, &weights);
+    let spread = power(&fit.residuals) / total_power(cost, &weights);
     Ok(WakesFit {
         a,
         b,
         w,
         hac_se: [0, 1, 2].map(|j| errors.hac[j][j].max(0.0).sqrt()),
         w_t,
-        w_p: t_upper_p(w_t, reduced.dof as f64),
+        w_p: t_upper_p(w_t, robust.dof as f64),
         r_squared: 1.0 - spread,
         collinearity: Collinearity {
-            vif: 1.0 / (1.0 - ols(rate, projected.column(2))?.r_squared),
-            condition_number: projected.condition_number(),
+            vif: 1.0 / (1.0 - ols(rate, fit.projected.column(2))?.r_squared),
+            condition_number: fit.projected.condition_number(),
         },
         capacity,
-        curvature: curvature_of(&projected, &measured, cost, Some(&weights), question.cap).ok(),
+        one_stage_capacity: one_stage(&measured, cost, question)?,
+        curvature: curvature_of(&fit.projected, &measured, cost, Some(&weights), question.cap).ok(),
         robust,
     })
 }
@@ -136,8 +136,9 @@ fn instruments(rate: &[f64]) -> Result<Design, Unfit> {
     }
 }
 
-fn project(instruments: &Design, coefficients: &[f64]) -> Vec<f64> {
-    (0..instruments.rows()).map(|i| instruments.fitted(i, coefficients)).collect()
+fn one_stage(measured: &Design, cost: &[f64], question: Question) -> Result<f64, Unfit> {
+    let plain = mm(measured, cost, question.seed)?.coefficients;
+    Ok((question.cap - plain[0]) / plain[1])
 }
 
 /// The (weighted) sum of squares about the mean.

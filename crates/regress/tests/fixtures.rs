@@ -1,6 +1,6 @@
 //! Our figures beside those of statsmodels, scipy, arch and numpy (`fixtures/make.py`).
 
-use regress::linear::hac_cov;
+use regress::linear::{hac_cov, two_stage};
 use regress::robust::m_bisquare;
 use regress::{
     Design, Fieller, block_bootstrap, block_length, curvature, fieller, isotonic, least_squares,
@@ -76,6 +76,14 @@ fn least_squares_as_statsmodels_ols_and_wls() {
     all_close(&wide.coefficients, &numbers(&f["wide"]["params"]), 1e-9);
     matrices_close(&wide.cov, &matrix(&f["wide"]["cov"]), 1e-8);
     close(design.condition_number(), number(&f["condition_number"]), 1e-9);
+
+    let [z1, z2, z3] = [1, 2, 3].map(|k| rate.iter().map(|x| (x / 1e5).powi(k)).collect());
+    let columns: [&Vec<f64>; 3] = [&z1, &z2, &z3];
+    let instruments = Design::new(&columns.map(Vec::as_slice)).unwrap();
+    let ours = two_stage(&instruments, &design, &cost, Some(&weights)).unwrap();
+    all_close(&ours.coefficients, &numbers(&f["two_stage"]["params"]), 1e-7);
+    matrices_close(&ours.unscaled_cov, &matrix(&f["two_stage"]["unscaled_cov"]), 1e-6);
+
     let vif = 1.0 / (1.0 - ols(&rate, &wakes).unwrap().r_squared);
     close(vif, number(&f["vif"]), 1e-9);
 }

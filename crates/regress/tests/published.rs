@@ -215,6 +215,16 @@ fn a_rate_that_does_not_vary_is_not_identifiable() {
     assert!(matches!(line.trusted, regress::Trust::NotToBeTrusted { .. }));
     assert_eq!(capacity.bootstrap.bounds(), None);
 
+    let rate: Vec<f64> = (0..SAMPLES).map(|i| i as f64).collect();
+    let why = |fixed: f64, marginal: f64| {
+        let cost: Vec<f64> = rate.iter().map(|x| fixed + marginal * x + (x * 7.0).sin()).collect();
+        let line = load_line(&LoadLineInput::new(&rate, &cost, 100.0)).unwrap();
+        assert_eq!(line.capacity().interval.bounds(), None);
+        line.capacity().identifiable.clone().unwrap_err()
+    };
+    assert_eq!(why(90.0, -0.5), regress::Why::CostDoesNotRise);
+    assert_eq!(why(110.0, 0.5), regress::Why::NoRoomUnderCap);
+
     let level = ols(&[50.0; 9], &[80.0; 9]);
     assert_eq!(level.unwrap_err(), regress::Unfit::Singular);
     let unbounded = fieller(&regress::Fieller {
