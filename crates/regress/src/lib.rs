@@ -8,11 +8,11 @@
 //! | module | holds |
 //! | --- | --- |
 //! | [`linear`] | design matrices, least squares in one and two stages, robust covariances |
-//! | [`line`] | the straight line with its correlation; Theil–Sen |
+//! | [`line`](mod@line) | the straight line with its correlation; Theil–Sen |
 //! | [`robust`] | the MM-estimator and what it sets aside |
 //! | [`interval`] | Fieller's interval and its inverse-prediction form |
 //! | [`bootstrap`] | circular block bootstrap, automatic block length |
-//! | [`curvature`] | is a straight line wrong, and by how much? |
+//! | [`curvature`](mod@curvature) | is a straight line wrong, and by how much? |
 //! | [`modes`] | user, kernel and idle with one design and one vector of weights; closure |
 //! | [`capacity`] | where a line meets the cap, with its three intervals |
 //! | [`wakes`] | the line with wakes, in two stages |
