@@ -79,7 +79,6 @@ counters! {
     waits: Counter, "Calls of the event notification's wait";
     events: Counter, "Events that those waits delivered";
     empty_waits: Counter, "Waits that delivered nothing";
-    wakes: Counter, "Waits that slept before they returned";
 }
 
 /// A number with one writer.
