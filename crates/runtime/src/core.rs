@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use readiness::{Choice, Events, Kind, Poller};
+use readiness::{Choice, Event, Events, Kind, Poller};
 
 use crate::counters::{CounterCells, Counters, count};
 use crate::io::Io;
@@ -174,15 +174,13 @@ impl Runtime {
         if self.events.is_empty() && timeout.is_none() {
             core.nothing_happened();
         }
-        for event in self.events.iter() {
-            let (reader, writer) = core.deliver(event);
-            if let Some(reader) = reader {
-                reader.wake();
-            }
-            if let Some(writer) = writer {
-                writer.wake();
-            }
+        if let World::Simulated(world) = &core.world {
+            // Which of several events comes first is chance; so it is drawn from the seed.
+            let mut events: Vec<_> = self.events.iter().collect();
+            world.shuffle(&mut events);
+            return events.into_iter().for_each(|event| core.wake_for(event));
         }
+        self.events.iter().for_each(|event| core.wake_for(event));
     }
 }
 
@@ -265,6 +263,16 @@ impl Core {
         }
     }
 
+    fn wake_for(&self, event: Event) {
+        let (reader, writer) = self.deliver(event);
+        if let Some(reader) = reader {
+            reader.wake();
+        }
+        if let Some(writer) = writer {
+            writer.wake();
+        }
+    }
+
     fn fire_timers(&self) {
         let tick = self.clock.tick();
         self.timers.borrow_mut().advance(tick);
@@ -335,6 +343,18 @@ impl Drop for Entered {
 /// Outside [`Runtime::block_on`].
 pub(crate) fn current() -> Rc<Core> {
     try_with_current(Rc::clone).expect("called on a core, that is within Runtime::block_on")
+}
+
+/// Takes one operation from the running task's budget: for operations that would otherwise be
+/// done at once any number of times, and keep the core to their task.
+pub(crate) async fn spend() {
+    std::future::poll_fn(|cx| if may_go_on(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
+}
+
+/// [`spend`] for futures made by hand: false if the task must return `Pending`; it is woken.
+pub(crate) fn may_go_on(cx: &Context<'_>) -> bool {
+    // Outside a core nobody is kept waiting.
+    try_with_current(Rc::clone).is_none_or(|core| core.spend(cx))
 }
 
 /// Looks at the thread's current core; `None` if it has none. `look` runs no foreign code.

@@ -113,7 +113,9 @@ impl Future for Stopped {
             waiting.next += 1;
             waiting.next
         });
-        waiting.wakers.insert(place, cx.waker().clone());
+        let displaced = waiting.wakers.insert(place, cx.waker().clone());
+        drop(waiting);
+        drop(displaced); // a waker that is not ours is dropped without the lock
         Poll::Pending
     }
 }
@@ -121,7 +123,8 @@ impl Future for Stopped {
 impl Drop for Stopped {
     fn drop(&mut self) {
         if let Some(place) = self.place {
-            self.shared.waiting().wakers.remove(&place);
+            let waker = self.shared.waiting().wakers.remove(&place);
+            drop(waker);
         }
     }
 }

@@ -4,6 +4,7 @@
 
 use std::io::{self, IoSlice};
 
+use crate::core;
 use crate::counters::count;
 use crate::io::{Direction, Socket};
 
@@ -57,6 +58,7 @@ pub(super) async fn read_exact(socket: &Socket, buf: &mut [u8]) -> io::Result<()
 }
 
 pub(super) async fn write(socket: &Socket, buf: &[u8]) -> io::Result<usize> {
+    core::spend().await; // a peer that takes everything at once
     loop {
         match try_write(socket, buf) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -77,6 +79,7 @@ pub(super) async fn write_all(socket: &Socket, mut buf: &[u8]) -> io::Result<()>
 }
 
 pub(super) async fn write_vectored(socket: &Socket, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    core::spend().await;
     loop {
         match try_write_vectored(socket, bufs) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}

@@ -127,6 +127,16 @@ impl Drop for World {
     }
 }
 
+/// The order of what happens at the same time.
+impl World {
+    pub(crate) fn shuffle<T>(&self, things: &mut [T]) {
+        let rng = &mut self.net.borrow_mut().rng;
+        for last in (1..things.len()).rev() {
+            things.swap(last, rng.below(last as u64 + 1) as usize);
+        }
+    }
+}
+
 /// The disk.
 impl World {
     pub(crate) fn put_file(&self, path: &Path, bytes: Vec<u8>) {

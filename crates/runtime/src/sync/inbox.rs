@@ -13,6 +13,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use crate::core;
+
 struct Shared<T> {
     state: Mutex<State<T>>,
     capacity: usize,
@@ -129,6 +131,9 @@ impl<T> Inbox<T> {
 
     /// [`Inbox::recv`] for futures made by hand.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        if !core::may_go_on(cx) {
+            return Poll::Pending;
+        }
         if let Some(message) = self.fetched.pop_front() {
             return Poll::Ready(Some(message));
         }
@@ -140,7 +145,9 @@ impl<T> Inbox<T> {
         if state.senders == 0 {
             return Poll::Ready(None);
         }
-        state.receiver = Some(cx.waker().clone());
+        let displaced = state.receiver.replace(cx.waker().clone());
+        drop(state);
+        drop(displaced); // a waker that is not ours is dropped without the lock
         Poll::Pending
     }
 }

@@ -87,18 +87,16 @@ impl Future for Notified<'_> {
             return Poll::Pending;
         };
         let mut waiting = notify.waiting.borrow_mut();
-        match waiting.get_mut(&place) {
-            Some(Some(waker)) => {
-                waker.clone_from(cx.waker());
-                Poll::Pending
-            }
-            _ => {
-                waiting.remove(&place);
-                self.place = None;
-                self.epoch = self.epoch.wrapping_sub(1);
-                Poll::Ready(())
-            }
+        if let Some(Some(waker)) = waiting.get_mut(&place) {
+            let displaced = std::mem::replace(waker, cx.waker().clone());
+            drop(waiting);
+            drop(displaced); // a waker that is not ours is dropped without the borrow
+            return Poll::Pending;
         }
+        waiting.remove(&place); // chosen by `notify_one`
+        self.place = None;
+        self.epoch = self.epoch.wrapping_sub(1);
+        Poll::Ready(())
     }
 }
 

@@ -190,8 +190,12 @@ impl Future for Sleep {
                 self.cancel();
                 return Poll::Ready(());
             }
-            if let Some(waker) = core.timers.borrow_mut().get_mut(*key) {
-                waker.clone_from(cx.waker());
+            let displaced = core
+                .timers
+                .borrow_mut()
+                .get_mut(*key)
+                .map(|waker| std::mem::replace(waker, cx.waker().clone()));
+            if displaced.is_some() {
                 return Poll::Pending;
             }
         }
