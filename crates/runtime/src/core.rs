@@ -35,8 +35,6 @@ use crate::waker::{self, MAIN_SLOT, Remote, TaskId};
 const EVENTS_MAX: usize = 1024;
 /// Operations that a task may complete without waiting before it must let the others run.
 const BUDGET_OPERATIONS: u32 = 128;
-/// Real time that a simulated core waits for another thread when nothing is left to simulate.
-const OUTSIDE_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// How to make a [`Runtime`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -90,8 +88,12 @@ impl Runtime {
     pub fn simulated(options: sim::Options) -> Runtime {
         let levels = readiness::simulated::Levels::default();
         let world = Rc::new(sim::World::new(options, levels.clone()));
-        let advancing = Rc::clone(&world);
-        levels.set_advance(Box::new(move |at_most| advancing.advance(at_most)));
+        // The world has the levels and the levels this hook: a counted pointer would keep both for
+        // ever.
+        let advancing = Rc::downgrade(&world);
+        levels.set_advance(Box::new(move |at_most| {
+            advancing.upgrade().is_some_and(|world| world.advance(at_most))
+        }));
         Runtime::on(Poller::simulated(levels), World::Simulated(world))
             .expect("a simulated poller has a waker and a process fewer than 4096 cores")
     }
@@ -309,7 +311,7 @@ impl Core {
     fn nothing_happened(&self) {
         if let World::Simulated(world) = &self.world
             && world.take_idle()
-            && !self.remote.wait_outside(OUTSIDE_WAIT_MAX)
+            && !self.remote.wait_outside(world.outside_wait())
         {
             panic!("every task waits and nothing will ever happen ({})", world.describe());
         }

@@ -260,6 +260,60 @@ fn a_panic_comes_out_and_the_core_can_be_dropped() {
     assert!(dropped.get(), "the other tasks are dropped with their core");
 }
 
+#[test]
+fn a_deadlock_is_a_panic_that_names_its_seed() {
+    let panicked = catch_unwind(|| {
+        let mut options = sim::Options::new(77);
+        options.outside_wait = Duration::from_millis(5);
+        Runtime::simulated(options).block_on(std::future::pending::<()>());
+    });
+    let message = *panicked.unwrap_err().downcast::<String>().unwrap();
+    assert!(message.contains("nothing will ever happen (seed 77"), "{message}");
+}
+
+/// Set for the child of the test below: the scenario shall fail.
+const FAIL: &str = "PLIMSOLL_TWIN_FAILS";
+
+#[test]
+fn a_scenario_that_fails_if_it_is_told_to() {
+    sim::check(40..44, |seed| {
+        let mut runtime = Runtime::simulated(sim::Options::new(seed));
+        runtime.block_on(async {
+            assert_eq!(exchange(1, 10).await, 1);
+            assert!(seed != 42 || std::env::var_os(FAIL).is_none(), "it fails as it was told");
+        });
+    });
+}
+
+#[test]
+fn a_failure_prints_its_seed_and_what_happened_last() {
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "a_scenario_that_fails_if_it_is_told_to"])
+        .env(FAIL, "yes")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(said.contains("it fails as it was told"), "{said}");
+    assert!(said.contains("\nseed 42\n"), "{said}");
+    assert!(said.contains("us  #") && said.contains("accept"), "{said}");
+}
+
+#[test]
+fn a_stall_is_felt_by_a_time_limit_and_ends() {
+    let mut runtime = Runtime::simulated(sim::Options::new(9).with_stall(1.0));
+    runtime.block_on(async {
+        let listener = TcpListener::bind(address(), &ListenOptions::default()).unwrap();
+        let client = TcpStream::connect(address()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        client.write_all(b"late").await.unwrap();
+        let start = now();
+        assert!(timeout(Duration::from_millis(100), server.readable()).await.is_err());
+        assert_eq!(server.read(&mut [0; 8]).await.unwrap(), 4);
+        assert!(now() - start <= sim::STALL_MAX + Duration::from_secs(1));
+    });
+}
+
 /// A runtime that is dropped with open connections, timers and waiting tasks leaves in good order,
 /// and a socket may outlive it.
 #[test]

@@ -54,9 +54,15 @@ pub(super) fn read_cached(fd: &OwnedFd, buf: &mut [u8], offset: u64) -> Option<i
     // SAFETY: one iovec that describes `buf`; both outlive the call.
     let read =
         unsafe { libc::preadv2(fd.as_raw_fd(), &raw const room, 1, offset, libc::RWF_NOWAIT) };
-    // The end of the file is told as 0 here too: the page that holds it, or would, needs no disk.
-    if read >= 0 {
+    if read > 0 {
         return Some(Ok(read as usize));
+    }
+    if read == 0 {
+        // The end, or a file system that has nothing at hand and says it this way: the length tells.
+        return match len(fd) {
+            Ok(len) if offset as u64 >= len && len > 0 => Some(Ok(0)),
+            _ => None,
+        };
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {

@@ -55,9 +55,18 @@ pub struct Options {
     pub disk_delay: Range<Duration>,
     /// The probability that reading a file fails.
     pub disk_error: f64,
+    /// The probability that a write stalls: it and what follows are under way for up to
+    /// [`STALL_MAX`].
+    pub stall: f64,
     /// Descriptors open at a time; one more is refused with EMFILE.
     pub descriptors_max: usize,
+    /// Real time that the core waits for another thread to wake a task once nothing is left to
+    /// simulate; then it panics, because nothing would ever happen.
+    pub outside_wait: Duration,
 }
+
+/// The longest that a write stalls.
+pub const STALL_MAX: Duration = Duration::from_secs(120);
 
 impl Options {
     /// A network without faults: delays of 10 to 200 us, nothing split, nothing lost.
@@ -74,7 +83,9 @@ impl Options {
             buffer_bytes: 64 * 1024,
             disk_delay: Duration::from_micros(20)..Duration::from_millis(2),
             disk_error: 0.0,
+            stall: 0.0,
             descriptors_max: 20_000,
+            outside_wait: Duration::from_secs(5),
         }
     }
 
@@ -94,10 +105,18 @@ impl Options {
         }
     }
 
-    /// As [`Options::rough`], with resets, refused connects and lost datagrams.
+    /// As [`Options::rough`], with resets, stalls, refused connects, lost datagrams and a failing
+    /// disk.
     #[must_use]
     pub fn stormy(seed: u64) -> Options {
-        Options { reset: 0.01, refuse: 0.02, loss: 0.05, disk_error: 0.01, ..Options::rough(seed) }
+        Options {
+            reset: 0.01,
+            stall: 0.002,
+            refuse: 0.02,
+            loss: 0.05,
+            disk_error: 0.01,
+            ..Options::rough(seed)
+        }
     }
 
     /// The same, with these delays.
@@ -118,6 +137,13 @@ impl Options {
     #[must_use]
     pub fn with_reset(mut self, reset: f64) -> Options {
         self.reset = reset;
+        self
+    }
+
+    /// The same, with writes that stall with this probability.
+    #[must_use]
+    pub fn with_stall(mut self, stall: f64) -> Options {
+        self.stall = stall;
         self
     }
 

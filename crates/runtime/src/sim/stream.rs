@@ -17,9 +17,11 @@ use std::io;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::RawFd;
 use std::path::Path;
+use std::time::Duration;
 
 use readiness::Ready;
 
+use super::STALL_MAX;
 use super::net::{Address, Happening, Id, Net, Socket, error};
 
 /// A connect whose listener has no room is repeated after this, as often as the kernel does.
@@ -303,6 +305,10 @@ impl Net {
             taken = 1 + self.rng.below(taken as u64 - 1) as usize;
         }
         self.trace("send", id, taken);
+        let stall = self.options.stall;
+        if self.rng.chance(stall) {
+            self.stall(id);
+        }
         self.send_pieces(id, peer, &buf[..taken]);
         let reset = self.options.reset;
         if self.rng.chance(reset) {
@@ -330,6 +336,15 @@ impl Net {
             let to = peer.unwrap_or_default();
             self.plan(at_ns, Happening::Bytes { from: id, to, bytes: piece });
         }
+    }
+
+    /// Holds up what `id` sends from now on.
+    fn stall(&mut self, id: Id) {
+        let until_ns = self.now_ns + self.draw(&(Duration::ZERO..STALL_MAX));
+        if let Some(Socket::Stream(stream)) = self.sockets.get_mut(&id) {
+            stream.last_arrival_ns = stream.last_arrival_ns.max(until_ns);
+        }
+        self.trace("stall", id, 0);
     }
 
     /// When what `id` sends next arrives: never before what it has sent already.

@@ -89,6 +89,10 @@ impl World {
         self.monotonic_ns() - START_NS + EPOCH_S * 1_000_000_000
     }
 
+    pub(crate) fn outside_wait(&self) -> Duration {
+        self.net.borrow().options.outside_wait
+    }
+
     pub(crate) fn describe(&self) -> String {
         let net = self.net.borrow();
         let elapsed_ms = (net.now_ns - START_NS) / 1_000_000;

@@ -55,6 +55,22 @@ pub(crate) async fn edges(ground: Ground) {
     assert_eq!(short.kind(), ErrorKind::UnexpectedEof);
 }
 
+/// A file that no page cache holds is read by the pool, and its length says nothing.
+pub(crate) async fn not_in_the_page_cache(ground: Ground) {
+    if ground.is_twin() {
+        return; // has no page cache, and delays of its own
+    }
+    let before = runtime::counters();
+    let file = File::open("/proc/self/stat").await.unwrap();
+    assert_eq!(file.len().unwrap(), 0);
+    let mut buf = [0; 4096];
+    let read = file.read_at(&mut buf, 0).await.unwrap();
+    let expected = format!("{} ", std::process::id());
+    assert!(buf[..read].starts_with(expected.as_bytes()));
+    assert_eq!(file.read_at(&mut buf, read as u64).await.unwrap(), 0);
+    assert!(runtime::counters().since(&before).pool_jobs >= 2);
+}
+
 pub(crate) async fn many_at_once(ground: Ground) {
     let bytes = Rc::new(pattern(100_000));
     let path = put(&ground, "shared", &bytes);

@@ -192,6 +192,7 @@ on_every_ground!(
     unix::half_close_and_refusal,
     files::read_all,
     files::edges,
+    files::not_in_the_page_cache,
     files::many_at_once
 );
 
