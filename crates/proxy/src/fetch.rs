@@ -13,6 +13,7 @@ use store::Key;
 
 use crate::access_log::Outcome;
 use crate::client::Gone;
+use crate::config::Mode;
 use crate::exchange::{Destination, Done, Ended, Exchange, status_member};
 use crate::fault::Fault;
 use crate::flight::{Fill, Lead, Settled};
@@ -22,8 +23,15 @@ use crate::stored::{
 use crate::upstream::{self, Answer, Outgoing, UpstreamBody};
 use crate::worker::Worker;
 
-/// What kind of cache we are.
-const POLICY: Policy = Policy::SHARED;
+/// What kind of cache we are: a shared one; in reverse mode one that stands for its origin, which
+/// may then address it apart (RFC 9213).
+fn policy(exchange: &Exchange<'_>) -> &'static Policy {
+    const FORWARD: Policy = Policy { targeted_fields: &[], ..Policy::SHARED };
+    match exchange.worker.shared.config.mode {
+        Mode::Reverse(_) => &Policy::SHARED,
+        Mode::Forward => &FORWARD,
+    }
+}
 
 /// Leads a flight: asks the origin on behalf of all who wait, and answers this request.
 pub(crate) async fn lead(
@@ -77,7 +85,7 @@ fn may_stand_in(exchange: &Exchange<'_>, stale: &Stored, failure: Failure) -> bo
     let wire = Wire(exchange.head.fields);
     let request = caching::Request { method: exchange.head.method_bytes, fields: &wire };
     let now_ms = time::wall_ms();
-    caching::stale_on_error(&request, &stale.head.meta, failure, now_ms, &POLICY).is_ok()
+    caching::stale_on_error(&request, &stale.head.meta, failure, now_ms, policy(exchange)).is_ok()
 }
 
 /// A lead with its keys.
@@ -142,7 +150,7 @@ impl Leading {
             return Err(Ended::fault(Fault::Malformed));
         }
         let head = answer.head.head();
-        let updated = Arc::new(stale.updated(&Wire(head.fields), instants, &POLICY));
+        let updated = Arc::new(stale.updated(&Wire(head.fields), instants, policy(exchange)));
         worker.counters.revalidated.add(1);
         worker.shared.insert(self.key, Entry::Response(Arc::clone(&updated)));
         self.lead.settle(Settled::Stored(Arc::clone(&updated)));
@@ -206,7 +214,7 @@ fn storable_head(
     let (asked, got) = (Wire(exchange.head.fields), Wire(head.fields));
     let request = caching::Request { method: exchange.head.method_bytes, fields: &asked };
     let response = Response { status: head.status, fields: &got };
-    let storable = caching::may_store(&request, &response, instants, &POLICY)?;
+    let storable = caching::may_store(&request, &response, instants, policy(exchange))?;
     let length = answer.body.length();
     if length.is_some_and(|length| length > exchange.worker.shared.object_bytes_max()) {
         return Err(NotStored::NothingGained);

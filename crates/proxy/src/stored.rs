@@ -169,7 +169,7 @@ impl Stored {
     pub(crate) fn accounted_bytes(&self) -> u64 {
         let pieces = self.pieces.len() * (size_of::<Piece>() + 16);
         let spans = self.head.spans.len() * size_of::<Span>();
-        let varies = self.head.varies.as_ref().map_or(0, |(_, key)| key.as_bytes().len() + 64);
+        let varies = self.head.varies.as_ref().map_or(0, |(_, key)| key.bytes_held() + 64);
         STRUCTURE_BYTES + self.body_bytes + (self.head.block.len() + spans + pieces + varies) as u64
     }
 
