@@ -66,7 +66,9 @@ pub(crate) fn three(value: f64) -> String {
     if value == 0.0 {
         return "0".to_string();
     }
-    let exponent = value.abs().log10().floor() as i32;
+    // Of the value as it will be written: 0.9996 becomes 1.00, not 1.000.
+    let rounded: f64 = format!("{value:.2e}").parse().unwrap_or(value);
+    let exponent = rounded.abs().log10().floor() as i32;
     if !(-4..6).contains(&exponent) {
         return format!("{value:.2e}");
     }
@@ -156,8 +158,8 @@ mod tests {
 
     #[test]
     fn three_digits() {
-        let written = [0.001_234, 0.0, 1.69, -16.97, 831.4, 12_345.0, 1.0e-7].map(three);
-        assert_eq!(written, ["0.00123", "0", "1.69", "-17.0", "831", "12,345", "1.00e-7"]);
+        let written = [0.001_234, 0.0, 0.9996, -16.97, 831.4, 12_345.0, 1.0e-7].map(three);
+        assert_eq!(written, ["0.00123", "0", "1.00", "-17.0", "831", "12,345", "1.00e-7"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use regress::{AtObjective, LoadLine};
 
-use crate::analysis::{Analysis, CapacityFigure, Standing};
+use crate::analysis::{Analysis, CapacityFigure, IntervalRow, Standing};
 use crate::format::{
     NONE, bytes, duration, fixed, instant, latency, percent, rate, thousands, three,
 };
@@ -30,14 +30,18 @@ pub(crate) struct Column {
     pub(crate) name: String,
     /// Numbers stand to the right.
     pub(crate) numeric: bool,
+    /// Text that may be wrapped where there is no room.
+    pub(crate) wraps: bool,
 }
 
 impl Table {
-    /// A column's name that begins with `<` is one of words, the others are of numbers.
+    /// A column's name that begins with `<` is one of words, with `~` one of words that may be
+    /// wrapped; the others are of numbers.
     fn new(title: &str, columns: &[&str], note: &str) -> Table {
-        let column = |name: &&str| match name.strip_prefix('<') {
-            Some(words) => Column { name: words.to_string(), numeric: false },
-            None => Column { name: name.to_string(), numeric: true },
+        let column = |name: &&str| {
+            let words = name.trim_start_matches(['<', '~']);
+            let (numeric, wraps) = (words.len() == name.len(), name.starts_with('~'));
+            Column { name: words.to_string(), numeric, wraps }
         };
         Table {
             title: title.to_string(),
@@ -87,6 +91,8 @@ pub(crate) fn facts(analysis: &Analysis) -> Vec<Fact> {
             percent(measured.use_percent),
         );
         facts.push(Fact { label: "Measured", text, warns: measured.held == Some(false) });
+    } else {
+        facts.extend(not_saturated(analysis));
     }
     if let Some(first) = analysis.resources.first() {
         let cap = match first.cap {
@@ -112,6 +118,19 @@ pub(crate) fn facts(analysis: &Analysis) -> Vec<Fact> {
         warns: true,
     }));
     facts
+}
+
+fn not_saturated(analysis: &Analysis) -> Option<Fact> {
+    let meant: Vec<&IntervalRow> =
+        analysis.intervals.iter().filter(|row| row.standing == Standing::NotSaturated).collect();
+    let used = meant.iter().filter_map(|row| Some(row.user? + row.kernel?));
+    let highest = used.reduce(f64::max)?;
+    let text = format!(
+        "no saturation: the {} intervals meant for it used at most {} % of the cap",
+        meant.len(),
+        percent(highest)
+    );
+    Some(Fact { label: "Measured", text, warns: true })
 }
 
 fn fact(label: &'static str, text: String) -> Fact {
@@ -227,7 +246,7 @@ fn objective(analysis: &Analysis) -> Option<Fact> {
     let quantile = (1e6 * objective.quantile).round() / 1e4;
     let bound = latency(objective.ms * 1e3);
     let text = match &objective.at {
-        None => "no interval of the fit has latencies".to_string(),
+        None => "no interval of the fit has valid latencies".to_string(),
         Some(AtObjective::Met { rate: met, missed_at }) => format!(
             "{} requests/s with {quantile} % within {bound}; missed from {} on",
             rate(*met),
@@ -249,16 +268,30 @@ fn objective(analysis: &Analysis) -> Option<Fact> {
 
 fn lost(analysis: &Analysis) -> Fact {
     let own = format!("recording cost {} % of one CPU", fixed(analysis.trial.own_cost_percent, 2));
-    let losses: Vec<String> = analysis
-        .losses
-        .iter()
-        .filter(|loss| loss.count > 0)
-        .map(|loss| format!("{} {}", thousands(loss.count as f64), loss.kind))
+    let losses: Vec<String> = all_losses(analysis)
+        .into_iter()
+        .map(|(kind, count, _)| format!("{} {kind}", thousands(count as f64)))
         .collect();
     if losses.is_empty() {
         return fact("Lost", format!("nothing; {own}"));
     }
     Fact { label: "Lost", text: format!("{}; {own}", losses.join(", ")), warns: true }
+}
+
+/// Kind, count and remark: what the trial says was lost, and what the analysis could not use.
+fn all_losses(analysis: &Analysis) -> Vec<(String, u64, String)> {
+    let told = analysis.losses.iter().filter(|loss| loss.count > 0);
+    let mut all: Vec<(String, u64, String)> =
+        told.map(|loss| (loss.kind.clone(), loss.count, loss.note.clone())).collect();
+    if let Some(latency) = &analysis.latency {
+        let ours = [
+            ("latencies not valid", latency.invalid, "the generator had fallen behind"),
+            ("latency rows not readable", latency.unreadable, ""),
+        ];
+        let found = ours.into_iter().filter(|(_, count, _)| *count > 0);
+        all.extend(found.map(|(kind, count, why)| (kind.to_string(), count, why.to_string())));
+    }
+    all
 }
 
 /// Both lines, and what was measured.
@@ -328,7 +361,7 @@ pub(crate) fn modes(analysis: &Analysis) -> Table {
 pub(crate) fn resources(analysis: &Analysis) -> Table {
     let mut table = Table::new(
         "Resources, the limiting one first",
-        &["<resource", "capacity/s", "low", "high", "reach, %", "<remark"],
+        &["<resource", "capacity/s", "low", "high", "reach, %", "~remark"],
         "",
     );
     for resource in &analysis.resources {
@@ -359,16 +392,7 @@ pub(crate) fn resources(analysis: &Analysis) -> Table {
 /// Latency by rate, if there is any.
 pub(crate) fn latencies(analysis: &Analysis) -> Option<Table> {
     let found = analysis.latency.as_ref()?;
-    let mut note = format!("latency counts from {}", found.counted_from);
-    if found.invalid > 0 {
-        note = format!(
-            "{note}; {} left out: the generator had fallen behind",
-            thousands(found.invalid as f64)
-        );
-    }
-    if found.unreadable > 0 {
-        note = format!("{note}; {} rows cannot be read", found.unreadable);
-    }
+    let note = format!("latency counts from {}", found.counted_from);
     let mut table = Table::new(
         "Latency by rate",
         &["<requests/s", "intervals", "requests", "median", "99 %", "longest"],
@@ -439,23 +463,23 @@ pub(crate) fn intervals(analysis: &Analysis) -> Table {
 
 /// What was not seen.
 pub(crate) fn losses(analysis: &Analysis) -> Table {
-    let mut table = Table::new("What was lost", &["<what", "count", "<remark"], "");
-    for loss in &analysis.losses {
-        let count = thousands(loss.count as f64);
-        table.rows.push(vec![loss.kind.clone(), count, loss.note.clone()]);
+    let mut table = Table::new("What was lost", &["<what", "count", "~remark"], "");
+    for (kind, count, remark) in all_losses(analysis) {
+        table.rows.push(vec![kind, thousands(count as f64), remark]);
     }
     table
 }
 
 /// Predictions kept with the trial.
 pub(crate) fn predictions(analysis: &Analysis) -> Table {
-    let mut levels: Vec<String> =
-        analysis.predictions.iter().map(|kept| format!("{:.0}", 100.0 * kept.level)).collect();
-    levels.dedup();
+    let note = analysis.predictions.last().map_or_else(String::new, |last| {
+        let (level, made) = (100.0 * last.level, instant(last.made_at_ns));
+        format!("low, high: {level:.0} %; the last one made {made} UTC")
+    });
     let mut table = Table::new(
         "Predictions kept with the trial",
-        &["<what", "value", "low", "high", "<by", "<made, UTC"],
-        &format!("low, high: {} %", levels.join(", ")),
+        &["~what", "value", "low", "high", "<by"],
+        &note,
     );
     for kept in &analysis.predictions {
         table.rows.push(vec![
@@ -464,7 +488,6 @@ pub(crate) fn predictions(analysis: &Analysis) -> Table {
             or_none(kept.low),
             or_none(kept.high),
             kept.model.clone(),
-            instant(kept.made_at_ns),
         ]);
     }
     table
@@ -474,7 +497,7 @@ pub(crate) fn predictions(analysis: &Analysis) -> Table {
 pub(crate) fn manifest(analysis: &Analysis) -> Table {
     let manifest = &analysis.manifest;
     let (host, server) = (&manifest.host, &manifest.server);
-    let mut table = Table::new("Manifest", &["<what", "<value"], "");
+    let mut table = Table::new("Manifest", &["<what", "~value"], "");
     let pid = server.pid.map(|pid| pid.to_string()).unwrap_or_default();
     let pairs = [
         ("trial", analysis.trial.name.clone()),
@@ -501,7 +524,7 @@ pub(crate) fn manifest(analysis: &Analysis) -> Table {
 /// What each sampler could do here.
 pub(crate) fn capabilities(analysis: &Analysis) -> Table {
     let mut table =
-        Table::new("What was supported", &["<sampler", "<here", "<grain, source, or reason"], "");
+        Table::new("What was supported", &["<sampler", "<here", "~grain, source, or reason"], "");
     for capability in &analysis.manifest.capabilities {
         let here = if capability.supported { "yes" } else { "not supported here" };
         let reason = capability.reason.clone();

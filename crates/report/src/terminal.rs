@@ -32,7 +32,9 @@ pub fn terminal(analysis: &Analysis, width: usize) -> String {
     tables.extend(summary::latencies(analysis));
     tables.push(summary::losses(analysis));
     tables.push(summary::predictions(analysis));
-    for table in tables.iter().filter(|table| !table.rows.is_empty()) {
+    // A table without rows may still have something to say.
+    let says = |table: &&Table| !(table.rows.is_empty() && table.note.is_empty());
+    for table in tables.iter().filter(says) {
         out.push('\n');
         write_table(&mut out, table, width);
     }
@@ -41,14 +43,18 @@ pub fn terminal(analysis: &Analysis, width: usize) -> String {
 
 fn write_table(out: &mut String, table: &Table, width: usize) {
     paragraph(out, "", &table.title, width);
+    if table.rows.is_empty() {
+        paragraph(out, "", &table.note, width);
+        return;
+    }
     let rule = LineStyle::none().fill('─').junction('─');
     let mut grid = Grid::new();
     grid.load_style(TableStyle::new().header_separator(rule));
     grid.set_header(table.columns.iter().map(|column| column.name.as_str()));
     // A row of figures is wider than the terminal rather than broken; remarks are wrapped.
-    let has_remarks = table.columns.last().is_some_and(|column| !column.numeric);
+    let wraps = table.columns.iter().any(|column| column.wraps);
     let arrangement =
-        if has_remarks { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
+        if wraps { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
     grid.set_content_arrangement(arrangement).set_width(u16::try_from(width).unwrap_or(u16::MAX));
     for row in &table.rows {
         grid.add_row(row.iter().map(|cell| one_line(cell)));
@@ -57,7 +63,7 @@ fn write_table(out: &mut String, table: &Table, width: usize) {
         let Some(cells) = grid.column_mut(at) else { continue };
         let left = if at == 0 { 0 } else { 2 };
         cells.set_padding((left, 0));
-        if at + 1 < table.columns.len() {
+        if !column.wraps {
             cells.set_constraint(ColumnConstraint::ContentWidth);
         }
         if column.numeric {

@@ -58,6 +58,22 @@ fn warm_up_and_saturation_are_kept_out_of_the_fit() {
 }
 
 #[test]
+fn what_was_meant_to_saturate_and_did_not_is_no_saturation() {
+    let mut made = ramp_and_saturation("plimsoll");
+    for interval in made.intervals.iter_mut().filter(|i| i.index >= 64) {
+        let worker = &mut interval.threads[1];
+        worker.total_ns /= 2;
+        worker.user_ns /= 2;
+        worker.kernel_ns = worker.total_ns - worker.user_ns;
+    }
+    let analysis = analysed(&made, &Options::default());
+    assert_eq!(analysis.intervals[64].standing, Standing::NotSaturated);
+    assert!(analysis.saturation.is_none() && analysis.saturation_measured.is_none());
+    let text = terminal(&analysis, 80);
+    assert!(text.contains("no saturation: the 7 intervals meant for it"), "{text}");
+}
+
+#[test]
 fn the_machine_limits_nothing_when_it_runs_the_load_too() {
     let analysis = analysed(&ramp_and_saturation("plimsoll"), &Options::default());
     assert_eq!(analysis.capacity.resource, ResourceKind::HottestThread);

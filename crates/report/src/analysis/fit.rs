@@ -13,6 +13,10 @@ use super::{
 /// A resource this far used up is saturated: such intervals lie on the cap, not on the line.
 const AT_THE_CAP_PERCENT: f64 = 98.5;
 
+/// An interval that an experiment calls saturated is believed from here on: where a hypervisor or
+/// a neighbour takes CPU, a saturated thread stays below its cap, but not far.
+const SATURATED_PERCENT_MIN: f64 = 80.0;
+
 /// The machine limits the server if the server is at least this much of what runs on it.
 const MACHINE_SHARE_MIN: f64 = 0.8;
 
@@ -251,6 +255,9 @@ fn standing(interval: &Interval, used: Option<Use>, above: f64) -> Standing {
     match interval.phase.as_deref() {
         Some(PHASE_WARM_UP) => return Standing::WarmUp,
         _ if !interval.rate_valid => return Standing::RateInvalid,
+        Some(PHASE_SATURATION) if used.busy() < SATURATED_PERCENT_MIN => {
+            return Standing::NotSaturated;
+        }
         Some(PHASE_SATURATION) => return Standing::Saturation,
         _ => {}
     }

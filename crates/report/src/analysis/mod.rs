@@ -126,6 +126,7 @@ fn excluded(standings: &[Standing]) -> Vec<Excluded> {
         Standing::RateInvalid,
         Standing::TooQuiet,
         Standing::NotSeen,
+        Standing::NotSaturated,
         Standing::Saturation,
     ];
     let count = |kind| standings.iter().filter(|standing| **standing == kind).count();

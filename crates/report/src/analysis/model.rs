@@ -54,6 +54,7 @@ pub struct Analysis {
     /// The same resource by the line with wakes, where it could be fitted.
     pub capacity_with_wakes: Option<CapacityFigure>,
     /// The saturation measured in this trial, requests/s: the median of its saturated intervals.
+    /// `None` if it has none, or if what was meant to saturate the server did not.
     pub saturation_measured: Option<f64>,
     /// The details of that.
     pub saturation: Option<Saturation>,
@@ -282,6 +283,9 @@ pub enum Standing {
     SetAside,
     /// It was saturated: measured, not fitted.
     Saturation,
+    /// It was meant to be saturated, and the resource was far from used up: neither measured nor
+    /// fitted.
+    NotSaturated,
     /// The experiment was warming up.
     WarmUp,
     /// Its rate is not known: the edge of the recording, or late log lines.
@@ -299,6 +303,7 @@ impl Standing {
             Standing::Fit => "fit",
             Standing::SetAside => "set aside",
             Standing::Saturation => "saturated",
+            Standing::NotSaturated => "not saturated",
             Standing::WarmUp => "warm-up",
             Standing::RateInvalid => "rate not known",
             Standing::TooQuiet => "too quiet",

@@ -18,6 +18,8 @@ const STRIP_ROW: f64 = 22.0;
 /// The axis ends at most this many times beyond what was measured: a capacity farther out is named
 /// at the edge, and the points keep their room.
 const BEYOND_MAX: f64 = 4.0;
+/// Width of a bold letter: no font is measured, so rather too wide.
+const LETTER_STRONG: f64 = 7.1;
 /// More intervals than this hide a line.
 const CROWD: usize = 300;
 const BAND_STEPS: usize = 32;
@@ -142,7 +144,7 @@ fn points(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
     for row in analysis.intervals.iter().step_by(stride) {
         let (style, radius) = match row.standing {
             Standing::Fit => ("point", size),
-            Standing::SetAside | Standing::TooQuiet => ("aside", size),
+            Standing::SetAside | Standing::TooQuiet | Standing::NotSaturated => ("aside", size),
             Standing::Saturation => ("solid", 0.9 * size),
             Standing::WarmUp | Standing::RateInvalid | Standing::NotSeen => continue,
         };
@@ -324,11 +326,19 @@ fn strip(canvas: &mut Canvas, x: &Scale, height: f64, row: &StripRow) {
     let weight = if row.strong { "strong" } else { "soft" };
     let outside = if x.at(row.value) > RIGHT + 0.5 { " →" } else { "" };
     let text = format!("{}{outside}", row.text);
-    let left_of = from.min(inside(row.value)) - 10.0;
-    if left_of > LEFT + 290.0 {
-        canvas.text(weight, "end", (left_of, height + 4.0), &text);
+    let marker = inside(row.value);
+    let wide = LETTER_STRONG * text.chars().count() as f64;
+    let (left, right) = (from.min(marker) - 10.0, to.max(marker) + 10.0);
+    let baseline = height + 4.0;
+    if left - wide > 0.0 {
+        canvas.text(weight, "end", (left, baseline), &text);
+    } else if right + wide < WIDTH {
+        canvas.text(weight, "start", (right, baseline), &text);
+    } else if marker - from > to - marker {
+        // The interval fills the axis: the text stands above its line, on the longer side.
+        canvas.text(&format!("{weight} halo"), "end", (marker - 8.0, height - 6.0), &text);
     } else {
-        canvas.text(weight, "start", (to.max(inside(row.value)) + 10.0, height + 4.0), &text);
+        canvas.text(&format!("{weight} halo"), "start", (marker + 8.0, height - 6.0), &text);
     }
 }
 
