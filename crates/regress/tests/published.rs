@@ -238,3 +238,17 @@ fn a_rate_that_does_not_vary_is_not_identifiable() {
     });
     assert_eq!(unbounded.bounds(), None);
 }
+
+/// Groups of procedures add up to the whole exactly, whatever the weights.
+#[test]
+fn costs_of_parts_add_up_to_the_cost_of_the_whole() {
+    let Sample { rate, user, kernel, idle } = construct(&SQUID_OLD);
+    let busy: Vec<f64> = idle.iter().map(|idle| 100.0 - idle).collect();
+    let design = regress::Design::new(&[&rate]).unwrap();
+    let weights = regress::mm(&design, &busy, 3).unwrap().weights;
+    let fits = regress::shared_fit(&design, &[&user, &kernel, &busy], &weights).unwrap();
+    for j in 0..2 {
+        let parts = fits[0].coefficients[j] + fits[1].coefficients[j];
+        assert!((parts - fits[2].coefficients[j]).abs() < 1e-12 * parts.abs().max(1.0));
+    }
+}
