@@ -21,14 +21,11 @@ export LC_ALL=C
 # level | command that proves it | package | unit it brings | why
 PARTS='
 demo  cc         build-essential  -         the linker, and the C compiler for the bundled SQLite
-test  curl       curl             -         the client that tests hold our server against
+test  curl       curl             -         a client that is not ours, for the tests of the command
 test  nginx      nginx-light      nginx     a live server to record
 test  haproxy    haproxy          haproxy   a live server to record
 test  squid      squid            squid     a live server to record
-test  strace     strace           -         counts system calls of a request in the tests
-test  setpriv    util-linux       -         starts a server without our rights in the tests
 bench varnishd   varnish          varnish   a peer in the table of costs
-bench lighttpd   lighttpd         lighttpd  a peer in the table of costs
 bench wrk        wrk              -         the load generator ours is held against
 pages chromium   chromium         -         to look at pages by eye
 '

@@ -73,13 +73,21 @@ pub(super) fn banned_calls(tree: &Tree, findings: &mut Vec<Finding>) {
             for ban in BANS {
                 let concerned = ban.crates.is_empty() || ban.crates.contains(&name);
                 let excepted = ban.except.iter().any(|(end, _)| path.ends_with(end));
-                if concerned && !excepted && line.contains(ban.call) {
+                if concerned && !excepted && calls(line, ban.call) {
                     let what = format!("`{}` in {name}", ban.call);
                     findings.push(Finding::at(path, number, what, ban.mend));
                 }
             }
         }
     }
+}
+
+/// `eprintln!(` is no `println!(`.
+fn calls(line: &str, call: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_';
+    let starts_with_word = call.starts_with(is_word);
+    line.match_indices(call)
+        .any(|(at, _)| !(starts_with_word && line[..at].chars().next_back().is_some_and(is_word)))
 }
 
 /// Crates whose work is system calls and raw memory; every block there has its SAFETY line, which
@@ -127,7 +135,7 @@ mod tests {
         for ban in BANS {
             let name = ban.crates.first().copied().unwrap_or("proxy");
             let path = format!("crates/{name}/src/x.rs");
-            let text = format!("//! x\nfn f() {{ a{} }}\n", ban.call);
+            let text = format!("//! x\nfn f() {{ a {} }}\n", ban.call);
             assert!(!found(banned_calls, &[(&path, &text)]).is_empty(), "{}", ban.call);
         }
     }
@@ -143,6 +151,12 @@ mod tests {
             found(banned_calls, &[("crates/http1/src/x.rs", call)]),
             ["crates/http1/src/x.rs:1"]
         );
+    }
+
+    #[test]
+    fn a_call_is_a_whole_word() {
+        assert!(calls("std::println!()", "println!(") && calls("x.unwrap()", ".unwrap()"));
+        assert!(!calls("eprintln!()", "println!("));
     }
 
     #[test]

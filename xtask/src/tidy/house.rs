@@ -69,6 +69,31 @@ pub(super) fn unused_dependencies(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
+/// Every part that others made is used, and ARCHITECTURE.md says why it was taken.
+pub(super) fn parts_have_reasons(tree: &Tree, findings: &mut Vec<Finding>) {
+    let Some(root) = tree.get("Cargo.toml") else { return };
+    let reasons = tree.get("ARCHITECTURE.md").unwrap_or("");
+    let own: Vec<&str> = manifests_of(tree).map(|(_, text)| package_name(text)).collect();
+    for (number, part) in dependencies(root).into_iter().filter(|(_, part)| !own.contains(part)) {
+        if !manifests_of(tree).any(|(_, text)| dependencies(text).iter().any(|(_, d)| *d == part)) {
+            findings.push(Finding::at(
+                "Cargo.toml",
+                number,
+                format!("no crate uses {part}"),
+                "drop it",
+            ));
+        } else if !reasons.contains(&format!("`{part}`")) {
+            let what = format!("ARCHITECTURE.md does not say why {part}");
+            findings.push(Finding::at(
+                "Cargo.toml",
+                number,
+                what,
+                "give it a row, with the reason",
+            ));
+        }
+    }
+}
+
 /// Manifests of the workspace's own crates; the fuzz targets need a
 /// nightly compiler and stand outside.
 fn manifests_of(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
@@ -322,6 +347,18 @@ mod tests {
         let code = "// serde_json\nuse io_uring::IoUring;\n";
         let files = [("crates/a/Cargo.toml", manifest), ("crates/a/src/lib.rs", code)];
         assert_eq!(found(unused_dependencies, &files), ["crates/a/Cargo.toml:4"]);
+    }
+
+    #[test]
+    fn a_part_without_use_or_reason_is_found() {
+        let root = "[workspace.dependencies]\na = { path = \"crates/a\" }\nserde = \"1\"\n\
+                    libc = \"0.2\"\nslab = \"0.4\"\n";
+        let files = [
+            ("Cargo.toml", root),
+            ("ARCHITECTURE.md", "| `serde` | because |\n"),
+            ("crates/a/Cargo.toml", "name = \"a\"\n[dependencies]\nserde = \"1\"\nlibc = \"1\"\n"),
+        ];
+        assert_eq!(found(parts_have_reasons, &files), ["Cargo.toml:4", "Cargo.toml:5"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | width, length, module docs, marks of unfinished work, machine paths | `text.rs` |
 //! | banned calls, where `unsafe` may live | `code.rs` |
-//! | floors, manifests, unused dependencies, dead files, fuzz targets | `house.rs` |
+//! | floors, manifests, dependencies, dead files, fuzz targets | `house.rs` |
 //! | links between documents | `links.rs` |
 //!
 //! What rustc, rustfmt and clippy already refuse is left to them.
@@ -59,6 +59,7 @@ const RULES: &[Rule] = &[
     house::floors,
     house::manifests,
     house::unused_dependencies,
+    house::parts_have_reasons,
     house::dead_files,
     house::fuzz_targets,
     links::resolve,
