@@ -297,12 +297,17 @@ fn all_losses(analysis: &Analysis) -> Vec<(String, u64, String)> {
 /// Both lines, and what was measured.
 pub(crate) fn capacities(analysis: &Analysis) -> Table {
     let level = format!("{:.0} %", 100.0 * analysis.capacity.level);
+    let line = analysis.resources.first().and_then(|first| first.line.as_ref());
+    let runs = line.map_or_else(String::new, |line| {
+        let sd = 100.0 * line.capacity().between_run_sd / line.cap;
+        format!(", with an sd of {} % between runs", three(sd))
+    });
     let mut table = Table::new(
         "Capacity, requests/s",
         &["<by", "value", "low", "high", "line low", "line high", "n"],
         &format!(
-            "low, high: {level} for a future saturated interval; line low, line high: {level} for \
-             the line alone"
+            "low, high: {level} for a future saturated interval{runs}; line low, line high: \
+             {level} for the line alone"
         ),
     );
     let mut row = |name: &str, figure: &CapacityFigure| {
