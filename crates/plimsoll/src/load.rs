@@ -8,24 +8,24 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli;
 use crate::failure::{Failure, misuse};
+use crate::output::{self, Pending};
 use crate::serve::stop_on_signal;
 
 /// Drives the load and prints what came of it.
 pub(crate) fn load(flags: &cli::Load) -> Result<(), Failure> {
     let plan = plan(flags)?;
+    let output = flags.output.as_deref().map(Pending::new).transpose()?;
     let stop = stop_on_signal()?;
     let progress = Progress::new(plan.duration, flags.json);
     let outcome = ::load::run(&plan, &stop, &mut |tick| progress.tick(tick)).map_err(misuse)?;
     progress.done();
-    let json = serde_json::to_string_pretty(&outcome).map_err(misuse)?;
-    if let Some(path) = &flags.output {
-        std::fs::write(path, &json)
-            .map_err(|error| misuse(format!("{} cannot be written: {error}", path.display())))?;
+    if let Some(output) = output {
+        output.write(serde_json::to_string_pretty(&outcome).map_err(misuse)?)?;
     }
     if flags.json {
-        println!("{json}");
+        output::print_json(&outcome)?;
     } else {
-        print!("{}", summary(&outcome));
+        output::print(summary(&outcome))?;
     }
     if outcome.counts.completed == 0 {
         return Err(misuse("not one request was answered: is the server there?"));
@@ -128,7 +128,8 @@ fn summary(outcome: &Outcome) -> String {
     let latency = &outcome.latency;
     if latency.count > 0 {
         lines.push(format!(
-            "latency     median {}, p90 {}, p99 {}, p99.9 {}, max {} (from the intended start, n = {})",
+            "latency     median {}, p90 {}, p99 {}, p99.9 {}, max {} \
+             (from the intended start, n = {})",
             us(latency.p50_ns),
             us(latency.p90_ns),
             us(latency.p99_ns),

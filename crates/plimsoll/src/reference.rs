@@ -72,7 +72,8 @@ mod tests {
         let there = std::fs::read_to_string(path).unwrap_or_default();
         assert!(
             there == super::markdown(),
-            "docs/reference.md is not up to date: cargo run -p plimsoll -- reference > docs/reference.md"
+            "docs/reference.md is not up to date: \
+             cargo run -p plimsoll -- reference > docs/reference.md"
         );
     }
 }

@@ -225,7 +225,8 @@ fn write_lines(mut file: File, path: &Path, receiver: &Receiver<Message>, queue:
                     Err(error) => {
                         queue.lose(&lines);
                         if !std::mem::replace(&mut failing, true) {
-                            tracing::error!(path = %path.display(), %error, "access log lines lost");
+                            let path = path.display();
+                            tracing::error!(%path, %error, "access log lines lost");
                         }
                     }
                 }
