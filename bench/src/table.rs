@@ -1,8 +1,8 @@
 //! The results: medians over the rounds, ratios round by round, as a table and as JSON.
 //!
-//! What: `Results` collects cells; `Spread` is a median with its extremes. Why ratios by round: what
-//! slows one round slows the floor in it too, and drops out. What never happens: a figure without
-//! its number of rounds and its spread.
+//! What: `Results` collects cells; `Spread` is a median with its extremes. Why ratios by round:
+//! what slows one round slows the floor in it too, and drops out. What never happens: a figure
+//! without its spread.
 
 use std::fmt;
 

@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         outcome
     })?;
     println!(
-        "{:.0} requests/s, {:.2} us of CPU each; latency us p50 {} p99 {} max {}; late in {} of {} s",
+        "{:.0} requests/s, {:.2} us of CPU each; latency us p50 {} p99 {} max {}; late {} of {} s",
         outcome.rate(),
         outcome.cpu_per_request_us,
         outcome.latency.p50_ns / 1000,

@@ -4,7 +4,7 @@
 //! a trial by its wall-clock start, and none is shown without its counts. Invariants, for each row
 //! and for the whole: `started = completed + errors + in flight`, `intended = started + unstarted`
 //! (in a row, `in flight` and `unstarted` carry over to the next). What never happens: a latency
-//! without its maximum; a latency that holds a wait for the generator itself, mixed with the others.
+//! without its maximum; one that holds a wait for the generator itself, mixed with the others.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -287,7 +287,7 @@ pub struct Outcome {
     pub in_flight: u64,
     /// Requests that never got a connection.
     pub unstarted: u64,
-    /// How long the oldest of those had waited at the end, ns: a latency at least, not in `latency`.
+    /// How long the oldest of those had waited at the end, ns: not in `latency`, and at least that.
     pub unstarted_waited_ns: u64,
     /// Rows in which the generator fell behind.
     pub rows_behind: u64,

@@ -357,8 +357,8 @@ mod tests {
         ("HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n", Ok((0, false))),
         ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 204 None\r\n\r\n", Ok((0, true))),
         (
-            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
-            Ok((5, true)),
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x\r\nabc\r\n0\r\n\r\n",
+            Ok((3, true)),
         ),
         ("HTTP/1.1 200 OK\r\n\r\nto the end", Ok((10, false))),
         ("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello", Err(ErrorKind::Truncated)),
