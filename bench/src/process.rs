@@ -1,8 +1,9 @@
 //! Servers as child processes: started on their CPU, measured, and stopped whatever happens.
 //!
 //! What: a guard around a child; CPU time and memory of it and its children. Who owns: dropping a
-//! `Process` ends the whole family, by pid. What never happens: a child outlives the bench (a child
-//! is told by the kernel when we die), or runs on another CPU than it was given.
+//! `Process` ends the whole family, by pid. What never happens: a child outlives the bench, unless
+//! the bench is killed outright: then the kernel tells the children, but for those who have given
+//! up being root meanwhile (Squid); a child runs on another CPU than it was given.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
