@@ -14,6 +14,15 @@ use runtime::time::{now, sleep};
 use runtime::{Either, Options, Runtime, race, spawn};
 
 const IDLE_MAX: Duration = Duration::from_secs(600);
+const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 1024\r\n\r\n";
+static ANSWER: [u8; HEAD.len() + 1024] = {
+    let mut answer = [b'.'; HEAD.len() + 1024];
+    answer
+        .first_chunk_mut::<{ HEAD.len() }>()
+        .expect("it begins with the head")
+        .copy_from_slice(HEAD);
+    answer
+};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -58,7 +67,6 @@ async fn accept(listener: &TcpListener) -> io::Result<()> {
 }
 
 async fn serve(stream: TcpStream) -> io::Result<()> {
-    const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 1024\r\n\r\n";
     let mut idle = sleep(IDLE_MAX);
     loop {
         idle.reset(now() + IDLE_MAX);
@@ -66,21 +74,12 @@ async fn serve(stream: TcpStream) -> io::Result<()> {
             Either::Left(ready) => ready?,
             Either::Right(()) => return Ok(()),
         }
-        let answered = {
-            let mut buf = [0; 4096];
-            match stream.try_read(&mut buf) {
-                Ok(0) => return Ok(()),
-                Ok(_) => true,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
-                Err(error) => return Err(error),
-            }
-        };
-        if answered {
-            let mut answer = [b'.'; HEAD.len() + 1024];
-            answer[..HEAD.len()].copy_from_slice(HEAD);
-            if stream.try_write(&answer)? < answer.len() {
-                return Err(io::ErrorKind::WriteZero.into());
-            }
+        match stream.try_read(&mut [0; 512]) {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) => return Err(error),
         }
+        stream.write_all(&ANSWER).await?;
     }
 }

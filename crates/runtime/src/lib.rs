@@ -1,10 +1,10 @@
 //! One core: executor, timers, sockets, files; and its simulated twin.
 //!
 //! What: a [`Runtime`] is a single-threaded executor with everything a server on one core waits
-//! for: tasks ([`spawn`]), time ([`time`]), sockets ([`net`]), files ([`fs`]), other tasks and other
-//! cores ([`sync`]), and the order to stop ([`stop`]). It stands on [`readiness`], whose backend is
-//! chosen at start. [`Runtime::simulated`] is the same thing on a network, a disk and a clock that
-//! are drawn from a seed ([`sim`]).
+//! for: tasks ([`spawn`]), time ([`time`]), sockets ([`net`]), files ([`fs`]), other tasks and
+//! other cores ([`sync`]), and the order to stop ([`stop`]). It stands on [`readiness`], whose
+//! backend is chosen at start. [`Runtime::simulated`] is the same thing on a network, a disk and a
+//! clock that are drawn from a seed ([`sim`]).
 //! Why: a core that shares nothing needs no locks and no atomic operations on its way from an event
 //! to an answer. A keep-alive connection costs its share of one wait, one recv and one send for a
 //! request, and nothing else: no change of interest, no timer call, no allocation.

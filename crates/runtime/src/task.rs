@@ -54,7 +54,8 @@ impl<F: Future> Runnable for TaskCell<F> {
         let mut stage = self.stage.borrow_mut();
         let Stage::Running(future) = &mut *stage else { return true };
         // SAFETY: the cell lives in an `Rc` and is never moved out of it; the future inside is only
-        // ever dropped in place, by assigning another stage. So it stays pinned from its first poll.
+        // ever dropped in place, by assigning another stage. So it stays pinned from its first
+        // poll.
         let future = unsafe { Pin::new_unchecked(future) };
         match future.poll(cx) {
             Poll::Ready(output) => *stage = Stage::Done(output),

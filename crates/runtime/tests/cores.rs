@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
 use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::thread;
 
 use runtime::net::{ListenOptions, TcpListener, TcpStream, UdpSocket};
@@ -93,6 +94,36 @@ fn messages_go_back_and_forth() {
         assert_eq!(here.recv().await, None);
     });
     thread.join().unwrap();
+}
+
+/// Sockets that come from elsewhere become as ours are, and ours are as they should be.
+#[test]
+fn sockets_are_non_blocking_close_on_exec_and_without_delay() {
+    Runtime::new(Options::default()).unwrap().block_on(async {
+        let inherited = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = inherited.local_addr().unwrap();
+        let listener = TcpListener::from_std(inherited).unwrap();
+        let other_end = std::net::TcpStream::connect(address).unwrap();
+        let (accepted, _) = listener.accept().await.unwrap();
+        let connected = TcpStream::connect(address).await.unwrap();
+        let adopted = TcpStream::from_std(other_end).unwrap();
+        for stream in [&accepted, &connected, &adopted] {
+            // SAFETY: no pointers.
+            let flags = unsafe { libc::fcntl(stream.as_raw_fd(), libc::F_GETFL) };
+            assert_ne!(flags & libc::O_NONBLOCK, 0);
+            // SAFETY: no pointers.
+            let flags = unsafe { libc::fcntl(stream.as_raw_fd(), libc::F_GETFD) };
+            assert_ne!(flags & libc::FD_CLOEXEC, 0);
+        }
+        for stream in [&accepted, &connected] {
+            // SAFETY: the stream is open as long as it is borrowed here.
+            let fd = unsafe { BorrowedFd::borrow_raw(stream.as_raw_fd()) };
+            let copy = std::net::TcpStream::from(fd.try_clone_to_owned().unwrap());
+            assert!(copy.nodelay().unwrap());
+        }
+        adopted.write_all(b"hello").await.unwrap();
+        accepted.read_exact(&mut [0; 5]).await.unwrap();
+    });
 }
 
 /// A runtime inside another one, as a test or a tool may have it: each keeps its own.

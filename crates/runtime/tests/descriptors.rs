@@ -1,4 +1,5 @@
-//! A real process that runs out of descriptors. Alone in its file, since the limit is the process's.
+//! A real process that runs out of descriptors. Alone in its file, since the limit is the
+//! process's.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -41,7 +42,7 @@ async fn run_out_of_descriptors() {
         sleep(Duration::from_millis(1)).await;
     }
     let left = clients.split_off(clients.len() / 2);
-    drop(clients); // those waiting to be accepted have ended by then: they are accepted all the same
+    drop(clients); // what waits to be accepted has ended by then: it is accepted all the same
     for _ in 0..left.len() {
         let (server, _) = listener.accept().await.unwrap();
         drop(server);

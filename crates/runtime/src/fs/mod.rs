@@ -2,7 +2,8 @@
 //!
 //! What: a read goes to the page cache first (`preadv2` with `RWF_NOWAIT`): what is there comes
 //! back within the call. What is not is read by a thread of a small pool, which wakes the task.
-//! Opening is the same: from the directory cache (`openat2` with `RESOLVE_CACHED`), else in the pool.
+//! Opening is the same: from the directory cache (`openat2` with `RESOLVE_CACHED`), else in the
+//! pool.
 //! Who owns: a [`File`] owns its descriptor; a read that a thread still works on keeps it open.
 //! What never happens: a core waits for a disk, and a short read from the page cache is taken for
 //! the end of the file.

@@ -58,7 +58,7 @@ pub(super) fn read_cached(fd: &OwnedFd, buf: &mut [u8], offset: u64) -> Option<i
         return Some(Ok(read as usize));
     }
     if read == 0 {
-        // The end, or a file system that has nothing at hand and says it this way: the length tells.
+        // The end, or a file system that says so when it has nothing at hand: the length tells.
         return match len(fd) {
             Ok(len) if offset as u64 >= len && len > 0 => Some(Ok(0)),
             _ => None,

@@ -2,8 +2,8 @@
 //!
 //! What: thin types over one [`Socket`](crate::io::Socket) each. Every method takes `&self`; an
 //! operation comes as `try_…` (answers at once, `WouldBlock` if it cannot) and as a future.
-//! Who owns: a socket belongs to the core on which it was made and to nobody else. Dropping it takes
-//! it out of the poller and closes it.
+//! Who owns: a socket belongs to the core on which it was made and to nobody else. Dropping it
+//! takes it out of the poller and closes it.
 //! What never happens: a call here never blocks, and no write raises SIGPIPE.
 //!
 //! The cheapest way to serve a connection, which costs its share of one wait, one recv and one send

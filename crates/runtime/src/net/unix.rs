@@ -15,8 +15,8 @@ use crate::io::{Direction, Socket};
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
 
-/// A socket that takes Unix stream connections. The file stays when it is dropped: who made the path
-/// removes it.
+/// A socket that takes Unix stream connections. The file stays when it is dropped: who made the
+/// path removes it.
 #[derive(Debug)]
 pub struct UnixListener(Socket);
 

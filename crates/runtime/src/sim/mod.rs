@@ -1,8 +1,8 @@
 //! The twin: the same runtime on a simulated network, disk and clock, drawn from one seed.
 //!
 //! What: [`crate::Runtime::simulated`] makes a core whose sockets, files and clocks live in memory.
-//! Bytes arrive late, in arbitrary pieces, or not at all; time moves only when every task waits, and
-//! then at once to the next thing that happens. Everything above the sockets is the code that
+//! Bytes arrive late, in arbitrary pieces, or not at all; time moves only when every task waits,
+//! and then at once to the next thing that happens. Everything above the sockets is the code that
 //! serves users, unmodified.
 //! Why: a fault that happens once in a million connections happens here every second, and the seed
 //! that a failure prints makes it happen again.

@@ -1,8 +1,8 @@
 //! The simulated network: its sockets, its agenda, and its time.
 //!
-//! What: sockets have a number that is never used again; descriptors are lent to them. What is under
-//! way stands in the agenda, ordered by the time of its arrival; equal times keep the order in which
-//! they were entered. Streams are in [`super::stream`], datagrams in [`super::datagram`].
+//! What: sockets have a number that is never used again; descriptors are lent to them. What is
+//! under way stands in the agenda, ordered by the time of its arrival; equal times keep the order
+//! in which they were entered. Streams are in [`super::stream`], datagrams in [`super::datagram`].
 //! What never happens: anything depends on the order of a hash table or on an address in memory.
 
 use std::collections::BTreeMap;

@@ -9,8 +9,8 @@
 //!
 //! A connection holds at most `buffer_bytes` in each direction, under way and unread together: a
 //! sender whose peer does not read is told that there is no room. As with the kernel, data that
-//! arrived before a reset can still be read, closing with unread data resets, and what arrives for a
-//! socket that is gone is answered with a reset.
+//! arrived before a reset can still be read, closing with unread data resets, and what arrives for
+//! a socket that is gone is answered with a reset.
 
 use std::collections::VecDeque;
 use std::io;

@@ -1,8 +1,8 @@
 //! A bounded queue from any thread to one task.
 //!
-//! What: [`inbox`] makes both ends. A [`Sender`] may be cloned and sent to any thread; what it sends
-//! wakes the receiving task on its own core. The [`Inbox`] takes everything that has arrived with
-//! one lock and hands it out one by one.
+//! What: [`inbox`] makes both ends. A [`Sender`] may be cloned and sent to any thread; what it
+//! sends wakes the receiving task on its own core. The [`Inbox`] takes everything that has arrived
+//! with one lock and hands it out one by one.
 //! What never happens: a sender never waits (a full inbox gives the message back), and no message
 //! that was taken is lost when the receiving future is dropped.
 

@@ -143,8 +143,8 @@ pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
 /// A future that is done at a deadline.
 ///
 /// It stands in the wheel from its first poll until it fires or is dropped. Moving the deadline
-/// away ([`Sleep::reset`]) is two loads and a store: the timer stays where it is, and finds out that
-/// it has more time when it fires.
+/// away ([`Sleep::reset`]) is two loads and a store: the timer stays where it is, and finds out
+/// that it has more time when it fires.
 pub struct Sleep {
     deadline: Instant,
     /// The timer in the wheel, the tick it stands at, and the core whose wheel that is.

@@ -1,8 +1,8 @@
 //! The runtime's contract, held on every backend and on the twin by the same code.
 //!
-//! Each scenario is an `async fn(Ground)`. The macro below makes of it one test for each real backend
-//! and one that runs it on the twin for several seeds, each of them another network: splits at every
-//! byte, short writes, small buffers, delays.
+//! Each scenario is an `async fn(Ground)`. The macro below makes of it one test for each real
+//! backend and one that runs it on the twin for several seeds, each of them another network: splits
+//! at every byte, short writes, small buffers, delays.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
