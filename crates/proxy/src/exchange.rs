@@ -153,6 +153,9 @@ impl<'x> Exchange<'x> {
     async fn run(&mut self) -> Result<Done, Ended> {
         let destination = self.destination().await?;
         if !self.may_use_store() {
+            if self.wants_only_stored() {
+                return Err(not_stored());
+            }
             return fetch::pass(self, &destination, Forward::Method).await;
         }
         let shared = Arc::clone(&self.worker.shared);
@@ -160,10 +163,12 @@ impl<'x> Exchange<'x> {
         for _ in 0..LOOKS_MAX {
             let now_ms = time::wall_ms();
             let (stale, key) = match shared.look_up(uri, &Wire(self.head.fields), now_ms) {
+                Lookup::Absent(_) | Lookup::Uncacheable if self.wants_only_stored() => {
+                    return Err(not_stored());
+                }
                 Lookup::Uncacheable => {
                     return fetch::pass(self, &destination, Forward::Miss).await;
                 }
-                Lookup::Absent(_) if self.wants_only_stored() => return Err(not_stored()),
                 Lookup::Absent(key) => (None, key),
                 Lookup::Found(stored, key) => match self.may_reuse(&stored, now_ms) {
                     Reuse::Fresh { .. } | Reuse::StaleAllowed { .. } => {

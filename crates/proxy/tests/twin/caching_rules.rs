@@ -1,0 +1,308 @@
+//! What is served from the store, what is asked for again, and how often the origin hears of it.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::time::sleep;
+
+use crate::origin::expected;
+use crate::world::{Client, World, combined, each_way, forward, reverse};
+
+/// One request on a connection of its own, in a task.
+fn spawned(target: &str, fields: &str) -> runtime::JoinHandle<crate::common::Response> {
+    let (target, fields) = (target.to_owned(), fields.to_owned());
+    runtime::spawn(async move { Client::new().await.get(&target, &fields).await })
+}
+
+#[test]
+fn a_hit_is_what_the_origin_said_and_asks_nobody() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/a?size=900&cc=max-age=60";
+        let mut client = Client::new().await;
+        for round in 0..3 {
+            let got = client.get(target, "").await;
+            assert_eq!((got.status, got.body.as_slice()), (200, &expected(target, None)[..]));
+            assert_eq!(got.field("x-target"), Some(target));
+            assert_eq!(got.field("x-hop"), None);
+            assert_eq!(got.field("via"), Some("1.1 plimsoll"));
+            let status = got.field("cache-status").unwrap();
+            assert_eq!(status.contains("hit"), round > 0, "{status}");
+            assert_eq!(got.field("age").is_some(), round > 0);
+        }
+        sleep(Duration::from_secs(30)).await;
+        let age: u64 = client.get(target, "").await.field("age").unwrap().parse().unwrap();
+        assert!((30..=31).contains(&age), "{age}");
+        assert_eq!(world.origin.count(target), 1);
+        assert_eq!((world.counter("hits"), world.counter("misses")), (3, 1));
+    });
+}
+
+#[test]
+fn concurrent_misses_of_a_key_are_one_fetch() {
+    for framing in ["", "&frame=chunked", "&frame=close", "&pause=300"] {
+        each_way(reverse, async |world: Rc<World>| {
+            let target = format!("/c?size=3000&cc=max-age=60&delay=200{framing}");
+            let asked: Vec<_> = (0..20).map(|_| spawned(&target, "")).collect();
+            for one in asked {
+                let got = one.await;
+                assert_eq!((got.status, got.body), (200, expected(&target, None)));
+            }
+            assert_eq!(world.origin.count(&target), 1);
+            let (hits, collapsed) = (world.counter("hits"), world.counter("collapsed"));
+            assert_eq!((world.counter("misses"), hits + collapsed), (1, 19));
+        });
+    }
+}
+
+#[test]
+fn a_stale_key_is_one_revalidation_however_many_ask() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/r?size=500&cc=max-age=1&etag=x&delay=100";
+        Client::new().await.get(target, "").await;
+        sleep(Duration::from_secs(5)).await;
+        let asked: Vec<_> = (0..10).map(|_| spawned(target, "")).collect();
+        for one in asked {
+            assert_eq!(one.await.body, expected(target, None));
+        }
+        assert_eq!(world.origin.count(target), 2);
+        assert_eq!(world.origin.last().field("if-none-match"), Some("\"x.0\""));
+        assert_eq!(world.counter("revalidated"), 1);
+    });
+}
+
+#[test]
+fn what_may_not_be_stored_is_asked_for_each_time() {
+    for cc in ["no-store", "private,max-age=60", "max-age=60,no-store", "no-store,s-maxage=60"] {
+        each_way(reverse, async |world: Rc<World>| {
+            let target = format!("/p?size=700&cc={cc}");
+            let mut client = Client::new().await;
+            for _ in 0..3 {
+                assert_eq!(client.get(&target, "").await.body, expected(&target, None));
+            }
+            assert_eq!(world.origin.count(&target), 3);
+            assert_eq!((world.counter("hits"), world.counter("passed")), (0, 3));
+        });
+    }
+}
+
+#[test]
+fn concurrent_requests_for_what_may_not_be_stored_do_not_wait_for_each_other_twice() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/p?size=700&cc=no-store&delay=1000";
+        let start = runtime::time::now();
+        let asked: Vec<_> = (0..10).map(|_| spawned(target, "")).collect();
+        for one in asked {
+            assert_eq!(one.await.body, expected(target, None));
+        }
+        assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+        assert_eq!(world.origin.count(target), 10);
+    });
+}
+
+#[test]
+fn an_etag_is_confirmed_by_the_origin_and_to_the_client() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/e?size=800&cc=max-age=10&etag=t";
+        let mut client = Client::new().await;
+        let first = client.get(target, "").await;
+        let tag = first.field("etag").unwrap().to_owned();
+        let mine = format!("If-None-Match: \"other\", W/{tag}\r\n");
+        let confirmed = client.get(target, &mine).await;
+        assert_eq!((confirmed.status, confirmed.body.len()), (304, 0));
+        assert_eq!(confirmed.field("etag"), Some(&tag[..]));
+        assert_eq!(world.origin.count(target), 1);
+        sleep(Duration::from_secs(20)).await;
+        let again = client.get(target, "").await;
+        assert_eq!((again.status, again.body), (200, expected(target, None)));
+        assert_eq!(world.origin.count(target), 2);
+        sleep(Duration::from_secs(20)).await;
+        let confirmed = client.get(target, &mine).await;
+        assert_eq!(confirmed.status, 304);
+        world.origin.version.set(1);
+        sleep(Duration::from_secs(20)).await;
+        let replaced = client.get(target, &mine).await;
+        assert_eq!((replaced.status, replaced.field("etag")), (200, Some("\"t.1\"")));
+        assert_eq!(client.get(target, "").await.field("etag"), Some("\"t.1\""));
+        assert_eq!((world.counter("revalidated"), world.counter("not_modified")), (2, 2));
+    });
+}
+
+#[test]
+fn no_cache_is_revalidated_each_time() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/n?size=80&cc=no-cache&etag=n";
+        let mut client = Client::new().await;
+        for _ in 0..3 {
+            assert_eq!(client.get(target, "").await.body, expected(target, None));
+        }
+        assert_eq!((world.origin.count(target), world.counter("revalidated")), (3, 2));
+        let fresh = "/f?size=80&cc=max-age=60";
+        client.get(fresh, "").await;
+        client.get(fresh, "Cache-Control: no-cache\r\n").await;
+        assert_eq!(world.origin.count(fresh), 2);
+    });
+}
+
+#[test]
+fn variants_are_kept_apart() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/v?size=600&cc=max-age=60&vary=accept-language&delay=50";
+        let languages = ["de", "en", "fr", "none"];
+        for round in 0..2 {
+            let mut asked = Vec::new();
+            for language in languages.iter().cycle().take(12) {
+                let fields = match *language {
+                    "none" => String::new(),
+                    other => format!("Accept-Language: {other}\r\n"),
+                };
+                asked.push((language, spawned(target, &fields)));
+            }
+            for (language, one) in asked {
+                let got = one.await;
+                assert_eq!(got.field("x-variant"), Some(*language), "round {round}");
+                assert_eq!(got.body, expected(target, Some(language)));
+            }
+        }
+        // Nobody knew before the first answer that it varies; after it every variant is one fetch.
+        assert!((4..=7).contains(&world.origin.count(target)), "{}", world.origin.count(target));
+    });
+}
+
+#[test]
+fn expires_is_obeyed_and_max_age_goes_before_it() {
+    each_way(reverse, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let (short, long) = ("/x?size=10&expires=5", "/x?size=10&expires=5&cc=max-age=100");
+        for target in [short, long] {
+            client.get(target, "").await;
+            client.get(target, "").await;
+            assert_eq!(world.origin.count(target), 1);
+        }
+        sleep(Duration::from_secs(10)).await;
+        for (target, fetches) in [(short, 2), (long, 1)] {
+            assert_eq!(client.get(target, "").await.body, expected(target, None));
+            assert_eq!(world.origin.count(target), fetches);
+        }
+    });
+}
+
+#[test]
+fn only_if_cached_never_reaches_the_origin() {
+    each_way(reverse, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let fields = "Cache-Control: only-if-cached\r\n";
+        let target = "/o?size=10&cc=max-age=60";
+        assert_eq!(client.get(target, fields).await.status, 504);
+        client.get(target, "").await;
+        assert_eq!(client.get(target, fields).await.status, 200);
+        let uncacheable = "/o?size=10&cc=no-store";
+        client.get(uncacheable, "").await;
+        assert_eq!(client.get(uncacheable, fields).await.status, 504);
+        let ranged = format!("{fields}Range: bytes=0-1\r\n");
+        assert_eq!(client.get("/o?size=11", &ranged).await.status, 504);
+        assert_eq!(world.origin.seen.borrow().len(), 2);
+    });
+}
+
+#[test]
+fn head_is_answered_from_what_get_has_stored() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/h?size=900&cc=max-age=60";
+        let mut client = Client::new().await;
+        let head = format!("HEAD {target} HTTP/1.1\r\nHost: site\r\n\r\n");
+        for origin_asked in [1, 2, 2] {
+            client.send(head.as_bytes()).await.unwrap();
+            let got = client.response_to("HEAD").await.unwrap();
+            assert_eq!((got.status, got.field("content-length")), (200, Some("900")));
+            if origin_asked == 1 {
+                assert_eq!(client.get(target, "").await.body, expected(target, None));
+            }
+            assert_eq!(world.origin.count(target), 2);
+        }
+    });
+}
+
+#[test]
+fn a_post_takes_what_it_changes_out_of_the_store() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/i?size=30&cc=max-age=600";
+        let mut client = Client::new().await;
+        client.get(target, "").await;
+        let post = format!("POST {target} HTTP/1.1\r\nHost: site\r\nContent-Length: 2\r\n\r\nhi");
+        assert_eq!(client.ask(post.as_bytes()).await.body, b"hi");
+        client.get(target, "").await;
+        assert_eq!(world.origin.count(target), 3);
+    });
+}
+
+#[test]
+fn a_response_to_an_authorized_request_is_not_for_others() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/auth?size=30&cc=max-age=600";
+        let mut client = Client::new().await;
+        for _ in 0..2 {
+            client.get(target, "Authorization: Basic eDp5\r\n").await;
+        }
+        client.get(target, "").await;
+        assert_eq!(world.origin.count(target), 3);
+    });
+}
+
+#[test]
+fn stale_content_stands_in_for_an_origin_that_fails() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/sie?size=30&cc=max-age=1,stale-if-error=600&etag=q";
+        let mut client = Client::new().await;
+        client.get(target, "").await;
+        sleep(Duration::from_secs(5)).await;
+        runtime::sim::crash_connections(crate::world::address(crate::world::ORIGIN));
+        assert_eq!(client.get(target, "").await.body, expected(target, None));
+        assert_eq!(world.counter("requests"), 2);
+    });
+}
+
+#[test]
+fn forward_mode_takes_absolute_targets_and_keeps_sites_apart() {
+    each_way(forward, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let path = "/fwd?size=300&cc=max-age=60";
+        for _ in 0..2 {
+            let got = client.get(&format!("http://10.0.0.2{path}"), "").await;
+            assert_eq!(got.body, expected(path, None));
+            let got = client.get(&format!("HTTP://10.0.0.2:80{path}"), "").await;
+            assert_eq!(got.body, expected(path, None));
+        }
+        let hosts: Vec<_> = {
+            let seen = world.origin.seen.borrow();
+            seen.iter().map(|seen| seen.field("host").unwrap().to_owned()).collect()
+        };
+        assert!(hosts.iter().all(|host| host.starts_with("10.0.0.2")), "{hosts:?}");
+        assert_eq!(client.get("/origin-form", "").await.status, 400);
+        assert!(client.ends().await);
+    });
+}
+
+#[test]
+fn both_log_formats_have_a_line_for_each_request() {
+    for config in [reverse, combined] {
+        each_way(config, async |world: Rc<World>| {
+            let mut client = Client::new().await;
+            let targets =
+                ["/l?size=10&cc=max-age=60", "/l?size=9000&cc=max-age=60", "/l?size=7&cc=no-store"];
+            for target in targets.iter().cycle().take(9) {
+                client.get(target, "User-Agent: a \"b\"\r\n").await;
+            }
+            client.send(b"BROKEN\r\n\r\n").await.unwrap();
+            assert_eq!(client.response().await.unwrap().status, 400);
+            assert!(client.ends().await);
+            world.stopped().await;
+            let lines = world.log_lines();
+            assert_eq!(lines.len(), 10);
+            for (at, (status, url)) in lines.iter().enumerate().take(9) {
+                assert_eq!(*status, 200);
+                assert!(url.ends_with(targets[at % 3]), "{url}");
+            }
+            assert_eq!(lines[9].0, 400);
+        });
+    }
+}

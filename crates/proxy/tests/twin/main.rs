@@ -1,0 +1,20 @@
+//! The proxy's own code, unmodified, on the twin: simulated clients, a simulated origin, and a
+//! network that delays, splits, resets and half-closes, all of it drawn from a seed.
+//!
+//! A failure prints its seed; the same seed makes it happen again.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod bodies;
+mod caching_rules;
+mod faults;
+mod hostile;
+mod limits;
+mod origin;
+mod refusals;
+mod stopping;
+mod storm;
+mod world;
+
+#[path = "../common/mod.rs"]
+mod common;

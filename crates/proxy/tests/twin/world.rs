@@ -1,0 +1,228 @@
+//! One run: the proxy's own code between a simulated origin and simulated clients, and what must
+//! hold at the end of every run, whatever happened in it.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use proxy::{Config, Core, LogFormat, LogTo, Mode, Origin as OriginUrl};
+use runtime::net::{ListenOptions, TcpListener, TcpStream};
+use runtime::stop::StopSource;
+use runtime::time::{sleep, timeout};
+use runtime::{JoinHandle, Runtime, sim};
+
+use crate::common::{Response, read_log_line, read_metrics, read_response};
+use crate::origin::Origin;
+
+pub(crate) const PROXY: &str = "10.0.0.1:80";
+pub(crate) const ORIGIN: &str = "10.0.0.2:80";
+pub(crate) const ADMIN: &str = "10.0.0.1:9090";
+
+pub(crate) fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// Reverse mode before the simulated origin.
+pub(crate) fn reverse() -> Config {
+    let origin = OriginUrl { authority: "origin".into(), addresses: vec![address(ORIGIN)] };
+    let mut config = Config::reverse(origin);
+    config.hash_seed = Some([1, 2]);
+    config.memory_bytes = 8 << 20;
+    config
+}
+
+/// Forward mode.
+pub(crate) fn forward() -> Config {
+    Config { mode: Mode::Forward, ..reverse() }
+}
+
+/// A run under way.
+pub(crate) struct World {
+    pub(crate) origin: Rc<Origin>,
+    pub(crate) stop: StopSource,
+    pub(crate) log: Arc<Mutex<Vec<u8>>>,
+    core: Core,
+    proxy: Cell<Option<JoinHandle<()>>>,
+    /// The network may lose what was sent: fewer promises hold.
+    pub(crate) storm: bool,
+}
+
+/// Runs a scenario on the twin.
+pub(crate) fn run(options: sim::Options, config: Config, scenario: impl AsyncFnOnce(Rc<World>)) {
+    let mut runtime = Runtime::simulated(options.clone());
+    runtime.block_on(async {
+        let world = World::start(config, &options);
+        scenario(Rc::clone(&world)).await;
+        world.end().await;
+    });
+}
+
+/// Runs a scenario on a smooth network and on rough ones: whatever the delays and the splits.
+pub(crate) fn each_way(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
+    sim::check(0..2, |seed| run(sim::Options::new(seed), config(), &scenario));
+    sim::check(2..7, |seed| run(sim::Options::rough(seed), config(), &scenario));
+    let bytewise = |seed| sim::Options::new(seed).with_split(1.0).with_buffer_bytes(600);
+    sim::check(7..8, |seed| run(bytewise(seed), config(), &scenario));
+}
+
+impl World {
+    fn start(config: Config, options: &sim::Options) -> Rc<World> {
+        let origin = Origin::start(address(ORIGIN));
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let to = LogTo::Memory(Arc::clone(&log));
+        let core = Core::of(config, 1, &to).pop().unwrap();
+        let stop = StopSource::new();
+        let bind = |at| TcpListener::bind(address(at), &ListenOptions::default()).unwrap();
+        let running = core.clone().run(vec![bind(PROXY)], Some(bind(ADMIN)), stop.token());
+        let proxy = Cell::new(Some(runtime::spawn(running)));
+        let storm = options.reset > 0.0 || options.refuse > 0.0;
+        Rc::new(World { origin, stop, log, core, proxy, storm })
+    }
+
+    /// One of the proxy's counters.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        let counters = self.core.counters();
+        counters.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no {name}")).1
+    }
+
+    /// Tells the proxy to stop and waits until it has.
+    pub(crate) async fn stopped(&self) {
+        self.stop.stop();
+        if let Some(proxy) = self.proxy.take() {
+            proxy.await;
+        }
+    }
+
+    /// `/metrics`, as a scraper sees it.
+    pub(crate) async fn metrics(&self) -> Vec<(String, u64)> {
+        let mut scraper = Client::to(ADMIN).await.unwrap();
+        scraper.send(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        let response = scraper.response().await.unwrap();
+        assert_eq!(response.status, 200);
+        read_metrics(&String::from_utf8(response.body).unwrap())
+    }
+
+    /// The access log so far, or, after the stop, all of it.
+    pub(crate) fn log_lines(&self) -> Vec<(u16, String)> {
+        let log = String::from_utf8(self.log.lock().unwrap().clone()).unwrap();
+        assert!(log.is_empty() || log.ends_with('\n'));
+        log.lines().map(read_log_line).collect()
+    }
+
+    async fn end(&self) {
+        if !self.storm && !self.stop.token().is_stopped() {
+            // Fetches end with their readers, or with the upstream's time-out.
+            sleep(Duration::from_secs(70)).await;
+            let under_way = "plimsoll_fetches_under_way";
+            let metrics = self.metrics().await;
+            assert_eq!(metrics.iter().find(|(name, _)| name == under_way).unwrap().1, 0);
+        }
+        self.stopped().await;
+        assert_eq!(self.counter("connections_open"), 0);
+        let lines = self.log_lines().len() as u64;
+        assert_eq!(self.counter("requests"), lines, "one line a request");
+        assert_eq!(self.counter("log_lines"), lines);
+        assert_eq!(self.counter("bytes_sent") > 0, lines > 0 || !self.storm);
+    }
+}
+
+/// Why there is no response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Broken {
+    /// The connection ended before the first byte.
+    Ended,
+    /// It ended, or was reset, within the response.
+    Within,
+    /// It was reset before the first byte.
+    Reset,
+}
+
+/// A simulated client's connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    buf: Vec<u8>,
+    ended: bool,
+    /// Interim responses that came.
+    pub(crate) interim: Vec<u16>,
+}
+
+impl Client {
+    pub(crate) async fn new() -> Client {
+        Client::to(PROXY).await.unwrap()
+    }
+
+    pub(crate) async fn to(at: &str) -> std::io::Result<Client> {
+        let stream = TcpStream::connect(address(at)).await?;
+        Ok(Client { stream, buf: Vec::new(), ended: false, interim: Vec::new() })
+    }
+
+    pub(crate) async fn send(&self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(bytes).await
+    }
+
+    /// Asks for a target with more fields (each line with its CRLF) and reads the response.
+    pub(crate) async fn get(&mut self, target: &str, fields: &str) -> Response {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n{fields}\r\n");
+        self.ask(request.as_bytes()).await
+    }
+
+    /// The same, on the network as it is there must be a response.
+    pub(crate) async fn ask(&mut self, request: &[u8]) -> Response {
+        self.send(request).await.unwrap();
+        self.response().await.unwrap()
+    }
+
+    pub(crate) async fn response(&mut self) -> Result<Response, Broken> {
+        self.response_to("GET").await
+    }
+
+    /// The final response to a request with this method.
+    pub(crate) async fn response_to(&mut self, method: &str) -> Result<Response, Broken> {
+        loop {
+            while let Some((response, used)) =
+                read_response(&self.buf, method == "HEAD", self.ended)
+            {
+                self.buf.drain(..used);
+                if response.status >= 200 {
+                    return Ok(response);
+                }
+                self.interim.push(response.status);
+            }
+            let within = if self.buf.is_empty() { Broken::Ended } else { Broken::Within };
+            if self.ended {
+                return Err(within);
+            }
+            match self.read().await {
+                Ok(0) => self.ended = true,
+                Ok(_) => {}
+                Err(_) if within == Broken::Ended => return Err(Broken::Reset),
+                Err(_) => return Err(Broken::Within),
+            }
+        }
+    }
+
+    async fn read(&mut self) -> std::io::Result<usize> {
+        let mut piece = [0; 16 * 1024];
+        let read = self.stream.read(&mut piece).await?;
+        self.buf.extend_from_slice(&piece[..read]);
+        Ok(read)
+    }
+
+    /// Waits for the end of the connection: true if nothing more came and it was no reset.
+    pub(crate) async fn ends(&mut self) -> bool {
+        self.response().await.unwrap_err() == Broken::Ended
+    }
+
+    /// True if the connection says nothing for so long.
+    pub(crate) async fn is_silent_for(&mut self, long: Duration) -> bool {
+        timeout(long, self.read()).await.is_err()
+    }
+}
+
+/// A config with another log format.
+pub(crate) fn combined() -> Config {
+    Config { log_format: LogFormat::Combined, ..reverse() }
+}
