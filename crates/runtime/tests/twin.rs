@@ -290,6 +290,7 @@ fn a_failure_prints_its_seed_and_what_happened_last() {
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--nocapture", "a_scenario_that_fails_if_it_is_told_to"])
         .env(FAIL, "yes")
+        .env_remove(sim::SEEDS_VARIABLE)
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);

@@ -205,7 +205,12 @@ pub fn trace_tail() -> String {
     with_world(World::trace_tail)
 }
 
-/// Runs `scenario` once for each seed. If one panics, says which, and panics again.
+/// Names other seeds for [`check`] to run: `PLIMSOLL_SEEDS=42`, or `PLIMSOLL_SEEDS=0..1000`.
+pub const SEEDS_VARIABLE: &str = "PLIMSOLL_SEEDS";
+
+/// Runs `scenario` once for each seed, or for those that the environment names
+/// ([`SEEDS_VARIABLE`]). If one panics, says which seed that was and what happened last in its world,
+/// and panics again.
 ///
 /// ```
 /// runtime::sim::check(0..3, |seed| {
@@ -215,14 +220,27 @@ pub fn trace_tail() -> String {
 /// ```
 ///
 /// # Panics
-/// When a scenario panics.
+/// When a scenario panics, or the environment names seeds that are none.
 pub fn check(seeds: impl IntoIterator<Item = u64>, mut scenario: impl FnMut(u64)) {
+    let named = std::env::var(SEEDS_VARIABLE).ok();
+    let seeds = match &named {
+        Some(text) => parse_seeds(text).expect("PLIMSOLL_SEEDS is a number or a range 0..1000"),
+        None => seeds.into_iter().collect(),
+    };
     for seed in seeds {
         world::clear_last_words();
         if let Err(panicked) = panic::catch_unwind(AssertUnwindSafe(|| scenario(seed))) {
             eprintln!("{}seed {seed}", world::last_words());
+            eprintln!("to see it again: {SEEDS_VARIABLE}={seed}");
             panic::resume_unwind(panicked);
         }
+    }
+}
+
+fn parse_seeds(text: &str) -> Option<Vec<u64>> {
+    match text.split_once("..") {
+        Some((start, end)) => Some((start.parse().ok()?..end.parse().ok()?).collect()),
+        None => Some(vec![text.parse().ok()?]),
     }
 }
 
@@ -231,5 +249,17 @@ fn with_world<T>(look: impl FnOnce(&World) -> T) -> T {
     match &core.world {
         AnyWorld::Simulated(world) => look(world),
         AnyWorld::Real => panic!("called on a simulated core"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_are_a_number_or_a_range() {
+        assert_eq!(parse_seeds("42"), Some(vec![42]));
+        assert_eq!(parse_seeds("3..6"), Some(vec![3, 4, 5]));
+        assert_eq!(parse_seeds("3..x").or(parse_seeds("")), None);
     }
 }
