@@ -240,6 +240,7 @@ impl<'p> Generator<'p> {
         let began_ns = sys::mono_ns();
         self.ledger = Ledger::new(self.plan, !self.closed_loop, began_ns, self.effort());
         self.running = true;
+        self.woke_ns = began_ns;
         let stopped = self.keep_running(began_ns, &mut events, stop, observer)?;
         self.running = false;
         let end_ns = sys::mono_ns();
@@ -354,7 +355,7 @@ impl<'p> Generator<'p> {
             let next_ns = starts.peek().map_or(end_ns, |at| *at);
             let rested_ns = self.resting.front().map_or(end_ns, |(at, _)| *at);
             let until_ns = next_ns.min(rested_ns).min(tick_ns).min(self.ledger.row_end_ns());
-            self.turn(events, now_ns, until_ns.min(end_ns))?;
+            self.turn(events, until_ns.min(end_ns))?;
         }
     }
 
@@ -369,17 +370,19 @@ impl<'p> Generator<'p> {
                 return Ok(());
             }
             self.sweep(now_ns);
-            self.turn(events, now_ns, end_ns.min(now_ns + TICK_NS))?;
+            self.turn(events, end_ns.min(now_ns + TICK_NS))?;
         }
     }
 
     /// Waits until an instant at most and handles what came.
     #[inline]
-    fn turn(&mut self, events: &mut Events, now_ns: u64, until_ns: u64) -> Result<(), Error> {
+    fn turn(&mut self, events: &mut Events, until_ns: u64) -> Result<(), Error> {
+        // Read anew: starting requests has taken its time since the loop's own look.
+        let now_ns = sys::mono_ns();
         let wait_ns = if self.plan.busy_poll { 0 } else { until_ns.saturating_sub(now_ns) };
         let wait = Some(Duration::from_nanos(wait_ns));
-        let worked_ns = now_ns.saturating_sub(self.woke_ns);
         self.connections.poller.wait(events, wait).map_err(system("waiting"))?;
+        let worked_ns = now_ns.saturating_sub(self.woke_ns);
         self.woke_ns = sys::mono_ns();
         // What is ready now waited while the last turn went on, or while we should have been awake.
         let overslept_ns = self.woke_ns.saturating_sub(now_ns + wait_ns);

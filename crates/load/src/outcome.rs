@@ -300,7 +300,8 @@ pub struct Outcome {
     pub latency_invalid: Latency,
     /// CPU time of the generator while requests were started, ns.
     pub cpu_ns: u64,
-    /// CPU time of the generator per completed request, us; 0 without any.
+    /// CPU time of the generator per completed request, us; 0 without any. With busy-polling, the
+    /// looks that find nothing are in it.
     pub cpu_per_request_us: f64,
     /// The readiness backend the generator ran on.
     pub backend: String,
