@@ -173,7 +173,8 @@ impl Worker {
 async fn accept_all(worker: Rc<Worker>, listener: TcpListener) {
     loop {
         let mut next = listener.accept().await;
-        for _ in 0..ACCEPTS_PER_TURN_MAX {
+        let mut accepted = 0;
+        loop {
             match next {
                 Ok((stream, peer)) => start(&worker, stream, peer),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
@@ -183,6 +184,11 @@ async fn accept_all(worker: Rc<Worker>, listener: TcpListener) {
                     time::sleep(ACCEPT_PAUSE).await;
                     break;
                 }
+            }
+            accepted += 1;
+            if accepted == ACCEPTS_PER_TURN_MAX {
+                runtime::yield_now().await;
+                break;
             }
             next = listener.try_accept();
         }
