@@ -74,7 +74,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAdd
                 }
             }
         }
-        idle.touch();
+        if !kept.same_head {
+            idle.touch();
+        }
     }
 }
 
@@ -98,10 +100,13 @@ struct Kept {
     bytes: Option<Box<Vec<u8>>>,
     /// They may hold a whole request.
     unparsed: bool,
+    /// They begin with the head that was waited for already: its time runs on.
+    same_head: bool,
 }
 
 impl Kept {
     fn put(&mut self, bytes: Vec<u8>) {
+        self.same_head = false;
         self.unparsed = !bytes.is_empty();
         self.bytes = (!bytes.is_empty()).then(|| Box::new(bytes));
     }
@@ -282,6 +287,7 @@ fn turn(
     worker.with_buffers(|buffers| {
         let Buffers { input, output } = buffers;
         let mut filled = 0;
+        kept.same_head = kept.bytes.is_some();
         if let Some(bytes) = kept.bytes.take() {
             filled = bytes.len();
             input[..filled].copy_from_slice(&bytes);
@@ -346,6 +352,7 @@ impl Turn<'_> {
                     return self.flush(output, None, Close::Linger);
                 }
                 Ok(Some((did, used))) => {
+                    kept.same_head = false;
                     input = &input[used..];
                     match did {
                         Did::Answered { keep: true } if output.len() < OUTPUT_BYTES_MAX => {}

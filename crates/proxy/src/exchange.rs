@@ -121,9 +121,10 @@ impl Ended {
             Fault::Broken => "the upstream closed the connection before it had answered",
             Fault::Malformed => "the upstream's response is not HTTP",
             Fault::ClientBody => "the request's body is broken",
+            Fault::ClientSlow => "the request's body stopped coming",
             Fault::Abandoned => "the fetch was given up",
         };
-        Ended::Refused { status: fault.status(), text, keep: fault != Fault::ClientBody }
+        Ended::Refused { status: fault.status(), text, keep: !fault.is_of_the_client() }
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) enum Fault {
     Malformed,
     /// The client's request body broke off.
     ClientBody,
+    /// The client's request body stopped coming.
+    ClientSlow,
     /// We gave the fetch up ourselves.
     Abandoned,
 }
@@ -28,9 +30,17 @@ impl Fault {
         match self {
             Fault::Timeout => 504,
             Fault::ClientBody => 400,
+            Fault::ClientSlow => 408,
             Fault::Abandoned => 503,
             Fault::NoAddress | Fault::Connect | Fault::Broken | Fault::Malformed => 502,
         }
+    }
+}
+
+impl Fault {
+    /// Whether it is the client's and not the upstream's.
+    pub(crate) fn is_of_the_client(self) -> bool {
+        matches!(self, Fault::ClientBody | Fault::ClientSlow)
     }
 }
 
@@ -43,6 +53,7 @@ impl fmt::Display for Fault {
             Fault::Broken => "the upstream closed the connection before its response was whole",
             Fault::Malformed => "the upstream's response is not HTTP",
             Fault::ClientBody => "the request's body broke off",
+            Fault::ClientSlow => "the request's body stopped coming",
             Fault::Abandoned => "the fetch was given up",
         })
     }

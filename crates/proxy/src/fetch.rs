@@ -321,7 +321,9 @@ pub(crate) async fn pass(
         Ok(answer) => answer,
         Err(fault) => {
             tracing::debug!(%fault, "no answer");
-            exchange.worker.counters.upstream_errors.add(1);
+            if !fault.is_of_the_client() {
+                exchange.worker.counters.upstream_errors.add(1);
+            }
             return Err(Ended::fault(fault));
         }
     };
@@ -356,7 +358,7 @@ async fn with_body(
     let request_ms = time::wall_ms();
     upstream::send(worker, &upstream.stream, bytes).await?;
     let mut reading = upstream::Reading::default();
-    let head = {
+    let (head, sent_whole) = {
         let mut pump = pin!(exchange.body.pump(worker, exchange.stream, &upstream.stream));
         let mut sent = None;
         let client = &mut exchange.client;
@@ -377,7 +379,7 @@ async fn with_body(
                     }
                     match sent {
                         // An upstream that refuses the rest may still have answered.
-                        Some(Err(Fault::ClientBody)) => Poll::Ready(Err(Fault::ClientBody)),
+                        Some(Err(fault)) if fault.is_of_the_client() => Poll::Ready(Err(fault)),
                         Some(_) => late.as_mut().poll(cx).map(|()| Err(Fault::Timeout)),
                         None => Poll::Pending,
                     }
@@ -385,7 +387,7 @@ async fn with_body(
                 .await?
             };
             match next {
-                upstream::NextHead::Final(head) => break head,
+                upstream::NextHead::Final(head) => break (head, matches!(sent, Some(Ok(())))),
                 upstream::NextHead::Interim(bytes) => {
                     interim += 1;
                     if interim > worker.limits().interim_max {
@@ -402,7 +404,13 @@ async fn with_body(
         // The rest of the body was not wanted: what follows on this connection is not a request.
         exchange.keep = false;
     }
-    Ok(upstream::answer(worker, upstream, head, reading, exchange.head.method, request_ms))
+    let method = exchange.head.method;
+    let mut answer = upstream::answer(worker, upstream, head, reading, method, request_ms);
+    if !sent_whole {
+        // The upstream would take the next request for the rest of this body.
+        answer.body.close_after();
+    }
+    Ok(answer)
 }
 
 /// Sends an answer to the client as it comes, and stores nothing.

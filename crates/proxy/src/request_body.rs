@@ -100,7 +100,7 @@ impl RequestBody {
             Ok(Err(_)) => return Err(Fault::ClientBody),
             Err(_) => {
                 worker.counters.timeouts.add(1);
-                return Err(Fault::ClientBody);
+                return Err(Fault::ClientSlow);
             }
         }
         worker.with_input(|input| match client.try_read(input) {

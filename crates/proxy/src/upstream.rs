@@ -101,7 +101,8 @@ pub(crate) async fn exchange(
     addresses: &[SocketAddr],
     outgoing: Outgoing<'_>,
 ) -> Result<Answer, Fault> {
-    let mut fresh_only = false;
+    // What may not be repeated is not sent where the upstream may be closing already.
+    let mut fresh_only = !outgoing.repeatable;
     loop {
         let upstream = connect(worker, addresses, fresh_only).await?;
         let reused = upstream.reused;
@@ -336,6 +337,11 @@ pub(crate) struct UpstreamBody {
 }
 
 impl UpstreamBody {
+    /// The connection is not to be used again, however the body ends.
+    pub(crate) fn close_after(&mut self) {
+        self.reusable = false;
+    }
+
     /// The address it comes from.
     pub(crate) fn address(&self) -> Option<SocketAddr> {
         self.upstream.as_ref().map(|upstream| upstream.address)

@@ -1,1 +1,263 @@
+//! Bodies in every framing, both ways, and whose connection lives on after them.
 
+use std::net::Shutdown;
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::time::sleep;
+
+use crate::origin::expected;
+use crate::world::{Client, World, each_way, reverse};
+
+const FRAMES: [&str; 3] = ["length", "chunked", "close"];
+
+#[test]
+fn every_framing_of_the_origin_reaches_every_client_whole() {
+    each_way(reverse, async |_: Rc<World>| {
+        for frame in FRAMES {
+            for cc in ["no-store", "max-age=60"] {
+                for size in [0, 1, 5000] {
+                    let target = format!("/f?frame={frame}&cc={cc}&size={size}");
+                    let mut client = Client::new().await;
+                    for _ in 0..2 {
+                        let got = client.get(&target, "").await;
+                        assert_eq!((got.status, got.body), (200, expected(&target, None)));
+                    }
+                    let old = format!("GET {target} HTTP/1.0\r\nHost: site\r\n\r\n");
+                    let got = client.ask(old.as_bytes()).await;
+                    assert_eq!(got.field("transfer-encoding"), None, "HTTP/1.0 knows no chunks");
+                    assert_eq!((got.status, got.body), (200, expected(&target, None)));
+                    assert!(client.ends().await);
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn an_old_client_keeps_its_connection_when_it_asks_and_the_length_is_known() {
+    each_way(reverse, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        let ask = |target: &str| {
+            format!("GET {target} HTTP/1.0\r\nHost: site\r\nConnection: keep-alive\r\n\r\n")
+        };
+        for target in
+            ["/k?size=9&cc=max-age=60", "/k?size=9&cc=max-age=60", "/k?size=9&cc=no-store"]
+        {
+            let got = client.ask(ask(target).as_bytes()).await;
+            assert_eq!(got.field("connection"), Some("keep-alive"));
+            assert_eq!(got.body, expected(target, None));
+        }
+        let unknown = "/k?size=9&cc=no-store&frame=chunked";
+        let got = client.ask(ask(unknown).as_bytes()).await;
+        assert_eq!(got.field("connection"), Some("close"));
+        assert_eq!(got.body, expected(unknown, None));
+        assert!(client.ends().await);
+    });
+}
+
+#[test]
+fn close_is_obeyed() {
+    each_way(reverse, async |_: Rc<World>| {
+        for target in
+            ["/c?size=9&cc=max-age=60", "/c?size=9&cc=max-age=60", "/c?size=9&cc=no-store"]
+        {
+            let mut client = Client::new().await;
+            let got = client.get(target, "Connection: close\r\n").await;
+            assert_eq!(got.field("connection"), Some("close"));
+            assert!(client.ends().await);
+        }
+    });
+}
+
+#[test]
+fn bodies_of_requests_come_back() {
+    each_way(reverse, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        for size in [0, 1, 300, 4000] {
+            let body = crate::common::content("sent", size);
+            let mut request =
+                format!("POST /echo HTTP/1.1\r\nHost: site\r\nContent-Length: {size}\r\n\r\n")
+                    .into_bytes();
+            request.extend_from_slice(&body);
+            assert_eq!(client.ask(&request).await.body, body);
+            let mut request =
+                b"PUT /echo?cc=no-store HTTP/1.1\r\nHost: site\r\nTransfer-Encoding: chunked\r\n\r\n"
+                    .to_vec();
+            for chunk in body.chunks(123) {
+                request.extend_from_slice(format!("{:X} ; x=y\r\n", chunk.len()).as_bytes());
+                request.extend_from_slice(chunk);
+                request.extend_from_slice(b"\r\n");
+            }
+            request.extend_from_slice(b"0\r\nX-Trailer: dropped\r\n\r\n");
+            request[..3].copy_from_slice(b"PUT");
+            client.ask(&request).await;
+            assert_eq!(world.origin.last().body, body);
+        }
+        assert_eq!(client.get("/after?size=20", "").await.body.len(), 20);
+    });
+}
+
+#[test]
+fn a_client_that_waits_for_100_gets_it_and_then_its_answer() {
+    each_way(reverse, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        for round in 1..=2 {
+            let head = "POST /e HTTP/1.1\r\nHost: site\r\nContent-Length: 5\r\n\
+                        Expect: 100-continue\r\n\r\n";
+            client.send(head.as_bytes()).await.unwrap();
+            sleep(Duration::from_secs(2)).await;
+            assert_eq!(client.ask(b"hello").await.body, b"hello");
+            assert_eq!(client.interim, vec![100; round]);
+        }
+        // One of HTTP/1.0 never sees it.
+        let old = "POST /e HTTP/1.0\r\nHost: site\r\nContent-Length: 5\r\n\r\nhello";
+        assert_eq!(client.ask(old.as_bytes()).await.body, b"hello");
+        assert_eq!(client.interim, [100, 100]);
+        assert!(client.ends().await);
+    });
+}
+
+#[test]
+fn an_answer_before_the_body_ends_the_connection_and_the_client_sees_it() {
+    each_way(reverse, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let head = "POST /e?early=1&status=413&size=0 HTTP/1.1\r\nHost: site\r\n\
+                    Content-Length: 5000\r\n\r\n";
+        client.send(head.as_bytes()).await.unwrap();
+        sleep(Duration::from_secs(1)).await;
+        // The client goes on sending without looking, as many do.
+        let _ = client.send(&[b'x'; 1000]).await;
+        let got = client.response().await.unwrap();
+        assert_eq!((got.status, got.field("connection")), (413, Some("close")));
+        assert!(client.ends().await);
+        assert_eq!(world.counter("requests"), 1);
+    });
+}
+
+/// The origin answers and keeps its connection, but what it still waits for there is the rest of a
+/// body: the next request would be taken for it.
+#[test]
+fn a_connection_with_half_a_request_is_not_used_again() {
+    each_way(reverse, async |world: Rc<World>| {
+        for size in [50, 100_000] {
+            let mut client = Client::new().await;
+            let head = format!(
+                "POST /e?early=1&cc=no-store HTTP/1.1\r\nHost: site\r\nContent-Length: {size}\r\n\r\n"
+            );
+            client.send(head.as_bytes()).await.unwrap();
+            assert_eq!(client.response().await.unwrap().status, 200);
+            let target = "/next?size=10&cc=no-store";
+            let mut other = Client::new().await;
+            assert_eq!(other.get(target, "").await.body, expected(target, None));
+            let seen = world.origin.seen.borrow();
+            let [.., first, second] = &seen[..] else { panic!("two requests") };
+            assert_ne!(first.connection, second.connection);
+        }
+    });
+}
+
+#[test]
+fn interim_responses_do_not_disturb() {
+    each_way(reverse, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        for target in ["/i?interim=3&size=40&cc=no-store", "/i?interim=3&size=40&cc=max-age=60"] {
+            assert_eq!(client.get(target, "").await.body, expected(target, None));
+        }
+        assert_eq!(client.get("/i?interim=30&size=40", "").await.status, 502);
+        let post = "POST /i?interim=2 HTTP/1.1\r\nHost: site\r\nContent-Length: 5\r\n\r\nhello";
+        client.interim.clear();
+        assert_eq!(client.ask(post.as_bytes()).await.body, b"hello");
+        assert_eq!(client.interim, [103, 103]);
+    });
+}
+
+#[test]
+fn head_and_statuses_without_content_have_none() {
+    each_way(reverse, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        for frame in FRAMES {
+            for cc in ["no-store", "max-age=60"] {
+                let target = format!("/h?size=77&frame={frame}&cc={cc}");
+                let head = format!("HEAD {target} HTTP/1.1\r\nHost: site\r\n\r\n");
+                client.send(head.as_bytes()).await.unwrap();
+                let got = client.response_to("HEAD").await.unwrap();
+                let length = got.field("content-length");
+                assert_eq!(length.is_some(), frame == "length", "{got:?}");
+                for status in [204, 304] {
+                    let target = format!("{target}&status={status}");
+                    for _ in 0..2 {
+                        let got = client.get(&target, "").await;
+                        assert_eq!((got.status, got.body.len()), (status, 0));
+                    }
+                }
+            }
+        }
+        assert_eq!(client.get("/after?size=20", "").await.body.len(), 20);
+        assert_eq!(world.counter("upstream_errors"), 0);
+    });
+}
+
+#[test]
+fn pipelined_requests_are_answered_in_order() {
+    each_way(reverse, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        let targets = [
+            "/1?size=3000&cc=max-age=60",
+            "/2?size=10&cc=no-store&delay=500",
+            "/1?size=3000&cc=max-age=60",
+            "/3?size=9000&cc=max-age=60&frame=chunked&pause=100",
+            "/1?size=3000&cc=max-age=60",
+            "/4?size=0&cc=no-store",
+        ];
+        for _ in 0..3 {
+            let mut all = String::new();
+            for target in targets {
+                all += &format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
+                all += "POST /p HTTP/1.1\r\nHost: site\r\nContent-Length: 3\r\n\r\nabc";
+            }
+            let got = client.pipeline(all.as_bytes(), 2 * targets.len()).await;
+            for (target, got) in targets.iter().zip(got.chunks(2)) {
+                assert_eq!(
+                    (got[0].status, &got[0].body),
+                    (200, &expected(target, None)),
+                    "{target}"
+                );
+                assert_eq!(got[1].body, b"abc");
+            }
+        }
+    });
+}
+
+/// More hits than one turn may gather: the answers leave in several turns.
+#[test]
+fn many_pipelined_hits_are_all_answered() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/many?size=900&cc=max-age=600";
+        let mut client = Client::new().await;
+        client.get(target, "").await;
+        let one = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
+        for got in client.pipeline(one.repeat(150).as_bytes(), 150).await {
+            assert_eq!(got.body, expected(target, None));
+        }
+        assert_eq!(world.origin.count(target), 1);
+    });
+}
+
+#[test]
+fn a_client_that_closes_its_direction_is_still_answered() {
+    each_way(reverse, async |_: Rc<World>| {
+        for target in
+            ["/hc?size=5000&cc=max-age=60", "/hc?size=5000&cc=max-age=60", "/hc?size=9&delay=300"]
+        {
+            let mut client = Client::new().await;
+            let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n").repeat(3);
+            client.send(request.as_bytes()).await.unwrap();
+            client.stream.shutdown(Shutdown::Write).unwrap();
+            for _ in 0..3 {
+                assert_eq!(client.response().await.unwrap().body, expected(target, None));
+            }
+            assert!(client.ends().await);
+        }
+    });
+}

@@ -239,8 +239,9 @@ fn framed(seen: &Seen, content: &[u8], cut: Option<usize>) -> Vec<u8> {
         return content[..cut.unwrap_or(content.len()).min(content.len())].to_vec();
     }
     let mut out = Vec::new();
-    for chunk in content[..cut.unwrap_or(content.len())].chunks(700) {
-        out.extend_from_slice(format!("{:x};of=\"us\"\r\n", chunk.len()).as_bytes());
+    for (at, chunk) in content[..cut.unwrap_or(content.len())].chunks(700).enumerate() {
+        let extension = if at < 20 { ";of=\"us\"" } else { "" };
+        out.extend_from_slice(format!("{:x}{extension}\r\n", chunk.len()).as_bytes());
         out.extend_from_slice(chunk);
         out.extend_from_slice(b"\r\n");
     }

@@ -142,7 +142,7 @@ pub(crate) enum Broken {
 /// A simulated client's connection.
 #[derive(Debug)]
 pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
+    pub(crate) stream: Rc<TcpStream>,
     buf: Vec<u8>,
     ended: bool,
     /// Interim responses that came.
@@ -156,6 +156,7 @@ impl Client {
 
     pub(crate) async fn to(at: &str) -> std::io::Result<Client> {
         let stream = TcpStream::connect(address(at)).await?;
+        let stream = Rc::new(stream);
         Ok(Client { stream, buf: Vec::new(), ended: false, interim: Vec::new() })
     }
 
@@ -173,6 +174,21 @@ impl Client {
     pub(crate) async fn ask(&mut self, request: &[u8]) -> Response {
         self.send(request).await.unwrap();
         self.response().await.unwrap()
+    }
+
+    /// Sends requests in one go and reads the answers while it sends.
+    pub(crate) async fn pipeline(&mut self, requests: &[u8], answers: usize) -> Vec<Response> {
+        let stream = Rc::clone(&self.stream);
+        let reading = async {
+            let mut got = Vec::new();
+            for _ in 0..answers {
+                got.push(self.response().await.unwrap());
+            }
+            got
+        };
+        let (sent, got) = runtime::join(stream.write_all(requests), reading).await;
+        sent.unwrap();
+        got
     }
 
     pub(crate) async fn response(&mut self) -> Result<Response, Broken> {
