@@ -1,6 +1,6 @@
 //! Sockets as futures: TCP, UDP and Unix.
 //!
-//! What: thin types over one [`Socket`](crate::io::Socket) each. Every method takes `&self`; an
+//! What: thin types over one `Socket` of `io.rs` each. Every method takes `&self`; an
 //! operation comes as `try_…` (answers at once, `WouldBlock` if it cannot) and as a future.
 //! Who owns: a socket belongs to the core on which it was made and to nobody else. Dropping it
 //! takes it out of the poller and closes it.
