@@ -159,7 +159,9 @@ impl Idle {
             return Poll::Ready(result.is_ok());
         }
         if worker.is_draining() && kept.is_empty() {
-            return Poll::Ready(false);
+            // A request that has come is answered, also when nobody has told us of it yet.
+            let has_come = stream.try_peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
+            return Poll::Ready(has_come);
         }
         while Pin::new(&mut self.timer).poll(cx).is_ready() {
             if time::now() >= deadline {
@@ -202,7 +204,10 @@ struct Large {
 }
 
 impl Large {
-    fn log(&self, worker: &Worker, peer: SocketAddr) {
+    /// Counts and logs it, once, whether or not all of it was taken.
+    fn ended(&self, worker: &Worker, peer: SocketAddr) {
+        worker.counters.requests.add(1);
+        worker.counters.hits.add(1);
         let Some((request, since)) = &self.logged else { return };
         let hit = Hit {
             stored: &self.stored,
@@ -259,15 +264,15 @@ impl Finish {
     /// True when the connection goes on.
     async fn run(self, worker: &Worker, stream: &TcpStream, peer: SocketAddr) -> bool {
         let mut client = Client::new(worker, stream);
-        if client.send(&self.unsent).await.is_err() {
-            return false;
-        }
+        let mut sent = client.send(&self.unsent).await;
         if let Some((large, from)) = &self.body {
-            let sent = client.send_pieces(&large.stored.pieces, *from).await;
-            large.log(worker, peer);
-            if sent.is_err() {
-                return false;
+            if sent.is_ok() {
+                sent = client.send_pieces(&large.stored.pieces, *from).await;
             }
+            large.ended(worker, peer);
+        }
+        if sent.is_err() {
+            return false;
         }
         if self.close == Close::Linger {
             linger(worker, stream).await;
@@ -358,16 +363,26 @@ impl Turn<'_> {
                         Did::Answered { keep: true } if output.len() < OUTPUT_BYTES_MAX => {}
                         Did::Answered { keep } => {
                             kept.put(input.to_vec());
-                            return self.flush(output, None, close_unless(keep));
+                            return self.flush(output, None, self.close_unless(keep, input));
                         }
                         Did::Body { large, keep } => {
                             kept.put(input.to_vec());
-                            return self.flush(output, Some(large), close_unless(keep));
+                            return self.flush(output, Some(large), self.close_unless(keep, input));
                         }
                         Did::Slow(head) => return self.hand_over(head, input, output),
                     }
                 }
             }
+        }
+    }
+
+    /// How to close after an answer that said so: bytes that nobody reads would turn the close into
+    /// a reset, which overtakes the answer.
+    fn close_unless(&self, keep: bool, rest: &[u8]) -> Close {
+        match keep {
+            true => Close::No,
+            false if rest.is_empty() && !self.stream.has_unread_event() => Close::Now,
+            false => Close::Linger,
         }
     }
 
@@ -391,14 +406,20 @@ impl Turn<'_> {
         let sent = match sent {
             Ok(sent) => sent as u64,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            Err(_) => return Next::Close,
+            Err(_) => {
+                // The client has gone; it had asked all the same.
+                if let Some(large) = body {
+                    large.ended(self.worker, self.peer);
+                }
+                return Next::Close;
+            }
         };
         self.worker.counters.bytes_sent.add(sent);
         let head_bytes = output.len() as u64;
         let body_bytes = body.as_ref().map_or(0, |large| large.stored.body_bytes);
         if sent == head_bytes + body_bytes {
             if let Some(large) = body {
-                large.log(self.worker, self.peer);
+                large.ended(self.worker, self.peer);
             }
             return match close {
                 Close::No => Next::Wait,
@@ -454,9 +475,6 @@ impl Turn<'_> {
         let before = output.len();
         let use_ = Use { cache_status: HIT, now_ms: Some(self.now_ms), connection };
         stored.append_head(output, &use_);
-        let counters = &self.worker.counters;
-        counters.requests.add(1);
-        counters.hits.add(1);
         let with_body = head.method == Method::Get && stored.body_bytes > 0;
         let body_bytes = if with_body { stored.body_bytes } else { 0 };
         let head_bytes = (output.len() - before) as u64;
@@ -471,6 +489,9 @@ impl Turn<'_> {
             let logged = log.then(|| (head.detach(), time::now()));
             return Did::Body { large: Large { stored, head_bytes, logged }, keep };
         }
+        let counters = &self.worker.counters;
+        counters.requests.add(1);
+        counters.hits.add(1);
         if log {
             let hit = Hit { stored: &stored, head_bytes, body_bytes, elapsed_ms: 0 };
             hit.log(self.worker, self.peer, head, self.now_ms);
@@ -506,10 +527,6 @@ impl Turn<'_> {
             });
         }
     }
-}
-
-fn close_unless(keep: bool) -> Close {
-    if keep { Close::No } else { Close::Now }
 }
 
 /// Whether the client may ask again on this connection. A forward proxy does not heed an HTTP/1.0

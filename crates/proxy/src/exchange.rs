@@ -21,6 +21,7 @@ use caching::{Evaluator, Precondition, Reuse};
 use http1::{Expectation, Method, Name, OwnedRequest, RequestHead, Target, Version};
 use runtime::net::TcpStream;
 use runtime::time::{self, Instant};
+use store::Key;
 
 use crate::access_log::{Outcome, Record};
 use crate::client::{Client, Gone, append_error, linger};
@@ -82,20 +83,20 @@ pub(crate) async fn serve(
         started: time::now(),
         content_type: Vec::new(),
     };
-    let (done, refused) = match exchange.run().await {
-        Ok(done) => (done, false),
+    let (done, whole) = match exchange.run().await {
+        Ok(done) => (done, true),
         Err(Ended::Gone(done)) => (Done { keep: false, ..done }, false),
         Err(Ended::Refused { status, text, keep }) => {
             (exchange.refuse(status, text, keep).await, true)
         }
     };
     exchange.finish(peer, &done);
-    let keep = done.keep && exchange.keep && !worker.is_draining();
-    let rest = exchange.body.into_rest();
-    match rest {
+    let keep = done.keep && exchange.keep;
+    match exchange.body.into_rest() {
         Some(rest) if keep => Some(rest),
-        _ => {
-            if refused {
+        rest => {
+            // Bytes that nobody reads would turn the close into a reset, which overtakes the answer.
+            if whole && (rest.is_none_or(|rest| !rest.is_empty()) || stream.has_unread_event()) {
                 linger(worker, stream).await;
             }
             None
@@ -284,6 +285,18 @@ impl<'x> Exchange<'x> {
         self.head.fields.contains_token(Name::CacheControl, b"no-store")
     }
 
+    /// A stored response that may be used as it is.
+    pub(crate) fn look_again(&self, uri: Key) -> Option<Arc<Stored>> {
+        let now_ms = time::wall_ms();
+        match self.worker.shared.look_up(uri, &Wire(self.head.fields), now_ms) {
+            Lookup::Found(stored, _) => {
+                let reuse = self.may_reuse(&stored, now_ms);
+                matches!(reuse, Reuse::Fresh { .. }).then_some(stored)
+            }
+            Lookup::Absent(_) | Lookup::Uncacheable => None,
+        }
+    }
+
     fn may_reuse(&self, stored: &Stored, now_ms: u64) -> Reuse {
         let wire = Wire(self.head.fields);
         let request = caching::Request { method: self.head.method_bytes, fields: &wire };
@@ -415,10 +428,10 @@ impl<'x> Exchange<'x> {
         let _ = self.stream.set_linger0();
     }
 
-    /// What to tell the client of the connection.
-    pub(crate) fn connection(&self, framed: bool) -> Connection {
-        let keep = self.keep && framed && !self.worker.is_draining();
-        connection_of(self.head.version, keep)
+    /// What to tell the client of the connection. It is kept to, also when a drain begins later.
+    pub(crate) fn connection(&mut self, framed: bool) -> Connection {
+        self.keep &= framed && !self.worker.is_draining();
+        connection_of(self.head.version, self.keep)
     }
 
     async fn refuse(&mut self, status: u16, text: &str, keep: bool) -> Done {

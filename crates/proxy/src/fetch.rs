@@ -43,11 +43,7 @@ pub(crate) async fn lead(
     stale: Option<Arc<Stored>>,
 ) -> Result<Done, Ended> {
     // Between the look into the store and joining, another core may have finished a fetch.
-    if stale.is_none()
-        && let Some(Entry::Response(stored)) = exchange.worker.shared.store.peek(&key)
-        && stored.head.matches(&Wire(exchange.head.fields))
-        && stored.head.meta.is_fresh(time::wall_ms())
-    {
+    if let Some(stored) = exchange.look_again(uri) {
         lead.settle(Settled::Stored(Arc::clone(&stored)));
         return exchange.serve_stored(&stored, Outcome::Hit, true).await;
     }
@@ -59,7 +55,7 @@ pub(crate) async fn lead(
         Err(fault) => return fail(exchange, lead, stale, fault).await,
     };
     let leading = Leading { uri, key, lead };
-    leading.settle(exchange, answer, stale).await
+    leading.settle(exchange, destination, answer, stale).await
 }
 
 /// The origin gave no answer: a stale response stands in if the rules allow it.
@@ -100,6 +96,7 @@ impl Leading {
     async fn settle(
         self,
         exchange: &mut Exchange<'_>,
+        destination: &Destination<'_>,
         answer: Answer,
         stale: Option<Arc<Stored>>,
     ) -> Result<Done, Ended> {
@@ -107,7 +104,7 @@ impl Leading {
         let status = answer.head.head().status;
         if let Some(stale) = &stale {
             if status == 304 {
-                return self.updated(exchange, answer, stale, instants).await;
+                return self.updated(exchange, destination, answer, stale, instants).await;
             }
             if may_stand_in(exchange, stale, Failure::Status(status)) {
                 self.lead.settle(Settled::Stored(Arc::clone(stale)));
@@ -131,6 +128,7 @@ impl Leading {
     async fn updated(
         self,
         exchange: &mut Exchange<'_>,
+        destination: &Destination<'_>,
         mut answer: Answer,
         stale: &Arc<Stored>,
         instants: Instants,
@@ -144,10 +142,16 @@ impl Leading {
         let upstream = answer.body.address();
         // A 304 has no body; this gives the connection back.
         let complete = answer.body.take_ready(worker, &mut |_| {});
-        if !fits || complete.is_err() {
+        if complete.is_err() {
             self.lead.settle(Settled::Failed(Fault::Malformed));
             worker.counters.upstream_errors.add(1);
             return Err(Ended::fault(Fault::Malformed));
+        }
+        if !fits {
+            // It confirms something else than what is stored: ask as if nothing were.
+            worker.shared.store.remove(&self.key);
+            self.lead.settle(Settled::Uncacheable);
+            return pass(exchange, destination, Forward::Stale).await;
         }
         let head = answer.head.head();
         let updated = Arc::new(stale.updated(&Wire(head.fields), instants, policy(exchange)));
@@ -242,7 +246,15 @@ struct Filling {
 }
 
 impl Filling {
-    async fn run(self, mut body: UpstreamBody, first: Vec<u8>) {
+    /// Brings it, in the sight of the core, which does not end before those who read along.
+    async fn run(self, body: UpstreamBody, first: Vec<u8>) {
+        let worker = Rc::clone(&self.worker);
+        let place = worker.fillings.borrow_mut().insert(Arc::clone(self.fill.flight()));
+        self.bring(body, first).await;
+        worker.fillings.borrow_mut().remove(place);
+    }
+
+    async fn bring(self, mut body: UpstreamBody, first: Vec<u8>) {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut total = 0u64;
         let mut storing = true;

@@ -85,6 +85,13 @@ pub(crate) struct Flight {
     state: Mutex<State>,
 }
 
+impl Flight {
+    /// Whether anybody waits for it.
+    pub(crate) fn has_readers(&self) -> bool {
+        !lock(&self.state).readers.is_empty()
+    }
+}
+
 /// All fetches under way.
 #[derive(Debug)]
 pub(crate) struct Flights {
@@ -244,7 +251,7 @@ impl Fill {
         self.flights.settle(&flight, settled);
     }
 
-    fn flight(&self) -> &Arc<Flight> {
+    pub(crate) fn flight(&self) -> &Arc<Flight> {
         self.flight.as_ref().expect("a fill settles once, by value")
     }
 }

@@ -17,9 +17,11 @@ use readiness::slots::SlotTable;
 use runtime::net::TcpListener;
 use runtime::stop::StopToken;
 use runtime::time;
+use slab::Slab;
 
 use crate::access_log::CoreLog;
 use crate::connection;
+use crate::flight::Flight;
 use crate::limits::{ACCEPTS_PER_TURN_MAX, Limits, READ_BUFFER_BYTES};
 use crate::metrics::Counters;
 use crate::shared::Shared;
@@ -40,6 +42,8 @@ pub(crate) struct Worker {
     buffers: RefCell<Buffers>,
     scratch: RefCell<Box<Scratch>>,
     connections: RefCell<SlotTable<Waker>>,
+    /// Bodies that this core brings for the store and for readers on any core.
+    pub(crate) fillings: RefCell<Slab<Arc<Flight>>>,
     draining: Cell<bool>,
 }
 
@@ -74,6 +78,7 @@ impl Worker {
             }),
             scratch: RefCell::new(Box::default()),
             connections: RefCell::new(SlotTable::with_limit(connections_max)),
+            fillings: RefCell::default(),
             draining: Cell::new(false),
             shared,
         })
@@ -121,13 +126,20 @@ impl Worker {
     /// Serves the listeners until told to stop, then lets requests under way finish.
     pub(crate) async fn run(self: Rc<Self>, listeners: Vec<TcpListener>, stop: StopToken) {
         let ticking = runtime::spawn(Rc::clone(&self).tick());
+        let listeners: Vec<_> = listeners.into_iter().map(Rc::new).collect();
         let accepting: Vec<_> = listeners
-            .into_iter()
-            .map(|listener| runtime::spawn(accept_all(Rc::clone(&self), listener)))
+            .iter()
+            .map(|listener| runtime::spawn(accept_all(Rc::clone(&self), Rc::clone(listener))))
             .collect();
         stop.stopped().await;
         for accepting in accepting {
             accepting.abort();
+        }
+        for listener in listeners {
+            // The system has answered these clients already; closing would reset them.
+            while let Ok((stream, peer)) = listener.try_accept() {
+                start(&self, stream, peer);
+            }
         }
         self.drain().await;
         ticking.abort();
@@ -138,18 +150,27 @@ impl Worker {
     async fn drain(&self) {
         self.draining.set(true);
         let deadline = time::now() + self.limits().drain_timeout;
+        // Connections accepted just now take their place in the table.
+        runtime::yield_now().await;
         let wakers: Vec<Waker> =
             self.connections.borrow().iter().map(|(_, waker)| waker.clone()).collect();
         for waker in wakers {
             waker.wake();
         }
-        while !self.connections.borrow().is_empty() && time::now() < deadline {
+        while self.is_needed() && time::now() < deadline {
             time::sleep(Duration::from_millis(5)).await;
         }
         let left = self.connections.borrow().len();
         if left > 0 {
             tracing::warn!(left, "connections cut: the drain time-out has passed");
         }
+    }
+
+    /// Whether a client of this core, or one of another core that reads along with a fetch of
+    /// this one, is still being served.
+    fn is_needed(&self) -> bool {
+        !self.connections.borrow().is_empty()
+            || self.fillings.borrow().iter().any(|(_, flight)| flight.has_readers())
     }
 
     async fn tick(self: Rc<Self>) {
@@ -170,7 +191,7 @@ impl Worker {
     }
 }
 
-async fn accept_all(worker: Rc<Worker>, listener: TcpListener) {
+async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>) {
     loop {
         let mut next = listener.accept().await;
         let mut accepted = 0;

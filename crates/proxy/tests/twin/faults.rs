@@ -1,1 +1,207 @@
+//! Origins that refuse, reset, close early and close late; and what the client can tell of it.
 
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::sim;
+use runtime::time::sleep;
+
+use crate::origin::expected;
+use crate::world::{Broken, Client, ORIGIN, World, address, each_way, forward, reverse, run};
+
+#[test]
+fn an_origin_that_is_not_there_is_502() {
+    each_way(forward, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        for cc in ["", "Cache-Control: no-store\r\n"] {
+            let got = client.get("http://10.0.0.9:81/", cc).await;
+            assert_eq!(got.status, 502);
+        }
+        let post = "POST http://10.0.0.9:81/ HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
+        assert_eq!(client.ask(post.as_bytes()).await.status, 502);
+        assert!(client.ends().await);
+        assert_eq!(world.counter("upstream_errors"), 3);
+    });
+}
+
+#[test]
+fn many_who_wait_for_an_origin_that_fails_are_all_told() {
+    each_way(reverse, async |world: Rc<World>| {
+        for (target, status) in [("/g?garbage=1&delay=100", 502), ("/z?silent=1", 504)] {
+            let asked: Vec<_> = (0..5)
+                .map(|_| {
+                    runtime::spawn(async move { Client::new().await.get(target, "").await.status })
+                })
+                .collect();
+            for one in asked {
+                assert_eq!(one.await, status);
+            }
+        }
+        assert_eq!(world.counter("upstream_errors"), 10);
+    });
+}
+
+/// Whatever framing reaches the client, it sees that the body is not whole.
+#[test]
+fn a_body_that_breaks_off_is_never_taken_for_whole() {
+    each_way(reverse, async |world: Rc<World>| {
+        let mut of = 0;
+        for ending in ["cut=2000", "reset=2000"] {
+            for frame in ["length", "chunked", "close"] {
+                if (ending, frame) == ("cut=2000", "close") {
+                    continue; // nobody can tell
+                }
+                for cc in ["no-store", "max-age=60"] {
+                    for version in ["1.0", "1.1"] {
+                        let target = format!("/b{of}?size=4000&frame={frame}&cc={cc}&{ending}");
+                        of += 1;
+                        let mut client = Client::new().await;
+                        let request = format!("GET {target} HTTP/{version}\r\nHost: site\r\n\r\n");
+                        client.send(request.as_bytes()).await.unwrap();
+                        let got = client.response().await;
+                        assert!(got.is_err(), "{target} for {version}: {got:?}");
+                        // And it is not in the store.
+                        let again = Client::new().await;
+                        again.send(request.as_bytes()).await.unwrap();
+                        sleep(Duration::from_secs(3)).await;
+                        assert_eq!(world.origin.count(&target), 2, "{target}");
+                    }
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn those_who_read_along_see_the_break_too() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/b?size=4000&cc=max-age=60&delay=300&reset=2000";
+        let asked: Vec<_> = (0..8)
+            .map(|_| {
+                runtime::spawn(async move {
+                    let mut client = Client::new().await;
+                    let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
+                    client.send(request.as_bytes()).await.unwrap();
+                    client.response().await.map(|got| got.body.len())
+                })
+            })
+            .collect();
+        for one in asked {
+            assert_eq!(one.await.unwrap_err(), Broken::Within);
+        }
+        assert_eq!(world.origin.count(target), 1);
+    });
+}
+
+/// The origin closes behind its answer without a word; the next request finds the connection gone.
+#[test]
+fn a_pooled_connection_that_has_gone_is_replaced() {
+    each_way(reverse, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        for round in 0..6 {
+            let target = format!("/d{round}?size=10&cc=no-store&drop=1");
+            assert_eq!(client.get(&target, "").await.body, expected(&target, None));
+            if round % 2 == 0 {
+                sleep(Duration::from_millis(200)).await;
+            }
+        }
+        let post = "POST /d?drop=1 HTTP/1.1\r\nHost: site\r\nContent-Length: 0\r\n\r\n";
+        for _ in 0..3 {
+            assert_eq!(client.ask(post.as_bytes()).await.status, 200);
+        }
+        for target in ["/half?size=10&half=1&cc=no-store", "/half?size=10&half=1&cc=max-age=60"] {
+            assert_eq!(client.get(target, "").await.body, expected(target, None));
+            assert_eq!(client.get("/x?size=9&cc=no-store", "").await.body.len(), 9);
+        }
+        assert_eq!(world.counter("upstream_errors"), 0);
+    });
+}
+
+/// The close is under way to us when the request goes out: it is sent once more, and only once.
+#[test]
+fn a_request_is_repeated_once_when_its_pooled_connection_was_closing() {
+    let repeated = Cell::new(0);
+    sim::check(0..12, |seed| {
+        let options = sim::Options::new(seed)
+            .with_delay(Duration::from_micros(10)..Duration::from_millis(20));
+        run(options, reverse(), async |world: Rc<World>| {
+            let targets: Vec<_> =
+                (0..12).map(|at| format!("/d{at}?size=10&cc=no-store&drop=1")).collect();
+            let all: String =
+                targets.iter().map(|t| format!("GET {t} HTTP/1.1\r\nHost: s\r\n\r\n")).collect();
+            // One behind the other without a pause, so that some go out while the close comes in.
+            let mut client = Client::new().await;
+            let answers = client.pipeline(all.as_bytes(), targets.len()).await;
+            for (target, got) in targets.iter().zip(answers) {
+                assert_eq!((got.status, got.body), (200, expected(target, None)));
+            }
+            repeated.set(repeated.get() + world.counter("upstream_retries"));
+            assert_eq!(world.counter("upstream_errors"), 0);
+        });
+    });
+    assert!(repeated.get() > 0, "no seed came to it");
+}
+
+#[test]
+fn upstream_connections_are_used_again_and_closed_when_idle() {
+    each_way(reverse, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        for frame in ["length", "chunked", "length"] {
+            for cc in ["no-store", "max-age=60"] {
+                let target = format!("/u?size=2000&frame={frame}&cc={cc}");
+                assert_eq!(client.get(&target, "").await.body, expected(&target, None));
+                // The core gives it back when it has seen the end of the body.
+                sleep(Duration::from_millis(100)).await;
+            }
+        }
+        assert_eq!(world.origin.connections.get(), 1);
+        assert_eq!(world.counter("upstream_reuses"), 4);
+        assert_eq!(world.counter("upstream_idle"), 1);
+        sleep(Duration::from_secs(51)).await;
+        assert_eq!(world.counter("upstream_idle"), 0);
+    });
+}
+
+#[test]
+fn an_origin_that_crashes_and_comes_back_is_asked_again() {
+    each_way(reverse, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        for round in 0..5 {
+            let target = format!("/c{round}?size=100&cc=no-store");
+            assert_eq!(client.get(&target, "").await.body, expected(&target, None));
+            sim::crash_connections(address(ORIGIN));
+            sleep(Duration::from_millis(300)).await;
+        }
+        assert_eq!(world.counter("upstream_errors"), 0);
+    });
+}
+
+/// One who asked first and went away does not take the fetch with him.
+#[test]
+fn a_leader_that_leaves_does_not_spoil_it_for_the_others() {
+    each_way(reverse, async |world: Rc<World>| {
+        for target in
+            ["/l?size=3000&cc=max-age=60&delay=500", "/l?size=3000&cc=max-age=60&pause=500"]
+        {
+            let leader = Client::new().await;
+            leader
+                .send(format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n").as_bytes())
+                .await
+                .unwrap();
+            sleep(Duration::from_millis(200)).await;
+            let asked: Vec<_> = (0..4)
+                .map(|_| {
+                    runtime::spawn(async move { Client::new().await.get(target, "").await.body })
+                })
+                .collect();
+            sleep(Duration::from_millis(50)).await;
+            leader.stream.set_linger0().unwrap();
+            drop(leader);
+            for one in asked {
+                assert_eq!(one.await, expected(target, None));
+            }
+            assert_eq!(world.origin.count(target), 1);
+        }
+    });
+}
