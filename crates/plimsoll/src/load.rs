@@ -9,12 +9,14 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::cli;
 use crate::failure::{Failure, misuse};
 use crate::output::{self, Pending};
-use crate::serve::stop_on_signal;
+use crate::serve::{pin, stop_on_signal};
 
 /// Drives the load and prints what came of it.
 pub(crate) fn load(flags: &cli::Load) -> Result<(), Failure> {
     let plan = plan(flags)?;
     let output = flags.output.as_deref().map(Pending::new).transpose()?;
+    // The generator does so itself, but could not say which flag is the mend.
+    plan.pin_cpu.map(pin).transpose()?;
     let stop = stop_on_signal()?;
     let progress = Progress::new(plan.duration, flags.json);
     let outcome = ::load::run(&plan, &stop, &mut |tick| progress.tick(tick)).map_err(misuse)?;

@@ -7,6 +7,7 @@ use trial::Trial;
 
 use crate::cli;
 use crate::failure::{Failure, misuse};
+use crate::output::{self, Pending};
 
 /// Analyses a trial and writes what was asked for.
 pub(crate) fn report(flags: &cli::Report) -> Result<(), Failure> {
@@ -29,17 +30,15 @@ pub(crate) fn report(flags: &cli::Report) -> Result<(), Failure> {
 /// Prints an analysis.
 pub(crate) fn show(analysis: &Analysis, json: bool) -> Result<(), Failure> {
     if json {
-        println!("{}", serde_json::to_string_pretty(analysis).map_err(misuse)?);
+        output::print_json(analysis)
     } else {
-        print!("{}", ::report::terminal(analysis, width()));
+        output::print(::report::terminal(analysis, width()))
     }
-    Ok(())
 }
 
 /// Writes a whole file or says why not.
 pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text)
-        .map_err(|error| misuse(format!("{} cannot be written: {error}", path.display())))
+    Pending::new(path)?.write(text)
 }
 
 /// Columns of the terminal; 100 where there is none.
