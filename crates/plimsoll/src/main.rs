@@ -8,6 +8,7 @@ mod cli;
 mod demo;
 mod failure;
 mod load;
+mod output;
 mod record;
 mod reference;
 mod report;
@@ -21,7 +22,10 @@ use crate::cli::{Cli, Verb};
 use crate::failure::{Failure, misuse};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(told) => return not_understood(&told),
+    };
     match run(cli.verb) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
@@ -29,6 +33,33 @@ fn main() -> ExitCode {
             failure.exit_code()
         }
     }
+}
+
+/// Help and the version as clap writes them; what is wrong with the flags in one line, as with
+/// everything else.
+fn not_understood(told: &clap::Error) -> ExitCode {
+    use clap::error::ErrorKind::{
+        DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,
+    };
+    if let DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand = told.kind() {
+        // A pager that was left early is no failure.
+        let _ = told.print();
+        return ExitCode::from(u8::try_from(told.exit_code()).unwrap_or(2));
+    }
+    let text = told.to_string();
+    let what = text.split("\nUsage:").next().unwrap_or_default();
+    let what = what.split("\nFor more information").next().unwrap_or_default();
+    let what = what.strip_prefix("error: ").unwrap_or(what);
+    let parts: Vec<String> = what
+        .split("\n\n")
+        .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "))
+        .filter(|part| !part.is_empty())
+        .collect();
+    let verb =
+        std::env::args().nth(1).filter(|word| Cli::command().find_subcommand(word).is_some());
+    let see = verb.map_or_else(String::new, |verb| format!(" {verb}"));
+    eprintln!("plimsoll: {}; see plimsoll{see} --help", parts.join("; "));
+    ExitCode::from(2)
 }
 
 fn run(verb: Verb) -> Result<(), Failure> {
@@ -41,15 +72,15 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Origin(flags) => serve::origin(&flags),
         Verb::NullServer(flags) => serve::null_server(&flags),
         Verb::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "plimsoll", &mut std::io::stdout());
-            Ok(())
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "plimsoll", &mut text);
+            output::print(&text)
         }
         Verb::Man => {
-            clap_mangen::Man::new(Cli::command()).render(&mut std::io::stdout()).map_err(misuse)
+            let mut text = Vec::new();
+            clap_mangen::Man::new(Cli::command()).render(&mut text).map_err(misuse)?;
+            output::print(&text)
         }
-        Verb::Reference => {
-            print!("{}", reference::markdown());
-            Ok(())
-        }
+        Verb::Reference => output::print(reference::markdown()),
     }
 }

@@ -7,6 +7,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli;
 use crate::failure::{Failure, misuse};
+use crate::output;
 use crate::serve::stop_on_signal;
 
 /// Records, with a line of progress on a terminal.
@@ -40,15 +41,26 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
         ));
         bar.tick();
     })
-    .map_err(misuse)?;
+    .map_err(refused)?;
     bar.finish_and_clear();
     if flags.json {
-        println!("{}", serde_json::to_string_pretty(&summary).map_err(misuse)?);
+        output::print_json(&summary)?;
     } else {
-        println!("{summary}");
+        output::print(format!("{summary}\n"))?;
     }
     if summary.intervals == 0 {
         return Err(misuse("not one interval was recorded: the server ended before the first"));
     }
     Ok(())
+}
+
+/// Names the flag where a flag is the mend.
+fn refused(error: ::record::Error) -> Failure {
+    match error {
+        ::record::Error::Trial(trial::Error::Exists { path }) => misuse(format!(
+            "{} exists already: choose another name, or give --force to overwrite it",
+            path.display()
+        )),
+        error => misuse(error),
+    }
 }

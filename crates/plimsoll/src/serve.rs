@@ -1,6 +1,7 @@
 //! `plimsoll serve`, and the two small servers of experiments.
 
 use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,6 +26,9 @@ pub(crate) fn serve(flags: &cli::Serve) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
         .map_err(|error| misuse(format!("signals cannot be watched: {error}")))?;
     let config = config(flags)?;
+    for &address in &flags.listen {
+        free(address)?;
+    }
     let workers = flags.workers.map_or_else(cpus, usize::from);
     let choice = flags.backend.map_or(Choice::Preferred, Choice::Named);
     let options = runtime::Options::default().with_backend(choice).with_pin_cpu(flags.cpu);
@@ -55,6 +59,15 @@ pub(crate) fn serve(flags: &cli::Serve) -> Result<(), Failure> {
         return Err(Failure::Found(format!("{lost} access log lines were lost")));
     }
     Ok(())
+}
+
+/// Asks whether anybody listens there. The cores share a port (SO_REUSEPORT), and a second server
+/// of the same user would silently share it too and take half of the first one's connections.
+fn free(address: SocketAddr) -> Result<(), Failure> {
+    match std::net::TcpListener::bind(address) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(in_use(address, &error)),
+    }
 }
 
 fn config(flags: &cli::Serve) -> Result<Config, Failure> {
@@ -93,9 +106,7 @@ fn announce(flags: &cli::Serve, server: &Server) {
             "backend": bound.backend.to_string(),
             "pid": std::process::id(),
         });
-        println!("{line}");
-        // Whoever reads the line may have gone already.
-        let _ = std::io::stdout().flush();
+        tell(&line);
         return;
     }
     for address in &bound.listen {
@@ -104,6 +115,12 @@ fn announce(flags: &cli::Serve, server: &Server) {
     if let Some(admin) = bound.admin {
         eprintln!("plimsoll: metrics on http://{admin}/metrics");
     }
+}
+
+/// A line of JSON on stdout. Whoever reads it may have gone already: the server serves all the same.
+fn tell(line: &serde_json::Value) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
 /// A flag that SIGTERM and SIGINT raise.
@@ -122,8 +139,7 @@ pub(crate) fn origin(flags: &cli::Origin) -> Result<(), Failure> {
     let origin =
         ::load::Origin::bind(flags.listen).map_err(|error| in_use(flags.listen, &error))?;
     let stop = stop_on_signal()?;
-    println!("{}", serde_json::json!({ "listen": [origin.local_addr()] }));
-    let _ = std::io::stdout().flush();
+    tell(&serde_json::json!({ "listen": [origin.local_addr()] }));
     origin.run(&stop).map_err(misuse)?;
     stop.store(true, Ordering::Relaxed);
     Ok(())
@@ -136,8 +152,7 @@ pub(crate) fn null_server(flags: &cli::NullServer) -> Result<(), Failure> {
     let server = ::load::NullServer::bind(flags.listen, size)
         .map_err(|error| in_use(flags.listen, &error))?;
     let stop = stop_on_signal()?;
-    println!("{}", serde_json::json!({ "listen": [server.local_addr()] }));
-    let _ = std::io::stdout().flush();
+    tell(&serde_json::json!({ "listen": [server.local_addr()] }));
     server.run(&stop).map_err(misuse)?;
     Ok(())
 }
@@ -145,12 +160,20 @@ pub(crate) fn null_server(flags: &cli::NullServer) -> Result<(), Failure> {
 fn prepare(cpu: Option<usize>) -> Result<(), Failure> {
     ::load::sys::raise_descriptor_limit().map_err(|e| misuse(format!("descriptor limit: {e}")))?;
     if let Some(cpu) = cpu {
-        ::load::sys::pin_to_cpu(cpu).map_err(|e| misuse(format!("CPU {cpu}: {e}")))?;
+        pin(cpu)?;
     }
     Ok(())
 }
 
-fn in_use(address: std::net::SocketAddr, error: &std::io::Error) -> Failure {
+/// Stays on this CPU.
+pub(crate) fn pin(cpu: usize) -> Result<(), Failure> {
+    ::load::sys::pin_to_cpu(cpu).map_err(|error| {
+        let last = cpus() - 1;
+        misuse(format!("cannot run on CPU {cpu}: {error}; choose one from 0 to {last}"))
+    })
+}
+
+fn in_use(address: SocketAddr, error: &std::io::Error) -> Failure {
     if error.kind() == std::io::ErrorKind::AddrInUse {
         misuse(format!("{address} is in use: stop what listens there, or choose another port"))
     } else {
