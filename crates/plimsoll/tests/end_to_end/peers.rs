@@ -1,0 +1,272 @@
+//! A load line of real servers: Debian's Squid, nginx and HAProxy as they are, and ours.
+//!
+//! What is asserted holds on any machine: that there is a line, that it rises, that every request
+//! is in it. What a server costs is not asserted: that is what the bench is for.
+
+use std::fs;
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{
+    Home, Ours, Recording, Running, SOON, am_root, free_port, id, output, plimsoll, program,
+    wait_for,
+};
+
+/// A server to record.
+struct Peer<'a> {
+    pid: String,
+    /// Its log, in the test's home.
+    log: &'a str,
+    /// What `record` is to call the log's format.
+    format: &'a str,
+    url: String,
+    /// The load's highest rate: far from idle, and for a build without optimisation to be reached.
+    rate_max: u32,
+}
+
+/// Rates of the load, in twelfths of the highest, a second each. They are not in order: on a
+/// rising load what changes with time would pass for what changes with the rate.
+const TWELFTHS: [u32; 12] = [6, 1, 11, 4, 8, 2, 12, 5, 9, 3, 10, 7];
+
+#[test]
+fn nginx_has_a_load_line() {
+    let nginx = program("nginx", "nginx-light");
+    let home = Home::alone();
+    for dir in ["nginx", "www"] {
+        fs::create_dir(home.path().join(dir)).unwrap();
+    }
+    home.write("www/index.html", "x".repeat(1024));
+    let (at, port) = (home.path().display(), free_port());
+    let user = if am_root() { "user root;" } else { "" };
+    let conf = home.write(
+        "nginx.conf",
+        format!(
+            "daemon off; pid {at}/nginx/pid; error_log {at}/nginx/error.log; worker_processes 1;
+             {user}
+             events {{ worker_connections 4096; }}
+             http {{
+               access_log {at}/access.log combined;
+               keepalive_requests 1000000;
+               client_body_temp_path {at}/nginx/b; proxy_temp_path {at}/nginx/p;
+               fastcgi_temp_path {at}/nginx/f; uwsgi_temp_path {at}/nginx/u;
+               scgi_temp_path {at}/nginx/s;
+               server {{ listen 127.0.0.1:{port}; root {at}/www; }}
+             }}"
+        ),
+    );
+    let mut server = Running::start(
+        Command::new(nginx)
+            .args(["-e", &home.at("nginx/error.log"), "-c", &conf])
+            .stdout(Stdio::null())
+            .stderr(output(&home, "nginx.err")),
+    );
+    ready(&home, &mut server, port, "nginx.err");
+    let url = format!("http://127.0.0.1:{port}/index.html");
+    let pid = server.pid();
+    has_a_load_line(
+        &home,
+        &Peer { pid, log: "access.log", format: "combined", url, rate_max: 8_000 },
+    );
+}
+
+#[test]
+fn haproxy_has_a_load_line() {
+    let haproxy = program("haproxy", "haproxy");
+    let home = Home::alone();
+    let origin = Ours::origin();
+    let port = free_port();
+    let conf = home.write(
+        "haproxy.cfg",
+        format!(
+            "global
+               log stdout format raw local0
+               maxconn 4000
+               nbthread 1
+             defaults
+               mode http
+               log global
+               option httplog
+               timeout client 60s
+               timeout server 60s
+               timeout connect 5s
+             frontend web
+               bind 127.0.0.1:{port}
+               default_backend origin
+             backend origin
+               server origin {}\n",
+            origin.address()
+        ),
+    );
+    let mut server = Running::start(
+        Command::new(haproxy)
+            .args(["-f", &conf])
+            .stdout(output(&home, "haproxy.log"))
+            .stderr(output(&home, "haproxy.err")),
+    );
+    ready(&home, &mut server, port, "haproxy.err");
+    let url = format!("http://127.0.0.1:{port}/obj/1?size=1024");
+    let pid = server.pid();
+    has_a_load_line(
+        &home,
+        &Peer { pid, log: "haproxy.log", format: "haproxy", url, rate_max: 5_000 },
+    );
+}
+
+#[test]
+fn squid_has_a_load_line() {
+    let squid = program("squid", "squid");
+    let home = Home::alone();
+    let origin = Ours::origin();
+    let (at, port) = (home.path().display(), free_port());
+    let own = home.path().join("squid");
+    fs::create_dir(&own).unwrap();
+    let user = if am_root() {
+        let number = |flag| id(flag, Some("proxy")).parse().ok();
+        std::os::unix::fs::chown(&own, number("-u"), number("-g")).unwrap();
+        "cache_effective_user proxy"
+    } else {
+        ""
+    };
+    let conf = home.write(
+        "squid.conf",
+        format!(
+            "http_port 127.0.0.1:{port} accel defaultsite=127.0.0.1 no-vhost
+cache_peer 127.0.0.1 parent {} 0 no-query originserver name=origin
+acl all_ src all
+http_access allow all_
+cache_peer_access origin allow all_
+cache_mem 64 MB
+access_log stdio:{at}/squid/access.log squid
+cache_log {at}/squid/cache.log
+pid_filename {at}/squid/squid.pid
+coredump_dir {at}/squid
+{user}
+visible_hostname localhost
+shutdown_lifetime 0 seconds
+pinger_enable off
+max_filedescriptors 8192
+",
+            origin.address().port()
+        ),
+    );
+    let mut server = Running::start(
+        Command::new(squid)
+            .args(["-N", "-f", &conf])
+            .stdout(Stdio::null())
+            .stderr(output(&home, "squid.err")),
+    );
+    ready(&home, &mut server, port, "squid.err");
+    let url = format!("http://127.0.0.1:{port}/obj/1?size=1024");
+    let pid = server.pid();
+    let log = "squid/access.log";
+    has_a_load_line(&home, &Peer { pid, log, format: "squid", url, rate_max: 8_000 });
+}
+
+#[test]
+fn ours_has_a_load_line_in_squids_format() {
+    ours_has_a_load_line("squid");
+}
+
+#[test]
+fn ours_has_a_load_line_in_the_combined_format() {
+    ours_has_a_load_line("combined");
+}
+
+fn ours_has_a_load_line(format: &str) {
+    let home = Home::alone();
+    let origin = Ours::origin();
+    let log = home.at("access.log");
+    let server = Ours::serve(&[
+        "--origin",
+        &origin.url(),
+        "--workers",
+        "1",
+        "--access-log",
+        &log,
+        "--log-format",
+        format,
+    ]);
+    let url = format!("{}/obj/1?size=1024", server.url());
+    let pid = server.child.pid();
+    has_a_load_line(&home, &Peer { pid, log: "access.log", format, url, rate_max: 4_000 });
+    let (code, stderr) = server.stopped();
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+}
+
+/// Until it takes connections.
+fn ready(home: &Home, server: &mut Running, port: u16, errors: &str) {
+    wait_for(&format!("port {port}"), SOON, || {
+        assert!(!server.has_ended(), "{}", home.read(errors));
+        TcpStream::connect(("127.0.0.1", port)).ok()
+    });
+}
+
+fn has_a_load_line(home: &Home, peer: &Peer<'_>) {
+    let log = home.at(peer.log);
+    wait_for("the access log", SOON, || home.has(peer.log).then_some(()));
+    // Where a log stamps whole seconds, the requests of half a second are not to be told.
+    let interval = if peer.format == "combined" { "1s" } else { "500ms" };
+    let recording = Recording::start(home, &peer.pid, &log, "peer.trial", interval);
+    let sent = load(&peer.url, peer.rate_max);
+    // The last lines may come a tick later, and where only seconds are stamped a request may lie
+    // anywhere in its second.
+    std::thread::sleep(Duration::from_millis(1500));
+    let summary = recording.interrupted();
+    assert_eq!(summary["log_lines_bad"], 0, "{summary:#}");
+    assert_eq!(summary["one_file"], true, "{summary:#}");
+
+    let page = home.at("page.html");
+    let report =
+        plimsoll(&["report", &home.at("peer.trial"), "--json", "--html", &page]).well().json();
+    assert_eq!(report["trial"]["complete"], true);
+    assert_eq!(report["manifest"]["log_format"], peer.format);
+    for loss in report["losses"].as_array().unwrap() {
+        assert!(!loss["kind"].as_str().unwrap().starts_with("log:"), "{loss}");
+    }
+    every_request_is_there(&report, sent);
+    the_line_rises(&report);
+    assert!(fs::metadata(&page).unwrap().len() > 10_000);
+}
+
+/// Drives the load; the requests that were sent.
+fn load(url: &str, rate_max: u32) -> u64 {
+    let mut sent = 0;
+    for twelfths in TWELFTHS {
+        let rate = (rate_max * twelfths / 12).to_string();
+        let outcome = plimsoll(&["load", url, "--rate", &rate, "--for", "1s", "--json"]);
+        let outcome = outcome.well().json();
+        for (kind, count) in outcome["errors"].as_object().unwrap() {
+            assert_eq!(count, 0, "{kind}");
+        }
+        sent += outcome["started"].as_u64().unwrap();
+    }
+    sent
+}
+
+fn every_request_is_there(report: &Value, sent: u64) {
+    let recorded = report["trial"]["requests"].as_f64().unwrap();
+    // A few: the look whether the server was ready.
+    let gap = (recorded - sent as f64).abs();
+    assert!(gap <= 0.01 * sent as f64 + 5.0, "{sent} requests sent, {recorded} in the trial");
+}
+
+fn the_line_rises(report: &Value) {
+    let capacity = &report["capacity"];
+    assert_eq!(capacity["identifiable"], true, "{capacity:#}");
+    let value = capacity["value"].as_f64().unwrap();
+    assert!(value > 0.0 && value.is_finite(), "{capacity:#}");
+    let (low, high) = (capacity["low"].as_f64().unwrap(), capacity["high"].as_f64().unwrap());
+    assert!(low <= value && value <= high, "{capacity:#}");
+    let modes = &report["modes"];
+    let slope = |name: &str| {
+        let lines = modes["lines"].as_array().unwrap();
+        let line = lines.iter().find(|line| line["mode"] == name);
+        line.unwrap_or_else(|| panic!("no line of {name}: {modes:#}"))["slope"].as_f64().unwrap()
+    };
+    assert!(slope("kernel") > 0.0 && slope("user") > 0.0 && slope("idle") < 0.0, "{modes:#}");
+    let closure = modes["closure_gap"].as_f64().unwrap();
+    assert!(closure.abs() <= 1e-6 * slope("idle").abs(), "{modes:#}");
+}

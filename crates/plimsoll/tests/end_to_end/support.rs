@@ -1,0 +1,356 @@
+//! What the tests share: a home, the command run to its end, servers that are ended again.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+pub(crate) const PLIMSOLL: &str = env!("CARGO_BIN_EXE_plimsoll");
+
+/// For what is over at once, on a machine that is busy otherwise.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// What is measured is measured alone: the machine has two cores.
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// A test's directory, that servers without our rights may enter, and its share of the machine.
+pub(crate) struct Home {
+    dir: tempfile::TempDir,
+    _share: Share,
+}
+
+/// Held as long as the test's home. A test that fails ends its load with its guards, so that a
+/// poisoned lock means nothing.
+enum Share {
+    Beside { _others: RwLockReadGuard<'static, ()> },
+    Alone { _nobody: RwLockWriteGuard<'static, ()> },
+}
+
+impl Home {
+    /// For a test that costs little.
+    pub(crate) fn new() -> Home {
+        let others = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+        Home::with(Share::Beside { _others: others })
+    }
+
+    /// For a test with a load: no other test runs meanwhile.
+    pub(crate) fn alone() -> Home {
+        let nobody = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+        Home::with(Share::Alone { _nobody: nobody })
+    }
+
+    fn with(share: Share) -> Home {
+        let dir = tempfile::Builder::new().prefix("plimsoll-test-").tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        Home { dir, _share: share }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// A name in it, as a flag takes it.
+    pub(crate) fn at(&self, name: &str) -> String {
+        self.path().join(name).display().to_string()
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.path().join(name).exists()
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        String::from_utf8_lossy(&fs::read(self.path().join(name)).unwrap()).into_owned()
+    }
+
+    pub(crate) fn write(&self, name: &str, bytes: impl AsRef<[u8]>) -> String {
+        fs::write(self.path().join(name), bytes).unwrap();
+        self.at(name)
+    }
+}
+
+/// What a command that has ended said.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) code: Option<i32>,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+impl Said {
+    /// It ended well.
+    #[track_caller]
+    pub(crate) fn well(self) -> Said {
+        assert_eq!(self.code, Some(0), "{self:?}");
+        self
+    }
+
+    #[track_caller]
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// It was refused as misuse: one line that holds `words`, and nothing else.
+    #[track_caller]
+    pub(crate) fn refused(&self, words: &[&str]) {
+        assert_eq!(self.code, Some(2), "{self:?}");
+        assert_eq!(self.stdout, "", "{self:?}");
+        let line = self.stderr.strip_suffix('\n').unwrap_or_else(|| panic!("{self:?}"));
+        assert!(!line.contains('\n'), "more than one line: {line}");
+        assert!(line.starts_with("plimsoll: "), "{line}");
+        for word in words {
+            assert!(line.contains(word), "no {word:?} in: {line}");
+        }
+    }
+}
+
+/// Runs plimsoll to its end.
+#[track_caller]
+pub(crate) fn plimsoll<S: AsRef<str>>(args: &[S]) -> Said {
+    let mut command = Command::new(PLIMSOLL);
+    command.args(args.iter().map(S::as_ref));
+    run(command, SOON)
+}
+
+/// Runs a command to its end; one that does not come to it in time fails the test.
+#[track_caller]
+pub(crate) fn run(mut command: Command, patience: Duration) -> Said {
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let stdout = reader(child.stdout.take().unwrap());
+    let stderr = reader(child.stderr.take().unwrap());
+    let mut child = Running { child, what: format!("{command:?}") };
+    let code = child.ended(patience).code();
+    Said { code, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
+}
+
+fn reader(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        from.read_to_end(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    })
+}
+
+/// A child: ended, by its pid, when this is dropped.
+pub(crate) struct Running {
+    child: Child,
+    what: String,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Running {
+        let what = format!("{command:?}");
+        match command.stdin(Stdio::null()).spawn() {
+            Ok(child) => Running { child, what },
+            Err(error) => panic!("{what}: {error}"),
+        }
+    }
+
+    pub(crate) fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let told =
+            Command::new("sh").args(["-c", &format!("kill -{name} {}", self.pid())]).status();
+        assert!(told.unwrap().success(), "{} cannot be told {name}", self.what);
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub(crate) fn ended(&mut self, patience: Duration) -> ExitStatus {
+        wait_for(&format!("the end of {}", self.what), patience, || self.child.try_wait().unwrap())
+    }
+
+    /// What it wrote to a pipe; it has ended, or is about to.
+    pub(crate) fn rest(&mut self) -> (String, String) {
+        let (mut out, mut err) = (String::new(), String::new());
+        if let Some(mut pipe) = self.child.stdout.take() {
+            pipe.read_to_string(&mut out).unwrap();
+        }
+        if let Some(mut pipe) = self.child.stderr.take() {
+            pipe.read_to_string(&mut err).unwrap();
+        }
+        (out, err)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+            return;
+        }
+        // SIGTERM first: nginx's master ends its workers, which SIGKILL would leave behind.
+        let _ = Command::new("sh").args(["-c", &format!("kill {}", self.pid())]).status();
+        for _ in 0..50 {
+            std::thread::sleep(Duration::from_millis(50));
+            if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+                return;
+            }
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Asks until there is an answer.
+#[track_caller]
+pub(crate) fn wait_for<T>(what: &str, patience: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + patience;
+    loop {
+        if let Some(found) = ask() {
+            return found;
+        }
+        assert!(Instant::now() < until, "waited {patience:?} in vain for {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A server of ours: it tells its addresses in a line of JSON.
+pub(crate) struct Ours {
+    pub(crate) child: Running,
+    pub(crate) told: Value,
+}
+
+impl Ours {
+    pub(crate) fn serve(flags: &[&str]) -> Ours {
+        let mut all = vec!["serve", "--json", "--listen", "127.0.0.1:0"];
+        all.extend(flags);
+        Ours::start(&all)
+    }
+
+    pub(crate) fn origin() -> Ours {
+        Ours::start(&["origin", "--listen", "127.0.0.1:0"])
+    }
+
+    fn start(args: &[&str]) -> Ours {
+        let mut child = Running::start(
+            Command::new(PLIMSOLL).args(args).stdout(Stdio::piped()).stderr(Stdio::piped()),
+        );
+        let mut line = String::new();
+        BufReader::new(child.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let told = serde_json::from_str(&line)
+            .unwrap_or_else(|error| panic!("{args:?}: {error}: {line:?}, {}", child.rest().1));
+        Ours { child, told }
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.told["listen"][0].as_str().unwrap().parse().unwrap()
+    }
+
+    pub(crate) fn admin(&self) -> SocketAddr {
+        self.told["admin"].as_str().unwrap().parse().unwrap()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address())
+    }
+
+    /// Told to stop: how it ended and what it said on stderr.
+    pub(crate) fn stopped(mut self) -> (Option<i32>, String) {
+        self.child.signal("TERM");
+        let status = self.child.ended(SOON);
+        (status.code(), self.child.rest().1)
+    }
+}
+
+/// A recording under way.
+pub(crate) struct Recording(pub(crate) Running);
+
+impl Recording {
+    /// Starts it and waits until it has its baseline: from then on no request is missed.
+    pub(crate) fn start(
+        home: &Home,
+        pid: &str,
+        log: &str,
+        trial: &str,
+        interval: &str,
+    ) -> Recording {
+        let out = home.at(trial);
+        let flags = ["--pid", pid, "--access-log", log, "--interval", interval, "-o", &out];
+        let child = Running::start(
+            Command::new(PLIMSOLL)
+                .args(["record", "--json"])
+                .args(flags)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped()),
+        );
+        let mut recording = Recording(child);
+        wait_for("the recording's first interval", SOON, || {
+            assert!(!recording.0.has_ended(), "{:?}", recording.0.rest());
+            let opened = plimsoll(&["report", "--json", &out]);
+            // Without a line yet, but with an interval.
+            (opened.code == Some(0) || opened.stderr.contains("can be fitted")).then_some(())
+        });
+        recording
+    }
+
+    /// Interrupted as by Ctrl-C: its summary.
+    #[track_caller]
+    pub(crate) fn interrupted(mut self) -> Value {
+        self.0.signal("INT");
+        let status = self.0.ended(SOON);
+        let (out, err) = self.0.rest();
+        assert!(status.success(), "{status}: {err}");
+        serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out:?}"))
+    }
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+/// One request on a connection of its own: its status line and all that followed.
+pub(crate) fn get(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    let head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+pub(crate) fn am_root() -> bool {
+    id("-u", None) == "0"
+}
+
+/// What `id` says.
+pub(crate) fn id(flag: &str, user: Option<&str>) -> String {
+    let said = Command::new("id").arg(flag).args(user).output().unwrap();
+    String::from_utf8_lossy(&said.stdout).trim().to_owned()
+}
+
+/// Where a program is. One that is missing fails the test: a peer that is not measured must not
+/// look like one that was.
+#[track_caller]
+pub(crate) fn program(name: &str, package: &str) -> PathBuf {
+    // Servers live in sbin, which is not in every user's PATH.
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin:/sbin";
+    std::env::split_paths(&path)
+        .map(|dir| dir.join(name))
+        .find(|there| there.is_file())
+        .unwrap_or_else(|| {
+            panic!("{name} is missing: apt-get install -y --no-install-recommends {package}")
+        })
+}
+
+/// A file for a child's output.
+pub(crate) fn output(home: &Home, name: &str) -> File {
+    File::create(home.path().join(name)).unwrap()
+}

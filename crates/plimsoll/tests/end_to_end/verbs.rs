@@ -1,0 +1,273 @@
+//! Each verb does what its help says.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{Home, Ours, PLIMSOLL, Recording, Running, SOON, get, plimsoll, wait_for};
+
+#[test]
+fn the_help_of_each_verb_names_its_flags() {
+    let _home = Home::new();
+    let verbs: [(&str, &[&str]); 9] = [
+        ("serve", &["--listen", "--origin", "--forward", "--memory", "--access-log", "squid"]),
+        ("load", &["URL", "--rate", "--cold", "--connections", "--for", "Zipf"]),
+        ("record", &["--pid", "--name", "--access-log", "--interval", "Ctrl-C"]),
+        ("report", &["--html", "--json", "--objective", "trial"]),
+        ("demo", &["--for", "--out", "--backend", "--cold"]),
+        ("origin", &["--listen"]),
+        ("null-server", &["--listen", "--size"]),
+        ("completions", &["bash", "fish", "zsh"]),
+        ("man", &["man page"]),
+    ];
+    let all = plimsoll(&["--help"]).well().stdout;
+    for (verb, words) in verbs {
+        assert!(all.contains(&format!("\n  {verb} ")), "{verb} is not in the list: {all}");
+        let help = plimsoll(&[verb, "--help"]).well();
+        assert_eq!(help.stderr, "");
+        for word in words {
+            assert!(help.stdout.contains(word), "{verb}: no {word:?} in {}", help.stdout);
+        }
+    }
+    let none = plimsoll::<&str>(&[]);
+    assert_eq!(none.code, Some(2));
+    assert!(none.stderr.contains("Usage: plimsoll"), "{none:?}");
+}
+
+#[test]
+fn the_version_completions_and_the_man_page() {
+    let _home = Home::new();
+    let version = plimsoll(&["--version"]).well().stdout;
+    assert_eq!(version.trim(), format!("plimsoll {}", env!("CARGO_PKG_VERSION")));
+    for shell in ["bash", "zsh", "fish"] {
+        let script = plimsoll(&["completions", shell]).well().stdout;
+        assert!(script.contains("access-log") && script.len() > 2000, "{shell}: {script}");
+    }
+    let page = plimsoll(&["man"]).well().stdout;
+    assert!(page.contains(".TH") && page.contains("Exit status"), "{page}");
+}
+
+#[test]
+fn a_loads_counts_add_up() {
+    let home = Home::alone();
+    let origin = Ours::origin();
+    let whole = home.at("load.json");
+    let shown = plimsoll(&[
+        "load",
+        &origin.url(),
+        "--rate",
+        "100..1000",
+        "--for",
+        "3s",
+        "--objects",
+        "50",
+        "--cold",
+        "10",
+        "--json",
+        "--output",
+        &whole,
+    ])
+    .well()
+    .json();
+    assert_eq!(serde_json::from_str::<Value>(&home.read("load.json")).unwrap(), shown);
+
+    let of = |value: &Value, key: &str| {
+        value[key].as_u64().unwrap_or_else(|| panic!("no {key} in {value:#}"))
+    };
+    let errors = |value: &Value| -> u64 {
+        value["errors"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum()
+    };
+    let (started, completed) = (of(&shown, "started"), of(&shown, "completed"));
+    assert_eq!(started, completed + errors(&shown) + of(&shown, "in_flight"));
+    assert_eq!(of(&shown, "intended"), started + of(&shown, "unstarted"));
+    assert_eq!(errors(&shown), 0, "{}", shown["errors"]);
+    assert_eq!(of(&shown, "cold_open"), 10);
+    // A mean rate of 550 for three seconds, by a Poisson process.
+    assert!((1200..2100).contains(&completed), "{completed}");
+    let rows = shown["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 3);
+    assert_eq!(rows.iter().map(|row| of(row, "intended")).sum::<u64>(), of(&shown, "intended"));
+    let latencies = of(&shown["latency"], "count") + of(&shown["latency_invalid"], "count");
+    assert_eq!(latencies, completed);
+}
+
+#[test]
+fn a_load_without_a_server_says_so() {
+    let _home = Home::new();
+    let url = format!("http://127.0.0.1:{}/", crate::support::free_port());
+    plimsoll(&["load", &url, "--for", "1s"]).refused(&[&url, "refused"]);
+}
+
+/// A server of ours with a log, its origin, and a home for both.
+fn a_server(home: &Home, more: &[&str]) -> (Ours, Ours) {
+    let origin = Ours::origin();
+    let (url, log) = (origin.url(), home.at("access.log"));
+    let flags = ["--origin", &url, "--workers", "1", "--access-log", &log];
+    let server = Ours::serve(&[&flags[..], more].concat());
+    (server, origin)
+}
+
+#[test]
+fn a_recorder_that_was_killed_leaves_a_trial_that_can_be_reported() {
+    let home = Home::alone();
+    let (server, _origin) = a_server(&home, &[]);
+    let url = format!("{}/obj/1", server.url());
+    let log = home.at("access.log");
+    let mut recording = Recording::start(&home, &server.child.pid(), &log, "cut.trial", "100ms");
+    let mut load = Running::start(
+        Command::new(PLIMSOLL)
+            .args(["load", &url, "--rate", "100..3000", "--for", "4s", "--connections", "8"])
+            .stdout(Stdio::null()),
+    );
+    load.ended(SOON);
+    recording.0.signal("KILL");
+    recording.0.ended(SOON);
+
+    let trial = home.at("cut.trial");
+    let said = plimsoll(&["report", &trial]).well();
+    assert!(said.stdout.contains("not finished"), "{}", said.stdout);
+    let report = plimsoll(&["report", "--json", &trial]).well().json();
+    assert_eq!(report["trial"]["complete"], false);
+    assert!(report["trial"]["intervals"].as_u64().unwrap() >= 30, "{}", report["trial"]);
+    assert!(report["trial"]["unfinished"].is_string(), "{}", report["trial"]);
+
+    let page = home.at("page.html");
+    plimsoll(&["report", &trial, "--html", &page, "--svg", &home.at("line.svg")]).well();
+    let html = home.read("page.html");
+    assert!(html.contains("<svg") && html.contains("not finished"));
+    // It opens offline: nothing in it is fetched from anywhere.
+    for fetch in
+        ["src=\"http", "href=\"http", "src=\"//", "href=\"//", "url(http", "@import", "<link"]
+    {
+        assert!(!html.contains(fetch), "{fetch} in the page");
+    }
+    assert!(home.read("line.svg").contains("<svg"));
+}
+
+#[test]
+fn a_recording_that_is_interrupted_is_whole() {
+    let home = Home::new();
+    let (server, _origin) = a_server(&home, &[]);
+    let log = home.at("access.log");
+    let recording = Recording::start(&home, &server.child.pid(), &log, "a.trial", "100ms");
+    for _ in 0..10 {
+        get(server.address(), "/obj/1");
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let summary = recording.interrupted();
+    assert_eq!(summary["ended"], "stopped");
+    assert_eq!(summary["one_file"], true);
+    assert_eq!(summary["log_lines"], 10);
+    assert_eq!(summary["log_format"], "squid");
+    assert!((summary["requests"].as_f64().unwrap() - 10.0).abs() < 0.01, "{summary:#}");
+    assert!(!home.has("a.trial-wal") && !home.has("a.trial-shm"));
+}
+
+#[test]
+fn a_name_finds_the_process() {
+    let home = Home::new();
+    let (server, _origin) = a_server(&home, &[]);
+    // Other servers of that name may run at the time: a name of its own is given to this one.
+    let sleeper = home.at("sleeper-of-tests");
+    fs::copy("/bin/sleep", &sleeper).unwrap();
+    let child = Running::start(Command::new(&sleeper).arg("60"));
+    let name: String = "sleeper-of-tests".chars().take(15).collect();
+    wait_for("its name", SOON, || {
+        let comm = fs::read_to_string(format!("/proc/{}/comm", child.pid())).unwrap();
+        (comm.trim() == name).then_some(())
+    });
+    let (log, out) = (home.at("access.log"), home.at("a.trial"));
+    for name in [name.as_str(), "sleeper-of-tests"] {
+        let flags = ["--name", name, "--access-log", &log, "--interval", "100ms", "--for", "300ms"];
+        let all = [&["record", "--json", "--force", "-o", &out], &flags[..]].concat();
+        let summary = plimsoll(&all).well().json();
+        assert_eq!(summary["intervals"], 3, "{summary:#}");
+    }
+    drop(server);
+}
+
+#[test]
+fn sigterm_lets_requests_finish_and_the_log_is_complete() {
+    let home = Home::new();
+    let (server, _origin) = a_server(&home, &["--log-format", "squid"]);
+    for n in 0..20 {
+        get(server.address(), &format!("/obj/{n}?size=10"));
+    }
+    let mut slow = TcpStream::connect(server.address()).unwrap();
+    slow.set_read_timeout(Some(SOON)).unwrap();
+    let head = "GET /obj/99?size=1000&delay_us=1500000 HTTP/1.1\r\nHost: x\r\n\r\n";
+    slow.write_all(head.as_bytes()).unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+    let (code, stderr) = server.stopped();
+    assert_eq!((code, stderr.as_str()), (Some(0), ""));
+    let mut answer = Vec::new();
+    slow.read_to_end(&mut answer).unwrap();
+    let text = String::from_utf8_lossy(&answer);
+    assert!(text.starts_with("HTTP/1.1 200 ") && answer.len() > 1000, "{text}");
+    let log = home.read("access.log");
+    assert_eq!(log.lines().count(), 21, "{log}");
+    assert!(log.ends_with('\n') && log.contains("/obj/99"), "{log}");
+}
+
+#[test]
+fn a_rotated_log_is_reopened() {
+    for signal in ["HUP", "USR1"] {
+        let home = Home::new();
+        let (server, _origin) = a_server(&home, &[]);
+        get(server.address(), "/obj/before");
+        let log = home.path().join("access.log");
+        wait_for("the line", SOON, || home.read("access.log").contains("before").then_some(()));
+        fs::rename(&log, home.path().join("access.log.1")).unwrap();
+        get(server.address(), "/obj/between");
+        wait_for("the line", SOON, || home.read("access.log.1").contains("between").then_some(()));
+        server.child.signal(signal);
+        wait_for("the new log", SOON, || log.exists().then_some(()));
+        get(server.address(), "/obj/after");
+        let (code, stderr) = server.stopped();
+        assert_eq!((code, stderr.as_str()), (Some(0), ""));
+        let (old, new) = (home.read("access.log.1"), home.read("access.log"));
+        assert_eq!((old.lines().count(), new.lines().count()), (2, 1), "{old}{new}");
+        assert!(new.contains("/obj/after"), "{new}");
+    }
+}
+
+#[test]
+fn metrics_are_those_of_the_reference() {
+    let home = Home::new();
+    let (server, _origin) = a_server(&home, &["--admin", "127.0.0.1:0"]);
+    for _ in 0..3 {
+        get(server.address(), "/obj/1?size=10&cc=max-age%3D60");
+    }
+    let answer = get(server.admin(), "/metrics");
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    let (_, text) = answer.split_once("\r\n\r\n").unwrap();
+    let served: BTreeSet<&str> = text
+        .lines()
+        .filter(|line| line.starts_with("plimsoll_"))
+        .map(|line| line.split([' ', '{']).next().unwrap())
+        .collect();
+    let reference = plimsoll(&["reference"]).well().stdout;
+    let (_, metrics) = reference.split_once("## Metrics").unwrap();
+    let described: BTreeSet<&str> =
+        metrics.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+    assert!(described.len() > 20, "{described:?}");
+    assert_eq!(served, described);
+    assert!(text.contains("plimsoll_requests_total 3\n"), "{text}");
+    assert!(get(server.admin(), "/healthz").starts_with("HTTP/1.1 200 "));
+}
+
+#[test]
+fn every_backend_serves() {
+    let home = Home::new();
+    for backend in ["select", "scalable_select", "poll", "epoll", "io_uring"] {
+        let (server, _origin) = a_server(&home, &["--backend", backend]);
+        assert_eq!(server.told["backend"], backend);
+        assert!(get(server.address(), "/obj/1?size=10").starts_with("HTTP/1.1 200 "), "{backend}");
+        assert_eq!(server.stopped().0, Some(0), "{backend}");
+    }
+}
