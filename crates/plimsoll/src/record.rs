@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use ::record::{FormatChoice, Spec, Target};
+use ::record::{Ended, FormatChoice, Spec, Target};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli;
@@ -48,10 +48,13 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
     } else {
         output::print(format!("{summary}\n"))?;
     }
-    if summary.intervals == 0 {
-        return Err(misuse("not one interval was recorded: the server ended before the first"));
+    if summary.intervals > 0 {
+        return Ok(());
     }
-    Ok(())
+    Err(misuse(match summary.ended {
+        Ended::ServerGone => "not one interval was recorded: the server ended before the first",
+        _ => "not one interval was recorded: it was stopped before the first; record for longer",
+    }))
 }
 
 /// Names the flag where a flag is the mend.

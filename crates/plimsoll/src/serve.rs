@@ -117,7 +117,7 @@ fn announce(flags: &cli::Serve, server: &Server) {
     }
 }
 
-/// A line of JSON on stdout. Whoever reads it may have gone already: the server serves all the same.
+/// A line of JSON on stdout. Whoever reads it may have gone already: the server serves on.
 fn tell(line: &serde_json::Value) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
