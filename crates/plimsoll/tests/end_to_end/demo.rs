@@ -21,12 +21,22 @@ fn the_demo_predicts_measures_and_writes_its_page() {
 
     let report = plimsoll(&["report", "--json", &home.at("out/demo.trial")]).well().json();
     assert_eq!(report["trial"]["complete"], true);
+    // What a busy machine lets be seen in a dozen seconds is not ours to say: a figure is there,
+    // or why it is not.
     let capacity = &report["capacity"];
-    for key in ["value", "low", "high", "level", "highest_rate"] {
+    let keys = if capacity["identifiable"] == true { &["value", "highest_rate"][..] } else { &[] };
+    for key in keys.iter().chain(&["level", "n"]) {
         assert!(capacity[key].is_number(), "{key}: {capacity:#}");
     }
-    assert!(report["saturation_measured"].as_f64().unwrap() > 0.0, "{:#}", report["saturation"]);
-    let prediction = &report["predictions"][0];
-    assert_eq!(prediction["value"], capacity["value"], "the prediction was kept: {prediction}");
+    assert!(capacity["value"].is_number() || capacity["reason"].is_string(), "{capacity:#}");
+    assert!(capacity.get("low").is_some() && capacity.get("high").is_some(), "{capacity:#}");
+    match report["saturation_measured"].as_f64() {
+        Some(rate) => assert!(rate > 0.0, "{:#}", report["saturation"]),
+        None => assert!(said.stdout.contains("no saturation"), "{}", said.stdout),
+    }
+    if capacity["value"].is_number() {
+        let kept = &report["predictions"][0];
+        assert_eq!(kept["value"], capacity["value"], "the prediction was kept: {kept}");
+    }
     assert!(report["latency"]["bins"].is_array(), "{:#}", report["latency"]);
 }

@@ -68,7 +68,7 @@ fn nginx_has_a_load_line() {
     let pid = server.pid();
     has_a_load_line(
         &home,
-        &Peer { pid, log: "access.log", format: "combined", url, rate_max: 8_000 },
+        &Peer { pid, log: "access.log", format: "combined", url, rate_max: 16_000 },
     );
 }
 
@@ -111,7 +111,7 @@ fn haproxy_has_a_load_line() {
     let pid = server.pid();
     has_a_load_line(
         &home,
-        &Peer { pid, log: "haproxy.log", format: "haproxy", url, rate_max: 5_000 },
+        &Peer { pid, log: "haproxy.log", format: "haproxy", url, rate_max: 12_000 },
     );
 }
 
@@ -162,7 +162,7 @@ max_filedescriptors 8192
     let url = format!("http://127.0.0.1:{port}/obj/1?size=1024");
     let pid = server.pid();
     let log = "squid/access.log";
-    has_a_load_line(&home, &Peer { pid, log, format: "squid", url, rate_max: 8_000 });
+    has_a_load_line(&home, &Peer { pid, log, format: "squid", url, rate_max: 9_000 });
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn ours_has_a_load_line(format: &str) {
     ]);
     let url = format!("{}/obj/1?size=1024", server.url());
     let pid = server.child.pid();
-    has_a_load_line(&home, &Peer { pid, log: "access.log", format, url, rate_max: 4_000 });
+    has_a_load_line(&home, &Peer { pid, log: "access.log", format, url, rate_max: 16_000 });
     let (code, stderr) = server.stopped();
     assert_eq!((code, stderr.as_str()), (Some(0), ""));
 }
