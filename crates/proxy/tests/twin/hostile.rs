@@ -1,1 +1,79 @@
+//! Arbitrary bytes from one client: they never panic the proxy, never reach into another
+//! connection, and are always answered or cut.
 
+use std::rc::Rc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use runtime::sim;
+use runtime::time::timeout;
+
+use crate::origin::expected;
+use crate::world::{Client, World, reverse, run};
+
+/// Parts of requests, whole, cut short and wrong, and noise between them.
+fn part() -> impl Strategy<Value = Vec<u8>> {
+    let text = |text: &'static str| Just(text.replace('⏎', "\r\n").into_bytes());
+    prop_oneof![
+        4 => text("GET /h?size=40&cc=max-age=600 HTTP/1.1⏎Host: site⏎⏎"),
+        4 => text("GET /n?size=40&cc=no-store HTTP/1.1⏎Host: site⏎⏎"),
+        2 => text("HEAD /h?size=40&cc=max-age=600 HTTP/1.1⏎Host: site⏎⏎"),
+        2 => text("GET /old?size=9 HTTP/1.0⏎⏎"),
+        2 => text("POST /p HTTP/1.1⏎Host: site⏎Content-Length: 4⏎⏎"),
+        2 => text("POST /p HTTP/1.1⏎Host: site⏎Transfer-Encoding: chunked⏎⏎"),
+        2 => text("POST /p?early=1 HTTP/1.1⏎Host: site⏎Content-Length: 40⏎⏎"),
+        1 => text("PURGE /p HTTP/1.1⏎Host: site⏎Content-Length: 4⏎Expect: 100-continue⏎⏎"),
+        1 => text("GET /p HTTP/1.1⏎Host: site⏎Content-Length: 4⏎Transfer-Encoding: chunked⏎⏎"),
+        1 => text("OPTIONS * HTTP/1.1⏎Host: site⏎Connection: close⏎⏎"),
+        1 => text("GET http://other/x?size=3 HTTP/1.1⏎Host: site⏎Range: bytes=0-⏎⏎"),
+        2 => text("4⏎abcd⏎"),
+        2 => text("0⏎⏎"),
+        1 => text("0⏎X: y⏎⏎"),
+        1 => text("GET / HT"),
+        1 => text("⏎"),
+        1 => text("Host: site⏎"),
+        2 => prop::collection::vec(any::<u8>(), 0..40),
+        1 => prop::collection::vec(prop::sample::select(&b"GET /:\r\n \t0a;,HTP1.\0\xff"[..]), 0..60),
+    ]
+}
+
+fn attacks(seed: u64, parts: &[Vec<u8>]) {
+    run(sim::Options::rough(seed), reverse(), async |world: Rc<World>| {
+        let innocent = runtime::spawn(async {
+            let mut client = Client::new().await;
+            for round in 0..6 {
+                for cc in ["max-age=600", "no-store"] {
+                    let target = format!("/mine{}?size=60&cc={cc}", round % 2);
+                    let got = client.get(&target, "").await;
+                    assert_eq!((got.status, got.body), (200, expected(&target, None)));
+                }
+            }
+        });
+        let attacker = Client::new().await;
+        let bytes = parts.concat();
+        let stream = Rc::clone(&attacker.stream);
+        let reading = runtime::spawn(async move {
+            let mut buf = [0; 4096];
+            while stream.read(&mut buf).await.is_ok_and(|read| read > 0) {}
+        });
+        let _ = attacker.send(&bytes).await;
+        let _ = attacker.stream.shutdown(std::net::Shutdown::Write);
+        innocent.await;
+        // Whatever it was, the connection comes to an end by itself.
+        let ended = timeout(Duration::from_secs(200), reading).await;
+        assert!(ended.is_ok(), "{}", bytes.escape_ascii());
+        assert!(world.counter("connections_open") <= 1);
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+
+    #[test]
+    fn arbitrary_bytes_harm_nobody(
+        seed in any::<u64>(),
+        parts in prop::collection::vec(part(), 1..7),
+    ) {
+        sim::check([seed], |seed| attacks(seed, &parts));
+    }
+}

@@ -1,1 +1,135 @@
+//! What is refused: with which status, closed, and without a byte of it reaching the origin.
 
+use std::rc::Rc;
+
+use runtime::sim;
+
+use crate::origin::expected;
+use crate::world::{Client, World, each_way, reverse, run};
+
+/// Heads and bodies that must not get through. `⏎` is CR LF, `␊` a bare LF, `␍` a bare CR.
+const REFUSED: &[(u16, &str)] = &[
+    (400, "GET /⏎⏎"),
+    (400, "GET  / HTTP/1.1⏎Host: a⏎⏎"),
+    (400, "GET / HTTP/1.1⏎⏎"),
+    (400, "GET / HTTP/1.1⏎Host: a⏎Host: a⏎⏎"),
+    (400, "GET / HTTP/1.1⏎Host: a⏎X : b⏎⏎"),
+    (400, "GET / HTTP/1.1⏎Host: a⏎X: b⏎ c⏎⏎"),
+    (400, "GET / HTTP/1.1␊Host: a␊␊"),
+    (400, "GET / HTTP/1.1⏎Host: a⏎X: b␍c⏎⏎"),
+    (400, "GET / HTTP/1.1⏎Host: a⏎X: \0⏎⏎"),
+    (505, "GET / HTTP/2.0⏎Host: a⏎⏎"),
+    (505, "PRI * HTTP/2.0⏎⏎SM⏎⏎"),
+    (501, "CONNECT a:443 HTTP/1.1⏎Host: a:443⏎⏎"),
+    (417, "POST / HTTP/1.1⏎Host: a⏎Content-Length: 1⏎Expect: the-unexpected⏎⏎x"),
+    // Two ways to tell the end of a body, or one that others read otherwise: smuggling.
+    (
+        400,
+        "POST / HTTP/1.1⏎Host: a⏎Content-Length: 6⏎Transfer-Encoding: chunked⏎⏎0⏎⏎GET /evil HTTP/1.1⏎Host: a⏎⏎",
+    ),
+    (400, "POST / HTTP/1.1⏎Host: a⏎Transfer-Encoding: chunked⏎Content-Length: 0⏎⏎0⏎⏎"),
+    (400, "POST / HTTP/1.1⏎Host: a⏎Content-Length: 5⏎Content-Length: 6⏎⏎12345"),
+    (400, "POST / HTTP/1.1⏎Host: a⏎Content-Length: 5, 5⏎⏎12345"),
+    (400, "POST / HTTP/1.1⏎Host: a⏎Content-Length: +5⏎⏎12345"),
+    (400, "POST / HTTP/1.1⏎Host: a⏎Transfer-Encoding: xchunked⏎⏎0⏎⏎"),
+    (400, "POST / HTTP/1.1⏎Host: a⏎Transfer-Encoding: chunked, identity⏎⏎0⏎⏎"),
+    (501, "POST / HTTP/1.1⏎Host: a⏎Transfer-Encoding: gzip, chunked⏎⏎0⏎⏎"),
+    (400, "POST / HTTP/1.1⏎Host: a⏎Transfer-Encoding : chunked⏎⏎0⏎⏎"),
+    (400, "POST / HTTP/1.1⏎Host: a⏎Transfer-Encoding:\u{b}chunked⏎⏎0⏎⏎"),
+    (400, "POST / HTTP/1.0⏎Host: a⏎Transfer-Encoding: chunked⏎⏎0⏎⏎"),
+    (400, "GET / HTTP/1.1⏎Host: a⏎Content-Length: 5⏎Transfer-Encoding: chunked⏎⏎"),
+    // Bodies that are wrong inside.
+    (400, "POST /b HTTP/1.1⏎Host: a⏎Transfer-Encoding: chunked⏎⏎zz⏎"),
+    (400, "POST /b HTTP/1.1⏎Host: a⏎Transfer-Encoding: chunked⏎⏎-1⏎"),
+    (400, "POST /b HTTP/1.1⏎Host: a⏎Transfer-Encoding: chunked⏎⏎10000000000000000⏎"),
+    (400, "POST /b HTTP/1.1⏎Host: a⏎Transfer-Encoding: chunked⏎⏎3⏎abcd⏎0⏎⏎"),
+    (400, "POST /b HTTP/1.1⏎Host: a⏎Transfer-Encoding: chunked⏎⏎3␊abc␊0␊␊"),
+];
+
+fn bytes(text: &str) -> Vec<u8> {
+    text.replace('⏎', "\r\n").replace('␊', "\n").replace('␍', "\r").into_bytes()
+}
+
+#[test]
+fn what_is_malformed_is_refused_and_reaches_nobody() {
+    each_way(reverse, async |world: Rc<World>| {
+        for (status, text) in REFUSED {
+            let mut client = Client::new().await;
+            let got = client.ask(&bytes(text)).await;
+            assert_eq!((got.status, got.field("connection")), (*status, Some("close")), "{text}");
+            assert!(client.ends().await, "{text}");
+        }
+        let whole = world.origin.seen.borrow();
+        assert!(whole.is_empty(), "{whole:?}");
+        assert_eq!(world.counter("client_errors"), 29);
+    });
+}
+
+/// The refusal comes behind the answers to what was asked before it, and nothing comes behind it.
+#[test]
+fn a_refusal_keeps_its_place() {
+    each_way(reverse, async |world: Rc<World>| {
+        let hit = "/hit?size=20&cc=max-age=600";
+        Client::new().await.get(hit, "").await;
+        for (status, text) in REFUSED {
+            let mut client = Client::new().await;
+            let mut all =
+                format!("GET {hit} HTTP/1.1\r\nHost: site\r\n\r\n").repeat(2).into_bytes();
+            let slow = "/slow?size=30&cc=no-store";
+            all.extend(format!("GET {slow} HTTP/1.1\r\nHost: site\r\n\r\n").into_bytes());
+            all.extend(bytes(text));
+            let got = client.pipeline(&all, 4).await;
+            assert_eq!(got[0].body, expected(hit, None));
+            assert_eq!(got[1].body, expected(hit, None));
+            assert_eq!(got[2].body, expected(slow, None));
+            assert_eq!(got[3].status, *status, "{text}");
+            assert!(client.ends().await);
+        }
+        assert_eq!(world.origin.seen.borrow().iter().filter(|s| s.method != "GET").count(), 0);
+    });
+}
+
+#[test]
+fn heads_over_the_limits_are_refused() {
+    let rows: [(u16, String); 4] = [
+        (431, format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}", "x".repeat(70_000))),
+        (431, format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: y\r\n".repeat(200))),
+        (414, format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(10_000))),
+        (431, format!("GET / HTTP/1.1\r\nHost: a\r\n{}", "A: b\r\n".repeat(50_000))),
+    ];
+    sim::check(0..3, |seed| {
+        run(sim::Options::new(seed), reverse(), async |world: Rc<World>| {
+            for (status, text) in &rows {
+                let mut client = Client::new().await;
+                let stream = Rc::clone(&client.stream);
+                let text = text.clone();
+                // It goes on sending whatever comes back: the refusal must not be lost to that.
+                let sending = runtime::spawn(async move {
+                    let _ = stream.write_all(text.as_bytes()).await;
+                });
+                assert_eq!(client.response().await.unwrap().status, *status);
+                sending.await;
+            }
+            assert!(world.origin.seen.borrow().is_empty());
+        });
+    });
+}
+
+/// What one hop says to the next does not go further, and what names a field takes it along.
+#[test]
+fn fields_of_one_hop_stay_there() {
+    each_way(reverse, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let fields = "Connection: keep-alive, X-Mine\r\nX-Mine: 1\r\nKeep-Alive: 5\r\nTE: trailers\r\n\
+                      Upgrade: h2c\r\nProxy-Connection: close\r\nX-Yours: 2\r\n";
+        for target in ["/hop?size=3&cc=no-store", "/hop?size=3&cc=max-age=600"] {
+            let got = client.get(target, fields).await;
+            assert_eq!(got.status, 200);
+            for hop in ["keep-alive", "x-hop", "connection"] {
+                assert_eq!(got.field(hop), None, "{got:?}");
+            }
+            let seen = world.origin.last();
+            assert_eq!((seen.field("x-mine"), seen.field("x-yours")), (None, Some("2")));
+        }
+    });
+}
