@@ -180,12 +180,20 @@ pub(crate) fn append_error(
     out.extend_from_slice(b"Content-Type: text/plain\r\n");
     write::content_length(out, text.len() as u64 + 1);
     out.extend_from_slice(b"Cache-Control: no-store\r\n");
+    append_date(out, time::wall_ms());
     connection.append(out);
     write::end(out);
     if with_body {
         out.extend_from_slice(text.as_bytes());
         out.push(b'\n');
     }
+}
+
+/// Appends the field that whoever forwards a response without it adds (RFC 9110, 6.6.1).
+pub(crate) fn append_date(out: &mut Vec<u8>, now_ms: u64) {
+    out.extend_from_slice(b"Date: ");
+    out.extend_from_slice(&caching::date::format(now_ms));
+    out.extend_from_slice(b"\r\n");
 }
 
 /// Closes our direction and reads on for a while, so that the last response is not lost to a reset

@@ -217,6 +217,8 @@ impl<'x> Exchange<'x> {
             Found::Settled(Settled::Uncacheable) => {
                 fetch::pass(self, destination, Forward::Miss).await.map(Some)
             }
+            // Its core has ended, the origin has not: ask it.
+            Found::Settled(Settled::Failed(Fault::Abandoned)) => Ok(None),
             Found::Settled(Settled::Failed(fault)) => {
                 self.worker.counters.upstream_errors.add(1);
                 Err(Ended::fault(fault))
@@ -374,6 +376,10 @@ impl<'x> Exchange<'x> {
         };
         let gone = |Gone| Ended::Gone(done);
         loop {
+            if !reader.is_ready() {
+                // The head does not wait for a body that takes its time.
+                self.client.flush().await.map_err(gone)?;
+            }
             match reader.next().await {
                 Ok(Some(piece)) => {
                     self.offer(framing, &piece);

@@ -13,6 +13,7 @@ use store::Key;
 
 use crate::access_log::Outcome;
 use crate::client::Gone;
+use crate::client::append_date;
 use crate::config::Mode;
 use crate::exchange::{Destination, Done, Ended, Exchange, status_member};
 use crate::fault::Fault;
@@ -49,7 +50,9 @@ pub(crate) async fn lead(
     }
     let bytes = request_bytes(exchange, destination, Purpose::Store(stale.as_deref()));
     let outgoing = Outgoing { bytes: &bytes, method: Method::Get, repeatable: true };
-    let answer = upstream::exchange(exchange.worker, &destination.addresses, outgoing).await;
+    // It is asked for all who wait, of whom the store knows nothing: interim responses end here.
+    let addresses = &destination.addresses;
+    let answer = upstream::exchange(exchange.worker, addresses, outgoing, &mut |_| {}).await;
     let answer = match answer {
         Ok(answer) => answer,
         Err(fault) => return fail(exchange, lead, stale, fault).await,
@@ -325,7 +328,14 @@ pub(crate) async fn pass(
     let answer = if exchange.body.is_none() {
         let method = exchange.head.method;
         let outgoing = Outgoing { bytes: &bytes, method, repeatable: method.is_idempotent() };
-        upstream::exchange(exchange.worker, &destination.addresses, outgoing).await
+        let wants_interim = exchange.head.version == Version::Http11;
+        let client = &mut exchange.client;
+        let mut relay = |bytes: &[u8]| {
+            if wants_interim {
+                client.offer(&[bytes]);
+            }
+        };
+        upstream::exchange(exchange.worker, &destination.addresses, outgoing, &mut relay).await
     } else {
         with_body(exchange, destination, &bytes).await
     };
@@ -484,6 +494,9 @@ fn append_relayed_head(exchange: &mut Exchange<'_>, answer: &Answer, why: Forwar
             if field.id() != Name::ContentLength {
                 write::parsed_field(out, field);
             }
+        }
+        if !head.fields.has(Name::Date) {
+            append_date(out, answer.response_ms);
         }
         out.extend_from_slice(VIA);
         append_framing(out, framing);

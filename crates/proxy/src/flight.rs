@@ -315,6 +315,13 @@ impl Reader {
         .await
     }
 
+    /// Whether [`Reader::next`] would answer at once.
+    pub(crate) fn is_ready(&self) -> bool {
+        let state = lock(&self.flight.state);
+        let arrived = state.first + state.pieces.len() as u64;
+        state.readers[self.slot].next < arrived || matches!(state.phase, Phase::Settled(_))
+    }
+
     /// Waits for the next piece; `None` at the end of the body.
     ///
     /// # Errors

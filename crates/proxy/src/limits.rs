@@ -12,8 +12,11 @@ pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// A body at most this long is copied behind its head and leaves in one `send`; a longer one is
 /// handed to the kernel where it lies. Copying 4 KiB costs less than a second I/O vector.
 pub const COALESCE_BYTES_MAX: usize = 4 * 1024;
-/// Descriptors that a core keeps for the rest of its work: logs, pollers, the store, the admin.
+/// Descriptors of the process that clients do not get: logs, pollers, listeners, the admin.
 pub const DESCRIPTORS_RESERVED: usize = 64;
+/// Of the others, the share that clients may take, in percent; what is left is for connections to
+/// upstreams, so that clients in any number do not turn every miss into a 502.
+pub const DESCRIPTORS_OF_CLIENTS_PERCENT: usize = 75;
 /// Accepted connections before a core looks at the ones it has.
 pub const ACCEPTS_PER_TURN_MAX: usize = 64;
 /// Bytes of finished log lines that wait for the log's thread, all cores together.

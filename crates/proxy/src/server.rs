@@ -14,6 +14,7 @@ use runtime::{Options, Runtime};
 use crate::access_log::{LogWriter, Sink};
 use crate::admin;
 use crate::config::Config;
+use crate::limits::{DESCRIPTORS_OF_CLIENTS_PERCENT, DESCRIPTORS_RESERVED};
 use crate::metrics::Counters;
 use crate::shared::Shared;
 use crate::worker::Worker;
@@ -143,6 +144,14 @@ impl Server {
         log: LogTo,
         options: &Options,
     ) -> Result<Server, StartError> {
+        let mut config = config;
+        if let Some(descriptors) = descriptors() {
+            let of_clients = descriptors.saturating_sub(DESCRIPTORS_RESERVED)
+                * DESCRIPTORS_OF_CLIENTS_PERCENT
+                / 100;
+            let of_core = (of_clients / workers.max(1)).max(1);
+            config.limits.connections_max = config.limits.connections_max.min(of_core);
+        }
         let stop = StopSource::new();
         let mut server = Server {
             threads: Vec::new(),
@@ -241,6 +250,13 @@ impl Server {
             LogTo::Off | LogTo::Memory(_) => 0,
         }
     }
+}
+
+/// How many descriptors the process may have open.
+fn descriptors() -> Option<usize> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 type Listeners = (Vec<TcpListener>, Option<TcpListener>, Bound);

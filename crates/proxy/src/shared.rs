@@ -66,10 +66,12 @@ impl Shared {
         self.object_bytes_max
     }
 
-    /// The key of a URI. The authority's case does not matter (RFC 9110, 4.2.3).
+    /// The key of a URI. The authority's case does not matter, nor does the port that is the
+    /// scheme's own (RFC 9110, 4.2.3).
     #[inline]
     pub(crate) fn uri_key(&self, authority: &[u8], path_and_query: &[u8]) -> Key {
         let mut builder = self.hasher.start();
+        let authority = authority.strip_suffix(b":80").unwrap_or(authority);
         if authority.iter().any(u8::is_ascii_uppercase) {
             builder.part(&authority.to_ascii_lowercase());
         } else {

@@ -10,7 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use hashbrown::HashMap;
-use http1::{BodyDecoder, BodyKind, Method, OwnedResponse};
+use http1::{BodyDecoder, BodyKind, Method, OwnedResponse, ResponseHead, write};
 use runtime::net::TcpStream;
 use runtime::time::{self, Instant};
 
@@ -95,18 +95,19 @@ pub(crate) struct Outgoing<'r> {
     pub(crate) repeatable: bool,
 }
 
-/// Sends a request without a body and reads the final head. Interim responses are dropped.
+/// Sends a request without a body and reads the final head. Interim responses go to `interim`.
 pub(crate) async fn exchange(
     worker: &Worker,
     addresses: &[SocketAddr],
     outgoing: Outgoing<'_>,
+    interim: &mut dyn FnMut(&[u8]),
 ) -> Result<Answer, Fault> {
     // What may not be repeated is not sent where the upstream may be closing already.
     let mut fresh_only = !outgoing.repeatable;
     loop {
         let upstream = connect(worker, addresses, fresh_only).await?;
         let reused = upstream.reused;
-        match exchange_on(worker, upstream, outgoing).await {
+        match exchange_on(worker, upstream, outgoing, interim).await {
             Ok(answer) => return Ok(answer),
             // Nothing came back: the upstream had closed the connection before it saw the request.
             Err(Unanswered { fault: Fault::Broken, silent: true })
@@ -132,6 +133,7 @@ async fn exchange_on(
     worker: &Worker,
     upstream: Upstream,
     outgoing: Outgoing<'_>,
+    interim: &mut dyn FnMut(&[u8]),
 ) -> Result<Answer, Unanswered> {
     let request_ms = time::wall_ms();
     if let Err(fault) = send(worker, &upstream.stream, outgoing.bytes).await {
@@ -139,7 +141,8 @@ async fn exchange_on(
     }
     let mut reading = Reading::default();
     let limit = worker.limits().upstream_timeout;
-    let result = match time::timeout(limit, final_head(worker, &upstream, &mut reading)).await {
+    let head = final_head(worker, &upstream, &mut reading, interim);
+    let result = match time::timeout(limit, head).await {
         Ok(result) => result,
         Err(_) => Err(Fault::Timeout),
     };
@@ -163,7 +166,7 @@ pub(crate) fn answer(
         Ok(kind) => kind,
         Err(_) => BodyKind::UntilClose,
     };
-    let reusable = view.keep_alive() && kind != BodyKind::UntilClose && view.status != 101;
+    let reusable = view.keep_alive() && kind != BodyKind::UntilClose;
     let decoder = BodyDecoder::for_response(kind, &worker.http);
     let rest = reading.bytes;
     let body = UpstreamBody { upstream: Some(upstream), kind, decoder, rest, reusable };
@@ -235,7 +238,7 @@ pub(crate) struct Reading {
 /// A head as it comes.
 enum Step {
     More,
-    Interim(usize),
+    Interim(Vec<u8>),
     Final(OwnedResponse),
 }
 
@@ -244,16 +247,18 @@ pub(crate) async fn final_head(
     worker: &Worker,
     upstream: &Upstream,
     reading: &mut Reading,
+    interim: &mut dyn FnMut(&[u8]),
 ) -> Result<OwnedResponse, Fault> {
-    let mut interim = 0;
+    let mut interims = 0;
     loop {
         match next_head(worker, upstream, reading).await? {
             NextHead::Final(head) => return Ok(head),
-            NextHead::Interim(_) => {
-                interim += 1;
-                if interim > worker.limits().interim_max {
+            NextHead::Interim(bytes) => {
+                interims += 1;
+                if interims > worker.limits().interim_max {
                     return Err(Fault::Malformed);
                 }
+                interim(&bytes);
             }
         }
     }
@@ -261,7 +266,7 @@ pub(crate) async fn final_head(
 
 /// The next head of an answer.
 pub(crate) enum NextHead {
-    /// 1xx: its bytes, as they came.
+    /// 1xx: its bytes, as the client is to see them.
     Interim(Vec<u8>),
     /// The final one.
     Final(OwnedResponse),
@@ -311,18 +316,31 @@ fn parse(worker: &Worker, reading: &mut Reading) -> Result<Option<NextHead>, Fau
             }
             Ok(None) => Ok((Step::More, 0)),
             Ok(Some(head)) if head.is_interim() => {
-                Ok((Step::Interim(head.head_bytes), head.head_bytes))
+                Ok((Step::Interim(interim_bytes(&head)), head.head_bytes))
             }
+            // We never ask for another protocol.
+            Ok(Some(head)) if head.status == 101 => Err(Fault::Malformed),
             Ok(Some(head)) => Ok((Step::Final(head.detach()), head.head_bytes)),
         }
     })?;
     let next = match step {
         Step::More => return Ok(None),
-        Step::Interim(bytes) => NextHead::Interim(reading.bytes[..bytes].to_vec()),
+        Step::Interim(bytes) => NextHead::Interim(bytes),
         Step::Final(head) => NextHead::Final(head),
     };
     reading.bytes.drain(..used);
     Ok(Some(next))
+}
+
+/// An interim response, without what was for this hop alone.
+fn interim_bytes(head: &ResponseHead<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(head.head_bytes);
+    write::status_line(&mut out, head.status);
+    for field in head.fields.end_to_end() {
+        write::parsed_field(&mut out, field);
+    }
+    write::end(&mut out);
+    out
 }
 
 /// The body of an answer. Dropped before its end, it closes the connection.

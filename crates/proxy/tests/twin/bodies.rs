@@ -161,14 +161,59 @@ fn a_connection_with_half_a_request_is_not_used_again() {
 fn interim_responses_do_not_disturb() {
     each_way(reverse, async |_: Rc<World>| {
         let mut client = Client::new().await;
-        for target in ["/i?interim=3&size=40&cc=no-store", "/i?interim=3&size=40&cc=max-age=60"] {
+        let (passed, stored) =
+            ("/i?interim=3&size=40&cc=no-store", "/i?interim=3&size=40&cc=max-age=60");
+        // The first two are fetched for the store and all who wait; the third for its client alone.
+        for target in [stored, passed, passed] {
             assert_eq!(client.get(target, "").await.body, expected(target, None));
         }
-        assert_eq!(client.get("/i?interim=30&size=40", "").await.status, 502);
+        assert_eq!(client.interim, [103; 3], "what is asked for one client alone");
+        assert_eq!(client.get("/i?interim=30&size=40&cc=no-store", "").await.status, 502);
         let post = "POST /i?interim=2 HTTP/1.1\r\nHost: site\r\nContent-Length: 5\r\n\r\nhello";
         client.interim.clear();
         assert_eq!(client.ask(post.as_bytes()).await.body, b"hello");
         assert_eq!(client.interim, [103, 103]);
+    });
+}
+
+#[test]
+fn a_head_does_not_wait_for_its_body() {
+    each_way(reverse, async |_: Rc<World>| {
+        for cc in ["no-store", "max-age=60"] {
+            let mut client = Client::new().await;
+            let target = format!("/early?size=1&pause=30000&cc={cc}");
+            let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
+            client.send(request.as_bytes()).await.unwrap();
+            sleep(Duration::from_secs(10)).await;
+            assert!(!client.is_silent_for(Duration::from_secs(1)).await);
+            assert_eq!(client.response().await.unwrap().body, expected(&target, None));
+        }
+    });
+}
+
+#[test]
+fn whoever_sends_no_date_gets_one_from_us() {
+    each_way(reverse, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        for target in ["/d?nodate=1&cc=no-store", "/d?nodate=1&cc=max-age=9", "/d?garbage=1"] {
+            let date = client.get(target, "").await.field("date").map(str::to_owned);
+            assert!(date.unwrap().starts_with("Thu, 01 Jan 2026 00:0"), "{target}");
+        }
+    });
+}
+
+/// We forward no Upgrade, so nobody may switch: the client would wait for another protocol.
+#[test]
+fn a_switch_of_protocols_that_nobody_asked_for_is_502() {
+    each_way(reverse, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        for cc in ["no-store", "max-age=60"] {
+            let target = format!("/u?status=101&cc={cc}");
+            assert_eq!(
+                client.get(&target, "Upgrade: x\r\nConnection: Upgrade\r\n").await.status,
+                502
+            );
+        }
     });
 }
 

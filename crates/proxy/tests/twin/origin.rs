@@ -12,6 +12,7 @@
 //! | `half=1` | only the origin's direction is closed behind the response |
 //! | `interim=N` | so many 103 before the final head |
 //! | `early=1` | the answer is sent before the request's body is read |
+//! | `nodate=1` | no `Date` |
 //! | `silent=1`, `garbage=1` | no answer at all; one that is not HTTP |
 //!
 //! It checks every request as an origin at risk would: one framing, one host, nothing of one hop.
@@ -195,7 +196,9 @@ impl Origin {
             status => status.unwrap_or(200),
         };
         let mut head = format!("HTTP/1.1 {status} Fine\r\nX-Target: {}\r\n", seen.target);
-        head += &format!("Date: {}\r\n", http_date(wall_ms()));
+        if seen.asks("nodate").is_none() {
+            head += &format!("Date: {}\r\n", http_date(wall_ms()));
+        }
         if let Some(etag) = etag {
             head += &format!("ETag: {etag}\r\n");
         }
