@@ -197,8 +197,7 @@ impl Leading {
             }
             Ok(false) => {
                 let (fill, reader) = self.lead.stream(Arc::clone(&head));
-                let filling =
-                    Filling { worker: Rc::clone(worker), fill, key, head: Arc::clone(&head) };
+                let filling = Filling::new(Rc::clone(worker), fill, key, Arc::clone(&head));
                 runtime::spawn(filling.run(answer.body, first)).detach();
                 exchange.stream_along(&reader, &head, outcome, upstream).await
             }
@@ -246,64 +245,76 @@ struct Filling {
     fill: Fill,
     key: Key,
     head: Arc<Head>,
+    /// What is to be stored, until the body turns out not to be.
+    pieces: Option<Vec<Piece>>,
+    /// Bytes of the body so far ...
+    total: u64,
+    /// ... and those that count as arriving.
+    arriving: u64,
 }
 
 impl Filling {
-    /// Brings it, in the sight of the core, which does not end before those who read along.
-    async fn run(self, body: UpstreamBody, first: Vec<u8>) {
-        let worker = Rc::clone(&self.worker);
-        let place = worker.fillings.borrow_mut().insert(Arc::clone(self.fill.flight()));
-        self.bring(body, first).await;
-        worker.fillings.borrow_mut().remove(place);
+    fn new(worker: Rc<Worker>, fill: Fill, key: Key, head: Arc<Head>) -> Filling {
+        Filling { worker, fill, key, head, pieces: Some(Vec::new()), total: 0, arriving: 0 }
     }
 
-    async fn bring(self, mut body: UpstreamBody, first: Vec<u8>) {
-        let mut pieces: Vec<Piece> = Vec::new();
-        let mut total = 0u64;
-        let mut storing = true;
+    /// Brings it, in the sight of the core, which does not end before those who read along.
+    async fn run(mut self, mut body: UpstreamBody, first: Vec<u8>) {
+        let worker = Rc::clone(&self.worker);
+        let place = worker.fillings.borrow_mut().insert(Arc::clone(self.fill.flight()));
+        let settled = self.bring(&mut body, first).await;
+        worker.fillings.borrow_mut().remove(place);
+        worker.shared.give_arriving(self.arriving);
+        self.fill.settle(settled);
+    }
+
+    async fn bring(&mut self, body: &mut UpstreamBody, first: Vec<u8>) -> Settled {
         if !first.is_empty() {
-            self.push(Piece::from(first), &mut pieces, &mut total, &mut storing);
+            self.push(Piece::from(first));
         }
         loop {
             let window = self.worker.limits().stream_window_bytes;
             if !std::future::poll_fn(|cx| self.fill.poll_room(cx, window)).await {
                 // Nobody reads what cannot be stored.
-                return;
+                return Settled::Failed(Fault::Abandoned);
             }
             let mut data = Vec::new();
             let pulled = body.pull(&self.worker, &mut |part| data.extend_from_slice(part)).await;
             if !data.is_empty() {
-                self.push(Piece::from(data), &mut pieces, &mut total, &mut storing);
+                self.push(Piece::from(data));
             }
             match pulled {
                 Ok(false) => {}
                 Ok(true) => break,
                 Err(fault) => {
                     self.worker.counters.upstream_errors.add(1);
-                    self.fill.settle(Settled::Failed(fault));
-                    return;
+                    return Settled::Failed(fault);
                 }
             }
         }
-        if storing {
-            let stored = Arc::new(Stored::new(self.head, joined(pieces, total)));
-            self.worker.shared.insert(self.key, Entry::Response(Arc::clone(&stored)));
-            self.fill.settle(Settled::Stored(stored));
-        } else {
-            self.fill.settle(Settled::Uncacheable);
-        }
+        let Some(pieces) = self.pieces.take() else { return Settled::Uncacheable };
+        let stored = Stored::new(Arc::clone(&self.head), joined(pieces, self.total));
+        let stored = Arc::new(stored);
+        self.worker.shared.insert(self.key, Entry::Response(Arc::clone(&stored)));
+        Settled::Stored(stored)
     }
 
-    fn push(&self, piece: Piece, pieces: &mut Vec<Piece>, total: &mut u64, storing: &mut bool) {
-        *total += piece.len() as u64;
-        if *storing && *total > self.worker.shared.object_bytes_max() {
-            *storing = false;
-            pieces.clear();
-            self.fill.bound();
-            self.worker.shared.remember_uncacheable(self.key, time::wall_ms());
-        }
-        if *storing {
-            pieces.push(Arc::clone(&piece));
+    fn push(&mut self, piece: Piece) {
+        let shared = &self.worker.shared;
+        let bytes = piece.len() as u64;
+        self.total += bytes;
+        let too_large = self.total > shared.object_bytes_max();
+        if let Some(pieces) = &mut self.pieces {
+            if !too_large && shared.take_arriving(bytes) {
+                self.arriving += bytes;
+                pieces.push(Arc::clone(&piece));
+            } else {
+                self.pieces = None;
+                self.fill.bound();
+                if too_large {
+                    shared.remember_uncacheable(self.key, time::wall_ms());
+                }
+            }
         }
         self.fill.push(piece);
     }

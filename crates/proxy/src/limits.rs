@@ -51,6 +51,9 @@ pub struct Limits {
     pub interim_max: usize,
     /// The largest body that is stored, as a divisor of the memory bound.
     pub object_share: usize,
+    /// What bodies that are on their way into the store may take beside it, all together, as a
+    /// divisor of the memory bound. Beyond it a body is streamed and not stored.
+    pub arriving_share: usize,
     /// Bytes that a response which will not be stored may run ahead of its slowest reader.
     pub stream_window_bytes: usize,
     /// How long a key whose response could not be stored is fetched without collapsing.
@@ -80,6 +83,7 @@ impl Default for Limits {
             upstream_idle_max: 256,
             interim_max: 8,
             object_share: 8,
+            arriving_share: 4,
             stream_window_bytes: 256 * 1024,
             uncacheable_memory: Duration::from_secs(120),
             drain_timeout: Duration::from_secs(30),

@@ -26,6 +26,8 @@ pub(crate) struct Shared {
     hasher: KeyHasher,
     epochs: AtomicU64,
     object_bytes_max: u64,
+    arriving_bytes: AtomicU64,
+    arriving_bytes_max: u64,
 }
 
 /// What the store says about a request.
@@ -49,6 +51,7 @@ impl Shared {
         let store = Store::new(options);
         let share = config.memory_bytes / config.limits.object_share.max(1) as u64;
         let object_bytes_max = share.min(store.object_bytes_max());
+        let arriving_bytes_max = config.memory_bytes / config.limits.arriving_share.max(1) as u64;
         Shared {
             config,
             store,
@@ -58,7 +61,24 @@ impl Shared {
             hasher,
             epochs: AtomicU64::new(1),
             object_bytes_max,
+            arriving_bytes: AtomicU64::new(0),
+            arriving_bytes_max,
         }
+    }
+
+    /// Makes room for bytes of a body that is on its way into the store; false if there is none.
+    pub(crate) fn take_arriving(&self, bytes: u64) -> bool {
+        let before = self.arriving_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = before + bytes <= self.arriving_bytes_max;
+        if !fits {
+            self.give_arriving(bytes);
+        }
+        fits
+    }
+
+    /// Gives it back.
+    pub(crate) fn give_arriving(&self, bytes: u64) {
+        self.arriving_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     /// The largest body that is stored.
@@ -169,6 +189,7 @@ impl SharedFigures for Shared {
             store.bytes,
             store.bytes_max,
             store.evictions,
+            self.arriving_bytes.load(Ordering::Relaxed),
             self.flights.len() as u64,
             lost,
         ];
@@ -193,6 +214,11 @@ pub(crate) const SHARED_FIGURES: &[Described] = &[
         name: "store_evictions",
         help: "Entries that left the store to make room",
         shape: Shape::Counter,
+    },
+    Described {
+        name: "arriving_bytes",
+        help: "Bytes of bodies that are on their way into the store",
+        shape: Shape::Gauge,
     },
     Described {
         name: "fetches_under_way",

@@ -1,15 +1,16 @@
-//! Arbitrary bytes from one client: they never panic the proxy, never reach into another
+//! Arbitrary bytes from one client, or from one origin: they never panic the proxy, never reach into another
 //! connection, and are always answered or cut.
 
 use std::rc::Rc;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use runtime::net::{ListenOptions, TcpListener};
 use runtime::sim;
 use runtime::time::timeout;
 
 use crate::origin::expected;
-use crate::world::{Client, World, reverse, run};
+use crate::world::{Client, ORIGIN, World, forward, reverse, run};
 
 /// Parts of requests, whole, cut short and wrong, and noise between them.
 fn part() -> impl Strategy<Value = Vec<u8>> {
@@ -66,6 +67,69 @@ fn attacks(seed: u64, parts: &[Vec<u8>]) {
     });
 }
 
+/// Parts of responses, whole, cut short and wrong, and noise between them.
+fn answer_part() -> impl Strategy<Value = Vec<u8>> {
+    let text = |text: &'static str| Just(text.replace('⏎', "\r\n").into_bytes());
+    prop_oneof![
+        4 => text("HTTP/1.1 200 OK⏎Content-Length: 4⏎⏎"),
+        4 => text("HTTP/1.1 200 OK⏎Content-Length: 4⏎Cache-Control: max-age=60⏎⏎"),
+        3 => text("HTTP/1.1 200 OK⏎Transfer-Encoding: chunked⏎Cache-Control: max-age=60⏎⏎"),
+        2 => text("HTTP/1.0 200 OK⏎Cache-Control: max-age=60⏎⏎"),
+        2 => text("HTTP/1.1 304 Not Modified⏎ETag: \"a\"⏎⏎"),
+        2 => text("HTTP/1.1 204 No Content⏎⏎"),
+        2 => text("HTTP/1.1 103 Early Hints⏎⏎"),
+        1 => text("HTTP/1.1 101 Switching Protocols⏎Upgrade: x⏎⏎"),
+        1 => text("HTTP/1.1 200 OK⏎Content-Length: 4⏎Content-Length: 5⏎⏎"),
+        1 => text("HTTP/1.1 200 OK⏎Content-Length: 4⏎Transfer-Encoding: chunked⏎⏎"),
+        1 => text("HTTP/1.1 200 OK⏎Vary: *⏎Content-Length: 99999999999⏎⏎"),
+        1 => text("HTTP/1.1 999 What⏎⏎"),
+        3 => text("abcd"),
+        2 => text("4⏎abcd⏎"),
+        2 => text("0⏎⏎"),
+        1 => text("⏎"),
+        2 => prop::collection::vec(any::<u8>(), 0..40),
+    ]
+}
+
+/// An origin that says `bytes` on each of its connections, whatever it is asked.
+async fn origin_of(bytes: Vec<u8>, closes: bool) {
+    let at = crate::world::address(HOSTILE);
+    let listener = TcpListener::bind(at, &ListenOptions::default()).unwrap();
+    while let Ok((stream, _)) = listener.accept().await {
+        let bytes = bytes.clone();
+        runtime::spawn(async move {
+            let mut buf = [0; 4096];
+            while stream.read(&mut buf).await.is_ok_and(|read| read > 0) {
+                if stream.write_all(&bytes).await.is_err() || closes {
+                    return;
+                }
+            }
+        })
+        .detach();
+    }
+}
+
+const HOSTILE: &str = "10.0.0.7:80";
+
+fn answers(seed: u64, parts: &[Vec<u8>], closes: bool) {
+    run(sim::Options::rough(seed), forward(), async |world: Rc<World>| {
+        runtime::spawn(origin_of(parts.concat(), closes)).detach();
+        let good = "/mine?size=60&cc=no-store";
+        for method in ["GET", "HEAD", "GET"] {
+            let mut client = Client::new().await;
+            let request = format!("{method} http://{HOSTILE}/x HTTP/1.1\r\nHost: x\r\n\r\n");
+            client.send(request.as_bytes()).await.unwrap();
+            // Whole or broken, it ends; what is asked of another origin then is right.
+            let got = timeout(Duration::from_secs(200), client.response_to(method)).await;
+            let goes_on = got.expect("an end").is_ok_and(|got| got.field("connection").is_none());
+            let mut client = if goes_on { client } else { Client::new().await };
+            let got = client.get(&format!("http://{ORIGIN}{good}"), "").await;
+            assert_eq!((got.status, got.body), (200, expected(good, None)));
+        }
+        assert!(world.counter("connections_open") <= 3);
+    });
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
@@ -75,5 +139,14 @@ proptest! {
         parts in prop::collection::vec(part(), 1..7),
     ) {
         sim::check([seed], |seed| attacks(seed, &parts));
+    }
+
+    #[test]
+    fn arbitrary_answers_harm_nobody(
+        seed in any::<u64>(),
+        parts in prop::collection::vec(answer_part(), 0..6),
+        closes in any::<bool>(),
+    ) {
+        sim::check([seed], |seed| answers(seed, &parts, closes));
     }
 }

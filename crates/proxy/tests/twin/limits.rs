@@ -296,3 +296,42 @@ fn no_connection_of_a_burst_is_lost() {
         assert_eq!(world.counter("connections_accepted"), 300);
     });
 }
+
+/// Bodies on their way into the store have a bound of their own: clients that ask for many at once
+/// and leave do not fill the memory with what nobody reads.
+#[test]
+fn bodies_under_way_stay_within_their_bound() {
+    sim::check(0..2, |seed| {
+        run(sim::Options::new(seed), reverse(), async |world: Rc<World>| {
+            let target =
+                |at| format!("/w{at}?size=900000&cc=max-age=600&frame=chunked&pause=20000");
+            let mut asked = Vec::new();
+            for at in 0..12 {
+                let client = Client::new().await;
+                let request = format!("GET {} HTTP/1.1\r\nHost: site\r\n\r\n", target(at));
+                client.send(request.as_bytes()).await.unwrap();
+                asked.push(client);
+            }
+            drop(asked.split_off(6));
+            let mut reading = Vec::new();
+            for (at, mut client) in asked.into_iter().enumerate() {
+                reading.push(runtime::spawn(async move {
+                    assert_eq!(client.response().await.unwrap().body, expected(&target(at), None));
+                }));
+            }
+            let mut most = 0;
+            for _ in 0..30 {
+                sleep(SECOND).await;
+                let metrics = world.metrics().await;
+                let arriving = metrics.iter().find(|(n, _)| n == "plimsoll_arriving_bytes");
+                most = most.max(arriving.unwrap().1);
+            }
+            assert!(most > 1 << 20 && most <= 2 << 20, "{most}: a quarter of 8 MiB at most");
+            for one in reading {
+                one.await;
+            }
+            let metrics = world.metrics().await;
+            assert!(metrics.contains(&("plimsoll_arriving_bytes".into(), 0)));
+        });
+    });
+}

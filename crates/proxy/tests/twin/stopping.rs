@@ -3,10 +3,14 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use proxy::{Core, LogTo};
+use runtime::net::{ListenOptions, TcpListener};
+use runtime::sim;
+use runtime::stop::StopSource;
 use runtime::time::{now, sleep};
 
-use crate::origin::expected;
-use crate::world::{Client, PROXY, World, each_way, reverse};
+use crate::origin::{Origin, expected};
+use crate::world::{Client, ORIGIN, PROXY, World, address, each_way, reverse, run};
 
 #[test]
 fn requests_under_way_finish_and_idle_connections_close() {
@@ -86,8 +90,8 @@ fn a_request_that_came_before_the_stop_is_answered() {
 /// As close to the stop as can be: accepted by the system, not yet by the core.
 #[test]
 fn a_connection_in_the_backlog_is_answered() {
-    let at_once = runtime::sim::Options::new(5).with_delay(Duration::ZERO..Duration::from_nanos(1));
-    crate::world::run(at_once, reverse(), async |world: Rc<World>| {
+    let at_once = sim::Options::new(5).with_delay(Duration::ZERO..Duration::from_nanos(1));
+    run(at_once, reverse(), async |world: Rc<World>| {
         let mut asked = Vec::new();
         for _ in 0..100 {
             asked.push(runtime::spawn(async {
@@ -123,5 +127,45 @@ fn a_drain_ends_after_its_time() {
         assert_eq!(world.counter("connections_open"), 1);
         world.cut.set(true);
         drop((client, partial));
+    });
+}
+
+/// Two cores that share their fetches; the one that fetches has no clients left when it is told to
+/// stop, but the other's client is still reading along.
+#[test]
+fn a_core_does_not_end_before_those_who_read_along_with_its_fetch() {
+    sim::check(0..4, |seed| {
+        let mut runtime = runtime::Runtime::simulated(sim::Options::new(seed));
+        runtime.block_on(async {
+            let _origin = Origin::start(address(ORIGIN));
+            let stops = [StopSource::new(), StopSource::new()];
+            let cores = Core::of(reverse(), 2, &LogTo::Off);
+            let at = ["10.0.0.1:80", "10.0.0.1:81"];
+            let mut running = Vec::new();
+            for ((core, at), stop) in cores.into_iter().zip(at).zip(&stops) {
+                let listener = TcpListener::bind(address(at), &ListenOptions::default()).unwrap();
+                running.push(runtime::spawn(core.run(vec![listener], None, stop.token())));
+            }
+            let target = "/long?size=5000&cc=max-age=60&pause=10000";
+            let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
+            let leader = Client::to(at[0]).await.unwrap();
+            leader.send(request.as_bytes()).await.unwrap();
+            sleep(Duration::from_secs(1)).await;
+            let mut follower = Client::to(at[1]).await.unwrap();
+            follower.send(request.as_bytes()).await.unwrap();
+            sleep(Duration::from_secs(1)).await;
+            leader.stream.set_linger0().unwrap();
+            drop(leader);
+            stops[0].stop();
+            sleep(Duration::from_secs(5)).await;
+            assert!(!running[0].is_finished());
+            assert_eq!(follower.response().await.unwrap().body, expected(target, None));
+            sleep(Duration::from_secs(1)).await;
+            assert!(running[0].is_finished());
+            stops[1].stop();
+            for core in running {
+                core.await;
+            }
+        });
     });
 }
