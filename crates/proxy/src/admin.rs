@@ -86,7 +86,7 @@ impl Admin {
         let with_body = method == Method::Get;
         let mut out = Vec::new();
         if !matches!(method, Method::Get | Method::Head) {
-            append_error(&mut out, 405, "GET and HEAD are all there is", Connection::Close, true);
+            append_error(&mut out, 501, "GET and HEAD are all there is", Connection::Close, true);
             return out;
         }
         let (kind, text) = match target {

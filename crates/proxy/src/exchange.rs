@@ -236,6 +236,12 @@ impl<'x> Exchange<'x> {
         if self.head.expectation() == Expectation::Unknown {
             return Err(refused(417, "the expectation is not known"));
         }
+        if max_forwards(&self.head) == Some(0) {
+            return Err(match self.head.method {
+                Method::Options => Ended::Refused { status: 200, text: "plimsoll", keep: true },
+                _ => Ended::Refused { status: 501, text: "TRACE ends here", keep: true },
+            });
+        }
         let mode = &self.worker.shared.config.mode;
         let found = destination(mode, &self.head).or(match (mode, self.head.target) {
             (Mode::Reverse(_), Target::Asterisk) => {
@@ -442,7 +448,7 @@ impl<'x> Exchange<'x> {
 
     async fn refuse(&mut self, status: u16, text: &str, keep: bool) -> Done {
         let counters = &self.worker.counters;
-        if status < 500 {
+        if matches!(status, 400..=499) {
             counters.client_errors.add(1);
         }
         let keep = keep && self.body.is_none();
@@ -487,6 +493,14 @@ impl<'x> Exchange<'x> {
             user_agent: self.head.fields.get(Name::UserAgent).unwrap_or_default(),
         });
     }
+}
+
+/// How many more proxies may pass an OPTIONS or TRACE on (RFC 9110, 7.6.2); nothing else heeds it.
+pub(crate) fn max_forwards(head: &RequestHead<'_>) -> Option<u64> {
+    if !matches!(head.method, Method::Options | Method::Trace) {
+        return None;
+    }
+    std::str::from_utf8(head.fields.get(Name::MaxForwards)?).ok()?.parse().ok()
 }
 
 /// RFC 9111, 5.2.1.7.

@@ -15,7 +15,7 @@ use crate::access_log::Outcome;
 use crate::client::Gone;
 use crate::client::append_date;
 use crate::config::Mode;
-use crate::exchange::{Destination, Done, Ended, Exchange, status_member};
+use crate::exchange::{Destination, Done, Ended, Exchange, max_forwards, status_member};
 use crate::fault::Fault;
 use crate::flight::{Fill, Lead, Settled};
 use crate::stored::{
@@ -554,11 +554,13 @@ fn request_bytes(
     out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
     out.extend_from_slice(destination.authority);
     out.extend_from_slice(b"\r\n");
+    let forwards = max_forwards(head).filter(|forwards| *forwards > 0);
     for field in head.fields.end_to_end() {
         let left_out = match field.id() {
             Name::Host | Name::ContentLength => true,
             // It is for the next proxy that asks for it, which is us (RFC 9110, 11.7.2).
             Name::ProxyAuthorization => true,
+            Name::MaxForwards => forwards.is_some(),
             _ => {
                 matches!(purpose, Purpose::Store(_)) && caching::is_condition_or_range(field.name())
             }
@@ -572,6 +574,11 @@ fn request_bytes(
             // They were parsed from a head, so they can be written.
             let _ = write::field(&mut out, name.as_bytes(), value);
         }
+    }
+    if let Some(forwards) = forwards {
+        out.extend_from_slice(b"Max-Forwards: ");
+        write::decimal(&mut out, forwards - 1);
+        out.extend_from_slice(b"\r\n");
     }
     out.extend_from_slice(VIA);
     exchange.body.append_framing(&mut out);

@@ -133,3 +133,29 @@ fn fields_of_one_hop_stay_there() {
         }
     });
 }
+
+#[test]
+fn options_and_trace_go_as_far_as_they_may() {
+    each_way(reverse, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        for (method, status) in [("OPTIONS", 200), ("TRACE", 501)] {
+            for target in ["/m?size=3", "*"] {
+                if (method, target) == ("TRACE", "*") {
+                    continue;
+                }
+                let ask = |forwards: &str| {
+                    format!(
+                        "{method} {target} HTTP/1.1\r\nHost: s\r\nMax-Forwards: {forwards}\r\n\r\n"
+                    )
+                };
+                let before = world.origin.seen.borrow().len();
+                assert_eq!(client.ask(ask("0").as_bytes()).await.status, status);
+                assert_eq!(world.origin.seen.borrow().len(), before);
+                assert_eq!(client.ask(ask("4").as_bytes()).await.status, 200);
+                assert_eq!(world.origin.last().field("max-forwards"), Some("3"));
+            }
+        }
+        client.get("/g?size=1&cc=no-store", "Max-Forwards: 0\r\n").await;
+        assert_eq!(world.origin.last().field("max-forwards"), Some("0"));
+    });
+}
