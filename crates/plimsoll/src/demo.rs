@@ -6,9 +6,9 @@
 //!                                  '--/proc-----------^
 //! ```
 //!
-//! First the objects are fetched once and the rough limit is found; then a load rises twice, from
-//! a twentieth of the rate at which the proxy uses 80 % of its CPU to that rate, and is recorded;
-//! last, a closed loop saturates the proxy. The lines are fitted to the rising load alone, so that
+//! First the objects are fetched once and the rough limit is found; then a load rises, several
+//! times, from a twentieth of the rate at which the proxy uses 80 % of its CPU to that rate, and is
+//! recorded; last, a closed loop saturates the proxy. The lines are fitted to the rising load alone, so that
 //! the capacity is a prediction, and the saturation its test.
 
 use std::io::{BufRead, BufReader, IsTerminal};
@@ -26,13 +26,14 @@ use trial::{LatencyRow, LatencySource, Prediction, Trial, Writer};
 
 use crate::cli;
 use crate::failure::{Failure, misuse};
-use crate::report;
 use crate::serve::stop_on_signal;
+use crate::{output, report};
 
 /// Use of the proxy's CPU that the rising load ends at.
 const USE_MAX: f64 = 0.8;
-/// Levels of one rise; there are two.
-const RISES: usize = 2;
+/// How often the load rises. Several times, so that what drifts with time does not look like what
+/// changes with the rate.
+const RISES: usize = 4;
 /// Part of the time that saturation takes.
 const SATURATION_PART: f64 = 0.16;
 /// Connections that carry requests.
@@ -60,11 +61,14 @@ pub(crate) fn demo(flags: &cli::Demo) -> Result<(), Failure> {
     if flags.json {
         let mut json = serde_json::to_value(&analysis).map_err(misuse)?;
         json["page"] = page.display().to_string().into();
-        println!("{}", serde_json::to_string_pretty(&json).map_err(misuse)?);
+        output::print_json(&json)?;
     } else {
         report::show(&analysis, false)?;
-        println!("\nThe trial is {}; the page with the scatter plot:", measured.trial.display());
-        println!("{}", page.display());
+        output::print(format!(
+            "\nThe trial is {}; the page with the scatter plot:\n{}\n",
+            measured.trial.display(),
+            page.display()
+        ))?;
     }
     Ok(())
 }
@@ -87,10 +91,11 @@ struct Process(Child);
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let pid = self.0.id().to_string();
-        // SIGTERM first, so that the proxy drains and writes its log.
-        let told = Command::new("kill").arg(&pid).stderr(Stdio::null()).status();
-        if !told.is_ok_and(|status| status.success()) {
+        // SIGTERM, so that the proxy drains and writes its log; a child that has ended already is
+        // only waited for.
+        if let Ok(pid) = i32::try_from(self.0.id())
+            && ::load::sys::terminate(pid).is_err()
+        {
             let _ = self.0.kill();
         }
         let _ = self.0.wait();
@@ -236,16 +241,15 @@ const LATENCY_US_MAX: u64 = 3_600_000_000;
 
 const ANY: &str = "127.0.0.1:0";
 
-/// The levels of the rising load: about one a second, each rise over all of the range, the second
-/// in the gaps of the first.
+/// The levels of the rising load: about one a second, each rise over all of the range, each in the
+/// gaps of the others.
 fn rises(top: f64, length: Duration) -> Vec<f64> {
     let levels = (length.as_secs() as usize / RISES).max(4);
     let bottom = top / 20.0;
-    let at = |k: f64| bottom + (top - bottom) * k / (levels as f64 - 0.5);
+    let last = levels as f64 - 1.0 / RISES as f64;
+    let at = |k: f64| bottom + (top - bottom) * k / last;
     (0..RISES)
-        .flat_map(|rise| {
-            (0..levels).map(move |k| k as f64 + 0.5 * rise as f64 / (RISES - 1) as f64)
-        })
+        .flat_map(|rise| (0..levels).map(move |k| k as f64 + rise as f64 / RISES as f64))
         .map(at)
         .collect()
 }
@@ -277,7 +281,8 @@ impl Recording {
         let log = Some(bench.log.clone());
         let mut spec = Spec::new(Recorded::Pid(bench.proxy.0.id()), log, &bench.trial);
         spec.overwrite = true;
-        spec.notes.push("recorded by plimsoll demo: the load rises twice, then saturates".into());
+        spec.notes
+            .push("recorded by plimsoll demo: the load rises several times, then saturates".into());
         let stop = std::sync::Arc::new(AtomicBool::new(false));
         let of_thread = std::sync::Arc::clone(&stop);
         let thread = std::thread::Builder::new()
