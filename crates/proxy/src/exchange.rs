@@ -272,7 +272,12 @@ impl<'x> Exchange<'x> {
         let Ok(parsed) = http1::parse_authority(authority) else { return Err(refused) };
         let Ok(host) = std::str::from_utf8(parsed.host) else { return Err(refused) };
         let port = parsed.port.unwrap_or(80);
-        self.worker.shared.resolver.resolve(host, port).await.map_err(Ended::fault)
+        let limit = self.worker.limits().connect_timeout;
+        let found = time::timeout(limit, self.worker.shared.resolver.resolve(host, port)).await;
+        found.unwrap_or(Err(Fault::Timeout)).map_err(|fault| {
+            self.worker.counters.upstream_errors.add(1);
+            Ended::fault(fault)
+        })
     }
 
     /// Whether the store may have a part in this request at all.

@@ -118,7 +118,8 @@ impl Leading {
             Ok(head) => self.store(exchange, answer, head, stale.is_some()).await,
             Err(reason) => {
                 let shared = &exchange.worker.shared;
-                if is_of_the_response(reason) {
+                // A failure passes: those who ask next are to be collapsed again, all the more.
+                if is_of_the_response(reason) && status < 500 {
                     shared.remember_uncacheable(self.key, answer.response_ms);
                 }
                 self.lead.settle(Settled::Uncacheable);

@@ -306,3 +306,18 @@ fn both_log_formats_have_a_line_for_each_request() {
         });
     }
 }
+
+/// An origin that fails once does not cost the key its place in the store, nor its collapsing.
+#[test]
+fn a_failure_is_passed_on_and_forgotten() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/f?size=30&cc=max-age=60&fails=1&delay=100";
+        let mut client = Client::new().await;
+        assert_eq!(client.get(target, "").await.status, 503);
+        let asked: Vec<_> = (0..5).map(|_| spawned(target, "")).collect();
+        for one in asked {
+            assert_eq!(one.await.body, expected(target, None));
+        }
+        assert_eq!(world.origin.count(target), 2);
+    });
+}

@@ -12,6 +12,7 @@
 //! | `half=1` | only the origin's direction is closed behind the response |
 //! | `interim=N` | so many 103 before the final head |
 //! | `early=1` | the answer is sent before the request's body is read |
+//! | `fails=N` | the first N requests for it get 503 |
 //! | `nodate=1` | no `Date` |
 //! | `silent=1`, `garbage=1` | no answer at all; one that is not HTTP |
 //!
@@ -191,7 +192,9 @@ impl Origin {
         };
         let etag = seen.asks("etag").map(|tag| format!("\"{tag}.{}\"", self.version.get()));
         let matches = etag.is_some() && seen.field("if-none-match") == etag.as_deref();
+        let fails = seen.asks_number("fails").unwrap_or(0) >= self.count(&seen.target);
         let status = match seen.asks_number("status") {
+            _ if fails => 503,
             _ if matches => 304,
             status => status.unwrap_or(200),
         };
@@ -202,7 +205,7 @@ impl Origin {
         if let Some(etag) = etag {
             head += &format!("ETag: {etag}\r\n");
         }
-        if let Some(value) = seen.asks("cc") {
+        if let Some(value) = seen.asks("cc").filter(|_| !fails) {
             head += &format!("Cache-Control: {value}\r\n");
         }
         if let Some(seconds) = seen.asks_number("expires") {
