@@ -270,6 +270,32 @@ fn two_workers_make_one_fetch_of_a_key(kind: Kind) {
     assert_eq!(site.stop().len(), 80);
 }
 
+/// Fetches that begin and end all the time, with readers on both cores: a wake that is lost would
+/// leave somebody waiting.
+fn two_workers_lose_nobody_who_waits(kind: Kind) {
+    let site = Site::start(kind, 2, LogFormat::Squid);
+    let asking: Vec<_> = (0..8)
+        .map(|_| {
+            let mut client = site.client();
+            thread::spawn(move || {
+                for round in 0..120 {
+                    let size = [0, 300, 70_000][round % 3];
+                    let target = format!("/w{}?size={size}&cc=max-age=0", round % 5);
+                    let got = client.get(&target, "");
+                    assert_eq!((got.status, got.body), (200, expected(&target)));
+                }
+            })
+        })
+        .collect();
+    for one in asking {
+        one.join().unwrap();
+    }
+    assert!(site.metric("plimsoll_revalidated_total") > 0);
+    assert_eq!(site.metric("plimsoll_upstream_errors_total"), 0);
+    assert_eq!(site.metric("plimsoll_arriving_bytes"), 0);
+    assert_eq!(site.stop().len(), 8 * 120);
+}
+
 fn a_stop_finishes_what_is_under_way_and_the_log(kind: Kind) {
     let site = Site::start(kind, 2, LogFormat::Combined);
     let mut idle: Vec<_> = (0..10).map(|_| site.client()).collect();
@@ -394,6 +420,7 @@ on_every_backend! {
     , [
         answers_what_the_origin_says
         two_workers_make_one_fetch_of_a_key
+        two_workers_lose_nobody_who_waits
         a_stop_finishes_what_is_under_way_and_the_log
         the_counts_agree
         a_port_in_use_is_told_in_one_line

@@ -20,6 +20,9 @@ pub(crate) const PROXY: &str = "10.0.0.1:80";
 pub(crate) const ORIGIN: &str = "10.0.0.2:80";
 pub(crate) const ADMIN: &str = "10.0.0.1:9090";
 
+/// Virtual time that a scenario may take.
+const SCENARIO_MAX: Duration = Duration::from_secs(3600);
+
 pub(crate) fn address(text: &str) -> SocketAddr {
     text.parse().unwrap()
 }
@@ -56,7 +59,9 @@ pub(crate) fn run(options: sim::Options, config: Config, scenario: impl AsyncFnO
     let mut runtime = Runtime::simulated(options.clone());
     runtime.block_on(async {
         let world = World::start(config, &options);
-        scenario(Rc::clone(&world)).await;
+        // The core ticks for ever, so a scenario that hangs would not end by itself.
+        let ended = timeout(SCENARIO_MAX, scenario(Rc::clone(&world))).await;
+        ended.expect("a scenario that hangs says so");
         world.end().await;
     });
 }
