@@ -1,13 +1,14 @@
 //! Asking the origin: for the store and all who wait, or for one request alone.
 
-use std::pin::pin;
+use std::future::Future;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 
 use caching::cache_status::{Forward, Handled};
 use caching::{Exchange as Instants, Failure, NotStored, Policy, Response, StoredMeta, Validators};
-use http1::{BodyKind, Method, Name, ResponseHead, Target, Version, write};
+use http1::{BodyKind, Method, Name, OwnedResponse, ResponseHead, Target, Version, write};
 use runtime::time;
 use store::Key;
 
@@ -18,10 +19,11 @@ use crate::config::Mode;
 use crate::exchange::{Destination, Done, Ended, Exchange, max_forwards, status_member};
 use crate::fault::Fault;
 use crate::flight::{Fill, Lead, Settled};
+use crate::request_body::RequestBody;
 use crate::stored::{
     Entry, Framing, Head, Piece, Stored, VIA, Wire, append_framing, has_length, varies_of,
 };
-use crate::upstream::{self, Answer, Outgoing, UpstreamBody};
+use crate::upstream::{self, Answer, Outgoing, Upstream, UpstreamBody};
 use crate::worker::Worker;
 
 /// What kind of cache we are: a shared one; in reverse mode one that stands for its origin, which
@@ -337,32 +339,37 @@ pub(crate) async fn pass(
     why: Forward,
 ) -> Result<Done, Ended> {
     let bytes = request_bytes(exchange, destination, Purpose::Pass);
-    let answer = if exchange.body.is_none() {
-        let method = exchange.head.method;
-        let outgoing = Outgoing { bytes: &bytes, method, repeatable: method.is_idempotent() };
-        let wants_interim = exchange.head.version == Version::Http11;
-        let client = &mut exchange.client;
-        let mut relay = |bytes: &[u8]| {
-            if wants_interim {
-                client.offer(&[bytes]);
-            }
-        };
-        upstream::exchange(exchange.worker, &destination.addresses, outgoing, &mut relay).await
-    } else {
-        with_body(exchange, destination, &bytes).await
-    };
-    let answer = match answer {
-        Ok(answer) => answer,
-        Err(fault) => {
-            tracing::debug!(%fault, "no answer");
-            if !fault.is_of_the_client() {
-                exchange.worker.counters.upstream_errors.add(1);
-            }
-            return Err(Ended::fault(fault));
+    if !exchange.body.is_none() {
+        let mut body = std::mem::replace(&mut exchange.body, RequestBody::elsewhere());
+        let done = with_body(exchange, destination, &bytes, why, &mut body).await;
+        exchange.body = body;
+        return done;
+    }
+    let method = exchange.head.method;
+    let outgoing = Outgoing { bytes: &bytes, method, repeatable: method.is_idempotent() };
+    let wants_interim = exchange.head.version == Version::Http11;
+    let client = &mut exchange.client;
+    let mut interim = |bytes: &[u8]| {
+        if wants_interim {
+            client.offer(&[bytes]);
         }
     };
-    invalidate(exchange, destination, &answer);
-    relay(exchange, answer, why).await
+    let addresses = &destination.addresses;
+    match upstream::exchange(exchange.worker, addresses, outgoing, &mut interim).await {
+        Ok(answer) => {
+            invalidate(exchange, destination, &answer);
+            relay(exchange, answer, why).await
+        }
+        Err(fault) => Err(unanswered(exchange.worker, fault)),
+    }
+}
+
+fn unanswered(worker: &Worker, fault: Fault) -> Ended {
+    tracing::debug!(%fault, "no answer");
+    if !fault.is_of_the_client() {
+        worker.counters.upstream_errors.add(1);
+    }
+    Ended::fault(fault)
 }
 
 /// RFC 9111, 4.4: what a successful unsafe request has changed is no longer served.
@@ -380,71 +387,106 @@ fn invalidate(exchange: &Exchange<'_>, destination: &Destination<'_>, answer: &A
     }
 }
 
-/// Sends a request with a body, both ways at once: the origin may answer before it has it all.
+/// A request's body on its way to the upstream, beside whatever else is going on.
+struct Pump<'p, F> {
+    future: Pin<&'p mut F>,
+    /// What became of it.
+    sent: Option<Result<(), Fault>>,
+}
+
+impl<F: Future<Output = Result<(), Fault>>> Pump<'_, F> {
+    fn poll(&mut self, cx: &mut Context<'_>) {
+        if self.sent.is_none()
+            && let Poll::Ready(result) = self.future.as_mut().poll(cx)
+        {
+            self.sent = Some(result);
+        }
+    }
+
+    /// Does other work while it goes on.
+    async fn beside<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        std::future::poll_fn(|cx| {
+            self.poll(cx);
+            work.as_mut().poll(cx)
+        })
+        .await
+    }
+}
+
+/// Passes a request with a body, both ways at once: the origin may answer before it has it all.
 async fn with_body(
     exchange: &mut Exchange<'_>,
     destination: &Destination<'_>,
     bytes: &[u8],
-) -> Result<Answer, Fault> {
+    why: Forward,
+    body: &mut RequestBody,
+) -> Result<Done, Ended> {
     let worker = exchange.worker;
+    let unanswered = |fault| unanswered(worker, fault);
     // A body cannot be sent twice, so no connection is used that may already be closing.
-    let upstream = upstream::connect(worker, &destination.addresses, true).await?;
+    let upstream = upstream::connect(worker, &destination.addresses, true).await;
+    let upstream = upstream.map_err(unanswered)?;
     let request_ms = time::wall_ms();
-    upstream::send(worker, &upstream.stream, bytes).await?;
+    upstream::send(worker, &upstream.stream, bytes).await.map_err(unanswered)?;
+    let to = Rc::clone(&upstream.stream);
+    let future = pin!(body.pump(worker, exchange.stream, &to));
+    let mut pump = Pump { future, sent: None };
     let mut reading = upstream::Reading::default();
-    let (head, sent_whole) = {
-        let mut pump = pin!(exchange.body.pump(worker, exchange.stream, &upstream.stream));
-        let mut sent = None;
-        let client = &mut exchange.client;
-        let wants_interim = exchange.head.version == Version::Http11;
-        let mut interim = 0;
-        loop {
-            let next = {
-                let mut answer = pin!(upstream::next_head(worker, &upstream, &mut reading));
-                let mut late = pin!(time::sleep(worker.limits().upstream_timeout));
-                std::future::poll_fn(|cx| {
-                    if sent.is_none()
-                        && let Poll::Ready(result) = pump.as_mut().poll(cx)
-                    {
-                        sent = Some(result);
-                    }
-                    if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-                        return Poll::Ready(answer);
-                    }
-                    match sent {
-                        // An upstream that refuses the rest may still have answered.
-                        Some(Err(fault)) if fault.is_of_the_client() => Poll::Ready(Err(fault)),
-                        Some(_) => late.as_mut().poll(cx).map(|()| Err(Fault::Timeout)),
-                        None => Poll::Pending,
-                    }
-                })
-                .await?
-            };
-            match next {
-                upstream::NextHead::Final(head) => break (head, matches!(sent, Some(Ok(())))),
-                upstream::NextHead::Interim(bytes) => {
-                    interim += 1;
-                    if interim > worker.limits().interim_max {
-                        return Err(Fault::Malformed);
-                    }
-                    if wants_interim && client.send(&bytes).await.is_err() {
-                        return Err(Fault::ClientBody);
-                    }
-                }
-            }
-        }
-    };
-    if !exchange.body.is_complete() {
-        // The rest of the body was not wanted: what follows on this connection is not a request.
-        exchange.keep = false;
-    }
+    let head = head_beside(exchange, &upstream, &mut reading, &mut pump).await;
+    let head = head.map_err(unanswered)?;
     let method = exchange.head.method;
     let mut answer = upstream::answer(worker, upstream, head, reading, method, request_ms);
-    if !sent_whole {
-        // The upstream would take the next request for the rest of this body.
-        answer.body.close_after();
+    invalidate(exchange, destination, &answer);
+    if matches!(pump.sent, Some(Ok(()))) {
+        return relay(exchange, answer, why).await;
     }
-    Ok(answer)
+    // Whatever becomes of the rest of the body: neither side can tell it from a next request.
+    exchange.keep = false;
+    answer.body.close_after();
+    if answer.head.head().status >= 400 {
+        // The rest is not wanted.
+        return relay(exchange, answer, why).await;
+    }
+    pump.beside(relay(exchange, answer, why)).await
+}
+
+/// The final head of the answer, while the body goes on.
+async fn head_beside(
+    exchange: &mut Exchange<'_>,
+    upstream: &Upstream,
+    reading: &mut upstream::Reading,
+    pump: &mut Pump<'_, impl Future<Output = Result<(), Fault>>>,
+) -> Result<OwnedResponse, Fault> {
+    let worker = exchange.worker;
+    for _ in 0..=worker.limits().interim_max {
+        let next = {
+            let mut answer = pin!(upstream::next_head(worker, upstream, reading));
+            let mut late = pin!(time::sleep(worker.limits().upstream_timeout));
+            std::future::poll_fn(|cx| {
+                pump.poll(cx);
+                if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+                    return Poll::Ready(answer);
+                }
+                match pump.sent {
+                    // An upstream that refuses the rest may still have answered.
+                    Some(Err(fault)) if fault.is_of_the_client() => Poll::Ready(Err(fault)),
+                    Some(_) => late.as_mut().poll(cx).map(|()| Err(Fault::Timeout)),
+                    None => Poll::Pending,
+                }
+            })
+            .await?
+        };
+        match next {
+            upstream::NextHead::Final(head) => return Ok(head),
+            upstream::NextHead::Interim(bytes) if exchange.head.version == Version::Http11 => {
+                let sent = pump.beside(exchange.client.send(&bytes)).await;
+                sent.map_err(|Gone| Fault::ClientBody)?;
+            }
+            upstream::NextHead::Interim(_) => {}
+        }
+    }
+    Err(Fault::Malformed)
 }
 
 /// Sends an answer to the client as it comes, and stores nothing.

@@ -27,6 +27,13 @@ impl RequestBody {
         RequestBody { kind, decoder: BodyDecoder::new(kind, &worker.http), rest }
     }
 
+    /// Stands for a body that is on its way: there is one, and it is not complete.
+    pub(crate) fn elsewhere() -> RequestBody {
+        let kind = BodyKind::UntilClose;
+        let decoder = BodyDecoder::new(kind, &http1::Limits::DEFAULT);
+        RequestBody { kind, decoder, rest: Vec::new() }
+    }
+
     /// Whether there is any.
     pub(crate) fn is_none(&self) -> bool {
         matches!(self.kind, BodyKind::None | BodyKind::Length(0))
@@ -39,11 +46,6 @@ impl RequestBody {
             BodyKind::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
             BodyKind::None | BodyKind::UntilClose => {}
         }
-    }
-
-    /// Whether all of it was read.
-    pub(crate) fn is_complete(&self) -> bool {
-        self.decoder.is_done()
     }
 
     /// When the whole body was read: the bytes of the next request.

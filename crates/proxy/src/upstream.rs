@@ -8,6 +8,7 @@
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use hashbrown::HashMap;
 use http1::{BodyDecoder, BodyKind, Method, OwnedResponse, ResponseHead, write};
@@ -25,14 +26,15 @@ pub(crate) struct Pool {
 
 #[derive(Debug)]
 struct Idle {
-    stream: TcpStream,
+    stream: Rc<TcpStream>,
     since: Instant,
 }
 
 /// A connection in use.
 #[derive(Debug)]
 pub(crate) struct Upstream {
-    pub(crate) stream: TcpStream,
+    /// Shared with the body that may still be on its way.
+    pub(crate) stream: Rc<TcpStream>,
     pub(crate) address: SocketAddr,
     reused: bool,
 }
@@ -192,7 +194,7 @@ pub(crate) async fn connect(
         match time::timeout(limit, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 worker.counters.upstream_connects.add(1);
-                return Ok(Upstream { stream, address, reused: false });
+                return Ok(Upstream { stream: Rc::new(stream), address, reused: false });
             }
             Ok(Err(error)) => {
                 tracing::debug!(%address, %error, "no connection to the upstream");

@@ -306,3 +306,22 @@ fn a_client_that_closes_its_direction_is_still_answered() {
         }
     });
 }
+
+/// Neither waits for the other's end: more than all buffers hold goes around.
+#[test]
+fn a_body_comes_back_while_it_is_sent() {
+    each_way(reverse, async |world: Rc<World>| {
+        let body = crate::common::content("duplex", 40_000);
+        let head = format!(
+            "POST /d?duplex=1&cc=no-store HTTP/1.1\r\nHost: site\r\nContent-Length: {}\r\n\r\n",
+            body.len()
+        );
+        let mut client = Client::new().await;
+        let got = client.pipeline(&[head.as_bytes(), &body].concat(), 1).await;
+        assert!(got[0].body == body);
+        if got[0].field("connection") == Some("close") {
+            assert!(client.ends().await);
+        }
+        assert_eq!(world.counter("upstream_errors"), 0);
+    });
+}

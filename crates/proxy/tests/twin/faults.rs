@@ -205,3 +205,36 @@ fn a_leader_that_leaves_does_not_spoil_it_for_the_others() {
         }
     });
 }
+
+/// Bytes that nobody asked for, on a connection that rests in the pool, are not the next answer.
+#[test]
+fn an_answer_that_nobody_asked_for_is_given_to_nobody() {
+    each_way(reverse, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        for round in 0..4 {
+            let target = format!("/x{round}?size=30&cc=no-store&extra=1");
+            assert_eq!(client.get(&target, "").await.body, expected(&target, None));
+            sleep(Duration::from_millis(500)).await;
+        }
+        assert_eq!(world.origin.connections.get(), 4);
+    });
+}
+
+/// What may not be repeated is never sent where that could become necessary.
+#[test]
+fn a_post_never_meets_a_connection_that_was_closing() {
+    sim::check(0..12, |seed| {
+        let options = sim::Options::new(seed)
+            .with_delay(Duration::from_micros(10)..Duration::from_millis(20));
+        run(options, reverse(), async |world: Rc<World>| {
+            let get = "GET /g?size=9&cc=no-store&drop=1 HTTP/1.1\r\nHost: s\r\n\r\n";
+            let post = "POST /p?drop=1 HTTP/1.1\r\nHost: s\r\nContent-Length: 0\r\n\r\n";
+            let all = format!("{get}{post}").repeat(6);
+            let mut client = Client::new().await;
+            for got in client.pipeline(all.as_bytes(), 12).await {
+                assert_eq!(got.status, 200);
+            }
+            assert_eq!(world.origin.count("/p?drop=1"), 6);
+        });
+    });
+}

@@ -14,6 +14,9 @@
 //! | `early=1` | the answer is sent before the request's body is read |
 //! | `fails=N` | the first N requests for it get 503 |
 //! | `nodate=1` | no `Date` |
+//! | `drip=MS` | so long between any two pieces of 500 bytes |
+//! | `duplex=1` | the body is sent back while it comes |
+//! | `extra=1` | a second response that nobody asked for, a while behind the first |
 //! | `silent=1`, `garbage=1` | no answer at all; one that is not HTTP |
 //!
 //! It checks every request as an origin at risk would: one framing, one host, nothing of one hop.
@@ -116,6 +119,11 @@ impl Origin {
     async fn serve(self: Rc<Self>, stream: TcpStream, connection: usize) {
         let mut line = Line { stream, buf: Vec::new() };
         while let Some(mut seen) = line.head(connection).await {
+            if seen.asks("duplex").is_some() {
+                self.seen.borrow_mut().push(seen.clone());
+                self.echo(&mut line, &seen).await;
+                return;
+            }
             let early = seen.asks("early").is_some();
             if seen.field("expect").is_some()
                 && !early
@@ -139,6 +147,19 @@ impl Origin {
                 line.body(&seen).await;
                 return;
             }
+        }
+    }
+
+    /// Sends a body of known length back while it comes.
+    async fn echo(&self, line: &mut Line, seen: &Seen) {
+        let length = seen.field("content-length").expect("a length").parse().expect("a number");
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n");
+        let mut going = self.send(&line.stream, head.as_bytes()).await;
+        let mut left: usize = length;
+        while going && left > 0 && (!line.buf.is_empty() || line.more().await) {
+            left -= line.buf.len();
+            let piece = std::mem::take(&mut line.buf);
+            going = self.send(&line.stream, &piece).await;
         }
     }
 
@@ -166,6 +187,15 @@ impl Origin {
         let cut = seen.asks_number("cut").or(seen.asks_number("reset"));
         let whole = framed(seen, &content, cut);
         let middle = whole.len() / 2;
+        if let Some(ms) = seen.asks_number("drip") {
+            for piece in whole.chunks(500) {
+                if !self.send(stream, piece).await {
+                    return false;
+                }
+                sleep(Duration::from_millis(ms as u64)).await;
+            }
+            return true;
+        }
         if !self.send(stream, &whole[..middle]).await {
             return false;
         }
@@ -174,6 +204,10 @@ impl Origin {
         }
         if !self.send(stream, &whole[middle..]).await {
             return false;
+        }
+        if seen.asks("extra").is_some() {
+            sleep(Duration::from_millis(100)).await;
+            self.send(stream, b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil").await;
         }
         if seen.asks("reset").is_some() {
             // What was sent arrives first: the reset is to come in the middle of the body.
