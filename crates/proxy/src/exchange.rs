@@ -95,7 +95,7 @@ pub(crate) async fn serve(
     match exchange.body.into_rest() {
         Some(rest) if keep => Some(rest),
         rest => {
-            // Bytes that nobody reads would turn the close into a reset, which overtakes the answer.
+            // Bytes that nobody reads turn the close into a reset, which overtakes the answer.
             if whole && (rest.is_none_or(|rest| !rest.is_empty()) || stream.has_unread_event()) {
                 linger(worker, stream).await;
             }

@@ -82,7 +82,7 @@ fn bodies_of_requests_come_back() {
             request.extend_from_slice(&body);
             assert_eq!(client.ask(&request).await.body, body);
             let mut request =
-                b"PUT /echo?cc=no-store HTTP/1.1\r\nHost: site\r\nTransfer-Encoding: chunked\r\n\r\n"
+                b"PUT /echo?cc=no-store HTTP/1.1\r\nHost: s\r\nTransfer-Encoding: chunked\r\n\r\n"
                     .to_vec();
             for chunk in body.chunks(123) {
                 request.extend_from_slice(format!("{:X} ; x=y\r\n", chunk.len()).as_bytes());
@@ -90,7 +90,6 @@ fn bodies_of_requests_come_back() {
                 request.extend_from_slice(b"\r\n");
             }
             request.extend_from_slice(b"0\r\nX-Trailer: dropped\r\n\r\n");
-            request[..3].copy_from_slice(b"PUT");
             client.ask(&request).await;
             assert_eq!(world.origin.last().body, body);
         }
@@ -143,7 +142,7 @@ fn a_connection_with_half_a_request_is_not_used_again() {
         for size in [50, 100_000] {
             let mut client = Client::new().await;
             let head = format!(
-                "POST /e?early=1&cc=no-store HTTP/1.1\r\nHost: site\r\nContent-Length: {size}\r\n\r\n"
+                "POST /e?early=1&cc=no-store HTTP/1.1\r\nHost: s\r\nContent-Length: {size}\r\n\r\n"
             );
             client.send(head.as_bytes()).await.unwrap();
             assert_eq!(client.response().await.unwrap().status, 200);

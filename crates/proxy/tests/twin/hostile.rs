@@ -1,5 +1,5 @@
-//! Arbitrary bytes from one client, or from one origin: they never panic the proxy, never reach into another
-//! connection, and are always answered or cut.
+//! Arbitrary bytes from one client, or from one origin: they never panic the proxy, never reach
+//! into another connection, and are always answered or cut.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -11,6 +11,9 @@ use runtime::time::timeout;
 
 use crate::origin::expected;
 use crate::world::{Client, ORIGIN, World, forward, reverse, run};
+
+/// What heads are made of.
+const LETTERS: &[u8] = b"GET /:\r\n \t0a;,HTP1.\0\xff";
 
 /// Parts of requests, whole, cut short and wrong, and noise between them.
 fn part() -> impl Strategy<Value = Vec<u8>> {
@@ -34,7 +37,7 @@ fn part() -> impl Strategy<Value = Vec<u8>> {
         1 => text("⏎"),
         1 => text("Host: site⏎"),
         2 => prop::collection::vec(any::<u8>(), 0..40),
-        1 => prop::collection::vec(prop::sample::select(&b"GET /:\r\n \t0a;,HTP1.\0\xff"[..]), 0..60),
+        1 => prop::collection::vec(prop::sample::select(LETTERS), 0..60),
     ]
 }
 
