@@ -1,4 +1,4 @@
-//! A hundred clients at once, on networks that delay, split, reset and refuse.
+//! A hundred clients of two cores at once, on networks that delay, split, reset and refuse.
 //!
 //! Every whole response must be exactly what the origin has for that target; a broken one must be
 //! seen to be broken; no two may be mixed. On a network that loses nothing none may be broken.
@@ -11,7 +11,7 @@ use runtime::time::sleep;
 
 use crate::common::Response;
 use crate::origin::{asks, expected};
-use crate::world::{Client, PROXY, World, reverse, run};
+use crate::world::{Client, PROXY, PROXY_TOO, World, reverse, run};
 
 const CLIENTS: u64 = 100;
 const REQUESTS: u64 = 4;
@@ -100,7 +100,7 @@ async fn client(seed: u64, storm: bool) -> u64 {
     sleep(Duration::from_millis(draw.below(2000))).await;
     let (mut whole, mut asked) = (0, 0);
     while asked < REQUESTS {
-        let mut client = match Client::to(PROXY).await {
+        let mut client = match Client::to(draw.of(&[PROXY, PROXY_TOO])).await {
             Ok(client) => client,
             Err(error) => {
                 assert!(storm, "{error}");
@@ -164,7 +164,7 @@ fn fresh(count: u64) -> impl Iterator<Item = u64> {
 
 #[test]
 fn on_a_rough_network_everybody_is_served() {
-    sim::check((0..3).chain(fresh(1)), |seed| {
+    sim::check((0..2).chain(fresh(1)), |seed| {
         run(sim::Options::rough(seed), reverse(), async |world: Rc<World>| {
             let whole = everybody(world, seed).await;
             assert!(whole >= CLIENTS * REQUESTS * 2 / 3, "{whole}");
@@ -174,7 +174,7 @@ fn on_a_rough_network_everybody_is_served() {
 
 #[test]
 fn in_a_storm_nobody_gets_a_wrong_byte() {
-    sim::check((0..4).chain(fresh(1)), |seed| {
+    sim::check((0..3).chain(fresh(1)), |seed| {
         run(sim::Options::stormy(seed), reverse(), async |world: Rc<World>| {
             let whole = everybody(world, seed).await;
             assert!(whole > CLIENTS * REQUESTS / 5, "{whole}");
@@ -185,7 +185,7 @@ fn in_a_storm_nobody_gets_a_wrong_byte() {
 /// The store and the descriptors are scarce.
 #[test]
 fn in_a_storm_with_little_room_nobody_gets_a_wrong_byte() {
-    sim::check((0..2).chain(fresh(1)), |seed| {
+    sim::check((0..1).chain(fresh(1)), |seed| {
         let mut config = reverse();
         config.memory_bytes = 128 << 10;
         config.limits.stream_window_bytes = 2000;
