@@ -204,12 +204,28 @@ fn ready(home: &Home, server: &mut Running, port: u16, errors: &str) {
     });
 }
 
+/// How often it is tried: beside a busy neighbour a dozen seconds may not be enough for a line, and
+/// the report then says so. Everything else must hold each time.
+const TRIES: u32 = 3;
+
 fn has_a_load_line(home: &Home, peer: &Peer<'_>) {
-    let log = home.at(peer.log);
     wait_for("the access log", SOON, || home.has(peer.log).then_some(()));
+    for attempt in 1..=TRIES {
+        let report = recorded(home, peer, &format!("peer-{attempt}.trial"));
+        match the_line_rises(&report) {
+            Ok(()) => return,
+            Err(why) => eprintln!("no line in attempt {attempt} of {TRIES}: {why}"),
+        }
+    }
+    panic!("no line in {TRIES} attempts");
+}
+
+/// One recording under load, and its report.
+fn recorded(home: &Home, peer: &Peer<'_>, trial: &str) -> Value {
+    let log = home.at(peer.log);
     // Where a log stamps whole seconds, the requests of half a second are not to be told.
     let interval = if peer.format == "combined" { "1s" } else { "500ms" };
-    let recording = Recording::start(home, &peer.pid, &log, "peer.trial", interval);
+    let recording = Recording::start(home, &peer.pid, &log, trial, interval);
     let sent = load(&peer.url, peer.rate_max);
     // The last lines may come a tick later, and where only seconds are stamped a request may lie
     // anywhere in its second.
@@ -219,16 +235,15 @@ fn has_a_load_line(home: &Home, peer: &Peer<'_>) {
     assert_eq!(summary["one_file"], true, "{summary:#}");
 
     let page = home.at("page.html");
-    let report =
-        plimsoll(&["report", &home.at("peer.trial"), "--json", "--html", &page]).well().json();
+    let report = plimsoll(&["report", &home.at(trial), "--json", "--html", &page]).well().json();
     assert_eq!(report["trial"]["complete"], true);
     assert_eq!(report["manifest"]["log_format"], peer.format);
     for loss in report["losses"].as_array().unwrap() {
         assert!(!loss["kind"].as_str().unwrap().starts_with("log:"), "{loss}");
     }
     every_request_is_there(&report, sent);
-    the_line_rises(&report);
     assert!(fs::metadata(&page).unwrap().len() > 10_000);
+    report
 }
 
 /// Drives the load; the requests that were sent.
@@ -253,9 +268,12 @@ fn every_request_is_there(report: &Value, sent: u64) {
     assert!(gap <= 0.01 * sent as f64 + 5.0, "{sent} requests sent, {recorded} in the trial");
 }
 
-fn the_line_rises(report: &Value) {
+/// Whether there is a line and it rises: what a busy neighbour can spoil.
+fn the_line_rises(report: &Value) -> Result<(), String> {
     let capacity = &report["capacity"];
-    assert_eq!(capacity["identifiable"], true, "{capacity:#}");
+    if capacity["identifiable"] != true {
+        return Err(format!("{capacity:#}"));
+    }
     let value = capacity["value"].as_f64().unwrap();
     assert!(value > 0.0 && value.is_finite(), "{capacity:#}");
     let (low, high) = (capacity["low"].as_f64().unwrap(), capacity["high"].as_f64().unwrap());
@@ -266,7 +284,11 @@ fn the_line_rises(report: &Value) {
         let line = lines.iter().find(|line| line["mode"] == name);
         line.unwrap_or_else(|| panic!("no line of {name}: {modes:#}"))["slope"].as_f64().unwrap()
     };
-    assert!(slope("kernel") > 0.0 && slope("user") > 0.0 && slope("idle") < 0.0, "{modes:#}");
     let closure = modes["closure_gap"].as_f64().unwrap();
     assert!(closure.abs() <= 1e-6 * slope("idle").abs(), "{modes:#}");
+    if slope("kernel") > 0.0 && slope("user") > 0.0 && slope("idle") < 0.0 {
+        Ok(())
+    } else {
+        Err(format!("{modes:#}"))
+    }
 }
