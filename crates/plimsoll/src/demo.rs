@@ -8,8 +8,8 @@
 //!
 //! First the objects are fetched once and the rough limit is found; then a load rises, several
 //! times, from a twentieth of the rate at which the proxy uses 80 % of its CPU to that rate, and is
-//! recorded; last, a closed loop saturates the proxy. The lines are fitted to the rising load alone, so that
-//! the capacity is a prediction, and the saturation its test.
+//! recorded; last, a closed loop saturates the proxy. The lines are fitted to the rising load
+//! alone, so that the capacity is a prediction, and the saturation its test.
 
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::net::SocketAddr;

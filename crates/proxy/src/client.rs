@@ -7,6 +7,7 @@ use http1::write;
 use runtime::net::TcpStream;
 use runtime::time;
 
+use crate::limits::COALESCE_BYTES_MAX;
 use crate::stored::{Connection, Piece};
 use crate::worker::Worker;
 
@@ -26,6 +27,9 @@ pub(crate) struct Client<'c> {
     failed: bool,
 }
 
+/// Room for a usual head with a small body behind it.
+const HEAD_BYTES_USUAL: usize = 2048;
+
 /// I/O vectors of one call.
 const SLICES_MAX: usize = 16;
 
@@ -43,6 +47,9 @@ impl<'c> Client<'c> {
     /// Lends the held bytes for appending.
     pub(crate) fn held(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
         let before = self.pending.len();
+        if before == 0 {
+            self.pending.reserve(HEAD_BYTES_USUAL);
+        }
         append(&mut self.pending);
         self.bytes += (self.pending.len() - before) as u64;
     }
@@ -54,20 +61,20 @@ impl<'c> Client<'c> {
         if self.failed {
             return;
         }
+        if self.pending.len() + offered <= COALESCE_BYTES_MAX {
+            parts.iter().for_each(|part| self.pending.extend_from_slice(part));
+            let sent = self.stream.try_write(&self.pending);
+            let sent = self.taken(sent);
+            self.pending.drain(..sent);
+            return;
+        }
         let mut slices = [IoSlice::new(&[]); 4];
         slices[0] = IoSlice::new(&self.pending);
         for (slice, part) in slices[1..].iter_mut().zip(parts) {
             *slice = IoSlice::new(part);
         }
-        let mut sent = match self.stream.try_write_vectored(&slices[..=parts.len()]) {
-            Ok(sent) => sent,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            Err(_) => {
-                self.failed = true;
-                return;
-            }
-        };
-        self.worker.counters.bytes_sent.add(sent as u64);
+        let sent = self.stream.try_write_vectored(&slices[..=parts.len()]);
+        let mut sent = self.taken(sent);
         let of_pending = sent.min(self.pending.len());
         self.pending.drain(..of_pending);
         sent -= of_pending;
@@ -75,6 +82,20 @@ impl<'c> Client<'c> {
             let of_part = sent.min(part.len());
             self.pending.extend_from_slice(&part[of_part..]);
             sent -= of_part;
+        }
+    }
+
+    /// What the socket took of an offer.
+    fn taken(&mut self, sent: io::Result<usize>) -> usize {
+        match sent {
+            Ok(sent) => {
+                self.worker.counters.bytes_sent.add(sent as u64);
+                sent
+            }
+            Err(error) => {
+                self.failed = error.kind() != io::ErrorKind::WouldBlock;
+                0
+            }
         }
     }
 

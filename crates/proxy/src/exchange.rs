@@ -174,7 +174,8 @@ impl<'x> Exchange<'x> {
                 Lookup::Absent(key) => (None, key),
                 Lookup::Found(stored, key) => match self.may_reuse(&stored, now_ms) {
                     Reuse::Fresh { .. } | Reuse::StaleAllowed { .. } => {
-                        return self.serve_stored(&stored, Outcome::Hit, true).await;
+                        let serving = self.serve_stored(&stored, Outcome::Hit, true);
+                        return Box::pin(serving).await;
                     }
                     Reuse::OnlyIfCachedMiss { .. } => return Err(not_stored()),
                     _ => (Some(stored), key),
@@ -185,10 +186,13 @@ impl<'x> Exchange<'x> {
             }
             match shared.flights.join(key) {
                 Joined::Lead(lead) => {
-                    return fetch::lead(self, &destination, uri, key, lead, stale).await;
+                    // On the heap, as what follows: a future is as large as its largest way, and it
+                    // is copied when it begins. Who is passed through does not pay for the others.
+                    let leading = fetch::lead(self, &destination, uri, key, lead, stale);
+                    return Box::pin(leading).await;
                 }
                 Joined::Follow(reader) => {
-                    if let Some(done) = self.follow(&reader, &destination).await? {
+                    if let Some(done) = Box::pin(self.follow(&reader, &destination)).await? {
                         return Ok(done);
                     }
                 }
@@ -256,7 +260,7 @@ impl<'x> Exchange<'x> {
             });
         };
         let addresses = match mode {
-            Mode::Reverse(origin) => Arc::from(origin.addresses.as_slice()),
+            Mode::Reverse(_) => Arc::clone(&self.worker.shared.origin_addresses),
             Mode::Forward => self.resolve(authority).await?,
         };
         let authority = match mode {
@@ -524,13 +528,13 @@ pub(crate) fn cache_status(outcome: Outcome) -> Vec<u8> {
         Outcome::Revalidated | Outcome::Replaced => forwarded(Forward::Stale, true, false),
         Outcome::Pass | Outcome::Refused => forwarded(Forward::Bypass, false, false),
     };
-    status_member(handled)
+    let mut out = Vec::with_capacity(48);
+    append_status_member(&mut out, handled);
+    out
 }
 
-/// Our member of `Cache-Status`.
-pub(crate) fn status_member(handled: Handled) -> Vec<u8> {
-    let mut out = Vec::with_capacity(48);
+/// Appends our member of `Cache-Status`.
+pub(crate) fn append_status_member(out: &mut Vec<u8>, handled: Handled) {
     CacheStatus { name: "plimsoll", handled, ttl_seconds: None, key: None, detail: None }
-        .write(&mut out);
-    out
+        .write(out);
 }

@@ -16,7 +16,7 @@ use crate::access_log::Outcome;
 use crate::client::Gone;
 use crate::client::append_date;
 use crate::config::Mode;
-use crate::exchange::{Destination, Done, Ended, Exchange, max_forwards, status_member};
+use crate::exchange::{Destination, Done, Ended, Exchange, append_status_member, max_forwards};
 use crate::fault::Fault;
 use crate::flight::{Fill, Lead, Settled};
 use crate::request_body::RequestBody;
@@ -341,7 +341,7 @@ pub(crate) async fn pass(
     let bytes = request_bytes(exchange, destination, Purpose::Pass);
     if !exchange.body.is_none() {
         let mut body = std::mem::replace(&mut exchange.body, RequestBody::elsewhere());
-        let done = with_body(exchange, destination, &bytes, why, &mut body).await;
+        let done = Box::pin(with_body(exchange, destination, &bytes, why, &mut body)).await;
         exchange.body = body;
         return done;
     }
@@ -538,10 +538,11 @@ fn append_relayed_head(exchange: &mut Exchange<'_>, answer: &Answer, why: Forwar
         length => exchange.framing(length, head.status),
     };
     let connection = exchange.connection(framing != Framing::UntilClose);
-    let member =
-        status_member(Handled::Forwarded { why, status: None, stored: false, collapsed: false });
+    let handled = Handled::Forwarded { why, status: None, stored: false, collapsed: false };
     let told_length = head.content_length().filter(|_| no_body && has_length_field(head.status));
-    exchange.content_type = head.fields.get(Name::ContentType).unwrap_or_default().to_vec();
+    if exchange.worker.log.is_on() {
+        exchange.content_type = head.fields.get(Name::ContentType).unwrap_or_default().to_vec();
+    }
     exchange.client.held(|out| {
         write::status_line(out, head.status);
         for field in head.fields.end_to_end() {
@@ -558,7 +559,7 @@ fn append_relayed_head(exchange: &mut Exchange<'_>, answer: &Answer, why: Forwar
             write::content_length(out, length);
         }
         out.extend_from_slice(b"Cache-Status: ");
-        out.extend_from_slice(&member);
+        append_status_member(out, handled);
         out.extend_from_slice(b"\r\n");
         connection.append(out);
         write::end(out);

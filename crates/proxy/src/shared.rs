@@ -3,13 +3,14 @@
 //! The store and the table of fetches are sharded behind short locks; nothing is done under one
 //! but to look up, insert or copy a pointer.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use store::{Key, KeyHasher, Store};
 
 use crate::access_log::{Queue, Sink};
-use crate::config::Config;
+use crate::config::{Config, Mode};
 use crate::flight::Flights;
 use crate::metrics::{Described, Shape, SharedFigures};
 use crate::resolve::Resolver;
@@ -23,6 +24,8 @@ pub(crate) struct Shared {
     pub(crate) flights: Arc<Flights>,
     pub(crate) log: Sink,
     pub(crate) resolver: Resolver,
+    /// Those of reverse mode.
+    pub(crate) origin_addresses: Arc<[SocketAddr]>,
     hasher: KeyHasher,
     epochs: AtomicU64,
     object_bytes_max: u64,
@@ -52,12 +55,17 @@ impl Shared {
         let share = config.memory_bytes / config.limits.object_share.max(1) as u64;
         let object_bytes_max = share.min(store.object_bytes_max());
         let arriving_bytes_max = config.memory_bytes / config.limits.arriving_share.max(1) as u64;
+        let origin_addresses = match &config.mode {
+            Mode::Reverse(origin) => origin.addresses.as_slice().into(),
+            Mode::Forward => Arc::new([]) as Arc<[SocketAddr]>,
+        };
         Shared {
             config,
             store,
             flights: Flights::new(),
             log,
             resolver: Resolver::default(),
+            origin_addresses,
             hasher,
             epochs: AtomicU64::new(1),
             object_bytes_max,

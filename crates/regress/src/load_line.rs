@@ -8,8 +8,9 @@
 //!
 //! **The headline** is the line with wakes if (1) rate and wakes can be told apart: variance
 //! inflation at most [`VIF_MAX`]; (2) the cost of a wake is positive, one-sided p below
-//! [`WAKE_P_MAX`] with the larger of plain and Newey–West errors; (3) the data reach [`REACH_MIN`] of the cap; and (4) its
-//! capacity is identifiable. Otherwise it is the straight line, and which condition failed is said.
+//! [`WAKE_P_MAX`] with the larger of plain and Newey–West errors; (3) the data reach [`REACH_MIN`]
+//! of the cap; and (4) its capacity is identifiable. Otherwise it is the straight line, and which
+//! condition failed is said.
 //!
 //! What the intervals of a capacity hold is said in [`crate::capacity`].
 

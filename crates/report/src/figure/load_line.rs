@@ -13,7 +13,7 @@ const LEFT: f64 = 44.0;
 const RIGHT: f64 = 716.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 330.0;
-const STRIP_TOP: f64 = 382.0;
+const STRIP_TOP: f64 = 392.0;
 const STRIP_ROW: f64 = 22.0;
 /// The axis ends at most this many times beyond what was measured: a capacity farther out is named
 /// at the edge, and the points keep their room.
@@ -334,11 +334,15 @@ fn strip(canvas: &mut Canvas, x: &Scale, height: f64, row: &StripRow) {
         canvas.text(weight, "end", (left, baseline), &text);
     } else if right + wide < WIDTH {
         canvas.text(weight, "start", (right, baseline), &text);
-    } else if marker - from > to - marker {
-        // The interval fills the axis: the text stands above its line, on the longer side.
-        canvas.text(&format!("{weight} halo"), "end", (marker - 8.0, height - 6.0), &text);
     } else {
-        canvas.text(&format!("{weight} halo"), "start", (marker + 8.0, height - 6.0), &text);
+        // The interval fills the axis: the text stands above its line, where there is room.
+        let class = format!("{weight} halo");
+        let above = height - 7.0;
+        if marker + 8.0 + wide < WIDTH {
+            canvas.text(&class, "start", (marker + 8.0, above), &text);
+        } else {
+            canvas.text(&class, "end", ((marker - 8.0).max(wide), above), &text);
+        }
     }
 }
 

@@ -209,8 +209,8 @@ pub fn trace_tail() -> String {
 pub const SEEDS_VARIABLE: &str = "PLIMSOLL_SEEDS";
 
 /// Runs `scenario` once for each seed, or for those that the environment names
-/// ([`SEEDS_VARIABLE`]). If one panics, says which seed that was and what happened last in its world,
-/// and panics again.
+/// ([`SEEDS_VARIABLE`]). If one panics, says which seed that was and what happened last in its
+/// world, and panics again.
 ///
 /// ```
 /// runtime::sim::check(0..3, |seed| {
