@@ -15,6 +15,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use http1::write::decimal;
+
 use crate::limits::{LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX};
 
 /// How a line is written.
@@ -417,27 +419,9 @@ fn address(out: &mut Vec<u8>, ip: IpAddr) {
     }
 }
 
-fn status(out: &mut Vec<u8>, status: u16) {
-    padded_zero3(out, status);
-}
-
-fn padded_zero3(out: &mut Vec<u8>, n: u16) {
+/// Three digits.
+fn status(out: &mut Vec<u8>, n: u16) {
     out.extend([b'0' + (n / 100 % 10) as u8, b'0' + (n / 10 % 10) as u8, b'0' + (n % 10) as u8]);
-}
-
-/// Appends `n` in decimal.
-pub(crate) fn decimal(out: &mut Vec<u8>, mut n: u64) {
-    let mut digits = [0u8; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (n % 10) as u8;
-        n /= 10;
-        if n == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
 }
 
 /// Appends `n` in decimal, padded with spaces to `width` (at least one space).

@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_machine_path_is_found() {
-        let text = "open(\"/home/me/x\")\n# see /work/x\n";
+        let text = "open(\"/home/me/x\")\n# see /root/x\n";
         assert_eq!(found(machine_paths, &[("a.toml", text)]), ["a.toml:1", "a.toml:2"]);
         let fine = "/proc/1/stat\nhttp://h/home/x\n~/.cargo/bin\n";
         assert_eq!(found(machine_paths, &[("a.md", fine)]), [""; 0]);
