@@ -73,6 +73,14 @@ pub struct Capacity {
 pub enum Why {
     /// The slope cannot be told from zero.
     RateDidNotVary,
+    /// The slope could be told from zero if the intervals were independent, and they are not: on a
+    /// load that only rises, what drifts with time cannot be told from what grows with the rate.
+    NeighboursAlike {
+        /// The lag-one correlation of the residuals.
+        rho: f64,
+        /// So many independent intervals they are worth.
+        effective_n: f64,
+    },
     /// The slope is zero or negative.
     CostDoesNotRise,
     /// The line's fixed cost is at or above the cap.
@@ -81,11 +89,20 @@ pub enum Why {
 
 impl std::fmt::Display for Why {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Why::RateDidNotVary => Interval::NOT_IDENTIFIABLE,
-            Why::CostDoesNotRise => "not identifiable: the cost does not rise with the rate",
-            Why::NoRoomUnderCap => "not identifiable: the fixed cost alone is above the cap",
-        })
+        match self {
+            Why::RateDidNotVary => f.write_str(Interval::NOT_IDENTIFIABLE),
+            Why::NeighboursAlike { rho, effective_n } => write!(
+                f,
+                "not identifiable: neighbouring intervals are alike (correlation {rho:.2}), all of \
+                 them are worth {effective_n:.1}; let the rate rise and fall, or record longer"
+            ),
+            Why::CostDoesNotRise => {
+                f.write_str("not identifiable: the cost does not rise with the rate")
+            }
+            Why::NoRoomUnderCap => {
+                f.write_str("not identifiable: the fixed cost alone is above the cap")
+            }
+        }
     }
 }
 
@@ -155,6 +172,12 @@ impl Reading<'_> {
             level,
         };
         let line_interval = fieller(&base);
+        let effective_n = self.residuals.len() as f64 / alike.per_one;
+        let if_independent = || {
+            let plain = &self.errors.plain;
+            let cov = [[plain[0][0], plain[0][1]], [plain[1][0], plain[1][1]]];
+            fieller(&Fieller { cov, dof: self.dof as f64, ..base })
+        };
         let extra_variance = residual_sd.powi(2) + between_run_sd.powi(2);
         let interval = fieller(&Fieller { extra_variance, ..base });
         let block = block_length(&scores).ceil() as usize;
@@ -167,7 +190,12 @@ impl Reading<'_> {
         } else if a >= cap {
             Err(Why::NoRoomUnderCap)
         } else if line_interval.bounds().is_none() {
-            Err(Why::RateDidNotVary)
+            match if_independent().bounds() {
+                Some(_) if alike.rho > 0.0 => {
+                    Err(Why::NeighboursAlike { rho: alike.rho, effective_n })
+                }
+                _ => Err(Why::RateDidNotVary),
+            }
         } else {
             Ok(())
         };
@@ -186,7 +214,7 @@ impl Reading<'_> {
             residual_sd,
             between_run_sd,
             autocorrelation: alike.rho,
-            effective_n: self.residuals.len() as f64 / alike.per_one,
+            effective_n,
             identifiable,
         }
     }

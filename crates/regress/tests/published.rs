@@ -252,3 +252,19 @@ fn costs_of_parts_add_up_to_the_cost_of_the_whole() {
         assert!((parts - fits[2].coefficients[j]).abs() < 1e-12 * parts.abs().max(1.0));
     }
 }
+
+#[test]
+fn a_smooth_ramp_is_told_from_a_rate_that_does_not_vary() {
+    let rate: Vec<f64> = (1..=30).map(|k| 400.0 * f64::from(k)).collect();
+    let drift = |k: f64| 0.06 * (k / 4.0).sin();
+    let busy: Vec<f64> = rate.iter().map(|x| 0.1 + 2e-5 * x + drift(x / 400.0)).collect();
+    let line = load_line(&LoadLineInput::new(&rate, &busy, 1.0)).unwrap();
+    let identifiable = &line.straight.capacity.identifiable;
+    assert!(
+        matches!(identifiable, Err(regress::Why::NeighboursAlike { rho, effective_n })
+            if *rho > 0.5 && *effective_n < 15.0),
+        "{identifiable:?}"
+    );
+    let words = line.straight.capacity.interval.to_string();
+    assert!(words.contains("neighbouring intervals are alike"), "{words}");
+}
