@@ -188,7 +188,7 @@ impl Bench {
         let top = self.rate_at(USE_MAX, rough.rate, stop)?;
         say.step(&format!("{:.0} % of the proxy's CPU is {top:.0} requests/s", USE_MAX * 100.0));
 
-        let recording = Recording::start(self, stop)?;
+        let recording = Recording::start(self)?;
         let rising_for = flags.duration.mul_f64(1.0 - SATURATION_PART);
         let mut rising = self.plan(Schedule::Steps(rises(top, rising_for)), rising_for);
         rising.cold = flags.cold;
@@ -277,7 +277,7 @@ struct Recording {
 }
 
 impl Recording {
-    fn start(bench: &Bench, _interrupted: &AtomicBool) -> Result<Recording, Failure> {
+    fn start(bench: &Bench) -> Result<Recording, Failure> {
         let log = Some(bench.log.clone());
         let mut spec = Spec::new(Recorded::Pid(bench.proxy.0.id()), log, &bench.trial);
         spec.overwrite = true;

@@ -115,7 +115,6 @@ pub(crate) enum Sink {
 pub(crate) struct Queue {
     sender: Mutex<Sender<Message>>,
     bytes_waiting: AtomicUsize,
-    bytes_lost: AtomicU64,
     lines_lost: AtomicU64,
 }
 
@@ -155,7 +154,6 @@ impl Queue {
     }
 
     fn lose(&self, lines: &[u8]) {
-        self.bytes_lost.fetch_add(lines.len() as u64, Ordering::Relaxed);
         self.lines_lost.fetch_add(count_lines(lines), Ordering::Relaxed);
     }
 }
@@ -183,7 +181,6 @@ impl LogWriter {
         let queue = Arc::new(Queue {
             sender: Mutex::new(sender),
             bytes_waiting: AtomicUsize::new(0),
-            bytes_lost: AtomicU64::new(0),
             lines_lost: AtomicU64::new(0),
         });
         let (of_thread, of_path) = (Arc::clone(&queue), path.to_path_buf());

@@ -139,7 +139,8 @@ pub(crate) struct Exchange<'x> {
     /// The client wants to go on.
     pub(crate) keep: bool,
     started: Instant,
-    pub(crate) content_type: Vec<u8>,
+    /// For the log, if there is one.
+    content_type: Vec<u8>,
 }
 
 /// Where a request goes.
@@ -349,7 +350,7 @@ impl<'x> Exchange<'x> {
         } else {
             self.client.held(|out| stored.append_head(out, &use_));
         }
-        self.content_type = stored.head.content_type().to_vec();
+        self.note_content_type(stored.head.content_type());
         let done = Done {
             outcome: match outcome {
                 Outcome::Hit if not_modified => Outcome::NotModified,
@@ -381,7 +382,7 @@ impl<'x> Exchange<'x> {
         let connection = self.connection(framing != Framing::UntilClose);
         let use_ = Use { cache_status: &cache_status, now_ms: None, connection };
         self.client.held(|out| head.append_streaming(out, framing, &use_));
-        self.content_type = head.content_type().to_vec();
+        self.note_content_type(head.content_type());
         let done = Done {
             outcome,
             status: head.status,
@@ -410,6 +411,13 @@ impl<'x> Exchange<'x> {
         self.end_body(framing);
         self.client.flush().await.map_err(gone)?;
         Ok(done)
+    }
+
+    /// Keeps a content type for the log; nobody else asks for it.
+    pub(crate) fn note_content_type(&mut self, value: &[u8]) {
+        if self.worker.log.is_on() {
+            self.content_type = value.to_vec();
+        }
     }
 
     /// How the end of a body is told to this client.
@@ -465,7 +473,7 @@ impl<'x> Exchange<'x> {
         let connection = self.connection(keep);
         let before = self.client.bytes;
         self.client.held(|out| append_error(out, status, text, connection, with_body));
-        self.content_type = b"text/plain".to_vec();
+        self.note_content_type(b"text/plain");
         let sent = self.client.flush().await.is_ok();
         Done {
             outcome: Outcome::Refused,

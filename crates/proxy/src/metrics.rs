@@ -156,30 +156,24 @@ impl Collector for AllCores {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         for (described, value) in self.sums() {
             match described.shape {
-                Shape::Counter => {
-                    let metric = ConstCounter::new(value);
-                    let kind = metric.metric_type();
-                    metric.encode(encoder.encode_descriptor(
-                        described.name,
-                        described.help,
-                        None,
-                        kind,
-                    )?)?;
-                }
+                Shape::Counter => encode_one(&mut encoder, &described, &ConstCounter::new(value))?,
                 Shape::Gauge => {
-                    let metric = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
-                    let kind = metric.metric_type();
-                    metric.encode(encoder.encode_descriptor(
-                        described.name,
-                        described.help,
-                        None,
-                        kind,
-                    )?)?;
+                    let value = i64::try_from(value).unwrap_or(i64::MAX);
+                    encode_one(&mut encoder, &described, &ConstGauge::new(value))?;
                 }
             }
         }
         Ok(())
     }
+}
+
+fn encode_one(
+    encoder: &mut DescriptorEncoder<'_>,
+    described: &Described,
+    metric: &impl EncodeMetric,
+) -> Result<(), std::fmt::Error> {
+    let Described { name, help, .. } = described;
+    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
 }
 
 #[cfg(test)]
