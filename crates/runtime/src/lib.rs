@@ -34,6 +34,7 @@ pub mod fs;
 mod future;
 mod io;
 pub mod net;
+pub mod process;
 pub mod sim;
 pub mod stop;
 pub mod sync;

@@ -274,6 +274,23 @@ pub(crate) fn set_linger0(fd: RawFd) -> io::Result<()> {
     set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, linger)
 }
 
+fn option(fd: &OwnedFd, level: i32, name: i32) -> io::Result<i32> {
+    let mut value: i32 = 0;
+    let mut len = size_of::<i32>() as libc::socklen_t;
+    let (pointer, len) = ((&raw mut value).cast(), &raw mut len);
+    // SAFETY: pointer and length describe `value`; both outlive the call.
+    check(unsafe { libc::getsockopt(fd.as_raw_fd(), level, name, pointer, len) })?;
+    Ok(value)
+}
+
+/// Whether it is a TCP socket, over IPv4 or IPv6, that takes connections.
+pub(crate) fn is_listening(fd: &OwnedFd) -> io::Result<bool> {
+    let family = option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)?;
+    Ok(matches!(family, libc::AF_INET | libc::AF_INET6)
+        && option(fd, libc::SOL_SOCKET, libc::SO_PROTOCOL)? == libc::IPPROTO_TCP
+        && option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN)? != 0)
+}
+
 /// Makes a descriptor that came from elsewhere non-blocking and close-on-exec.
 pub(crate) fn adopt(fd: &OwnedFd) -> io::Result<()> {
     let fd = fd.as_raw_fd();

@@ -1,0 +1,96 @@
+//! Telling whoever started us how far we are: systemd's datagrams, and our predecessor's pipe.
+
+use std::env;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::successor::{READY, READY_VARIABLE};
+
+/// What a supervisor is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Told<'t> {
+    /// It serves. With a text that says what.
+    Ready(&'t str),
+    /// It reads its configuration again; `Ready` follows.
+    Reloading,
+    /// It has begun to end.
+    Stopping,
+    /// Another process is the service from now on.
+    MainPid(u32),
+    /// Nothing but a text for the operator.
+    Status(&'t str),
+}
+
+impl Told<'_> {
+    fn text(self) -> String {
+        match self {
+            Told::Ready(status) => format!("READY=1\nSTATUS={status}\n"),
+            Told::Reloading => {
+                let now_us = crate::sys::real::monotonic_ns() / 1_000;
+                format!("RELOADING=1\nMONOTONIC_USEC={now_us}\n")
+            }
+            Told::Stopping => "STOPPING=1\n".to_owned(),
+            Told::MainPid(pid) => format!("MAINPID={pid}\n"),
+            Told::Status(status) => format!("STATUS={status}\n"),
+        }
+    }
+}
+
+/// Tells the supervisor that `NOTIFY_SOCKET` names. False when there is none.
+///
+/// # Errors
+/// There is one, and it cannot be told.
+pub fn notify(told: Told<'_>) -> io::Result<bool> {
+    let Some(path) = env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else {
+        return Ok(false);
+    };
+    let address = match path.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(&path)?,
+    };
+    UnixDatagram::unbound()?.send_to_addr(told.text().as_bytes(), &address)?;
+    Ok(true)
+}
+
+/// Tells the process that started us in its own place that we serve, or why we cannot. Only the
+/// first call has somebody to tell; false when nobody waits.
+///
+/// # Errors
+/// The predecessor has gone.
+pub fn notify_predecessor(outcome: Result<(), &str>) -> io::Result<bool> {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let Some(fd) = env::var(READY_VARIABLE).ok().and_then(|fd| fd.parse::<RawFd>().ok()) else {
+        return Ok(false);
+    };
+    if fd <= libc::STDERR_FILENO || TOLD.swap(true, Ordering::AcqRel) {
+        return Ok(false);
+    }
+    // SAFETY: no pointers; a number that is no descriptor gives EBADF.
+    if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: it is open, our predecessor made it for us, and only one call comes here.
+    let mut pipe = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    match outcome {
+        Ok(()) => pipe.write_all(READY)?,
+        Err(why) => pipe.write_all(why.as_bytes())?,
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_supervisor_reads_lines() {
+        assert_eq!(Told::Ready("serving").text(), "READY=1\nSTATUS=serving\n");
+        assert_eq!(Told::MainPid(7).text(), "MAINPID=7\n");
+        assert!(Told::Reloading.text().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    }
+}
