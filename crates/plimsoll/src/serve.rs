@@ -32,8 +32,8 @@ pub(crate) fn serve(flags: &cli::Serve) -> Result<(), Failure> {
     let workers = flags.workers.map_or_else(cpus, usize::from);
     let choice = flags.backend.map_or(Choice::Preferred, Choice::Named);
     let options = runtime::Options::default().with_backend(choice).with_pin_cpu(flags.cpu);
-    let server = Server::start(config, workers, &flags.listen, flags.admin, log(flags)?, &options)
-        .map_err(misuse)?;
+    let server =
+        Server::start(config, workers, flags.admin, log(flags)?, &options).map_err(misuse)?;
     announce(flags, &server);
     let stopper = server.stopper();
     let watching = std::thread::scope(|scope| {
@@ -72,8 +72,8 @@ fn free(address: SocketAddr) -> Result<(), Failure> {
 
 fn config(flags: &cli::Serve) -> Result<Config, Failure> {
     let mut config = match &flags.origin {
-        Some(url) => Config::reverse(Origin::from_url(url).map_err(misuse)?),
-        None => Config::forward(),
+        Some(url) => Config::reverse(Origin::from_url(url).map_err(misuse)?, &flags.listen),
+        None => Config::forward(&flags.listen),
     };
     config.memory_bytes = flags.memory;
     config.log_format = match flags.log_format {

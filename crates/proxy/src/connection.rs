@@ -31,10 +31,11 @@ use runtime::time::{self, Instant, Sleep};
 
 use crate::access_log::{Outcome, Record};
 use crate::client::{Client, append_error, linger};
-use crate::config::Mode;
+use crate::config::Role;
 use crate::exchange;
 use crate::limits::{COALESCE_BYTES_MAX, OUTPUT_BYTES_MAX};
 use crate::shared::Lookup;
+use crate::site::{Door, Realm, Scheme};
 use crate::stored::{Connection, Stored, Use, Wire};
 use crate::worker::{Buffers, Worker};
 
@@ -42,7 +43,7 @@ use crate::worker::{Buffers, Worker};
 const HIT: &[u8] = b"plimsoll; hit";
 
 /// Serves one connection to its end.
-pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAddr) {
+pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, stream: TcpStream, peer: SocketAddr) {
     let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
     let Some(slot) = worker.enter(waker) else {
         worker.counters.connections_refused.add(1);
@@ -57,7 +58,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAdd
         if !more && !idle.readable(&worker, &stream, &kept).await {
             return;
         }
-        match turn(&worker, &stream, peer, &mut kept, !more) {
+        match turn(&worker, &door, &stream, peer, &mut kept, !more) {
             Next::Wait => {}
             Next::Close => return,
             Next::Finish(finish) => {
@@ -67,7 +68,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, stream: TcpStream, peer: SocketAdd
             }
             Next::Exchange(request) => {
                 let request = *request;
-                let serving = exchange::serve(&worker, &stream, peer, request);
+                let serving = exchange::serve(&worker, &door, &stream, peer, request);
                 match Box::pin(serving).await {
                     None => return,
                     Some(rest) => kept.put(rest),
@@ -284,6 +285,7 @@ impl Finish {
 /// One turn: see the module's text.
 fn turn(
     worker: &Worker,
+    door: &Door,
     stream: &TcpStream,
     peer: SocketAddr,
     kept: &mut Kept,
@@ -311,7 +313,7 @@ fn turn(
             }
         }
         output.clear();
-        let turn = Turn { worker, stream, peer, now_ms: time::wall_ms() };
+        let turn = Turn { worker, door, stream, peer, now_ms: time::wall_ms() };
         turn.run(&input[..filled], output, kept)
     })
 }
@@ -319,6 +321,7 @@ fn turn(
 /// What one turn needs at hand.
 struct Turn<'w> {
     worker: &'w Worker,
+    door: &'w Door,
     stream: &'w TcpStream,
     peer: SocketAddr,
     now_ms: u64,
@@ -452,12 +455,12 @@ impl Turn<'_> {
         {
             return Did::Slow(head.detach());
         }
-        let Some((authority, path)) = destination(&self.worker.shared.config.mode, head) else {
+        let Some(asked) = destination(self.door, head) else {
             return Did::Slow(head.detach());
         };
         let hints = hints(head);
         let wire = Wire(head.fields);
-        let uri = self.worker.shared.uri_key(authority, path);
+        let uri = self.worker.shared.uri_key(asked.realm, asked.authority, asked.path);
         let Lookup::Found(stored, _) = self.worker.shared.look_up(uri, &wire, self.now_ms) else {
             return Did::Slow(head.detach());
         };
@@ -469,8 +472,7 @@ impl Turn<'_> {
 
     #[inline]
     fn hit(&self, head: &RequestHead<'_>, stored: Arc<Stored>, output: &mut Vec<u8>) -> Did {
-        let mode = &self.worker.shared.config.mode;
-        let keep = wants_more(mode, head) && !self.worker.is_draining();
+        let keep = wants_more(self.door.role, head) && !self.worker.is_draining();
         let connection = connection_of(head.version, keep);
         let before = output.len();
         let use_ = Use { cache_status: HIT, now_ms: Some(self.now_ms), connection };
@@ -531,8 +533,8 @@ impl Turn<'_> {
 
 /// Whether the client may ask again on this connection. A forward proxy does not heed an HTTP/1.0
 /// client's keep-alive: it may be another old proxy's, passed on blindly (RFC 9112, 9.3 and C.2.2).
-pub(crate) fn wants_more(mode: &Mode, head: &RequestHead<'_>) -> bool {
-    let heeded = head.version == Version::Http11 || matches!(mode, Mode::Reverse(_));
+pub(crate) fn wants_more(role: Role, head: &RequestHead<'_>) -> bool {
+    let heeded = head.version == Version::Http11 || role == Role::Reverse;
     heeded && head.keep_alive()
 }
 
@@ -545,16 +547,29 @@ pub(crate) fn connection_of(version: Version, keep: bool) -> Connection {
     }
 }
 
-/// Authority and path that a request is for, or `None` when this server does not take it so.
+/// What a request asks for: the parts of its URI that the key is made of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'h> {
+    pub(crate) realm: Realm,
+    pub(crate) authority: &'h [u8],
+    pub(crate) path: &'h [u8],
+}
+
+/// What a request asks for, or `None` when this listener does not take it so.
 #[inline]
-pub(crate) fn destination<'h>(mode: &Mode, head: &RequestHead<'h>) -> Option<(&'h [u8], &'h [u8])> {
-    match (mode, head.target) {
-        (Mode::Reverse(_), Target::Origin { path_and_query }) => {
-            Some((head.host().unwrap_or_default(), path_and_query))
-        }
+pub(crate) fn destination<'h>(door: &Door, head: &RequestHead<'h>) -> Option<Asked<'h>> {
+    let role = door.role;
+    match (role, head.target) {
+        (Role::Reverse, Target::Origin { path_and_query }) => Some(Asked {
+            realm: Realm { role, scheme: door.scheme },
+            authority: head.host().unwrap_or_default(),
+            path: path_and_query,
+        }),
         (_, Target::Absolute { scheme, authority, path_and_query }) => {
             let path = if path_and_query.is_empty() { b"/" } else { path_and_query };
-            scheme.eq_ignore_ascii_case(b"http").then_some((authority, path))
+            let realm = Realm { role, scheme: Scheme::Http };
+            let known = scheme.eq_ignore_ascii_case(b"http");
+            known.then_some(Asked { realm, authority, path })
         }
         _ => None,
     }

@@ -25,13 +25,14 @@ use store::Key;
 
 use crate::access_log::{Outcome, Record};
 use crate::client::{Client, Gone, append_error, linger};
-use crate::config::Mode;
-use crate::connection::{connection_of, destination, hints, wants_more};
+use crate::config::Role;
+use crate::connection::{Asked, connection_of, destination, hints, wants_more};
 use crate::fault::Fault;
 use crate::fetch;
 use crate::flight::{Found, Joined, Reader, Settled};
 use crate::request_body::RequestBody;
 use crate::shared::Lookup;
+use crate::site::{Door, Realm, Site};
 use crate::stored::{Connection, Framing, Head, Stored, Use, Wire, has_length};
 use crate::worker::Worker;
 
@@ -62,6 +63,7 @@ pub(crate) struct Done {
 /// Serves one request. Returns the bytes of the next, or `None` when the connection is to close.
 pub(crate) async fn serve(
     worker: &Rc<Worker>,
+    door: &Door,
     stream: &TcpStream,
     peer: SocketAddr,
     incoming: Incoming,
@@ -75,11 +77,13 @@ pub(crate) async fn serve(
     client.bytes = 0;
     let mut exchange = Exchange {
         worker,
+        site: Rc::clone(worker.site()),
+        door,
         stream,
         head,
         client,
         body: RequestBody::new(worker, head.body(), rest),
-        keep: wants_more(&worker.shared.config.mode, &head),
+        keep: wants_more(door.role, &head),
         started: time::now(),
         content_type: Vec::new(),
     };
@@ -132,6 +136,9 @@ impl Ended {
 /// One request and its way.
 pub(crate) struct Exchange<'x> {
     pub(crate) worker: &'x Rc<Worker>,
+    /// The configuration that the exchange began with.
+    pub(crate) site: Rc<Site>,
+    pub(crate) door: &'x Door,
     pub(crate) stream: &'x TcpStream,
     pub(crate) head: RequestHead<'x>,
     pub(crate) client: Client<'x>,
@@ -146,6 +153,7 @@ pub(crate) struct Exchange<'x> {
 /// Where a request goes.
 #[derive(Debug)]
 pub(crate) struct Destination<'x> {
+    pub(crate) realm: Realm,
     /// As the upstream is to see it in `Host`.
     pub(crate) authority: &'x [u8],
     pub(crate) path: &'x [u8],
@@ -162,7 +170,7 @@ impl<'x> Exchange<'x> {
             return fetch::pass(self, &destination, Forward::Method).await;
         }
         let shared = Arc::clone(&self.worker.shared);
-        let uri = shared.uri_key(destination.authority, destination.path);
+        let uri = shared.uri_key(destination.realm, destination.authority, destination.path);
         for _ in 0..LOOKS_MAX {
             let now_ms = time::wall_ms();
             let (stale, key) = match shared.look_up(uri, &Wire(self.head.fields), now_ms) {
@@ -247,36 +255,37 @@ impl<'x> Exchange<'x> {
                 _ => Ended::Refused { status: 501, text: "TRACE ends here", keep: true },
             });
         }
-        let mode = &self.worker.shared.config.mode;
-        let found = destination(mode, &self.head).or(match (mode, self.head.target) {
-            (Mode::Reverse(_), Target::Asterisk) => {
-                Some((self.head.host().unwrap_or_default(), &b"*"[..]))
-            }
+        let role = self.door.role;
+        let found = destination(self.door, &self.head).or(match (role, self.head.target) {
+            (Role::Reverse, Target::Asterisk) => Some(Asked {
+                realm: Realm { role, scheme: self.door.scheme },
+                authority: self.head.host().unwrap_or_default(),
+                path: b"*",
+            }),
             _ => None,
         });
-        let Some((authority, path)) = found else {
-            return Err(match (mode, self.head.target) {
+        let Some(Asked { realm, authority, path }) = found else {
+            return Err(match (role, self.head.target) {
                 (_, Target::Absolute { .. }) => refused(400, "only http URLs can be asked for"),
                 _ => refused(400, "this is a forward proxy: ask with an absolute URL"),
             });
         };
-        let addresses = match mode {
-            Mode::Reverse(_) => Arc::clone(&self.worker.shared.origin_addresses),
-            Mode::Forward => self.resolve(authority).await?,
+        let addresses = match role {
+            Role::Reverse => Arc::clone(&self.site.origin_addresses),
+            Role::Forward => self.resolve(authority, realm.scheme.port()).await?,
         };
-        let authority = match mode {
-            // Only HTTP/1.0 can come without a host: then the origin's own name stands for it.
-            Mode::Reverse(origin) if authority.is_empty() => origin.authority.as_bytes(),
-            _ => authority,
-        };
-        Ok(Destination { authority, path, addresses })
+        Ok(Destination { realm, authority, path, addresses })
     }
 
-    async fn resolve(&self, authority: &[u8]) -> Result<Arc<[SocketAddr]>, Ended> {
+    async fn resolve(
+        &self,
+        authority: &[u8],
+        default_port: u16,
+    ) -> Result<Arc<[SocketAddr]>, Ended> {
         let refused = Ended::Refused { status: 400, text: "an invalid authority", keep: false };
         let Ok(parsed) = http1::parse_authority(authority) else { return Err(refused) };
         let Ok(host) = std::str::from_utf8(parsed.host) else { return Err(refused) };
-        let port = parsed.port.unwrap_or(80);
+        let port = parsed.port.unwrap_or(default_port);
         let limit = self.worker.limits().connect_timeout;
         let found = time::timeout(limit, self.worker.shared.resolver.resolve(host, port)).await;
         found.unwrap_or(Err(Fault::Timeout)).map_err(|fault| {

@@ -15,7 +15,7 @@ use store::Key;
 use crate::access_log::Outcome;
 use crate::client::Gone;
 use crate::client::append_date;
-use crate::config::Mode;
+use crate::config::Role;
 use crate::exchange::{Destination, Done, Ended, Exchange, append_status_member, max_forwards};
 use crate::fault::Fault;
 use crate::flight::{Fill, Lead, Settled};
@@ -30,9 +30,9 @@ use crate::worker::Worker;
 /// may then address it apart (RFC 9213).
 fn policy(exchange: &Exchange<'_>) -> &'static Policy {
     const FORWARD: Policy = Policy { targeted_fields: &[], ..Policy::SHARED };
-    match exchange.worker.shared.config.mode {
-        Mode::Reverse(_) => &Policy::SHARED,
-        Mode::Forward => &FORWARD,
+    match exchange.door.role {
+        Role::Reverse => &Policy::SHARED,
+        Role::Forward => &FORWARD,
     }
 }
 
@@ -122,7 +122,8 @@ impl Leading {
                 let shared = &exchange.worker.shared;
                 // A failure passes: those who ask next are to be collapsed again, all the more.
                 if is_of_the_response(reason) && status < 500 {
-                    shared.remember_uncacheable(self.key, answer.response_ms);
+                    let memory = exchange.site.limits().uncacheable_memory;
+                    shared.remember_uncacheable(self.key, answer.response_ms, memory);
                 }
                 self.lead.settle(Settled::Uncacheable);
                 relay(exchange, answer, Forward::UriMiss).await
@@ -315,7 +316,8 @@ impl Filling {
                 self.pieces = None;
                 self.fill.bound();
                 if too_large {
-                    shared.remember_uncacheable(self.key, time::wall_ms());
+                    let memory = self.worker.limits().uncacheable_memory;
+                    shared.remember_uncacheable(self.key, time::wall_ms(), memory);
                 }
             }
         }
@@ -379,11 +381,12 @@ fn invalidate(exchange: &Exchange<'_>, destination: &Destination<'_>, answer: &A
         return;
     }
     let shared = &exchange.worker.shared;
-    let Destination { authority, path, .. } = *destination;
-    let target = caching::TargetUri { scheme: "http", authority, path_and_query: path };
-    shared.store.remove(&shared.uri_key(authority, path));
+    let Destination { realm, authority, path, .. } = *destination;
+    let scheme = realm.scheme.name();
+    let target = caching::TargetUri { scheme, authority, path_and_query: path };
+    shared.store.remove(&shared.uri_key(realm, authority, path));
     for path in caching::invalidated_locations(&target, &Wire(head.fields)) {
-        shared.store.remove(&shared.uri_key(authority, &path));
+        shared.store.remove(&shared.uri_key(realm, authority, &path));
     }
 }
 
@@ -594,7 +597,11 @@ fn request_bytes(
         _ => write::origin_form(&mut out, head.method, &head.target),
     }
     out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
-    out.extend_from_slice(destination.authority);
+    out.extend_from_slice(match &exchange.site.config.origin {
+        // Only HTTP/1.0 can come without a host: then the origin's own name stands for it.
+        Some(origin) if destination.authority.is_empty() => origin.authority.as_bytes(),
+        _ => destination.authority,
+    });
     out.extend_from_slice(b"\r\n");
     let forwards = max_forwards(head).filter(|forwards| *forwards > 0);
     for field in head.fields.end_to_end() {

@@ -27,12 +27,13 @@ mod request_body;
 mod resolve;
 mod server;
 mod shared;
+mod site;
 mod stored;
 mod upstream;
 mod worker;
 
 pub use access_log::{LogFormat, LogWriter};
-pub use config::{Config, Mode, Origin};
+pub use config::{Config, Listener, Origin, Role};
 pub use metrics::{Described, Shape};
 pub use server::{Bound, Core, LogTo, Server, StartError};
 

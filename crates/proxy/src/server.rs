@@ -13,10 +13,11 @@ use runtime::{Options, Runtime};
 
 use crate::access_log::{LogWriter, Sink};
 use crate::admin;
-use crate::config::Config;
+use crate::config::{Config, Listener};
 use crate::limits::{DESCRIPTORS_OF_CLIENTS_PERCENT, DESCRIPTORS_RESERVED};
 use crate::metrics::Counters;
 use crate::shared::Shared;
+use crate::site::Site;
 use crate::worker::Worker;
 
 /// Where the access log goes.
@@ -45,6 +46,7 @@ impl LogTo {
 #[derive(Clone, Debug)]
 pub struct Core {
     shared: Arc<Shared>,
+    site: Site,
     counters: Arc<Counters>,
     all: Vec<Arc<Counters>>,
 }
@@ -52,25 +54,27 @@ pub struct Core {
 impl Core {
     /// `workers` cores of one server.
     pub fn of(config: Config, workers: usize, log: &LogTo) -> Vec<Core> {
-        let shared = Arc::new(Shared::new(config, workers, log.sink()));
+        let shared = Arc::new(Shared::new(&config, workers, log.sink()));
+        let site = Site::new(config);
         let all: Vec<Arc<Counters>> = (0..workers).map(|_| Arc::default()).collect();
         all.iter()
             .map(|counters| Core {
                 shared: Arc::clone(&shared),
+                site: site.clone(),
                 counters: Arc::clone(counters),
                 all: all.clone(),
             })
             .collect()
     }
 
-    /// Serves until told to stop and drained.
+    /// Serves these sockets, each as its listener says, until told to stop and drained.
     pub async fn run(
         self,
-        listeners: Vec<TcpListener>,
+        listeners: Vec<(TcpListener, Listener)>,
         admin: Option<TcpListener>,
         stop: StopToken,
     ) {
-        let worker = Worker::new(Arc::clone(&self.shared), self.counters);
+        let worker = Worker::new(Arc::clone(&self.shared), self.site, self.counters);
         let admin = admin.map(|listener| {
             runtime::spawn(admin::serve(Rc::clone(&worker), listener, self.all, self.shared))
         });
@@ -131,7 +135,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds the addresses and starts one thread a core. `pin_first` puts the cores on CPUs from
+    /// Binds the configured addresses and starts one thread a core. `pin_first` puts the cores on CPUs from
     /// that one on.
     ///
     /// # Errors
@@ -139,12 +143,12 @@ impl Server {
     pub fn start(
         config: Config,
         workers: usize,
-        listen: &[SocketAddr],
         admin: Option<SocketAddr>,
         log: LogTo,
         options: &Options,
     ) -> Result<Server, StartError> {
         let mut config = config;
+        let mut listeners = config.listeners.clone();
         if let Some(descriptors) = descriptors() {
             let of_clients = descriptors.saturating_sub(DESCRIPTORS_RESERVED)
                 * DESCRIPTORS_OF_CLIENTS_PERCENT
@@ -155,12 +159,13 @@ impl Server {
         let stop = StopSource::new();
         let mut server = Server {
             threads: Vec::new(),
-            bound: Bound { listen: listen.to_vec(), admin, backend: readiness::Kind::Epoll },
+            bound: Bound { listen: Vec::new(), admin, backend: readiness::Kind::Epoll },
             stop,
             log,
         };
         for (index, core) in Core::of(config, workers, &server.log).into_iter().enumerate() {
-            if let Err(error) = server.start_core(index, core, workers > 1, options) {
+            if let Err(error) = server.start_core(index, core, &mut listeners, workers > 1, options)
+            {
                 server.stop.stop();
                 server.wait();
                 return Err(error);
@@ -175,13 +180,14 @@ impl Server {
         &mut self,
         index: usize,
         core: Core,
+        listeners: &mut [Listener],
         shared_port: bool,
         options: &Options,
     ) -> Result<(), StartError> {
         let (tell, told) = std::sync::mpsc::channel();
         let mut options = *options;
         options.pin_cpu = options.pin_cpu.map(|cpu| cpu + index);
-        let (listen, stop) = (self.bound.listen.clone(), self.stop.token());
+        let (of_core, stop) = (listeners.to_vec(), self.stop.token());
         let admin = self.bound.admin.filter(|_| index == 0);
         let run = move || {
             let mut runtime = match Runtime::new(options) {
@@ -192,7 +198,7 @@ impl Server {
                 }
             };
             runtime.block_on(async move {
-                match bind(&listen, admin, shared_port) {
+                match bind(of_core, admin, shared_port) {
                     Ok((listeners, admin, bound)) => {
                         if tell.send(Ok(bound)).is_ok() {
                             core.run(listeners, admin, stop).await;
@@ -211,6 +217,9 @@ impl Server {
         self.threads.push(thread);
         match told.recv() {
             Ok(Ok(bound)) => {
+                for (listener, &address) in listeners.iter_mut().zip(&bound.listen) {
+                    listener.address = address;
+                }
                 self.bound.listen = bound.listen;
                 self.bound.backend = bound.backend;
                 self.bound.admin = bound.admin.or(self.bound.admin);
@@ -259,20 +268,20 @@ fn descriptors() -> Option<usize> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-type Listeners = (Vec<TcpListener>, Option<TcpListener>, Bound);
+type Listeners = (Vec<(TcpListener, Listener)>, Option<TcpListener>, Bound);
 
 fn bind(
-    listen: &[SocketAddr],
+    of_core: Vec<Listener>,
     admin: Option<SocketAddr>,
     shared_port: bool,
 ) -> Result<Listeners, StartError> {
     let options = ListenOptions::default().with_reuse_port(shared_port);
     let mut listeners = Vec::new();
     let mut bound = Bound { listen: Vec::new(), admin: None, backend: runtime::backend() };
-    for &address in listen {
-        let (listener, address) = bind_one(address, &options)?;
+    for listener in of_core {
+        let (socket, address) = bind_one(listener.address, &options)?;
         bound.listen.push(address);
-        listeners.push(listener);
+        listeners.push((socket, listener));
     }
     let admin = match admin {
         None => None,

@@ -1,31 +1,29 @@
-//! What all cores share: the store, the fetches under way, the configuration.
+//! What all cores share as long as the process lives: the store, the fetches under way, the log.
 //!
 //! The store and the table of fetches are sharded behind short locks; nothing is done under one
 //! but to look up, insert or copy a pointer.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use store::{Key, KeyHasher, Store};
 
 use crate::access_log::{Queue, Sink};
-use crate::config::{Config, Mode};
+use crate::config::Config;
 use crate::flight::Flights;
 use crate::metrics::{Described, Shape, SharedFigures};
 use crate::resolve::Resolver;
+use crate::site::Realm;
 use crate::stored::{Entry, Stored, Varies, Wire};
 
 /// Shared by all cores of one server.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    pub(crate) config: Config,
     pub(crate) store: Store<Entry>,
     pub(crate) flights: Arc<Flights>,
     pub(crate) log: Sink,
     pub(crate) resolver: Resolver,
-    /// Those of reverse mode.
-    pub(crate) origin_addresses: Arc<[SocketAddr]>,
     hasher: KeyHasher,
     epochs: AtomicU64,
     object_bytes_max: u64,
@@ -44,7 +42,7 @@ pub(crate) enum Lookup {
 }
 
 impl Shared {
-    pub(crate) fn new(config: Config, workers: usize, log: Sink) -> Shared {
+    pub(crate) fn new(config: &Config, workers: usize, log: Sink) -> Shared {
         let hasher = match config.hash_seed {
             Some([a, b]) => KeyHasher::seeded(a, b),
             None => KeyHasher::random(),
@@ -55,17 +53,11 @@ impl Shared {
         let share = config.memory_bytes / config.limits.object_share.max(1) as u64;
         let object_bytes_max = share.min(store.object_bytes_max());
         let arriving_bytes_max = config.memory_bytes / config.limits.arriving_share.max(1) as u64;
-        let origin_addresses = match &config.mode {
-            Mode::Reverse(origin) => origin.addresses.as_slice().into(),
-            Mode::Forward => Arc::new([]) as Arc<[SocketAddr]>,
-        };
         Shared {
-            config,
             store,
             flights: Flights::new(),
             log,
             resolver: Resolver::default(),
-            origin_addresses,
             hasher,
             epochs: AtomicU64::new(1),
             object_bytes_max,
@@ -97,9 +89,10 @@ impl Shared {
     /// The key of a URI. The authority's case does not matter, nor does the port that is the
     /// scheme's own (RFC 9110, 4.2.3).
     #[inline]
-    pub(crate) fn uri_key(&self, authority: &[u8], path_and_query: &[u8]) -> Key {
+    pub(crate) fn uri_key(&self, realm: Realm, authority: &[u8], path_and_query: &[u8]) -> Key {
         let mut builder = self.hasher.start();
-        let authority = authority.strip_suffix(b":80").unwrap_or(authority);
+        builder.raw(&[realm.byte()]);
+        let authority = realm.without_port(authority);
         if authority.iter().any(u8::is_ascii_uppercase) {
             builder.part(&authority.to_ascii_lowercase());
         } else {
@@ -178,10 +171,10 @@ impl Shared {
         }
     }
 
-    /// Remembers that the response of this key could not be stored.
-    pub(crate) fn remember_uncacheable(&self, key: Key, now_ms: u64) {
-        let memory_ms = self.config.limits.uncacheable_memory.as_millis() as u64;
-        self.insert(key, Entry::Uncacheable { until_ms: now_ms + memory_ms });
+    /// Remembers for a while that the response of this key could not be stored.
+    pub(crate) fn remember_uncacheable(&self, key: Key, now_ms: u64, memory: Duration) {
+        let until_ms = now_ms + memory.as_millis() as u64;
+        self.insert(key, Entry::Uncacheable { until_ms });
     }
 }
 

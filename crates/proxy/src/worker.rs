@@ -14,17 +14,19 @@ use std::time::Duration;
 use http1::Scratch;
 use readiness::Token;
 use readiness::slots::SlotTable;
-use runtime::net::TcpListener;
+use runtime::net::{TcpListener, TcpStream};
 use runtime::stop::StopToken;
 use runtime::time;
 use slab::Slab;
 
 use crate::access_log::CoreLog;
+use crate::config::Listener;
 use crate::connection;
 use crate::flight::Flight;
 use crate::limits::{ACCEPTS_PER_TURN_MAX, Limits, READ_BUFFER_BYTES};
 use crate::metrics::Counters;
 use crate::shared::Shared;
+use crate::site::{Door, Site};
 use crate::upstream::Pool;
 
 /// How often a core hands over its log lines, sweeps its pool and publishes its counters.
@@ -35,6 +37,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The state of one core.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
+    site: Rc<Site>,
     pub(crate) http: http1::Limits,
     pub(crate) counters: Arc<Counters>,
     pub(crate) log: CoreLog,
@@ -60,12 +63,12 @@ impl std::fmt::Debug for Worker {
 }
 
 impl Worker {
-    pub(crate) fn new(shared: Arc<Shared>, counters: Arc<Counters>) -> Rc<Worker> {
-        let limits = &shared.config.limits;
+    pub(crate) fn new(shared: Arc<Shared>, site: Site, counters: Arc<Counters>) -> Rc<Worker> {
+        let limits = site.limits();
         let mut http = http1::Limits::default();
         http.head_bytes_max = limits.head_bytes_max.min(READ_BUFFER_BYTES / 2);
         http.fields_max = limits.fields_max;
-        let log = CoreLog::new(shared.log.clone(), shared.config.log_format);
+        let log = CoreLog::new(shared.log.clone(), site.config.log_format);
         let connections_max = u32::try_from(limits.connections_max).unwrap_or(u32::MAX);
         Rc::new(Worker {
             http,
@@ -81,11 +84,17 @@ impl Worker {
             fillings: RefCell::default(),
             draining: Cell::new(false),
             shared,
+            site: Rc::new(site),
         })
     }
 
+    /// What the configuration says now.
+    pub(crate) fn site(&self) -> &Rc<Site> {
+        &self.site
+    }
+
     pub(crate) fn limits(&self) -> &Limits {
-        &self.shared.config.limits
+        self.site.limits()
     }
 
     pub(crate) fn is_draining(&self) -> bool {
@@ -124,21 +133,26 @@ impl Worker {
     }
 
     /// Serves the listeners until told to stop, then lets requests under way finish.
-    pub(crate) async fn run(self: Rc<Self>, listeners: Vec<TcpListener>, stop: StopToken) {
+    pub(crate) async fn run(
+        self: Rc<Self>,
+        listeners: Vec<(TcpListener, Listener)>,
+        stop: StopToken,
+    ) {
         let ticking = runtime::spawn(Rc::clone(&self).tick());
-        let listeners: Vec<_> = listeners.into_iter().map(Rc::new).collect();
-        let accepting: Vec<_> = listeners
-            .iter()
-            .map(|listener| runtime::spawn(accept_all(Rc::clone(&self), Rc::clone(listener))))
-            .collect();
+        let listeners: Vec<_> =
+            listeners.into_iter().map(|(socket, of)| (Rc::new(socket), Door::of(&of))).collect();
+        let accept = |(socket, door): &(Rc<TcpListener>, Rc<Door>)| {
+            runtime::spawn(accept_all(Rc::clone(&self), Rc::clone(socket), Rc::clone(door)))
+        };
+        let accepting: Vec<_> = listeners.iter().map(accept).collect();
         stop.stopped().await;
         for accepting in accepting {
             accepting.abort();
         }
-        for listener in listeners {
+        for (listener, door) in listeners {
             // The system has answered these clients already; closing would reset them.
             while let Ok((stream, peer)) = listener.try_accept() {
-                start(&self, stream, peer);
+                start(&self, &door, stream, peer);
             }
         }
         self.drain().await;
@@ -191,13 +205,13 @@ impl Worker {
     }
 }
 
-async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>) {
+async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, door: Rc<Door>) {
     loop {
         let mut next = listener.accept().await;
         let mut accepted = 0;
         loop {
             match next {
-                Ok((stream, peer)) => start(&worker, stream, peer),
+                Ok((stream, peer)) => start(&worker, &door, stream, peer),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 Err(error) => {
                     tracing::warn!(%error, "no connection accepted");
@@ -216,7 +230,8 @@ async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>) {
     }
 }
 
-fn start(worker: &Rc<Worker>, stream: runtime::net::TcpStream, peer: SocketAddr) {
+fn start(worker: &Rc<Worker>, door: &Rc<Door>, stream: TcpStream, peer: SocketAddr) {
     worker.counters.connections_accepted.add(1);
-    runtime::spawn(connection::serve(Rc::clone(worker), stream, peer)).detach();
+    let serving = connection::serve(Rc::clone(worker), Rc::clone(door), stream, peer);
+    runtime::spawn(serving).detach();
 }

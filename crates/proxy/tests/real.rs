@@ -128,16 +128,16 @@ impl Site {
     fn start(kind: Kind, workers: usize, format: LogFormat) -> Site {
         let origin = Origin::start();
         let url = OriginUrl::from_url(&format!("http://{}", origin.address)).unwrap();
-        let mut config = Config::reverse(url);
+        let any = "127.0.0.1:0".parse().unwrap();
+        let mut config = Config::reverse(url, &[any]);
         config.log_format = format;
         static LOGS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let number = LOGS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let name = format!("plimsoll-real-{}-{number}.log", std::process::id());
         let log = std::env::temp_dir().join(name);
         let to = LogTo::Writer(LogWriter::open(&log).unwrap());
-        let any = "127.0.0.1:0".parse().unwrap();
         let options = Options::default().with_backend(Choice::Named(kind));
-        let server = Server::start(config, workers, &[any], Some(any), to, &options).unwrap();
+        let server = Server::start(config, workers, Some(any), to, &options).unwrap();
         assert_eq!(server.bound().backend, kind);
         Site { origin, server, log }
     }
@@ -354,8 +354,7 @@ fn a_port_in_use_is_told_in_one_line(kind: Kind) {
     for (workers, listen, admin) in
         [(1, &[address][..], None), (2, &[address], None), (2, &[any], Some(address))]
     {
-        let started =
-            Server::start(Config::forward(), workers, listen, admin, LogTo::Off, &options);
+        let started = Server::start(Config::forward(listen), workers, admin, LogTo::Off, &options);
         let error = started.unwrap_err();
         assert!(matches!(error, StartError::Bind(at, _) if at == address), "{error:?}");
         let text = error.to_string();
@@ -363,7 +362,7 @@ fn a_port_in_use_is_told_in_one_line(kind: Kind) {
         assert!(!text.contains('\n'));
     }
     drop(taken);
-    let server = Server::start(Config::forward(), 1, &[address], None, LogTo::Off, &options);
+    let server = Server::start(Config::forward(&[address]), 1, None, LogTo::Off, &options);
     let server = server.expect("nothing of the attempts is left");
     server.stopper().stop();
     server.wait();

@@ -10,7 +10,7 @@ use runtime::stop::StopSource;
 use runtime::time::{now, sleep};
 
 use crate::origin::{Origin, expected};
-use crate::world::{Client, ORIGIN, PROXY, World, address, each_way, reverse, run};
+use crate::world::{Client, ORIGIN, PROXY, PROXY_TOO, World, address, each_way, reverse, run};
 
 #[test]
 fn requests_under_way_finish_and_idle_connections_close() {
@@ -139,19 +139,20 @@ fn a_core_does_not_end_before_those_who_read_along_with_its_fetch() {
         runtime.block_on(async {
             let _origin = Origin::start(address(ORIGIN));
             let stops = [StopSource::new(), StopSource::new()];
-            let cores = Core::of(reverse(), 2, &LogTo::Off);
-            let at = ["10.0.0.1:80", "10.0.0.1:81"];
+            let config = reverse();
+            let listeners = config.listeners.clone();
+            let cores = Core::of(config, 2, &LogTo::Off);
             let mut running = Vec::new();
-            for ((core, at), stop) in cores.into_iter().zip(at).zip(&stops) {
-                let listener = TcpListener::bind(address(at), &ListenOptions::default()).unwrap();
-                running.push(runtime::spawn(core.run(vec![listener], None, stop.token())));
+            for ((core, of), stop) in cores.into_iter().zip(listeners).zip(&stops) {
+                let socket = TcpListener::bind(of.address, &ListenOptions::default()).unwrap();
+                running.push(runtime::spawn(core.run(vec![(socket, of)], None, stop.token())));
             }
             let target = "/long?size=5000&cc=max-age=60&drip=1000";
             let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
-            let leader = Client::to(at[0]).await.unwrap();
+            let leader = Client::to(PROXY).await.unwrap();
             leader.send(request.as_bytes()).await.unwrap();
             sleep(Duration::from_secs(1)).await;
-            let mut follower = Client::to(at[1]).await.unwrap();
+            let mut follower = Client::to(PROXY_TOO).await.unwrap();
             follower.send(request.as_bytes()).await.unwrap();
             sleep(Duration::from_secs(1)).await;
             leader.stream.set_linger0().unwrap();

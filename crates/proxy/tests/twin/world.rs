@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use proxy::{Config, Core, LogFormat, LogTo, Mode, Origin as OriginUrl};
+use proxy::{Config, Core, LogFormat, LogTo, Origin as OriginUrl, Role};
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::stop::StopSource;
 use runtime::time::{sleep, timeout};
@@ -32,7 +32,7 @@ pub(crate) fn address(text: &str) -> SocketAddr {
 /// Reverse mode before the simulated origin.
 pub(crate) fn reverse() -> Config {
     let origin = OriginUrl { authority: "origin".into(), addresses: vec![address(ORIGIN)] };
-    let mut config = Config::reverse(origin);
+    let mut config = Config::reverse(origin, &[address(PROXY), address(PROXY_TOO)]);
     config.hash_seed = Some([1, 2]);
     config.memory_bytes = 8 << 20;
     config
@@ -40,7 +40,9 @@ pub(crate) fn reverse() -> Config {
 
 /// Forward mode.
 pub(crate) fn forward() -> Config {
-    Config { mode: Mode::Forward, ..reverse() }
+    let mut config = Config { origin: None, ..reverse() };
+    config.listeners.iter_mut().for_each(|listener| listener.role = Role::Forward);
+    config
 }
 
 /// A run under way.
@@ -81,14 +83,15 @@ impl World {
         let origin = Origin::start(address(ORIGIN));
         let log = Arc::new(Mutex::new(Vec::new()));
         let to = LogTo::Memory(Arc::clone(&log));
+        let listeners = config.listeners.clone();
         let cores = Core::of(config, 2, &to);
         let stop = StopSource::new();
-        let bind = |at| TcpListener::bind(address(at), &ListenOptions::default()).unwrap();
+        let bind = |at| TcpListener::bind(at, &ListenOptions::default()).unwrap();
         let mut running = Vec::new();
-        for (at, core) in cores.iter().enumerate() {
-            let listen = [PROXY, PROXY_TOO][at];
-            let admin = (at == 0).then(|| bind(ADMIN));
-            let serving = core.clone().run(vec![bind(listen)], admin, stop.token());
+        for (at, (core, listener)) in cores.iter().zip(listeners).enumerate() {
+            let admin = (at == 0).then(|| bind(address(ADMIN)));
+            let sockets = vec![(bind(listener.address), listener)];
+            let serving = core.clone().run(sockets, admin, stop.token());
             running.push(runtime::spawn(serving));
         }
         let running = RefCell::new(running);

@@ -8,8 +8,10 @@ use crate::limits::Limits;
 /// The server's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where requests go.
-    pub mode: Mode,
+    /// Where clients connect, and what is served there.
+    pub listeners: Vec<Listener>,
+    /// Where the requests of reverse listeners go.
+    pub origin: Option<Origin>,
     /// Bytes of memory that stored responses may take, all cores together.
     pub memory_bytes: u64,
     /// Format of the access log.
@@ -21,19 +23,20 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reverse mode with the defaults.
-    pub fn reverse(origin: Origin) -> Config {
-        Config::new(Mode::Reverse(origin))
+    /// Reverse mode at these addresses, with the defaults.
+    pub fn reverse(origin: Origin, listen: &[SocketAddr]) -> Config {
+        Config { origin: Some(origin), ..Config::at(Role::Reverse, listen) }
     }
 
-    /// Forward mode with the defaults.
-    pub fn forward() -> Config {
-        Config::new(Mode::Forward)
+    /// Forward mode at these addresses, with the defaults.
+    pub fn forward(listen: &[SocketAddr]) -> Config {
+        Config::at(Role::Forward, listen)
     }
 
-    fn new(mode: Mode) -> Config {
+    fn at(role: Role, listen: &[SocketAddr]) -> Config {
         Config {
-            mode,
+            listeners: listen.iter().map(|&address| Listener { address, role }).collect(),
+            origin: None,
             memory_bytes: 256 << 20,
             log_format: LogFormat::default(),
             limits: Limits::default(),
@@ -42,12 +45,21 @@ impl Config {
     }
 }
 
-/// Where requests go.
+/// An address where clients connect.
 #[derive(Clone, Debug)]
-pub enum Mode {
-    /// All to one origin; requests are in origin-form.
-    Reverse(Origin),
-    /// To the server that the request names in absolute-form.
+pub struct Listener {
+    /// The address, as configured: its port may be 0, which leaves the choice to the system.
+    pub address: SocketAddr,
+    /// What is served there.
+    pub role: Role,
+}
+
+/// What a listener is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// Stands for its origins; requests are in origin-form.
+    Reverse,
+    /// Serves clients of its own: requests name their server themselves, in absolute-form.
     Forward,
 }
 

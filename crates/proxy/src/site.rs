@@ -1,0 +1,90 @@
+//! What a configuration becomes: everything that a reload replaces, and nothing that outlives it.
+//!
+//! A site is built once from a [`Config`] and never changed. Each core holds its own copy, so that
+//! no request touches a counter of references that another core writes to; a request is served to
+//! its end by the site it began with.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::config::{Config, Listener, Role};
+use crate::limits::Limits;
+
+/// A configuration, ready for use.
+#[derive(Clone, Debug)]
+pub(crate) struct Site {
+    pub(crate) config: Arc<Config>,
+    /// Those of reverse mode.
+    pub(crate) origin_addresses: Arc<[SocketAddr]>,
+}
+
+impl Site {
+    pub(crate) fn new(config: Config) -> Site {
+        let addresses = config.origin.as_ref().map_or(&[][..], |origin| &origin.addresses);
+        Site { origin_addresses: addresses.into(), config: Arc::new(config) }
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.config.limits
+    }
+}
+
+/// What a connection knows of the listener that it came in by.
+#[derive(Debug)]
+pub(crate) struct Door {
+    pub(crate) role: Role,
+    /// Of the URIs that are asked for here in origin-form.
+    pub(crate) scheme: Scheme,
+}
+
+impl Door {
+    pub(crate) fn of(listener: &Listener) -> Rc<Door> {
+        Rc::new(Door { role: listener.role, scheme: Scheme::Http })
+    }
+}
+
+/// The scheme of a URI.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scheme {
+    Http,
+}
+
+impl Scheme {
+    /// As it is written.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Scheme::Http => "http",
+        }
+    }
+
+    /// The port that need not be told.
+    pub(crate) fn port(self) -> u16 {
+        match self {
+            Scheme::Http => 80,
+        }
+    }
+}
+
+/// Which responses a key is among: what a reverse listener serves under a URI is never what a
+/// forward listener fetched from whoever the client named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Realm {
+    pub(crate) role: Role,
+    pub(crate) scheme: Scheme,
+}
+
+impl Realm {
+    /// Distinct for each.
+    pub(crate) fn byte(self) -> u8 {
+        (self.role as u8) << 1 | self.scheme as u8
+    }
+
+    /// The authority without the port that is the scheme's own (RFC 9110, 4.2.3).
+    pub(crate) fn without_port(self, authority: &[u8]) -> &[u8] {
+        let suffix: &[u8] = match self.scheme {
+            Scheme::Http => b":80",
+        };
+        authority.strip_suffix(suffix).unwrap_or(authority)
+    }
+}
