@@ -4,13 +4,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use http1::{Method, write};
-use runtime::net::{TcpListener, TcpStream};
+use runtime::net::TcpListener;
 use runtime::time;
 
 use crate::client::{Client, append_error};
 use crate::metrics::{AllCores, Counters};
 use crate::shared::Shared;
 use crate::stored::Connection;
+use crate::transport::Transport;
 use crate::worker::Worker;
 
 /// Serves the admin address on one core.
@@ -23,7 +24,10 @@ pub(crate) async fn serve(
     let admin = Rc::new(Admin { worker, cores, shared });
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => runtime::spawn(Rc::clone(&admin).answer(stream)).detach(),
+            Ok((stream, _)) => {
+                let stream = Transport::Plain(stream);
+                runtime::spawn(Rc::clone(&admin).answer(stream)).detach();
+            }
             Err(error) => {
                 tracing::warn!(%error, "no admin connection accepted");
                 time::sleep(std::time::Duration::from_millis(50)).await;
@@ -39,7 +43,7 @@ struct Admin {
 }
 
 impl Admin {
-    async fn answer(self: Rc<Self>, stream: TcpStream) {
+    async fn answer(self: Rc<Self>, stream: Transport) {
         let limit = self.worker.limits().head_timeout;
         let Ok(Some(bytes)) = time::timeout(limit, self.request(&stream)).await else { return };
         let mut client = Client::new(&self.worker, &stream);
@@ -48,7 +52,7 @@ impl Admin {
     }
 
     /// Reads a request and makes its answer; `None` when the connection closed before.
-    async fn request(&self, stream: &TcpStream) -> Option<Vec<u8>> {
+    async fn request(&self, stream: &Transport) -> Option<Vec<u8>> {
         let mut got = Vec::new();
         loop {
             stream.readable().await.ok()?;

@@ -4,11 +4,11 @@ use std::io::{self, IoSlice};
 use std::net::Shutdown;
 
 use http1::write;
-use runtime::net::TcpStream;
 use runtime::time;
 
 use crate::limits::COALESCE_BYTES_MAX;
 use crate::stored::{Connection, Piece};
+use crate::transport::Transport;
 use crate::worker::Worker;
 
 /// The client has gone, or does not take our bytes.
@@ -20,7 +20,7 @@ pub(crate) struct Gone;
 #[derive(Debug)]
 pub(crate) struct Client<'c> {
     worker: &'c Worker,
-    stream: &'c TcpStream,
+    stream: &'c Transport,
     pending: Vec<u8>,
     /// Bytes handed to this client, sent or pending.
     pub(crate) bytes: u64,
@@ -34,7 +34,7 @@ const HEAD_BYTES_USUAL: usize = 2048;
 const SLICES_MAX: usize = 16;
 
 impl<'c> Client<'c> {
-    pub(crate) fn new(worker: &'c Worker, stream: &'c TcpStream) -> Client<'c> {
+    pub(crate) fn new(worker: &'c Worker, stream: &'c Transport) -> Client<'c> {
         Client { worker, stream, pending: Vec::new(), bytes: 0, failed: false }
     }
 
@@ -219,7 +219,7 @@ pub(crate) fn append_date(out: &mut Vec<u8>, now_ms: u64) {
 
 /// Closes our direction and reads on for a while, so that the last response is not lost to a reset
 /// (RFC 9112, 9.6).
-pub(crate) async fn linger(worker: &Worker, stream: &TcpStream) {
+pub(crate) async fn linger(worker: &Worker, stream: &Transport) {
     if stream.shutdown(Shutdown::Write).is_err() {
         return;
     }

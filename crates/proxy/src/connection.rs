@@ -26,7 +26,6 @@ use std::task::{Context, Poll};
 
 use caching::RequestHints;
 use http1::{BodyKind, Method, Name, OwnedRequest, RequestHead, Target, Version};
-use runtime::net::TcpStream;
 use runtime::time::{self, Instant, Sleep};
 
 use crate::access_log::{Outcome, Record};
@@ -37,13 +36,14 @@ use crate::limits::{COALESCE_BYTES_MAX, OUTPUT_BYTES_MAX};
 use crate::shared::Lookup;
 use crate::site::{Door, Realm, Scheme};
 use crate::stored::{Connection, Stored, Use, Wire};
+use crate::transport::Transport;
 use crate::worker::{Buffers, Worker};
 
 /// The `Cache-Status` of a hit (RFC 9211).
 const HIT: &[u8] = b"plimsoll; hit";
 
 /// Serves one connection to its end.
-pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, stream: TcpStream, peer: SocketAddr) {
+pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, stream: Transport, peer: SocketAddr) {
     let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
     let Some(slot) = worker.enter(waker) else {
         worker.counters.connections_refused.add(1);
@@ -135,7 +135,7 @@ impl Idle {
     }
 
     /// False when the connection is to be closed.
-    async fn readable(&mut self, worker: &Worker, stream: &TcpStream, kept: &Kept) -> bool {
+    async fn readable(&mut self, worker: &Worker, stream: &Transport, kept: &Kept) -> bool {
         let limit = if kept.is_empty() {
             worker.limits().idle_keep_alive
         } else {
@@ -152,7 +152,7 @@ impl Idle {
         &mut self,
         cx: &mut Context<'_>,
         worker: &Worker,
-        stream: &TcpStream,
+        stream: &Transport,
         kept: &Kept,
         deadline: Instant,
     ) -> Poll<bool> {
@@ -263,7 +263,7 @@ enum Close {
 
 impl Finish {
     /// True when the connection goes on.
-    async fn run(self, worker: &Worker, stream: &TcpStream, peer: SocketAddr) -> bool {
+    async fn run(self, worker: &Worker, stream: &Transport, peer: SocketAddr) -> bool {
         let mut client = Client::new(worker, stream);
         let mut sent = client.send(&self.unsent).await;
         if let Some((large, from)) = &self.body {
@@ -286,7 +286,7 @@ impl Finish {
 fn turn(
     worker: &Worker,
     door: &Door,
-    stream: &TcpStream,
+    stream: &Transport,
     peer: SocketAddr,
     kept: &mut Kept,
     read: bool,
@@ -322,7 +322,7 @@ fn turn(
 struct Turn<'w> {
     worker: &'w Worker,
     door: &'w Door,
-    stream: &'w TcpStream,
+    stream: &'w Transport,
     peer: SocketAddr,
     now_ms: u64,
 }

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use caching::cache_status::{CacheStatus, Forward, Handled};
 use caching::{Evaluator, Precondition, Reuse};
 use http1::{Expectation, Method, Name, OwnedRequest, RequestHead, Target, Version};
-use runtime::net::TcpStream;
 use runtime::time::{self, Instant};
 use store::Key;
 
@@ -34,6 +33,7 @@ use crate::request_body::RequestBody;
 use crate::shared::Lookup;
 use crate::site::{Door, Realm, Site};
 use crate::stored::{Connection, Framing, Head, Stored, Use, Wire, has_length};
+use crate::transport::Transport;
 use crate::worker::Worker;
 
 /// How often a request looks again after another's fetch turned out not to be for it.
@@ -64,7 +64,7 @@ pub(crate) struct Done {
 pub(crate) async fn serve(
     worker: &Rc<Worker>,
     door: &Door,
-    stream: &TcpStream,
+    stream: &Transport,
     peer: SocketAddr,
     incoming: Incoming,
 ) -> Option<Vec<u8>> {
@@ -139,7 +139,7 @@ pub(crate) struct Exchange<'x> {
     /// The configuration that the exchange began with.
     pub(crate) site: Rc<Site>,
     pub(crate) door: &'x Door,
-    pub(crate) stream: &'x TcpStream,
+    pub(crate) stream: &'x Transport,
     pub(crate) head: RequestHead<'x>,
     pub(crate) client: Client<'x>,
     pub(crate) body: RequestBody,

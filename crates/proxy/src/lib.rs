@@ -29,6 +29,7 @@ mod server;
 mod shared;
 mod site;
 mod stored;
+mod transport;
 mod upstream;
 mod worker;
 

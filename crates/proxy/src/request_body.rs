@@ -6,10 +6,10 @@
 use std::io;
 
 use http1::{BodyDecoder, BodyKind, write};
-use runtime::net::TcpStream;
 use runtime::time;
 
 use crate::fault::Fault;
+use crate::transport::Transport;
 use crate::upstream;
 use crate::worker::Worker;
 
@@ -57,8 +57,8 @@ impl RequestBody {
     pub(crate) async fn pump(
         &mut self,
         worker: &Worker,
-        client: &TcpStream,
-        to: &TcpStream,
+        client: &Transport,
+        to: &Transport,
     ) -> Result<(), Fault> {
         let mut framed = Vec::new();
         while !self.decoder.is_done() {
@@ -96,7 +96,7 @@ impl RequestBody {
         Ok(())
     }
 
-    async fn read(&mut self, worker: &Worker, client: &TcpStream) -> Result<(), Fault> {
+    async fn read(&mut self, worker: &Worker, client: &Transport) -> Result<(), Fault> {
         match time::timeout(worker.limits().body_timeout, client.readable()).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Err(Fault::ClientBody),

@@ -16,6 +16,7 @@ use runtime::net::TcpStream;
 use runtime::time::{self, Instant};
 
 use crate::fault::Fault;
+use crate::transport::Transport;
 use crate::worker::Worker;
 
 /// The idle connections of one core.
@@ -26,7 +27,7 @@ pub(crate) struct Pool {
 
 #[derive(Debug)]
 struct Idle {
-    stream: Rc<TcpStream>,
+    stream: Rc<Transport>,
     since: Instant,
 }
 
@@ -34,7 +35,7 @@ struct Idle {
 #[derive(Debug)]
 pub(crate) struct Upstream {
     /// Shared with the body that may still be on its way.
-    pub(crate) stream: Rc<TcpStream>,
+    pub(crate) stream: Rc<Transport>,
     pub(crate) address: SocketAddr,
     reused: bool,
 }
@@ -194,7 +195,11 @@ pub(crate) async fn connect(
         match time::timeout(limit, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 worker.counters.upstream_connects.add(1);
-                return Ok(Upstream { stream: Rc::new(stream), address, reused: false });
+                return Ok(Upstream {
+                    stream: Rc::new(Transport::Plain(stream)),
+                    address,
+                    reused: false,
+                });
             }
             Ok(Err(error)) => {
                 tracing::debug!(%address, %error, "no connection to the upstream");
@@ -207,7 +212,7 @@ pub(crate) async fn connect(
 }
 
 /// Sends all of `bytes`, waiting no longer than the upstream's time-out for room.
-pub(crate) async fn send(worker: &Worker, stream: &TcpStream, bytes: &[u8]) -> Result<(), Fault> {
+pub(crate) async fn send(worker: &Worker, stream: &Transport, bytes: &[u8]) -> Result<(), Fault> {
     worker.counters.upstream_bytes_sent.add(bytes.len() as u64);
     let mut sent = 0;
     loop {

@@ -27,6 +27,7 @@ use crate::limits::{ACCEPTS_PER_TURN_MAX, Limits, READ_BUFFER_BYTES};
 use crate::metrics::Counters;
 use crate::shared::Shared;
 use crate::site::{Door, Site};
+use crate::transport::Transport;
 use crate::upstream::Pool;
 
 /// How often a core hands over its log lines, sweeps its pool and publishes its counters.
@@ -232,6 +233,7 @@ async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, door: Rc<Door
 
 fn start(worker: &Rc<Worker>, door: &Rc<Door>, stream: TcpStream, peer: SocketAddr) {
     worker.counters.connections_accepted.add(1);
+    let stream = Transport::Plain(stream);
     let serving = connection::serve(Rc::clone(worker), Rc::clone(door), stream, peer);
     runtime::spawn(serving).detach();
 }

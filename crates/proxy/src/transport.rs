@@ -1,0 +1,97 @@
+//! What a connection's bytes go over, a client's or an upstream's.
+//!
+//! What: one type with the methods of [`TcpStream`], so that nobody above it needs to know. Why an
+//! enum: a branch that is always taken the same way costs next to nothing, and a silent connection
+//! does not grow. Who owns: the connection's future, or the pool of upstream connections.
+
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::task::{Context, Poll};
+
+use runtime::net::TcpStream;
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) enum Transport {
+    /// As the socket has them.
+    Plain(TcpStream),
+}
+
+const _: () = assert!(size_of::<Transport>() == size_of::<TcpStream>(), "silence pays for it");
+
+impl Transport {
+    /// Waits until there is something to read, or the peer has closed, or failed.
+    pub(crate) async fn readable(&self) -> io::Result<()> {
+        std::future::poll_fn(|cx| self.poll_readable(cx)).await
+    }
+
+    /// Waits until there is room to write. A new connection counts as writable: try first.
+    pub(crate) async fn writable(&self) -> io::Result<()> {
+        match self {
+            Transport::Plain(stream) => stream.writable().await,
+        }
+    }
+
+    /// [`Self::readable`] for futures made by hand.
+    #[inline]
+    pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Transport::Plain(stream) => stream.poll_readable(cx),
+        }
+    }
+
+    /// True if data, the peer's end or an error came that no read has used up.
+    #[inline]
+    pub(crate) fn has_unread_event(&self) -> bool {
+        match self {
+            Transport::Plain(stream) => stream.has_unread_event(),
+        }
+    }
+
+    /// Reads what is there; 0 means that the peer has closed its direction. `WouldBlock` if
+    /// nothing is there.
+    #[inline]
+    pub(crate) fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Transport::Plain(stream) => stream.try_read(buf),
+        }
+    }
+
+    /// As [`Self::try_read`], leaving the bytes where they are.
+    pub(crate) fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Transport::Plain(stream) => stream.try_peek(buf),
+        }
+    }
+
+    /// Writes what there is room for; `WouldBlock` if there is none.
+    #[inline]
+    pub(crate) fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+        match self {
+            Transport::Plain(stream) => stream.try_write(buf),
+        }
+    }
+
+    /// As [`Self::try_write`], from several buffers.
+    #[inline]
+    pub(crate) fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Transport::Plain(stream) => stream.try_write_vectored(bufs),
+        }
+    }
+
+    /// Closes one direction or both; the descriptor stays.
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match self {
+            Transport::Plain(stream) => stream.shutdown(how),
+        }
+    }
+
+    /// From now on dropping the connection resets it: the honest end of a response that cannot be
+    /// completed.
+    pub(crate) fn set_linger0(&self) -> io::Result<()> {
+        match self {
+            Transport::Plain(stream) => stream.set_linger0(),
+        }
+    }
+}
