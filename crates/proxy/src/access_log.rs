@@ -18,6 +18,7 @@ use std::thread::JoinHandle;
 use http1::write::decimal;
 
 use crate::limits::{LOG_BATCH_BYTES, LOG_QUEUE_BYTES_MAX};
+use crate::refusal::{Class, Refusal};
 
 /// How a line is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -58,11 +59,21 @@ pub(crate) enum Outcome {
     Replaced,
     /// Passed through.
     Pass,
-    /// Refused before any upstream was asked.
+    /// Answered with an error of our own.
     Refused,
+    /// The same, because a rule of access says so.
+    Denied,
 }
 
 impl Outcome {
+    /// Of a request that was refused.
+    pub(crate) fn of_refusal(refusal: Refusal) -> Outcome {
+        match refusal.class() {
+            Class::Access => Outcome::Denied,
+            Class::Request | Class::State => Outcome::Refused,
+        }
+    }
+
     fn squid(self) -> &'static [u8] {
         match self {
             Outcome::Hit => b"TCP_MEM_HIT",
@@ -72,6 +83,7 @@ impl Outcome {
             Outcome::Revalidated => b"TCP_REFRESH_UNMODIFIED",
             Outcome::Replaced => b"TCP_REFRESH_MODIFIED",
             Outcome::Refused => b"NONE_NONE",
+            Outcome::Denied => b"TCP_DENIED",
         }
     }
 }
@@ -95,6 +107,8 @@ pub(crate) struct Record<'a> {
     pub(crate) http10: bool,
     pub(crate) upstream: Option<SocketAddr>,
     pub(crate) content_type: &'a [u8],
+    /// Who asked, as the credentials say that were verified; empty if nobody was asked for any.
+    pub(crate) user: &'a [u8],
     pub(crate) referer: &'a [u8],
     pub(crate) user_agent: &'a [u8],
 }
@@ -330,7 +344,9 @@ fn squid_line(out: &mut Vec<u8>, r: &Record<'_>) {
     escaped(out, r.method, b"-");
     out.push(b' ');
     url(out, r);
-    out.extend_from_slice(b" - ");
+    out.push(b' ');
+    word(out, r.user);
+    out.push(b' ');
     match r.upstream {
         None => out.extend_from_slice(b"HIER_NONE/-"),
         Some(upstream) => {
@@ -346,7 +362,9 @@ fn squid_line(out: &mut Vec<u8>, r: &Record<'_>) {
 
 fn combined_line(out: &mut Vec<u8>, r: &Record<'_>, time: &[u8]) {
     address(out, r.client.ip());
-    out.extend_from_slice(b" - - [");
+    out.extend_from_slice(b" - ");
+    word(out, r.user);
+    out.extend_from_slice(b" [");
     out.extend_from_slice(time);
     out.extend_from_slice(b"] \"");
     escaped(out, r.method, b"-");
@@ -374,6 +392,17 @@ fn url(out: &mut Vec<u8>, r: &Record<'_>) {
         out.extend_from_slice(b"http://");
         escaped(out, r.authority, b"-");
         escaped(out, r.target, b"/");
+    }
+}
+
+/// Appends a field of the line that must be one word.
+fn word(out: &mut Vec<u8>, text: &[u8]) {
+    let from = out.len();
+    escaped(out, text, b"-");
+    for byte in &mut out[from..] {
+        if *byte == b' ' {
+            *byte = b'+';
+        }
     }
 }
 
@@ -449,6 +478,7 @@ mod tests {
             http10: false,
             upstream: None,
             content_type: b"text/html; charset=utf-8",
+            user: b"",
             referer: b"",
             user_agent: b"curl/8",
         }
@@ -472,6 +502,13 @@ mod tests {
         );
         let upstream = Record { upstream: Some("127.0.0.1:80".parse().unwrap()), ..record() };
         assert!(line(LogFormat::Squid, &upstream).contains(" HIER_DIRECT/127.0.0.1 "));
+    }
+
+    #[test]
+    fn a_user_is_one_word_of_the_line() {
+        let named = Record { user: b"jo do", ..record() };
+        assert!(line(LogFormat::Squid, &named).contains(" jo+do HIER_NONE/- "));
+        assert!(line(LogFormat::Combined, &named).starts_with("83.149.9.216 - jo+do ["));
     }
 
     #[test]

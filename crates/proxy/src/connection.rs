@@ -33,6 +33,7 @@ use crate::client::{Client, append_error, linger};
 use crate::config::Role;
 use crate::exchange;
 use crate::limits::{COALESCE_BYTES_MAX, OUTPUT_BYTES_MAX};
+use crate::refusal::Refusal;
 use crate::shared::Lookup;
 use crate::site::{Door, Realm, Scheme};
 use crate::stored::{Connection, Stored, Use, Wire};
@@ -246,6 +247,7 @@ impl Hit<'_> {
             http10: head.version == Version::Http10,
             upstream: None,
             content_type: self.stored.head.content_type(),
+            user: b"",
             referer: head.fields.get(Name::Referer).unwrap_or_default(),
             user_agent: head.fields.get(Name::UserAgent).unwrap_or_default(),
         });
@@ -504,7 +506,9 @@ impl Turn<'_> {
     #[cold]
     fn refuse(&self, reject: &http1::Reject, output: &mut Vec<u8>) {
         let before = output.len();
-        append_error(output, reject.status, reject.reason.text(), Connection::Close, true);
+        let refusal = Refusal::Malformed(*reject);
+        append_error(output, refusal.status(), refusal.text(), Connection::Close, true);
+        self.worker.shared.count_refusal(refusal);
         let counters = &self.worker.counters;
         counters.requests.add(1);
         counters.client_errors.add(1);
@@ -515,7 +519,7 @@ impl Turn<'_> {
                 elapsed_ms: 0,
                 client: self.peer,
                 outcome: Outcome::Refused,
-                status: reject.status,
+                status: refusal.status(),
                 bytes: (output.len() - before) as u64,
                 body_bytes: 0,
                 method: b"",
@@ -524,6 +528,7 @@ impl Turn<'_> {
                 http10: false,
                 upstream: None,
                 content_type: b"text/plain",
+                user: b"",
                 referer: b"",
                 user_agent: b"",
             });

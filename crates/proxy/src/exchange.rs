@@ -29,6 +29,8 @@ use crate::connection::{Asked, connection_of, destination, hints, wants_more};
 use crate::fault::Fault;
 use crate::fetch;
 use crate::flight::{Found, Joined, Reader, Settled};
+use crate::hop;
+use crate::refusal::Refusal;
 use crate::request_body::RequestBody;
 use crate::shared::Lookup;
 use crate::site::{Door, Realm, Site};
@@ -90,9 +92,7 @@ pub(crate) async fn serve(
     let (done, whole) = match exchange.run().await {
         Ok(done) => (done, true),
         Err(Ended::Gone(done)) => (Done { keep: false, ..done }, false),
-        Err(Ended::Refused { status, text, keep }) => {
-            (exchange.refuse(status, text, keep).await, true)
-        }
+        Err(Ended::Refused(refusal)) => (exchange.refuse(refusal).await, true),
     };
     exchange.finish(peer, &done);
     let keep = done.keep && exchange.keep;
@@ -114,22 +114,12 @@ pub(crate) enum Ended {
     /// The client has gone, or the response broke off: the connection is closed.
     Gone(Done),
     /// We answer with an error of our own.
-    Refused { status: u16, text: &'static str, keep: bool },
+    Refused(Refusal),
 }
 
 impl Ended {
     pub(crate) fn fault(fault: Fault) -> Ended {
-        let text = match fault {
-            Fault::NoAddress => "the upstream's name has no address",
-            Fault::Connect => "no connection to the upstream",
-            Fault::Timeout => "the upstream did not answer in time",
-            Fault::Broken => "the upstream closed the connection before it had answered",
-            Fault::Malformed => "the upstream's response is not HTTP",
-            Fault::ClientBody => "the request's body is broken",
-            Fault::ClientSlow => "the request's body stopped coming",
-            Fault::Abandoned => "the fetch was given up",
-        };
-        Ended::Refused { status: fault.status(), text, keep: !fault.is_of_the_client() }
+        Ended::Refused(Refusal::Fault(fault))
     }
 }
 
@@ -242,18 +232,20 @@ impl<'x> Exchange<'x> {
 
     /// Where the request goes, or why it goes nowhere.
     async fn destination(&self) -> Result<Destination<'x>, Ended> {
-        let refused = |status, text| Ended::Refused { status, text, keep: false };
         if self.head.method == Method::Connect {
-            return Err(refused(501, "CONNECT is not supported"));
+            return Err(Ended::Refused(Refusal::ConnectHere));
         }
         if self.head.expectation() == Expectation::Unknown {
-            return Err(refused(417, "the expectation is not known"));
+            return Err(Ended::Refused(Refusal::Expectation));
+        }
+        if hop::has_been_here(&self.head, self.worker.shared.pseudonym.as_bytes()) {
+            return Err(Ended::Refused(Refusal::Loop));
         }
         if max_forwards(&self.head) == Some(0) {
-            return Err(match self.head.method {
-                Method::Options => Ended::Refused { status: 200, text: "plimsoll", keep: true },
-                _ => Ended::Refused { status: 501, text: "TRACE ends here", keep: true },
-            });
+            return Err(Ended::Refused(match self.head.method {
+                Method::Options => Refusal::OptionsEnd,
+                _ => Refusal::TraceEnd,
+            }));
         }
         let role = self.door.role;
         let found = destination(self.door, &self.head).or(match (role, self.head.target) {
@@ -265,10 +257,10 @@ impl<'x> Exchange<'x> {
             _ => None,
         });
         let Some(Asked { realm, authority, path }) = found else {
-            return Err(match (role, self.head.target) {
-                (_, Target::Absolute { .. }) => refused(400, "only http URLs can be asked for"),
-                _ => refused(400, "this is a forward proxy: ask with an absolute URL"),
-            });
+            return Err(Ended::Refused(match self.head.target {
+                Target::Absolute { .. } => Refusal::Scheme,
+                _ => Refusal::NotAbsolute,
+            }));
         };
         let addresses = match role {
             Role::Reverse => Arc::clone(&self.site.origin_addresses),
@@ -282,7 +274,7 @@ impl<'x> Exchange<'x> {
         authority: &[u8],
         default_port: u16,
     ) -> Result<Arc<[SocketAddr]>, Ended> {
-        let refused = Ended::Refused { status: 400, text: "an invalid authority", keep: false };
+        let refused = Ended::Refused(Refusal::Authority);
         let Ok(parsed) = http1::parse_authority(authority) else { return Err(refused) };
         let Ok(host) = std::str::from_utf8(parsed.host) else { return Err(refused) };
         let port = parsed.port.unwrap_or(default_port);
@@ -472,20 +464,22 @@ impl<'x> Exchange<'x> {
         connection_of(self.head.version, self.keep)
     }
 
-    async fn refuse(&mut self, status: u16, text: &str, keep: bool) -> Done {
+    async fn refuse(&mut self, refusal: Refusal) -> Done {
+        let (status, text) = (refusal.status(), refusal.body());
+        self.worker.shared.count_refusal(refusal);
         let counters = &self.worker.counters;
         if matches!(status, 400..=499) {
             counters.client_errors.add(1);
         }
-        let keep = keep && self.body.is_none();
+        let keep = refusal.keeps() && self.body.is_none();
         let with_body = self.head.method != Method::Head;
         let connection = self.connection(keep);
         let before = self.client.bytes;
-        self.client.held(|out| append_error(out, status, text, connection, with_body));
+        self.client.held(|out| append_error(out, status, &text, connection, with_body));
         self.note_content_type(b"text/plain");
         let sent = self.client.flush().await.is_ok();
         Done {
-            outcome: Outcome::Refused,
+            outcome: Outcome::of_refusal(refusal),
             status,
             head_bytes: self.client.bytes - before - with_body as u64 * (text.len() as u64 + 1),
             upstream: None,
@@ -515,6 +509,7 @@ impl<'x> Exchange<'x> {
             http10: self.head.version == Version::Http10,
             upstream: done.upstream,
             content_type: &self.content_type,
+            user: b"",
             referer: self.head.fields.get(Name::Referer).unwrap_or_default(),
             user_agent: self.head.fields.get(Name::UserAgent).unwrap_or_default(),
         });
@@ -531,7 +526,7 @@ pub(crate) fn max_forwards(head: &RequestHead<'_>) -> Option<u64> {
 
 /// RFC 9111, 5.2.1.7.
 fn not_stored() -> Ended {
-    Ended::Refused { status: 504, text: "only-if-cached, and not in the store", keep: true }
+    Ended::Refused(Refusal::OnlyIfCached)
 }
 
 /// The member of `Cache-Status` for an outcome.
@@ -543,7 +538,9 @@ pub(crate) fn cache_status(outcome: Outcome) -> Vec<u8> {
         Outcome::Miss => forwarded(Forward::UriMiss, true, false),
         Outcome::Collapsed => forwarded(Forward::UriMiss, false, true),
         Outcome::Revalidated | Outcome::Replaced => forwarded(Forward::Stale, true, false),
-        Outcome::Pass | Outcome::Refused => forwarded(Forward::Bypass, false, false),
+        Outcome::Pass | Outcome::Refused | Outcome::Denied => {
+            forwarded(Forward::Bypass, false, false)
+        }
     };
     let mut out = Vec::with_capacity(48);
     append_status_member(&mut out, handled);

@@ -42,11 +42,24 @@ impl Fault {
     pub(crate) fn is_of_the_client(self) -> bool {
         matches!(self, Fault::ClientBody | Fault::ClientSlow)
     }
-}
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+    /// A short name that does not change, for logs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Fault::NoAddress => "upstream-no-address",
+            Fault::Connect => "upstream-connect",
+            Fault::Timeout => "upstream-timeout",
+            Fault::Broken => "upstream-broken",
+            Fault::Malformed => "upstream-malformed",
+            Fault::ClientBody => "client-body",
+            Fault::ClientSlow => "client-slow",
+            Fault::Abandoned => "abandoned",
+        }
+    }
+
+    /// In words.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
             Fault::NoAddress => "the upstream's name has no address",
             Fault::Connect => "no connection to the upstream could be made",
             Fault::Timeout => "the upstream did not answer in time",
@@ -55,6 +68,12 @@ impl fmt::Display for Fault {
             Fault::ClientBody => "the request's body broke off",
             Fault::ClientSlow => "the request's body stopped coming",
             Fault::Abandoned => "the fetch was given up",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.text())
     }
 }

@@ -19,9 +19,10 @@ use crate::config::Role;
 use crate::exchange::{Destination, Done, Ended, Exchange, append_status_member, max_forwards};
 use crate::fault::Fault;
 use crate::flight::{Fill, Lead, Settled};
+use crate::hop::{self, NAME};
 use crate::request_body::RequestBody;
 use crate::stored::{
-    Entry, Framing, Head, Piece, Stored, VIA, Wire, append_framing, has_length, varies_of,
+    Entry, Framing, Head, Piece, Stored, Wire, append_framing, has_length, varies_of,
 };
 use crate::upstream::{self, Answer, Outgoing, Upstream, UpstreamBody};
 use crate::worker::Worker;
@@ -554,7 +555,7 @@ fn append_relayed_head(exchange: &mut Exchange<'_>, answer: &Answer, why: Forwar
         if !head.fields.has(Name::Date) {
             append_date(out, answer.response_ms);
         }
-        out.extend_from_slice(VIA);
+        hop::append_via(out, head.version, NAME);
         append_framing(out, framing);
         if let Some(length) = told_length {
             write::content_length(out, length);
@@ -629,7 +630,7 @@ fn request_bytes(
         write::decimal(&mut out, forwards - 1);
         out.extend_from_slice(b"\r\n");
     }
-    out.extend_from_slice(VIA);
+    hop::append_via(&mut out, head.version, &exchange.worker.shared.pseudonym);
     exchange.body.append_framing(&mut out);
     write::end(&mut out);
     out

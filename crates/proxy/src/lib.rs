@@ -21,8 +21,10 @@ mod exchange;
 mod fault;
 mod fetch;
 mod flight;
+mod hop;
 pub mod limits;
 mod metrics;
+mod refusal;
 mod request_body;
 mod resolve;
 mod server;
@@ -40,5 +42,6 @@ pub use server::{Bound, Core, LogTo, Server, StartError};
 
 /// Every metric that `/metrics` serves.
 pub fn described_metrics() -> Vec<Described> {
-    metrics::COUNTERS.iter().chain(shared::SHARED_FIGURES).copied().collect()
+    let shared = shared::SHARED_FIGURES.iter().chain([&metrics::REFUSALS]);
+    metrics::COUNTERS.iter().chain(shared).copied().collect()
 }

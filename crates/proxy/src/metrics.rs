@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
@@ -120,7 +121,17 @@ pub(crate) struct AllCores {
 pub(crate) trait SharedFigures: Send + Sync + std::fmt::Debug {
     /// Name, help, shape and value of each.
     fn figures(&self) -> Vec<(Described, u64)>;
+
+    /// The names of the rules and how many requests each has refused.
+    fn refusals(&self) -> Vec<(&'static str, u64)>;
 }
+
+/// Of [`SharedFigures::refusals`]; its label is `rule`.
+pub(crate) const REFUSALS: Described = Described {
+    name: "refusals",
+    help: "Requests refused, by the rule that refused them (label rule)",
+    shape: Shape::Counter,
+};
 
 impl AllCores {
     pub(crate) fn new(cores: Vec<Arc<Counters>>, shared: Arc<dyn SharedFigures>) -> AllCores {
@@ -163,6 +174,11 @@ impl Collector for AllCores {
                 }
             }
         }
+        let Described { name, help, .. } = REFUSALS;
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (rule, count) in self.shared.refusals() {
+            ConstCounter::new(count).encode(family.encode_family(&[("rule", rule)])?)?;
+        }
         Ok(())
     }
 }
@@ -186,6 +202,10 @@ mod tests {
         fn figures(&self) -> Vec<(Described, u64)> {
             Vec::new()
         }
+
+        fn refusals(&self) -> Vec<(&'static str, u64)> {
+            vec![("a-rule", 7)]
+        }
     }
 
     #[test]
@@ -195,6 +215,7 @@ mod tests {
         b.requests.add(3);
         let text = AllCores::new(vec![a, b], Arc::new(Nothing)).text();
         assert!(text.contains("plimsoll_requests_total 5\n"), "{text}");
+        assert!(text.contains("plimsoll_refusals_total{rule=\"a-rule\"} 7\n"), "{text}");
         for counter in COUNTERS {
             assert!(text.contains(&format!("plimsoll_{}", counter.name)), "{}", counter.name);
         }

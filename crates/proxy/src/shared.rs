@@ -12,7 +12,9 @@ use store::{Key, KeyHasher, Store};
 use crate::access_log::{Queue, Sink};
 use crate::config::Config;
 use crate::flight::Flights;
+use crate::hop;
 use crate::metrics::{Described, Shape, SharedFigures};
+use crate::refusal::{COUNTED, Refusal};
 use crate::resolve::Resolver;
 use crate::site::Realm;
 use crate::stored::{Entry, Stored, Varies, Wire};
@@ -24,9 +26,12 @@ pub(crate) struct Shared {
     pub(crate) flights: Arc<Flights>,
     pub(crate) log: Sink,
     pub(crate) resolver: Resolver,
+    /// What we call ourselves to upstreams; nobody else has the same.
+    pub(crate) pseudonym: String,
     hasher: KeyHasher,
     epochs: AtomicU64,
     object_bytes_max: u64,
+    refusals: [AtomicU64; COUNTED.len()],
     arriving_bytes: AtomicU64,
     arriving_bytes_max: u64,
 }
@@ -58,9 +63,11 @@ impl Shared {
             flights: Flights::new(),
             log,
             resolver: Resolver::default(),
+            pseudonym: hop::pseudonym(&hasher),
             hasher,
             epochs: AtomicU64::new(1),
             object_bytes_max,
+            refusals: [const { AtomicU64::new(0) }; COUNTED.len()],
             arriving_bytes: AtomicU64::new(0),
             arriving_bytes_max,
         }
@@ -79,6 +86,11 @@ impl Shared {
     /// Gives it back.
     pub(crate) fn give_arriving(&self, bytes: u64) {
         self.arriving_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a refusal by its rule.
+    pub(crate) fn count_refusal(&self, refusal: Refusal) {
+        self.refusals[refusal.place()].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The largest body that is stored.
@@ -195,6 +207,11 @@ impl SharedFigures for Shared {
             lost,
         ];
         SHARED_FIGURES.iter().copied().zip(values).collect()
+    }
+
+    fn refusals(&self) -> Vec<(&'static str, u64)> {
+        let counts = self.refusals.iter().map(|count| count.load(Ordering::Relaxed));
+        COUNTED.iter().copied().zip(counts).collect()
     }
 }
 

@@ -160,3 +160,25 @@ fn options_and_trace_go_as_far_as_they_may() {
         assert_eq!(world.origin.last().field("max-forwards"), Some("0"));
     });
 }
+
+/// A request that comes back to us goes in a circle; one of another proxy of our kind does not.
+#[test]
+fn a_request_that_has_been_here_is_a_loop() {
+    each_way(reverse, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let target = "/loop?size=3&cc=no-store";
+        assert_eq!(client.get(target, "").await.status, 200);
+        let via = world.origin.last().field("via").unwrap().to_owned();
+        let ours = via.rsplit(' ').next().unwrap();
+        assert!(ours.starts_with("plimsoll-"), "{via}");
+        assert_eq!(
+            client.get(target, &format!("Via: 1.0 other, 1.1 {ours}\r\n")).await.status,
+            508
+        );
+        assert_eq!(world.origin.seen.borrow().len(), 1);
+        let refused = world.metrics().await;
+        let name = "plimsoll_refusals_total{rule=\"loop\"}";
+        assert_eq!(refused.iter().find(|(n, _)| n == name).unwrap().1, 1);
+        assert!(client.ends().await);
+    });
+}

@@ -1,0 +1,70 @@
+//! What a request says of the hops that it has made: `Via`, and the loop that it tells.
+//!
+//! A request that we pass on names us by a pseudonym that no other proxy has, so that two of our
+//! kind may stand behind one another; a request that names us already goes in a circle (RFC 9110,
+//! 7.6.3), and is refused. Responses name us by [`NAME`] alone: they do not go in circles.
+
+use http1::{Name, RequestHead, Version, tokens};
+use store::KeyHasher;
+
+/// What we call ourselves to clients.
+pub(crate) const NAME: &str = "plimsoll";
+
+/// A name for one process, or one seed: the same on all its cores.
+pub(crate) fn pseudonym(hasher: &KeyHasher) -> String {
+    let unique = hasher.key(&[b"pseudonym"]).to_u128() as u64;
+    format!("{NAME}-{unique:016x}")
+}
+
+/// Appends `Via` for a message that was received in this version.
+pub(crate) fn append_via(out: &mut Vec<u8>, received: Version, name: &str) {
+    out.extend_from_slice(match received {
+        Version::Http10 => b"Via: 1.0 ",
+        Version::Http11 => b"Via: 1.1 ",
+    });
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Whether a member of `Via` is received by us.
+pub(crate) fn has_been_here(head: &RequestHead<'_>, pseudonym: &[u8]) -> bool {
+    head.fields.all(Name::Via).flat_map(tokens).any(|member| {
+        // received-protocol RWS received-by [ RWS comment ]
+        let mut parts = member.split(|b| matches!(b, b' ' | b'\t')).filter(|part| !part.is_empty());
+        parts.nth(1).is_some_and(|by| by.eq_ignore_ascii_case(pseudonym))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use http1::{Limits, Scratch, parse_request};
+
+    use super::*;
+
+    fn looped(via: &str) -> bool {
+        let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\n{via}\r\n");
+        let (mut scratch, limits) = (Scratch::new(), Limits::default());
+        let head = parse_request(bytes.as_bytes(), &mut scratch, &limits).unwrap().unwrap();
+        has_been_here(&head, b"plimsoll-1")
+    }
+
+    #[test]
+    fn only_our_own_name_tells_a_loop() {
+        for via in [
+            "Via: 1.1 plimsoll-1\r\n",
+            "Via: 1.0 a, HTTP/1.1  Plimsoll-1 (of whom)\r\n",
+            "Via: 1.1 a\r\nVia: 1.1 b,1.1\tplimsoll-1\r\n",
+        ] {
+            assert!(looped(via), "{via}");
+        }
+        for via in ["", "Via: 1.1 plimsoll\r\n", "Via: 1.1 plimsoll-12\r\n", "Via: plimsoll-1\r\n"]
+        {
+            assert!(!looped(via), "{via}");
+        }
+    }
+
+    #[test]
+    fn two_processes_have_two_names() {
+        assert_ne!(pseudonym(&KeyHasher::random()), pseudonym(&KeyHasher::random()));
+    }
+}

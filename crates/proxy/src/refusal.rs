@@ -1,0 +1,150 @@
+//! Why a request is refused: one list, so that each refusal has a rule with a name.
+//!
+//! The name stands in the log, in the metrics and, for a rule that an operator can change, in the
+//! body of the answer, which says what to change. A refusal is of one of three classes: a rule of
+//! access (Squid's `TCP_DENIED`), the request itself, or the state that we or the upstream are in.
+
+use std::borrow::Cow;
+
+use crate::fault::Fault;
+
+/// Whose doing a refusal is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Class {
+    /// A rule says who may ask for what, and this is not it.
+    Access,
+    /// The request asks for what nobody can do here.
+    Request,
+    /// Another time, or by another way, it would have been answered.
+    State,
+}
+
+macro_rules! refusals {
+    ($($variant:ident = $status:literal, $class:ident, $after:ident, $name:literal, $text:literal;)*) => {
+        /// The rule by which a request is refused.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub(crate) enum Refusal {
+            $(#[doc = $text] $variant,)*
+            /// What was sent is not HTTP, or more than a limit allows.
+            Malformed(http1::Reject),
+            /// There is no answer from the upstream, or the request's body did not come.
+            Fault(Fault),
+        }
+
+        /// The rules by which refusals are counted: those of the list, then one for all that is
+        /// malformed and one for all faults.
+        pub(crate) const COUNTED: &[&str] = &[$($name,)* "malformed", "fault"];
+
+        /// The same, as numbers.
+        #[allow(clippy::enum_variant_names)]
+        enum Place { $($variant,)* Malformed, Fault }
+
+        impl Refusal {
+            /// The status of the answer.
+            pub(crate) fn status(self) -> u16 {
+                match self {
+                    $(Refusal::$variant => $status,)*
+                    Refusal::Malformed(reject) => reject.status,
+                    Refusal::Fault(fault) => fault.status(),
+                }
+            }
+
+            /// A short name that does not change.
+            pub(crate) fn name(self) -> &'static str {
+                match self {
+                    $(Refusal::$variant => $name,)*
+                    Refusal::Malformed(reject) => reject.reason.class(),
+                    Refusal::Fault(fault) => fault.name(),
+                }
+            }
+
+            /// What is wrong and, where there is one, the mend.
+            pub(crate) fn text(self) -> &'static str {
+                match self {
+                    $(Refusal::$variant => $text,)*
+                    Refusal::Malformed(reject) => reject.reason.text(),
+                    Refusal::Fault(fault) => fault.text(),
+                }
+            }
+
+            /// Whose doing it is.
+            pub(crate) fn class(self) -> Class {
+                match self {
+                    $(Refusal::$variant => Class::$class,)*
+                    Refusal::Malformed(_) => Class::Request,
+                    Refusal::Fault(_) => Class::State,
+                }
+            }
+
+            /// Whether the connection may carry another request behind it.
+            pub(crate) fn keeps(self) -> bool {
+                match self {
+                    $(Refusal::$variant => After::$after == After::Keep,)*
+                    Refusal::Malformed(_) => false,
+                    Refusal::Fault(fault) => !fault.is_of_the_client(),
+                }
+            }
+
+            /// Its place in [`COUNTED`].
+            pub(crate) fn place(self) -> usize {
+                let place = match self {
+                    $(Refusal::$variant => Place::$variant,)*
+                    Refusal::Malformed(_) => Place::Malformed,
+                    Refusal::Fault(_) => Place::Fault,
+                };
+                place as usize
+            }
+        }
+    };
+}
+
+impl Refusal {
+    /// The text of the answer: a rule that an operator may change is named.
+    pub(crate) fn body(self) -> Cow<'static, str> {
+        match self.class() {
+            Class::Access => {
+                Cow::Owned(format!("refused by the rule `{}`: {}", self.name(), self.text()))
+            }
+            Class::Request | Class::State => Cow::Borrowed(self.text()),
+        }
+    }
+}
+
+/// What becomes of the connection.
+#[derive(PartialEq, Eq)]
+enum After {
+    Keep,
+    Close,
+}
+
+refusals! {
+    ConnectHere = 501, Request, Close, "connect",
+        "CONNECT is for a forward proxy, and this is none";
+    Expectation = 417, Request, Close, "expectation", "the expectation is not known";
+    OptionsEnd = 200, Request, Keep, "options", "plimsoll";
+    TraceEnd = 501, Request, Keep, "trace", "TRACE ends here";
+    Scheme = 400, Request, Close, "scheme", "only http URLs can be asked for";
+    NotAbsolute = 400, Request, Close, "not-absolute",
+        "this is a forward proxy: ask with an absolute URL";
+    Authority = 400, Request, Close, "authority", "an invalid authority";
+    Loop = 508, Access, Close, "loop",
+        "this request has been here before: its Via names this proxy, so what it is for, or the \
+         proxy behind it, leads back here";
+    OnlyIfCached = 504, State, Keep, "only-if-cached", "only-if-cached, and not in the store";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rule_has_a_name_of_its_own() {
+        for (at, name) in COUNTED.iter().enumerate() {
+            assert!(!COUNTED[..at].contains(name), "{name}");
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{name}");
+        }
+        assert_eq!(COUNTED[Refusal::OnlyIfCached.place()], Refusal::OnlyIfCached.name());
+        assert_eq!(COUNTED[Refusal::Fault(Fault::Connect).place()], "fault");
+    }
+}
