@@ -8,6 +8,8 @@ use std::fmt;
 pub(crate) enum Fault {
     /// The upstream's name has no address.
     NoAddress,
+    /// No name server has told the upstream's address.
+    Unresolved,
     /// No connection could be made.
     Connect,
     /// The upstream did not answer, or stopped, for longer than the limit.
@@ -28,7 +30,7 @@ impl Fault {
     /// The status that the client gets (RFC 9110, 15.6).
     pub(crate) fn status(self) -> u16 {
         match self {
-            Fault::Timeout => 504,
+            Fault::Timeout | Fault::Unresolved => 504,
             Fault::ClientBody => 400,
             Fault::ClientSlow => 408,
             Fault::Abandoned => 503,
@@ -47,6 +49,7 @@ impl Fault {
     pub(crate) fn name(self) -> &'static str {
         match self {
             Fault::NoAddress => "upstream-no-address",
+            Fault::Unresolved => "upstream-unresolved",
             Fault::Connect => "upstream-connect",
             Fault::Timeout => "upstream-timeout",
             Fault::Broken => "upstream-broken",
@@ -61,6 +64,7 @@ impl Fault {
     pub(crate) fn text(self) -> &'static str {
         match self {
             Fault::NoAddress => "the upstream's name has no address",
+            Fault::Unresolved => "no name server has told the upstream's address",
             Fault::Connect => "no connection to the upstream could be made",
             Fault::Timeout => "the upstream did not answer in time",
             Fault::Broken => "the upstream closed the connection before its response was whole",

@@ -38,6 +38,7 @@ mod worker;
 pub use access_log::{LogFormat, LogWriter};
 pub use config::{Config, Listener, Origin, Role};
 pub use metrics::{Described, Shape};
+pub use resolve::NameServers;
 pub use server::{Bound, Core, LogTo, Server, StartError};
 
 /// Every metric that `/metrics` serves.

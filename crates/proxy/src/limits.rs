@@ -24,6 +24,34 @@ pub const LOG_QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// A core hands its log lines over when it holds this many bytes of them, or a tick has passed.
 pub const LOG_BATCH_BYTES: usize = 32 * 1024;
 
+/// Name servers that are asked, as many as the C library's resolver takes.
+pub const DNS_SERVERS_MAX: usize = 3;
+/// Suffixes that a name of few labels is tried with.
+pub const DNS_SEARCH_MAX: usize = 6;
+/// How long one name server has to answer one question, unless `resolv.conf` says otherwise. Two
+/// servers have had their turn before a connection's own time-out.
+pub const DNS_TRY: Duration = Duration::from_secs(2);
+/// How often all name servers are asked, unless `resolv.conf` says otherwise.
+pub const DNS_ATTEMPTS: usize = 2;
+/// Bytes of a reply by UDP; we announce no more, so servers send no more (RFC 1035, 2.3.4), but
+/// those that do are understood.
+pub const DNS_REPLY_BYTES_MAX: usize = 1500;
+/// Aliases (CNAME) followed from one name.
+pub const DNS_ALIASES_MAX: usize = 12;
+/// Answers are kept at least so long, whatever their TTL: a name under load is not asked for with
+/// every request.
+pub const DNS_TTL_MIN: Duration = Duration::from_secs(1);
+/// Answers are kept at most so long, whatever their TTL.
+pub const DNS_TTL_MAX: Duration = Duration::from_secs(3600);
+/// That there is nothing is believed at most so long.
+pub const DNS_TTL_NONE_MAX: Duration = Duration::from_secs(60);
+/// How long a name is not asked for again after no server has answered.
+pub const DNS_FAILURE_KEPT: Duration = Duration::from_secs(1);
+/// What the system's resolver says is kept so long: it tells no TTL.
+pub const DNS_SYSTEM_KEPT: Duration = Duration::from_secs(30);
+/// Names of which something is known.
+pub const DNS_NAMES_MAX: usize = 10_000;
+
 /// The limits that an operator may change; `Default` is what the server starts with.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -95,5 +123,7 @@ impl Default for Limits {
 }
 
 const _: () = assert!(COALESCE_BYTES_MAX < OUTPUT_BYTES_MAX);
+const _: () = assert!(DNS_TTL_MIN.as_nanos() < DNS_TTL_NONE_MAX.as_nanos());
+const _: () = assert!(DNS_TTL_NONE_MAX.as_nanos() < DNS_TTL_MAX.as_nanos());
 const _: () = assert!(LOG_BATCH_BYTES < LOG_QUEUE_BYTES_MAX);
 const _: () = assert!(READ_BUFFER_BYTES >= 2 * 32 * 1024, "a head and the start of a body fit");

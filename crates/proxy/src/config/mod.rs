@@ -4,6 +4,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 
 use crate::access_log::LogFormat;
 use crate::limits::Limits;
+use crate::resolve::NameServers;
 
 /// The server's configuration.
 #[derive(Clone, Debug)]
@@ -12,6 +13,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// Where the requests of reverse listeners go.
     pub origin: Option<Origin>,
+    /// Where names are looked up.
+    pub name_servers: NameServers,
     /// Bytes of memory that stored responses may take, all cores together.
     pub memory_bytes: u64,
     /// Format of the access log.
@@ -37,6 +40,7 @@ impl Config {
         Config {
             listeners: listen.iter().map(|&address| Listener { address, role }).collect(),
             origin: None,
+            name_servers: NameServers::default(),
             memory_bytes: 256 << 20,
             log_format: LogFormat::default(),
             limits: Limits::default(),

@@ -7,6 +7,7 @@
 
 mod bodies;
 mod caching_rules;
+mod dns;
 mod faults;
 mod hostile;
 mod limits;
