@@ -45,9 +45,11 @@ macro_rules! rules {
 rules! {
     NotStored {
         NotStored::Method => "method", "RFC 9111, 3", "only responses to GET are stored";
+        NotStored::PostNotForGet => "post-not-for-get", "RFC 9110, 9.3.3",
+            "a response to POST that is not said to be what a GET would bring";
         NotStored::NotFinal => "not-final", "RFC 9111, 3", "the response is not final";
         NotStored::Incomplete => "incomplete", "RFC 9111, 3.3",
-            "the response is not a complete representation";
+            "neither a complete representation nor a known part of one";
         NotStored::MustUnderstand => "must-understand", "RFC 9111, 5.2.2.3",
             "the response demands understanding of a status that is not understood";
         NotStored::RequestNoStore => "request-no-store", "RFC 9111, 5.2.1.5",
@@ -71,6 +73,8 @@ rules! {
             "the response states a lifetime";
         StoreRule::HeuristicStatus => "heuristic-status", "RFC 9110, 15.1",
             "the status may be stored without a stated lifetime";
+        StoreRule::PostForGet => "post-for-get", "RFC 9110, 9.3.3",
+            "the response to POST is said to be what a GET would bring";
     }
     LifetimeSource {
         LifetimeSource::SMaxage => "s-maxage", "RFC 9111, 5.2.2.10", "s-maxage";
@@ -120,7 +124,7 @@ rules! {
             "served stale while it is validated";
         StaleRule::IfError => "stale-if-error", "RFC 5861, 4", "served stale in place of an error";
         StaleRule::PolicyOnError => "stale-by-policy", "RFC 9111, 4.2.4",
-            "served stale because the origin fails and the configuration allows it";
+            "served stale because the origin cannot be reached";
     }
     NoStaleOnError {
         NoStaleOnError::NotAnError => "not-an-error", "RFC 5861, 4",

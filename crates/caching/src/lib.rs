@@ -66,6 +66,7 @@ mod explain;
 mod fields;
 mod freshness;
 mod invalidation;
+mod partial;
 pub mod range;
 mod reuse;
 mod storing;
@@ -82,13 +83,15 @@ pub use explain::{ALL as ALL_RULES, Explain, Explanation};
 pub use fields::{DELTA_SECONDS_MAX, FieldSource, Request, Response};
 pub use freshness::{Exchange, Freshness, InvalidFreshness, LifetimeSource};
 pub use invalidation::{TargetUri, invalidated_locations, invalidates, resolve_same_origin};
+pub use partial::{ContentRange, covers, if_range, may_combine, missing};
 pub use reuse::{
-    Failure, MustValidate, NoStaleOnError, RequestHints, Reuse, StaleRule, decide_reuse,
-    decide_reuse_plain, only_if_cached, request_has_cache_directives, stale_on_error,
+    Failure, MustValidate, NoStaleOnError, RequestHints, Reuse, StaleRule, decide_collapsed,
+    decide_reuse, decide_reuse_plain, only_if_cached, request_has_cache_directives, stale_on_error,
 };
 pub use storing::{
-    HEURISTIC_LIFETIME_MS_MAX, HEURISTIC_PERCENT, NeverStale, NotStored, Policy, Storable,
-    StoreRule, StoredMeta, is_heuristically_cacheable, is_understood, may_store,
+    HEURISTIC_LIFETIME_MS_MAX, HEURISTIC_PERCENT, NeverStale, NotStored, Policy,
+    STALE_WHEN_UNREACHABLE_MS, Storable, StoreRule, StoredMeta, is_heuristically_cacheable,
+    is_understood, may_store, may_store_post,
 };
 pub use update::{HeadEffect, fits_304, freshen_by_head, updated};
 pub use vary::{VARY_NAMES_MAX, Vary, VaryKey, VaryNames, vary};

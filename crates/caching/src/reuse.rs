@@ -129,7 +129,7 @@ pub enum StaleRule {
     WhileRevalidate,
     /// `stale-if-error` of the response or the request (RFC 5861, 4).
     IfError,
-    /// The policy of this cache for an origin that fails (RFC 9111, 4.2.4).
+    /// The policy of this cache for an origin that cannot be reached (RFC 9111, 4.2.4).
     PolicyOnError,
 }
 
@@ -171,6 +171,27 @@ pub fn decide_reuse<F: FieldSource + ?Sized>(
 #[must_use]
 pub fn decide_reuse_plain(stored: &StoredMeta, now_ms: u64) -> Reuse {
     decide(&RequestWishes::default(), stored, now_ms)
+}
+
+/// May a response that another request has brought answer one that waited for it since
+/// `waiting_since_ms` (RFC 9111, 4: requests are collapsed only where the response may be reused)?
+/// What is fresh may. What was asked for after this request had come is as good as its own answer
+/// whatever the request wishes, unless it is for one request at a time.
+pub fn decide_collapsed<F: FieldSource + ?Sized>(
+    request: &Request<'_, F>,
+    brought: &StoredMeta,
+    waiting_since_ms: u64,
+    now_ms: u64,
+) -> Result<(), MustValidate> {
+    match decide_reuse(request, brought, now_ms) {
+        Reuse::Fresh { .. } | Reuse::StaleAllowed { .. } => Ok(()),
+        Reuse::Revalidate { .. } | Reuse::OnlyIfCachedMiss { .. }
+            if brought.requested_ms >= waiting_since_ms && !brought.is_never_fresh() =>
+        {
+            Ok(())
+        }
+        Reuse::Revalidate { why } | Reuse::OnlyIfCachedMiss { why } => Err(why),
+    }
 }
 
 /// Does the request accept only what is stored? With nothing stored the answer is 504.
@@ -224,8 +245,11 @@ fn decide(wishes: &RequestWishes, stored: &StoredMeta, now_ms: u64) -> Reuse {
     if let Some(why) = wishes.no_cache {
         return Reuse::Revalidate { why };
     }
-    // `max-age=0` is how a reload asks for validation, whatever the age's fraction of a second.
-    if wishes.max_age_ms.is_some_and(|max_ms| max_ms == 0 || age_ms > max_ms) {
+    // `max-age=0` is how a reload asks for validation, whatever the age's fraction of a second; what
+    // is immutable does not change within its lifetime (RFC 8246, 2).
+    let is_reload = wishes.max_age_ms == Some(0);
+    let is_settled = is_reload && stored.immutable && stored.freshness.is_fresh(now_ms);
+    if wishes.max_age_ms.is_some_and(|max_ms| is_reload || age_ms > max_ms) && !is_settled {
         return Reuse::Revalidate { why: MustValidate::RequestMaxAge };
     }
     let lifetime_ms = stored.freshness.lifetime_ms;
@@ -318,8 +342,9 @@ pub fn stale_on_error<F: FieldSource + ?Sized>(
     if allows(stored.stale_if_error_ms) || allows(requested_ms) {
         Ok((StaleRule::IfError, age_ms))
     } else if stored.stale_if_error_ms.is_none()
-        && policy.stale_on_error_ms > 0
-        && allows(Some(policy.stale_on_error_ms))
+        && failure == Failure::Unreachable
+        && policy.stale_when_unreachable_ms > 0
+        && allows(Some(policy.stale_when_unreachable_ms))
     {
         Ok((StaleRule::PolicyOnError, age_ms))
     } else {

@@ -6,8 +6,10 @@
 
 use crate::conditional::Validators;
 use crate::directives::{CacheControl, Scope};
-use crate::fields::{FieldSource, Request, Response};
+use crate::fields::{FieldSource, Request, Response, trim};
 use crate::freshness::{Exchange, Freshness, LifetimeRules, freshness};
+use crate::invalidation::{TargetUri, resolve_same_origin};
+use crate::partial::ContentRange;
 use crate::targeted;
 use crate::vary::{Vary, vary};
 
@@ -15,6 +17,9 @@ use crate::vary::{Vary, vary};
 pub const HEURISTIC_PERCENT: u64 = 10;
 /// Nothing is fresh longer than this because of a guess.
 pub const HEURISTIC_LIFETIME_MS_MAX: u64 = 24 * 3600 * 1000;
+
+/// A stale response stands in for an origin that cannot be reached for at most this long.
+pub const STALE_WHEN_UNREACHABLE_MS: u64 = 24 * 3600 * 1000;
 
 const _: () = assert!(HEURISTIC_PERCENT <= 100);
 
@@ -27,9 +32,10 @@ pub struct Policy {
     pub heuristic_percent: u64,
     /// And its upper bound.
     pub heuristic_lifetime_ms_max: u64,
-    /// How long past its lifetime a response may be served when the origin does not answer or fails
-    /// and no directive says anything about it (RFC 9111, 4.2.4).
-    pub stale_on_error_ms: u64,
+    /// How long past its lifetime a response may be served when the origin cannot be reached and no
+    /// directive says anything about it (RFC 9111, 4.2.4: a cache that is disconnected may). An
+    /// answer of the origin, be it an error, is passed on.
+    pub stale_when_unreachable_ms: u64,
     /// Fields with directives for this cache alone, first one first; the first that is present and
     /// valid counts instead of `Cache-Control` and `Expires` (RFC 9213).
     pub targeted_fields: &'static [&'static str],
@@ -41,7 +47,7 @@ impl Policy {
         shared: true,
         heuristic_percent: HEURISTIC_PERCENT,
         heuristic_lifetime_ms_max: HEURISTIC_LIFETIME_MS_MAX,
-        stale_on_error_ms: 0,
+        stale_when_unreachable_ms: STALE_WHEN_UNREACHABLE_MS,
         targeted_fields: &["cdn-cache-control"],
     };
 }
@@ -56,11 +62,15 @@ impl Default for Policy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotStored {
-    /// Only responses to GET are stored (a HEAD freshens, see [`crate::freshen_by_head`]).
+    /// Only responses to GET are stored, and some to POST, see [`may_store_post`] (a HEAD
+    /// freshens, see [`crate::freshen_by_head`]).
     Method,
+    /// A response to POST that is not said to be what a GET would bring (RFC 9110, 9.3.3).
+    PostNotForGet,
     /// 1xx: no final response.
     NotFinal,
-    /// 206, or 304 on its own: no complete representation.
+    /// A 206 that is not one part, with the length told, of what was asked for; 304 on its own; 416:
+    /// neither a representation nor a known part of one.
     Incomplete,
     /// `must-understand` with a status this cache does not understand (5.2.2.3).
     MustUnderstand,
@@ -92,6 +102,8 @@ pub enum StoreRule {
     ExplicitLifetime,
     /// A status that is heuristically cacheable.
     HeuristicStatus,
+    /// A response to POST with an explicit lifetime that names the target as its content's location.
+    PostForGet,
 }
 
 /// A response that may be stored.
@@ -103,6 +115,8 @@ pub struct Storable {
     pub vary: Vary,
     /// The rule that permits storing.
     pub rule: StoreRule,
+    /// Which part of the representation it is, if it is a 206.
+    pub part: Option<ContentRange>,
     withheld: Vec<Box<str>>,
 }
 
@@ -146,6 +160,8 @@ pub struct StoredMeta {
     pub stale_if_error_ms: Option<u64>,
     /// `immutable`: a reload within the lifetime need not be validated (RFC 8246).
     pub immutable: bool,
+    /// When the request that brought or last confirmed it was sent.
+    pub requested_ms: u64,
     fresh_until_ms: u64,
 }
 
@@ -200,6 +216,7 @@ impl StoredMeta {
             stale_while_revalidate_ms: control.stale_while_revalidate.ms(),
             stale_if_error_ms: control.stale_if_error.ms(),
             immutable: control.immutable,
+            requested_ms: exchange.request_ms,
             fresh_until_ms: if no_cache { 0 } else { freshness.fresh_until_ms() },
         }
     }
@@ -215,6 +232,21 @@ impl StoredMeta {
     #[must_use]
     pub fn fresh_until_ms(&self) -> u64 {
         self.fresh_until_ms
+    }
+
+    /// Is it for one request at a time: each use needs an answer of the origin that was asked for
+    /// it? Then nobody gains by waiting for another's fetch.
+    #[must_use]
+    pub fn is_never_fresh(&self) -> bool {
+        self.no_cache || self.freshness.lifetime_ms == 0
+    }
+
+    /// The same, stale from now on: what is known of it makes it doubtful (RFC 9111, 4.3.5).
+    #[must_use]
+    pub fn made_stale(&self) -> StoredMeta {
+        let freshness = Freshness { lifetime_ms: 0, ..self.freshness };
+        let (stale_while_revalidate_ms, fresh_until_ms) = (None, 0);
+        StoredMeta { freshness, stale_while_revalidate_ms, fresh_until_ms, ..self.clone() }
     }
 }
 
@@ -255,11 +287,48 @@ pub fn may_store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
     if request.method != b"GET" {
         return Err(NotStored::Method);
     }
-    match response.status {
-        0..200 => return Err(NotStored::NotFinal),
-        206 | 304 => return Err(NotStored::Incomplete),
-        _ => {}
+    store(request, response, exchange, policy)
+}
+
+/// The same for a response to POST: it may answer a later GET when it states its lifetime and names
+/// the target as the location of its content (RFC 9110, 9.3.3).
+pub fn may_store_post<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
+    request: &Request<'_, Q>,
+    response: &Response<'_, R>,
+    exchange: Exchange,
+    policy: &Policy,
+    target: &TargetUri<'_>,
+) -> Result<Storable, NotStored> {
+    if request.method != b"POST" {
+        return Err(NotStored::Method);
     }
+    let mut locations = response.fields.values("content-location");
+    let location = locations.next().and_then(|value| resolve_same_origin(target, trim(value)));
+    let is_target = location.is_some_and(|path| path == target.path_and_query);
+    if response.status != 200 || !is_target || locations.next().is_some() {
+        return Err(NotStored::PostNotForGet);
+    }
+    let storable = store(request, response, exchange, policy)?;
+    if storable.rule != StoreRule::ExplicitLifetime {
+        return Err(NotStored::PostNotForGet);
+    }
+    Ok(Storable { rule: StoreRule::PostForGet, ..storable })
+}
+
+fn store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
+    request: &Request<'_, Q>,
+    response: &Response<'_, R>,
+    exchange: Exchange,
+    policy: &Policy,
+) -> Result<Storable, NotStored> {
+    let part = match response.status {
+        0..200 => return Err(NotStored::NotFinal),
+        206 if request.fields.has("range") => {
+            Some(ContentRange::of(response.fields).ok_or(NotStored::Incomplete)?)
+        }
+        206 | 304 | 416 => return Err(NotStored::Incomplete),
+        _ => None,
+    };
     let directives = Directives::of(response.fields, policy);
     let control = &directives.control;
     if control.must_understand && !is_understood(response.status) {
@@ -287,7 +356,7 @@ pub fn may_store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
     if gains_nothing(&meta) {
         return Err(NotStored::NothingGained);
     }
-    Ok(Storable { meta, vary, rule, withheld: withheld(control, policy.shared) })
+    Ok(Storable { meta, vary, rule, part, withheld: withheld(control, policy.shared) })
 }
 
 /// RFC 9111, 3.5.

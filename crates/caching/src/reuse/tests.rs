@@ -67,6 +67,55 @@ fn rfc9111_4_and_5_2_1_decisions() {
 }
 
 #[test]
+fn rfc8246_2_a_reload_of_what_is_immutable_is_answered_within_the_lifetime() {
+    let control = "max-age=10, immutable";
+    let asked = |request: &str, age_s| decided(control, &[("Cache-Control", request)], age_s);
+    assert_eq!(asked("max-age=0", 9), Reuse::Fresh { age_ms: 9000 });
+    for (request, age_s, why) in [
+        ("max-age=0", 10, MustValidate::RequestMaxAge),
+        ("max-age=5", 9, MustValidate::RequestMaxAge),
+        ("no-cache", 0, MustValidate::RequestNoCache),
+        ("max-age=0, min-fresh=5", 9, MustValidate::RequestMinFresh),
+    ] {
+        assert_eq!(asked(request, age_s), Reuse::Revalidate { why }, "{request}");
+    }
+}
+
+#[test]
+fn rfc9111_4_what_one_request_brought_answers_another_only_where_it_may_be_reused() {
+    use MustValidate as M;
+    let tagged = |control| meta(&[("Cache-Control", control), ("ETag", "\"a\"")]);
+    for (control, request, since_s, now_s, want) in [
+        ("max-age=9", "", 5, 6, Ok(())),
+        ("max-age=9", "no-cache", 0, 6, Ok(())),
+        ("max-age=9", "no-cache", 1, 6, Err(M::RequestNoCache)),
+        ("max-age=9", "max-age=0", 1, 6, Err(M::RequestMaxAge)),
+        ("max-age=1", "", 0, 6, Ok(())),
+        ("max-age=1", "", 1, 6, Err(M::Stale)),
+        ("max-age=1, stale-while-revalidate=9", "", 1, 6, Ok(())),
+        ("no-cache, max-age=9", "", 0, 6, Err(M::ResponseNoCache)),
+        ("max-age=0", "", 0, 0, Err(M::Stale)),
+        ("", "", 0, 0, Err(M::Stale)),
+    ] {
+        let request_fields = [("Cache-Control", request)];
+        let request_now = Request { method: b"GET", fields: &request_fields };
+        let (since_ms, now_ms) = (NOW_MS + since_s * 1000, NOW_MS + now_s * 1000);
+        let got = decide_collapsed(&request_now, &tagged(control), since_ms, now_ms);
+        assert_eq!(got, want, "{control:?} {request:?} {since_s} {now_s}");
+    }
+}
+
+#[test]
+fn what_was_made_stale_is_stale_and_keeps_its_validators() {
+    let fresh = meta(&[("Cache-Control", "max-age=9, stale-while-revalidate=9"), ("ETag", "a")]);
+    let stale = fresh.made_stale();
+    assert!(fresh.is_fresh(NOW_MS) && !stale.is_fresh(NOW_MS));
+    assert_eq!(decide_reuse_plain(&stale, NOW_MS), Reuse::Revalidate { why: MustValidate::Stale });
+    assert_eq!(stale.validators, fresh.validators);
+    assert!(stale.is_never_fresh() && !fresh.is_never_fresh());
+}
+
+#[test]
 fn rfc9111_5_4_pragma_counts_only_without_cache_control() {
     let no_cache = Reuse::Revalidate { why: MustValidate::RequestPragma };
     assert_eq!(decided("max-age=9", &[("Pragma", "no-cache")], 0), no_cache);
@@ -83,7 +132,7 @@ fn only_if_cached_is_found_with_nothing_stored() {
 #[test]
 fn rfc5861_4_stale_on_error() {
     let answer = |stored: &str, request: &str, failure, age_s: u64, policy_s: u64| {
-        let policy = Policy { stale_on_error_ms: policy_s * 1000, ..Policy::SHARED };
+        let policy = Policy { stale_when_unreachable_ms: policy_s * 1000, ..Policy::SHARED };
         let request = Request { method: b"GET", fields: &[("Cache-Control", request)] };
         let stored = meta(&[("Cache-Control", stored)]);
         stale_on_error(&request, &stored, failure, NOW_MS + age_s * 1000, &policy)
@@ -104,6 +153,8 @@ fn rfc5861_4_stale_on_error() {
         ("max-age=10", "", Status(504), 30, 0, Err(N::TooStale)),
         ("max-age=10", "", Unreachable, 10, 0, Err(N::TooStale)),
         ("max-age=10", "", Unreachable, 30, 20, Ok(StaleRule::PolicyOnError)),
+        ("max-age=10", "", Unreachable, 31, 20, Err(N::TooStale)),
+        ("max-age=10", "", Status(503), 30, 20, Err(N::TooStale)),
         (
             "max-age=10, must-revalidate, stale-if-error=20",
             "",
@@ -177,7 +228,7 @@ proptest! {
         let request = Request { method: b"GET", fields: &fields };
         let response = Response { status, fields: &fields };
         let exchange = Exchange { request_ms: now_ms, response_ms: now_ms };
-        let policy = Policy { stale_on_error_ms: 5000, ..Policy::SHARED };
+        let policy = Policy { stale_when_unreachable_ms: 5000, ..Policy::SHARED };
         let _ = crate::may_store(&request, &response, exchange, &policy);
         let stored = StoredMeta::of(&response, exchange, &policy);
         let _ = decide_reuse(&request, &stored, now_ms);

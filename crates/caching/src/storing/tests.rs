@@ -66,6 +66,55 @@ fn rfc9111_3_what_forbids() {
 }
 
 #[test]
+fn rfc9111_3_3_a_206_is_a_part_when_it_tells_which() {
+    let fresh = ("Cache-Control", "max-age=60");
+    let asked: Lines<'_> = &[("Range", "bytes=0-4")];
+    let known = ("Content-Range", "bytes 0-4/10");
+    let part = stored("GET", asked, 206, &[fresh, known]).expect("a part").part.expect("a part");
+    assert_eq!((part.range.first, part.range.last, part.complete_bytes), (0, 4, 10));
+    assert_eq!(stored("GET", asked, 200, &[fresh]).expect("the whole").part, None);
+    for (request, status, response) in [
+        (&[][..], 206, &[fresh, known][..]),
+        (asked, 206, &[fresh]),
+        (asked, 206, &[fresh, ("Content-Range", "bytes 0-4/*")]),
+        (asked, 416, &[fresh, ("Content-Range", "bytes */10")]),
+    ] {
+        let refused = stored("GET", request, status, response).expect_err("not a known part");
+        assert_eq!(refused, NotStored::Incomplete, "{status} {response:?}");
+    }
+}
+
+#[test]
+fn rfc9110_9_3_3_a_response_to_post_is_stored_when_it_says_so() {
+    let fresh = ("Cache-Control", "max-age=60");
+    let here = ("Content-Location", "/a?b");
+    let target =
+        TargetUri { scheme: "http", authority: b"site:80", path_and_query: b"/a?b" };
+    let post = |method: &str, status, response: Lines<'_>| {
+        let request = Request { method: method.as_bytes(), fields: &[("Host", "site")] };
+        let response = Response { status, fields: response };
+        may_store_post(&request, &response, NOW, &Policy::SHARED, &target).map(|s| s.rule)
+    };
+    assert_eq!(post("POST", 200, &[fresh, here]), Ok(StoreRule::PostForGet));
+    let absolute = ("Content-Location", "http://SITE/a?b");
+    assert_eq!(post("POST", 200, &[fresh, absolute]), Ok(StoreRule::PostForGet));
+    let lm = ("Last-Modified", "Sat, 05 Nov 1994 08:49:37 GMT");
+    for (method, status, response, why) in [
+        ("PUT", 200, &[fresh, here][..], NotStored::Method),
+        ("GET", 200, &[fresh, here], NotStored::Method),
+        ("POST", 201, &[fresh, here], NotStored::PostNotForGet),
+        ("POST", 200, &[fresh], NotStored::PostNotForGet),
+        ("POST", 200, &[fresh, ("Content-Location", "/a")], NotStored::PostNotForGet),
+        ("POST", 200, &[fresh, ("Content-Location", "http://b/a?b")], NotStored::PostNotForGet),
+        ("POST", 200, &[fresh, here, here], NotStored::PostNotForGet),
+        ("POST", 200, &[lm, here], NotStored::PostNotForGet),
+        ("POST", 200, &[("Cache-Control", "private, max-age=9"), here], NotStored::Private),
+    ] {
+        assert_eq!(post(method, status, response), Err(why), "{method} {status} {response:?}");
+    }
+}
+
+#[test]
 fn stale_at_once_is_stored_when_it_can_be_validated_or_served_stale() {
     for (status, lines) in [
         (200, &[("ETag", "\"a\""), ("Cache-Control", "no-cache")][..]),

@@ -1,0 +1,108 @@
+//! Parts of a representation: which one a 206 brings, which may be combined, what is missing
+//! (RFC 9110, 14.4 and 15.3.7; RFC 9111, 3.3 and 3.4).
+//!
+//! Parts are combined only when they share a *strong* validator: two that merely look alike may be
+//! of two representations, and nobody could tell the mixture from a whole.
+
+use crate::conditional::Validators;
+use crate::etag::EntityTag;
+use crate::fields::{FieldSource, trim};
+use crate::range::ByteRange;
+
+/// A `Content-Range` that tells where its part lies in a representation of known length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentRange {
+    /// The part.
+    pub range: ByteRange,
+    /// Bytes of the whole.
+    pub complete_bytes: u64,
+}
+
+impl ContentRange {
+    /// The part that a 206 with these fields brings. `None` when there is no `Content-Range` (the
+    /// parts are in a multipart body then), when there are several, when it is not in bytes or not
+    /// valid (RFC 9110, 14.4), or when it does not tell the length of the whole.
+    pub fn of<F: FieldSource + ?Sized>(fields: &F) -> Option<ContentRange> {
+        let mut values = fields.values("content-range");
+        let value = trim(values.next()?);
+        if values.next().is_some() {
+            return None;
+        }
+        let (unit, rest) = value.split_at_checked(b"bytes ".len())?;
+        if !unit.eq_ignore_ascii_case(b"bytes ") {
+            return None;
+        }
+        let dash = rest.iter().position(|&byte| byte == b'-')?;
+        let slash = rest.iter().position(|&byte| byte == b'/')?;
+        let first = digits(&rest[..dash])?;
+        let last = digits(rest.get(dash + 1..slash)?)?;
+        let complete_bytes = digits(&rest[slash + 1..])?;
+        let valid = first <= last && last < complete_bytes;
+        valid.then_some(ContentRange { range: ByteRange { first, last }, complete_bytes })
+    }
+}
+
+/// Digits only; a number that does not fit is none.
+fn digits(value: &[u8]) -> Option<u64> {
+    if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    std::str::from_utf8(value).ok()?.parse().ok()
+}
+
+/// Do both responses have the same strong validator (RFC 9111, 3.4)? A tag counts before a date; a
+/// date is strong only under the rule of RFC 9110, 8.8.2.2.
+#[must_use]
+pub fn may_combine(a: &Validators, b: &Validators) -> bool {
+    match (&a.etag, &b.etag) {
+        (Some(_), Some(_)) => strong_tag(a).is_some() && strong_tag(a) == strong_tag(b),
+        (None, None) => {
+            a.last_modified_is_strong()
+                && b.last_modified_is_strong()
+                && a.last_modified_ms == b.last_modified_ms
+        }
+        _ => false,
+    }
+}
+
+/// The value of `If-Range` with which the rest of a part may be asked for (RFC 9110, 13.1.5):
+/// nothing without a strong validator.
+#[must_use]
+pub fn if_range(validators: &Validators) -> Option<&[u8]> {
+    match validators.etag {
+        Some(_) => strong_tag(validators),
+        None if validators.last_modified_is_strong() => validators.last_modified.as_deref(),
+        None => None,
+    }
+}
+
+/// The entity tag if it is a strong one, as it stands. One without its quotes is of nobody who
+/// knows what a strong validator promises.
+fn strong_tag(validators: &Validators) -> Option<&[u8]> {
+    let etag = validators.etag.as_deref().filter(|etag| etag.starts_with(b"\""))?;
+    EntityTag::parse(etag).map(|_| etag)
+}
+
+/// Is every byte of `wanted` in one of `held`? `held` is in order and none touches another.
+#[must_use]
+pub fn covers(held: &[ByteRange], wanted: ByteRange) -> bool {
+    held.iter().any(|part| part.first <= wanted.first && wanted.last <= part.last)
+}
+
+/// The one range that has every byte of `wanted` which is not in `held`; `None` when all are.
+/// `held` is in order and none touches another.
+#[must_use]
+pub fn missing(held: &[ByteRange], wanted: ByteRange) -> Option<ByteRange> {
+    let ahead = held.iter().find(|part| part.first <= wanted.first && wanted.first <= part.last);
+    let first = ahead.map_or(Some(wanted.first), |part| part.last.checked_add(1))?;
+    if first > wanted.last {
+        return None;
+    }
+    let behind = held.iter().find(|part| part.first <= wanted.last && wanted.last <= part.last);
+    // What lies behind begins after `first`: the part with `first` in it would have covered it.
+    let last = behind.map_or(wanted.last, |part| part.first - 1);
+    Some(ByteRange { first, last })
+}
+
+#[cfg(test)]
+mod tests;
