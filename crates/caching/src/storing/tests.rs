@@ -88,8 +88,7 @@ fn rfc9111_3_3_a_206_is_a_part_when_it_tells_which() {
 fn rfc9110_9_3_3_a_response_to_post_is_stored_when_it_says_so() {
     let fresh = ("Cache-Control", "max-age=60");
     let here = ("Content-Location", "/a?b");
-    let target =
-        TargetUri { scheme: "http", authority: b"site:80", path_and_query: b"/a?b" };
+    let target = TargetUri { scheme: "http", authority: b"site:80", path_and_query: b"/a?b" };
     let post = |method: &str, status, response: Lines<'_>| {
         let request = Request { method: method.as_bytes(), fields: &[("Host", "site")] };
         let response = Response { status, fields: response };
