@@ -221,6 +221,17 @@ impl StoredMeta {
         }
     }
 
+    /// The same response, taken for stale from this instant on whatever its lifetime: what allows or
+    /// forbids stale use is asked as if the lifetime had ended then.
+    #[must_use]
+    pub fn stale_from(&self, at_ms: u64) -> StoredMeta {
+        let mut meta = self.clone();
+        let freshness = &mut meta.freshness;
+        freshness.lifetime_ms = freshness.lifetime_ms.min(freshness.current_age_ms(at_ms));
+        meta.fresh_until_ms = meta.fresh_until_ms.min(freshness.fresh_until_ms());
+        meta
+    }
+
     /// The whole check for a request without cache directives ([`crate::RequestHints::is_plain`]):
     /// one comparison. False when validation is always needed.
     #[must_use]

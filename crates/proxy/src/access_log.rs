@@ -59,6 +59,8 @@ pub(crate) enum Outcome {
     Replaced,
     /// Passed through.
     Pass,
+    /// Answered by ourselves: a purge.
+    Own,
     /// Answered with an error of our own.
     Refused,
     /// The same, because a rule of access says so.
@@ -82,7 +84,7 @@ impl Outcome {
             Outcome::Collapsed => b"TCP_CF_MISS",
             Outcome::Revalidated => b"TCP_REFRESH_UNMODIFIED",
             Outcome::Replaced => b"TCP_REFRESH_MODIFIED",
-            Outcome::Refused => b"NONE_NONE",
+            Outcome::Refused | Outcome::Own => b"NONE_NONE",
             Outcome::Denied => b"TCP_DENIED",
         }
     }

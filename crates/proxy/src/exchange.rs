@@ -30,6 +30,7 @@ use crate::fault::Fault;
 use crate::fetch;
 use crate::flight::{Found, Joined, Reader, Settled};
 use crate::hop;
+use crate::purge;
 use crate::refusal::Refusal;
 use crate::request_body::RequestBody;
 use crate::shared::Lookup;
@@ -84,6 +85,7 @@ pub(crate) async fn serve(
         stream,
         head,
         client,
+        peer,
         body: RequestBody::new(worker, head.body(), rest),
         keep: wants_more(door.role, &head),
         started: time::now(),
@@ -94,7 +96,7 @@ pub(crate) async fn serve(
         Err(Ended::Gone(done)) => (Done { keep: false, ..done }, false),
         Err(Ended::Refused(refusal)) => (exchange.refuse(refusal).await, true),
     };
-    exchange.finish(peer, &done);
+    exchange.finish(&done);
     let keep = done.keep && exchange.keep;
     match exchange.body.into_rest() {
         Some(rest) if keep => Some(rest),
@@ -132,6 +134,7 @@ pub(crate) struct Exchange<'x> {
     pub(crate) stream: &'x Transport,
     pub(crate) head: RequestHead<'x>,
     pub(crate) client: Client<'x>,
+    pub(crate) peer: SocketAddr,
     pub(crate) body: RequestBody,
     /// The client wants to go on.
     pub(crate) keep: bool,
@@ -152,6 +155,9 @@ pub(crate) struct Destination<'x> {
 
 impl<'x> Exchange<'x> {
     async fn run(&mut self) -> Result<Done, Ended> {
+        if self.head.method == Method::Purge {
+            return purge::by_method(self).await;
+        }
         let destination = self.destination().await?;
         if !self.may_use_store() {
             if self.wants_only_stored() {
@@ -163,6 +169,7 @@ impl<'x> Exchange<'x> {
         let uri = shared.uri_key(destination.realm, destination.authority, destination.path);
         for _ in 0..LOOKS_MAX {
             let now_ms = time::wall_ms();
+            let began = shared.purges.now();
             let (stale, key) = match shared.look_up(uri, &Wire(self.head.fields), now_ms) {
                 Lookup::Absent(_) | Lookup::Uncacheable if self.wants_only_stored() => {
                     return Err(not_stored());
@@ -183,7 +190,12 @@ impl<'x> Exchange<'x> {
             if self.head.method == Method::Head || self.forbids_storing() {
                 return fetch::pass(self, &destination, Forward::Request).await;
             }
-            match shared.flights.join(key) {
+            let overtaken = |since| {
+                let Destination { realm, authority, path, .. } = &destination;
+                let url = purge::url(*realm, authority, path);
+                shared.purges.overtaken(&url, since)
+            };
+            match shared.flights.join(key, began, overtaken) {
                 Joined::Lead(lead) => {
                     // On the heap, as what follows: a future is as large as its largest way, and it
                     // is copied when it begins. Who is passed through does not pay for the others.
@@ -208,6 +220,17 @@ impl<'x> Exchange<'x> {
     ) -> Result<Option<Done>, Ended> {
         let found = reader.found().await;
         let wire = Wire(self.head.fields);
+        let shared = &self.worker.shared;
+        let resource = match &found {
+            Found::Stream(head) => Some(&head.resource),
+            Found::Settled(Settled::Stored(stored)) => Some(&stored.head.resource),
+            Found::Settled(_) => None,
+        };
+        if resource.is_some_and(|resource| shared.is_overtaken(resource)) {
+            // Its tags, which nobody knew before, have been purged since it began.
+            shared.flights.retire(reader);
+            return Ok(None);
+        }
         match found {
             Found::Stream(head) if head.matches(&wire) => {
                 self.worker.counters.collapsed.add(1);
@@ -487,7 +510,7 @@ impl<'x> Exchange<'x> {
         }
     }
 
-    fn finish(&self, peer: SocketAddr, done: &Done) {
+    fn finish(&self, done: &Done) {
         let counters = &self.worker.counters;
         counters.requests.add(1);
         if !self.worker.log.is_on() {
@@ -498,7 +521,7 @@ impl<'x> Exchange<'x> {
         self.worker.log.record(&Record {
             end_wall_ms: time::wall_ms(),
             elapsed_ms: self.started.elapsed().as_millis() as u64,
-            client: peer,
+            client: self.peer,
             outcome: done.outcome,
             status: done.status,
             bytes: self.client.bytes,
@@ -538,7 +561,7 @@ pub(crate) fn cache_status(outcome: Outcome) -> Vec<u8> {
         Outcome::Miss => forwarded(Forward::UriMiss, true, false),
         Outcome::Collapsed => forwarded(Forward::UriMiss, false, true),
         Outcome::Revalidated | Outcome::Replaced => forwarded(Forward::Stale, true, false),
-        Outcome::Pass | Outcome::Refused | Outcome::Denied => {
+        Outcome::Pass | Outcome::Own | Outcome::Refused | Outcome::Denied => {
             forwarded(Forward::Bypass, false, false)
         }
     };

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use caching::cache_status::{Forward, Handled};
-use caching::{Exchange as Instants, Failure, NotStored, Policy, Response, StoredMeta, Validators};
+use caching::{
+    Exchange as Instants, Failure, FieldSource, NotStored, Policy, Response, StoredMeta, Validators,
+};
 use http1::{BodyKind, Method, Name, OwnedResponse, ResponseHead, Target, Version, write};
 use runtime::time;
-use store::Key;
+use store::{Generation, Key};
 
 use crate::access_log::Outcome;
 use crate::client::Gone;
@@ -20,6 +22,7 @@ use crate::exchange::{Destination, Done, Ended, Exchange, append_status_member, 
 use crate::fault::Fault;
 use crate::flight::{Fill, Lead, Settled};
 use crate::hop::{self, NAME};
+use crate::purge::{Resource, is_tag_field};
 use crate::request_body::RequestBody;
 use crate::stored::{
     Entry, Framing, Head, Piece, Stored, Wire, append_framing, has_length, varies_of,
@@ -117,7 +120,7 @@ impl Leading {
                 return exchange.serve_stored(stale, Outcome::Hit, true).await;
             }
         }
-        match storable_head(exchange, &answer, instants) {
+        match storable_head(exchange, destination, &answer, instants, self.lead.began()) {
             Ok(head) => self.store(exchange, answer, head, stale.is_some()).await,
             Err(reason) => {
                 let shared = &exchange.worker.shared;
@@ -162,7 +165,13 @@ impl Leading {
             return pass(exchange, destination, Forward::Stale).await;
         }
         let head = answer.head.head();
-        let updated = Arc::new(stale.updated(&Wire(head.fields), instants, policy(exchange)));
+        let updated = Arc::new(stale.updated(
+            &Wire(head.fields),
+            instants,
+            policy(exchange),
+            self.lead.began(),
+            exchange.site.tags_to_clients(exchange.door.role),
+        ));
         worker.counters.revalidated.add(1);
         worker.shared.insert(self.key, Entry::Response(Arc::clone(&updated)));
         self.lead.settle(Settled::Stored(Arc::clone(&updated)));
@@ -218,8 +227,10 @@ impl Leading {
 /// The head to store, or the rule that forbids.
 fn storable_head(
     exchange: &Exchange<'_>,
+    destination: &Destination<'_>,
     answer: &Answer,
     instants: Instants,
+    began: Generation,
 ) -> Result<Head, NotStored> {
     let head = answer.head.head();
     let (asked, got) = (Wire(exchange.head.fields), Wire(head.fields));
@@ -231,11 +242,14 @@ fn storable_head(
         return Err(NotStored::NothingGained);
     }
     let varies = varies_of(&storable.vary, &asked);
+    let Destination { realm, authority, path, .. } = *destination;
+    let resource = Resource::new(realm, authority, path, got.fields(), began);
+    let tags = exchange.site.tags_to_clients(exchange.door.role);
+    let keeps = |name: &[u8]| storable.keeps(name) && (tags || !is_tag_field(name));
     let fields = head.fields.end_to_end();
-    let kept =
-        fields.map(|field| (field.name(), field.value())).filter(|(name, _)| storable.keeps(name));
+    let kept = fields.map(|field| (field.name(), field.value())).filter(|(name, _)| keeps(name));
     let meta: StoredMeta = storable.meta.clone();
-    Ok(Head::new(head.status, kept, meta, varies, length))
+    Ok(Head::new(head.status, kept, meta, varies, resource, length))
 }
 
 /// Whether the next response for the same key will likely be refused for the same reason.
@@ -545,10 +559,13 @@ fn append_relayed_head(exchange: &mut Exchange<'_>, answer: &Answer, why: Forwar
     let handled = Handled::Forwarded { why, status: None, stored: false, collapsed: false };
     let told_length = head.content_length().filter(|_| no_body && has_length_field(head.status));
     exchange.note_content_type(head.fields.get(Name::ContentType).unwrap_or_default());
+    let tags = exchange.site.tags_to_clients(exchange.door.role);
     exchange.client.held(|out| {
         write::status_line(out, head.status);
         for field in head.fields.end_to_end() {
-            if field.id() != Name::ContentLength {
+            let left_out =
+                field.id() == Name::ContentLength || (!tags && is_tag_field(field.name()));
+            if !left_out {
                 write::parsed_field(out, field);
             }
         }

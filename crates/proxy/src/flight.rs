@@ -23,7 +23,7 @@ use std::task::{Context, Poll, Waker};
 
 use hashbrown::HashMap;
 use slab::Slab;
-use store::Key;
+use store::{Generation, Key};
 
 use crate::fault::Fault;
 use crate::stored::{Head, Piece, Stored};
@@ -82,6 +82,8 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct Flight {
     key: Key,
+    /// Purges until it began.
+    began: Generation,
     state: Mutex<State>,
 }
 
@@ -111,13 +113,23 @@ impl Flights {
         Arc::new(Flights { shards: std::array::from_fn(|_| Mutex::default()) })
     }
 
-    pub(crate) fn join(self: &Arc<Flights>, key: Key) -> Joined {
+    /// `overtaken` says whether what was asked for at some generation has been purged since: who
+    /// comes after the purge does not join a fetch from before it.
+    pub(crate) fn join(
+        self: &Arc<Flights>,
+        key: Key,
+        now: Generation,
+        overtaken: impl FnOnce(Generation) -> bool,
+    ) -> Joined {
         let mut shard = self.shard(&key);
-        if let Some(flight) = shard.get(&key.to_u128()) {
+        if let Some(flight) = shard.get(&key.to_u128())
+            && (flight.began == now || !overtaken(flight.began))
+        {
             return Joined::Follow(Reader::new(Arc::clone(flight)));
         }
         let flight = Arc::new(Flight {
             key,
+            began: now,
             state: Mutex::new(State {
                 phase: Phase::Asking,
                 pieces: VecDeque::new(),
@@ -139,6 +151,11 @@ impl Flights {
 
     fn shard(&self, key: &Key) -> MutexGuard<'_, HashMap<u128, Arc<Flight>>> {
         lock(&self.shards[key.to_u128() as usize % SHARDS])
+    }
+
+    /// Nobody new joins this fetch.
+    pub(crate) fn retire(&self, reader: &Reader) {
+        self.remove(&reader.flight);
     }
 
     fn remove(&self, flight: &Arc<Flight>) {
@@ -177,6 +194,11 @@ pub(crate) struct Lead {
 }
 
 impl Lead {
+    /// Purges until it began.
+    pub(crate) fn began(&self) -> Generation {
+        self.flight.as_ref().expect("a lead settles once, by value").began
+    }
+
     pub(crate) fn settle(mut self, settled: Settled) {
         let flight = self.flight.take().expect("a lead settles once");
         self.flights.settle(&flight, settled);

@@ -24,6 +24,7 @@ mod flight;
 mod hop;
 pub mod limits;
 mod metrics;
+mod purge;
 mod refusal;
 mod request_body;
 mod resolve;
@@ -36,7 +37,7 @@ mod upstream;
 mod worker;
 
 pub use access_log::{LogFormat, LogWriter};
-pub use config::{Config, Listener, Origin, Role};
+pub use config::{Config, Listener, Origin, PurgeRules, Role};
 pub use metrics::{Described, Shape};
 pub use resolve::NameServers;
 pub use server::{Bound, Core, LogTo, Server, StartError};

@@ -51,6 +51,12 @@ pub const DNS_FAILURE_KEPT: Duration = Duration::from_secs(1);
 pub const DNS_SYSTEM_KEPT: Duration = Duration::from_secs(30);
 /// Names of which something is known.
 pub const DNS_NAMES_MAX: usize = 10_000;
+/// Tags of one response that are kept; one with more is taken by any purge by tag.
+pub const TAGS_MAX: usize = 1024;
+/// Slots of the store that one tick looks at to let go of what purges have taken.
+pub const PURGE_SWEEP_SLOTS_PER_TICK: usize = 2048;
+/// And so many of them under a shard's lock.
+pub const PURGE_SWEEP_SLOTS_PER_LOCK: usize = 64;
 
 /// The limits that an operator may change; `Default` is what the server starts with.
 #[derive(Clone, Debug)]
@@ -125,5 +131,6 @@ impl Default for Limits {
 const _: () = assert!(COALESCE_BYTES_MAX < OUTPUT_BYTES_MAX);
 const _: () = assert!(DNS_TTL_MIN.as_nanos() < DNS_TTL_NONE_MAX.as_nanos());
 const _: () = assert!(DNS_TTL_NONE_MAX.as_nanos() < DNS_TTL_MAX.as_nanos());
+const _: () = assert!(PURGE_SWEEP_SLOTS_PER_LOCK <= PURGE_SWEEP_SLOTS_PER_TICK);
 const _: () = assert!(LOG_BATCH_BYTES < LOG_QUEUE_BYTES_MAX);
 const _: () = assert!(READ_BUFFER_BYTES >= 2 * 32 * 1024, "a head and the start of a body fit");

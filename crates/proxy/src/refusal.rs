@@ -131,6 +131,10 @@ refusals! {
     Loop = 508, Access, Close, "loop",
         "this request has been here before: its Via names this proxy, so what it is for, or the \
          proxy behind it, leads back here";
+    PurgeFrom = 403, Access, Keep, "purge-from",
+        "the method PURGE is taken from this machine, or from the networks that the configuration \
+         names";
+    PurgeTarget = 400, Request, Keep, "purge-target", "PURGE takes the URL that is to be purged";
     OnlyIfCached = 504, State, Keep, "only-if-cached", "only-if-cached, and not in the store";
 }
 

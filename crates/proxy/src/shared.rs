@@ -3,17 +3,19 @@
 //! The store and the table of fetches are sharded behind short locks; nothing is done under one
 //! but to look up, insert or copy a pointer.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use store::{Key, KeyHasher, Store};
+use store::{Key, KeyHasher, Purges, Store};
 
 use crate::access_log::{Queue, Sink};
 use crate::config::Config;
 use crate::flight::Flights;
 use crate::hop;
 use crate::metrics::{Described, Shape, SharedFigures};
+use crate::purge::Sweeping;
 use crate::refusal::{COUNTED, Refusal};
 use crate::resolve::Resolver;
 use crate::site::Realm;
@@ -23,6 +25,8 @@ use crate::stored::{Entry, Stored, Varies, Wire};
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) store: Store<Entry>,
+    pub(crate) purges: Purges,
+    pub(crate) sweeping: Sweeping,
     pub(crate) flights: Arc<Flights>,
     pub(crate) log: Sink,
     /// What we call ourselves to upstreams; nobody else has the same.
@@ -60,6 +64,8 @@ impl Shared {
         let arriving_bytes_max = config.memory_bytes / config.limits.arriving_share.max(1) as u64;
         Shared {
             store,
+            purges: Purges::new(hasher.clone()),
+            sweeping: Sweeping::default(),
             flights: Flights::new(),
             log,
             pseudonym: hop::pseudonym(&hasher),
@@ -104,12 +110,7 @@ impl Shared {
     pub(crate) fn uri_key(&self, realm: Realm, authority: &[u8], path_and_query: &[u8]) -> Key {
         let mut builder = self.hasher.start();
         builder.raw(&[realm.byte()]);
-        let authority = realm.without_port(authority);
-        if authority.iter().any(u8::is_ascii_uppercase) {
-            builder.part(&authority.to_ascii_lowercase());
-        } else {
-            builder.part(authority);
-        }
+        builder.part(&normal_authority(realm, authority));
         builder.part(path_and_query);
         builder.finish()
     }
@@ -120,12 +121,17 @@ impl Shared {
         match self.store.get(&uri) {
             None => Lookup::Absent(uri),
             Some(Entry::Response(stored)) if stored.head.varies.is_none() => {
-                Lookup::Found(stored, uri)
+                match self.judged(uri, stored) {
+                    Some(stored) => Lookup::Found(stored, uri),
+                    None => Lookup::Absent(uri),
+                }
             }
             // A response with Vary is never put under the URI itself.
             Some(Entry::Response(_)) => Lookup::Absent(uri),
             Some(Entry::Varies(varies)) => self.look_up_variant(uri, &varies, request, now_ms),
-            Some(Entry::Uncacheable { until_ms }) if now_ms < until_ms => Lookup::Uncacheable,
+            Some(Entry::Uncacheable { until_ms, since }) if self.holds(until_ms, since, now_ms) => {
+                Lookup::Uncacheable
+            }
             Some(Entry::Uncacheable { .. }) => Lookup::Absent(uri),
         }
     }
@@ -140,11 +146,21 @@ impl Shared {
         let key = self.variant_key(uri, varies, request);
         match self.store.get(&key) {
             Some(Entry::Response(stored)) if stored.head.matches(request) => {
-                Lookup::Found(stored, key)
+                match self.judged(key, stored) {
+                    Some(stored) => Lookup::Found(stored, key),
+                    None => Lookup::Absent(key),
+                }
             }
-            Some(Entry::Uncacheable { until_ms }) if now_ms < until_ms => Lookup::Uncacheable,
+            Some(Entry::Uncacheable { until_ms, since }) if self.holds(until_ms, since, now_ms) => {
+                Lookup::Uncacheable
+            }
             _ => Lookup::Absent(key),
         }
+    }
+
+    /// Whether what is remembered of an uncacheable response still counts.
+    fn holds(&self, until_ms: u64, since: u32, now_ms: u64) -> bool {
+        now_ms < until_ms && since == self.purges.now() as u32
     }
 
     fn variant_key(&self, uri: Key, varies: &Varies, request: &Wire<'_>) -> Key {
@@ -186,7 +202,18 @@ impl Shared {
     /// Remembers for a while that the response of this key could not be stored.
     pub(crate) fn remember_uncacheable(&self, key: Key, now_ms: u64, memory: Duration) {
         let until_ms = now_ms + memory.as_millis() as u64;
-        self.insert(key, Entry::Uncacheable { until_ms });
+        self.insert(key, Entry::Uncacheable { until_ms, since: self.purges.now() as u32 });
+    }
+}
+
+/// An authority as keys and purges have it.
+#[inline]
+pub(crate) fn normal_authority(realm: Realm, authority: &[u8]) -> Cow<'_, [u8]> {
+    let authority = realm.without_port(authority);
+    if authority.iter().any(u8::is_ascii_uppercase) {
+        Cow::Owned(authority.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(authority)
     }
 }
 
@@ -204,6 +231,9 @@ impl SharedFigures for Shared {
             store.evictions,
             self.arriving_bytes.load(Ordering::Relaxed),
             self.flights.len() as u64,
+            self.purges.now(),
+            self.purges.records() as u64,
+            self.purges.folded(),
             lost,
         ];
         SHARED_FIGURES.iter().copied().zip(values).collect()
@@ -242,6 +272,17 @@ pub(crate) const SHARED_FIGURES: &[Described] = &[
         name: "fetches_under_way",
         help: "Fetches under way that requests for the same key wait for",
         shape: Shape::Gauge,
+    },
+    Described { name: "purges", help: "Purges carried out", shape: Shape::Counter },
+    Described {
+        name: "purge_records",
+        help: "Records of purges that a sweep has not let go of yet",
+        shape: Shape::Gauge,
+    },
+    Described {
+        name: "purges_folded",
+        help: "Times that purges came too fast and were folded into one of everything",
+        shape: Shape::Counter,
     },
     Described {
         name: "log_lines_lost",

@@ -25,6 +25,11 @@ impl Site {
         Site { origin_addresses: addresses.into(), config: Arc::new(config) }
     }
 
+    /// Whether clients of such a listener see the fields that carry tags.
+    pub(crate) fn tags_to_clients(&self, role: Role) -> bool {
+        self.config.purge.tags_to_clients.unwrap_or(role == Role::Forward)
+    }
+
     pub(crate) fn limits(&self) -> &Limits {
         &self.config.limits
     }

@@ -6,9 +6,13 @@
 //! makes a new one that shares the body.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use caching::{Exchange, FieldSource, Policy, Response, StoredMeta, Vary, VaryKey, VaryNames};
 use http1::{Fields, write};
+use store::{Generation, Mark};
+
+use crate::purge::{Resource, is_tag_field};
 
 /// A piece of a body.
 pub(crate) type Piece = Arc<[u8]>;
@@ -54,7 +58,7 @@ struct Span {
 }
 
 /// The head of a response that is, or is about to be, stored.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Head {
     /// Its status.
     pub(crate) status: u16,
@@ -62,6 +66,8 @@ pub(crate) struct Head {
     pub(crate) meta: StoredMeta,
     /// The names it varies by, and what the request that brought it had there.
     pub(crate) varies: Option<(VaryNames, VaryKey)>,
+    /// What purges know it by.
+    pub(crate) resource: Resource,
     /// The length that the origin announced, while the body is still arriving.
     pub(crate) announced_length: Option<u64>,
     block: Box<[u8]>,
@@ -76,6 +82,7 @@ impl Head {
         fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
         meta: StoredMeta,
         varies: Option<(VaryNames, VaryKey)>,
+        resource: Resource,
         announced_length: Option<u64>,
     ) -> Head {
         let mut block = Vec::with_capacity(512);
@@ -102,6 +109,7 @@ impl Head {
             status,
             meta,
             varies,
+            resource,
             announced_length,
             block: block.into_boxed_slice(),
             spans: spans.into_boxed_slice(),
@@ -157,12 +165,15 @@ pub(crate) struct Stored {
     pub(crate) pieces: Box<[Piece]>,
     /// The body's length.
     pub(crate) body_bytes: u64,
+    /// No purge up to this generation concerns it.
+    pub(crate) checked: AtomicU64,
 }
 
 impl Stored {
     pub(crate) fn new(head: Arc<Head>, pieces: Vec<Piece>) -> Stored {
         let body_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
-        Stored { head, pieces: pieces.into_boxed_slice(), body_bytes }
+        let checked = AtomicU64::new(head.resource.began());
+        Stored { head, pieces: pieces.into_boxed_slice(), body_bytes, checked }
     }
 
     /// What the store accounts for this response.
@@ -170,19 +181,47 @@ impl Stored {
         let pieces = self.pieces.len() * (size_of::<Piece>() + 16);
         let spans = self.head.spans.len() * size_of::<Span>();
         let varies = self.head.varies.as_ref().map_or(0, |(_, key)| key.bytes_held() + 64);
-        STRUCTURE_BYTES + self.body_bytes + (self.head.block.len() + spans + pieces + varies) as u64
+        let known = self.head.resource.bytes_held();
+        let parts = self.head.block.len() + spans + pieces + varies + known;
+        STRUCTURE_BYTES + self.body_bytes + parts as u64
     }
 
     /// The response after a 304 with these fields (RFC 9111, 4.3.4): a new head, the same body.
-    pub(crate) fn updated(&self, update: &Wire<'_>, exchange: Exchange, policy: &Policy) -> Stored {
+    /// It was asked for at `began`; fields with tags are kept only if `tags` says so.
+    pub(crate) fn updated(
+        &self,
+        update: &Wire<'_>,
+        exchange: Exchange,
+        policy: &Policy,
+        began: Generation,
+        tags: bool,
+    ) -> Stored {
+        let resource = self.head.resource.updated(update.fields(), began);
         let fields = caching::updated(&*self.head, update);
         let ours = |name: &[u8]| name.eq_ignore_ascii_case(b"via");
-        let fields: Vec<_> = fields.into_iter().filter(|(name, _)| !ours(name)).collect();
+        let left_out = |name: &[u8]| ours(name) || (!tags && is_tag_field(name));
+        let fields: Vec<_> = fields.into_iter().filter(|(name, _)| !left_out(name)).collect();
         let response = Response { status: self.head.status, fields: &fields };
         let meta = StoredMeta::of(&response, exchange, policy);
         let varies = self.head.varies.clone();
-        let head = Head::new(self.head.status, fields.iter().copied(), meta, varies, None);
-        Stored { head: Arc::new(head), pieces: self.pieces.clone(), body_bytes: self.body_bytes }
+        let fields = fields.iter().copied();
+        let head = Head::new(self.head.status, fields, meta, varies, resource, None);
+        self.with_head(head, began)
+    }
+
+    /// The same response, stale since a soft purge; no purge up to `checked` but that concerns it.
+    pub(crate) fn stale_from(&self, mark: Mark, checked: Generation) -> Stored {
+        let meta = self.head.meta.stale_from(mark.at_ms);
+        self.with_head(Head { meta, ..Head::clone(&self.head) }, checked)
+    }
+
+    fn with_head(&self, head: Head, checked: Generation) -> Stored {
+        Stored {
+            head: Arc::new(head),
+            pieces: self.pieces.clone(),
+            body_bytes: self.body_bytes,
+            checked: AtomicU64::new(checked),
+        }
     }
 
     /// Appends the whole head for sending from store, up to the empty line.
@@ -313,6 +352,8 @@ pub(crate) enum Entry {
     Uncacheable {
         /// Unix milliseconds.
         until_ms: u64,
+        /// The low bits of the count of purges then: one since may have been meant to end this.
+        since: u32,
     },
 }
 
@@ -325,6 +366,11 @@ pub(crate) struct Varies {
 }
 
 impl Entry {
+    /// Whether it is this very response.
+    pub(crate) fn is(&self, stored: &Arc<Stored>) -> bool {
+        matches!(self, Entry::Response(there) if Arc::ptr_eq(there, stored))
+    }
+
     /// What the store accounts for this entry.
     pub(crate) fn accounted_bytes(&self) -> u64 {
         match self {
@@ -346,11 +392,19 @@ pub(crate) fn varies_of(vary: &Vary, request: &Wire<'_>) -> Option<(VaryNames, V
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Role;
+    use crate::site::{Realm, Scheme};
 
     fn meta(fields: &[(&[u8], &[u8])]) -> StoredMeta {
         let response = Response { status: 200, fields };
         let exchange = Exchange { request_ms: 1_000_000, response_ms: 1_000_000 };
         StoredMeta::of(&response, exchange, &Policy::SHARED)
+    }
+
+    fn head(fields: &[(&[u8], &[u8])]) -> Head {
+        let realm = Realm { role: Role::Reverse, scheme: Scheme::Http };
+        let resource = Resource::new(realm, b"h", b"/", fields.iter().copied(), 0);
+        Head::new(200, fields.iter().copied(), meta(fields), None, resource, None)
     }
 
     #[test]
@@ -362,7 +416,7 @@ mod tests {
             (b"Cache-Control", b"max-age=60"),
             (b"Date", b"Thu, 01 Jan 1970 00:16:40 GMT"),
         ];
-        let head = Head::new(200, fields.iter().copied(), meta(fields), None, None);
+        let head = head(fields);
         assert_eq!(head.content_type(), b"text/plain");
         let stored = Stored::new(Arc::new(head), vec![Arc::from(&b"hello"[..])]);
         let mut out = Vec::new();
@@ -388,7 +442,7 @@ mod tests {
     #[test]
     fn a_response_without_date_gets_one() {
         let fields: &[(&[u8], &[u8])] = &[(b"Cache-Control", b"max-age=60")];
-        let head = Head::new(200, fields.iter().copied(), meta(fields), None, None);
+        let head = head(fields);
         assert_eq!(head.first("date"), Some(&b"Thu, 01 Jan 1970 00:16:40 GMT"[..]));
     }
 }

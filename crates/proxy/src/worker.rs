@@ -193,6 +193,7 @@ impl Worker {
             time::sleep(TICK).await;
             self.log.flush();
             self.pool.sweep(&self);
+            self.shared.sweep_purged();
             self.publish();
         }
     }

@@ -3,7 +3,8 @@
 //! A [`Store`] is a map from [`Key`] to whatever the server keeps of a response (something cheap to
 //! clone, such as an `Arc`), bounded in bytes. It is cut into shards by key, each behind a mutex
 //! held for O(1) work, so that the cores of a server share it without waiting for each other long.
-//! Which object goes when room is needed is decided by [`s3fifo`].
+//! Which object goes when room is needed is decided by [`s3fifo`]; what a purge has taken, by
+//! [`Purges`].
 //!
 //! What never happens: the sum of accounted bytes of a shard exceeds its bound, not even for a
 //! moment; a value is dropped while a lock is held; a get allocates.
@@ -11,12 +12,17 @@
 #![forbid(unsafe_code)]
 
 mod key;
+mod purges;
 pub mod s3fifo;
 mod shard;
 
 use std::sync::{Mutex, MutexGuard};
 
 pub use key::{Key, KeyBuilder, KeyHasher};
+pub use purges::{
+    Concerns, Generation, Hit, Known, Mark, PURGE_PREFIX_BYTES_MAX, PURGE_PREFIXES_MAX,
+    PURGE_RECORDS_MAX, Purges, Sweep, Verdict,
+};
 use shard::{Leaving, Shard, ShardCounters};
 
 /// What an object costs beyond the caller's bytes: its places in slab, index and ghost,
@@ -132,6 +138,13 @@ pub struct Counters {
     pub bytes: u64,
     /// The bound.
     pub bytes_max: u64,
+}
+
+/// Where a walk through a store goes on; see [`Store::visit`]. The default is its beginning.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cursor {
+    shard: usize,
+    slot: usize,
 }
 
 /// Stored responses, shared by all cores.
@@ -259,6 +272,25 @@ impl<V> Store<V> {
             done &= lock(shard).sweep(slots_per_shard, &mut leaving);
         }
         done
+    }
+
+    /// Shows what some slots hold: at most so many of one shard, under its lock, so `show` must
+    /// be short. Returns where to go on, or `None` when all were shown. What is stored meanwhile may be
+    /// shown or not; everything else is shown once.
+    pub fn visit(
+        &self,
+        from: Cursor,
+        slots: usize,
+        mut show: impl FnMut(Key, &V),
+    ) -> Option<Cursor> {
+        let shard = self.shards.get(from.shard)?;
+        match lock(shard).visit(from.slot, slots, &mut show) {
+            Some(slot) => Some(Cursor { slot, ..from }),
+            None => {
+                let shard = from.shard + 1;
+                (shard < self.shards.len()).then_some(Cursor { shard, slot: 0 })
+            }
+        }
     }
 
     /// Evicts until the store holds no more than this; its bound stays.

@@ -177,6 +177,25 @@ impl<V> Shard<V> {
         self.outdated == 0
     }
 
+    /// Shows the objects in so many slots. Returns where to go on, `None` at the end.
+    pub(crate) fn visit(
+        &self,
+        from: usize,
+        slots: usize,
+        show: &mut impl FnMut(Key, &V),
+    ) -> Option<usize> {
+        let to = from.saturating_add(slots).min(self.policy.slots());
+        for at in from..to {
+            let slot = Slot::try_from(at).expect("a slot has 32 bits");
+            if let (Some(key), Some(stored)) = (self.policy.key(slot), self.policy.held(slot))
+                && stored.generation == self.generation
+            {
+                show(Key::from_u128(key), &stored.value);
+            }
+        }
+        (to < self.policy.slots()).then_some(to)
+    }
+
     /// Evicts until no more than this is held, at most so many objects. True when done.
     pub(crate) fn shrink_to(
         &mut self,

@@ -97,6 +97,30 @@ fn insertions_alone_free_what_was_cleared() {
 }
 
 #[test]
+fn a_walk_shows_each_object_once_and_none_that_was_cleared() {
+    let store = store(1 << 20, 4);
+    let walk = |store: &Store<Arc<u64>>| {
+        let (mut seen, mut at) = (Vec::new(), Some(Cursor::default()));
+        while let Some(from) = at {
+            at = store.visit(from, 7, |k, value| {
+                assert_eq!(k, key(store, **value));
+                seen.push(**value);
+            });
+        }
+        seen.sort_unstable();
+        seen
+    };
+    assert!(walk(&store).is_empty());
+    for n in 0..100 {
+        store.insert(key(&store, n), Arc::new(n), 100).unwrap();
+    }
+    (0..50).for_each(|n| drop(store.remove(&key(&store, n))));
+    assert_eq!(walk(&store), (50..100).collect::<Vec<_>>());
+    store.clear();
+    assert!(walk(&store).is_empty());
+}
+
+#[test]
 fn shrinking_evicts_and_a_smaller_bound_stays() {
     let store = store(1 << 20, 2);
     for n in 0..1000 {

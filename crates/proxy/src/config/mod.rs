@@ -1,10 +1,14 @@
 //! What the server is told to be. Parsed once; everything behind it is typed.
 
+mod purge;
+
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use crate::access_log::LogFormat;
 use crate::limits::Limits;
 use crate::resolve::NameServers;
+
+pub use purge::PurgeRules;
 
 /// The server's configuration.
 #[derive(Clone, Debug)]
@@ -21,6 +25,8 @@ pub struct Config {
     pub log_format: LogFormat,
     /// Limits and time-outs.
     pub limits: Limits,
+    /// Who may purge, and how.
+    pub purge: PurgeRules,
     /// Seed of the hash that clients' keys go through; `None` takes one from the system.
     pub hash_seed: Option<[u64; 2]>,
 }
@@ -44,6 +50,7 @@ impl Config {
             memory_bytes: 256 << 20,
             log_format: LogFormat::default(),
             limits: Limits::default(),
+            purge: PurgeRules::default(),
             hash_seed: None,
         }
     }

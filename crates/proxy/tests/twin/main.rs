@@ -12,6 +12,7 @@ mod faults;
 mod hostile;
 mod limits;
 mod origin;
+mod purging;
 mod refusals;
 mod stopping;
 mod storm;

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | `size=N` | the content's length |
 //! | `cc=V`, `expires=S`, `etag=V`, `vary=NAME`, `status=N` | fields and status |
+//! | `key=V`, `tag=V` | `Surrogate-Key`, `Cache-Tag` |
 //! | `frame=chunked`, `frame=close` | how the end of the content is told; else by length |
 //! | `delay=MS`, `pause=MS` | before the head; in the middle of the content |
 //! | `cut=N`, `reset=N` | the connection is closed, or reset, after N bytes of content |
@@ -247,6 +248,11 @@ impl Origin {
         }
         if let Some(name) = seen.asks("vary") {
             head += &format!("Vary: {name}\r\nX-Variant: {}\r\n", varying.unwrap());
+        }
+        for (asked, name) in [("key", "Surrogate-Key"), ("tag", "Cache-Tag")] {
+            if let Some(value) = seen.asks(asked) {
+                head += &format!("{name}: {}\r\n", value.replace('+', " "));
+            }
         }
         let bodiless = matches!(status, 204 | 304) || seen.method == "HEAD";
         match seen.asks("frame") {

@@ -1,0 +1,291 @@
+//! Purging: what a response is known by, what a purge means for one that is stored, the sweep, and
+//! the `PURGE` method.
+//!
+//! [`store::Purges`] keeps the records; see there why a purge costs the same however much is
+//! stored. Here a response meets them: at look-up (one comparison, unless a purge came since it was
+//! last judged), when it is stored, when a request joins a fetch under way, and in the sweep that
+//! lets go of records and of what they took.
+//!
+//! What never happens: a response whose fetch began before a purge that concerns it is served to a
+//! request that came after that purge; a softly purged one is served as fresh.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, TryLockError};
+
+use caching::FieldSource;
+use http1::write;
+use runtime::time;
+use store::{Concerns, Cursor, Generation, Key, Known, Mark, Sweep, Verdict};
+
+use crate::access_log::Outcome;
+use crate::client::{Gone, append_date};
+use crate::connection::{Asked, destination};
+use crate::exchange::{Done, Ended, Exchange};
+use crate::limits::{PURGE_SWEEP_SLOTS_PER_LOCK, PURGE_SWEEP_SLOTS_PER_TICK, TAGS_MAX};
+use crate::refusal::Refusal;
+use crate::shared::{Shared, normal_authority};
+use crate::site::Realm;
+use crate::stored::{Connection, Entry, Stored, Wire};
+
+/// What purges know a response by.
+#[derive(Clone, Debug)]
+pub(crate) struct Resource {
+    /// Authority as in keys, then path and query.
+    url: Box<[u8]>,
+    /// Its tags, one space between each two.
+    tags: Tags,
+    /// When the fetch that brought it began.
+    began: Generation,
+}
+
+impl Resource {
+    /// Of a response with these fields to a request that began at `began`.
+    pub(crate) fn new<'f>(
+        realm: Realm,
+        authority: &[u8],
+        path_and_query: &[u8],
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
+        began: Generation,
+    ) -> Resource {
+        let tags = tags(fields).unwrap_or_default();
+        Resource { url: url(realm, authority, path_and_query).into(), tags, began }
+    }
+
+    /// After an update that began at `began` and may name other tags.
+    pub(crate) fn updated<'f>(
+        &self,
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
+        began: Generation,
+    ) -> Resource {
+        let tags = tags(fields).unwrap_or_else(|| self.tags.clone());
+        Resource { url: self.url.clone(), tags, began }
+    }
+
+    pub(crate) fn began(&self) -> Generation {
+        self.began
+    }
+
+    pub(crate) fn known(&self) -> Known<'_> {
+        Known { url: &self.url, tags: &self.tags.kept, more_tags: self.tags.more }
+    }
+
+    /// Bytes it holds on to.
+    pub(crate) fn bytes_held(&self) -> usize {
+        self.url.len() + self.tags.kept.len()
+    }
+}
+
+/// The URL as purges have it. Scheme and kind of listener are not in it: a purge of a URL takes it
+/// wherever it is stored.
+pub(crate) fn url(realm: Realm, authority: &[u8], path_and_query: &[u8]) -> Vec<u8> {
+    [&normal_authority(realm, authority), path_and_query].concat()
+}
+
+/// Does this field carry tags?
+pub(crate) fn is_tag_field(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"surrogate-key") || name.eq_ignore_ascii_case(b"cache-tag")
+}
+
+/// The tags of a response.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Tags {
+    /// One space between each two.
+    kept: Box<[u8]>,
+    /// There were more than [`TAGS_MAX`].
+    more: bool,
+}
+
+/// The tags in some fields, or `None` when no field carries any.
+fn tags<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Option<Tags> {
+    let mut found: Option<Vec<&[u8]>> = None;
+    for (name, value) in fields.filter(|(name, _)| is_tag_field(name)) {
+        found.get_or_insert_default().extend(split_tags(name, value));
+    }
+    let mut found = found?;
+    found.sort_unstable();
+    found.dedup();
+    let more = found.len() > TAGS_MAX;
+    found.truncate(TAGS_MAX);
+    Some(Tags { kept: found.join(&b' ').into(), more })
+}
+
+/// `Surrogate-Key` is separated by spaces, `Cache-Tag` by commas (and a space ends a tag too).
+fn split_tags<'v>(name: &[u8], value: &'v [u8]) -> impl Iterator<Item = &'v [u8]> {
+    let commas = name.eq_ignore_ascii_case(b"cache-tag");
+    value
+        .split(move |&byte| byte == b' ' || byte == b'\t' || (commas && byte == b','))
+        .filter(|tag| !tag.is_empty())
+}
+
+/// Answers the method `PURGE`: the URL it names, with all its variants, is gone, or stale if
+/// `Soft-Purge` says so.
+pub(crate) async fn by_method(exchange: &mut Exchange<'_>) -> Result<Done, Ended> {
+    if !exchange.site.config.purge.allows(exchange.peer.ip()) {
+        return Err(Ended::Refused(Refusal::PurgeFrom));
+    }
+    let Some(Asked { realm, authority, path }) = destination(exchange.door, &exchange.head) else {
+        return Err(Ended::Refused(Refusal::PurgeTarget));
+    };
+    let url = url(realm, authority, path);
+    let fields = Wire(exchange.head.fields);
+    let soft = ["soft-purge", "fastly-soft-purge"].iter().any(|name| is_yes(fields.first(name)));
+    let mark = exchange.worker.shared.purge(Concerns::Url(&url), soft, time::wall_ms());
+    let text = format!(
+        "{{\"purged\":{{\"url\":{}}},\"soft\":{soft},\"generation\":{}}}\n",
+        serde_json::Value::from(String::from_utf8_lossy(&url)),
+        mark.generation
+    );
+    let connection = exchange.connection(exchange.body.is_none());
+    exchange.client.held(|out| append_json(out, 200, &text, connection));
+    let done = Done {
+        outcome: Outcome::Own,
+        status: 200,
+        head_bytes: exchange.client.bytes - text.len() as u64,
+        upstream: None,
+        keep: true,
+    };
+    exchange.client.flush().await.map(|()| done).map_err(|Gone| Ended::Gone(done))
+}
+
+fn is_yes(value: Option<&[u8]>) -> bool {
+    value.is_some_and(|value| matches!(value.trim_ascii(), b"1" | b"?1" | b"true"))
+}
+
+/// Appends a response of our own with a text in JSON.
+pub(crate) fn append_json(out: &mut Vec<u8>, status: u16, text: &str, connection: Connection) {
+    write::status_line(out, status);
+    out.extend_from_slice(b"Content-Type: application/json\r\n");
+    write::content_length(out, text.len() as u64);
+    out.extend_from_slice(b"Cache-Control: no-store\r\n");
+    append_date(out, time::wall_ms());
+    connection.append(out);
+    write::end(out);
+    out.extend_from_slice(text.as_bytes());
+}
+
+impl Shared {
+    /// Carries a purge out: from now on nobody is served what it concerned. O(1) in what is
+    /// stored.
+    pub(crate) fn purge(&self, what: Concerns<'_>, soft: bool, now_ms: u64) -> Mark {
+        let mark = self.purges.purge(what, soft, now_ms);
+        if what == Concerns::All && !soft {
+            self.store.clear();
+        }
+        mark
+    }
+
+    /// A response found in the store, unless a purge has taken it. The usual way is one comparison.
+    #[inline]
+    pub(crate) fn judged(&self, key: Key, stored: Arc<Stored>) -> Option<Arc<Stored>> {
+        if stored.checked.load(Ordering::Relaxed) == self.purges.now() {
+            return Some(stored);
+        }
+        self.judge(key, stored)
+    }
+
+    #[cold]
+    fn judge(&self, key: Key, stored: Arc<Stored>) -> Option<Arc<Stored>> {
+        let is_same = |entry: &Entry| entry.is(&stored);
+        let checked = stored.checked.load(Ordering::Relaxed);
+        match self.purges.judge(stored.head.resource.known(), checked) {
+            (Verdict::Good, now) => {
+                stored.checked.fetch_max(now, Ordering::Relaxed);
+                Some(stored)
+            }
+            (Verdict::Stale(mark), now) => {
+                let stale = Arc::new(stored.stale_from(mark, now));
+                let entry = Entry::Response(Arc::clone(&stale));
+                let bytes = entry.accounted_bytes();
+                if let Err(refused) = self.store.replace_if(key, is_same, entry, bytes) {
+                    tracing::debug!(%refused, "not stored");
+                }
+                Some(stale)
+            }
+            (Verdict::Gone, _) => {
+                self.store.remove_if(&key, is_same);
+                None
+            }
+        }
+    }
+
+    /// Whether a response that arrives may still be served to who asked after now; what is softly
+    /// purged is found stale at look-up.
+    pub(crate) fn is_overtaken(&self, resource: &Resource) -> bool {
+        let began = resource.began();
+        began != self.purges.now() && self.purges.judge(resource.known(), began).0 != Verdict::Good
+    }
+
+    /// Carries the sweep a bit further, if purges have left something to do and no other core is at
+    /// it.
+    pub(crate) fn sweep_purged(&self) {
+        let mut sweeping = match self.sweeping.try_lock() {
+            Ok(sweeping) => sweeping,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if sweeping.is_none() {
+            if !self.purges.wants_sweep() {
+                return;
+            }
+            *sweeping = self.purges.begin_sweep().map(|sweep| (sweep, Cursor::default()));
+        }
+        let Some((sweep, at)) = &mut *sweeping else { return };
+        let mut found = Vec::with_capacity(PURGE_SWEEP_SLOTS_PER_LOCK);
+        for _ in 0..PURGE_SWEEP_SLOTS_PER_TICK / PURGE_SWEEP_SLOTS_PER_LOCK {
+            let now = self.purges.now();
+            let next = self.store.visit(*at, PURGE_SWEEP_SLOTS_PER_LOCK, |key, entry| {
+                if let Entry::Response(stored) = entry
+                    && stored.checked.load(Ordering::Relaxed) != now
+                {
+                    found.push((key, Arc::clone(stored)));
+                }
+            });
+            for (key, stored) in found.drain(..) {
+                self.judge(key, stored);
+            }
+            match next {
+                Some(next) => *at = next,
+                None => {
+                    self.purges.end_sweep(*sweep);
+                    *sweeping = None;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// The sweep under way.
+pub(crate) type Sweeping = Mutex<Option<(Sweep, Cursor)>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Role;
+    use crate::site::Scheme;
+
+    fn tags_of(fields: &[(&str, &str)]) -> Option<String> {
+        let fields = fields.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes()));
+        tags(fields).map(|tags| String::from_utf8(tags.kept.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn tags_are_read_from_both_fields_and_each_is_kept_once() {
+        assert_eq!(tags_of(&[("Date", "x")]), None);
+        assert_eq!(tags_of(&[("Surrogate-Key", "")]).as_deref(), Some(""));
+        let both = [("surrogate-key", "b a  b"), ("Cache-Tag", "c,a, d e ,,")];
+        assert_eq!(tags_of(&both).as_deref(), Some("a b c d e"));
+        assert_eq!(tags_of(&[("Surrogate-Key", "a,b c")]).as_deref(), Some("a,b c"));
+        let many: Vec<String> = (0..=TAGS_MAX).map(|n| format!("t{n}")).collect();
+        let many = many.join(" ");
+        let found = tags([(&b"Surrogate-Key"[..], many.as_bytes())].into_iter()).unwrap();
+        assert!(found.more && found.kept.len() < many.len());
+    }
+
+    #[test]
+    fn a_url_is_known_as_its_key_is_made() {
+        let realm = Realm { role: Role::Reverse, scheme: Scheme::Http };
+        assert_eq!(url(realm, b"EXAMPLE.com:80", b"/A?b"), b"example.com/A?b");
+        assert_eq!(url(realm, b"h:8080", b"/"), b"h:8080/");
+    }
+}

@@ -1,0 +1,513 @@
+//! Purges in O(1): a purge is a record with a generation, and no stored object is touched.
+//!
+//! What: [`Purges`] counts purges. An object carries the generation at which its fetch *began*; it
+//! is concerned by every later record that matches its URL, a prefix of it, one of its tags, or
+//! everything. So a fetch that was under way when a purge came is not taken for what came after it.
+//!
+//! Look-up stays cheap: the keeper of an object also notes the generation up to which it was last
+//! found good. As long as that equals [`Purges::now`], one comparison is all; else
+//! [`Purges::judge`] asks the tables once, and the new generation is noted.
+//!
+//! Memory is bounded. New records go into the young table. A sweep ([`Purges::begin_sweep`]) makes
+//! it the old one; when the sweeper has shown every stored object to [`Purges::judge`], the old
+//! table is dropped whole ([`Purges::end_sweep`]) and the *floor* rises: an object not judged since
+//! is gone. If records come faster than sweeps, they are folded into one that concerns everything:
+//! too much is purged then, never too little.
+//!
+//! What never happens: a purge looks at objects; a lock is held for longer than a few look-ups in
+//! tables (dropping a table is done outside).
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use crate::key::KeyHasher;
+
+/// Records of single URLs and tags in a table before all are folded into one.
+pub const PURGE_RECORDS_MAX: usize = 64 * 1024;
+/// Records of prefixes in a table before all are folded into one.
+pub const PURGE_PREFIXES_MAX: usize = 4 * 1024;
+/// The longest prefix that can be purged by.
+pub const PURGE_PREFIX_BYTES_MAX: usize = 2 * 1024;
+
+/// A count of purges: what has a smaller one than a purge's own was fetched before it.
+pub type Generation = u64;
+
+/// What a purge concerns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Concerns<'a> {
+    /// Everything.
+    All,
+    /// One URL, as the objects have it, with all its variants.
+    Url(&'a [u8]),
+    /// Every URL that begins so.
+    Prefix(&'a [u8]),
+    /// Every object with this tag; in a [`Hit`], empty when the object has more tags than are
+    /// known.
+    Tag(&'a [u8]),
+}
+
+/// One purge.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mark {
+    /// Its generation; zero: there was none.
+    pub generation: Generation,
+    /// When, in unix milliseconds.
+    pub at_ms: u64,
+}
+
+/// What a purge did to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hit<'a> {
+    /// Why it was concerned; of a prefix, the bytes that matched.
+    pub by: Concerns<'a>,
+    /// Marked stale only.
+    pub soft: bool,
+    /// The purge.
+    pub mark: Mark,
+}
+
+/// What is to be thought of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// No purge concerned it.
+    Good,
+    /// It is to be taken for stale since then.
+    Stale(Mark),
+    /// It is gone.
+    Gone,
+}
+
+/// What purges know an object by.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// Its URL.
+    pub url: &'a [u8],
+    /// Its tags, one space between each two.
+    pub tags: &'a [u8],
+    /// It has more tags than these: any purge by tag concerns it.
+    pub more_tags: bool,
+}
+
+impl<'a> Known<'a> {
+    fn each_tag(&self) -> impl Iterator<Item = &'a [u8]> {
+        self.tags.split(|&byte| byte == b' ').filter(|tag| !tag.is_empty())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Marks {
+    hard: Mark,
+    soft: Mark,
+}
+
+impl Marks {
+    fn note(&mut self, mark: Mark, soft: bool) {
+        *(if soft { &mut self.soft } else { &mut self.hard }) = mark;
+    }
+
+    /// The purges of these that came after `since`.
+    fn after(self, since: Generation) -> impl Iterator<Item = (bool, Mark)> {
+        [(false, self.hard), (true, self.soft)]
+            .into_iter()
+            .filter(move |(_, mark)| mark.generation > since)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// URLs and tags by their keys, which lie apart.
+    exact: HashMap<u128, Marks>,
+    prefixes: BTreeMap<Box<[u8]>, Marks>,
+}
+
+impl Table {
+    fn is_empty(&self) -> bool {
+        self.exact.is_empty() && self.prefixes.is_empty()
+    }
+
+    fn len(&self) -> usize {
+        self.exact.len() + self.prefixes.len()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Records {
+    all: Marks,
+    /// By whatever tag.
+    tag: Marks,
+    young: Table,
+    old: Table,
+    /// What was not judged since this generation is gone.
+    floor: Generation,
+    sweeping: bool,
+    folded: u64,
+}
+
+impl Records {
+    /// All records become one that concerns everything. Returns the tables, to be dropped outside.
+    fn fold(&mut self, mark: Mark) -> [Table; 2] {
+        let tables = [std::mem::take(&mut self.young), std::mem::take(&mut self.old)];
+        let marks =
+            tables.iter().flat_map(|table| table.exact.values().chain(table.prefixes.values()));
+        let any_hard = marks.into_iter().any(|marks| marks.hard.generation > 0);
+        self.all.note(mark, !any_hard);
+        self.folded += 1;
+        tables
+    }
+}
+
+/// All purges that still matter. Apart from its neighbours: its count is read at every look-up.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Purges {
+    count: AtomicU64,
+    records: RwLock<Records>,
+    hasher: KeyHasher,
+}
+
+/// A sweep under way: every object stored has to be judged once before it ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "a sweep that does not end keeps its records"]
+pub struct Sweep {
+    up_to: Generation,
+}
+
+impl Purges {
+    /// None so far. The hasher's seed keeps clients from choosing what collides.
+    #[must_use]
+    pub fn new(hasher: KeyHasher) -> Purges {
+        Purges { count: AtomicU64::new(0), records: RwLock::default(), hasher }
+    }
+
+    /// The generation now.
+    #[inline]
+    pub fn now(&self) -> Generation {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Notes a purge. What is asked for after it returns does not see what it concerned.
+    ///
+    /// # Panics
+    /// When a prefix is longer than [`PURGE_PREFIX_BYTES_MAX`].
+    pub fn purge(&self, what: Concerns<'_>, soft: bool, now_ms: u64) -> Mark {
+        let key = match what {
+            Concerns::Url(url) => Some(self.url_key(url)),
+            Concerns::Tag(tag) => Some(self.tag_key(tag)),
+            Concerns::All | Concerns::Prefix(_) => None,
+        };
+        let mut records = self.write();
+        let mark = Mark { generation: self.count.load(Ordering::Relaxed) + 1, at_ms: now_ms };
+        let marks = match (what, key) {
+            (Concerns::Prefix(prefix), _) => {
+                assert!(prefix.len() <= PURGE_PREFIX_BYTES_MAX, "the caller refuses longer ones");
+                records.young.prefixes.entry(prefix.into()).or_default()
+            }
+            (_, Some(key)) => records.young.exact.entry(key).or_default(),
+            (_, None) => &mut records.all,
+        };
+        marks.note(mark, soft);
+        if let Concerns::Tag(_) = what {
+            records.tag.note(mark, soft);
+        }
+        let full = records.young.exact.len() > PURGE_RECORDS_MAX
+            || records.young.prefixes.len() > PURGE_PREFIXES_MAX;
+        let folded = full.then(|| records.fold(mark));
+        // Under the lock: whoever sees the new count finds its record.
+        self.count.store(mark.generation, Ordering::Release);
+        drop(records);
+        drop(folded);
+        mark
+    }
+
+    /// What the purges after `since` mean for an object, and up to which generation that holds.
+    #[cold]
+    pub fn judge(&self, known: Known<'_>, since: Generation) -> (Verdict, Generation) {
+        let now = self.now();
+        let records = self.read();
+        if since < records.floor {
+            return (Verdict::Gone, now);
+        }
+        let mut verdict = Verdict::Good;
+        self.each_hit(&records, known, since, &mut |hit| {
+            verdict = match verdict {
+                _ if !hit.soft => Verdict::Gone,
+                Verdict::Good => Verdict::Stale(hit.mark),
+                Verdict::Stale(first) if hit.mark.generation < first.generation => {
+                    Verdict::Stale(hit.mark)
+                }
+                other => other,
+            };
+        });
+        (verdict, now)
+    }
+
+    /// Whether something with this URL that was asked for at `since` came before a purge of it.
+    /// Tags are not known yet.
+    pub fn overtaken(&self, url: &[u8], since: Generation) -> bool {
+        since != self.now()
+            && self.judge(Known { url, tags: b"", more_tags: false }, since).0 != Verdict::Good
+    }
+
+    /// Shows every purge after `since` that concerns an object, for an explanation.
+    pub fn hits<'a>(&self, known: Known<'a>, since: Generation, mut show: impl FnMut(Hit<'a>)) {
+        let records = self.read();
+        self.each_hit(&records, known, since, &mut show);
+    }
+
+    /// Whether there are records that a sweep would let go of.
+    pub fn wants_sweep(&self) -> bool {
+        let records = self.read();
+        !records.sweeping && !records.young.is_empty()
+    }
+
+    /// Begins a sweep, unless one is under way or there is nothing to let go of.
+    pub fn begin_sweep(&self) -> Option<Sweep> {
+        let mut records = self.write();
+        if records.sweeping || records.young.is_empty() {
+            return None;
+        }
+        let old = std::mem::take(&mut records.young);
+        let before = std::mem::replace(&mut records.old, old);
+        records.sweeping = true;
+        let up_to = self.count.load(Ordering::Relaxed);
+        drop(records);
+        drop(before);
+        Some(Sweep { up_to })
+    }
+
+    /// Every object stored has been judged since the sweep began, and gone or been marked.
+    pub fn end_sweep(&self, sweep: Sweep) {
+        let mut records = self.write();
+        let old = std::mem::take(&mut records.old);
+        records.sweeping = false;
+        records.floor = records.floor.max(sweep.up_to);
+        drop(records);
+        drop(old);
+    }
+
+    /// Records held now.
+    pub fn records(&self) -> usize {
+        let records = self.read();
+        records.young.len() + records.old.len()
+    }
+
+    /// How often records were folded into one because there were too many.
+    pub fn folded(&self) -> u64 {
+        self.read().folded
+    }
+
+    fn each_hit<'a>(
+        &self,
+        records: &Records,
+        known: Known<'a>,
+        since: Generation,
+        show: &mut impl FnMut(Hit<'a>),
+    ) {
+        let mut of = |by, marks: Marks| {
+            for (soft, mark) in marks.after(since) {
+                show(Hit { by, soft, mark });
+            }
+        };
+        of(Concerns::All, records.all);
+        if known.more_tags {
+            of(Concerns::Tag(b""), records.tag);
+        }
+        for table in [&records.young, &records.old] {
+            if !table.exact.is_empty() {
+                if let Some(marks) = table.exact.get(&self.url_key(known.url)) {
+                    of(Concerns::Url(known.url), *marks);
+                }
+                for tag in known.each_tag() {
+                    if let Some(marks) = table.exact.get(&self.tag_key(tag)) {
+                        of(Concerns::Tag(tag), *marks);
+                    }
+                }
+            }
+            each_prefix(&table.prefixes, known.url, &mut |bytes, marks| {
+                of(Concerns::Prefix(bytes), marks);
+            });
+        }
+    }
+
+    fn url_key(&self, url: &[u8]) -> u128 {
+        self.hasher.key(&[b"url", url]).to_u128()
+    }
+
+    fn tag_key(&self, tag: &[u8]) -> u128 {
+        self.hasher.key(&[b"tag", tag]).to_u128()
+    }
+
+    /// Nothing in this file panics while it holds the lock with data half changed.
+    fn read(&self) -> RwLockReadGuard<'_, Records> {
+        self.records.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Records> {
+        self.records.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Shows every key of the map that `text` begins with. Each step goes to a key that is a prefix or
+/// cuts the text to what it has in common with one that is not, so that few keys are looked at
+/// however many there are.
+fn each_prefix<'a>(
+    map: &BTreeMap<Box<[u8]>, Marks>,
+    text: &'a [u8],
+    show: &mut impl FnMut(&'a [u8], Marks),
+) {
+    let mut bound = Bound::Included(text);
+    loop {
+        let Some((key, marks)) = map.range::<[u8], _>((Bound::Unbounded, bound)).next_back() else {
+            return;
+        };
+        let common = key.iter().zip(text).take_while(|(a, b)| a == b).count();
+        bound = if common == key.len() {
+            show(&text[..common], *marks);
+            Bound::Excluded(&text[..common])
+        } else {
+            Bound::Included(&text[..common])
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn purges() -> Purges {
+        Purges::new(KeyHasher::seeded(3, 4))
+    }
+
+    fn known<'a>(url: &'a str, tags: &'a str) -> Known<'a> {
+        Known { url: url.as_bytes(), tags: tags.as_bytes(), more_tags: false }
+    }
+
+    #[test]
+    fn only_what_came_before_and_is_concerned_is_gone() {
+        let purges = purges();
+        let before = purges.now();
+        purges.purge(Concerns::Url(b"h/a"), false, 1);
+        purges.purge(Concerns::Tag(b"blue"), false, 2);
+        purges.purge(Concerns::Prefix(b"h/img/"), false, 3);
+        let verdict = |url, tags, since| purges.judge(known(url, tags), since).0;
+        for (url, tags) in [("h/a", ""), ("h/b", "red blue"), ("h/img/x", ""), ("h/img/", "")] {
+            assert_eq!(verdict(url, tags, before), Verdict::Gone, "{url} {tags}");
+            assert_eq!(verdict(url, tags, purges.now()), Verdict::Good, "{url} {tags}");
+        }
+        for (url, tags) in [("h/ab", ""), ("h/", "blu bluer"), ("h/img", ""), ("g/img/x", "")] {
+            assert_eq!(verdict(url, tags, before), Verdict::Good, "{url} {tags}");
+        }
+        assert!(purges.overtaken(b"h/a", before) && !purges.overtaken(b"h/b", before));
+        purges.purge(Concerns::All, true, 4);
+        let stale = Verdict::Stale(Mark { generation: 4, at_ms: 4 });
+        assert_eq!(verdict("h/b", "", before), stale);
+        assert_eq!(verdict("h/a", "", before), Verdict::Gone, "hard wins");
+    }
+
+    #[test]
+    fn the_first_soft_purge_counts_and_each_is_shown() {
+        let purges = purges();
+        purges.purge(Concerns::Tag(b"t"), true, 10);
+        purges.purge(Concerns::Url(b"h/a"), true, 20);
+        let known = known("h/a", "t");
+        let first = Mark { generation: 1, at_ms: 10 };
+        assert_eq!(purges.judge(known, 0), (Verdict::Stale(first), 2));
+        let mut shown = Vec::new();
+        purges.hits(known, 0, |hit| shown.push((hit.by, hit.mark.at_ms)));
+        assert_eq!(shown, [(Concerns::Url(b"h/a"), 20), (Concerns::Tag(b"t"), 10)]);
+    }
+
+    #[test]
+    fn what_has_more_tags_than_are_known_is_taken_by_any() {
+        let purges = purges();
+        purges.purge(Concerns::Url(b"h/b"), false, 0);
+        let more = Known { more_tags: true, ..known("h/a", "a b") };
+        assert_eq!(purges.judge(more, 0).0, Verdict::Good);
+        purges.purge(Concerns::Tag(b"c"), false, 0);
+        assert_eq!(purges.judge(more, 0).0, Verdict::Gone);
+        assert_eq!(purges.judge(known("h/a", "a b"), 0).0, Verdict::Good);
+    }
+
+    #[test]
+    fn every_prefix_is_found_among_many() {
+        let purges = purges();
+        for n in 0..2000 {
+            purges.purge(Concerns::Prefix(format!("h/a/{n}/").as_bytes()), false, 0);
+        }
+        for prefix in ["h/", "h/a/", "h/a/77/x"] {
+            purges.purge(Concerns::Prefix(prefix.as_bytes()), false, 0);
+        }
+        let mut shown = Vec::new();
+        purges.hits(known("h/a/77/xyz", ""), 0, |hit| shown.push(hit.by));
+        let prefixes =
+            ["h/a/77/x", "h/a/77/", "h/a/", "h/"].map(|p| Concerns::Prefix(p.as_bytes()));
+        assert_eq!(shown, prefixes);
+    }
+
+    #[test]
+    fn a_sweep_lets_go_of_records_and_what_it_did_not_judge_is_gone() {
+        let purges = purges();
+        assert_eq!(purges.begin_sweep(), None, "nothing to let go of");
+        purges.purge(Concerns::Url(b"h/a"), false, 0);
+        let sweep = purges.begin_sweep().unwrap();
+        assert_eq!(purges.begin_sweep(), None, "one at a time");
+        let (verdict, judged) = purges.judge(known("h/b", ""), 0);
+        assert_eq!((verdict, judged), (Verdict::Good, 1));
+        assert_eq!(purges.judge(known("h/a", ""), 0).0, Verdict::Gone, "old records count too");
+        purges.purge(Concerns::Url(b"h/c"), false, 0);
+        purges.end_sweep(sweep);
+        assert_eq!(purges.records(), 1, "what came during the sweep stays");
+        assert_eq!(purges.judge(known("h/c", ""), judged).0, Verdict::Gone);
+        assert_eq!(purges.judge(known("h/b", ""), judged).0, Verdict::Good);
+        assert_eq!(
+            purges.judge(known("h/z", ""), 0).0,
+            Verdict::Gone,
+            "it came too late to be told"
+        );
+    }
+
+    #[test]
+    fn too_many_records_become_one_that_takes_more() {
+        let purges = purges();
+        for n in 0..=PURGE_RECORDS_MAX {
+            purges.purge(Concerns::Tag(format!("t{n}").as_bytes()), true, 0);
+        }
+        assert_eq!((purges.folded(), purges.records()), (1, 0));
+        let (verdict, now) = purges.judge(known("h/untouched", ""), 5);
+        assert!(matches!(verdict, Verdict::Stale(_)), "only soft ones were folded");
+        for n in 0..=PURGE_PREFIXES_MAX {
+            purges.purge(Concerns::Prefix(format!("h/{n}/").as_bytes()), false, 0);
+        }
+        assert_eq!((purges.folded(), purges.records()), (2, 0));
+        assert_eq!(purges.judge(known("other/", ""), now).0, Verdict::Gone);
+    }
+
+    #[test]
+    fn who_sees_the_new_count_finds_the_record_on_any_thread() {
+        let purges = std::sync::Arc::new(purges());
+        let threads: Vec<_> = (0..2)
+            .map(|_| {
+                let purges = purges.clone();
+                std::thread::spawn(move || {
+                    let mut seen = 0;
+                    for _ in 0..20_000 {
+                        let now = purges.now();
+                        if now > seen {
+                            let known = known("h/a", "");
+                            assert_eq!(purges.judge(known, seen).0, Verdict::Gone);
+                            seen = now;
+                        }
+                    }
+                })
+            })
+            .collect();
+        for n in 0..2000 {
+            purges.purge(Concerns::Url(b"h/a"), false, n);
+        }
+        for thread in threads {
+            thread.join().unwrap();
+        }
+    }
+}
