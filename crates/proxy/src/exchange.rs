@@ -37,6 +37,7 @@ use crate::shared::Lookup;
 use crate::site::{Door, Realm, Site};
 use crate::stored::{Connection, Framing, Head, Stored, Use, Wire, has_length};
 use crate::transport::Transport;
+use crate::upstream::To;
 use crate::worker::Worker;
 
 /// How often a request looks again after another's fetch turned out not to be for it.
@@ -147,10 +148,20 @@ pub(crate) struct Exchange<'x> {
 #[derive(Debug)]
 pub(crate) struct Destination<'x> {
     pub(crate) realm: Realm,
-    /// As the upstream is to see it in `Host`.
+    /// Of the URI that was asked for.
     pub(crate) authority: &'x [u8],
     pub(crate) path: &'x [u8],
-    pub(crate) addresses: Arc<[SocketAddr]>,
+    pub(crate) to: To,
+}
+
+impl Destination<'_> {
+    /// What the upstream gets as `Host`.
+    pub(crate) fn host(&self) -> &[u8] {
+        match &self.to {
+            To::Group(group, _) => group.host(self.authority),
+            To::Addresses(_) => self.authority,
+        }
+    }
 }
 
 impl<'x> Exchange<'x> {
@@ -285,11 +296,14 @@ impl<'x> Exchange<'x> {
                 _ => Refusal::NotAbsolute,
             }));
         };
-        let addresses = match role {
-            Role::Reverse => Arc::clone(&self.site.origin_addresses),
-            Role::Forward => self.resolve(authority, realm.scheme.port()).await?,
+        let to = match role {
+            Role::Reverse => match self.site.groups.first() {
+                Some(group) => To::Group(Arc::clone(group), group.key(authority, path)),
+                None => return Err(Ended::fault(Fault::NoServer)),
+            },
+            Role::Forward => To::Addresses(self.resolve(authority, realm.scheme.port()).await?),
         };
-        Ok(Destination { realm, authority, path, addresses })
+        Ok(Destination { realm, authority, path, to })
     }
 
     async fn resolve(

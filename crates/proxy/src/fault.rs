@@ -10,6 +10,12 @@ pub(crate) enum Fault {
     NoAddress,
     /// No name server has told the upstream's address.
     Unresolved,
+    /// Every server of the group is down.
+    NoServer,
+    /// Every server of the group has as many requests as it may, and as many wait as may.
+    QueueFull,
+    /// Every server of the group had as many requests as it may for longer than one may wait.
+    QueueTimeout,
     /// No connection could be made.
     Connect,
     /// The upstream did not answer, or stopped, for longer than the limit.
@@ -33,7 +39,7 @@ impl Fault {
             Fault::Timeout | Fault::Unresolved => 504,
             Fault::ClientBody => 400,
             Fault::ClientSlow => 408,
-            Fault::Abandoned => 503,
+            Fault::Abandoned | Fault::NoServer | Fault::QueueFull | Fault::QueueTimeout => 503,
             Fault::NoAddress | Fault::Connect | Fault::Broken | Fault::Malformed => 502,
         }
     }
@@ -50,6 +56,9 @@ impl Fault {
         match self {
             Fault::NoAddress => "upstream-no-address",
             Fault::Unresolved => "upstream-unresolved",
+            Fault::NoServer => "upstream-down",
+            Fault::QueueFull => "upstream-queue-full",
+            Fault::QueueTimeout => "upstream-queue-timeout",
             Fault::Connect => "upstream-connect",
             Fault::Timeout => "upstream-timeout",
             Fault::Broken => "upstream-broken",
@@ -65,6 +74,9 @@ impl Fault {
         match self {
             Fault::NoAddress => "the upstream's name has no address",
             Fault::Unresolved => "no name server has told the upstream's address",
+            Fault::NoServer => "every server of the upstream group is down",
+            Fault::QueueFull => "the upstream's servers are busy, and too many requests wait",
+            Fault::QueueTimeout => "the upstream's servers were busy for too long",
             Fault::Connect => "no connection to the upstream could be made",
             Fault::Timeout => "the upstream did not answer in time",
             Fault::Broken => "the upstream closed the connection before its response was whole",

@@ -57,8 +57,8 @@ pub(crate) async fn lead(
     let bytes = request_bytes(exchange, destination, Purpose::Store(stale.as_deref()));
     let outgoing = Outgoing { bytes: &bytes, method: Method::Get, repeatable: true };
     // It is asked for all who wait, of whom the store knows nothing: interim responses end here.
-    let addresses = &destination.addresses;
-    let answer = upstream::exchange(exchange.worker, addresses, outgoing, &mut |_| {}).await;
+    let to = &destination.to;
+    let answer = upstream::exchange(exchange.worker, to, outgoing, &mut |_| {}).await;
     let answer = match answer {
         Ok(answer) => answer,
         Err(fault) => return fail(exchange, lead, stale, fault).await,
@@ -371,8 +371,7 @@ pub(crate) async fn pass(
             client.offer(&[bytes]);
         }
     };
-    let addresses = &destination.addresses;
-    match upstream::exchange(exchange.worker, addresses, outgoing, &mut interim).await {
+    match upstream::exchange(exchange.worker, &destination.to, outgoing, &mut interim).await {
         Ok(answer) => {
             invalidate(exchange, destination, &answer);
             relay(exchange, answer, why).await
@@ -443,12 +442,18 @@ async fn with_body(
     let worker = exchange.worker;
     let unanswered = |fault| unanswered(worker, fault);
     // A body cannot be sent twice, so no connection is used that may already be closing.
-    let upstream = upstream::connect(worker, &destination.addresses, true).await;
+    let upstream = upstream::connect(worker, &destination.to).await;
     let upstream = upstream.map_err(unanswered)?;
     let request_ms = time::wall_ms();
-    upstream::send(worker, &upstream.stream, bytes).await.map_err(unanswered)?;
+    let times = upstream.times;
+    let sent = upstream::send(worker, &upstream.stream, &times, bytes).await;
+    let unanswered = |fault| {
+        upstream.failed(fault);
+        unanswered(fault)
+    };
+    sent.map_err(unanswered)?;
     let to = Rc::clone(&upstream.stream);
-    let future = pin!(body.pump(worker, exchange.stream, &to));
+    let future = pin!(body.pump(worker, exchange.stream, &to, &times));
     let mut pump = Pump { future, sent: None };
     let mut reading = upstream::Reading::default();
     let head = head_beside(exchange, &upstream, &mut reading, &mut pump).await;
@@ -480,7 +485,7 @@ async fn head_beside(
     for _ in 0..=worker.limits().interim_max {
         let next = {
             let mut answer = pin!(upstream::next_head(worker, upstream, reading));
-            let mut late = pin!(time::sleep(worker.limits().upstream_timeout));
+            let mut late = pin!(time::sleep(upstream.times.first_byte()));
             std::future::poll_fn(|cx| {
                 pump.poll(cx);
                 if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
@@ -615,11 +620,7 @@ fn request_bytes(
         _ => write::origin_form(&mut out, head.method, &head.target),
     }
     out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
-    out.extend_from_slice(match &exchange.site.config.origin {
-        // Only HTTP/1.0 can come without a host: then the origin's own name stands for it.
-        Some(origin) if destination.authority.is_empty() => origin.authority.as_bytes(),
-        _ => destination.authority,
-    });
+    out.extend_from_slice(destination.host());
     out.extend_from_slice(b"\r\n");
     let forwards = max_forwards(head).filter(|forwards| *forwards > 0);
     for field in head.fields.end_to_end() {

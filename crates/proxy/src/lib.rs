@@ -15,7 +15,7 @@
 mod access_log;
 mod admin;
 mod client;
-mod config;
+pub mod config;
 mod connection;
 mod exchange;
 mod fault;

@@ -24,6 +24,20 @@ pub const LOG_QUEUE_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// A core hands its log lines over when it holds this many bytes of them, or a tick has passed.
 pub const LOG_BATCH_BYTES: usize = 32 * 1024;
 
+/// Servers of one group: as many as a request can remember having tried.
+pub const SERVERS_PER_GROUP_MAX: usize = 128;
+/// The largest weight of a server.
+pub const WEIGHT_MAX: u32 = 1000;
+/// An address that neither accepts nor refuses has so long before the next is tried beside it
+/// (RFC 8305, 8).
+pub const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
+/// A request that waits for a server looks by itself so often, beside being called.
+pub const QUEUE_LOOK: Duration = Duration::from_millis(250);
+/// How often servers with names are looked at: whether the time of their addresses is over.
+pub const ATTEND: Duration = Duration::from_secs(1);
+/// Bytes of the head that answers a health check; what is longer is no good answer.
+pub const CHECK_HEAD_BYTES_MAX: usize = 16 * 1024;
+
 /// Name servers that are asked, as many as the C library's resolver takes.
 pub const DNS_SERVERS_MAX: usize = 3;
 /// Suffixes that a name of few labels is tried with.

@@ -10,7 +10,7 @@ use runtime::time;
 
 use crate::fault::Fault;
 use crate::transport::Transport;
-use crate::upstream;
+use crate::upstream::{self, Times};
 use crate::worker::Worker;
 
 /// What is left of a request behind its head.
@@ -59,6 +59,7 @@ impl RequestBody {
         worker: &Worker,
         client: &Transport,
         to: &Transport,
+        times: &Times,
     ) -> Result<(), Fault> {
         let mut framed = Vec::new();
         while !self.decoder.is_done() {
@@ -67,7 +68,7 @@ impl RequestBody {
             }
             framed.clear();
             self.decode(&mut framed)?;
-            upstream::send(worker, to, &framed).await?;
+            upstream::send(worker, to, times, &framed).await?;
         }
         Ok(())
     }

@@ -18,6 +18,7 @@ use crate::limits::{DESCRIPTORS_OF_CLIENTS_PERCENT, DESCRIPTORS_RESERVED};
 use crate::metrics::Counters;
 use crate::shared::Shared;
 use crate::site::Site;
+use crate::upstream::health;
 use crate::worker::Worker;
 
 /// Where the access log goes.
@@ -55,7 +56,7 @@ impl Core {
     /// `workers` cores of one server.
     pub fn of(config: Config, workers: usize, log: &LogTo) -> Vec<Core> {
         let shared = Arc::new(Shared::new(&config, workers, log.sink()));
-        let site = Site::new(config);
+        let site = Site::new(config, &shared.upstreams);
         let all: Vec<Arc<Counters>> = (0..workers).map(|_| Arc::default()).collect();
         all.iter()
             .map(|counters| Core {
@@ -74,11 +75,17 @@ impl Core {
         admin: Option<TcpListener>,
         stop: StopToken,
     ) {
+        let is_first = self.all.first().is_some_and(|first| Arc::ptr_eq(first, &self.counters));
         let worker = Worker::new(Arc::clone(&self.shared), self.site, self.counters);
+        // One core looks after the upstream servers for all.
+        let attending = is_first.then(|| runtime::spawn(health::attend(Rc::clone(&worker))));
         let admin = admin.map(|listener| {
             runtime::spawn(admin::serve(Rc::clone(&worker), listener, self.all, self.shared))
         });
         worker.run(listeners, stop).await;
+        if let Some(attending) = attending {
+            attending.abort();
+        }
         if let Some(admin) = admin {
             admin.abort();
         }

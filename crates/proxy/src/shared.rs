@@ -20,6 +20,7 @@ use crate::refusal::{COUNTED, Refusal};
 use crate::resolve::Resolver;
 use crate::site::Realm;
 use crate::stored::{Entry, Stored, Varies, Wire};
+use crate::upstream::group::Registry;
 
 /// Shared by all cores of one server.
 #[derive(Debug)]
@@ -32,6 +33,7 @@ pub(crate) struct Shared {
     /// What we call ourselves to upstreams; nobody else has the same.
     pub(crate) pseudonym: String,
     pub(crate) resolver: Arc<Resolver>,
+    pub(crate) upstreams: Registry,
     hasher: KeyHasher,
     epochs: AtomicU64,
     object_bytes_max: u64,
@@ -69,6 +71,7 @@ impl Shared {
             flights: Flights::new(),
             log,
             pseudonym: hop::pseudonym(&hasher),
+            upstreams: Registry::default(),
             resolver: Resolver::new(&config.name_servers),
             hasher,
             epochs: AtomicU64::new(1),

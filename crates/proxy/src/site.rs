@@ -4,25 +4,24 @@
 //! no request touches a counter of references that another core writes to; a request is served to
 //! its end by the site it began with.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::config::{Config, Listener, Role};
 use crate::limits::Limits;
+use crate::upstream::group::{Group, Registry};
 
 /// A configuration, ready for use.
 #[derive(Clone, Debug)]
 pub(crate) struct Site {
     pub(crate) config: Arc<Config>,
-    /// Those of reverse mode.
-    pub(crate) origin_addresses: Arc<[SocketAddr]>,
+    /// Those of reverse mode, in the order of the configuration.
+    pub(crate) groups: Arc<[Arc<Group>]>,
 }
 
 impl Site {
-    pub(crate) fn new(config: Config) -> Site {
-        let addresses = config.origin.as_ref().map_or(&[][..], |origin| &origin.addresses);
-        Site { origin_addresses: addresses.into(), config: Arc::new(config) }
+    pub(crate) fn new(config: Config, registry: &Registry) -> Site {
+        Site { groups: registry.groups(&config.groups), config: Arc::new(config) }
     }
 
     /// Whether clients of such a listener see the fields that carry tags.

@@ -1,21 +1,39 @@
 //! Upstream connections: a pool for each address on each core, and one exchange on one of them.
 //!
+//! A request goes to a [`Group`] of servers, which says who gets it and when ([`group`],
+//! [`balance`], [`queue`], [`health`]), or to the addresses that a client named. One that got no
+//! answer goes to another server if it may be repeated, within the group's [`budget`].
+//!
 //! A pooled connection is used again unless something unexpected has arrived on it, which the core
 //! knows without asking. The origin may still close it in the same moment; then a request that may
 //! be repeated is, once, on a connection of its own. An answer is read up to the end of its head;
 //! what lies behind that is kept with it, and the body is pulled piece by piece.
 
+mod balance;
+mod budget;
+pub(crate) mod dial;
+pub(crate) mod group;
+pub(crate) mod health;
+mod queue;
+mod server;
+
 use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use http1::{BodyDecoder, BodyKind, Method, OwnedResponse, ResponseHead, write};
-use runtime::net::TcpStream;
 use runtime::time::{self, Instant};
 
+use self::dial::dial;
+use self::group::{Group, Ticket};
+use self::server::Tried;
+use crate::config::Timeouts;
 use crate::fault::Fault;
+use crate::limits::Limits;
 use crate::transport::Transport;
 use crate::worker::Worker;
 
@@ -37,19 +55,85 @@ pub(crate) struct Upstream {
     /// Shared with the body that may still be on its way.
     pub(crate) stream: Rc<Transport>,
     pub(crate) address: SocketAddr,
+    pub(crate) times: Times,
     reused: bool,
+    /// For a server of a group.
+    ticket: Option<Ticket>,
+}
+
+/// Whom a request goes to.
+#[derive(Clone, Debug)]
+pub(crate) enum To {
+    /// A server of a group; the number says which requests belong together.
+    Group(Arc<Group>, u64),
+    /// One who is at these addresses.
+    Addresses(Arc<[SocketAddr]>),
+}
+
+/// How long an upstream may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    connect: Duration,
+    first_byte: Duration,
+    idle: Duration,
+    /// All must be over then.
+    deadline: Option<Instant>,
+}
+
+impl Times {
+    fn of(timeouts: &Timeouts, limits: &Limits) -> Times {
+        Times {
+            connect: timeouts.connect.unwrap_or(limits.connect_timeout),
+            first_byte: timeouts.first_byte.unwrap_or(limits.upstream_timeout),
+            idle: timeouts.idle.unwrap_or(limits.upstream_timeout),
+            deadline: timeouts.total.map(|total| time::now() + total),
+        }
+    }
+
+    fn within(&self, limit: Duration) -> Duration {
+        match self.deadline {
+            None => limit,
+            Some(deadline) => limit.min(deadline.since(time::now())),
+        }
+    }
+
+    /// To make a connection.
+    fn connect(&self) -> Duration {
+        self.within(self.connect)
+    }
+
+    /// From the request's last byte to the head of the answer.
+    pub(crate) fn first_byte(&self) -> Duration {
+        self.within(self.first_byte)
+    }
+
+    /// Between two pieces.
+    pub(crate) fn idle(&self) -> Duration {
+        self.within(self.idle)
+    }
+}
+
+impl Upstream {
+    /// The request has failed, and it was not the client's doing.
+    pub(crate) fn failed(&self, fault: Fault) {
+        if let Some(ticket) = &self.ticket
+            && !fault.is_of_the_client()
+        {
+            ticket.failed();
+        }
+    }
 }
 
 impl Pool {
     /// The connection used last that is still good.
-    fn take(&self, worker: &Worker, address: SocketAddr) -> Option<Upstream> {
+    fn take(&self, worker: &Worker, address: SocketAddr) -> Option<Rc<Transport>> {
         let mut pool = self.idle.borrow_mut();
         let idle = pool.get_mut(&address)?;
         while let Some(last) = idle.pop() {
             worker.counters.upstream_idle.sub(1);
             if !last.stream.has_unread_event() {
                 worker.counters.upstream_reuses.add(1);
-                return Some(Upstream { stream: last.stream, address, reused: true });
+                return Some(last.stream);
             }
         }
         None
@@ -98,29 +182,33 @@ pub(crate) struct Outgoing<'r> {
     pub(crate) repeatable: bool,
 }
 
-/// Sends a request without a body and reads the final head. Interim responses go to `interim`.
+/// Sends a request that is whole and reads the final head. Interim responses go to `interim`.
 pub(crate) async fn exchange(
     worker: &Worker,
-    addresses: &[SocketAddr],
+    to: &To,
     outgoing: Outgoing<'_>,
     interim: &mut dyn FnMut(&[u8]),
 ) -> Result<Answer, Fault> {
+    let mut attempts = Attempts::new(worker, to);
     // What may not be repeated is not sent where the upstream may be closing already.
     let mut fresh_only = !outgoing.repeatable;
     loop {
-        let upstream = connect(worker, addresses, fresh_only).await?;
-        let reused = upstream.reused;
-        match exchange_on(worker, upstream, outgoing, interim).await {
-            Ok(answer) => return Ok(answer),
-            // Nothing came back: the upstream had closed the connection before it saw the request.
-            Err(Unanswered { fault: Fault::Broken, silent: true })
-                if reused && outgoing.repeatable =>
-            {
-                worker.counters.upstream_retries.add(1);
-                fresh_only = true;
-            }
-            Err(unanswered) => return Err(unanswered.fault),
+        let upstream = attempts.connect(worker, fresh_only).await?;
+        let Unanswered { fault, silent, stale, at } =
+            match exchange_on(worker, upstream, outgoing, interim).await {
+                Ok(answer) => return Ok(answer),
+                Err(unanswered) => unanswered,
+            };
+        // An answer that takes too long may still be on its way: asking twice would be twice the
+        // work for a server that has too much already.
+        let may_repeat = outgoing.repeatable && silent && fault == Fault::Broken;
+        // The upstream had closed the connection before it saw the request.
+        let goes_on = may_repeat && (stale || attempts.may_go_on(at));
+        if !goes_on {
+            return Err(fault);
         }
+        worker.counters.upstream_retries.add(1);
+        fresh_only = true;
     }
 }
 
@@ -130,6 +218,20 @@ struct Unanswered {
     fault: Fault,
     /// Not one byte of an answer had come.
     silent: bool,
+    /// On a connection that had been used before, which tells nothing of the server.
+    stale: bool,
+    /// The server's place in its group.
+    at: Option<usize>,
+}
+
+impl Unanswered {
+    fn by(upstream: &Upstream, fault: Fault, silent: bool) -> Unanswered {
+        let stale = upstream.reused && silent && fault == Fault::Broken;
+        if !stale {
+            upstream.failed(fault);
+        }
+        Unanswered { fault, silent, stale, at: upstream.ticket.as_ref().map(Ticket::at) }
+    }
 }
 
 async fn exchange_on(
@@ -139,19 +241,18 @@ async fn exchange_on(
     interim: &mut dyn FnMut(&[u8]),
 ) -> Result<Answer, Unanswered> {
     let request_ms = time::wall_ms();
-    if let Err(fault) = send(worker, &upstream.stream, outgoing.bytes).await {
-        return Err(Unanswered { fault, silent: true });
+    if let Err(fault) = send(worker, &upstream.stream, &upstream.times, outgoing.bytes).await {
+        return Err(Unanswered::by(&upstream, fault, true));
     }
     let mut reading = Reading::default();
-    let limit = worker.limits().upstream_timeout;
     let head = final_head(worker, &upstream, &mut reading, interim);
-    let result = match time::timeout(limit, head).await {
+    let result = match time::timeout(upstream.times.first_byte(), head).await {
         Ok(result) => result,
         Err(_) => Err(Fault::Timeout),
     };
     match result {
         Ok(head) => Ok(answer(worker, upstream, head, reading, outgoing.method, request_ms)),
-        Err(fault) => Err(Unanswered { fault, silent: !reading.any }),
+        Err(fault) => Err(Unanswered::by(&upstream, fault, !reading.any)),
     }
 }
 
@@ -165,6 +266,9 @@ pub(crate) fn answer(
     request_ms: u64,
 ) -> Answer {
     let view = head.head();
+    if let Some(ticket) = &upstream.ticket {
+        ticket.answered(view.status);
+    }
     let kind = match view.body(method) {
         Ok(kind) => kind,
         Err(_) => BodyKind::UntilClose,
@@ -176,43 +280,111 @@ pub(crate) fn answer(
     Answer { head, body, request_ms, response_ms: time::wall_ms() }
 }
 
-/// A connection to one of the addresses: a pooled one, or the first that can be made.
-pub(crate) async fn connect(
-    worker: &Worker,
-    addresses: &[SocketAddr],
-    fresh_only: bool,
-) -> Result<Upstream, Fault> {
-    if !fresh_only {
-        for address in addresses {
-            if let Some(upstream) = worker.pool.take(worker, *address) {
-                return Ok(upstream);
+/// A connection for a request that cannot be sent whole. What it is for has seen nothing of it yet.
+pub(crate) async fn connect(worker: &Worker, to: &To) -> Result<Upstream, Fault> {
+    Attempts::new(worker, to).connect(worker, true).await
+}
+
+/// The attempts of one request.
+#[derive(Debug)]
+struct Attempts<'t> {
+    to: &'t To,
+    times: Times,
+    /// The servers that have failed it.
+    tried: Tried,
+}
+
+impl Attempts<'_> {
+    fn new<'t>(worker: &Worker, to: &'t To) -> Attempts<'t> {
+        let timeouts = match to {
+            To::Group(group, _) => {
+                group.began();
+                group.config.timeouts
+            }
+            To::Addresses(_) => Timeouts::default(),
+        };
+        Attempts { to, times: Times::of(&timeouts, worker.limits()), tried: Tried::default() }
+    }
+
+    /// Whether another server may be asked, now that this one has failed.
+    fn may_go_on(&mut self, failed: Option<usize>) -> bool {
+        match (self.to, failed) {
+            (To::Group(group, _), Some(at)) => {
+                self.tried.add(at);
+                group.may_retry(self.tried.count())
+            }
+            _ => false,
+        }
+    }
+
+    /// A connection, a pooled one or a new one. A server that cannot be connected to has seen
+    /// nothing, so the next one is tried whatever the request is.
+    async fn connect(&mut self, worker: &Worker, fresh_only: bool) -> Result<Upstream, Fault> {
+        let (group, key) = match self.to {
+            To::Group(group, key) => (group, *key),
+            To::Addresses(addresses) => {
+                return self.reach(worker, addresses, fresh_only, None).await;
+            }
+        };
+        let mut before = None;
+        loop {
+            let ticket = match group.admit(key, self.tried).await {
+                Ok(ticket) => ticket,
+                // What went wrong first tells more than that there is nobody else.
+                Err(Fault::NoServer) => return Err(before.unwrap_or(Fault::NoServer)),
+                Err(fault) => return Err(fault),
+            };
+            let at = ticket.at();
+            let addresses = ticket.addresses();
+            match self.reach(worker, &addresses, fresh_only, Some(ticket)).await {
+                Ok(upstream) => return Ok(upstream),
+                Err(fault) if !self.may_go_on(Some(at)) => return Err(fault),
+                Err(fault) => {
+                    worker.counters.upstream_retries.add(1);
+                    before = Some(fault);
+                }
             }
         }
     }
-    let mut fault = Fault::NoAddress;
-    for &address in addresses {
-        let limit = worker.limits().connect_timeout;
-        match time::timeout(limit, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => {
+
+    async fn reach(
+        &self,
+        worker: &Worker,
+        addresses: &[SocketAddr],
+        fresh_only: bool,
+        ticket: Option<Ticket>,
+    ) -> Result<Upstream, Fault> {
+        let times = self.times;
+        if !fresh_only {
+            for &address in addresses {
+                if let Some(stream) = worker.pool.take(worker, address) {
+                    ticket.iter().for_each(Ticket::reused);
+                    return Ok(Upstream { stream, address, times, reused: true, ticket });
+                }
+            }
+        }
+        match dial(addresses, times.connect()).await {
+            Ok((stream, address)) => {
                 worker.counters.upstream_connects.add(1);
-                return Ok(Upstream {
-                    stream: Rc::new(Transport::Plain(stream)),
-                    address,
-                    reused: false,
-                });
+                ticket.iter().for_each(Ticket::connected);
+                let stream = Rc::new(Transport::Plain(stream));
+                Ok(Upstream { stream, address, times, reused: false, ticket })
             }
-            Ok(Err(error)) => {
-                tracing::debug!(%address, %error, "no connection to the upstream");
-                fault = Fault::Connect;
+            Err(fault) => {
+                ticket.iter().for_each(Ticket::failed);
+                Err(fault)
             }
-            Err(_) => fault = Fault::Timeout,
         }
     }
-    Err(fault)
 }
 
 /// Sends all of `bytes`, waiting no longer than the upstream's time-out for room.
-pub(crate) async fn send(worker: &Worker, stream: &Transport, bytes: &[u8]) -> Result<(), Fault> {
+pub(crate) async fn send(
+    worker: &Worker,
+    stream: &Transport,
+    times: &Times,
+    bytes: &[u8],
+) -> Result<(), Fault> {
     worker.counters.upstream_bytes_sent.add(bytes.len() as u64);
     let mut sent = 0;
     loop {
@@ -224,7 +396,7 @@ pub(crate) async fn send(worker: &Worker, stream: &Transport, bytes: &[u8]) -> R
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                match time::timeout(worker.limits().upstream_timeout, stream.writable()).await {
+                match time::timeout(times.idle(), stream.writable()).await {
                     Ok(Ok(())) => {}
                     Ok(Err(_)) => return Err(Fault::Broken),
                     Err(_) => return Err(Fault::Timeout),
@@ -389,8 +561,20 @@ impl UpstreamBody {
         worker: &Worker,
         sink: &mut dyn FnMut(&[u8]),
     ) -> Result<bool, Fault> {
+        let pulled = self.pull_on(worker, sink).await;
+        if let (Err(fault), Some(upstream)) = (&pulled, &self.upstream) {
+            upstream.failed(*fault);
+        }
+        pulled
+    }
+
+    async fn pull_on(
+        &mut self,
+        worker: &Worker,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, Fault> {
         let Some(upstream) = &self.upstream else { return Ok(true) };
-        match time::timeout(worker.limits().upstream_timeout, upstream.stream.readable()).await {
+        match time::timeout(upstream.times.idle(), upstream.stream.readable()).await {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Err(Fault::Broken),
             Err(_) => return Err(Fault::Timeout),
@@ -400,8 +584,9 @@ impl UpstreamBody {
             match upstream.stream.try_read(input) {
                 Ok(0) => {
                     self.reusable = false;
+                    self.decoder.finish_on_close().map_err(|_| Fault::Broken)?;
                     self.upstream = None;
-                    self.decoder.finish_on_close().map(|()| true).map_err(|_| Fault::Broken)
+                    Ok(true)
                 }
                 Ok(n) => {
                     worker.counters.upstream_bytes_received.add(n as u64);

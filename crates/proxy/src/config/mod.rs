@@ -1,6 +1,7 @@
 //! What the server is told to be. Parsed once; everything behind it is typed.
 
 mod purge;
+mod upstreams;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -9,6 +10,9 @@ use crate::limits::Limits;
 use crate::resolve::NameServers;
 
 pub use purge::PurgeRules;
+pub use upstreams::{
+    Balance, Ejection, Group, HealthCheck, HostSent, Queue, Retries, Server, Timeouts,
+};
 
 /// The server's configuration.
 #[derive(Clone, Debug)]
@@ -16,7 +20,7 @@ pub struct Config {
     /// Where clients connect, and what is served there.
     pub listeners: Vec<Listener>,
     /// Where the requests of reverse listeners go.
-    pub origin: Option<Origin>,
+    pub groups: Vec<Group>,
     /// Where names are looked up.
     pub name_servers: NameServers,
     /// Bytes of memory that stored responses may take, all cores together.
@@ -34,7 +38,7 @@ pub struct Config {
 impl Config {
     /// Reverse mode at these addresses, with the defaults.
     pub fn reverse(origin: Origin, listen: &[SocketAddr]) -> Config {
-        Config { origin: Some(origin), ..Config::at(Role::Reverse, listen) }
+        Config { groups: vec![Group::of("origin", [origin])], ..Config::at(Role::Reverse, listen) }
     }
 
     /// Forward mode at these addresses, with the defaults.
@@ -45,7 +49,7 @@ impl Config {
     fn at(role: Role, listen: &[SocketAddr]) -> Config {
         Config {
             listeners: listen.iter().map(|&address| Listener { address, role }).collect(),
-            origin: None,
+            groups: Vec::new(),
             name_servers: NameServers::default(),
             memory_bytes: 256 << 20,
             log_format: LogFormat::default(),

@@ -16,6 +16,7 @@ mod purging;
 mod refusals;
 mod stopping;
 mod storm;
+mod upstreams;
 mod world;
 
 #[path = "../common/mod.rs"]

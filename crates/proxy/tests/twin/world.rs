@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use proxy::{Config, Core, LogFormat, LogTo, Origin as OriginUrl, Role};
+use proxy::{Config, Core, LogFormat, LogTo, NameServers, Origin as OriginUrl, Role};
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::stop::StopSource;
 use runtime::time::{sleep, timeout};
@@ -33,6 +33,7 @@ pub(crate) fn address(text: &str) -> SocketAddr {
 pub(crate) fn reverse() -> Config {
     let origin = OriginUrl { authority: "origin".into(), addresses: vec![address(ORIGIN)] };
     let mut config = Config::reverse(origin, &[address(PROXY), address(PROXY_TOO)]);
+    config.name_servers = NameServers::At(Vec::new());
     config.hash_seed = Some([1, 2]);
     config.memory_bytes = 8 << 20;
     config
@@ -40,7 +41,7 @@ pub(crate) fn reverse() -> Config {
 
 /// Forward mode.
 pub(crate) fn forward() -> Config {
-    let mut config = Config { origin: None, ..reverse() };
+    let mut config = Config { groups: Vec::new(), ..reverse() };
     config.listeners.iter_mut().for_each(|listener| listener.role = Role::Forward);
     config
 }

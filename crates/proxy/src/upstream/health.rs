@@ -1,0 +1,160 @@
+//! Looking after the upstream servers: each is asked whether it is well, and one that has a name is
+//! looked up again before the time of its addresses is over.
+//!
+//! One task on one core does it for all; a question is a task of its own, one at a time for each
+//! server. It sees the configuration as it is when it looks, so a reload changes what it does.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use runtime::net::TcpStream;
+use runtime::time::{self, Instant};
+
+use super::dial::dial;
+use super::group::{Group, Member};
+use crate::config::HealthCheck;
+use crate::fault::Fault;
+use crate::limits::{ATTEND, CHECK_HEAD_BYTES_MAX};
+use crate::worker::Worker;
+
+/// Attends to the servers for as long as it is polled.
+pub(crate) async fn attend(worker: Rc<Worker>) {
+    let mut looked_up = time::now();
+    loop {
+        let site = Rc::clone(worker.site());
+        let now = time::now();
+        let mut next = now + ATTEND;
+        for group in site.groups.iter() {
+            if let Some(check) = &group.config.health {
+                next = next.min(start_due(&worker, group, check, now));
+            }
+        }
+        if now.since(looked_up) >= ATTEND {
+            looked_up = now;
+            site.groups.iter().for_each(|group| start_lookups(&worker, group));
+        }
+        drop(site);
+        time::sleep_until(next).await;
+    }
+}
+
+/// Starts the questions whose time has come; tells when the next one's comes.
+fn start_due(
+    worker: &Rc<Worker>,
+    group: &Arc<Group>,
+    check: &HealthCheck,
+    now: Instant,
+) -> Instant {
+    let mut next = now + check.interval;
+    for (at, member) in group.members.iter().enumerate() {
+        let state = &member.state.check;
+        let due = Instant::from_ns(state.asked_at.load(Relaxed)) + check.interval;
+        if now < due {
+            next = next.min(due);
+        } else if !state.asking.swap(true, Relaxed) {
+            state.asked_at.store(now.as_ns(), Relaxed);
+            let question = Question { group: Arc::clone(group), at };
+            runtime::spawn(question.run(Rc::clone(worker), check.clone())).detach();
+        }
+    }
+    next
+}
+
+/// A question under way to a server.
+struct Question {
+    group: Arc<Group>,
+    at: usize,
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.member().state.check.asking.store(false, Relaxed);
+    }
+}
+
+impl Question {
+    fn member(&self) -> &Member {
+        &self.group.members[self.at]
+    }
+
+    async fn run(self, worker: Rc<Worker>, check: HealthCheck) {
+        let well = time::timeout(check.timeout, self.ask(&worker, &check)).await == Ok(Ok(true));
+        let member = self.member();
+        let changed = member.state.note_check(well, check.rise, check.fall, time::now());
+        let (group, server) = (&self.group.config.name, &member.authority);
+        match (changed, well) {
+            (false, _) => {}
+            (true, false) => tracing::warn!(group, server, "an upstream server is down"),
+            (true, true) => {
+                tracing::warn!(group, server, "an upstream server is up again");
+                // There is room where there was none.
+                self.group.shared.queue.call_all();
+            }
+        }
+    }
+
+    async fn ask(&self, worker: &Worker, check: &HealthCheck) -> Result<bool, Fault> {
+        let member = self.member();
+        let (stream, _) = dial(&member.state.addresses(), check.timeout).await?;
+        let host = check.host.as_ref().unwrap_or(&member.authority);
+        let request = format!(
+            "GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: plimsoll-health-check\r\n\
+             Connection: close\r\n\r\n",
+            check.path
+        );
+        stream.write_all(request.as_bytes()).await.map_err(|_| Fault::Broken)?;
+        let status = status(worker, &stream).await?;
+        Ok((check.status.0..=check.status.1).contains(&status))
+    }
+}
+
+/// The status of the final head.
+async fn status(worker: &Worker, stream: &TcpStream) -> Result<u16, Fault> {
+    let mut got = Vec::new();
+    while got.len() < CHECK_HEAD_BYTES_MAX {
+        let mut piece = [0; 2048];
+        match stream.read(&mut piece).await {
+            Ok(0) | Err(_) => return Err(Fault::Broken),
+            Ok(read) => got.extend_from_slice(&piece[..read]),
+        }
+        loop {
+            let parsed = worker.with_scratch(|scratch| {
+                http1::parse_response(&got, scratch, &worker.http)
+                    .map(|head| head.map(|head| (head.status, head.is_interim(), head.head_bytes)))
+            });
+            match parsed {
+                Ok(None) => break,
+                Ok(Some((_, true, head_bytes))) => drop(got.drain(..head_bytes)),
+                Ok(Some((status, false, _))) => return Ok(status),
+                Err(_) => return Err(Fault::Malformed),
+            }
+        }
+    }
+    Err(Fault::Malformed)
+}
+
+/// Looks up the servers with names. The resolver answers from what it knows as long as that holds,
+/// and asks again by itself shortly before; whatever comes, old addresses serve until there are new
+/// ones.
+fn start_lookups(worker: &Rc<Worker>, group: &Arc<Group>) {
+    for (at, member) in group.members.iter().enumerate() {
+        let Some((host, port)) = member.name.clone() else { continue };
+        let resolver = Arc::clone(&worker.shared.resolver);
+        let group = Arc::clone(group);
+        let look_up = async move {
+            let found: Result<Arc<[SocketAddr]>, Fault> = resolver.resolve(&host, port).await;
+            let state = &group.members[at].state;
+            match found {
+                Ok(addresses) if *addresses != *state.addresses() => {
+                    tracing::debug!(host, ?addresses, "an upstream server has moved");
+                    state.set_addresses(addresses);
+                }
+                Ok(_) => {}
+                Err(fault) => tracing::debug!(host, %fault, "old addresses go on"),
+            }
+        };
+        runtime::spawn(look_up).detach();
+    }
+}

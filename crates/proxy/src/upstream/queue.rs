@@ -1,0 +1,203 @@
+//! Requests that wait because every server has as many as it may: in order, bounded, on any core.
+//!
+//! ```text
+//!   enter --> Waiting --called--> Called --room found--> served (leaves)
+//!                ^                  |
+//!                '--- no room for --'   (and the next behind it is called instead)
+//!                     this one
+//! ```
+//!
+//! A release calls the one who has waited longest. One who is called and leaves without having
+//! been served (its client has gone, its time is over) passes the call on, so that no room is left
+//! unused while somebody waits. Who enters counts before it looks for room, and who makes room does
+//! so before it looks for those who wait: one of the two always sees the other.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// The queue of a group.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    line: Mutex<Line>,
+    length: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Line {
+    next: u64,
+    /// In the order in which they came.
+    places: BTreeMap<u64, State>,
+}
+
+#[derive(Debug)]
+enum State {
+    Waiting(Option<Waker>),
+    Called,
+}
+
+/// A place in the queue. Dropped, it is given up.
+#[derive(Debug)]
+pub(super) struct Place<'q> {
+    queue: &'q Queue,
+    number: u64,
+}
+
+impl Queue {
+    /// How many wait.
+    pub(super) fn len(&self) -> usize {
+        self.length.load(SeqCst)
+    }
+
+    /// A place behind all others; `None` if so many wait already.
+    pub(super) fn enter(&self, length_max: usize) -> Option<Place<'_>> {
+        let mut line = self.line();
+        if line.places.len() >= length_max {
+            return None;
+        }
+        let number = line.next;
+        line.next += 1;
+        line.places.insert(number, State::Waiting(None));
+        self.length.store(line.places.len(), SeqCst);
+        Some(Place { queue: self, number })
+    }
+
+    /// There is room for one more: calls the one who has waited longest.
+    #[inline]
+    pub(super) fn call_next(&self) {
+        if self.len() > 0 {
+            self.call_after(Bound::Unbounded);
+        }
+    }
+
+    /// There may be room for many: calls all.
+    pub(super) fn call_all(&self) {
+        let mut wakers = Vec::new();
+        for state in self.line().places.values_mut() {
+            if let State::Waiting(waker) = std::mem::replace(state, State::Called) {
+                wakers.extend(waker);
+            }
+        }
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn call_after(&self, from: Bound<u64>) {
+        let waker = {
+            let mut line = self.line();
+            let mut waiting = line.places.range_mut((from, Bound::Unbounded));
+            waiting.find_map(|(_, state)| match state {
+                State::Called => None,
+                State::Waiting(waker) => {
+                    let waker = waker.take();
+                    *state = State::Called;
+                    Some(waker)
+                }
+            })
+        };
+        if let Some(Some(waker)) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Nothing panics while it holds this lock.
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.line.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place<'_> {
+    /// Ready when it is called.
+    pub(super) fn poll_called(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let mut line = self.queue.line();
+        match line.places.get_mut(&self.number) {
+            Some(State::Waiting(waker)) => {
+                let displaced = waker.replace(cx.waker().clone());
+                drop(line);
+                drop(displaced);
+                Poll::Pending
+            }
+            Some(State::Called) | None => Poll::Ready(()),
+        }
+    }
+
+    /// The room is not for this one: it goes on waiting, and the next behind it is called.
+    pub(super) fn wait_on(&self) {
+        let was_called = {
+            let mut line = self.queue.line();
+            let state = line.places.insert(self.number, State::Waiting(None));
+            matches!(state, Some(State::Called))
+        };
+        if was_called {
+            self.queue.call_after(Bound::Excluded(self.number));
+        }
+    }
+
+    /// It has found room.
+    pub(super) fn served(self) {
+        self.leave();
+    }
+
+    fn leave(&self) -> Option<State> {
+        let mut line = self.queue.line();
+        let state = line.places.remove(&self.number);
+        self.queue.length.store(line.places.len(), SeqCst);
+        state
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        // Absent when it was served.
+        if let Some(State::Called) = self.leave() {
+            self.queue.call_next();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_called(place: &Place<'_>) -> bool {
+        place.poll_called(&mut Context::from_waker(Waker::noop())).is_ready()
+    }
+
+    #[test]
+    fn they_are_called_in_order_and_no_more_than_fit_may_wait() {
+        let queue = Queue::default();
+        let places: Vec<_> = (0..3).map(|_| queue.enter(3).unwrap()).collect();
+        assert!(queue.enter(3).is_none());
+        queue.call_next();
+        queue.call_next();
+        assert_eq!(places.iter().map(is_called).collect::<Vec<_>>(), [true, true, false]);
+        assert_eq!(queue.len(), 3);
+    }
+
+    #[test]
+    fn who_is_called_and_leaves_passes_the_call_on_but_who_is_served_does_not() {
+        let queue = Queue::default();
+        let (a, b, c) = (queue.enter(9).unwrap(), queue.enter(9).unwrap(), queue.enter(9).unwrap());
+        queue.call_next();
+        assert!(is_called(&a));
+        drop(a);
+        assert!(is_called(&b) && !is_called(&c));
+        b.served();
+        assert!(!is_called(&c));
+        assert_eq!(queue.len(), 1);
+    }
+
+    #[test]
+    fn room_that_is_not_for_one_is_for_the_next_behind() {
+        let queue = Queue::default();
+        let (a, b) = (queue.enter(9).unwrap(), queue.enter(9).unwrap());
+        queue.call_next();
+        a.wait_on();
+        assert!(!is_called(&a) && is_called(&b));
+        b.wait_on();
+        assert!(!is_called(&a) && !is_called(&b));
+        queue.call_all();
+        assert!(is_called(&a) && is_called(&b));
+    }
+}
