@@ -460,6 +460,10 @@ impl Turn<'_> {
         let Some(asked) = destination(self.door, head) else {
             return Did::Slow(head.detach());
         };
+        let routes = &self.worker.site().routes;
+        if self.door.role == Role::Reverse && routes.bars(asked.authority, asked.path) {
+            return Did::Slow(head.detach());
+        }
         let hints = hints(head);
         let wire = Wire(head.fields);
         let uri = self.worker.shared.uri_key(asked.realm, asked.authority, asked.path);

@@ -24,7 +24,7 @@ use store::Key;
 
 use crate::access_log::{Outcome, Record};
 use crate::client::{Client, Gone, append_error, linger};
-use crate::config::Role;
+use crate::config::{Action, Role};
 use crate::connection::{Asked, connection_of, destination, hints, wants_more};
 use crate::fault::Fault;
 use crate::fetch;
@@ -33,11 +33,12 @@ use crate::hop;
 use crate::purge;
 use crate::refusal::Refusal;
 use crate::request_body::RequestBody;
+use crate::routes::{self, Route};
 use crate::shared::Lookup;
 use crate::site::{Door, Realm, Site};
 use crate::stored::{Connection, Framing, Head, Stored, Use, Wire, has_length};
 use crate::transport::Transport;
-use crate::upstream::To;
+use crate::upstream::{Answer, To};
 use crate::worker::Worker;
 
 /// How often a request looks again after another's fetch turned out not to be for it.
@@ -89,6 +90,7 @@ pub(crate) async fn serve(
         peer,
         body: RequestBody::new(worker, head.body(), rest),
         keep: wants_more(door.role, &head),
+        route: None,
         started: time::now(),
         content_type: Vec::new(),
     };
@@ -96,6 +98,7 @@ pub(crate) async fn serve(
         Ok(done) => (done, true),
         Err(Ended::Gone(done)) => (Done { keep: false, ..done }, false),
         Err(Ended::Refused(refusal)) => (exchange.refuse(refusal).await, true),
+        Err(Ended::Fixed(action)) => (routes::answer(&mut exchange, &action).await, true),
     };
     exchange.finish(&done);
     let keep = done.keep && exchange.keep;
@@ -116,6 +119,8 @@ pub(crate) async fn serve(
 pub(crate) enum Ended {
     /// The client has gone, or the response broke off: the connection is closed.
     Gone(Done),
+    /// A route says the answer.
+    Fixed(Box<Action>),
     /// We answer with an error of our own.
     Refused(Refusal),
 }
@@ -139,6 +144,8 @@ pub(crate) struct Exchange<'x> {
     pub(crate) body: RequestBody,
     /// The client wants to go on.
     pub(crate) keep: bool,
+    /// The place of its route.
+    route: Option<usize>,
     started: Instant,
     /// For the log, if there is one.
     content_type: Vec<u8>,
@@ -170,7 +177,8 @@ impl<'x> Exchange<'x> {
             return purge::by_method(self).await;
         }
         let destination = self.destination().await?;
-        if !self.may_use_store() {
+        let may_store = self.route().is_none_or(|route| route.config.store);
+        if !may_store || !self.may_use_store() {
             if self.wants_only_stored() {
                 return Err(not_stored());
             }
@@ -265,7 +273,7 @@ impl<'x> Exchange<'x> {
     }
 
     /// Where the request goes, or why it goes nowhere.
-    async fn destination(&self) -> Result<Destination<'x>, Ended> {
+    async fn destination(&mut self) -> Result<Destination<'x>, Ended> {
         if self.head.method == Method::Connect {
             return Err(Ended::Refused(Refusal::ConnectHere));
         }
@@ -297,13 +305,35 @@ impl<'x> Exchange<'x> {
             }));
         };
         let to = match role {
-            Role::Reverse => match self.site.groups.first() {
-                Some(group) => To::Group(Arc::clone(group), group.key(authority, path)),
-                None => return Err(Ended::fault(Fault::NoServer)),
-            },
+            Role::Reverse => self.route_to(authority, path)?,
             Role::Forward => To::Addresses(self.resolve(authority, realm.scheme.port()).await?),
         };
         Ok(Destination { realm, authority, path, to })
+    }
+
+    /// The group that a route leads to.
+    fn route_to(&mut self, authority: &[u8], path: &[u8]) -> Result<To, Ended> {
+        self.route = self.site.routes.find(authority, path);
+        let Some(route) = self.route() else {
+            return Err(Ended::Refused(Refusal::NoRoute));
+        };
+        match &route.group {
+            Some(group) => Ok(To::Group(Arc::clone(group), group.key(authority, path))),
+            None => Err(Ended::Fixed(Box::new(route.config.action.clone()))),
+        }
+    }
+
+    /// The route that it takes, once its destination is known.
+    pub(crate) fn route(&self) -> Option<&Route> {
+        self.site.routes.get(self.route?)
+    }
+
+    /// Changes the head of an answer as the route says.
+    pub(crate) fn ruled(&self, mut answer: Answer) -> Answer {
+        if let Some(head) = self.route().and_then(|route| route.response.changed(&answer.head)) {
+            answer.head = head;
+        }
+        answer
     }
 
     async fn resolve(

@@ -24,6 +24,7 @@ use crate::flight::{Fill, Lead, Settled};
 use crate::hop::{self, NAME};
 use crate::purge::{Resource, is_tag_field};
 use crate::request_body::RequestBody;
+use crate::routes::Edits;
 use crate::stored::{
     Entry, Framing, Head, Piece, Stored, Wire, append_framing, has_length, varies_of,
 };
@@ -60,7 +61,7 @@ pub(crate) async fn lead(
     let to = &destination.to;
     let answer = upstream::exchange(exchange.worker, to, outgoing, &mut |_| {}).await;
     let answer = match answer {
-        Ok(answer) => answer,
+        Ok(answer) => exchange.ruled(answer),
         Err(fault) => return fail(exchange, lead, stale, fault).await,
     };
     let leading = Leading { uri, key, lead };
@@ -373,6 +374,7 @@ pub(crate) async fn pass(
     };
     match upstream::exchange(exchange.worker, &destination.to, outgoing, &mut interim).await {
         Ok(answer) => {
+            let answer = exchange.ruled(answer);
             invalidate(exchange, destination, &answer);
             relay(exchange, answer, why).await
         }
@@ -459,7 +461,8 @@ async fn with_body(
     let head = head_beside(exchange, &upstream, &mut reading, &mut pump).await;
     let head = head.map_err(unanswered)?;
     let method = exchange.head.method;
-    let mut answer = upstream::answer(worker, upstream, head, reading, method, request_ms);
+    let answer = upstream::answer(worker, upstream, head, reading, method, request_ms);
+    let mut answer = exchange.ruled(answer);
     invalidate(exchange, destination, &answer);
     if matches!(pump.sent, Some(Ok(()))) {
         return relay(exchange, answer, why).await;
@@ -622,6 +625,7 @@ fn request_bytes(
     out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
     out.extend_from_slice(destination.host());
     out.extend_from_slice(b"\r\n");
+    let edits = Edits::of(exchange, destination);
     let forwards = max_forwards(head).filter(|forwards| *forwards > 0);
     for field in head.fields.end_to_end() {
         let left_out = match field.id() {
@@ -633,7 +637,7 @@ fn request_bytes(
                 matches!(purpose, Purpose::Store(_)) && caching::is_condition_or_range(field.name())
             }
         };
-        if !left_out {
+        if !left_out && edits.keeps(field.name()) {
             write::parsed_field(&mut out, field);
         }
     }
@@ -648,6 +652,7 @@ fn request_bytes(
         write::decimal(&mut out, forwards - 1);
         out.extend_from_slice(b"\r\n");
     }
+    edits.append(&mut out, head);
     hop::append_via(&mut out, head.version, &exchange.worker.shared.pseudonym);
     exchange.body.append_framing(&mut out);
     write::end(&mut out);

@@ -28,6 +28,7 @@ mod purge;
 mod refusal;
 mod request_body;
 mod resolve;
+mod routes;
 mod server;
 mod shared;
 mod site;

@@ -135,6 +135,7 @@ refusals! {
         "the method PURGE is taken from this machine, or from the networks that the configuration \
          names";
     PurgeTarget = 400, Request, Keep, "purge-target", "PURGE takes the URL that is to be purged";
+    NoRoute = 404, Request, Keep, "no-route", "no route is for this host and path";
     OnlyIfCached = 504, State, Keep, "only-if-cached", "only-if-cached, and not in the store";
 }
 

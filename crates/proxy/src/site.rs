@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::config::{Config, Listener, Role};
 use crate::limits::Limits;
+use crate::routes::Routes;
 use crate::upstream::group::{Group, Registry};
 
 /// A configuration, ready for use.
@@ -17,11 +18,14 @@ pub(crate) struct Site {
     pub(crate) config: Arc<Config>,
     /// Those of reverse mode, in the order of the configuration.
     pub(crate) groups: Arc<[Arc<Group>]>,
+    pub(crate) routes: Arc<Routes>,
 }
 
 impl Site {
     pub(crate) fn new(config: Config, registry: &Registry) -> Site {
-        Site { groups: registry.groups(&config.groups), config: Arc::new(config) }
+        let groups = registry.groups(&config.groups);
+        let routes = Arc::new(Routes::new(&config.routes, &groups));
+        Site { groups, routes, config: Arc::new(config) }
     }
 
     /// Whether clients of such a listener see the fields that carry tags.

@@ -1,6 +1,7 @@
 //! What the server is told to be. Parsed once; everything behind it is typed.
 
 mod purge;
+mod routes;
 mod upstreams;
 
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -10,8 +11,10 @@ use crate::limits::Limits;
 use crate::resolve::NameServers;
 
 pub use purge::PurgeRules;
+pub use routes::{Action, FieldRule, Host, Path, Route};
 pub use upstreams::{
-    Balance, Ejection, Group, HealthCheck, HostSent, Queue, Retries, Server, Timeouts,
+    Balance, Ejection, ForwardedFields, Group, HealthCheck, HostSent, Queue, Retries, Server,
+    Timeouts,
 };
 
 /// The server's configuration.
@@ -21,6 +24,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// Where the requests of reverse listeners go.
     pub groups: Vec<Group>,
+    /// Which of them go where; none: all to the first group.
+    pub routes: Vec<Route>,
     /// Where names are looked up.
     pub name_servers: NameServers,
     /// Bytes of memory that stored responses may take, all cores together.
@@ -50,6 +55,7 @@ impl Config {
         Config {
             listeners: listen.iter().map(|&address| Listener { address, role }).collect(),
             groups: Vec::new(),
+            routes: Vec::new(),
             name_servers: NameServers::default(),
             memory_bytes: 256 << 20,
             log_format: LogFormat::default(),

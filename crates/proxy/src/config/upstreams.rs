@@ -17,6 +17,8 @@ pub struct Group {
     pub balance: Balance,
     /// What they get as `Host`.
     pub host: HostSent,
+    /// What they are told of the client.
+    pub forwarded: ForwardedFields,
     /// How long they may take.
     pub timeouts: Timeouts,
     /// How often a request is repeated on another server.
@@ -39,6 +41,7 @@ impl Group {
             servers: origins.into_iter().map(Server::of).collect(),
             balance: Balance::default(),
             host: HostSent::default(),
+            forwarded: ForwardedFields::default(),
             timeouts: Timeouts::default(),
             retries: Retries::default(),
             queue: Queue::default(),
@@ -99,6 +102,19 @@ pub enum HostSent {
     Client,
     /// This one.
     Named(String),
+}
+
+/// Fields that tell the servers who asked, and how.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ForwardedFields {
+    /// None; what a client sends of them is passed on as it came.
+    #[default]
+    None,
+    /// `X-Forwarded-For`, to which the client's address is added, and `X-Forwarded-Proto` and
+    /// `X-Forwarded-Host`, which replace the client's own.
+    XForwarded,
+    /// `Forwarded` (RFC 7239), to which an element is added.
+    Forwarded,
 }
 
 /// How long a server may take. `None` takes the time from [`crate::limits::Limits`].

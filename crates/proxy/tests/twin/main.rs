@@ -14,6 +14,7 @@ mod limits;
 mod origin;
 mod purging;
 mod refusals;
+mod routes;
 mod stopping;
 mod storm;
 mod upstreams;
