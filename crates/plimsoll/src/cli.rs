@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 /// A caching web proxy that knows its own load line, and the laboratory that draws one for any
 /// server.
@@ -64,9 +64,10 @@ pub(crate) struct Serve {
     /// Write an access log to this file (- for none)
     #[arg(long, value_name = "FILE")]
     pub(crate) access_log: Option<PathBuf>,
-    /// Format of the access log
+    /// Format of the access log: squid, common, combined, json, or a format string with Squid's
+    /// codes behind squid: or Apache's behind apache:, such as 'squid:%ts.%03tu %>a %ru'
     #[arg(long, value_name = "FORMAT", default_value = "squid")]
-    pub(crate) log_format: LogFormat,
+    pub(crate) log_format: proxy::LogFormat,
     /// Address of the admin listener: /metrics and /healthz
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<SocketAddr>,
@@ -83,14 +84,6 @@ pub(crate) struct Serve {
     /// Run on this CPU (with --workers 1)
     #[arg(long, value_name = "CPU", hide = true)]
     pub(crate) cpu: Option<usize>,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum LogFormat {
-    /// Squid's native format, stamped at the end of the request in milliseconds
-    Squid,
-    /// Apache's combined format
-    Combined,
 }
 
 #[derive(Debug, Args)]

@@ -37,7 +37,19 @@ pub(crate) fn markdown() -> String {
         };
         let _ = writeln!(out, "| `plimsoll_{}{suffix}` | {kind} | {} |", metric.name, metric.help);
     }
+    log_codes(&mut out);
     out
+}
+
+fn log_codes(out: &mut String) {
+    out.push_str(
+        "\n## Codes of log formats\n\nWhat a format string of the access log may hold: \
+         Squid's codes behind `squid:`,\nApache's behind `apache:`.\n\n",
+    );
+    out.push_str("| dialect | code | meaning |\n| --- | --- | --- |\n");
+    for code in proxy::log_codes() {
+        let _ = writeln!(out, "| {} | `{}` | {} |", code.dialect, code.code, code.help);
+    }
 }
 
 fn row_of(arg: &clap::Arg, rows: &mut String) {

@@ -76,10 +76,7 @@ fn config(flags: &cli::Serve) -> Result<Config, Failure> {
         None => Config::forward(&flags.listen),
     };
     config.memory_bytes = flags.memory;
-    config.log_format = match flags.log_format {
-        cli::LogFormat::Squid => proxy::LogFormat::Squid,
-        cli::LogFormat::Combined => proxy::LogFormat::Combined,
-    };
+    config.log_format = flags.log_format.clone();
     Ok(config)
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct Client<'c> {
     pending: Vec<u8>,
     /// Bytes handed to this client, sent or pending.
     pub(crate) bytes: u64,
+    /// The final head as it was sent, for the log if there is one.
+    pub(crate) sent_head: Vec<u8>,
     failed: bool,
 }
 
@@ -35,7 +37,8 @@ const SLICES_MAX: usize = 16;
 
 impl<'c> Client<'c> {
     pub(crate) fn new(worker: &'c Worker, stream: &'c Transport) -> Client<'c> {
-        Client { worker, stream, pending: Vec::new(), bytes: 0, failed: false }
+        let (pending, sent_head) = (Vec::new(), Vec::new());
+        Client { worker, stream, pending, bytes: 0, sent_head, failed: false }
     }
 
     /// Keeps bytes for the next `offer` or `flush`.
@@ -51,7 +54,13 @@ impl<'c> Client<'c> {
             self.pending.reserve(HEAD_BYTES_USUAL);
         }
         append(&mut self.pending);
-        self.bytes += (self.pending.len() - before) as u64;
+        let appended = &self.pending[before..];
+        self.bytes += appended.len() as u64;
+        let is_final_head = appended.starts_with(b"HTTP/1.1 ") && appended.get(9) != Some(&b'1');
+        if is_final_head && self.worker.log.is_on() {
+            self.sent_head.clear();
+            self.sent_head.extend_from_slice(appended);
+        }
     }
 
     /// Sends the parts behind what is held, as far as the socket takes them now; keeps the rest.

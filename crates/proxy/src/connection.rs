@@ -63,7 +63,7 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, stream: Transport,
             Next::Wait => {}
             Next::Close => return,
             Next::Finish(finish) => {
-                if !Box::pin(finish.run(&worker, &stream, peer)).await {
+                if !Box::pin(finish.run(&worker, &door, &stream, peer)).await {
                     return;
                 }
             }
@@ -201,55 +201,72 @@ struct Finish {
 /// there is a log, waits for its end.
 struct Large {
     stored: Arc<Stored>,
-    head_bytes: u64,
-    logged: Option<(OwnedRequest, Instant)>,
+    logged: Option<Box<Logged>>,
+}
+
+/// What the line of a large hit needs, and its turn no longer has.
+struct Logged {
+    request: OwnedRequest,
+    response_head: Vec<u8>,
+    since: Instant,
+    keep: bool,
 }
 
 impl Large {
     /// Counts and logs it, once, whether or not all of it was taken.
-    fn ended(&self, worker: &Worker, peer: SocketAddr) {
+    fn ended(&self, worker: &Worker, door: &Door, peer: SocketAddr) {
         worker.counters.requests.add(1);
         worker.counters.hits.add(1);
-        let Some((request, since)) = &self.logged else { return };
+        let Some(logged) = &self.logged else { return };
         let hit = Hit {
-            stored: &self.stored,
-            head_bytes: self.head_bytes,
+            status: self.stored.head.status,
+            response_head: &logged.response_head,
+            content_type: self.stored.head.content_type(),
             body_bytes: self.stored.body_bytes,
-            elapsed_ms: since.elapsed().as_millis() as u64,
+            elapsed_us: logged.since.elapsed().as_micros() as u64,
+            keep: logged.keep,
         };
-        hit.log(worker, peer, &request.head(), time::wall_ms());
+        hit.log(worker, door, peer, &logged.request.head(), time::wall_ms());
     }
 }
 
 /// What the log says of a hit.
 struct Hit<'s> {
-    stored: &'s Stored,
-    head_bytes: u64,
+    status: u16,
+    response_head: &'s [u8],
+    content_type: &'s [u8],
     body_bytes: u64,
-    elapsed_ms: u64,
+    elapsed_us: u64,
+    keep: bool,
 }
 
 impl Hit<'_> {
-    fn log(&self, worker: &Worker, peer: SocketAddr, head: &RequestHead<'_>, now_ms: u64) {
+    fn log(
+        &self,
+        worker: &Worker,
+        door: &Door,
+        peer: SocketAddr,
+        head: &RequestHead<'_>,
+        now_ms: u64,
+    ) {
         worker.counters.log_lines.add(1);
-        let absolute = matches!(head.target, Target::Absolute { .. });
         worker.log.record(&Record {
             end_wall_ms: now_ms,
-            elapsed_ms: self.elapsed_ms,
+            elapsed_us: self.elapsed_us,
             client: peer,
+            door,
+            request: Some(*head),
+            request_bytes: head.head_bytes as u64,
             outcome: Outcome::Hit,
-            status: self.stored.head.status,
-            bytes: self.head_bytes + self.body_bytes,
+            status: self.status,
+            response_head: self.response_head,
+            content_type: self.content_type,
+            bytes: self.response_head.len() as u64 + self.body_bytes,
             body_bytes: self.body_bytes,
-            method: head.method_bytes,
-            authority: if absolute { b"" } else { head.host().unwrap_or_default() },
-            target: head.target_bytes,
-            http10: head.version == Version::Http10,
             upstream: None,
-            content_type: self.stored.head.content_type(),
             user: b"",
-            referer: head.fields.get(Name::Referer).unwrap_or_default(),
-            user_agent: head.fields.get(Name::UserAgent).unwrap_or_default(),
+            keep: self.keep,
+            rule: "",
         });
     }
 }
@@ -265,14 +282,14 @@ enum Close {
 
 impl Finish {
     /// True when the connection goes on.
-    async fn run(self, worker: &Worker, stream: &Transport, peer: SocketAddr) -> bool {
+    async fn run(self, worker: &Worker, door: &Door, stream: &Transport, peer: SocketAddr) -> bool {
         let mut client = Client::new(worker, stream);
         let mut sent = client.send(&self.unsent).await;
         if let Some((large, from)) = &self.body {
             if sent.is_ok() {
                 sent = client.send_pieces(&large.stored.pieces, *from).await;
             }
-            large.ended(worker, peer);
+            large.ended(worker, door, peer);
         }
         if sent.is_err() {
             return false;
@@ -358,7 +375,7 @@ impl Turn<'_> {
                     return self.flush(output, None, Close::No);
                 }
                 Err(reject) => {
-                    self.refuse(&reject, output);
+                    self.refuse(&reject, input.len() as u64, output);
                     return self.flush(output, None, Close::Linger);
                 }
                 Ok(Some((did, used))) => {
@@ -414,7 +431,7 @@ impl Turn<'_> {
             Err(_) => {
                 // The client has gone; it had asked all the same.
                 if let Some(large) = body {
-                    large.ended(self.worker, self.peer);
+                    large.ended(self.worker, self.door, self.peer);
                 }
                 return Next::Close;
             }
@@ -424,7 +441,7 @@ impl Turn<'_> {
         let body_bytes = body.as_ref().map_or(0, |large| large.stored.body_bytes);
         if sent == head_bytes + body_bytes {
             if let Some(large) = body {
-                large.ended(self.worker, self.peer);
+                large.ended(self.worker, self.door, self.peer);
             }
             return match close {
                 Close::No => Next::Wait,
@@ -485,7 +502,7 @@ impl Turn<'_> {
         stored.append_head(output, &use_);
         let with_body = head.method == Method::Get && stored.body_bytes > 0;
         let body_bytes = if with_body { stored.body_bytes } else { 0 };
-        let head_bytes = (output.len() - before) as u64;
+        let head_end = output.len();
         let separate = with_body && stored.body_bytes > COALESCE_BYTES_MAX as u64;
         if with_body && !separate {
             for piece in &stored.pieces {
@@ -494,21 +511,31 @@ impl Turn<'_> {
         }
         let log = self.worker.log.is_on();
         if separate {
-            let logged = log.then(|| (head.detach(), time::now()));
-            return Did::Body { large: Large { stored, head_bytes, logged }, keep };
+            let logged = log.then(|| {
+                let response_head = output[before..].to_vec();
+                Box::new(Logged { request: head.detach(), response_head, since: time::now(), keep })
+            });
+            return Did::Body { large: Large { stored, logged }, keep };
         }
         let counters = &self.worker.counters;
         counters.requests.add(1);
         counters.hits.add(1);
         if log {
-            let hit = Hit { stored: &stored, head_bytes, body_bytes, elapsed_ms: 0 };
-            hit.log(self.worker, self.peer, head, self.now_ms);
+            let hit = Hit {
+                status: stored.head.status,
+                response_head: &output[before..head_end],
+                content_type: stored.head.content_type(),
+                body_bytes,
+                elapsed_us: 0,
+                keep,
+            };
+            hit.log(self.worker, self.door, self.peer, head, self.now_ms);
         }
         Did::Answered { keep }
     }
 
     #[cold]
-    fn refuse(&self, reject: &http1::Reject, output: &mut Vec<u8>) {
+    fn refuse(&self, reject: &http1::Reject, received: u64, output: &mut Vec<u8>) {
         let before = output.len();
         let refusal = Refusal::Malformed(*reject);
         append_error(output, refusal.status(), refusal.text(), Connection::Close, true);
@@ -518,23 +545,25 @@ impl Turn<'_> {
         counters.client_errors.add(1);
         if self.worker.log.is_on() {
             counters.log_lines.add(1);
+            let response = &output[before..];
+            let head_end = memchr::memmem::find(response, b"\r\n\r\n").map_or(0, |at| at + 4);
             self.worker.log.record(&Record {
                 end_wall_ms: self.now_ms,
-                elapsed_ms: 0,
+                elapsed_us: 0,
                 client: self.peer,
+                door: self.door,
+                request: None,
+                request_bytes: received,
                 outcome: Outcome::Refused,
-                status: refusal.status(),
-                bytes: (output.len() - before) as u64,
-                body_bytes: 0,
-                method: b"",
-                authority: b"",
-                target: b"",
-                http10: false,
-                upstream: None,
-                content_type: b"text/plain",
                 user: b"",
-                referer: b"",
-                user_agent: b"",
+                status: refusal.status(),
+                response_head: &response[..head_end],
+                content_type: b"text/plain",
+                bytes: response.len() as u64,
+                body_bytes: (response.len() - head_end) as u64,
+                upstream: None,
+                keep: false,
+                rule: refusal.name(),
             });
         }
     }

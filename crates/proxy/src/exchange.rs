@@ -22,7 +22,7 @@ use http1::{Expectation, Method, Name, OwnedRequest, RequestHead, Target, Versio
 use runtime::time::{self, Instant};
 use store::Key;
 
-use crate::access_log::{Outcome, Record};
+use crate::access_log::{Outcome, Record, last_field};
 use crate::client::{Client, Gone, append_error, linger};
 use crate::config::{Action, Role};
 use crate::connection::{Asked, connection_of, destination, hints, wants_more};
@@ -92,7 +92,7 @@ pub(crate) async fn serve(
         keep: wants_more(door.role, &head),
         route: None,
         started: time::now(),
-        content_type: Vec::new(),
+        rule: "",
     };
     let (done, whole) = match exchange.run().await {
         Ok(done) => (done, true),
@@ -147,8 +147,8 @@ pub(crate) struct Exchange<'x> {
     /// The place of its route.
     route: Option<usize>,
     started: Instant,
-    /// For the log, if there is one.
-    content_type: Vec<u8>,
+    /// The rule that refused the request, if one did.
+    rule: &'static str,
 }
 
 /// Where a request goes.
@@ -418,7 +418,6 @@ impl<'x> Exchange<'x> {
         } else {
             self.client.held(|out| stored.append_head(out, &use_));
         }
-        self.note_content_type(stored.head.content_type());
         let done = Done {
             outcome: match outcome {
                 Outcome::Hit if not_modified => Outcome::NotModified,
@@ -450,7 +449,6 @@ impl<'x> Exchange<'x> {
         let connection = self.connection(framing != Framing::UntilClose);
         let use_ = Use { cache_status: &cache_status, now_ms: None, connection };
         self.client.held(|out| head.append_streaming(out, framing, &use_));
-        self.note_content_type(head.content_type());
         let done = Done {
             outcome,
             status: head.status,
@@ -479,13 +477,6 @@ impl<'x> Exchange<'x> {
         self.end_body(framing);
         self.client.flush().await.map_err(gone)?;
         Ok(done)
-    }
-
-    /// Keeps a content type for the log; nobody else asks for it.
-    pub(crate) fn note_content_type(&mut self, value: &[u8]) {
-        if self.worker.log.is_on() {
-            self.content_type = value.to_vec();
-        }
     }
 
     /// How the end of a body is told to this client.
@@ -539,11 +530,11 @@ impl<'x> Exchange<'x> {
             counters.client_errors.add(1);
         }
         let keep = refusal.keeps() && self.body.is_none();
+        self.rule = refusal.name();
         let with_body = self.head.method != Method::Head;
         let connection = self.connection(keep);
         let before = self.client.bytes;
         self.client.held(|out| append_error(out, status, &text, connection, with_body));
-        self.note_content_type(b"text/plain");
         let sent = self.client.flush().await.is_ok();
         Done {
             outcome: Outcome::of_refusal(refusal),
@@ -561,24 +552,23 @@ impl<'x> Exchange<'x> {
             return;
         }
         counters.log_lines.add(1);
-        let absolute = matches!(self.head.target, Target::Absolute { .. });
         self.worker.log.record(&Record {
             end_wall_ms: time::wall_ms(),
-            elapsed_ms: self.started.elapsed().as_millis() as u64,
+            elapsed_us: self.started.elapsed().as_micros() as u64,
             client: self.peer,
+            door: self.door,
+            request: Some(self.head),
+            request_bytes: self.head.head_bytes as u64 + self.body.bytes_used(),
             outcome: done.outcome,
             status: done.status,
+            response_head: &self.client.sent_head,
+            content_type: last_field(&self.client.sent_head, b"content-type"),
             bytes: self.client.bytes,
             body_bytes: self.client.bytes.saturating_sub(done.head_bytes),
-            method: self.head.method_bytes,
-            authority: if absolute { b"" } else { self.head.host().unwrap_or_default() },
-            target: self.head.target_bytes,
-            http10: self.head.version == Version::Http10,
             upstream: done.upstream,
-            content_type: &self.content_type,
             user: b"",
-            referer: self.head.fields.get(Name::Referer).unwrap_or_default(),
-            user_agent: self.head.fields.get(Name::UserAgent).unwrap_or_default(),
+            keep: done.keep && self.keep,
+            rule: self.rule,
         });
     }
 }

@@ -566,7 +566,6 @@ fn append_relayed_head(exchange: &mut Exchange<'_>, answer: &Answer, why: Forwar
     let connection = exchange.connection(framing != Framing::UntilClose);
     let handled = Handled::Forwarded { why, status: None, stored: false, collapsed: false };
     let told_length = head.content_length().filter(|_| no_body && has_length_field(head.status));
-    exchange.note_content_type(head.fields.get(Name::ContentType).unwrap_or_default());
     let tags = exchange.site.tags_to_clients(exchange.door.role);
     exchange.client.held(|out| {
         write::status_line(out, head.status);

@@ -37,7 +37,7 @@ mod transport;
 mod upstream;
 mod worker;
 
-pub use access_log::{LogFormat, LogWriter};
+pub use access_log::{LogCode, LogFormat, LogTemplate, LogWriter, log_codes};
 pub use config::{Config, Listener, Origin, PurgeRules, Role};
 pub use metrics::{Described, Shape};
 pub use resolve::NameServers;

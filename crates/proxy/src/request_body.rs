@@ -20,23 +20,30 @@ pub(crate) struct RequestBody {
     decoder: BodyDecoder,
     /// Read with the head, or behind the body: then it belongs to the next request.
     rest: Vec<u8>,
+    /// Bytes of it that were used up, framing included.
+    used: u64,
 }
 
 impl RequestBody {
     pub(crate) fn new(worker: &Worker, kind: BodyKind, rest: Vec<u8>) -> RequestBody {
-        RequestBody { kind, decoder: BodyDecoder::new(kind, &worker.http), rest }
+        RequestBody { kind, decoder: BodyDecoder::new(kind, &worker.http), rest, used: 0 }
     }
 
     /// Stands for a body that is on its way: there is one, and it is not complete.
     pub(crate) fn elsewhere() -> RequestBody {
         let kind = BodyKind::UntilClose;
         let decoder = BodyDecoder::new(kind, &http1::Limits::DEFAULT);
-        RequestBody { kind, decoder, rest: Vec::new() }
+        RequestBody { kind, decoder, rest: Vec::new(), used: 0 }
     }
 
     /// Whether there is any.
     pub(crate) fn is_none(&self) -> bool {
         matches!(self.kind, BodyKind::None | BodyKind::Length(0))
+    }
+
+    /// Bytes of the body that have come and were used, framing included.
+    pub(crate) fn bytes_used(&self) -> u64 {
+        self.used
     }
 
     /// Appends the field that tells the upstream its end.
@@ -91,6 +98,7 @@ impl RequestBody {
             at += step.consumed;
         }
         self.rest.drain(..at);
+        self.used += at as u64;
         if chunked && self.decoder.is_done() {
             framed.extend_from_slice(b"0\r\n\r\n");
         }

@@ -4,6 +4,7 @@
 //! no request touches a counter of references that another core writes to; a request is served to
 //! its end by the site it began with.
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -41,6 +42,8 @@ impl Site {
 /// What a connection knows of the listener that it came in by.
 #[derive(Debug)]
 pub(crate) struct Door {
+    /// The listener's address, as configured.
+    pub(crate) address: SocketAddr,
     pub(crate) role: Role,
     /// Of the URIs that are asked for here in origin-form.
     pub(crate) scheme: Scheme,
@@ -48,7 +51,8 @@ pub(crate) struct Door {
 
 impl Door {
     pub(crate) fn of(listener: &Listener) -> Rc<Door> {
-        Rc::new(Door { role: listener.role, scheme: Scheme::Http })
+        let Listener { address, role } = *listener;
+        Rc::new(Door { address, role, scheme: Scheme::Http })
     }
 }
 

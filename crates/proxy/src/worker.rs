@@ -69,7 +69,7 @@ impl Worker {
         let mut http = http1::Limits::default();
         http.head_bytes_max = limits.head_bytes_max.min(READ_BUFFER_BYTES / 2);
         http.fields_max = limits.fields_max;
-        let log = CoreLog::new(shared.log.clone(), site.config.log_format);
+        let log = CoreLog::new(shared.log.clone(), site.config.log_format.clone());
         let connections_max = u32::try_from(limits.connections_max).unwrap_or(u32::MAX);
         Rc::new(Worker {
             http,

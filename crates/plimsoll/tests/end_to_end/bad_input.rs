@@ -189,7 +189,9 @@ fn flags_that_are_not_there_and_values_that_are_none() {
     bad("--backend", "simulated");
     bad("--workers", "0");
     bad("--workers", "many");
-    bad("--log-format", "json");
+    bad("--log-format", "jsn");
+    bad("--log-format", "squid:%ts %>q");
+    bad("--log-format", "apache:%h %{X");
     bad("--admin", "somewhere");
     for origin in ["127.0.0.1:80", "https://127.0.0.1", "http://", "http://x:notaport"] {
         let flags = ["serve", "--listen", "127.0.0.1:0", "--origin", origin];

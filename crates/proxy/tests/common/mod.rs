@@ -116,14 +116,18 @@ fn read_chunks(rest: &[u8]) -> Option<(Vec<u8>, usize)> {
 pub(crate) fn read_log_line(line: &str) -> (u16, String) {
     if line.contains(" [") {
         // host - - [time] "METHOD target HTTP/1.x" status bytes "referer" "agent"
-        let parts: Vec<&str> = line.split('"').collect();
+        let unescaped = line.replace("\\\\", "").replace("\\\"", "");
+        let parts: Vec<&str> = unescaped.split('"').collect();
         assert_eq!(parts.len(), 7, "{line}");
         let request: Vec<&str> = parts[1].split(' ').collect();
-        assert_eq!(request.len(), 3, "{line}");
+        assert!(request.len() == 3 || request == ["-"], "{line}");
         let answer: Vec<&str> = parts[2].split_whitespace().collect();
         assert_eq!(answer.len(), 2, "{line}");
         assert!(answer[1] == "-" || answer[1].parse::<u64>().is_ok(), "{line}");
-        return (answer[0].parse().expect("a status"), request[1].to_owned());
+        return (
+            answer[0].parse().expect("a status"),
+            request.get(1).copied().unwrap_or("-").to_owned(),
+        );
     }
     // time elapsed host result/status bytes method URL user hierarchy/host type
     let parts: Vec<&str> = line.split_whitespace().collect();

@@ -22,6 +22,26 @@ const COMMON: &str = "127.0.0.1 - - [10/Oct/2000:20:55:36 +0000] \"GET / HTTP/1.
 const HAPROXY: &str = "10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 \
     10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} \"GET /index.html HTTP/1.1\"";
 
+/// The lines that our own server's tests hold it to.
+#[test]
+fn what_our_server_writes_is_understood() {
+    let golden = include_str!("../../../proxy/src/access_log/golden.log");
+    let end = 1_431_857_103_042;
+    for line in golden.lines() {
+        let (name, line) = line.split_once('\t').unwrap();
+        let name = if name == "common" { "clf" } else { name };
+        let format = name.parse::<LogFormat>().unwrap();
+        let (start, ended, elapsed) = understood(format, line).unwrap_or_else(|| panic!("{line}"));
+        if format.has_elapsed() {
+            assert_eq!((ended, Some((end - start) as u64 * 1000)), (end, elapsed), "{line}");
+        } else {
+            assert_eq!((start, ended), (end / 1000 * 1000, end / 1000 * 1000 + 1000), "{line}");
+        }
+        let detected = LogFormat::detect(line.as_bytes(), &mut Stamps::default());
+        assert!(detected == Some(format) || name == "clf" && detected.is_some(), "{line}");
+    }
+}
+
 #[test]
 fn squid_lines_stamp_the_end() {
     let end = 1_286_536_309_450;

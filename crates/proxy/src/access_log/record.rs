@@ -1,0 +1,195 @@
+//! What is known of one exchange when it is over: all that any format can tell.
+
+use std::net::SocketAddr;
+
+use http1::{Name, RequestHead, Target};
+
+use crate::refusal::{Class, Refusal};
+use crate::site::Door;
+
+/// What the store had to do with a request, in Squid's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// A fresh stored response.
+    Hit,
+    /// A fresh stored response, and the client's validators matched it.
+    NotModified,
+    /// Fetched from the origin.
+    Miss,
+    /// Answered by a fetch that another request had begun.
+    Collapsed,
+    /// The origin confirmed a stored response.
+    Revalidated,
+    /// The origin replaced a stored response.
+    Replaced,
+    /// Passed through.
+    Pass,
+    /// Answered by ourselves: a purge.
+    Own,
+    /// Answered with an error of our own.
+    Refused,
+    /// The same, because a rule of access says so.
+    Denied,
+}
+
+impl Outcome {
+    /// Of a request that was refused.
+    pub(crate) fn of_refusal(refusal: Refusal) -> Outcome {
+        match refusal.class() {
+            Class::Access => Outcome::Denied,
+            Class::Request | Class::State => Outcome::Refused,
+        }
+    }
+
+    /// Squid's code.
+    pub(super) fn squid(self) -> &'static [u8] {
+        match self {
+            Outcome::Hit => b"TCP_MEM_HIT",
+            Outcome::NotModified => b"TCP_IMS_HIT",
+            Outcome::Miss | Outcome::Pass => b"TCP_MISS",
+            Outcome::Collapsed => b"TCP_CF_MISS",
+            Outcome::Revalidated => b"TCP_REFRESH_UNMODIFIED",
+            Outcome::Replaced => b"TCP_REFRESH_MODIFIED",
+            Outcome::Refused | Outcome::Own => b"NONE_NONE",
+            Outcome::Denied => b"TCP_DENIED",
+        }
+    }
+}
+
+/// One exchange. Byte strings come from the client or the origin: every format escapes what would
+/// break its lines.
+#[derive(Clone, Copy)]
+pub(crate) struct Record<'a> {
+    /// Unix milliseconds at its end.
+    pub(crate) end_wall_ms: u64,
+    /// From the end of the request's head to the last byte that was sent.
+    pub(crate) elapsed_us: u64,
+    pub(crate) client: SocketAddr,
+    /// The listener that it came in by.
+    pub(crate) door: &'a Door,
+    /// Who asked, as the credentials say that were verified; empty if nobody was asked for any.
+    pub(crate) user: &'a [u8],
+    /// `None`: what came was no request.
+    pub(crate) request: Option<RequestHead<'a>>,
+    /// Bytes of the request, its head and what was read of its body.
+    pub(crate) request_bytes: u64,
+    pub(crate) outcome: Outcome,
+    pub(crate) status: u16,
+    /// The head as it was sent.
+    pub(crate) response_head: &'a [u8],
+    /// Its `Content-Type`; empty when there is none.
+    pub(crate) content_type: &'a [u8],
+    /// Bytes sent, heads and body ...
+    pub(crate) bytes: u64,
+    /// ... and of the body alone.
+    pub(crate) body_bytes: u64,
+    /// Whom the response is from, when it is not from the store alone.
+    pub(crate) upstream: Option<SocketAddr>,
+    /// The connection goes on.
+    pub(crate) keep: bool,
+    /// The name of the rule that refused the request; empty when none did.
+    pub(crate) rule: &'a str,
+}
+
+impl<'a> Record<'a> {
+    /// Unix milliseconds at its beginning.
+    pub(super) fn start_wall_ms(&self) -> u64 {
+        self.end_wall_ms.saturating_sub(self.elapsed_us / 1000)
+    }
+
+    /// Of the request; empty when it is not there.
+    pub(super) fn request_field(&self, name: Name) -> &'a [u8] {
+        self.request.and_then(|head| head.fields.get(name)).unwrap_or_default()
+    }
+
+    /// The first field of the request with this name, known to the parser or not.
+    pub(super) fn request_field_named(&self, name: &[u8]) -> &'a [u8] {
+        let Some(head) = self.request else { return b"" };
+        match Name::from_bytes(name) {
+            Name::Other => head
+                .fields
+                .iter()
+                .find(|(there, _)| there.eq_ignore_ascii_case(name))
+                .map_or(b"", |(_, value)| value),
+            known => head.fields.get(known).unwrap_or_default(),
+        }
+    }
+
+    /// The last field of the response with this name: ours, where a cache before us has one too.
+    pub(super) fn response_field(&self, name: &[u8]) -> &'a [u8] {
+        last_field(self.response_head, name)
+    }
+
+    /// Bytes of the response's head.
+    pub(super) fn response_head_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.body_bytes)
+    }
+
+    /// The scheme of what was asked for.
+    pub(super) fn scheme(&self) -> &'static str {
+        self.door.scheme.name()
+    }
+
+    pub(super) fn method(&self) -> &'a [u8] {
+        self.request.map_or(b"", |head| head.method_bytes)
+    }
+
+    /// Authority to put before a target in origin-form; empty when the target is absolute.
+    pub(super) fn authority_before(&self) -> &'a [u8] {
+        match self.request {
+            Some(head) if !matches!(head.target, Target::Absolute { .. }) => {
+                head.host().unwrap_or_default()
+            }
+            _ => b"",
+        }
+    }
+
+    /// The authority that was asked for, wherever it stood.
+    pub(super) fn authority(&self) -> &'a [u8] {
+        match self.request.map(|head| head.target) {
+            Some(Target::Absolute { authority, .. }) => authority,
+            _ => self.authority_before(),
+        }
+    }
+
+    /// The target as sent.
+    pub(super) fn target(&self) -> &'a [u8] {
+        self.request.map_or(b"", |head| head.target_bytes)
+    }
+
+    /// The target without scheme and authority.
+    pub(super) fn path_and_query(&self) -> &'a [u8] {
+        match self.request.map(|head| head.target) {
+            Some(Target::Absolute { path_and_query, .. }) => path_and_query,
+            _ => self.target(),
+        }
+    }
+
+    /// `HTTP/1.1`, or nothing.
+    pub(super) fn version(&self) -> &'static str {
+        self.request.map_or("", |head| head.version.as_str())
+    }
+}
+
+/// An authority's host and its port; the colons of a bracketed IPv6 address are not the port's.
+pub(super) fn split_port(authority: &[u8]) -> (&[u8], &[u8]) {
+    let from = memchr::memrchr(b']', authority).unwrap_or(0);
+    match memchr::memrchr(b':', &authority[from..]) {
+        Some(at) => (&authority[..from + at], &authority[from + at + 1..]),
+        None => (authority, b""),
+    }
+}
+
+/// The last field of a head with this name; empty when there is none.
+pub(crate) fn last_field<'h>(head: &'h [u8], name: &[u8]) -> &'h [u8] {
+    let mut found: &[u8] = b"";
+    let mut rest = head;
+    while let Some(at) = memchr::memchr(b'\n', rest) {
+        let line = &rest[..at];
+        rest = &rest[at + 1..];
+        if line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name) {
+            found = line[name.len() + 1..].trim_ascii();
+        }
+    }
+    found
+}

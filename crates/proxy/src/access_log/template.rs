@@ -1,0 +1,343 @@
+//! A format of the operator's own, in Squid's `logformat` codes or in Apache's `LogFormat` ones.
+//!
+//! The text is parsed once, into a list of pieces; a line is written by going through the list,
+//! without allocation. The codes of both dialects stand in two tables ([`SQUID`], [`APACHE`]):
+//! what is understood, what the reference documents, and what an error suggests, are the same list.
+//!
+//! Squid's grammar: `%`, a quoting (`"` `[` `#` `'`), `-` for left, a width with `0` for zeros, `.`
+//! and a longest length, `{argument}`, the code (the longest that fits). Without a quoting, what
+//! stands between `"` or `[` in the text is escaped for that place. Apache's: `%`, `!` and a list
+//! of statuses, `<` or `>`, `{argument}`, one letter. Times are in UTC.
+
+use super::codes::{APACHE, Argument, Code, SQUID, What, value};
+use super::record::Record;
+use super::text::Quote;
+
+/// Whose codes a format is written in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Dialect {
+    Squid,
+    Apache,
+}
+
+impl Dialect {
+    fn name(self) -> &'static str {
+        match self {
+            Dialect::Squid => "Squid's",
+            Dialect::Apache => "Apache's",
+        }
+    }
+
+    fn codes(self) -> &'static [Code] {
+        match self {
+            Dialect::Squid => SQUID,
+            Dialect::Apache => APACHE,
+        }
+    }
+}
+
+/// A format, parsed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    pieces: Vec<Piece>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Piece {
+    Text(Box<[u8]>),
+    Value(Value),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Value {
+    what: What,
+    quote: Quote,
+    layout: Option<Layout>,
+    only: Option<Box<Only>>,
+}
+
+/// Squid's width and its kin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Layout {
+    left: bool,
+    zeros: bool,
+    width: usize,
+    longest: Option<usize>,
+}
+
+/// Apache's `%400,501{…}i`: a dash for other statuses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Only {
+    except: bool,
+    statuses: Vec<u16>,
+}
+
+/// A width above this is a slip of the hand.
+const WIDTH_MAX: usize = 1024;
+
+impl Template {
+    /// Appends one line.
+    pub(super) fn line(&self, out: &mut Vec<u8>, record: &Record<'_>) {
+        for piece in &self.pieces {
+            match piece {
+                Piece::Text(text) => out.extend_from_slice(text),
+                Piece::Value(value) => value.write(out, record),
+            }
+        }
+        out.push(b'\n');
+    }
+
+    /// Understands a format.
+    ///
+    /// # Errors
+    /// One line: the column, what is wrong there, and the nearest code.
+    pub(super) fn parse(dialect: Dialect, text: &str) -> Result<Template, String> {
+        let mut parser =
+            Parser { dialect, text, at: 0, pieces: Vec::new(), pending: Vec::new(), inside: None };
+        parser.run()?;
+        parser.end_text();
+        if parser.pieces.is_empty() {
+            return Err("the log format is empty".to_owned());
+        }
+        Ok(Template { pieces: parser.pieces })
+    }
+}
+
+impl Value {
+    fn write(&self, out: &mut Vec<u8>, record: &Record<'_>) {
+        if self.only.as_ref().is_some_and(|only| only.leaves_out(record.status)) {
+            out.push(b'-');
+            return;
+        }
+        let Some(layout) = self.layout else { return value(out, record, &self.what, self.quote) };
+        let start = out.len();
+        value(out, record, &self.what, self.quote);
+        if let Some(longest) = layout.longest {
+            out.truncate(start + longest);
+        }
+        let missing = layout.width.saturating_sub(out.len() - start);
+        let with = if layout.zeros && !layout.left { b'0' } else { b' ' };
+        out.resize(out.len() + missing, with);
+        if !layout.left {
+            out[start..].rotate_right(missing);
+        }
+    }
+}
+
+impl Only {
+    fn leaves_out(&self, status: u16) -> bool {
+        self.statuses.contains(&status) == self.except
+    }
+}
+
+struct Parser<'t> {
+    dialect: Dialect,
+    text: &'t str,
+    at: usize,
+    pieces: Vec<Piece>,
+    /// Text that no piece holds yet.
+    pending: Vec<u8>,
+    /// Between which marks of the text we are.
+    inside: Option<u8>,
+}
+
+impl<'t> Parser<'t> {
+    fn run(&mut self) -> Result<(), String> {
+        while let Some(byte) = self.next() {
+            match byte {
+                b'%' if self.take(b"%") => self.pending.push(b'%'),
+                b'%' => self.code()?,
+                b'\\' => self.escape()?,
+                b'\n' | b'\r' => return Err(self.wrong(self.at - 1, "a line cannot hold another")),
+                _ => {
+                    self.pending.push(byte);
+                    self.inside = match (self.inside, byte) {
+                        (None, b'"' | b'[') => Some(byte),
+                        (Some(b'"'), b'"') | (Some(b'['), b']') => None,
+                        (inside, _) => inside,
+                    };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Option<u8> {
+        let byte = self.text.as_bytes().get(self.at).copied()?;
+        self.at += 1;
+        Some(byte)
+    }
+
+    fn rest(&self) -> &'t str {
+        self.text.get(self.at..).unwrap_or_default()
+    }
+
+    /// Steps over one of these bytes if it is next.
+    fn take(&mut self, any_of: &[u8]) -> bool {
+        let is_next = self.rest().bytes().next().is_some_and(|byte| any_of.contains(&byte));
+        self.at += usize::from(is_next);
+        is_next
+    }
+
+    fn wrong(&self, at: usize, what: impl std::fmt::Display) -> String {
+        let column = self.text.get(..at).map_or(at, |before| before.chars().count()) + 1;
+        format!("log format, column {column}: {what}")
+    }
+
+    fn escape(&mut self) -> Result<(), String> {
+        match self.next() {
+            Some(b't') => self.pending.push(b'\t'),
+            Some(byte @ (b'"' | b'\\' | b'\'')) => {
+                self.pending.push(byte);
+                if byte == b'"' {
+                    self.inside = if self.inside == Some(b'"') { None } else { Some(b'"') };
+                }
+            }
+            _ => {
+                return Err(self.wrong(self.at - 1, "behind \\ there may be t, a quote or \\"));
+            }
+        }
+        Ok(())
+    }
+
+    fn end_text(&mut self) {
+        if !self.pending.is_empty() {
+            let text = std::mem::take(&mut self.pending).into_boxed_slice();
+            self.pieces.push(Piece::Text(text));
+        }
+    }
+
+    /// What follows a `%`.
+    fn code(&mut self) -> Result<(), String> {
+        let start = self.at - 1;
+        let value = match self.dialect {
+            Dialect::Squid => self.squid(start)?,
+            Dialect::Apache => self.apache(start)?,
+        };
+        self.end_text();
+        self.pieces.push(Piece::Value(value));
+        Ok(())
+    }
+
+    fn squid(&mut self, start: usize) -> Result<Value, String> {
+        let quote = match self.rest().bytes().next() {
+            Some(b'"') => Some(Quote::Quotes),
+            Some(b'[') => Some(Quote::Bracket),
+            Some(b'#') => Some(Quote::Url),
+            Some(b'\'') => Some(Quote::Raw),
+            _ => None,
+        };
+        self.at += usize::from(quote.is_some());
+        let layout = self.layout(start)?;
+        let mut argument = self.argument(start)?;
+        let _ = self.rest().starts_with("http::").then(|| self.at += "http::".len());
+        let rest = self.rest();
+        let fits = |code: &&Code| rest.starts_with(code.name);
+        let code = self.dialect.codes().iter().filter(fits).max_by_key(|code| code.name.len());
+        let Some(code) = code else {
+            let asked: String =
+                rest.chars().take_while(|c| c.is_alphanumeric() || "<>:_".contains(*c)).collect();
+            return Err(self.unknown(start, &asked));
+        };
+        self.at += code.name.len();
+        if argument.is_none() && code.argument != Argument::None {
+            argument = self.argument(start)?;
+        }
+        let quote = quote.unwrap_or(match self.inside {
+            Some(b'"') => Quote::Quotes,
+            Some(b'[') => Quote::Bracket,
+            _ => Quote::Url,
+        });
+        let what = self.what(start, code, argument)?;
+        Ok(Value { what, quote, layout, only: None })
+    }
+
+    fn layout(&mut self, start: usize) -> Result<Option<Layout>, String> {
+        let before = self.at;
+        let mut layout = Layout { left: self.take(b"-"), ..Layout::default() };
+        layout.zeros = self.rest().starts_with('0');
+        layout.width = self.number(start)?.unwrap_or(0);
+        if self.take(b".") {
+            layout.longest = self.number(start)?;
+            if layout.longest.is_none() {
+                return Err(self.wrong(start, "behind the . of a code stands its longest length"));
+            }
+        }
+        Ok((self.at != before).then_some(layout))
+    }
+
+    fn number(&mut self, start: usize) -> Result<Option<usize>, String> {
+        let digits = self.rest().bytes().take_while(u8::is_ascii_digit).count();
+        if digits == 0 {
+            return Ok(None);
+        }
+        let number = self.rest()[..digits].parse().unwrap_or(usize::MAX);
+        self.at += digits;
+        if number > WIDTH_MAX {
+            return Err(self.wrong(start, format!("a width of {number} is above {WIDTH_MAX}")));
+        }
+        Ok(Some(number))
+    }
+
+    fn apache(&mut self, start: usize) -> Result<Value, String> {
+        let except = self.take(b"!");
+        let mut statuses = Vec::new();
+        while let Some(status) = self.number(start)? {
+            if !(100..=599).contains(&status) {
+                return Err(self.wrong(start, format!("{status} is no status")));
+            }
+            statuses.push(status as u16);
+            if !self.take(b",") {
+                break;
+            }
+        }
+        // Before and behind internal redirects: there are none.
+        self.take(b"<>");
+        let argument = self.argument(start)?;
+        let letter: String = self.rest().chars().take(1).collect();
+        let Some(code) = self.dialect.codes().iter().find(|code| code.name == letter) else {
+            return Err(self.unknown(start, &letter));
+        };
+        self.at += code.name.len();
+        let what = self.what(start, code, argument)?;
+        let only = (except || !statuses.is_empty()).then(|| Box::new(Only { except, statuses }));
+        Ok(Value { what, quote: Quote::Apache, layout: None, only })
+    }
+
+    /// `{argument}`, if one stands here.
+    fn argument(&mut self, start: usize) -> Result<Option<&'t str>, String> {
+        if !self.rest().starts_with('{') {
+            return Ok(None);
+        }
+        let Some(end) = self.rest().find('}') else {
+            return Err(self.wrong(start, "the { of a code has no }"));
+        };
+        let argument = &self.rest()[1..end];
+        self.at += end + 1;
+        Ok(Some(argument))
+    }
+
+    fn what(&self, start: usize, code: &Code, argument: Option<&str>) -> Result<What, String> {
+        let name = code.name;
+        let argument = match (code.argument, argument) {
+            (Argument::Needed(_), Some("")) | (Argument::None, Some(_)) => {
+                return Err(self.wrong(start, format!("%{name} takes no such argument")));
+            }
+            (Argument::Needed(meaning), None) => {
+                return Err(self.wrong(start, format!("%{name} needs {{{meaning}}}")));
+            }
+            (_, argument) => argument.unwrap_or_default(),
+        };
+        (code.make)(argument).map_err(|wrong| self.wrong(start, wrong))
+    }
+
+    fn unknown(&self, start: usize, asked: &str) -> String {
+        let distance = |code: &&Code| strsim::damerau_levenshtein(code.name, asked);
+        let nearest = self.dialect.codes().iter().min_by_key(distance);
+        let nearest = nearest.map_or_else(String::new, |code| {
+            format!("; the nearest is %{}: {}", code.name, code.help)
+        });
+        let dialect = self.dialect.name();
+        self.wrong(start, format!("%{asked} is none of {dialect} codes that are known{nearest}"))
+    }
+}
