@@ -25,7 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use http1::{BodyDecoder, BodyKind, Method, OwnedResponse, ResponseHead, write};
+use http1::{BodyDecoder, BodyKind, Method, Name, OwnedResponse, ResponseHead, write};
 use runtime::time::{self, Instant};
 
 use self::dial::dial;
@@ -511,12 +511,16 @@ fn parse(worker: &Worker, reading: &mut Reading) -> Result<Option<NextHead>, Fau
     Ok(Some(next))
 }
 
-/// An interim response, without what was for this hop alone.
+/// An interim response, without what was for this hop alone. It has no content, and a client that
+/// believed the length that some origins send with it would take the final response for that
+/// (RFC 9110, 8.6).
 fn interim_bytes(head: &ResponseHead<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(head.head_bytes);
     write::status_line(&mut out, head.status);
     for field in head.fields.end_to_end() {
-        write::parsed_field(&mut out, field);
+        if field.id() != Name::ContentLength {
+            write::parsed_field(&mut out, field);
+        }
     }
     write::end(&mut out);
     out
@@ -631,6 +635,23 @@ impl UpstreamBody {
             BodyKind::None => Some(0),
             BodyKind::Length(length) => Some(length),
             BodyKind::Chunked | BodyKind::UntilClose => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interim_response_announces_no_content() {
+        for framing in ["Content-Length: 45", "Transfer-Encoding: chunked"] {
+            let told = format!("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n{framing}\r\n\r\n");
+            let mut scratch = http1::Scratch::new();
+            let head =
+                http1::parse_response(told.as_bytes(), &mut scratch, &http1::Limits::DEFAULT);
+            let passed_on = String::from_utf8(interim_bytes(&head.unwrap().unwrap())).unwrap();
+            assert_eq!(passed_on, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
         }
     }
 }

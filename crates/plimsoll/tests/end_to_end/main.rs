@@ -9,5 +9,6 @@
 mod bad_input;
 mod demo;
 mod peers;
+mod smuggling;
 mod support;
 mod verbs;
