@@ -67,7 +67,7 @@ impl Admin {
             });
             read?;
             let answer = self.worker.with_scratch(|scratch| {
-                match http1::parse_request(&got, scratch, &self.worker.http) {
+                match http1::parse_request(&got, scratch, &self.worker.http()) {
                     Ok(None) => None,
                     Ok(Some(head)) => Some(Ok((head.method, head.target_bytes.to_vec()))),
                     Err(reject) => Some(Err(reject)),

@@ -363,7 +363,7 @@ impl Turn<'_> {
                 return self.flush(output, None, Close::No);
             }
             let parsed = self.worker.with_scratch(|scratch| {
-                match http1::parse_request(input, scratch, &self.worker.http) {
+                match http1::parse_request(input, scratch, &self.worker.http()) {
                     Ok(None) => Ok(None),
                     Ok(Some(head)) => Ok(Some((self.answer(&head, output), head.head_bytes))),
                     Err(reject) => Err(reject),

@@ -82,7 +82,7 @@ pub(crate) async fn serve(
     client.bytes = 0;
     let mut exchange = Exchange {
         worker,
-        site: Rc::clone(worker.site()),
+        site: worker.site(),
         door,
         stream,
         head,

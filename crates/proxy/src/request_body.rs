@@ -26,7 +26,7 @@ pub(crate) struct RequestBody {
 
 impl RequestBody {
     pub(crate) fn new(worker: &Worker, kind: BodyKind, rest: Vec<u8>) -> RequestBody {
-        RequestBody { kind, decoder: BodyDecoder::new(kind, &worker.http), rest, used: 0 }
+        RequestBody { kind, decoder: BodyDecoder::new(kind, &worker.http()), rest, used: 0 }
     }
 
     /// Stands for a body that is on its way: there is one, and it is not complete.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::config::{Config, Listener, Role};
-use crate::limits::Limits;
+use crate::limits::{Limits, READ_BUFFER_BYTES};
 use crate::routes::Routes;
 use crate::upstream::group::{Group, Registry};
 
@@ -20,13 +20,18 @@ pub(crate) struct Site {
     /// Those of reverse mode, in the order of the configuration.
     pub(crate) groups: Arc<[Arc<Group>]>,
     pub(crate) routes: Arc<Routes>,
+    /// What the parser is held to.
+    pub(crate) http: http1::Limits,
 }
 
 impl Site {
     pub(crate) fn new(config: Config, registry: &Registry) -> Site {
         let groups = registry.groups(&config.groups);
         let routes = Arc::new(Routes::new(&config.routes, &groups));
-        Site { groups, routes, config: Arc::new(config) }
+        let mut http = http1::Limits::default();
+        http.head_bytes_max = config.limits.head_bytes_max.min(READ_BUFFER_BYTES / 2);
+        http.fields_max = config.limits.fields_max;
+        Site { groups, routes, http, config: Arc::new(config) }
     }
 
     /// Whether clients of such a listener see the fields that carry tags.

@@ -274,7 +274,7 @@ pub(crate) fn answer(
         Err(_) => BodyKind::UntilClose,
     };
     let reusable = view.keep_alive() && kind != BodyKind::UntilClose;
-    let decoder = BodyDecoder::for_response(kind, &worker.http);
+    let decoder = BodyDecoder::for_response(kind, &worker.http());
     let rest = reading.bytes;
     let body = UpstreamBody { upstream: Some(upstream), kind, decoder, rest, reusable };
     Answer { head, body, request_ms, response_ms: time::wall_ms() }
@@ -488,7 +488,7 @@ pub(crate) async fn next_head(
 
 fn parse(worker: &Worker, reading: &mut Reading) -> Result<Option<NextHead>, Fault> {
     let (step, used) = worker.with_scratch(|scratch| {
-        match http1::parse_response(&reading.bytes, scratch, &worker.http) {
+        match http1::parse_response(&reading.bytes, scratch, &worker.http()) {
             Err(reject) => {
                 tracing::debug!(%reject, "malformed response");
                 Err(Fault::Malformed)

@@ -6,6 +6,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Waker;
@@ -38,8 +39,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// The state of one core.
 pub(crate) struct Worker {
     pub(crate) shared: Arc<Shared>,
-    site: Rc<Site>,
-    pub(crate) http: http1::Limits,
+    site: RefCell<Rc<Site>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) log: CoreLog,
     pub(crate) pool: Pool,
@@ -57,6 +57,30 @@ pub(crate) struct Buffers {
     pub(crate) output: Vec<u8>,
 }
 
+/// The limits of the site that held when they were asked for.
+pub(crate) struct LimitsNow(Rc<Site>);
+
+impl Deref for LimitsNow {
+    type Target = Limits;
+
+    #[inline]
+    fn deref(&self) -> &Limits {
+        self.0.limits()
+    }
+}
+
+/// The parser's limits of the site that held when they were asked for.
+pub(crate) struct HttpNow(Rc<Site>);
+
+impl Deref for HttpNow {
+    type Target = http1::Limits;
+
+    #[inline]
+    fn deref(&self) -> &http1::Limits {
+        &self.0.http
+    }
+}
+
 impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Worker").field("draining", &self.draining).finish_non_exhaustive()
@@ -66,13 +90,9 @@ impl std::fmt::Debug for Worker {
 impl Worker {
     pub(crate) fn new(shared: Arc<Shared>, site: Site, counters: Arc<Counters>) -> Rc<Worker> {
         let limits = site.limits();
-        let mut http = http1::Limits::default();
-        http.head_bytes_max = limits.head_bytes_max.min(READ_BUFFER_BYTES / 2);
-        http.fields_max = limits.fields_max;
         let log = CoreLog::new(shared.log.clone(), site.config.log_format.clone());
         let connections_max = u32::try_from(limits.connections_max).unwrap_or(u32::MAX);
         Rc::new(Worker {
-            http,
             counters,
             log,
             pool: Pool::default(),
@@ -85,17 +105,32 @@ impl Worker {
             fillings: RefCell::default(),
             draining: Cell::new(false),
             shared,
-            site: Rc::new(site),
+            site: RefCell::new(Rc::new(site)),
         })
     }
 
     /// What the configuration says now.
-    pub(crate) fn site(&self) -> &Rc<Site> {
-        &self.site
+    #[inline]
+    pub(crate) fn site(&self) -> Rc<Site> {
+        Rc::clone(&self.site.borrow())
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
-        self.site.limits()
+    /// From now on another configuration holds. What is under way ends with the one it began with.
+    pub(crate) fn replace_site(&self, site: Site) {
+        let before = self.site.replace(Rc::new(site));
+        drop(before); // what it holds goes without the borrow
+    }
+
+    /// The limits that hold now.
+    #[inline]
+    pub(crate) fn limits(&self) -> LimitsNow {
+        LimitsNow(self.site())
+    }
+
+    /// Those of the parser.
+    #[inline]
+    pub(crate) fn http(&self) -> HttpNow {
+        HttpNow(self.site())
     }
 
     pub(crate) fn is_draining(&self) -> bool {
