@@ -1,13 +1,17 @@
 //! `plimsoll serve`, and the two small servers of experiments.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use proxy::{Config, LogTo, LogWriter, Origin, Server};
+use proxy::{Config, LogTo, LogWriter, Order, Orders, Origin, Renewal, Server, Sockets};
 use readiness::Choice;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use runtime::process::{self, Told};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use crate::cli;
@@ -15,6 +19,15 @@ use crate::failure::{Failure, misuse};
 
 /// Runs the server until SIGTERM or SIGINT, and lets requests under way finish.
 pub(crate) fn serve(flags: &cli::Serve) -> Result<(), Failure> {
+    let served = serve_until_told(flags);
+    if let Err(failure) = &served {
+        // A process that is to be replaced by us serves on, and says why.
+        let _ = process::notify_predecessor(Err(&failure.to_string()));
+    }
+    served
+}
+
+fn serve_until_told(flags: &cli::Serve) -> Result<(), Failure> {
     let _ = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_env_filter(
@@ -23,36 +36,28 @@ pub(crate) fn serve(flags: &cli::Serve) -> Result<(), Failure> {
         )
         .try_init();
     ::load::sys::raise_descriptor_limit().map_err(|e| misuse(format!("descriptor limit: {e}")))?;
-    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1])
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])
         .map_err(|error| misuse(format!("signals cannot be watched: {error}")))?;
     let config = config(flags)?;
-    for &address in &flags.listen {
-        free(address)?;
-    }
     let workers = flags.workers.map_or_else(cpus, usize::from);
     let choice = flags.backend.map_or(Choice::Preferred, Choice::Named);
     let options = runtime::Options::default().with_backend(choice).with_pin_cpu(flags.cpu);
+    let sockets = sockets(&config, flags.admin, workers)?;
     let server =
-        Server::start(config, workers, flags.admin, log(flags)?, &options).map_err(misuse)?;
+        Server::start_on(sockets, config, workers, log(flags)?, &options).map_err(misuse)?;
     announce(flags, &server);
-    let stopper = server.stopper();
-    let watching = std::thread::scope(|scope| {
-        scope
-            .spawn(|| {
-                for signal in signals.forever() {
-                    match signal {
-                        SIGHUP | SIGUSR1 => server.reopen_log(),
-                        _ => {
-                            stopper.stop();
-                            return;
-                        }
-                    }
-                }
-            })
-            .join()
-    });
-    let lost = server.wait();
-    if watching.is_err() {
+    serving()?;
+    let (orders, handle) = (server.orders(), signals.handle());
+    let watching = std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || obey(signals, &orders))
+        .map_err(misuse)?;
+    let mut config = || Err("this server was started from flags: there is no file to read".into());
+    let program = program();
+    let renewal = Renewal { config: &mut config, program, patience: RESTART_PATIENCE };
+    let lost = server.run(renewal);
+    handle.close();
+    if watching.join().is_err() {
         return Err(misuse("the signals' thread failed"));
     }
     if lost > 0 {
@@ -61,14 +66,58 @@ pub(crate) fn serve(flags: &cli::Serve) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Asks whether anybody listens there. The cores share a port (SO_REUSEPORT), and a second server
-/// of the same user would silently share it too and take half of the first one's connections.
-fn free(address: SocketAddr) -> Result<(), Failure> {
-    match std::net::TcpListener::bind(address) {
-        Ok(_) => Ok(()),
-        Err(error) => Err(in_use(address, &error)),
+/// Signals as orders.
+fn obey(mut signals: Signals, orders: &Orders) {
+    for signal in signals.forever() {
+        orders.give(match signal {
+            SIGHUP | SIGUSR1 => Order::ReopenLog,
+            SIGUSR2 => Order::Restart,
+            _ => Order::Stop,
+        });
     }
 }
+
+/// What listens already, passed by a supervisor or by the process that we replace, and the rest.
+fn sockets(config: &Config, admin: Option<SocketAddr>, workers: usize) -> Result<Sockets, Failure> {
+    let inherited = process::inherited();
+    for refused in inherited.refused {
+        eprintln!("plimsoll: {refused}");
+    }
+    let (sockets, unused) =
+        Sockets::bind(&config.listeners, admin, workers, inherited.listeners).map_err(misuse)?;
+    for address in unused {
+        eprintln!("plimsoll: nothing is configured for {address}, whose socket was passed to us");
+    }
+    Ok(sockets)
+}
+
+/// Tells whoever waits for it that we serve.
+fn serving() -> Result<(), Failure> {
+    let as_successor = process::notify_predecessor(Ok(())).map_err(|error| {
+        misuse(format!("the process that was to be replaced has gone: {error}"))
+    })?;
+    // A predecessor tells the supervisor who the service is from now on.
+    if !as_successor && let Err(error) = process::notify(Told::Ready("serving")) {
+        eprintln!("plimsoll: the supervisor cannot be told: {error}");
+    }
+    Ok(())
+}
+
+/// The program to start in our place. A name with a slash is used as it was given, so that a link
+/// that has been moved to another version leads to that version.
+fn program() -> Option<(PathBuf, Vec<OsString>)> {
+    let mut arguments = std::env::args_os();
+    let name = PathBuf::from(arguments.next()?);
+    let path = if name.components().count() > 1 {
+        std::path::absolute(name).ok()?
+    } else {
+        std::env::current_exe().ok()?
+    };
+    Some((path, arguments.collect()))
+}
+
+/// How long a new process may take until it serves.
+const RESTART_PATIENCE: Duration = Duration::from_secs(60);
 
 fn config(flags: &cli::Serve) -> Result<Config, Failure> {
     let mut config = match &flags.origin {

@@ -160,7 +160,7 @@ impl Idle {
         if let Poll::Ready(result) = stream.poll_readable(cx) {
             return Poll::Ready(result.is_ok());
         }
-        if worker.is_draining() && kept.is_empty() {
+        if worker.closes_silent() && kept.is_empty() {
             // A request that has come is answered, also when nobody has told us of it yet.
             let has_come = stream.try_peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
             return Poll::Ready(has_come);

@@ -17,12 +17,15 @@ mod admin;
 mod client;
 pub mod config;
 mod connection;
+mod control;
+mod core;
 mod exchange;
 mod fault;
 mod fetch;
 mod flight;
 mod hop;
 pub mod limits;
+mod listening;
 mod metrics;
 mod purge;
 mod refusal;
@@ -32,6 +35,7 @@ mod routes;
 mod server;
 mod shared;
 mod site;
+mod sockets;
 mod stored;
 mod transport;
 mod upstream;
@@ -39,12 +43,16 @@ mod worker;
 
 pub use access_log::{LogCode, LogFormat, LogTemplate, LogWriter, log_codes};
 pub use config::{Config, Listener, Origin, PurgeRules, Role};
+pub use control::{Answer, Order, Orders};
+pub use core::Core;
 pub use metrics::{Described, Shape};
 pub use resolve::NameServers;
-pub use server::{Bound, Core, LogTo, Server, StartError};
+pub use server::{Bound, LogTo, Renewal, Server, StartError};
+pub use sockets::Sockets;
 
 /// Every metric that `/metrics` serves.
 pub fn described_metrics() -> Vec<Described> {
-    let shared = shared::SHARED_FIGURES.iter().chain([&metrics::REFUSALS]);
+    let shared = shared::SHARED_FIGURES.iter().chain(control::CONTROL_FIGURES);
+    let shared = shared.chain([&metrics::REFUSALS]);
     metrics::COUNTERS.iter().chain(shared).copied().collect()
 }

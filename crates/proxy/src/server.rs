@@ -1,25 +1,28 @@
 //! A whole server: its cores on their threads, from binding to the last log line.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
-use std::sync::{Arc, Mutex};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
-use runtime::net::{ListenOptions, TcpListener};
-use runtime::stop::{StopSource, StopToken};
+use runtime::net::TcpListener;
+use runtime::process::{self, Successor, Told};
+use runtime::stop::StopSource;
+use runtime::sync::{Sender, inbox};
 use runtime::{Options, Runtime};
 
 use crate::access_log::{LogWriter, Sink};
-use crate::admin;
 use crate::config::{Config, Listener};
+use crate::control::{Answer, Event, Order, Orders};
+use crate::core::{CHANGES_MAX, Change, Core};
 use crate::limits::{DESCRIPTORS_OF_CLIENTS_PERCENT, DESCRIPTORS_RESERVED};
-use crate::metrics::Counters;
 use crate::shared::Shared;
 use crate::site::Site;
-use crate::upstream::health;
-use crate::worker::Worker;
+use crate::sockets::{OfCore, Sockets};
 
 /// Where the access log goes.
 #[derive(Debug, Default)]
@@ -34,66 +37,12 @@ pub enum LogTo {
 }
 
 impl LogTo {
-    fn sink(&self) -> Sink {
+    pub(crate) fn sink(&self) -> Sink {
         match self {
             LogTo::Off => Sink::Off,
             LogTo::Writer(writer) => writer.sink(),
             LogTo::Memory(memory) => Sink::Memory(Arc::clone(memory)),
         }
-    }
-}
-
-/// The part of a server that runs on one core: `run` it inside a runtime, real or simulated.
-#[derive(Clone, Debug)]
-pub struct Core {
-    shared: Arc<Shared>,
-    site: Site,
-    counters: Arc<Counters>,
-    all: Vec<Arc<Counters>>,
-}
-
-impl Core {
-    /// `workers` cores of one server.
-    pub fn of(config: Config, workers: usize, log: &LogTo) -> Vec<Core> {
-        let shared = Arc::new(Shared::new(&config, workers, log.sink()));
-        let site = Site::new(config, &shared.upstreams);
-        let all: Vec<Arc<Counters>> = (0..workers).map(|_| Arc::default()).collect();
-        all.iter()
-            .map(|counters| Core {
-                shared: Arc::clone(&shared),
-                site: site.clone(),
-                counters: Arc::clone(counters),
-                all: all.clone(),
-            })
-            .collect()
-    }
-
-    /// Serves these sockets, each as its listener says, until told to stop and drained.
-    pub async fn run(
-        self,
-        listeners: Vec<(TcpListener, Listener)>,
-        admin: Option<TcpListener>,
-        stop: StopToken,
-    ) {
-        let is_first = self.all.first().is_some_and(|first| Arc::ptr_eq(first, &self.counters));
-        let worker = Worker::new(Arc::clone(&self.shared), self.site, self.counters);
-        // One core looks after the upstream servers for all.
-        let attending = is_first.then(|| runtime::spawn(health::attend(Rc::clone(&worker))));
-        let admin = admin.map(|listener| {
-            runtime::spawn(admin::serve(Rc::clone(&worker), listener, self.all, self.shared))
-        });
-        worker.run(listeners, stop).await;
-        if let Some(attending) = attending {
-            attending.abort();
-        }
-        if let Some(admin) = admin {
-            admin.abort();
-        }
-    }
-
-    /// The counters of this core, in the order of [`crate::described_metrics`]' first ones.
-    pub fn counters(&self) -> Vec<(&'static str, u64)> {
-        crate::metrics::COUNTERS.iter().map(|c| c.name).zip(self.counters.values()).collect()
     }
 }
 
@@ -132,18 +81,34 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
+/// How a server comes by what a reload and a restart need.
+pub struct Renewal<'r> {
+    /// Reads the configuration anew: it, and what else there is to say. An error is said to whoever
+    /// asked, and changes nothing.
+    pub config: &'r mut dyn FnMut() -> Result<(Config, Vec<String>), String>,
+    /// The program that takes our place, and its arguments.
+    pub program: Option<(PathBuf, Vec<OsString>)>,
+    /// How long it may take until it serves.
+    pub patience: Duration,
+}
+
 /// A running server.
 #[derive(Debug)]
 pub struct Server {
     threads: Vec<JoinHandle<()>>,
+    changes: Vec<Sender<Change>>,
     bound: Bound,
+    sockets: Sockets,
     stop: StopSource,
     log: LogTo,
+    shared: Arc<Shared>,
+    orders: Orders,
+    events: mpsc::Receiver<Event>,
+    handed_over: bool,
 }
 
 impl Server {
-    /// Binds the configured addresses and starts one thread a core. `pin_first` puts the cores on CPUs from
-    /// that one on.
+    /// Binds the configured addresses and starts one thread a core.
     ///
     /// # Errors
     /// Nothing is left running when an address or a thread cannot be had.
@@ -154,25 +119,46 @@ impl Server {
         log: LogTo,
         options: &Options,
     ) -> Result<Server, StartError> {
-        let mut config = config;
-        let mut listeners = config.listeners.clone();
-        if let Some(descriptors) = descriptors() {
-            let of_clients = descriptors.saturating_sub(DESCRIPTORS_RESERVED)
-                * DESCRIPTORS_OF_CLIENTS_PERCENT
-                / 100;
-            let of_core = (of_clients / workers.max(1)).max(1);
-            config.limits.connections_max = config.limits.connections_max.min(of_core);
-        }
-        let stop = StopSource::new();
+        let (sockets, _) = Sockets::bind(&config.listeners, admin, workers, Vec::new())?;
+        Server::start_on(sockets, config, workers, log, options)
+    }
+
+    /// The same on sockets that are there already. A CPU to pin to is the first core's; the others
+    /// take those that follow.
+    ///
+    /// # Errors
+    /// Nothing is left running when a thread cannot be had.
+    pub fn start_on(
+        sockets: Sockets,
+        mut config: Config,
+        workers: usize,
+        log: LogTo,
+        options: &Options,
+    ) -> Result<Server, StartError> {
+        fit(&mut config, workers);
+        let listeners = config.listeners.clone();
+        let cores = Core::of(config, workers, &log);
+        let shared = Arc::clone(&cores[0].shared);
+        let (orders, events) = Orders::queue();
+        shared.control.obey(orders.clone());
+        let backend = readiness::Kind::Epoll;
+        let bound = Bound { listen: sockets.listen(), admin: sockets.admin(), backend };
+        let (stop, threads) = (StopSource::new(), Vec::new());
+        let changes = Vec::new();
         let mut server = Server {
-            threads: Vec::new(),
-            bound: Bound { listen: Vec::new(), admin, backend: readiness::Kind::Epoll },
+            threads,
+            changes,
+            bound,
+            sockets,
             stop,
             log,
+            shared,
+            orders,
+            events,
+            handed_over: false,
         };
-        for (index, core) in Core::of(config, workers, &server.log).into_iter().enumerate() {
-            if let Err(error) = server.start_core(index, core, &mut listeners, workers > 1, options)
-            {
+        for (index, core) in cores.into_iter().enumerate() {
+            if let Err(error) = server.start_core(index, core, &listeners, options) {
                 server.stop.stop();
                 server.wait();
                 return Err(error);
@@ -181,34 +167,37 @@ impl Server {
         Ok(server)
     }
 
-    /// Starts one core and waits until it has bound its addresses. The first settles the ports
-    /// that were left to the system.
+    /// Starts one core and waits until it has taken its sockets.
     fn start_core(
         &mut self,
         index: usize,
         core: Core,
-        listeners: &mut [Listener],
-        shared_port: bool,
+        listeners: &[Listener],
         options: &Options,
     ) -> Result<(), StartError> {
-        let (tell, told) = std::sync::mpsc::channel();
+        let (tell, told) = mpsc::channel();
         let mut options = *options;
         options.pin_cpu = options.pin_cpu.map(|cpu| cpu + index);
-        let (of_core, stop) = (listeners.to_vec(), self.stop.token());
-        let admin = self.bound.admin.filter(|_| index == 0);
+        let sockets = self.sockets.of_core(index, listeners).map_err(StartError::System)?;
+        let admin = if index == 0 { self.sockets.of_admin() } else { Ok(None) };
+        let admin = admin.map_err(StartError::System)?;
+        let (sender, changes) = inbox(CHANGES_MAX);
+        let (stop, ended) = (self.stop.token(), Ended(self.orders.clone()));
         let run = move || {
+            let _ended = ended;
             let mut runtime = match Runtime::new(options) {
                 Ok(runtime) => runtime,
                 Err(error) => {
-                    let _ = tell.send(Err(StartError::System(error)));
+                    let _ = tell.send(Err(error));
                     return;
                 }
             };
             runtime.block_on(async move {
-                match bind(of_core, admin, shared_port) {
-                    Ok((listeners, admin, bound)) => {
-                        if tell.send(Ok(bound)).is_ok() {
-                            core.run(listeners, admin, stop).await;
+                let taken = take(sockets, admin);
+                match taken {
+                    Ok((listeners, admin)) => {
+                        if tell.send(Ok(runtime::backend())).is_ok() {
+                            core.run_changing(listeners, admin, changes, stop).await;
                         }
                     }
                     Err(error) => {
@@ -222,17 +211,13 @@ impl Server {
             .spawn(run)
             .map_err(StartError::System)?;
         self.threads.push(thread);
+        self.changes.push(sender);
         match told.recv() {
-            Ok(Ok(bound)) => {
-                for (listener, &address) in listeners.iter_mut().zip(&bound.listen) {
-                    listener.address = address;
-                }
-                self.bound.listen = bound.listen;
-                self.bound.backend = bound.backend;
-                self.bound.admin = bound.admin.or(self.bound.admin);
+            Ok(Ok(backend)) => {
+                self.bound.backend = backend;
                 Ok(())
             }
-            Ok(Err(error)) => Err(error),
+            Ok(Err(error)) => Err(StartError::System(error)),
             Err(_) => Err(StartError::System(io::Error::other("a core's thread ended"))),
         }
     }
@@ -247,24 +232,198 @@ impl Server {
         self.stop.clone()
     }
 
-    /// Opens the access log again under its name.
-    pub fn reopen_log(&self) {
-        if let LogTo::Writer(writer) = &self.log {
-            writer.reopen();
-        }
+    /// A way to tell it more than that; it is heard while [`Server::run`] runs.
+    pub fn orders(&self) -> Orders {
+        self.orders.clone()
     }
 
     /// Waits until it has stopped, and its log is written. Returns the log lines that were lost.
     pub fn wait(self) -> u64 {
-        for thread in self.threads {
-            if thread.join().is_err() {
-                tracing::error!("a core has failed");
+        let mut none = || Err("this server has no configuration file".to_owned());
+        self.run(Renewal { config: &mut none, program: None, patience: Duration::ZERO })
+    }
+
+    /// Works off what it is told until it has stopped, and its log is written. Returns the log
+    /// lines that were lost.
+    pub fn run(mut self, mut renewal: Renewal<'_>) -> u64 {
+        let mut running = self.threads.len();
+        while running > 0 {
+            match self.events.recv() {
+                Ok(Event::Order(order, asked)) => self.obey(order, asked, &mut renewal),
+                Ok(Event::CoreEnded { failed }) => {
+                    running -= 1;
+                    if failed {
+                        tracing::error!(left = running, "a core has failed");
+                    }
+                }
+                Err(_) => break,
             }
+        }
+        for thread in self.threads {
+            // Whether it failed was said by its end.
+            let _ = thread.join();
         }
         match self.log {
             LogTo::Writer(writer) => writer.finish(),
             LogTo::Off | LogTo::Memory(_) => 0,
         }
+    }
+
+    fn obey(&mut self, order: Order, asked: Option<Sender<Answer>>, renewal: &mut Renewal<'_>) {
+        let answer = match order {
+            Order::Reload => self.reload(renewal),
+            Order::Restart => self.restart(renewal),
+            Order::ReopenLog => {
+                self.reopen_log();
+                Answer::done("the access log is opened again")
+            }
+            Order::Stop => {
+                if !self.handed_over {
+                    tell_supervisor(Told::Stopping);
+                }
+                self.stop.stop();
+                Answer::done("stopping")
+            }
+        };
+        if !answer.done {
+            tracing::error!("{order:?}: {}", answer.text);
+        } else if matches!(order, Order::Reload | Order::Restart) {
+            tracing::info!("{}", answer.text);
+        }
+        if let Some(asked) = asked {
+            // Whoever asked may have gone.
+            let _ = asked.send(answer);
+        }
+        if order == Order::Restart && self.handed_over {
+            self.let_go();
+        }
+    }
+
+    /// Opens the access log again under its name.
+    fn reopen_log(&self) {
+        if let LogTo::Writer(writer) = &self.log {
+            writer.reopen();
+        }
+    }
+
+    /// Puts the configuration in force as it now is. A bad one changes nothing.
+    fn reload(&mut self, renewal: &mut Renewal<'_>) -> Answer {
+        if self.handed_over || self.stop.is_stopped() {
+            return Answer::refused("this process is about to end");
+        }
+        tell_supervisor(Told::Reloading);
+        self.reopen_log();
+        let answer = match self.try_reload(renewal) {
+            Ok(text) => Answer::done(text),
+            Err(why) => {
+                self.shared.control.reload_failed();
+                Answer::refused(format!("nothing has changed: {why}"))
+            }
+        };
+        let first = answer.text.lines().next().unwrap_or_default();
+        tell_supervisor(Told::Ready(first));
+        answer
+    }
+
+    fn try_reload(&mut self, renewal: &mut Renewal<'_>) -> Result<String, String> {
+        let (mut config, notes) = (renewal.config)()?;
+        let cores = self.changes.len();
+        fit(&mut config, cores);
+        let named = config.listeners.clone();
+        let change = self.sockets.reload(&named).map_err(|error| error.to_string())?;
+        let listeners = change.bound(&named);
+        let site = Site::new(config, &self.shared.upstreams);
+        let mut of_cores = Vec::new();
+        for core in 0..cores {
+            of_cores.push(change.of_core(core, cores, &named).map_err(|error| error.to_string())?);
+        }
+        for (index, sockets) in of_cores.into_iter().enumerate() {
+            let change = Change::Site {
+                site: Box::new(site.clone()),
+                listeners: listeners.clone(),
+                sockets,
+                gone: change.gone.clone(),
+            };
+            self.tell_core(index, change);
+        }
+        let mut text = format!("configuration {} is in force", self.shared.control.reloaded());
+        for address in change.added() {
+            text.push_str(&format!("\nlistening on {address}"));
+        }
+        for address in &change.gone {
+            text.push_str(&format!("\nno longer listening on {address}"));
+        }
+        for note in notes {
+            text.push('\n');
+            text.push_str(&note);
+        }
+        self.sockets.put(change);
+        self.bound.listen = self.sockets.listen();
+        Ok(text)
+    }
+
+    fn tell_core(&self, index: usize, change: Change) {
+        if let Err(error) = self.changes[index].send(change) {
+            tracing::error!(core = index, %error, "a core did not hear of a change");
+        }
+    }
+
+    /// Starts the program anew and, once it serves, leaves the sockets to it.
+    fn restart(&mut self, renewal: &Renewal<'_>) -> Answer {
+        if self.handed_over || self.stop.is_stopped() {
+            return Answer::refused("this process is about to end");
+        }
+        let Some((program, arguments)) = &renewal.program else {
+            return Answer::refused("this server does not know its program");
+        };
+        let served = Successor::start(program, arguments, &self.sockets.all())
+            .map_err(|error| format!("{} cannot be run: {error}", program.display()))
+            .and_then(|successor| successor.serves_within(renewal.patience));
+        match served {
+            Ok(pid) => {
+                tell_supervisor(Told::MainPid(pid));
+                self.handed_over = true;
+                Answer::done(format!("process {pid} serves; process {} ends", std::process::id()))
+            }
+            Err(why) => {
+                self.shared.control.restart_failed();
+                Answer::refused(format!("this process serves on: {why}"))
+            }
+        }
+    }
+
+    /// From here on the sockets are the successor's, which holds each of them open.
+    fn let_go(&mut self) {
+        for core in 0..self.changes.len() {
+            self.tell_core(core, Change::HandedOver);
+        }
+        self.sockets = Sockets::default();
+    }
+}
+
+/// Says that a core's thread has ended, however it ends.
+struct Ended(Orders);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.core_ended(std::thread::panicking());
+    }
+}
+
+/// The supervisor is no reason to fail.
+fn tell_supervisor(told: Told<'_>) {
+    if let Err(error) = process::notify(told) {
+        tracing::warn!(%error, "the supervisor cannot be told");
+    }
+}
+
+/// Clients get no more connections than there are descriptors for.
+fn fit(config: &mut Config, workers: usize) {
+    if let Some(descriptors) = descriptors() {
+        let of_clients =
+            descriptors.saturating_sub(DESCRIPTORS_RESERVED) * DESCRIPTORS_OF_CLIENTS_PERCENT / 100;
+        let of_core = (of_clients / workers.max(1)).max(1);
+        config.limits.connections_max = config.limits.connections_max.min(of_core);
     }
 }
 
@@ -275,38 +434,14 @@ fn descriptors() -> Option<usize> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-type Listeners = (Vec<(TcpListener, Listener)>, Option<TcpListener>, Bound);
+/// What a core accepts from: of its listeners, and of the admin.
+type Taken = (Vec<(TcpListener, Listener)>, Option<TcpListener>);
 
-fn bind(
-    of_core: Vec<Listener>,
-    admin: Option<SocketAddr>,
-    shared_port: bool,
-) -> Result<Listeners, StartError> {
-    let options = ListenOptions::default().with_reuse_port(shared_port);
-    let mut listeners = Vec::new();
-    let mut bound = Bound { listen: Vec::new(), admin: None, backend: runtime::backend() };
-    for listener in of_core {
-        let (socket, address) = bind_one(listener.address, &options)?;
-        bound.listen.push(address);
-        listeners.push((socket, listener));
-    }
-    let admin = match admin {
-        None => None,
-        Some(address) => {
-            let (listener, address) = bind_one(address, &ListenOptions::default())?;
-            bound.admin = Some(address);
-            Some(listener)
-        }
-    };
-    Ok((listeners, admin, bound))
-}
-
-fn bind_one(
-    address: SocketAddr,
-    options: &ListenOptions,
-) -> Result<(TcpListener, SocketAddr), StartError> {
-    let named = |error| StartError::Bind(address, error);
-    let listener = TcpListener::bind(address, options).map_err(named)?;
-    let address = listener.local_addr().map_err(named)?;
-    Ok((listener, address))
+/// The sockets as the present core's.
+fn take(sockets: Vec<OfCore>, admin: Option<std::net::TcpListener>) -> io::Result<Taken> {
+    let taken: io::Result<_> = sockets
+        .into_iter()
+        .map(|(socket, of)| TcpListener::from_std(socket).map(|socket| (socket, of)))
+        .collect();
+    Ok((taken?, admin.map(TcpListener::from_std).transpose()?))
 }

@@ -12,6 +12,7 @@ use store::{Key, KeyHasher, Purges, Store};
 
 use crate::access_log::{Queue, Sink};
 use crate::config::Config;
+use crate::control::Control;
 use crate::flight::Flights;
 use crate::hop;
 use crate::metrics::{Described, Shape, SharedFigures};
@@ -34,6 +35,7 @@ pub(crate) struct Shared {
     pub(crate) pseudonym: String,
     pub(crate) resolver: Arc<Resolver>,
     pub(crate) upstreams: Registry,
+    pub(crate) control: Control,
     hasher: KeyHasher,
     epochs: AtomicU64,
     object_bytes_max: u64,
@@ -73,6 +75,7 @@ impl Shared {
             pseudonym: hop::pseudonym(&hasher),
             upstreams: Registry::default(),
             resolver: Resolver::new(&config.name_servers),
+            control: Control::default(),
             hasher,
             epochs: AtomicU64::new(1),
             object_bytes_max,
@@ -239,7 +242,8 @@ impl SharedFigures for Shared {
             self.purges.folded(),
             lost,
         ];
-        SHARED_FIGURES.iter().copied().zip(values).collect()
+        let figures = SHARED_FIGURES.iter().copied().zip(values);
+        figures.chain(self.control.figures()).collect()
     }
 
     fn refusals(&self) -> Vec<(&'static str, u64)> {

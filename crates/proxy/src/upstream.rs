@@ -303,7 +303,7 @@ impl Attempts<'_> {
             }
             To::Addresses(_) => Timeouts::default(),
         };
-        Attempts { to, times: Times::of(&timeouts, worker.limits()), tried: Tried::default() }
+        Attempts { to, times: Times::of(&timeouts, &worker.limits()), tried: Tried::default() }
     }
 
     /// Whether another server may be asked, now that this one has failed.

@@ -17,14 +17,17 @@ use readiness::Token;
 use readiness::slots::SlotTable;
 use runtime::net::{TcpListener, TcpStream};
 use runtime::stop::StopToken;
-use runtime::time;
+use runtime::sync::Inbox;
+use runtime::{Either, time};
 use slab::Slab;
 
 use crate::access_log::CoreLog;
 use crate::config::Listener;
 use crate::connection;
+use crate::core::Change;
 use crate::flight::Flight;
 use crate::limits::{ACCEPTS_PER_TURN_MAX, Limits, READ_BUFFER_BYTES};
+use crate::listening::{DoorNow, Listening};
 use crate::metrics::Counters;
 use crate::shared::Shared;
 use crate::site::{Door, Site};
@@ -48,7 +51,21 @@ pub(crate) struct Worker {
     connections: RefCell<SlotTable<Waker>>,
     /// Bodies that this core brings for the store and for readers on any core.
     pub(crate) fillings: RefCell<Slab<Arc<Flight>>>,
-    draining: Cell<bool>,
+    draining: Cell<Draining>,
+    /// Answers of the admin address that are under way on this core.
+    pub(crate) admin_answers: Cell<usize>,
+}
+
+/// How a core ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Draining {
+    /// It does not.
+    No,
+    /// Another process has taken over: a silent connection may be about to ask, and stays until it
+    /// has, or until the drain time-out.
+    Patient,
+    /// It was told to stop: silent connections are closed.
+    Now,
 }
 
 /// The buffers that a turn of a connection borrows.
@@ -103,7 +120,8 @@ impl Worker {
             scratch: RefCell::new(Box::default()),
             connections: RefCell::new(SlotTable::with_limit(connections_max)),
             fillings: RefCell::default(),
-            draining: Cell::new(false),
+            draining: Cell::new(Draining::No),
+            admin_answers: Cell::new(0),
             shared,
             site: RefCell::new(Rc::new(site)),
         })
@@ -134,7 +152,12 @@ impl Worker {
     }
 
     pub(crate) fn is_draining(&self) -> bool {
-        self.draining.get()
+        self.draining.get() != Draining::No
+    }
+
+    /// Whether connections that are silent are to be closed.
+    pub(crate) fn closes_silent(&self) -> bool {
+        self.draining.get() == Draining::Now
     }
 
     /// Lends the read buffer. Not to be nested.
@@ -168,47 +191,52 @@ impl Worker {
         }
     }
 
-    /// Serves the listeners until told to stop, then lets requests under way finish.
+    /// Serves the listeners until told to stop or relieved, then lets requests under way finish.
     pub(crate) async fn run(
         self: Rc<Self>,
         listeners: Vec<(TcpListener, Listener)>,
+        mut changes: Inbox<Change>,
         stop: StopToken,
     ) {
         let ticking = runtime::spawn(Rc::clone(&self).tick());
-        let listeners: Vec<_> =
-            listeners.into_iter().map(|(socket, of)| (Rc::new(socket), Door::of(&of))).collect();
-        let accept = |(socket, door): &(Rc<TcpListener>, Rc<Door>)| {
-            runtime::spawn(accept_all(Rc::clone(&self), Rc::clone(socket), Rc::clone(door)))
-        };
-        let accepting: Vec<_> = listeners.iter().map(accept).collect();
-        stop.stopped().await;
-        for accepting in accepting {
-            accepting.abort();
-        }
-        for (listener, door) in listeners {
-            // The system has answered these clients already; closing would reset them.
-            while let Ok((stream, peer)) = listener.try_accept() {
-                start(&self, &door, stream, peer);
+        let mut listening = Listening::new(&self, listeners);
+        let how = loop {
+            match runtime::race(stop.stopped(), changes.recv()).await {
+                Either::Left(()) | Either::Right(None) => break Draining::Now,
+                Either::Right(Some(Change::HandedOver)) => break Draining::Patient,
+                Either::Right(Some(change)) => listening.change(change),
             }
-        }
-        self.drain().await;
+        };
+        listening.close();
+        self.drain(how, &stop).await;
         ticking.abort();
         self.publish();
         self.log.flush();
     }
 
-    async fn drain(&self) {
-        self.draining.set(true);
+    async fn drain(&self, how: Draining, stop: &StopToken) {
+        self.draining.set(how);
         let deadline = time::now() + self.limits().drain_timeout;
         // Connections accepted just now take their place in the table.
         runtime::yield_now().await;
-        let wakers: Vec<Waker> =
-            self.connections.borrow().iter().map(|(_, waker)| waker.clone()).collect();
-        for waker in wakers {
-            waker.wake();
+        if how == Draining::Now {
+            self.wake_all();
         }
         while self.is_needed() && time::now() < deadline {
+            if stop.is_stopped() && !self.closes_silent() {
+                self.draining.set(Draining::Now);
+                self.wake_all();
+            }
             time::sleep(Duration::from_millis(5)).await;
+        }
+        if !self.closes_silent() {
+            // Those that never asked: they are told of the end before it comes.
+            self.draining.set(Draining::Now);
+            self.wake_all();
+            let deadline = time::now() + self.limits().linger_timeout;
+            while self.is_needed() && time::now() < deadline {
+                time::sleep(Duration::from_millis(5)).await;
+            }
         }
         let left = self.connections.borrow().len();
         if left > 0 {
@@ -216,10 +244,20 @@ impl Worker {
         }
     }
 
+    /// Lets each connection see that something has changed.
+    fn wake_all(&self) {
+        let wakers: Vec<Waker> =
+            self.connections.borrow().iter().map(|(_, waker)| waker.clone()).collect();
+        for waker in wakers {
+            waker.wake();
+        }
+    }
+
     /// Whether a client of this core, or one of another core that reads along with a fetch of
     /// this one, is still being served.
     fn is_needed(&self) -> bool {
         !self.connections.borrow().is_empty()
+            || self.admin_answers.get() > 0
             || self.fillings.borrow().iter().any(|(_, flight)| flight.has_readers())
     }
 
@@ -242,13 +280,17 @@ impl Worker {
     }
 }
 
-async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, door: Rc<Door>) {
+/// Accepts from one socket, for ever.
+pub(crate) async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, door: DoorNow) {
     loop {
         let mut next = listener.accept().await;
         let mut accepted = 0;
         loop {
             match next {
-                Ok((stream, peer)) => start(&worker, &door, stream, peer),
+                Ok((stream, peer)) => {
+                    let door = Rc::clone(&door.borrow());
+                    start(&worker, &door, stream, peer);
+                }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 Err(error) => {
                     tracing::warn!(%error, "no connection accepted");
@@ -267,7 +309,8 @@ async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, door: Rc<Door
     }
 }
 
-fn start(worker: &Rc<Worker>, door: &Rc<Door>, stream: TcpStream, peer: SocketAddr) {
+/// Serves one connection.
+pub(crate) fn start(worker: &Rc<Worker>, door: &Rc<Door>, stream: TcpStream, peer: SocketAddr) {
     worker.counters.connections_accepted.add(1);
     let stream = Transport::Plain(stream);
     let serving = connection::serve(Rc::clone(worker), Rc::clone(door), stream, peer);

@@ -23,7 +23,7 @@ use crate::worker::Worker;
 pub(crate) async fn attend(worker: Rc<Worker>) {
     let mut looked_up = time::now();
     loop {
-        let site = Rc::clone(worker.site());
+        let site = worker.site();
         let now = time::now();
         let mut next = now + ATTEND;
         for group in site.groups.iter() {
@@ -121,7 +121,7 @@ async fn status(worker: &Worker, stream: &TcpStream) -> Result<u16, Fault> {
         }
         loop {
             let parsed = worker.with_scratch(|scratch| {
-                http1::parse_response(&got, scratch, &worker.http)
+                http1::parse_response(&got, scratch, &worker.http())
                     .map(|head| head.map(|head| (head.status, head.is_interim(), head.head_bytes)))
             });
             match parsed {

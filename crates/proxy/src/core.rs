@@ -1,0 +1,105 @@
+//! The part of a server that runs on one core, and the changes that reach it while it runs.
+
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use runtime::net::TcpListener;
+use runtime::stop::StopToken;
+use runtime::sync::{Inbox, inbox};
+
+use crate::admin;
+use crate::config::{Config, Listener};
+use crate::metrics::Counters;
+use crate::server::LogTo;
+use crate::shared::Shared;
+use crate::site::Site;
+use crate::upstream::health;
+use crate::worker::Worker;
+
+/// What a running core is told to change.
+pub(crate) enum Change {
+    /// Another configuration holds from now on.
+    Site {
+        site: Box<Site>,
+        /// All listeners, at the addresses they are bound to.
+        listeners: Vec<Listener>,
+        /// The sockets that are new on this core.
+        sockets: Vec<(StdListener, Listener)>,
+        /// Addresses to let go of.
+        gone: Vec<SocketAddr>,
+    },
+    /// Another process holds our sockets: accept no more, serve the connections we have to their
+    /// end, then end.
+    HandedOver,
+}
+
+/// Changes that may wait for a core; the server's thread gives one at a time.
+pub(crate) const CHANGES_MAX: usize = 16;
+
+/// The part of a server that runs on one core: `run` it inside a runtime, real or simulated.
+#[derive(Clone, Debug)]
+pub struct Core {
+    pub(crate) shared: Arc<Shared>,
+    site: Site,
+    counters: Arc<Counters>,
+    all: Vec<Arc<Counters>>,
+}
+
+impl Core {
+    /// `workers` cores of one server.
+    pub fn of(config: Config, workers: usize, log: &LogTo) -> Vec<Core> {
+        let shared = Arc::new(Shared::new(&config, workers, log.sink()));
+        let site = Site::new(config, &shared.upstreams);
+        let all: Vec<Arc<Counters>> = (0..workers).map(|_| Arc::default()).collect();
+        all.iter()
+            .map(|counters| Core {
+                shared: Arc::clone(&shared),
+                site: site.clone(),
+                counters: Arc::clone(counters),
+                all: all.clone(),
+            })
+            .collect()
+    }
+
+    /// Serves these sockets, each as its listener says, until told to stop and drained.
+    pub async fn run(
+        self,
+        listeners: Vec<(TcpListener, Listener)>,
+        admin: Option<TcpListener>,
+        stop: StopToken,
+    ) {
+        let (never, changes) = inbox(1);
+        self.run_changing(listeners, admin, changes, stop).await;
+        drop(never);
+    }
+
+    /// The same, changed while it runs.
+    pub(crate) async fn run_changing(
+        self,
+        listeners: Vec<(TcpListener, Listener)>,
+        admin: Option<TcpListener>,
+        changes: Inbox<Change>,
+        stop: StopToken,
+    ) {
+        let is_first = self.all.first().is_some_and(|first| Arc::ptr_eq(first, &self.counters));
+        let worker = Worker::new(Arc::clone(&self.shared), self.site, self.counters);
+        // One core looks after the upstream servers for all.
+        let attending = is_first.then(|| runtime::spawn(health::attend(Rc::clone(&worker))));
+        let admin = admin.map(|listener| {
+            runtime::spawn(admin::serve(Rc::clone(&worker), listener, self.all, self.shared))
+        });
+        worker.run(listeners, changes, stop).await;
+        if let Some(attending) = attending {
+            attending.abort();
+        }
+        if let Some(admin) = admin {
+            admin.abort();
+        }
+    }
+
+    /// The counters of this core, in the order of [`crate::described_metrics`]' first ones.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        crate::metrics::COUNTERS.iter().map(|c| c.name).zip(self.counters.values()).collect()
+    }
+}
