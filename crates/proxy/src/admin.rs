@@ -1,18 +1,30 @@
-//! The admin address: `/metrics` (OpenMetrics) and `/healthz`, `POST /reload` and `POST /restart`,
-//! on a connection a request.
+//! The admin address: a small HTTP server of its own, on a connection a request.
+//!
+//! | call | what it does |
+//! | --- | --- |
+//! | `GET /metrics` | the counters, as OpenMetrics |
+//! | `GET /healthz` | `ok`, or `draining` |
+//! | `POST /purge` | purges: see [`crate::purge::api`] |
+//! | `POST /reload`, `POST /restart` | orders to the server's thread: see [`crate::control`] |
+//!
+//! What never happens: a body beyond a bound is read; a call that a page of somebody else makes in
+//! an operator's browser changes anything (such calls carry `Origin`, and are refused).
 
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http1::{Method, write};
+use caching::FieldSource;
+use http1::{BodyDecoder, BodyKind, Method, RequestHead, write};
 use runtime::net::TcpListener;
 use runtime::time;
 
-use crate::client::{Client, append_error};
+use crate::client::{Client, append_date, linger};
 use crate::control::{Answer, Order};
+use crate::limits::ADMIN_BODY_BYTES_MAX;
 use crate::metrics::{AllCores, Counters};
+use crate::purge;
 use crate::shared::Shared;
-use crate::stored::Connection;
+use crate::stored::{Connection, Wire};
 use crate::transport::Transport;
 use crate::worker::Worker;
 
@@ -44,24 +56,93 @@ struct Admin {
     shared: Arc<Shared>,
 }
 
+/// A call as it came, whole.
+#[derive(Debug)]
+pub(crate) struct Call {
+    method: Method,
+    path: String,
+    /// Names and values, decoded.
+    pub(crate) query: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+    /// A page of another origin made it.
+    foreign: bool,
+}
+
+/// What a call is answered with.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    status: u16,
+    kind: &'static str,
+    text: String,
+    /// The methods that the path takes, for 405.
+    allow: Option<&'static str>,
+}
+
+impl Reply {
+    /// A text.
+    fn text(kind: &'static str, text: String) -> Reply {
+        Reply { status: 200, kind, text, allow: None }
+    }
+
+    /// A value in JSON.
+    pub(crate) fn json(status: u16, value: &impl serde::Serialize) -> Reply {
+        // Nothing that is answered with has keys that are no strings, which is all that can fail.
+        let text = serde_json::to_string(value).unwrap_or_else(|error| error.to_string());
+        Reply { status, kind: "application/json", text: text + "\n", allow: None }
+    }
+
+    /// What is wrong with the call, and the mend.
+    pub(crate) fn error(status: u16, text: impl std::fmt::Display) -> Reply {
+        Reply::json(status, &serde_json::json!({ "error": text.to_string() }))
+    }
+
+    fn bytes(&self, method: Method) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256 + self.text.len());
+        write::status_line(&mut out, self.status);
+        out.extend_from_slice(b"Content-Type: ");
+        out.extend_from_slice(self.kind.as_bytes());
+        out.extend_from_slice(b"\r\n");
+        write::content_length(&mut out, self.text.len() as u64);
+        if let Some(allow) = self.allow {
+            out.extend_from_slice(format!("Allow: {allow}\r\n").as_bytes());
+        }
+        out.extend_from_slice(b"Cache-Control: no-store\r\n");
+        append_date(&mut out, time::wall_ms());
+        Connection::Close.append(&mut out);
+        write::end(&mut out);
+        if method != Method::Head {
+            out.extend_from_slice(self.text.as_bytes());
+        }
+        out
+    }
+}
+
 impl Admin {
     async fn answer(self: Rc<Self>, stream: Transport) {
         let limit = self.worker.limits().head_timeout;
-        let Ok(Some(reply)) = time::timeout(limit, self.request(&stream)).await else { return };
+        let Ok(Some(call)) = time::timeout(limit, self.read(&stream)).await else { return };
         let _under_way = UnderWay::new(&self.worker);
-        let bytes = match reply {
-            Reply::Now(bytes) => bytes,
-            Reply::After(order) => self.obeyed(order).await,
+        let (method, reply, unread) = match call {
+            Ok(call) => (call.method, self.respond(&call).await, false),
+            Err(reply) => (Method::Get, reply, true),
         };
         let mut client = Client::new(&self.worker, &stream);
         // Whoever asked has gone, then: there is nobody to tell.
-        let _ = client.send(&bytes).await;
+        let sent = client.send(&reply.bytes(method)).await;
+        if unread && sent.is_ok() {
+            linger(&self.worker, &stream).await;
+        }
     }
 
-    /// Reads a request and makes its answer; `None` when the connection closed before.
-    async fn request(&self, stream: &Transport) -> Option<Reply> {
+    /// Reads a call; `None` when the connection closed before, or an answer to what is none.
+    async fn read(&self, stream: &Transport) -> Option<Result<Call, Reply>> {
         let mut got = Vec::new();
         loop {
+            match self.parse(&got) {
+                Ok(None) => {}
+                Ok(Some(call)) => return Some(Ok(call)),
+                Err(reply) => return Some(Err(reply)),
+            }
             stream.readable().await.ok()?;
             let read = self.worker.with_input(|input| match stream.try_read(input) {
                 Ok(0) => None,
@@ -73,84 +154,75 @@ impl Admin {
                 Err(_) => None,
             });
             read?;
-            let answer = self.worker.with_scratch(|scratch| {
-                match http1::parse_request(&got, scratch, &self.worker.http()) {
-                    Ok(None) => None,
-                    Ok(Some(head)) => Some(Ok((head.method, head.target_bytes.to_vec()))),
-                    Err(reject) => Some(Err(reject)),
-                }
-            });
-            match answer {
-                None => {}
-                Some(Ok((method, target))) => {
-                    return Some(match order(method, &target) {
-                        Some(order) => Reply::After(order),
-                        None => Reply::Now(self.respond(method, &target)),
-                    });
-                }
-                Some(Err(reject)) => {
-                    let mut out = Vec::new();
-                    let text = reject.reason.text();
-                    append_error(&mut out, reject.status, text, Connection::Close, true);
-                    return Some(Reply::Now(out));
-                }
-            }
         }
     }
 
-    fn respond(&self, method: Method, target: &[u8]) -> Vec<u8> {
-        let with_body = method == Method::Get;
-        let mut out = Vec::new();
-        if !matches!(method, Method::Get | Method::Head) {
-            let text = "there are GET, HEAD, POST /reload and POST /restart";
-            append_error(&mut out, 501, text, Connection::Close, true);
-            return out;
-        }
-        let (kind, text) = match target {
-            b"/metrics" => (METRICS_TYPE, self.metrics()),
-            b"/healthz" => ("text/plain", health(&self.worker)),
-            _ => {
-                let text = "there are /metrics, /healthz, and POST to /reload and /restart";
-                append_error(&mut out, 404, text, Connection::Close, with_body);
-                return out;
+    /// A whole call, nothing yet, or what is wrong with it.
+    fn parse(&self, got: &[u8]) -> Result<Option<Call>, Reply> {
+        self.worker.with_scratch(|scratch| {
+            let http = &self.worker.http();
+            let head = match http1::parse_request(got, scratch, http) {
+                Ok(None) => return Ok(None),
+                Ok(Some(head)) => head,
+                Err(reject) => return Err(Reply::error(reject.status, reject.reason.text())),
+            };
+            let body = match body(&head, &got[head.head_bytes..], http)? {
+                None => return Ok(None),
+                Some(body) => body,
+            };
+            let target = std::str::from_utf8(head.target_bytes).unwrap_or_default();
+            let (path, query) = target.split_once('?').unwrap_or((target, ""));
+            let query = query.split('&').filter(|part| !part.is_empty()).map(decoded_pair);
+            let query: Option<Vec<_>> = query.collect();
+            let query = query.ok_or_else(|| {
+                Reply::error(400, "the query is not UTF-8 in percent-encoding; encode it again")
+            })?;
+            let foreign = Wire(head.fields).has("origin");
+            Ok(Some(Call { method: head.method, path: path.to_owned(), query, body, foreign }))
+        })
+    }
+
+    async fn respond(&self, call: &Call) -> Reply {
+        let reading = matches!(call.method, Method::Get | Method::Head);
+        let takes = match call.path.as_str() {
+            "/metrics" | "/healthz" => "GET, HEAD",
+            "/purge" | "/reload" | "/restart" => "POST",
+            path => {
+                let there = "there are /metrics, /healthz, /purge, /reload and /restart";
+                return Reply::error(404, format_args!("no {path:?} here: {there}"));
             }
         };
-        append_text(&mut out, 200, kind, &text, with_body);
-        out
+        if !(if takes == "POST" { call.method == Method::Post } else { reading }) {
+            let text = format!("{} takes {takes}", call.path);
+            return Reply { allow: Some(takes), ..Reply::error(405, text) };
+        }
+        if call.foreign && !reading {
+            let text = "calls that a web page makes (they carry Origin) change nothing here";
+            return Reply::error(403, text);
+        }
+        match call.path.as_str() {
+            "/metrics" => Reply::text(METRICS_TYPE, self.metrics()),
+            "/healthz" => Reply::text("text/plain", health(&self.worker)),
+            "/reload" => self.obeyed(Order::Reload).await,
+            "/restart" => self.obeyed(Order::Restart).await,
+            _ => purge::api::answer(call, &self.shared),
+        }
     }
 
     /// Has the server's thread carry out an order, and says what became of it.
-    async fn obeyed(&self, order: Order) -> Vec<u8> {
+    async fn obeyed(&self, order: Order) -> Reply {
         let answer = match self.shared.control.orders() {
             Some(orders) => orders.ask(order).recv().await,
             None => None,
         };
         let answer = answer.unwrap_or_else(|| Answer::refused("the server is about to end"));
-        let mut out = Vec::new();
         let status = if answer.done { 200 } else { 409 };
-        append_text(&mut out, status, "text/plain", &(answer.text + "\n"), true);
-        out
+        Reply { status, ..Reply::text("text/plain", answer.text + "\n") }
     }
 
     fn metrics(&self) -> String {
         let shared = Arc::clone(&self.shared);
         AllCores::new(self.cores.clone(), shared).text()
-    }
-}
-
-/// What becomes of a request.
-enum Reply {
-    Now(Vec<u8>),
-    /// An answer when this has been done.
-    After(Order),
-}
-
-/// The orders that can be given by a request.
-fn order(method: Method, target: &[u8]) -> Option<Order> {
-    match (method, target) {
-        (Method::Post, b"/reload") => Some(Order::Reload),
-        (Method::Post, b"/restart") => Some(Order::Restart),
-        _ => None,
     }
 }
 
@@ -170,17 +242,60 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-fn append_text(out: &mut Vec<u8>, status: u16, kind: &str, text: &str, with_body: bool) {
-    write::status_line(out, status);
-    out.extend_from_slice(b"Content-Type: ");
-    out.extend_from_slice(kind.as_bytes());
-    out.extend_from_slice(b"\r\n");
-    write::content_length(out, text.len() as u64);
-    Connection::Close.append(out);
-    write::end(out);
-    if with_body {
-        out.extend_from_slice(text.as_bytes());
+/// The body of a call, once it is all there.
+fn body(
+    head: &RequestHead<'_>,
+    rest: &[u8],
+    limits: &http1::Limits,
+) -> Result<Option<Vec<u8>>, Reply> {
+    let too_large = || {
+        Reply::error(413, format_args!("a call has at most {ADMIN_BODY_BYTES_MAX} bytes of body"))
+    };
+    if let BodyKind::Length(length) = head.body()
+        && length > ADMIN_BODY_BYTES_MAX as u64
+    {
+        return Err(too_large());
     }
+    let mut decoder = BodyDecoder::new(head.body(), limits);
+    let (mut body, mut at) = (Vec::new(), 0);
+    loop {
+        let step = decoder
+            .decode(&rest[at..])
+            .map_err(|reject| Reply::error(reject.status, reject.reason.text()))?;
+        body.extend_from_slice(&rest[at..][step.data]);
+        at += step.consumed;
+        if body.len() > ADMIN_BODY_BYTES_MAX || at > 2 * ADMIN_BODY_BYTES_MAX {
+            return Err(too_large());
+        }
+        if step.done {
+            return Ok(Some(body));
+        }
+        if step.consumed == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+/// `name=value` of a query, decoded; `None` if it cannot be.
+fn decoded_pair(part: &str) -> Option<(String, String)> {
+    let (name, value) = part.split_once('=').unwrap_or((part, ""));
+    Some((decoded(name)?, decoded(value)?))
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digits = [bytes.next()?, bytes.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(out).ok()
 }
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -188,4 +303,19 @@ const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset
 fn health(worker: &Worker) -> String {
     let state = if worker.is_draining() { "draining\n" } else { "ok\n" };
     state.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_decoded_or_refused() {
+        assert_eq!(decoded("a%20b+c%C3%A9").as_deref(), Some("a b cé"));
+        for wrong in ["%", "%2", "%zz", "%ff"] {
+            assert_eq!(decoded(wrong), None, "{wrong}");
+        }
+        assert_eq!(decoded_pair("soft"), Some(("soft".into(), String::new())));
+        assert_eq!(decoded_pair("url=a%3Db=c"), Some(("url".into(), "a=b=c".into())));
+    }
 }

@@ -8,11 +8,23 @@ use runtime::time::sleep;
 
 use crate::common::Response;
 use crate::origin::expected;
-use crate::world::{Client, PROXY_TOO, World, each_way, forward, reverse};
+use crate::world::{ADMIN, Client, PROXY_TOO, World, each_way, forward, reverse};
 
 async fn purge(target: &str, fields: &str) -> Response {
     let request = format!("PURGE {target} HTTP/1.1\r\nHost: site\r\n{fields}\r\n");
     Client::new().await.ask(request.as_bytes()).await
+}
+
+/// A call to the admin address: its status and its JSON.
+async fn call(method: &str, target: &str, fields: &str, body: &str) -> (u16, String) {
+    let mut client = Client::to(ADMIN).await.unwrap();
+    let length = body.len();
+    let request = format!(
+        "{method} {target} HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n{fields}\r\n{body}"
+    );
+    let got = client.ask(request.as_bytes()).await;
+    assert_eq!(got.field("content-type"), Some("application/json"));
+    (got.status, String::from_utf8(got.body).unwrap())
 }
 
 async fn get(target: &str, fields: &str) -> Response {
@@ -162,5 +174,109 @@ fn tags_are_for_us_and_not_for_the_clients_of_a_reverse_proxy() {
         for _ in 0..2 {
             assert_eq!(get(target, "").await.field("surrogate-key"), Some("a b"));
         }
+    });
+}
+
+#[test]
+fn the_admin_address_purges_by_tag_by_prefix_by_url_and_everything() {
+    let targets =
+        ["/a/1?cc=max-age=600&key=red+blue", "/a/2?cc=max-age=600&tag=green,red", "/b?expires=600"];
+    // What is asked for, and which of the targets are asked for again.
+    let purges = [
+        ("/purge?tag=red", "", [true, true, false]),
+        ("/purge", "{\"tag\": \"green blue\"}", [true, true, false]),
+        ("/purge?tag=re", "", [false, false, false]),
+        ("/purge?prefix=site/a/", "", [true, true, false]),
+        ("/purge", "{\"prefix\": \"http://SITE:80\"}", [true, true, true]),
+        ("/purge?prefix=sit", "", [false, false, false]),
+        (
+            "/purge?url=http://site/a/1%3fcc=max-age%3D600%26key=red%2Bblue",
+            "",
+            [true, false, false],
+        ),
+        ("/purge?all", "", [true, true, true]),
+        ("/purge?all=true&soft=1", "", [true, true, true]),
+        ("/purge?all=0&url=https://site/c", "", [false, false, false]),
+    ];
+    each_way(reverse, async |world: Rc<World>| {
+        let mut counts = [1; 3];
+        for target in targets {
+            get(target, "").await;
+        }
+        for (call_target, body, again) in purges {
+            let (status, told) = call("POST", call_target, "", body).await;
+            assert_eq!(status, 200, "{told}");
+            for (at, target) in targets.iter().enumerate() {
+                for _ in 0..2 {
+                    get(target, "").await;
+                }
+                counts[at] += usize::from(again[at]);
+                assert_eq!(world.origin.count(target), counts[at], "{call_target} {body} {target}");
+            }
+        }
+        // The sweep lets go of what has been judged.
+        let records = "plimsoll_purge_records";
+        sleep(Duration::from_secs(2)).await;
+        let metrics = world.metrics().await;
+        assert_eq!(metrics.iter().find(|(name, _)| name == records).unwrap().1, 0);
+        for target in targets {
+            get(target, "").await;
+        }
+        assert_eq!(targets.map(|target| world.origin.count(target)), counts);
+    });
+}
+
+#[test]
+fn a_sweep_frees_what_nobody_asks_for_again() {
+    each_way(reverse, async |world: Rc<World>| {
+        for n in 0..30 {
+            get(&format!("/{n}?size=100&cc=max-age=600&key=k{}", n % 3), "").await;
+        }
+        call("POST", "/purge?tag=k1", "", "").await;
+        sleep(Duration::from_secs(1)).await;
+        let metrics = world.metrics().await;
+        assert_eq!(metrics.iter().find(|(n, _)| n == "plimsoll_store_objects").unwrap().1, 20);
+    });
+}
+
+#[test]
+fn a_fetch_whose_tags_were_purged_meanwhile_is_asked_for_again() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/t?size=900&cc=max-age=600&key=news&delay=1000";
+        let early = runtime::spawn(async move { get(target, "").await });
+        sleep(Duration::from_millis(300)).await;
+        call("POST", "/purge?tag=news", "", "").await;
+        // Nobody knows its tags yet: this one waits for the fetch, and then for another.
+        let late = runtime::spawn(async move { get(target, "").await });
+        assert_eq!(early.await.status, 200);
+        assert_eq!(late.await.body, expected(target, None));
+        assert_eq!(world.origin.count(target), 2);
+        get(target, "").await;
+        assert_eq!(world.origin.count(target), 2);
+    });
+}
+
+#[test]
+fn calls_to_the_admin_address_that_are_none_say_what_is_wrong() {
+    each_way(reverse, async |_world: Rc<World>| {
+        for (method, target, fields, body, status) in [
+            ("POST", "/purge", "", "", 400),
+            ("POST", "/purge", "", "{\"tags\": 1}", 400),
+            ("POST", "/purge?tag=a&all", "", "", 400),
+            ("POST", "/purge?tag=a&tag=b", "", "", 400),
+            ("POST", "/purge?all=maybe", "", "", 400),
+            ("POST", "/purge?url=%zz", "", "", 400),
+            ("POST", "/purge?tag=a", "", "{\"tag\": \"a\"}", 400),
+            ("POST", "/purge?all", "Origin: http://evil\r\n", "", 403),
+            ("GET", "/purge?all", "", "", 405),
+            ("POST", "/metrics", "", "", 405),
+            ("GET", "/nothing", "", "", 404),
+        ] {
+            let (got, text) = call(method, target, fields, body).await;
+            assert_eq!(got, status, "{method} {target}: {text}");
+            assert!(text.starts_with("{\"error\":\""), "{text}");
+        }
+        let large = "x".repeat(70_000);
+        assert_eq!(call("POST", "/purge", "", &large).await.0, 413);
     });
 }
