@@ -17,14 +17,9 @@ pub(crate) fn directives<F: FieldSource + ?Sized>(
         if !fields.has(name) {
             return None;
         }
-        let mut joined = Vec::new();
-        for value in fields.values(name) {
-            if !joined.is_empty() {
-                joined.extend_from_slice(b", ");
-            }
-            joined.extend_from_slice(value);
-        }
-        parse(&joined)
+        let lines: Vec<&[u8]> = fields.values(name).collect();
+        // An empty line among others is an empty member, which no dictionary has.
+        parse(&lines.join(&b", "[..]))
     })
 }
 

@@ -2,19 +2,25 @@
 
 use crate::RejectReason;
 use crate::chars::{self, TOKEN, VALUE};
+use crate::limits::FIELDS_CEILING;
 
 /// The first broken rule in `block`, which begins at the first field line; `error` is what httparse
 /// says, for the case that no rule here is broken within these bytes.
 #[cold]
 #[inline(never)]
 pub(crate) fn fields(block: &[u8], error: httparse::Error) -> RejectReason {
-    let mut at = 0;
-    while at < block.len() {
+    // With the first byte of a line too many there are too many: how much of what follows has come
+    // already must not matter.
+    let too_many = matches!(error, httparse::Error::TooManyHeaders);
+    let lines_max = if too_many { FIELDS_CEILING } else { usize::MAX };
+    let (mut at, mut lines) = (0, 0);
+    while at < block.len() && lines < lines_max {
         match line(&block[at..], at == 0) {
             Ok(0) => break,
             Ok(len) => at += len,
             Err(reason) => return reason,
         }
+        lines += 1;
     }
     match error {
         httparse::Error::TooManyHeaders => RejectReason::TooManyFields,

@@ -24,6 +24,8 @@
 
 mod clock;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 mod host;
 mod logs;
 mod machine;

@@ -248,6 +248,31 @@ const PARSERS: &[Parser] = &[
         function: "parse",
         target: "fuzz/fuzz_targets/caching_fields.rs",
     },
+    Parser {
+        file: "crates/record/src/logs/mod.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/record_logs.rs",
+    },
+    Parser {
+        file: "crates/record/src/logs/squid.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/record_logs.rs",
+    },
+    Parser {
+        file: "crates/record/src/logs/haproxy.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/record_logs.rs",
+    },
+    Parser {
+        file: "crates/record/src/logs/clf.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/record_logs.rs",
+    },
+    Parser {
+        file: "crates/record/src/procfs.rs",
+        function: "stat",
+        target: "fuzz/fuzz_targets/record_logs.rs",
+    },
 ];
 
 /// Functions that look like a parser of foreign bytes and are none.
@@ -255,7 +280,7 @@ const NOT_PARSERS: &[(&str, &str)] = &[];
 
 pub(super) fn fuzz_targets(tree: &Tree, findings: &mut Vec<Finding>) {
     targets_exist(tree, PARSERS, findings);
-    for crate_name in ["http1", "caching", "record"] {
+    for crate_name in ["http1", "caching", "record", "proxy", "plimsoll"] {
         let src = format!("crates/{crate_name}/src/");
         for (path, text) in tree.with_suffix(".rs").filter(|(path, _)| path.starts_with(&src)) {
             for (number, function) in parsers_in(text) {
@@ -285,13 +310,17 @@ fn targets_exist(tree: &Tree, parsers: &[Parser], findings: &mut Vec<Finding>) {
     }
 }
 
-/// Line (from 0) and name of each public function `parse…` that takes bytes.
+/// Line (from 0) and name of each function `parse…`, public or the crate's own, that takes bytes.
 fn parsers_in(text: &str) -> Vec<(usize, String)> {
     let masked = masked(text);
     let is_test = test_lines(&masked);
     let mut found = Vec::new();
-    for (at, _) in masked.match_indices("pub fn parse") {
-        let rest = &masked[at + "pub fn ".len()..];
+    for (at, _) in masked.match_indices("fn parse") {
+        let before = masked[..at].rsplit('\n').next().unwrap_or("").trim_start();
+        if !before.starts_with("pub") {
+            continue;
+        }
+        let rest = &masked[at + "fn ".len()..];
         let signature = rest.split('{').next().unwrap_or("");
         let name = signature.split(['(', '<']).next().unwrap_or("").to_string();
         let line = line_of(&masked, at);
@@ -384,9 +413,12 @@ mod tests {
     #[test]
     fn a_parser_without_a_fuzz_target_is_found() {
         let text = "//! x\npub fn parse_new<'b>(buf: &'b [u8]) -> bool { true }\n\
-                    pub fn parse_flag(text: &str) -> bool { true }\n";
+                    pub fn parse_flag(text: &str) -> bool { true }\n\
+                    pub(super) fn parse_more(buf: &[u8]) -> bool { true }\n\
+                    fn parse_part(buf: &[u8]) -> bool { true }\n";
         let path = "crates/http1/src/x.rs";
-        assert_eq!(found(fuzz_targets, &[(path, text)]), ["crates/http1/src/x.rs:2"]);
+        let of = |lines: [&str; 2]| lines.map(|line| format!("{path}:{line}"));
+        assert_eq!(found(fuzz_targets, &[(path, text)]), of(["2", "4"]));
         let parsers = [Parser { file: path, function: "parse_new", target: "fuzz/new.rs" }];
         let mut findings = Vec::new();
         targets_exist(&Tree::of(&[(path, text)]), &parsers, &mut findings);

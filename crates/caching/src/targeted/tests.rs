@@ -67,3 +67,15 @@ proptest! {
         let _ = parse(&value);
     }
 }
+
+/// RFC 8941, 4.2: lines are joined by commas, and a dictionary has no empty member. A line of
+/// nothing before another was skipped, and `Cache-Control: no-store` overridden.
+#[test]
+fn rfc8941_4_2_an_empty_line_among_others_makes_no_dictionary() {
+    for lines in [["", "max-age=60"], ["max-age=60", ""]] {
+        let fields = lines.map(|value| ("cdn-cache-control", value));
+        assert_eq!(directives(&fields[..], &["cdn-cache-control"]), None, "{lines:?}");
+    }
+    let fields = [("cdn-cache-control", "max-age=60"), ("cdn-cache-control", "public")];
+    assert!(directives(&fields[..], &["cdn-cache-control"]).is_some_and(|all| all.public));
+}

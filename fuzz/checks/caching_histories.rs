@@ -1,0 +1,441 @@
+//! Histories of messages, held against the plain model: what `caching` decides at each step is what
+//! the model decides. Run by the fuzz target over any bytes and by the stable tests of `caching`
+//! over seeded ones.
+//!
+//! Bytes are read as choices: which message, which fields with which values out of small
+//! vocabularies that the rules turn on, how much time passes.
+
+use caching::range::{Selection, select_range};
+use caching::{Evaluator, Failure, Policy, Precondition, Reuse, StoredMeta, Validators, Vary};
+
+use crate::model::{
+    Asked, Conditions, Doing, Entry, Failed, Keeping, Line, Message, conditions, date, range,
+    reuse, selects, stands_in, updated,
+};
+
+/// Some day in 2026, in seconds.
+const EPOCH: i128 = 1_780_000_000;
+
+/// Bytes as choices; when they have run out, the first of each.
+struct Choices<'d> {
+    bytes: &'d [u8],
+}
+
+impl Choices<'_> {
+    fn byte(&mut self) -> u8 {
+        match self.bytes.split_first() {
+            Some((first, rest)) => {
+                self.bytes = rest;
+                *first
+            }
+            None => 0,
+        }
+    }
+
+    fn below(&mut self, count: usize) -> usize {
+        usize::from(self.byte()) % count
+    }
+
+    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+
+    /// Some milliseconds: none, less than a second, about a lifetime, days.
+    fn span_ms(&mut self) -> i128 {
+        let count = i128::from(self.byte());
+        match self.below(6) {
+            0 => 0,
+            1 => count,
+            2 => count * 100,
+            3 => count * 1000,
+            4 => count * 60_000,
+            _ => count * 3_600_000,
+        }
+    }
+
+    /// An instant around the one given, as a field's value; now and then none.
+    fn date(&mut self, around_s: i128) -> String {
+        let away = self.span_ms() / 1000;
+        match self.below(8) {
+            0 => self.one(&["0", "-1", "now", "", "Thu, 32 Jan 2026 00:00:00 GMT"]).to_owned(),
+            1..=3 => date(around_s + away),
+            _ => date(around_s - away),
+        }
+    }
+
+    /// A field name in some case.
+    fn name(&mut self, name: &str) -> String {
+        match self.below(4) {
+            0 => name.to_ascii_uppercase(),
+            1 => name.to_ascii_lowercase(),
+            _ => name.to_owned(),
+        }
+    }
+}
+
+const NUMBERS: [&str; 14] = [
+    "0",
+    "1",
+    "5",
+    "10",
+    "60",
+    "007",
+    "3600",
+    "2147483648",
+    "99999999999999999999",
+    "-1",
+    "1.5",
+    "",
+    "x",
+    "\"10\"",
+];
+const OF_RESPONSES: [&str; 12] = [
+    "max-age",
+    "s-maxage",
+    "stale-while-revalidate",
+    "stale-if-error",
+    "no-cache",
+    "no-store",
+    "private",
+    "public",
+    "must-revalidate",
+    "proxy-revalidate",
+    "must-understand",
+    "immutable",
+];
+const OF_REQUESTS: [&str; 8] = [
+    "max-age",
+    "min-fresh",
+    "max-stale",
+    "no-cache",
+    "no-store",
+    "only-if-cached",
+    "stale-if-error",
+    "no-transform",
+];
+const FIELD_ARGUMENTS: [&str; 6] =
+    ["\"set-cookie\"", "\"X-A, x-b\"", "set-cookie", "\"\"", "\" , \"", "\"x y\""];
+
+/// A value of Cache-Control: directives with and without arguments, and odd ones among them.
+fn cache_control(choices: &mut Choices<'_>, of: &[&str]) -> String {
+    let mut members = Vec::new();
+    for _ in 0..=choices.below(3) {
+        let name = choices.one(of);
+        let name = choices.name(name);
+        let member = match choices.below(12) {
+            0 => name,
+            1 => {
+                choices.one(&["", "x", "x=\"a, no-store\"", "\"", "x=\"", "=", "a=b=c"]).to_owned()
+            }
+            2 => format!("{name}={}", choices.one(&FIELD_ARGUMENTS)),
+            3 => format!("{name}{}{}", choices.one(&[" = ", "= ", " ="]), choices.one(&NUMBERS)),
+            _ if name.to_ascii_lowercase().contains("age") || name.contains("stale") => {
+                format!("{name}={}", choices.one(&NUMBERS))
+            }
+            4 => format!("{name}={}", choices.one(&NUMBERS)),
+            _ => name,
+        };
+        members.push(member);
+    }
+    members.join(choices.one(&[", ", ",", " ,\t", ",,"]))
+}
+
+const TAGS: [&str; 8] = ["\"a\"", "\"b\"", "W/\"a\"", "W/\"b\"", "a", "\"a,b\"", "", "\"a\\\""];
+
+/// The negotiated, and one field that is not.
+const SELECTING: [&str; 4] = ["Accept-Encoding", "Accept-Language", "X-A", "Cookie"];
+const SELECTED: [&str; 10] = [
+    "gzip, br",
+    "br, gzip",
+    "GZIP;q=1.0,br",
+    "gzip ; q=1, br",
+    "gzip",
+    "",
+    "gzip;q=0.5, br",
+    "br,gzip;q=1",
+    "gzip,\"br, x\"",
+    "gzip;q=1.0000",
+];
+
+fn request(choices: &mut Choices<'_>, now_s: i128) -> Message {
+    let method = choices.one(&["GET", "GET", "GET", "GET", "GET", "HEAD", "POST"]);
+    let mut lines: Vec<Line> = Vec::new();
+    for _ in 0..choices.below(5) {
+        let (name, value) = match choices.below(16) {
+            0..=3 => ("Cache-Control", cache_control(choices, &OF_REQUESTS)),
+            4 => ("Pragma", choices.one(&["no-cache", "No-Cache, x", "x", ""]).to_owned()),
+            5 => ("Authorization", "Basic eDp5".to_owned()),
+            6 => ("If-None-Match", tags(choices)),
+            7 => ("If-Modified-Since", choices.date(now_s)),
+            8 => ("If-Match", tags(choices)),
+            9 => ("If-Unmodified-Since", choices.date(now_s)),
+            10 => (
+                "If-Range",
+                match choices.below(2) {
+                    0 => choices.one(&TAGS).to_owned(),
+                    _ => choices.date(now_s),
+                },
+            ),
+            11 | 12 => ("Range", range_value(choices)),
+            _ => (choices.one(&SELECTING), choices.one(&SELECTED).to_owned()),
+        };
+        lines.push((choices.name(name), value));
+    }
+    Message { method, status: 0, lines }
+}
+
+fn tags(choices: &mut Choices<'_>) -> String {
+    if choices.below(6) == 0 {
+        return "*".to_owned();
+    }
+    let count = choices.below(3) + 1;
+    let tags: Vec<&str> = (0..count).map(|_| choices.one(&TAGS)).collect();
+    tags.join(choices.one(&[", ", ",", " , ,"]))
+}
+
+fn range_value(choices: &mut Choices<'_>) -> String {
+    let unit = choices.one(&["bytes=", "Bytes=", "bytes=", "lines=", "bytes", "bytes= "]);
+    let count = choices.below(4) + 1;
+    let mut specs = Vec::new();
+    for _ in 0..count {
+        let (first, last) = (u64::from(choices.byte()) * 4, u64::from(choices.byte()) * 4);
+        specs.push(match choices.below(8) {
+            0 => format!("{first}-"),
+            1 => format!("-{last}"),
+            2 => {
+                choices.one(&["", "-", "x", "1", "-0", "5-1", "0-99999999999999999999"]).to_owned()
+            }
+            _ => format!("{first}-{}", first + last),
+        });
+    }
+    unit.to_owned() + &specs.join(choices.one(&[",", ", ", " ,"]))
+}
+
+fn response(choices: &mut Choices<'_>, now_s: i128, status: u16) -> Message {
+    let mut lines: Vec<Line> = Vec::new();
+    if choices.below(4) > 0 {
+        lines.push(("Date".to_owned(), date(now_s)));
+    }
+    for _ in 0..choices.below(7) {
+        let (name, value) = match choices.below(20) {
+            0..=6 => ("Cache-Control", cache_control(choices, &OF_RESPONSES)),
+            7 => ("Expires", choices.date(now_s)),
+            8 => ("Expires", date(now_s + choices.span_ms() / 1000)),
+            9 | 10 => ("Last-Modified", choices.date(now_s)),
+            11 | 12 => ("ETag", choices.one(&TAGS).to_owned()),
+            13 => {
+                ("Age", choices.one(&["0", "3", "600", "5, 10", "-1", "x", "", "\"3\""]).to_owned())
+            }
+            14 | 15 => ("Vary", vary(choices)),
+            16 => ("CDN-Cache-Control", targeted(choices)),
+            17 => ("Date", choices.date(now_s)),
+            18 => ("Connection", choices.one(&["x-a", "ETag, close", "cache-control"]).to_owned()),
+            _ => (choices.one(&["X-A", "Set-Cookie", "Content-Type"]), "v".to_owned()),
+        };
+        lines.push((choices.name(name), value));
+    }
+    Message { method: "", status, lines }
+}
+
+fn vary(choices: &mut Choices<'_>) -> String {
+    match choices.below(10) {
+        0 => choices.one(&["*", "x-a, *", "a b", "", "\"x-a\""]).to_owned(),
+        _ => {
+            let (one, other) = (choices.one(&SELECTING), choices.one(&SELECTING));
+            let one = choices.name(one);
+            if choices.below(2) == 0 { one } else { format!("{one}, {other}") }
+        }
+    }
+}
+
+/// A dictionary, or nearly one.
+fn targeted(choices: &mut Choices<'_>) -> String {
+    let mut members = Vec::new();
+    for _ in 0..=choices.below(2) {
+        let name = choices.one(&OF_RESPONSES);
+        members.push(match choices.below(10) {
+            0 => choices.one(&["", "Max-Age=1", "max-age=1x", "x=y", "max-age=", "1=1"]).to_owned(),
+            1 => format!("{name}=\"set-cookie\""),
+            2 => format!("{name}=token"),
+            3..=6 => format!("max-age={}", choices.one(&["0", "10", "007", "3600", "99999999999"])),
+            7 => format!("{name}={}", choices.one(&["5", "60"])),
+            _ => name.to_owned(),
+        });
+    }
+    members.join(choices.one(&[", ", ",", " , "]))
+}
+
+const STATUSES: [u16; 14] = [200, 200, 200, 200, 200, 204, 206, 301, 302, 404, 416, 499, 503, 103];
+
+fn ms(instant: i128) -> u64 {
+    u64::try_from(instant).expect("after 1970")
+}
+
+fn exchange(entry: &Entry) -> caching::Exchange {
+    caching::Exchange { request_ms: ms(entry.asked_ms), response_ms: ms(entry.came_ms) }
+}
+
+fn asked(message: &Message) -> caching::Request<'_, Vec<Line>> {
+    caching::Request { method: message.method.as_bytes(), fields: &message.lines }
+}
+
+fn came(message: &Message) -> caching::Response<'_, Vec<Line>> {
+    caching::Response { status: message.status, fields: &message.lines }
+}
+
+/// One response, and what happens to it.
+pub(crate) fn caching_history(data: &[u8]) {
+    let mut choices = Choices { bytes: data };
+    let asked_ms = EPOCH * 1000 + i128::from(choices.byte()) * 7;
+    let came_ms = asked_ms + choices.span_ms().min(60_000);
+    let request = request(&mut choices, EPOCH);
+    let status = choices.one(&STATUSES);
+    let response = response(&mut choices, came_ms / 1000, status);
+    let mut entry = Entry { request, response, asked_ms, came_ms };
+
+    let stored = caching::may_store(
+        &asked(&entry.request),
+        &came(&entry.response),
+        exchange(&entry),
+        &Policy::SHARED,
+    );
+    let keeping = match &stored {
+        Ok(_) => Keeping::Kept,
+        Err(caching::NotStored::NothingGained) => Keeping::Useless,
+        Err(_) => Keeping::Forbidden,
+    };
+    assert_eq!(keeping, entry.keeping(), "{stored:?} {entry:#?}");
+    let Ok(stored) = stored else { return };
+    assert_eq!(stored.vary, caching::vary(&entry.response.lines));
+    let mut meta = stored.meta;
+    let mut now_ms = came_ms;
+    for _ in 0..4 {
+        now_ms += choices.span_ms();
+        let later = self::request(&mut choices, now_ms / 1000);
+        the_numbers_are_the_models(&meta, &entry, now_ms);
+        vary_is_the_models(&caching::vary(&entry.response.lines), &entry, &later);
+        reuse_is_the_models(&meta, &entry, &later, now_ms);
+        conditions_are_the_models(&meta.validators, &entry, &later);
+        range_is_the_models(&meta.validators, &entry, &later, choices.below(3) * 300);
+        if choices.below(3) == 0 {
+            let asked_ms = now_ms;
+            now_ms += choices.span_ms().min(5_000);
+            let told = self::response(&mut choices, now_ms / 1000, 304);
+            (entry, meta) = update(entry, &meta, &told, asked_ms, now_ms);
+        }
+    }
+}
+
+fn the_numbers_are_the_models(meta: &StoredMeta, entry: &Entry, now_ms: i128) {
+    let at = format_args!("at {now_ms}: {meta:?} {entry:#?}").to_string();
+    assert_eq!(i128::from(meta.freshness.lifetime_ms), entry.lifetime_ms(), "lifetime, {at}");
+    let age_ms = i128::from(meta.freshness.current_age_ms(ms(now_ms)));
+    assert_eq!(age_ms, entry.age_ms(now_ms), "age, {at}");
+    let told = i128::from(meta.freshness.age_seconds(ms(now_ms)));
+    assert_eq!(told, (entry.age_ms(now_ms) / 1000).min(1 << 31), "Age, {at}");
+    // The way of a hit asks this alone.
+    let plain = Message { method: "GET", status: 0, lines: Vec::new() };
+    let served = reuse(entry, &plain, now_ms) == Doing::Serve;
+    assert_eq!(meta.is_fresh(ms(now_ms)), served, "fresh, {at}");
+}
+
+fn vary_is_the_models(vary: &Vary, entry: &Entry, later: &Message) {
+    let selected = match vary {
+        Vary::None => true,
+        Vary::Star => false,
+        Vary::Names(names) => {
+            let key = names.key(&entry.request.lines);
+            let matches = names.matches(&key, &later.lines);
+            assert_eq!(matches, key == names.key(&later.lines), "two ways to compare");
+            matches
+        }
+    };
+    assert_eq!(selected, selects(entry, later), "{vary:?} {entry:#?} {later:#?}");
+}
+
+fn reuse_is_the_models(meta: &StoredMeta, entry: &Entry, later: &Message, now_ms: i128) {
+    let decided = caching::decide_reuse(&asked(later), meta, ms(now_ms));
+    let doing = match decided {
+        Reuse::Fresh { .. } => Doing::Serve,
+        Reuse::StaleAllowed { .. } => Doing::ServeStale,
+        Reuse::OnlyIfCachedMiss { .. } => Doing::Refuse,
+        _ => Doing::Ask,
+    };
+    let at = format_args!("at {now_ms}: {decided:?} {entry:#?} {later:#?}").to_string();
+    assert_eq!(doing, reuse(entry, later, now_ms), "{at}");
+    for (failure, failed) in [
+        (Failure::Unreachable, Failed::Unreachable),
+        (Failure::Status(503), Failed::With(503)),
+        (Failure::Status(404), Failed::With(404)),
+    ] {
+        let (request, policy) = (asked(later), &Policy::SHARED);
+        let decided = caching::stale_on_error(&request, meta, failure, ms(now_ms), policy);
+        let expected = stands_in(entry, later, failed, now_ms);
+        assert_eq!(decided.is_ok(), expected, "{failure:?} {decided:?} {at}");
+    }
+}
+
+fn conditions_are_the_models(validators: &Validators, entry: &Entry, later: &Message) {
+    for (evaluator, as_origin) in [(Evaluator::Cache, false), (Evaluator::Origin, true)] {
+        let status = entry.response.status;
+        let decided = caching::conditional(&asked(later), status, validators, evaluator);
+        let come_to = match decided {
+            Precondition::None => Conditions::Hold,
+            Precondition::NotModified(_) => Conditions::NotModified,
+            Precondition::Failed(_) => Conditions::Fail,
+        };
+        let expected = conditions(entry, later, as_origin);
+        assert_eq!(come_to, expected, "{decided:?} {entry:#?} {later:#?}");
+    }
+}
+
+/// Parts may be joined, so they may bring more than was asked for, up to the head of a part; they
+/// never bring less, and never anything twice.
+fn range_is_the_models(validators: &Validators, entry: &Entry, later: &Message, bytes: usize) {
+    let selected = select_range(&asked(later), entry.response.status, validators, bytes as u64);
+    let expected = range(entry, later, bytes);
+    let context = format!("{selected:?} of {bytes} {entry:#?} {later:#?}");
+    match (selected, expected) {
+        (Selection::Whole(_), Asked::Everything) | (Selection::Unsatisfiable, Asked::Nothing) => {}
+        (Selection::Parts(parts), Asked::Positions(positions)) => {
+            let mut sent = vec![0; bytes];
+            for part in &parts {
+                (part.first..=part.last).for_each(|at| sent[at as usize] += 1);
+            }
+            assert!(sent.iter().all(|&times| times <= 1), "sent twice: {context}");
+            let mut gap = 0;
+            for (at, (&sent, &wanted)) in sent.iter().zip(&positions).enumerate() {
+                assert!(sent == 1 || !wanted, "{at} is missing: {context}");
+                gap = if sent == 1 && !wanted { gap + 1 } else { 0 };
+                assert!(gap <= 80, "{at} was not asked for: {context}");
+            }
+        }
+        (_, expected) => panic!("expected {expected:?}: {context}"),
+    }
+}
+
+/// Both after a 304, which has to be of what is stored for both.
+fn update(
+    entry: Entry,
+    meta: &StoredMeta,
+    told: &Message,
+    asked_ms: i128,
+    came_ms: i128,
+) -> (Entry, StoredMeta) {
+    let theirs = Validators::of(&told.lines, ms(came_ms));
+    let fits = caching::fits_304(&meta.validators, &theirs, true);
+    let after = updated(&entry, told, asked_ms, came_ms);
+    assert_eq!(fits, after.is_some(), "{told:#?} of {entry:#?}");
+    let Some(after) = after else { return (entry, meta.clone()) };
+    let lines: Vec<Line> = caching::updated(&entry.response.lines, &told.lines)
+        .into_iter()
+        .map(|(name, value)| {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            (text(name), text(value))
+        })
+        .collect();
+    assert_eq!(lines, after.response.lines, "{told:#?} on {entry:#?}");
+    let exchange = exchange(&after);
+    let meta = StoredMeta::of(&came(&after.response), exchange, &Policy::SHARED);
+    (after, meta)
+}

@@ -1,0 +1,11 @@
+//! The caching rules against the plain model, over histories that the bytes choose.
+//!
+//! The model and what must hold are in `checks/`, so that the stable tests run the same.
+#![no_main]
+
+#[path = "../checks/caching_histories.rs"]
+mod histories;
+#[path = "../checks/caching_model.rs"]
+mod model;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| histories::caching_history(data));

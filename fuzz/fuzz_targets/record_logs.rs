@@ -1,0 +1,6 @@
+//! Lines of access logs, and files of /proc.
+//!
+//! What must hold is in `record::fuzzing`, so that the stable tests run the same over the corpus.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| record::fuzzing::record_logs(data));
