@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `GET /metrics` | the counters, as OpenMetrics |
 //! | `GET /healthz` | `ok`, or `draining` |
+//! | `GET /what-if` | the hit ratios that other sizes of the store would give |
 //! | `POST /purge` | purges: see [`crate::purge::api`] |
 //! | `POST /reload`, `POST /restart` | orders to the server's thread: see [`crate::control`] |
 //!
@@ -185,10 +186,10 @@ impl Admin {
     async fn respond(&self, call: &Call) -> Reply {
         let reading = matches!(call.method, Method::Get | Method::Head);
         let takes = match call.path.as_str() {
-            "/metrics" | "/healthz" => "GET, HEAD",
+            "/metrics" | "/healthz" | "/what-if" => "GET, HEAD",
             "/purge" | "/reload" | "/restart" => "POST",
             path => {
-                let there = "there are /metrics, /healthz, /purge, /reload and /restart";
+                let there = "there are /metrics, /healthz, /what-if, /purge, /reload and /restart";
                 return Reply::error(404, format_args!("no {path:?} here: {there}"));
             }
         };
@@ -203,6 +204,7 @@ impl Admin {
         match call.path.as_str() {
             "/metrics" => Reply::text(METRICS_TYPE, self.metrics()),
             "/healthz" => Reply::text("text/plain", health(&self.worker)),
+            "/what-if" => Reply::json(200, &self.shared.sizing.tell()),
             "/reload" => self.obeyed(Order::Reload).await,
             "/restart" => self.obeyed(Order::Restart).await,
             _ => purge::api::answer(call, &self.shared),

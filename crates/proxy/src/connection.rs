@@ -484,12 +484,13 @@ impl Turn<'_> {
         let hints = hints(head);
         let wire = Wire(head.fields);
         let uri = self.worker.shared.uri_key(asked.realm, asked.authority, asked.path);
-        let Lookup::Found(stored, _) = self.worker.shared.look_up(uri, &wire, self.now_ms) else {
+        let Lookup::Found(stored, key) = self.worker.shared.look_up(uri, &wire, self.now_ms) else {
             return Did::Slow(head.detach());
         };
         if !hints.is_plain() || !stored.head.meta.is_fresh(self.now_ms) {
             return Did::Slow(head.detach());
         }
+        self.worker.sizing.hit(key, &stored);
         self.hit(head, stored, output)
     }
 

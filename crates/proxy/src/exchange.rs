@@ -199,6 +199,7 @@ impl<'x> Exchange<'x> {
                 Lookup::Absent(key) => (None, key),
                 Lookup::Found(stored, key) => match self.may_reuse(&stored, now_ms) {
                     Reuse::Fresh { .. } | Reuse::StaleAllowed { .. } => {
+                        self.worker.sizing.hit(key, &stored);
                         let serving = self.serve_stored(&stored, Outcome::Hit, true);
                         return Box::pin(serving).await;
                     }

@@ -35,6 +35,7 @@ mod routes;
 mod server;
 mod shared;
 mod site;
+mod sizing;
 mod sockets;
 mod stored;
 mod transport;
@@ -48,11 +49,12 @@ pub use core::Core;
 pub use metrics::{Described, Shape};
 pub use resolve::NameServers;
 pub use server::{Bound, LogTo, Renewal, Server, StartError};
+pub use sizing::{Size, WhatIfReport};
 pub use sockets::Sockets;
 
 /// Every metric that `/metrics` serves.
 pub fn described_metrics() -> Vec<Described> {
     let shared = shared::SHARED_FIGURES.iter().chain(control::CONTROL_FIGURES);
-    let shared = shared.chain([&metrics::REFUSALS]);
+    let shared = shared.chain([&metrics::REFUSALS]).chain(&metrics::FORECASTS);
     metrics::COUNTERS.iter().chain(shared).copied().collect()
 }

@@ -124,7 +124,24 @@ pub(crate) trait SharedFigures: Send + Sync + std::fmt::Debug {
 
     /// The names of the rules and how many requests each has refused.
     fn refusals(&self) -> Vec<(&'static str, u64)>;
+
+    /// What [`FORECASTS`] tell, by size.
+    fn forecasts(&self) -> [Vec<(&'static str, f64)>; 2];
 }
+
+/// Of [`SharedFigures::forecasts`]; their label is `memory`.
+pub(crate) const FORECASTS: [Described; 2] = [
+    Described {
+        name: "what_if_hit_ratio",
+        help: "Hits of all look-ups that so many times the memory would give (label memory)",
+        shape: Shape::Gauge,
+    },
+    Described {
+        name: "what_if_byte_hit_ratio",
+        help: "Bytes of hits that so many times the memory would give (label memory)",
+        shape: Shape::Gauge,
+    },
+];
 
 /// Of [`SharedFigures::refusals`]; its label is `rule`.
 pub(crate) const REFUSALS: Described = Described {
@@ -179,6 +196,13 @@ impl Collector for AllCores {
         for (rule, count) in self.shared.refusals() {
             ConstCounter::new(count).encode(family.encode_family(&[("rule", rule)])?)?;
         }
+        for (Described { name, help, .. }, ratios) in FORECASTS.iter().zip(self.shared.forecasts())
+        {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (memory, ratio) in ratios {
+                ConstGauge::new(ratio).encode(family.encode_family(&[("memory", memory)])?)?;
+            }
+        }
         Ok(())
     }
 }
@@ -206,6 +230,10 @@ mod tests {
         fn refusals(&self) -> Vec<(&'static str, u64)> {
             vec![("a-rule", 7)]
         }
+
+        fn forecasts(&self) -> [Vec<(&'static str, f64)>; 2] {
+            [vec![("0.5", 0.25)], vec![("0.5", f64::NAN)]]
+        }
     }
 
     #[test]
@@ -216,6 +244,8 @@ mod tests {
         let text = AllCores::new(vec![a, b], Arc::new(Nothing)).text();
         assert!(text.contains("plimsoll_requests_total 5\n"), "{text}");
         assert!(text.contains("plimsoll_refusals_total{rule=\"a-rule\"} 7\n"), "{text}");
+        let forecast = "plimsoll_what_if_hit_ratio{memory=\"0.5\"} 0.25\n";
+        assert!(text.contains(forecast) && text.contains("{memory=\"0.5\"} NaN\n"), "{text}");
         for counter in COUNTERS {
             assert!(text.contains(&format!("plimsoll_{}", counter.name)), "{}", counter.name);
         }

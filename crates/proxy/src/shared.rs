@@ -20,6 +20,7 @@ use crate::purge::Sweeping;
 use crate::refusal::{COUNTED, Refusal};
 use crate::resolve::Resolver;
 use crate::site::Realm;
+use crate::sizing::{LABELS, Sizing};
 use crate::stored::{Entry, Stored, Varies, Wire};
 use crate::upstream::group::Registry;
 
@@ -29,6 +30,7 @@ pub(crate) struct Shared {
     pub(crate) store: Store<Entry>,
     pub(crate) purges: Purges,
     pub(crate) sweeping: Sweeping,
+    pub(crate) sizing: Sizing,
     pub(crate) flights: Arc<Flights>,
     pub(crate) log: Sink,
     /// What we call ourselves to upstreams; nobody else has the same.
@@ -70,6 +72,7 @@ impl Shared {
             store,
             purges: Purges::new(hasher.clone()),
             sweeping: Sweeping::default(),
+            sizing: Sizing::new(config.memory_bytes),
             flights: Flights::new(),
             log,
             pseudonym: hop::pseudonym(&hasher),
@@ -199,6 +202,9 @@ impl Shared {
 
     /// Stores an entry; one that is too large is not stored, which costs hits and nothing else.
     pub(crate) fn insert(&self, key: Key, entry: Entry) {
+        if let Entry::Response(stored) = &entry {
+            self.sizing.brought(key, stored);
+        }
         let bytes = entry.accounted_bytes();
         if let Err(refused) = self.store.insert(key, entry, bytes) {
             tracing::debug!(%refused, "not stored");
@@ -244,6 +250,17 @@ impl SharedFigures for Shared {
         ];
         let figures = SHARED_FIGURES.iter().copied().zip(values);
         figures.chain(self.control.figures()).collect()
+    }
+
+    fn forecasts(&self) -> [Vec<(&'static str, f64)>; 2] {
+        let sizes = self.sizing.tell().sizes;
+        let of = |ratio: fn(&crate::sizing::Size) -> Option<f64>| {
+            LABELS
+                .into_iter()
+                .zip(sizes.iter().map(|size| ratio(size).unwrap_or(f64::NAN)))
+                .collect()
+        };
+        [of(|size| size.hit_ratio), of(|size| size.byte_hit_ratio)]
     }
 
     fn refusals(&self) -> Vec<(&'static str, u64)> {

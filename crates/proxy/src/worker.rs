@@ -31,6 +31,7 @@ use crate::listening::{DoorNow, Listening};
 use crate::metrics::Counters;
 use crate::shared::Shared;
 use crate::site::{Door, Site};
+use crate::sizing::CoreSample;
 use crate::transport::Transport;
 use crate::upstream::Pool;
 
@@ -45,6 +46,7 @@ pub(crate) struct Worker {
     site: RefCell<Rc<Site>>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) log: CoreLog,
+    pub(crate) sizing: CoreSample,
     pub(crate) pool: Pool,
     buffers: RefCell<Buffers>,
     scratch: RefCell<Box<Scratch>>,
@@ -112,6 +114,7 @@ impl Worker {
         Rc::new(Worker {
             counters,
             log,
+            sizing: CoreSample::default(),
             pool: Pool::default(),
             buffers: RefCell::new(Buffers {
                 input: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),
@@ -267,6 +270,7 @@ impl Worker {
             self.log.flush();
             self.pool.sweep(&self);
             self.shared.sweep_purged();
+            self.sizing.flush(&self.shared.sizing, time::wall_ms());
             self.publish();
         }
     }

@@ -15,6 +15,7 @@ mod key;
 mod purges;
 pub mod s3fifo;
 mod shard;
+pub mod what_if;
 
 use std::sync::{Mutex, MutexGuard};
 

@@ -155,7 +155,8 @@ pub(crate) fn read_metrics(text: &str) -> Vec<(String, u64)> {
             continue;
         }
         let (name, value) = line.split_once(' ').expect("name and value");
-        samples.push((name.to_owned(), value.parse().expect("a whole number")));
+        let value: f64 = value.parse().expect("a number");
+        samples.push((name.to_owned(), value as u64));
     }
     samples
 }

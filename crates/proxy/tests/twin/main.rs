@@ -15,6 +15,7 @@ mod origin;
 mod purging;
 mod refusals;
 mod routes;
+mod sizing;
 mod stopping;
 mod storm;
 mod upstreams;
