@@ -52,9 +52,10 @@ pub(crate) struct Serve {
     /// Address to listen on, such as 127.0.0.1:3128 or [::]:80; may be given several times
     #[arg(long, value_name = "ADDR", required = true)]
     pub(crate) listen: Vec<SocketAddr>,
-    /// Reverse mode: the origin that every request goes to, such as http://127.0.0.1:8000
+    /// Reverse mode: the origin that every request goes to, such as http://127.0.0.1:8000; given
+    /// several times, requests are shared out among them
     #[arg(long, value_name = "URL", required_unless_present = "forward")]
-    pub(crate) origin: Option<String>,
+    pub(crate) origin: Vec<String>,
     /// Forward mode: requests name their server themselves (absolute-form)
     #[arg(long, conflicts_with = "origin")]
     pub(crate) forward: bool,
@@ -68,7 +69,7 @@ pub(crate) struct Serve {
     /// codes behind squid: or Apache's behind apache:, such as 'squid:%ts.%03tu %>a %ru'
     #[arg(long, value_name = "FORMAT", default_value = "squid")]
     pub(crate) log_format: proxy::LogFormat,
-    /// Address of the admin listener: /metrics and /healthz
+    /// Address of the admin listener: /metrics, /upstreams and /healthz
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<SocketAddr>,
     /// Event notification: epoll, io_uring, scalable_select, poll or select [default: the best

@@ -120,10 +120,14 @@ fn program() -> Option<(PathBuf, Vec<OsString>)> {
 const RESTART_PATIENCE: Duration = Duration::from_secs(60);
 
 fn config(flags: &cli::Serve) -> Result<Config, Failure> {
-    let mut config = match &flags.origin {
-        Some(url) => Config::reverse(Origin::from_url(url).map_err(misuse)?, &flags.listen),
-        None => Config::forward(&flags.listen),
+    let origins = flags.origin.iter().map(|url| Origin::from_url(url).map_err(misuse));
+    let origins = origins.collect::<Result<Vec<_>, _>>()?;
+    let mut config = if origins.is_empty() {
+        Config::forward(&flags.listen)
+    } else {
+        Config::reverse(origins, &flags.listen)
     };
+    config.check_routes().map_err(misuse)?;
     config.memory_bytes = flags.memory;
     config.log_format = flags.log_format.clone();
     Ok(config)

@@ -3,6 +3,7 @@
 //! | call | what it does |
 //! | --- | --- |
 //! | `GET /metrics` | the counters, as OpenMetrics |
+//! | `GET /upstreams` | what is known of the upstream servers, as JSON |
 //! | `GET /healthz` | `ok`, or `draining` |
 //! | `GET /what-if` | the hit ratios that other sizes of the store would give |
 //! | `POST /purge` | purges: see [`crate::purge::api`] |
@@ -27,6 +28,7 @@ use crate::purge;
 use crate::shared::Shared;
 use crate::stored::{Connection, Wire};
 use crate::transport::Transport;
+use crate::upstream::figures::{self, UpstreamFigures};
 use crate::worker::Worker;
 
 /// Serves the admin address on one core.
@@ -186,10 +188,11 @@ impl Admin {
     async fn respond(&self, call: &Call) -> Reply {
         let reading = matches!(call.method, Method::Get | Method::Head);
         let takes = match call.path.as_str() {
-            "/metrics" | "/healthz" | "/what-if" => "GET, HEAD",
+            "/metrics" | "/upstreams" | "/healthz" | "/what-if" => "GET, HEAD",
             "/purge" | "/reload" | "/restart" => "POST",
             path => {
-                let there = "there are /metrics, /healthz, /what-if, /purge, /reload and /restart";
+                let there = "there are /metrics, /upstreams, /healthz, /what-if, /purge, \
+                             /reload and /restart";
                 return Reply::error(404, format_args!("no {path:?} here: {there}"));
             }
         };
@@ -203,6 +206,7 @@ impl Admin {
         }
         match call.path.as_str() {
             "/metrics" => Reply::text(METRICS_TYPE, self.metrics()),
+            "/upstreams" => Reply::json(200, &figures::json(&self.worker.site().groups)),
             "/healthz" => Reply::text("text/plain", health(&self.worker)),
             "/what-if" => Reply::json(200, &self.shared.sizing.tell()),
             "/reload" => self.obeyed(Order::Reload).await,
@@ -224,7 +228,8 @@ impl Admin {
 
     fn metrics(&self) -> String {
         let shared = Arc::clone(&self.shared);
-        AllCores::new(self.cores.clone(), shared).text()
+        let upstreams = UpstreamFigures(Arc::clone(&self.worker.site().groups));
+        AllCores::new(self.cores.clone(), shared).text(upstreams)
     }
 }
 

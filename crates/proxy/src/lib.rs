@@ -56,5 +56,6 @@ pub use sockets::Sockets;
 pub fn described_metrics() -> Vec<Described> {
     let shared = shared::SHARED_FIGURES.iter().chain(control::CONTROL_FIGURES);
     let shared = shared.chain([&metrics::REFUSALS]).chain(&metrics::FORECASTS);
-    metrics::COUNTERS.iter().chain(shared).copied().collect()
+    let upstreams = upstream::figures::all();
+    metrics::COUNTERS.iter().chain(shared).chain(upstreams).copied().collect()
 }

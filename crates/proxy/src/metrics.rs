@@ -168,10 +168,11 @@ impl AllCores {
         all
     }
 
-    /// The OpenMetrics text.
-    pub(crate) fn text(self) -> String {
+    /// The OpenMetrics text, with what another collector has.
+    pub(crate) fn text(self, also: impl Collector) -> String {
         let mut registry = prometheus_client::registry::Registry::with_prefix("plimsoll");
         registry.register_collector(Box::new(self));
+        registry.register_collector(Box::new(also));
         let mut text = String::new();
         match prometheus_client::encoding::text::encode(&mut text, &registry) {
             Ok(()) => text,
@@ -219,6 +220,7 @@ fn encode_one(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::upstream::figures::UpstreamFigures;
 
     #[derive(Debug)]
     struct Nothing;
@@ -241,7 +243,7 @@ mod tests {
         let (a, b) = (Arc::new(Counters::default()), Arc::new(Counters::default()));
         a.requests.add(2);
         b.requests.add(3);
-        let text = AllCores::new(vec![a, b], Arc::new(Nothing)).text();
+        let text = AllCores::new(vec![a, b], Arc::new(Nothing)).text(UpstreamFigures(Arc::new([])));
         assert!(text.contains("plimsoll_requests_total 5\n"), "{text}");
         assert!(text.contains("plimsoll_refusals_total{rule=\"a-rule\"} 7\n"), "{text}");
         let forecast = "plimsoll_what_if_hit_ratio{memory=\"0.5\"} 0.25\n";

@@ -12,6 +12,7 @@
 mod balance;
 mod budget;
 pub(crate) mod dial;
+pub(crate) mod figures;
 pub(crate) mod group;
 pub(crate) mod health;
 mod queue;

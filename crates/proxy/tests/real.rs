@@ -129,7 +129,7 @@ impl Site {
         let origin = Origin::start();
         let url = OriginUrl::from_url(&format!("http://{}", origin.address)).unwrap();
         let any = "127.0.0.1:0".parse().unwrap();
-        let mut config = Config::reverse(url, &[any]);
+        let mut config = Config::reverse([url], &[any]);
         config.log_format = format;
         static LOGS: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
         let number = LOGS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

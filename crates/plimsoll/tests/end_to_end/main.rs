@@ -11,4 +11,5 @@ mod demo;
 mod peers;
 mod smuggling;
 mod support;
+mod upstreams;
 mod verbs;

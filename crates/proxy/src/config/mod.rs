@@ -41,9 +41,9 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reverse mode at these addresses, with the defaults.
-    pub fn reverse(origin: Origin, listen: &[SocketAddr]) -> Config {
-        Config { groups: vec![Group::of("origin", [origin])], ..Config::at(Role::Reverse, listen) }
+    /// Reverse mode at these addresses, with one group of these origins and the defaults.
+    pub fn reverse(origins: impl IntoIterator<Item = Origin>, listen: &[SocketAddr]) -> Config {
+        Config { groups: vec![Group::of("origin", origins)], ..Config::at(Role::Reverse, listen) }
     }
 
     /// Forward mode at these addresses, with the defaults.

@@ -14,7 +14,7 @@ use runtime::time::{now, sleep};
 
 use crate::common::Response;
 use crate::origin::{Origin, expected};
-use crate::world::{Broken, Client, ORIGIN, World, address, each_way, reverse, run};
+use crate::world::{ADMIN, Broken, Client, ORIGIN, World, address, each_way, reverse, run};
 
 /// The second and the third server; the first is the world's own.
 const SECOND: &str = "10.0.0.3:80";
@@ -354,5 +354,37 @@ fn failures_by_status_leave_a_server_alone_if_told_so() {
         ask(0, 10).await;
         let split = (seen(&world.origin), seen(&second));
         assert!(split == (10, 0) || split == (0, 10), "one, and never both: {split:?}");
+    });
+}
+
+#[test]
+fn what_is_known_of_the_servers_is_told() {
+    let config = || {
+        let mut group = group(&[ORIGIN, NOBODY]);
+        group.servers[0].weight = 2;
+        before(group)
+    };
+    each_way(config, async |world: Rc<World>| {
+        ask(0, 30).await;
+        let metrics = world.metrics().await;
+        let value = |name: &str, server: &str| {
+            let name = format!("plimsoll_upstream_{name}{{group=\"g\",server=\"{server}\"}}");
+            metrics.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no {name}")).1
+        };
+        assert_eq!((value("server_up", ORIGIN), value("server_up", NOBODY)), (1, 0));
+        assert_eq!(value("server_requests_total", ORIGIN), 30);
+        assert_eq!(value("server_connects_total", ORIGIN), 1);
+        assert_eq!(value("server_reuses_total", ORIGIN), 29);
+        assert_eq!(value("server_failures_total", NOBODY), 5);
+        assert_eq!(value("server_ejections_total", NOBODY), 1);
+        let mut admin = Client::to(ADMIN).await.unwrap();
+        let got = admin.ask(b"GET /upstreams HTTP/1.1\r\nHost: a\r\n\r\n").await;
+        assert_eq!(got.field("content-type"), Some("application/json"));
+        let told: serde_json::Value = serde_json::from_slice(&got.body).unwrap();
+        let servers = &told["groups"][0]["servers"];
+        assert_eq!(servers[0]["state"], "up");
+        assert_eq!(servers[1]["state"], "ejected");
+        assert_eq!(servers[1]["addresses"][0], NOBODY);
+        assert_eq!(told["groups"][0]["retries"], 5);
     });
 }

@@ -1,0 +1,96 @@
+//! Groups of real servers: two of Debian's nginx, one of which is killed and comes back under load.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::support::{
+    Home, Ours, Running, SOON, free_port, get, output, plimsoll, program, wait_for,
+};
+
+/// One process, so that killing it kills all of it.
+fn nginx(home: &Home, name: &str, port: u16) -> Running {
+    let at = home.path().join(name);
+    fs::create_dir_all(at.join("www")).unwrap();
+    fs::write(at.join("www/index.html"), "x".repeat(1024)).unwrap();
+    let user = if crate::support::am_root() { "user root;" } else { "" };
+    let at = at.display();
+    let conf = home.write(
+        &format!("{name}.conf"),
+        format!(
+            "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log; {user}
+             events {{ worker_connections 1024; }}
+             http {{
+               access_log off; sendfile off; keepalive_requests 1000000;
+               client_body_temp_path {at}/b; proxy_temp_path {at}/p; fastcgi_temp_path {at}/f;
+               uwsgi_temp_path {at}/u; scgi_temp_path {at}/s;
+               server {{
+                 listen 127.0.0.1:{port}; root {at}/www;
+                 add_header Cache-Control no-store;
+                 add_header X-Server {name};
+               }}
+             }}"
+        ),
+    );
+    let program = program("nginx", "nginx-light");
+    let child = Running::start(
+        Command::new(program)
+            .args(["-e", &format!("{at}/error.log"), "-c", &conf])
+            .stdout(Stdio::null())
+            .stderr(output(home, &format!("{name}.err"))),
+    );
+    wait_for(&format!("nginx {name}"), SOON, || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).ok()
+    });
+    child
+}
+
+/// What the admin address says of the servers.
+fn servers(proxy: &Ours) -> Vec<Value> {
+    let told = get(proxy.admin(), "/upstreams");
+    let body = told.split_once("\r\n\r\n").unwrap().1;
+    let told: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {told}"));
+    told["groups"][0]["servers"].as_array().unwrap().clone()
+}
+
+#[test]
+fn killing_one_of_two_servers_under_load_fails_no_request() {
+    let home = Home::alone();
+    let ports = [free_port(), free_port()];
+    let [first, second] = ports.map(|port| format!("http://127.0.0.1:{port}"));
+    let _first = nginx(&home, "a", ports[0]);
+    let mut killed = nginx(&home, "b", ports[1]);
+    let flags = ["--origin", &first, "--origin", &second, "--admin", "127.0.0.1:0"];
+    let proxy = Ours::serve(&flags);
+    let url = format!("{}/index.html", proxy.url());
+    let load = std::thread::spawn(move || {
+        let flags = ["--rate", "400", "--for", "6s", "--connections", "16", "--json"];
+        plimsoll(&[&["load", &url], &flags[..]].concat())
+    });
+    wait_for("both servers' share", SOON, || {
+        let requests = |server: &Value| server["requests"].as_u64().unwrap();
+        servers(&proxy).iter().all(|server| requests(server) > 100).then_some(())
+    });
+    killed.signal("KILL");
+    killed.ended(SOON);
+    wait_for("the server to be left alone", SOON, || {
+        (servers(&proxy)[1]["state"] == "ejected").then_some(())
+    });
+    let _again = nginx(&home, "b", ports[1]);
+    let result = load.join().unwrap().well().json();
+    for (kind, count) in result["errors"].as_object().unwrap() {
+        assert_eq!(count, 0, "{kind}: {result}");
+    }
+    assert!(result["completed"].as_u64().unwrap() > 1000, "{result}");
+    // It has its share again.
+    let before = servers(&proxy)[1]["requests"].as_u64().unwrap();
+    wait_for("the server to be asked again", Duration::from_secs(60), || {
+        get(proxy.address(), "/index.html").contains("X-Server: b").then_some(())
+    });
+    let now = &servers(&proxy)[1];
+    assert!(now["requests"].as_u64().unwrap() > before, "{now}");
+    assert_eq!(now["state"], "up");
+    assert_eq!(proxy.stopped().0, Some(0));
+}
