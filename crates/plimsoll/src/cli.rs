@@ -21,8 +21,14 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Serve: a caching HTTP proxy, reverse (--origin) or forward (--forward)
+    /// Serve: a caching HTTP proxy, reverse (--origin), forward (--forward) or by a file (-c)
     Serve(Serve),
+    /// Say what is wrong with a configuration file, or what it would do
+    Check(Check),
+    /// Have a running server read its configuration again
+    Reload(Ask),
+    /// Have a running server start the program anew in its place, without losing a connection
+    Restart(Ask),
     /// Drive a load at a server and measure its latencies
     Load(Load),
     /// Record a live server: CPU time by mode and requests, interval by interval, into a trial
@@ -44,17 +50,30 @@ pub(crate) enum Verb {
     Man,
     /// Print the reference of flags and metrics as Markdown
     #[command(hide = true)]
-    Reference,
+    Reference {
+        /// Of the configuration file instead
+        #[arg(long)]
+        configuration: bool,
+        /// An example of a configuration file instead
+        #[arg(long, conflicts_with = "configuration")]
+        example: bool,
+    },
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
+    /// Serve by this configuration file; what it can say is then not said by flags
+    #[arg(long, short, value_name = "FILE", conflicts_with_all = [
+        "listen", "origin", "forward", "workers", "access_log", "log_format", "admin", "backend",
+        "memory",
+    ])]
+    pub(crate) config: Option<PathBuf>,
     /// Address to listen on, such as 127.0.0.1:3128 or [::]:80; may be given several times
-    #[arg(long, value_name = "ADDR", required = true)]
+    #[arg(long, value_name = "ADDR", required_unless_present = "config")]
     pub(crate) listen: Vec<SocketAddr>,
     /// Reverse mode: the origin that every request goes to, such as http://127.0.0.1:8000; given
     /// several times, requests are shared out among them
-    #[arg(long, value_name = "URL", required_unless_present = "forward")]
+    #[arg(long, value_name = "URL", required_unless_present_any = ["forward", "config"])]
     pub(crate) origin: Vec<String>,
     /// Forward mode: requests name their server themselves (absolute-form)
     #[arg(long, conflicts_with = "origin")]
@@ -85,6 +104,22 @@ pub(crate) struct Serve {
     /// Run on this CPU (with --workers 1)
     #[arg(long, value_name = "CPU", hide = true)]
     pub(crate) cpu: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    /// The configuration file
+    pub(crate) file: PathBuf,
+    /// Print what was found as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ask {
+    /// The server's admin address
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin: SocketAddr,
 }
 
 #[derive(Debug, Args)]
@@ -304,6 +339,20 @@ mod tests {
     #[test]
     fn the_flags_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// A reload reads the file alone: a flag beside it would silently hold, or silently not.
+    #[test]
+    fn what_a_file_says_is_not_said_by_flags() {
+        let command = Cli::command();
+        let serve = command.find_subcommand("serve").unwrap();
+        let config = serve.get_arguments().find(|arg| arg.get_id() == "config").unwrap();
+        let refused: Vec<_> =
+            serve.get_arg_conflicts_with(config).into_iter().map(|arg| arg.get_id()).collect();
+        for arg in serve.get_arguments() {
+            let allowed = ["config", "json", "cpu", "help"].contains(&arg.get_id().as_str());
+            assert!(allowed != refused.contains(&arg.get_id()), "{}", arg.get_id());
+        }
     }
 
     #[test]

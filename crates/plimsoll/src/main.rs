@@ -4,6 +4,8 @@
 //! line on stderr that says what is wrong and what mends it, and an exit status ([`failure`]).
 #![forbid(unsafe_code)]
 
+mod ask;
+mod check;
 mod cli;
 mod demo;
 mod failure;
@@ -65,6 +67,9 @@ fn not_understood(told: &clap::Error) -> ExitCode {
 fn run(verb: Verb) -> Result<(), Failure> {
     match verb {
         Verb::Serve(flags) => serve::serve(&flags),
+        Verb::Check(flags) => check::check(&flags),
+        Verb::Reload(flags) => ask::ask(flags.admin, "/reload"),
+        Verb::Restart(flags) => ask::ask(flags.admin, "/restart"),
         Verb::Load(flags) => load::load(&flags),
         Verb::Record(flags) => record::record(&flags),
         Verb::Report(flags) => report::report(&flags),
@@ -81,6 +86,10 @@ fn run(verb: Verb) -> Result<(), Failure> {
             clap_mangen::Man::new(Cli::command()).render(&mut text).map_err(misuse)?;
             output::print(&text)
         }
-        Verb::Reference => output::print(reference::markdown()),
+        Verb::Reference { configuration: true, .. } => {
+            output::print(proxy::config_documents::markdown())
+        }
+        Verb::Reference { example: true, .. } => output::print(proxy::config_documents::example()),
+        Verb::Reference { .. } => output::print(reference::markdown()),
     }
 }

@@ -3,14 +3,14 @@
 use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use proxy::{Config, LogTo, LogWriter, Order, Orders, Origin, Renewal, Server, Sockets};
+use proxy::{Config, LogTo, LogWriter, Order, Orders, Origin, Renewal, Server, Settings, Sockets};
 use readiness::Choice;
-use runtime::process::{self, Told};
+use runtime::process::{self, Identity, Told};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
@@ -38,21 +38,23 @@ fn serve_until_told(flags: &cli::Serve) -> Result<(), Failure> {
     ::load::sys::raise_descriptor_limit().map_err(|e| misuse(format!("descriptor limit: {e}")))?;
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])
         .map_err(|error| misuse(format!("signals cannot be watched: {error}")))?;
-    let config = config(flags)?;
-    let workers = flags.workers.map_or_else(cpus, usize::from);
-    let choice = flags.backend.map_or(Choice::Preferred, Choice::Named);
+    let plan = Plan::new(flags)?;
+    let workers = plan.workers.unwrap_or_else(cpus);
+    let choice = plan.backend.map_or(Choice::Preferred, Choice::Named);
     let options = runtime::Options::default().with_backend(choice).with_pin_cpu(flags.cpu);
-    let sockets = sockets(&config, flags.admin, workers)?;
-    let server =
-        Server::start_on(sockets, config, workers, log(flags)?, &options).map_err(misuse)?;
+    let sockets = sockets(&plan.config, plan.admin, workers)?;
+    // From here on with no more rights than serving needs.
+    plan.give_up_privileges()?;
+    let log = log(plan.access_log.as_deref())?;
+    let server = Server::start_on(sockets, plan.config, workers, log, &options).map_err(misuse)?;
     announce(flags, &server);
     serving()?;
-    let (orders, handle) = (server.orders(), signals.handle());
+    let (orders, handle, from_file) = (server.orders(), signals.handle(), plan.file.is_some());
     let watching = std::thread::Builder::new()
         .name("signals".into())
-        .spawn(move || obey(signals, &orders))
+        .spawn(move || obey(signals, &orders, from_file))
         .map_err(misuse)?;
-    let mut config = || Err("this server was started from flags: there is no file to read".into());
+    let mut config = || read_again(plan.file.as_ref());
     let program = program();
     let renewal = Renewal { config: &mut config, program, patience: RESTART_PATIENCE };
     let lost = server.run(renewal);
@@ -66,10 +68,81 @@ fn serve_until_told(flags: &cli::Serve) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What to do, from flags or from a file.
+struct Plan {
+    config: Config,
+    workers: Option<usize>,
+    backend: Option<readiness::Kind>,
+    admin: Option<SocketAddr>,
+    access_log: Option<PathBuf>,
+    identity: Option<Identity>,
+    /// Where it is from, and what stood there when the process began.
+    file: Option<(PathBuf, Settings)>,
+}
+
+impl Plan {
+    fn new(flags: &cli::Serve) -> Result<Plan, Failure> {
+        let Some(path) = &flags.config else {
+            let access_log = flags.access_log.clone().filter(|path| path.as_os_str() != "-");
+            return Ok(Plan {
+                config: config(flags)?,
+                workers: flags.workers.map(usize::from),
+                backend: flags.backend,
+                admin: flags.admin,
+                access_log,
+                identity: None,
+                file: None,
+            });
+        };
+        let path = std::path::absolute(path).map_err(misuse)?;
+        let settings = Settings::read(&path).map_err(misuse)?;
+        let process = settings.process.clone();
+        let identity = process
+            .user
+            .map(|user| Identity::find(&user, process.group.as_deref()))
+            .transpose()
+            .map_err(misuse)?;
+        Ok(Plan {
+            config: settings.config.clone(),
+            workers: process.workers,
+            backend: process.backend,
+            admin: process.admin,
+            access_log: settings.access_log.clone(),
+            identity,
+            file: Some((path, settings)),
+        })
+    }
+
+    /// Becomes the user that is to serve. An access log that is not there yet is made first and
+    /// given to that user; one that is there already is left to whom it belongs.
+    fn give_up_privileges(&self) -> Result<(), Failure> {
+        let Some(identity) = &self.identity else { return Ok(()) };
+        if let (Some(path), true) = (&self.access_log, process::is_root())
+            && let Ok(file) = std::fs::File::options().create_new(true).append(true).open(path)
+        {
+            std::os::unix::fs::fchown(&file, Some(identity.uid()), Some(identity.gid()))
+                .map_err(|error| misuse(format!("{}: {error}", path.display())))?;
+        }
+        identity.assume().map_err(misuse)
+    }
+}
+
+/// The configuration as the file now has it, and what of it has to wait for a restart.
+fn read_again(file: Option<&(PathBuf, Settings)>) -> Result<(Config, Vec<String>), String> {
+    let Some((path, now)) = file else {
+        return Err("this server was started from flags: there is no file to read".to_owned());
+    };
+    let then = Settings::read(path).map_err(|unusable| unusable.in_one_line())?;
+    let waiting = now.only_at_restart(&then).into_iter();
+    let notes = waiting.map(|key| format!("{key} keeps its value until a restart")).collect();
+    Ok((then.config, notes))
+}
+
 /// Signals as orders.
-fn obey(mut signals: Signals, orders: &Orders) {
+fn obey(mut signals: Signals, orders: &Orders, from_file: bool) {
     for signal in signals.forever() {
         orders.give(match signal {
+            SIGHUP if from_file => Order::Reload,
             SIGHUP | SIGUSR1 => Order::ReopenLog,
             SIGUSR2 => Order::Restart,
             _ => Order::Stop,
@@ -133,14 +206,11 @@ fn config(flags: &cli::Serve) -> Result<Config, Failure> {
     Ok(config)
 }
 
-fn log(flags: &cli::Serve) -> Result<LogTo, Failure> {
-    match &flags.access_log {
-        None => Ok(LogTo::Off),
-        Some(path) if path.as_os_str() == "-" => Ok(LogTo::Off),
-        Some(path) => LogWriter::open(path).map(LogTo::Writer).map_err(|error| {
-            misuse(format!("the access log {} cannot be written: {error}", path.display()))
-        }),
-    }
+fn log(path: Option<&Path>) -> Result<LogTo, Failure> {
+    let Some(path) = path else { return Ok(LogTo::Off) };
+    LogWriter::open(path).map(LogTo::Writer).map_err(|error| {
+        misuse(format!("the access log {} cannot be written: {error}", path.display()))
+    })
 }
 
 fn cpus() -> usize {

@@ -43,7 +43,9 @@ mod upstream;
 mod worker;
 
 pub use access_log::{LogCode, LogFormat, LogTemplate, LogWriter, log_codes};
-pub use config::{Config, Listener, Origin, PurgeRules, Role};
+pub use config::{
+    Config, Listener, Origin, Problem, Process, PurgeRules, Role, Settings, Unusable,
+};
 pub use control::{Answer, Order, Orders};
 pub use core::Core;
 pub use metrics::{Described, Shape};
@@ -51,6 +53,11 @@ pub use resolve::NameServers;
 pub use server::{Bound, LogTo, Renewal, Server, StartError};
 pub use sizing::{Size, WhatIfReport};
 pub use sockets::Sockets;
+
+/// The reference of the configuration file, and an example of one, made from its list of keys.
+pub mod config_documents {
+    pub use crate::config::{example, markdown};
+}
 
 /// Every metric that `/metrics` serves.
 pub fn described_metrics() -> Vec<Described> {

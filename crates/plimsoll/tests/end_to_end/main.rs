@@ -9,6 +9,7 @@
 mod bad_input;
 mod demo;
 mod peers;
+mod settings;
 mod smuggling;
 mod support;
 mod upstreams;

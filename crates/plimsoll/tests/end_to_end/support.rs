@@ -233,6 +233,10 @@ impl Ours {
         Ours::start(&all)
     }
 
+    pub(crate) fn configured(file: &str) -> Ours {
+        Ours::start(&["serve", "--json", "-c", file])
+    }
+
     pub(crate) fn origin() -> Ours {
         Ours::start(&["origin", "--listen", "127.0.0.1:0"])
     }

@@ -1,8 +1,18 @@
 //! What the server is told to be. Parsed once; everything behind it is typed.
+//!
+//! The types of the sections stand here and in files by their names; the keys of a configuration
+//! file, each declared once, in `keys`; what turns a file into the types, in `file`.
 
+mod file;
+mod keys;
+mod problem;
 mod purge;
+mod reference;
 mod routes;
+mod table;
+mod units;
 mod upstreams;
+mod value;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
@@ -10,7 +20,10 @@ use crate::access_log::LogFormat;
 use crate::limits::Limits;
 use crate::resolve::NameServers;
 
+pub use file::{Process, Settings};
+pub use problem::{Problem, Unusable};
 pub use purge::PurgeRules;
+pub use reference::{example, markdown};
 pub use routes::{Action, FieldRule, Host, Path, Route};
 pub use upstreams::{
     Balance, Ejection, ForwardedFields, Group, HealthCheck, HostSent, Queue, Retries, Server,

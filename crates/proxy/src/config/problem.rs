@@ -114,7 +114,8 @@ mod tests {
         let at = text.find("\"8é\"").unwrap();
         let problem = Problem::at(text, at..at + 5, "no".to_owned());
         let all = Unusable { file: "a.toml".into(), problems: vec![problem], unreadable: None };
-        let shown = "a.toml has 1 mistake\n\na.toml:2:9: no\n  2 | \thead = \"8é\"\n    | \t       ^^^^";
+        let shown =
+            "a.toml has 1 mistake\n\na.toml:2:9: no\n  2 | \thead = \"8é\"\n    | \t       ^^^^";
         assert_eq!(all.to_string(), shown);
         assert_eq!(all.in_one_line(), "a.toml:2:9: no");
     }

@@ -178,7 +178,7 @@ impl Config {
     }
 }
 
-fn check_group(group: &Group) -> Result<(), String> {
+pub(super) fn check_group(group: &Group) -> Result<(), String> {
     let mut authorities = HashSet::new();
     if group.servers.is_empty() || group.servers.len() > SERVERS_PER_GROUP_MAX {
         return Err(format!("it needs 1 to {SERVERS_PER_GROUP_MAX} servers"));
@@ -198,7 +198,7 @@ fn check_group(group: &Group) -> Result<(), String> {
     Ok(())
 }
 
-fn check_route(route: &Route, groups: &HashSet<&str>) -> Result<(), String> {
+pub(super) fn check_route(route: &Route, groups: &HashSet<&str>) -> Result<(), String> {
     let (Path::Exact(path) | Path::Prefix(path)) = &route.path;
     if !path.starts_with('/') || path.contains(['?', '#', ' ']) {
         return Err(format!("the path {path:?} does not begin with / or has more than a path"));

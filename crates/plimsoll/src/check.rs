@@ -1,0 +1,82 @@
+//! `plimsoll check`: whether a configuration file can be used, and what it would do.
+
+use proxy::{Config, Role, Settings, Unusable};
+use serde_json::json;
+
+use crate::cli;
+use crate::failure::{Failure, misuse};
+use crate::output;
+
+/// Reads the file and all that it names; binds nothing.
+pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
+    match Settings::read(&flags.file) {
+        Ok(settings) => {
+            let user = identity(&settings)?;
+            if flags.json {
+                return output::print_json(&what_it_does(flags, &settings));
+            }
+            let mut text = format!("{} is well\n", flags.file.display());
+            for (address, role) in listeners(&settings.config) {
+                text.push_str(&format!("it would listen on {address} ({role})\n"));
+            }
+            if let Some(admin) = settings.process.admin {
+                text.push_str(&format!("its admin address would be {admin}\n"));
+            }
+            if let Some((name, uid, gid)) = user {
+                text.push_str(&format!("it would go on as {name} (user {uid}, group {gid})\n"));
+            }
+            output::print(text)
+        }
+        Err(unusable) if flags.json => {
+            output::print_json(&what_is_wrong(&unusable))?;
+            Err(misuse(unusable.in_one_line()))
+        }
+        Err(unusable) => Err(misuse(unusable)),
+    }
+}
+
+/// The user it would go on as.
+fn identity(settings: &Settings) -> Result<Option<(String, u32, u32)>, Failure> {
+    let Some(user) = &settings.process.user else { return Ok(None) };
+    let found = runtime::process::Identity::find(user, settings.process.group.as_deref());
+    let found = found.map_err(misuse)?;
+    Ok(Some((user.clone(), found.uid(), found.gid())))
+}
+
+fn listeners(config: &Config) -> impl Iterator<Item = (String, &'static str)> {
+    config.listeners.iter().map(|listener| {
+        let role = match listener.role {
+            Role::Reverse => "reverse",
+            Role::Forward => "forward",
+        };
+        (listener.address.to_string(), role)
+    })
+}
+
+fn what_it_does(flags: &cli::Check, settings: &Settings) -> serde_json::Value {
+    let listen: Vec<_> = listeners(&settings.config)
+        .map(|(address, role)| json!({ "address": address, "role": role }))
+        .collect();
+    json!({
+        "file": flags.file,
+        "ok": true,
+        "listen": listen,
+        "admin": settings.process.admin,
+        "upstreams": settings.config.groups.iter().map(|group| &group.name).collect::<Vec<_>>(),
+        "mistakes": [],
+    })
+}
+
+fn what_is_wrong(unusable: &Unusable) -> serde_json::Value {
+    let mistakes: Vec<_> = unusable
+        .problems
+        .iter()
+        .map(|one| json!({ "line": one.line, "column": one.column, "message": one.message }))
+        .collect();
+    json!({
+        "file": unusable.file,
+        "ok": false,
+        "unreadable": unusable.unreadable,
+        "mistakes": mistakes,
+    })
+}
