@@ -10,13 +10,14 @@ use std::time::Duration;
 use hickory_proto::op::{Message, OpCode, ResponseCode};
 use hickory_proto::rr::rdata::{A, CNAME};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
-use proxy::{Config, NameServers};
+use proxy::config::Group;
+use proxy::{Config, NameServers, Origin as OriginUrl};
 use runtime::net::{ListenOptions, TcpListener, TcpStream, UdpSocket};
 use runtime::sim;
 use runtime::time::sleep;
 
 use crate::origin::{Origin, expected};
-use crate::world::{Client, World, address, each_way, forward, run};
+use crate::world::{Client, ORIGIN, World, address, each_way, forward, reverse, run};
 
 const SERVER: &str = "10.0.0.53:53";
 const SILENT_SERVER: &str = "10.0.0.54:53";
@@ -279,5 +280,50 @@ fn lost_datagrams_are_asked_again() {
             }
             assert!(answered >= 8, "{answered} of 10");
         });
+    });
+}
+
+#[test]
+fn a_server_with_a_name_is_followed_to_where_it_moves() {
+    let config = || {
+        let first = vec![address(ORIGIN)];
+        let server = OriginUrl { authority: "site.example:80".into(), addresses: first };
+        let name_servers = NameServers::At(vec![address(SERVER)]);
+        Config { name_servers, groups: vec![Group::of("g", [server])], ..reverse() }
+    };
+    each_way(config, async |world: Rc<World>| {
+        let server = NameServer::start();
+        let other = Origin::start(address(OTHER_ORIGIN));
+        server.tells("site.example", &[2], 10);
+        let mut client = Client::new().await;
+        let mut counts = Vec::new();
+        for round in 0..4 {
+            let got = client.get(&format!("/m{round}?size=9&cc=no-store"), "").await;
+            assert_eq!(got.status, 200);
+            counts.push((world.origin.seen.borrow().len(), other.seen.borrow().len()));
+            match round {
+                0 => server.tells("site.example", &[3], 10),
+                // Its old address serves while nobody can be asked, and when it is gone.
+                1 => server.behaves(Manner { silent: 1000, ..Manner::default() }),
+                _ => {}
+            }
+            sleep(Duration::from_secs(15)).await;
+        }
+        assert_eq!(counts, [(1, 0), (1, 1), (1, 2), (1, 3)]);
+    });
+}
+
+#[test]
+fn the_addresses_of_a_server_are_tried_in_turn() {
+    let config = || {
+        let nobody = address("10.0.0.9:80");
+        let six = address("[fd00::9]:80");
+        let addresses = vec![six, nobody, address(ORIGIN)];
+        let server = OriginUrl { authority: "10.0.0.9:80".into(), addresses };
+        Config { groups: vec![Group::of("g", [server])], ..reverse() }
+    };
+    each_way(config, async |world: Rc<World>| {
+        let got = Client::new().await.get("/a?size=9&cc=no-store", "").await;
+        assert_eq!((got.status, world.counter("upstream_retries")), (200, 0));
     });
 }
