@@ -21,8 +21,8 @@ pub struct Route {
     pub action: Action,
     /// Changes to the fields that the upstream gets.
     pub request: Vec<FieldRule>,
-    /// Changes to the fields of the upstream's answer, made before anything else looks at them: what
-    /// they say of caching counts, and what is stored is what they made of it.
+    /// Changes to the fields of the upstream's answer, made before anything else looks at them:
+    /// what they say of caching counts, and what is stored is what they made of it.
     pub response: Vec<FieldRule>,
     /// Whether the store has a part in it.
     pub store: bool,

@@ -23,8 +23,10 @@ struct Figure<T> {
 }
 
 macro_rules! figures {
-    ($list:ident, $described:ident: $of:ty; $($key:ident = $name:literal, $shape:ident, $help:literal,
-        $read:expr;)*) => {
+    (
+        $list:ident, $described:ident: $of:ty;
+        $($key:ident = $name:literal, $shape:ident, $help:literal, $read:expr;)*
+    ) => {
         const $list: &[Figure<$of>] = &[$(Figure {
             described: Described { name: $name, help: $help, shape: Shape::$shape },
             key: stringify!($key),
