@@ -25,6 +25,7 @@ test  curl       curl             -         a client that is not ours, for the t
 test  nginx      nginx-light      nginx     a live server to record
 test  haproxy    haproxy          haproxy   a live server to record
 test  squid      squid            squid     a live server to record
+test  python3    python3          -         passes a socket as a supervisor would, for the tests
 bench varnishd   varnish          varnish   a peer in the table of costs
 bench wrk        wrk              -         the load generator ours is held against
 pages chromium   chromium         -         to look at pages by eye

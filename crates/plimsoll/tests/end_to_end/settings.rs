@@ -3,10 +3,13 @@
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
+use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::support::{Home, Ours, PLIMSOLL, SOON, am_root, free_port, get, id, plimsoll, wait_for};
+use crate::support::{
+    Home, Ours, PLIMSOLL, SOON, am_root, free_port, get, id, plimsoll, program, wait_for,
+};
 
 /// What a test's server is configured with, beside its addresses.
 fn configured(home: &Home, origin: &Ours, more: &str) -> String {
@@ -201,6 +204,53 @@ fn without_rights(pid: &str) {
             assert!(status.contains(&line), "no {line:?} in {status}");
         }
     }
+}
+
+/// As systemd starts a service whose sockets it holds: descriptors from 3 on, and their number.
+const ACTIVATE: &str = "import os, socket, sys
+listening = socket.socket()
+listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+listening.bind(('127.0.0.1', int(sys.argv[1])))
+listening.listen(64)
+os.dup2(listening.fileno(), 3)
+os.set_inheritable(3, True)
+os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()))
+os.execv(sys.argv[2], sys.argv[2:])";
+
+#[test]
+fn a_supervisor_passes_sockets_and_is_told_how_things_are() {
+    let home = Home::new();
+    let origin = Ours::origin();
+    let port = free_port().to_string();
+    let file = configured(&home, &origin, "");
+    let text = fs::read_to_string(&file).unwrap();
+    let named = format!("[[listen]]\naddress = '127.0.0.1:{port}'");
+    fs::write(&file, text.replace("[[listen]]\naddress = '127.0.0.1:0'", &named)).unwrap();
+    let supervisor = UnixDatagram::bind(home.path().join("notify")).unwrap();
+    supervisor.set_read_timeout(Some(SOON)).unwrap();
+    let told = || {
+        let mut bytes = [0; 512];
+        let count = supervisor.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    };
+    let mut command = Command::new(program("python3", "python3"));
+    command.args(["-c", ACTIVATE, &port, PLIMSOLL, "serve", "--json", "-c", &file]);
+    command.env("NOTIFY_SOCKET", home.path().join("notify"));
+    let mut server = Ours::started(&mut command);
+    assert!(told().starts_with("READY=1\n"));
+    // A socket that cannot be shared is accepted from by both cores.
+    for _ in 0..20 {
+        assert!(get(server.address(), "/obj/1?size=10").starts_with("HTTP/1.1 200 "));
+    }
+    reload(&server).well();
+    assert!(told().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+    assert!(told().starts_with("READY=1\n"));
+    let next = Successor::restart(server.admin());
+    assert_eq!(told(), format!("MAINPID={}\n", next.0));
+    assert!(server.child.ended(SOON).success());
+    assert!(get(server.address(), "/obj/1?size=10").starts_with("HTTP/1.1 200 "));
+    drop(next);
+    assert_eq!(told(), "STOPPING=1\n");
 }
 
 /// How long the load is driven; longer by hand: PLIMSOLL_RESTART_SECONDS=30.

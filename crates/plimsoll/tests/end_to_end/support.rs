@@ -242,13 +242,17 @@ impl Ours {
     }
 
     fn start(args: &[&str]) -> Ours {
-        let mut child = Running::start(
-            Command::new(PLIMSOLL).args(args).stdout(Stdio::piped()).stderr(Stdio::piped()),
-        );
+        Ours::started(Command::new(PLIMSOLL).args(args))
+    }
+
+    /// By a command that becomes it.
+    pub(crate) fn started(command: &mut Command) -> Ours {
+        let what = format!("{command:?}");
+        let mut child = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
         let mut line = String::new();
         BufReader::new(child.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let told = serde_json::from_str(&line)
-            .unwrap_or_else(|error| panic!("{args:?}: {error}: {line:?}, {}", child.rest().1));
+            .unwrap_or_else(|error| panic!("{what}: {error}: {line:?}, {}", child.rest().1));
         Ours { child, told }
     }
 
