@@ -29,6 +29,10 @@ pub(crate) enum Verb {
     Reload(Ask),
     /// Have a running server start the program anew in its place, without losing a connection
     Restart(Ask),
+    /// Say why a running server answers a request from store or not, or what more memory would give
+    Explain(Explain),
+    /// Purge what a running server has stored: a URL, a prefix, a tag, or everything
+    Purge(Purge),
     /// Drive a load at a server and measure its latencies
     Load(Load),
     /// Record a live server: CPU time by mode and requests, interval by interval, into a trial
@@ -88,7 +92,7 @@ pub(crate) struct Serve {
     /// codes behind squid: or Apache's behind apache:, such as 'squid:%ts.%03tu %>a %ru'
     #[arg(long, value_name = "FORMAT", default_value = "squid")]
     pub(crate) log_format: proxy::LogFormat,
-    /// Address of the admin listener: /metrics, /upstreams and /healthz
+    /// Address of the admin listener: /metrics, /upstreams, /healthz, and calls such as /purge
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<SocketAddr>,
     /// Event notification: epoll, io_uring, scalable_select, poll or select [default: the best
@@ -172,6 +176,51 @@ pub(crate) struct Load {
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// The URL that is asked for
+    #[arg(required_unless_present = "cache", conflicts_with = "cache")]
+    pub(crate) url: Option<String>,
+    /// A field of the request, such as 'Accept-Language: de'; may be given several times
+    #[arg(short = 'H', long, value_name = "NAME: VALUE", conflicts_with = "cache")]
+    pub(crate) header: Vec<String>,
+    /// Instead of one URL: the hit ratios that 0.5, 1, 2 and 4 times the memory would give
+    #[arg(long)]
+    pub(crate) cache: bool,
+    /// The server's admin address
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3129")]
+    pub(crate) admin: SocketAddr,
+    /// Print the explanation as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true))]
+pub(crate) struct Purge {
+    /// The URL to purge, with all its variants
+    #[arg(group = "what")]
+    pub(crate) url: Option<String>,
+    /// Every URL that begins so: example.com, or example.com/images/
+    #[arg(long, value_name = "PREFIX", group = "what")]
+    pub(crate) prefix: Option<String>,
+    /// Every response with one of these tags (Surrogate-Key, Cache-Tag)
+    #[arg(long, value_name = "TAG", group = "what")]
+    pub(crate) tag: Option<String>,
+    /// Everything
+    #[arg(long, group = "what")]
+    pub(crate) all: bool,
+    /// Mark stale only: it is validated, or served stale where that is allowed
+    #[arg(long)]
+    pub(crate) soft: bool,
+    /// The server's admin address
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3129")]
+    pub(crate) admin: SocketAddr,
+    /// Print what was done as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

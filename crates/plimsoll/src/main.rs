@@ -4,13 +4,16 @@
 //! line on stderr that says what is wrong and what mends it, and an exit status ([`failure`]).
 #![forbid(unsafe_code)]
 
+mod admin;
 mod ask;
 mod check;
 mod cli;
 mod demo;
+mod explain;
 mod failure;
 mod load;
 mod output;
+mod purge;
 mod record;
 mod reference;
 mod report;
@@ -70,6 +73,8 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Check(flags) => check::check(&flags),
         Verb::Reload(flags) => ask::ask(flags.admin, "/reload"),
         Verb::Restart(flags) => ask::ask(flags.admin, "/restart"),
+        Verb::Explain(flags) => explain::explain(&flags),
+        Verb::Purge(flags) => purge::purge(&flags),
         Verb::Load(flags) => load::load(&flags),
         Verb::Record(flags) => record::record(&flags),
         Verb::Report(flags) => report::report(&flags),

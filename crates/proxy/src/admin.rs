@@ -5,6 +5,7 @@
 //! | `GET /metrics` | the counters, as OpenMetrics |
 //! | `GET /upstreams` | what is known of the upstream servers, as JSON |
 //! | `GET /healthz` | `ok`, or `draining` |
+//! | `GET /explain` | why a request would or would not be answered from store |
 //! | `GET /what-if` | the hit ratios that other sizes of the store would give |
 //! | `POST /purge` | purges: see [`crate::purge::api`] |
 //! | `POST /reload`, `POST /restart` | orders to the server's thread: see [`crate::control`] |
@@ -22,6 +23,7 @@ use runtime::time;
 
 use crate::client::{Client, append_date, linger};
 use crate::control::{Answer, Order};
+use crate::explain;
 use crate::limits::ADMIN_BODY_BYTES_MAX;
 use crate::metrics::{AllCores, Counters};
 use crate::purge;
@@ -188,10 +190,10 @@ impl Admin {
     async fn respond(&self, call: &Call) -> Reply {
         let reading = matches!(call.method, Method::Get | Method::Head);
         let takes = match call.path.as_str() {
-            "/metrics" | "/upstreams" | "/healthz" | "/what-if" => "GET, HEAD",
+            "/metrics" | "/upstreams" | "/healthz" | "/what-if" | "/explain" => "GET, HEAD",
             "/purge" | "/reload" | "/restart" => "POST",
             path => {
-                let there = "there are /metrics, /upstreams, /healthz, /what-if, /purge, \
+                let there = "there are /metrics, /upstreams, /healthz, /explain, /what-if, /purge, \
                              /reload and /restart";
                 return Reply::error(404, format_args!("no {path:?} here: {there}"));
             }
@@ -208,6 +210,7 @@ impl Admin {
             "/metrics" => Reply::text(METRICS_TYPE, self.metrics()),
             "/upstreams" => Reply::json(200, &figures::json(&self.worker.site().groups)),
             "/healthz" => Reply::text("text/plain", health(&self.worker)),
+            "/explain" => explain::answer(call, &self.shared, &self.worker.site()),
             "/what-if" => Reply::json(200, &self.shared.sizing.tell()),
             "/reload" => self.obeyed(Order::Reload).await,
             "/restart" => self.obeyed(Order::Restart).await,

@@ -20,6 +20,7 @@ mod connection;
 mod control;
 mod core;
 mod exchange;
+pub mod explain;
 mod fault;
 mod fetch;
 mod flight;

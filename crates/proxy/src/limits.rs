@@ -67,6 +67,8 @@ pub const DNS_SYSTEM_KEPT: Duration = Duration::from_secs(30);
 pub const DNS_NAMES_MAX: usize = 10_000;
 /// Bytes of the body of a call to the admin address.
 pub const ADMIN_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Keys of variants that a URI remembers, so that they can be listed.
+pub const VARIANTS_LISTED_MAX: usize = 32;
 /// Tags of one response that are kept; one with more is taken by any purge by tag.
 pub const TAGS_MAX: usize = 1024;
 /// Slots of the store that one tick looks at to let go of what purges have taken.

@@ -168,11 +168,11 @@ impl Shared {
     }
 
     /// Whether what is remembered of an uncacheable response still counts.
-    fn holds(&self, until_ms: u64, since: u32, now_ms: u64) -> bool {
+    pub(crate) fn holds(&self, until_ms: u64, since: u32, now_ms: u64) -> bool {
         now_ms < until_ms && since == self.purges.now() as u32
     }
 
-    fn variant_key(&self, uri: Key, varies: &Varies, request: &Wire<'_>) -> Key {
+    pub(crate) fn variant_key(&self, uri: Key, varies: &Varies, request: &Wire<'_>) -> Key {
         let mut builder = self.hasher.within(uri);
         builder.raw(&varies.epoch.to_le_bytes());
         varies.names.feed(request, |piece| builder.raw(piece));
@@ -191,11 +191,14 @@ impl Shared {
         if let Some(Entry::Varies(there)) = self.store.peek(&uri)
             && there.names == *names
         {
-            return self.variant_key(uri, &there, request);
+            let key = self.variant_key(uri, &there, request);
+            there.list(key);
+            return key;
         }
         let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
-        let varies = Arc::new(Varies { names: names.clone(), epoch });
+        let varies = Arc::new(Varies::new(names.clone(), epoch));
         let key = self.variant_key(uri, &varies, request);
+        varies.list(key);
         self.insert(uri, Entry::Varies(varies));
         key
     }

@@ -5,13 +5,14 @@
 //! `Connection`) is appended as it is sent. Nobody changes a stored response; an update by a 304
 //! makes a new one that shares the body.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use caching::{Exchange, FieldSource, Policy, Response, StoredMeta, Vary, VaryKey, VaryNames};
 use http1::{Fields, write};
-use store::{Generation, Mark};
+use store::{Generation, Key, Mark};
 
+use crate::limits::VARIANTS_LISTED_MAX;
 use crate::purge::{Resource, is_tag_field};
 
 /// A piece of a body.
@@ -68,6 +69,8 @@ pub(crate) struct Head {
     pub(crate) varies: Option<(VaryNames, VaryKey)>,
     /// What purges know it by.
     pub(crate) resource: Resource,
+    /// The soft purge that made it stale, if one did.
+    pub(crate) purged: Option<Mark>,
     /// The length that the origin announced, while the body is still arriving.
     pub(crate) announced_length: Option<u64>,
     block: Box<[u8]>,
@@ -110,6 +113,7 @@ impl Head {
             meta,
             varies,
             resource,
+            purged: None,
             announced_length,
             block: block.into_boxed_slice(),
             spans: spans.into_boxed_slice(),
@@ -212,7 +216,7 @@ impl Stored {
     /// The same response, stale since a soft purge; no purge up to `checked` but that concerns it.
     pub(crate) fn stale_from(&self, mark: Mark, checked: Generation) -> Stored {
         let meta = self.head.meta.stale_from(mark.at_ms);
-        self.with_head(Head { meta, ..Head::clone(&self.head) }, checked)
+        self.with_head(Head { meta, purged: Some(mark), ..Head::clone(&self.head) }, checked)
     }
 
     fn with_head(&self, head: Head, checked: Generation) -> Stored {
@@ -341,6 +345,9 @@ impl Use<'_> {
     }
 }
 
+/// What a `Varies` takes, its names and the keys it lists included.
+const VARIES_BYTES: u64 = 256 + (VARIANTS_LISTED_MAX * size_of::<Key>()) as u64;
+
 /// What the store holds under a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
@@ -363,6 +370,28 @@ pub(crate) struct Varies {
     pub(crate) names: VaryNames,
     /// Goes into the keys, so that responses stored before an invalidation are never found again.
     pub(crate) epoch: u64,
+    listed: Mutex<Vec<Key>>,
+}
+
+impl Varies {
+    pub(crate) fn new(names: VaryNames, epoch: u64) -> Varies {
+        Varies { names, epoch, listed: Mutex::default() }
+    }
+
+    /// Remembers that a response is stored under this key, and forgets the oldest of too many.
+    pub(crate) fn list(&self, key: Key) {
+        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        listed.retain(|&there| there != key);
+        if listed.len() >= VARIANTS_LISTED_MAX {
+            listed.remove(0);
+        }
+        listed.push(key);
+    }
+
+    /// The keys remembered, the oldest first.
+    pub(crate) fn keys(&self) -> Vec<Key> {
+        self.listed.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 impl Entry {
@@ -375,7 +404,7 @@ impl Entry {
     pub(crate) fn accounted_bytes(&self) -> u64 {
         match self {
             Entry::Response(stored) => stored.accounted_bytes(),
-            Entry::Varies(_) => 256,
+            Entry::Varies(_) => VARIES_BYTES,
             Entry::Uncacheable { .. } => 0,
         }
     }

@@ -276,8 +276,8 @@ impl<V> Store<V> {
     }
 
     /// Shows what some slots hold: at most so many of one shard, under its lock, so `show` must
-    /// be short. Returns where to go on, or `None` when all were shown. What is stored meanwhile may
-    /// be shown or not; everything else is shown once.
+    /// be short. Returns where to go on, or `None` when all were shown. What is stored meanwhile
+    /// may be shown or not; everything else is shown once.
     pub fn visit(
         &self,
         from: Cursor,

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
+mod asking;
 mod bad_input;
 mod demo;
 mod peers;

@@ -104,7 +104,7 @@ fn a_load_without_a_server_says_so() {
 }
 
 /// A server of ours with a log, its origin, and a home for both.
-fn a_server(home: &Home, more: &[&str]) -> (Ours, Ours) {
+pub(crate) fn a_server(home: &Home, more: &[&str]) -> (Ours, Ours) {
     let origin = Ours::origin();
     let (url, log) = (origin.url(), home.at("access.log"));
     let flags = ["--origin", &url, "--workers", "1", "--access-log", &log];

@@ -8,6 +8,7 @@
 mod bodies;
 mod caching_rules;
 mod dns;
+mod explaining;
 mod faults;
 mod hostile;
 mod limits;
