@@ -82,6 +82,14 @@ pub(crate) struct Serve {
     /// Forward mode: requests name their server themselves (absolute-form)
     #[arg(long, conflicts_with = "origin")]
     pub(crate) forward: bool,
+    /// Forward mode: a network that may be reached although it is not public, such as 10.0.0.0/8;
+    /// may be given several times
+    #[arg(long, value_name = "CIDR", requires = "forward", value_parser = parse_network)]
+    pub(crate) allow_to: Vec<proxy::IpNet>,
+    /// Forward mode: a network whose clients may use the proxy, instead of loopback and private
+    /// ones; may be given several times
+    #[arg(long, value_name = "CIDR", requires = "forward", value_parser = parse_network)]
+    pub(crate) allow_from: Vec<proxy::IpNet>,
     /// Worker threads, one a core, each with its own listener [default: the CPUs it may run on]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,
@@ -338,6 +346,15 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
         .ok()
         .filter(|duration| !duration.is_zero())
         .ok_or_else(|| format!("{text:?} is not a length of time above zero"))
+}
+
+/// A network, or one address.
+fn parse_network(text: &str) -> Result<proxy::IpNet, String> {
+    let address = text.parse::<std::net::IpAddr>().map(proxy::IpNet::from);
+    text.parse::<proxy::IpNet>()
+        .or(address)
+        .map(|net| net.trunc())
+        .map_err(|_| "it is a network such as 10.0.0.0/8, or one address".to_owned())
 }
 
 /// `1024`, `64K`, `256M`, `2G`: powers of 1024.

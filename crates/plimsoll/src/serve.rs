@@ -201,6 +201,10 @@ fn config(flags: &cli::Serve) -> Result<Config, Failure> {
         Config::reverse(origins, &flags.listen)
     };
     config.check_routes().map_err(misuse)?;
+    config.forward.allow_to.clone_from(&flags.allow_to);
+    if !flags.allow_from.is_empty() {
+        config.forward.allow_from.clone_from(&flags.allow_from);
+    }
     config.memory_bytes = flags.memory;
     config.log_format = flags.log_format.clone();
     Ok(config)

@@ -206,7 +206,20 @@ pub(crate) fn append_error(
     connection: Connection,
     with_body: bool,
 ) {
+    append_error_with(out, status, "", text, connection, with_body);
+}
+
+/// The same with more fields, each with its line's end.
+pub(crate) fn append_error_with(
+    out: &mut Vec<u8>,
+    status: u16,
+    fields: &str,
+    text: &str,
+    connection: Connection,
+    with_body: bool,
+) {
     write::status_line(out, status);
+    out.extend_from_slice(fields.as_bytes());
     out.extend_from_slice(b"Content-Type: text/plain\r\n");
     write::content_length(out, text.len() as u64 + 1);
     out.extend_from_slice(b"Cache-Control: no-store\r\n");

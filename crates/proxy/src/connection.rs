@@ -477,8 +477,12 @@ impl Turn<'_> {
         let Some(asked) = destination(self.door, head) else {
             return Did::Slow(head.detach());
         };
-        let routes = &self.worker.site().routes;
-        if self.door.role == Role::Reverse && routes.bars(asked.authority, asked.path) {
+        let site = self.worker.site();
+        let barred = match self.door.role {
+            Role::Reverse => site.routes.bars(asked.authority, asked.path),
+            Role::Forward => !site.forward.admits_hit(self.peer.ip(), asked.authority),
+        };
+        if barred {
             return Did::Slow(head.detach());
         }
         let hints = hints(head);

@@ -87,6 +87,7 @@ impl Core {
         // One core looks after the upstream servers for all.
         let attending = is_first.then(|| runtime::spawn(health::attend(Rc::clone(&worker))));
         let admin = admin.map(|listener| {
+            worker.shared.own.add_of(&listener);
             runtime::spawn(admin::serve(Rc::clone(&worker), listener, self.all, self.shared))
         });
         worker.run(listeners, changes, stop).await;

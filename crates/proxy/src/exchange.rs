@@ -23,12 +23,13 @@ use runtime::time::{self, Instant};
 use store::Key;
 
 use crate::access_log::{Outcome, Record, last_field};
-use crate::client::{Client, Gone, append_error, linger};
+use crate::client::{Client, Gone, append_error_with, linger};
 use crate::config::{Action, Role};
 use crate::connection::{Asked, connection_of, destination, hints, wants_more};
 use crate::fault::Fault;
 use crate::fetch;
 use crate::flight::{Found, Joined, Reader, Settled};
+use crate::forward;
 use crate::hop;
 use crate::purge;
 use crate::refusal::Refusal;
@@ -38,6 +39,7 @@ use crate::shared::Lookup;
 use crate::site::{Door, Realm, Site};
 use crate::stored::{Connection, Framing, Head, Stored, Use, Wire, has_length};
 use crate::transport::Transport;
+use crate::upgrade;
 use crate::upstream::{Answer, To};
 use crate::worker::Worker;
 
@@ -87,16 +89,18 @@ pub(crate) async fn serve(
         stream,
         head,
         client,
-        peer,
         body: RequestBody::new(worker, head.body(), rest),
         keep: wants_more(door.role, &head),
+        peer,
+        user: None,
+        tunnelled: 0,
         route: None,
         started: time::now(),
         rule: "",
     };
     let (done, whole) = match exchange.run().await {
         Ok(done) => (done, true),
-        Err(Ended::Gone(done)) => (Done { keep: false, ..done }, false),
+        Err(Ended::Gone(done) | Ended::Over(done)) => (Done { keep: false, ..done }, false),
         Err(Ended::Refused(refusal)) => (exchange.refuse(refusal).await, true),
         Err(Ended::Fixed(action)) => (routes::answer(&mut exchange, &action).await, true),
     };
@@ -121,6 +125,8 @@ pub(crate) enum Ended {
     Gone(Done),
     /// A route says the answer.
     Fixed(Box<Action>),
+    /// The connection was a tunnel, which is over.
+    Over(Done),
     /// We answer with an error of our own.
     Refused(Refusal),
 }
@@ -144,11 +150,15 @@ pub(crate) struct Exchange<'x> {
     pub(crate) body: RequestBody,
     /// The client wants to go on.
     pub(crate) keep: bool,
+    /// Whose password was right, if one was asked for.
+    pub(crate) user: Option<Arc<[u8]>>,
+    /// Bytes that it sent through a tunnel.
+    pub(crate) tunnelled: u64,
     /// The place of its route.
     route: Option<usize>,
     started: Instant,
     /// The rule that refused the request, if one did.
-    rule: &'static str,
+    pub(crate) rule: &'static str,
 }
 
 /// Where a request goes.
@@ -176,7 +186,16 @@ impl<'x> Exchange<'x> {
         if self.head.method == Method::Purge {
             return purge::by_method(self).await;
         }
+        if self.door.role == Role::Forward {
+            Box::pin(forward::admit(self)).await?;
+            if self.head.method == Method::Connect {
+                return Box::pin(forward::connect(self)).await;
+            }
+        }
         let destination = self.destination().await?;
+        if let Some(protocols) = self.upgrade() {
+            return Box::pin(upgrade::serve(self, &destination, &protocols)).await;
+        }
         let may_store = self.route().is_none_or(|route| route.config.store);
         if !may_store || !self.may_use_store() {
             if self.wants_only_stored() {
@@ -342,16 +361,23 @@ impl<'x> Exchange<'x> {
         authority: &[u8],
         default_port: u16,
     ) -> Result<Arc<[SocketAddr]>, Ended> {
-        let refused = Ended::Refused(Refusal::Authority);
-        let Ok(parsed) = http1::parse_authority(authority) else { return Err(refused) };
-        let Ok(host) = std::str::from_utf8(parsed.host) else { return Err(refused) };
-        let port = parsed.port.unwrap_or(default_port);
-        let limit = self.worker.limits().connect_timeout;
-        let found = time::timeout(limit, self.worker.shared.resolver.resolve(host, port)).await;
-        found.unwrap_or(Err(Fault::Timeout)).map_err(|fault| {
-            self.worker.counters.upstream_errors.add(1);
-            Ended::fault(fault)
-        })
+        let parsed = http1::parse_authority(authority);
+        let parsed = parsed.map_err(|_| Ended::Refused(Refusal::Authority))?;
+        forward::addresses(self, parsed.host, parsed.port.unwrap_or(default_port)).await
+    }
+
+    /// The protocols that it asks for instead of HTTP, if it may have them.
+    fn upgrade(&self) -> Option<Vec<u8>> {
+        if !self.head.fields.has(Name::Upgrade) || !self.body.is_none() {
+            return None;
+        }
+        upgrade::asked(&self.head, &self.site.config.upgrades)
+    }
+
+    /// Takes what was read behind the head, which belongs to no further request.
+    pub(crate) fn take_rest(&mut self) -> Vec<u8> {
+        let body = std::mem::replace(&mut self.body, RequestBody::elsewhere());
+        body.into_rest().unwrap_or_default()
     }
 
     /// Whether the store may have a part in this request at all.
@@ -530,12 +556,22 @@ impl<'x> Exchange<'x> {
         if matches!(status, 400..=499) {
             counters.client_errors.add(1);
         }
-        let keep = refusal.keeps() && self.body.is_none();
+        // A client that sends on without waiting takes its tunnel for granted: what comes is no
+        // request.
+        let keep = refusal.keeps() && self.body.is_none() && self.head.method != Method::Connect;
         self.rule = refusal.name();
         let with_body = self.head.method != Method::Head;
         let connection = self.connection(keep);
         let before = self.client.bytes;
-        self.client.held(|out| append_error(out, status, &text, connection, with_body));
+        let fields = match refusal {
+            Refusal::PasswordMissing | Refusal::PasswordWrong => {
+                forward::challenge(&self.site.forward)
+            }
+            _ => String::new(),
+        };
+        self.client.held(|out| {
+            append_error_with(out, status, &fields, &text, connection, with_body);
+        });
         let sent = self.client.flush().await.is_ok();
         Done {
             outcome: Outcome::of_refusal(refusal),
@@ -559,7 +595,7 @@ impl<'x> Exchange<'x> {
             client: self.peer,
             door: self.door,
             request: Some(self.head),
-            request_bytes: self.head.head_bytes as u64 + self.body.bytes_used(),
+            request_bytes: self.head.head_bytes as u64 + self.body.bytes_used() + self.tunnelled,
             outcome: done.outcome,
             status: done.status,
             response_head: &self.client.sent_head,
@@ -567,7 +603,7 @@ impl<'x> Exchange<'x> {
             bytes: self.client.bytes,
             body_bytes: self.client.bytes.saturating_sub(done.head_bytes),
             upstream: done.upstream,
-            user: b"",
+            user: self.user.as_deref().unwrap_or_default(),
             keep: done.keep && self.keep,
             rule: self.rule,
         });
@@ -596,7 +632,7 @@ pub(crate) fn cache_status(outcome: Outcome) -> Vec<u8> {
         Outcome::Miss => forwarded(Forward::UriMiss, true, false),
         Outcome::Collapsed => forwarded(Forward::UriMiss, false, true),
         Outcome::Revalidated | Outcome::Replaced => forwarded(Forward::Stale, true, false),
-        Outcome::Pass | Outcome::Own | Outcome::Refused | Outcome::Denied => {
+        Outcome::Pass | Outcome::Own | Outcome::Refused | Outcome::Denied | Outcome::Tunnel => {
             forwarded(Forward::Bypass, false, false)
         }
     };

@@ -382,7 +382,7 @@ pub(crate) async fn pass(
     }
 }
 
-fn unanswered(worker: &Worker, fault: Fault) -> Ended {
+pub(crate) fn unanswered(worker: &Worker, fault: Fault) -> Ended {
     tracing::debug!(%fault, "no answer");
     if !fault.is_of_the_client() {
         worker.counters.upstream_errors.add(1);
@@ -516,7 +516,7 @@ async fn head_beside(
 }
 
 /// Sends an answer to the client as it comes, and stores nothing.
-async fn relay(
+pub(crate) async fn relay(
     exchange: &mut Exchange<'_>,
     mut answer: Answer,
     why: Forward,
@@ -600,15 +600,17 @@ fn has_length_field(status: u16) -> bool {
 
 /// Whom a request to the origin is for.
 #[derive(Clone, Copy)]
-enum Purpose<'s> {
+pub(crate) enum Purpose<'s> {
     /// For the store: the client's conditions are left out, those of the stored response put in.
     Store(Option<&'s Stored>),
     /// For this client alone, as it asked.
     Pass,
+    /// The same, and it asks for one of these protocols instead of HTTP.
+    Upgrade(&'s [u8]),
 }
 
 /// The request as the origin is to see it (RFC 9110, 7.6).
-fn request_bytes(
+pub(crate) fn request_bytes(
     exchange: &Exchange<'_>,
     destination: &Destination<'_>,
     purpose: Purpose<'_>,
@@ -626,12 +628,14 @@ fn request_bytes(
     out.extend_from_slice(b"\r\n");
     let edits = Edits::of(exchange, destination);
     let forwards = max_forwards(head).filter(|forwards| *forwards > 0);
+    let told = hop::Told::of(exchange);
     for field in head.fields.end_to_end() {
         let left_out = match field.id() {
             Name::Host | Name::ContentLength => true,
             // It is for the next proxy that asks for it, which is us (RFC 9110, 11.7.2).
             Name::ProxyAuthorization => true,
             Name::MaxForwards => forwards.is_some(),
+            name if told.replaces(name) => true,
             _ => {
                 matches!(purpose, Purpose::Store(_)) && caching::is_condition_or_range(field.name())
             }
@@ -653,6 +657,12 @@ fn request_bytes(
     }
     edits.append(&mut out, head);
     hop::append_via(&mut out, head.version, &exchange.worker.shared.pseudonym);
+    told.append(&mut out, destination.realm.scheme.name());
+    if let Purpose::Upgrade(protocols) = purpose {
+        out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: ");
+        out.extend_from_slice(protocols);
+        out.extend_from_slice(b"\r\n");
+    }
     exchange.body.append_framing(&mut out);
     write::end(&mut out);
     out

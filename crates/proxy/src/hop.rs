@@ -4,8 +4,13 @@
 //! kind may stand behind one another; a request that names us already goes in a circle (RFC 9110,
 //! 7.6.3), and is refused. Responses name us by [`NAME`] alone: they do not go in circles.
 
-use http1::{Name, RequestHead, Version, tokens};
+use std::net::IpAddr;
+
+use http1::{Fields, Name, RequestHead, Version, tokens};
 use store::KeyHasher;
+
+use crate::config::{Role, TellClient};
+use crate::exchange::Exchange;
 
 /// What we call ourselves to clients.
 pub(crate) const NAME: &str = "plimsoll";
@@ -24,6 +29,75 @@ pub(crate) fn append_via(out: &mut Vec<u8>, received: Version, name: &str) {
     });
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b"\r\n");
+}
+
+/// What a forward proxy tells of its client. In reverse mode the group of servers says.
+pub(crate) struct Told<'e> {
+    x_forwarded_for: TellClient,
+    forwarded: TellClient,
+    came: Fields<'e>,
+    client: IpAddr,
+}
+
+impl<'e> Told<'e> {
+    pub(crate) fn of(exchange: &Exchange<'e>) -> Told<'e> {
+        let rules = &exchange.site.config.forward;
+        let tells = |tell| match exchange.door.role {
+            Role::Forward => tell,
+            Role::Reverse => TellClient::Off,
+        };
+        Told {
+            x_forwarded_for: tells(rules.x_forwarded_for),
+            forwarded: tells(rules.forwarded),
+            came: exchange.head.fields,
+            client: exchange.peer.ip().to_canonical(),
+        }
+    }
+
+    /// Whether a field of this name does not go on as it came.
+    pub(crate) fn replaces(&self, name: Name) -> bool {
+        match name {
+            Name::XForwardedFor => self.x_forwarded_for != TellClient::Off,
+            Name::Forwarded => self.forwarded != TellClient::Off,
+            _ => false,
+        }
+    }
+
+    /// Appends what takes their place.
+    pub(crate) fn append(&self, out: &mut Vec<u8>, proto: &str) {
+        if self.writes(self.x_forwarded_for) {
+            self.append_one(
+                out,
+                self.x_forwarded_for,
+                Name::XForwardedFor,
+                &self.client.to_string(),
+            );
+        }
+        if self.writes(self.forwarded) {
+            let element = match self.client {
+                IpAddr::V4(v4) => format!("for={v4};proto={proto}"),
+                IpAddr::V6(v6) => format!("for=\"[{v6}]\";proto={proto}"),
+            };
+            self.append_one(out, self.forwarded, Name::Forwarded, &element);
+        }
+    }
+
+    fn writes(&self, tell: TellClient) -> bool {
+        matches!(tell, TellClient::Add | TellClient::Replace)
+    }
+
+    fn append_one(&self, out: &mut Vec<u8>, tell: TellClient, name: Name, element: &str) {
+        out.extend_from_slice(name.as_str().as_bytes());
+        out.extend_from_slice(b": ");
+        if tell == TellClient::Add {
+            for value in self.came.all(name).filter(|value| !value.is_empty()) {
+                out.extend_from_slice(value);
+                out.extend_from_slice(b", ");
+            }
+        }
+        out.extend_from_slice(element.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
 }
 
 /// Whether a member of `Via` is received by us.

@@ -24,6 +24,7 @@ pub mod explain;
 mod fault;
 mod fetch;
 mod flight;
+mod forward;
 mod hop;
 pub mod limits;
 mod listening;
@@ -40,15 +41,19 @@ mod sizing;
 mod sockets;
 mod stored;
 mod transport;
+mod tunnel;
+mod upgrade;
 mod upstream;
 mod worker;
 
 pub use access_log::{LogCode, LogFormat, LogTemplate, LogWriter, log_codes};
 pub use config::{
-    Config, Listener, Origin, Problem, Process, PurgeRules, Role, Settings, Unusable,
+    Config, Domain, Forward, Listener, Origin, PasswordRealm, Problem, Process, Protocol,
+    PurgeRules, Role, Settings, TellClient, Unusable, Users,
 };
 pub use control::{Answer, Order, Orders};
 pub use core::Core;
+pub use ipnet::IpNet;
 pub use metrics::{Described, Shape};
 pub use resolve::NameServers;
 pub use server::{Bound, LogTo, Renewal, Server, StartError};

@@ -75,6 +75,22 @@ pub const TAGS_MAX: usize = 1024;
 pub const PURGE_SWEEP_SLOTS_PER_TICK: usize = 2048;
 /// And so many of them under a shard's lock.
 pub const PURGE_SWEEP_SLOTS_PER_LOCK: usize = 64;
+/// Bytes of a TLS ClientHello that is read to find its server name; the largest in use, with keys
+/// of post-quantum groups, have 2 KiB.
+pub const CLIENT_HELLO_BYTES_MAX: usize = 16 * 1024;
+/// Bytes that one read of a tunnel takes, and so what a direction may hold that its far side does
+/// not take. A silent tunnel holds none.
+pub const TUNNEL_BYTES_MAX: usize = 32 * 1024;
+/// Bytes of a file of users.
+pub const PASSWORD_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// The highest cost of a bcrypt hash: about 4 s a password, of a thread that others wait for.
+pub const PASSWORD_COST_MAX: u32 = 16;
+/// Requests of one core whose passwords wait to be verified; one more is answered 503.
+pub const PASSWORDS_WAITING_MAX: usize = 64;
+/// Passwords that are known to be right, all cores together; beyond it all are forgotten.
+pub const PASSWORDS_KNOWN_MAX: usize = 10_000;
+/// How long a password counts as known: what a reload takes away is asked for again at once.
+pub const PASSWORD_KNOWN_FOR: Duration = Duration::from_secs(300);
 
 /// The limits that an operator may change; `Default` is what the server starts with.
 #[derive(Clone, Debug)]
@@ -110,6 +126,8 @@ pub struct Limits {
     pub stream_window_bytes: usize,
     /// How long a key whose response could not be stored is fetched without collapsing.
     pub uncacheable_memory: Duration,
+    /// How long a tunnel (CONNECT, or an upgraded connection) may be silent in both directions.
+    pub tunnel_idle: Duration,
     /// After SIGTERM: how long requests under way may take to finish.
     pub drain_timeout: Duration,
     /// After an error response: how long, and how much, is still read so that the client sees it.
@@ -138,6 +156,7 @@ impl Default for Limits {
             arriving_share: 4,
             stream_window_bytes: 256 * 1024,
             uncacheable_memory: Duration::from_secs(120),
+            tunnel_idle: Duration::from_secs(15 * 60),
             drain_timeout: Duration::from_secs(30),
             linger_timeout: Duration::from_secs(2),
             linger_bytes_max: 256 * 1024,
@@ -150,5 +169,6 @@ const _: () = assert!(COALESCE_BYTES_MAX < OUTPUT_BYTES_MAX);
 const _: () = assert!(DNS_TTL_MIN.as_nanos() < DNS_TTL_NONE_MAX.as_nanos());
 const _: () = assert!(DNS_TTL_NONE_MAX.as_nanos() < DNS_TTL_MAX.as_nanos());
 const _: () = assert!(PURGE_SWEEP_SLOTS_PER_LOCK <= PURGE_SWEEP_SLOTS_PER_TICK);
+const _: () = assert!(TUNNEL_BYTES_MAX <= READ_BUFFER_BYTES);
 const _: () = assert!(LOG_BATCH_BYTES < LOG_QUEUE_BYTES_MAX);
 const _: () = assert!(READ_BUFFER_BYTES >= 2 * 32 * 1024, "a head and the start of a body fit");

@@ -26,6 +26,7 @@ struct Open {
 
 impl Open {
     fn new(worker: &Rc<Worker>, socket: TcpListener, listener: &Listener) -> Open {
+        worker.shared.own.add_of(&socket);
         let (socket, door) = (Rc::new(socket), Rc::new(RefCell::new(Door::of(listener))));
         let accepting =
             runtime::spawn(accept_all(Rc::clone(worker), Rc::clone(&socket), Rc::clone(&door)));

@@ -75,6 +75,10 @@ counters! {
     upstream_reuses: Counter, "Requests sent on a pooled upstream connection";
     upstream_retries: Counter, "Requests repeated because a pooled connection had gone";
     upstream_idle: Gauge, "Idle upstream connections in the pool now";
+    tunnels: Counter, "Tunnels opened: CONNECT, and upgraded connections";
+    tunnels_open: Gauge, "Tunnels open now";
+    tunnel_bytes_sent: Counter, "Bytes written to clients through tunnels";
+    tunnel_bytes_received: Counter, "Bytes read from clients and written on through tunnels";
     timeouts: Counter, "Client connections cut by a time-out other than idle keep-alive";
     log_lines: Counter, "Access log lines made";
     waits: Counter, "Calls of the event notification's wait";

@@ -128,6 +128,31 @@ refusals! {
     NotAbsolute = 400, Request, Close, "not-absolute",
         "this is a forward proxy: ask with an absolute URL";
     Authority = 400, Request, Close, "authority", "an invalid authority";
+    Client = 403, Access, Close, "client",
+        "this client's address is in no network of allow_from; the operator can add it \
+         (--allow-from CIDR)";
+    PasswordMissing = 407, Access, Keep, "password-missing",
+        "a name and a password are needed (Proxy-Authorization: Basic)";
+    PasswordWrong = 407, Access, Keep, "password-wrong", "the name or the password is wrong";
+    PasswordsBusy = 503, State, Close, "passwords-busy",
+        "too many passwords wait to be verified; ask again";
+    Port = 403, Access, Keep, "port",
+        "requests do not go to this port; the operator can add it to ports";
+    ConnectPort = 403, Access, Close, "connect-port",
+        "CONNECT does not go to this port; the operator can add it to connect_ports";
+    DomainDenied = 403, Access, Keep, "domain-denied",
+        "this domain is in deny_domains, and the operator decides about it";
+    DomainNotAllowed = 403, Access, Keep, "domain-not-allowed",
+        "this domain is not in allow_domains; the operator can add it";
+    Address = 403, Access, Keep, "address",
+        "the server's address is not public; the operator can allow its network \
+         (allow_to, or --allow-to CIDR)";
+    OwnAddress = 403, Access, Keep, "own-address",
+        "the server's address is this proxy's own; the operator can allow it by naming this one \
+         address in allow_to";
+    ServerName = 403, Access, Close, "server-name",
+        "the server name of the ClientHello is not the host of the CONNECT, or what followed is \
+         no TLS; the operator can turn this off (check_server_name)";
     Loop = 508, Access, Close, "loop",
         "this request has been here before: its Via names this proxy, so what it is for, or the \
          proxy behind it, leads back here";

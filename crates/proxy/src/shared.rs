@@ -14,6 +14,7 @@ use crate::access_log::{Queue, Sink};
 use crate::config::Config;
 use crate::control::Control;
 use crate::flight::Flights;
+use crate::forward::{Known, OwnAddresses};
 use crate::hop;
 use crate::metrics::{Described, Shape, SharedFigures};
 use crate::purge::Sweeping;
@@ -35,6 +36,10 @@ pub(crate) struct Shared {
     pub(crate) log: Sink,
     /// What we call ourselves to upstreams; nobody else has the same.
     pub(crate) pseudonym: String,
+    /// Where we listen ourselves.
+    pub(crate) own: OwnAddresses,
+    /// Passwords that were found right.
+    pub(crate) passwords: Known,
     pub(crate) resolver: Arc<Resolver>,
     pub(crate) upstreams: Registry,
     pub(crate) control: Control,
@@ -75,6 +80,8 @@ impl Shared {
             sizing: Sizing::new(config.memory_bytes),
             flights: Flights::new(),
             log,
+            own: OwnAddresses::default(),
+            passwords: Known::new(),
             pseudonym: hop::pseudonym(&hasher),
             upstreams: Registry::default(),
             resolver: Resolver::new(&config.name_servers),

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::config::{Config, Listener, Role};
+use crate::forward::Rules;
 use crate::limits::{Limits, READ_BUFFER_BYTES};
 use crate::routes::Routes;
 use crate::upstream::group::{Group, Registry};
@@ -20,6 +21,8 @@ pub(crate) struct Site {
     /// Those of reverse mode, in the order of the configuration.
     pub(crate) groups: Arc<[Arc<Group>]>,
     pub(crate) routes: Arc<Routes>,
+    /// Those of forward mode.
+    pub(crate) forward: Arc<Rules>,
     /// What the parser is held to.
     pub(crate) http: http1::Limits,
 }
@@ -31,7 +34,8 @@ impl Site {
         let mut http = http1::Limits::default();
         http.head_bytes_max = config.limits.head_bytes_max.min(READ_BUFFER_BYTES / 2);
         http.fields_max = config.limits.fields_max;
-        Site { groups, routes, http, config: Arc::new(config) }
+        let forward = Arc::new(Rules::new(&config.forward));
+        Site { groups, routes, forward, http, config: Arc::new(config) }
     }
 
     /// Whether clients of such a listener see the fields that carry tags.

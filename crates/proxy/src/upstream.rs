@@ -413,6 +413,14 @@ pub(crate) async fn send(
 pub(crate) struct Reading {
     pub(crate) bytes: Vec<u8>,
     any: bool,
+    may_switch: bool,
+}
+
+impl Reading {
+    /// Of an answer to a request for another protocol.
+    pub(crate) fn that_may_switch() -> Reading {
+        Reading { may_switch: true, ..Reading::default() }
+    }
 }
 
 /// A head as it comes.
@@ -498,8 +506,8 @@ fn parse(worker: &Worker, reading: &mut Reading) -> Result<Option<NextHead>, Fau
             Ok(Some(head)) if head.is_interim() => {
                 Ok((Step::Interim(interim_bytes(&head)), head.head_bytes))
             }
-            // We never ask for another protocol.
-            Ok(Some(head)) if head.status == 101 => Err(Fault::Malformed),
+            // Another protocol comes only to those who have asked for one.
+            Ok(Some(head)) if head.status == 101 && !reading.may_switch => Err(Fault::Malformed),
             Ok(Some(head)) => Ok((Step::Final(head.detach()), head.head_bytes)),
         }
     })?;

@@ -26,6 +26,7 @@ use crate::config::Listener;
 use crate::connection;
 use crate::core::Change;
 use crate::flight::Flight;
+use crate::forward::Verifying;
 use crate::limits::{ACCEPTS_PER_TURN_MAX, Limits, READ_BUFFER_BYTES};
 use crate::listening::{DoorNow, Listening};
 use crate::metrics::Counters;
@@ -37,6 +38,8 @@ use crate::upstream::Pool;
 
 /// How often a core hands over its log lines, sweeps its pool and publishes its counters.
 const TICK: Duration = Duration::from_millis(100);
+/// Turns of the core that tunnels have to end in, when the drain's time is over.
+const CUT_TURNS_MAX: usize = 100;
 /// How long accepting pauses when the system has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -54,6 +57,10 @@ pub(crate) struct Worker {
     /// Bodies that this core brings for the store and for readers on any core.
     pub(crate) fillings: RefCell<Slab<Arc<Flight>>>,
     draining: Cell<Draining>,
+    /// The drain's time is over.
+    cuts: Cell<bool>,
+    /// Passwords that this core verifies.
+    pub(crate) verifying: Verifying,
     /// Answers of the admin address that are under way on this core.
     pub(crate) admin_answers: Cell<usize>,
 }
@@ -125,6 +132,8 @@ impl Worker {
             fillings: RefCell::default(),
             draining: Cell::new(Draining::No),
             admin_answers: Cell::new(0),
+            cuts: Cell::new(false),
+            verifying: Verifying::default(),
             shared,
             site: RefCell::new(Rc::new(site)),
         })
@@ -161,6 +170,11 @@ impl Worker {
     /// Whether connections that are silent are to be closed.
     pub(crate) fn closes_silent(&self) -> bool {
         self.draining.get() == Draining::Now
+    }
+
+    /// Whether tunnels must end now: they would go on for ever.
+    pub(crate) fn cuts(&self) -> bool {
+        self.cuts.get()
     }
 
     /// Lends the read buffer. Not to be nested.
@@ -241,6 +255,7 @@ impl Worker {
                 time::sleep(Duration::from_millis(5)).await;
             }
         }
+        self.cut_tunnels().await;
         let left = self.connections.borrow().len();
         if left > 0 {
             tracing::warn!(left, "connections cut: the drain time-out has passed");
@@ -253,6 +268,18 @@ impl Worker {
             self.connections.borrow().iter().map(|(_, waker)| waker.clone()).collect();
         for waker in wakers {
             waker.wake();
+        }
+    }
+
+    /// They may have to write their last bytes' count, so they are told, and given a moment.
+    async fn cut_tunnels(&self) {
+        self.cuts.set(true);
+        self.wake_all();
+        for _ in 0..CUT_TURNS_MAX {
+            if self.counters.tunnels_open.get() == 0 {
+                return;
+            }
+            runtime::yield_now().await;
         }
     }
 

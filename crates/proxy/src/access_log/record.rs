@@ -24,6 +24,8 @@ pub(crate) enum Outcome {
     Replaced,
     /// Passed through.
     Pass,
+    /// A tunnel: CONNECT, or an upgraded connection.
+    Tunnel,
     /// Answered by ourselves: a purge.
     Own,
     /// Answered with an error of our own.
@@ -50,6 +52,7 @@ impl Outcome {
             Outcome::Collapsed => b"TCP_CF_MISS",
             Outcome::Revalidated => b"TCP_REFRESH_UNMODIFIED",
             Outcome::Replaced => b"TCP_REFRESH_MODIFIED",
+            Outcome::Tunnel => b"TCP_TUNNEL",
             Outcome::Refused | Outcome::Own => b"NONE_NONE",
             Outcome::Denied => b"TCP_DENIED",
         }
@@ -137,10 +140,12 @@ impl<'a> Record<'a> {
     /// Authority to put before a target in origin-form; empty when the target is absolute.
     pub(super) fn authority_before(&self) -> &'a [u8] {
         match self.request {
-            Some(head) if !matches!(head.target, Target::Absolute { .. }) => {
-                head.host().unwrap_or_default()
-            }
-            _ => b"",
+            // An authority, which CONNECT asks for, is all there is.
+            None => b"",
+            Some(head) => match head.target {
+                Target::Absolute { .. } | Target::Authority { .. } => b"",
+                Target::Origin { .. } | Target::Asterisk => head.host().unwrap_or_default(),
+            },
         }
     }
 
@@ -148,6 +153,7 @@ impl<'a> Record<'a> {
     pub(super) fn authority(&self) -> &'a [u8] {
         match self.request.map(|head| head.target) {
             Some(Target::Absolute { authority, .. }) => authority,
+            Some(Target::Authority { .. }) => self.target(),
             _ => self.authority_before(),
         }
     }

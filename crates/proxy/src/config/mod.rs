@@ -4,6 +4,7 @@
 //! file, each declared once, in `keys`; what turns a file into the types, in `file`.
 
 mod file;
+mod forward;
 mod keys;
 mod problem;
 mod purge;
@@ -15,6 +16,8 @@ mod upstreams;
 mod value;
 
 use std::net::{SocketAddr, ToSocketAddrs};
+
+pub use forward::{Domain, Forward, PasswordRealm, Protocol, TellClient, Users};
 
 use crate::access_log::LogFormat;
 use crate::limits::Limits;
@@ -41,6 +44,10 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// Where names are looked up.
     pub name_servers: NameServers,
+    /// Who may use forward listeners, and for what.
+    pub forward: Forward,
+    /// Protocols that a connection may be upgraded to.
+    pub upgrades: Vec<Protocol>,
     /// Bytes of memory that stored responses may take, all cores together.
     pub memory_bytes: u64,
     /// Format of the access log.
@@ -70,6 +77,8 @@ impl Config {
             groups: Vec::new(),
             routes: Vec::new(),
             name_servers: NameServers::default(),
+            forward: Forward::default(),
+            upgrades: Protocol::usual(),
             memory_bytes: 256 << 20,
             log_format: LogFormat::default(),
             limits: Limits::default(),

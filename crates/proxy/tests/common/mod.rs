@@ -114,7 +114,7 @@ fn read_chunks(rest: &[u8]) -> Option<(Vec<u8>, usize)> {
 /// # Panics
 /// When a reader of the format could not read it.
 pub(crate) fn read_log_line(line: &str) -> (u16, String) {
-    if line.contains(" [") {
+    if line.contains("] \"") {
         // host - - [time] "METHOD target HTTP/1.x" status bytes "referer" "agent"
         let unescaped = line.replace("\\\\", "").replace("\\\"", "");
         let parts: Vec<&str> = unescaped.split('"').collect();

@@ -19,7 +19,7 @@ use runtime::time::sleep;
 use crate::origin::{Origin, expected};
 use crate::world::{Client, ORIGIN, World, address, each_way, forward, reverse, run};
 
-const SERVER: &str = "10.0.0.53:53";
+pub(crate) const SERVER: &str = "10.0.0.53:53";
 const SILENT_SERVER: &str = "10.0.0.54:53";
 const OTHER_ORIGIN: &str = "10.0.0.3:80";
 
@@ -36,7 +36,7 @@ struct Manner {
 }
 
 /// A simulated name server.
-struct NameServer {
+pub(crate) struct NameServer {
     /// Addresses, TTL.
     zone: RefCell<HashMap<&'static str, (Vec<Ipv4Addr>, u32)>>,
     manner: Cell<Manner>,
@@ -45,7 +45,7 @@ struct NameServer {
 }
 
 impl NameServer {
-    fn start() -> Rc<NameServer> {
+    pub(crate) fn start() -> Rc<NameServer> {
         let server = Rc::new(NameServer {
             zone: RefCell::default(),
             manner: Cell::default(),
@@ -58,7 +58,7 @@ impl NameServer {
         server
     }
 
-    fn tells(&self, name: &'static str, last: &[u8], ttl: u32) {
+    pub(crate) fn tells(&self, name: &'static str, last: &[u8], ttl: u32) {
         let ips = last.iter().map(|last| Ipv4Addr::new(10, 0, 0, *last)).collect();
         self.zone.borrow_mut().insert(name, (ips, ttl));
     }

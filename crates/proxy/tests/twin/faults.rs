@@ -15,10 +15,10 @@ fn an_origin_that_is_not_there_is_502() {
     each_way(forward, async |world: Rc<World>| {
         let mut client = Client::new().await;
         for cc in ["", "Cache-Control: no-store\r\n"] {
-            let got = client.get("http://10.0.0.9:81/", cc).await;
+            let got = client.get("http://10.0.0.9:8081/", cc).await;
             assert_eq!(got.status, 502);
         }
-        let post = "POST http://10.0.0.9:81/ HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
+        let post = "POST http://10.0.0.9:8081/ HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc";
         assert_eq!(client.ask(post.as_bytes()).await.status, 502);
         assert!(client.ends().await);
         assert_eq!(world.counter("upstream_errors"), 3);

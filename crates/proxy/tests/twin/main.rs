@@ -19,6 +19,7 @@ mod routes;
 mod sizing;
 mod stopping;
 mod storm;
+mod tunnels;
 mod upstreams;
 mod world;
 

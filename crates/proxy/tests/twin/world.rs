@@ -43,6 +43,7 @@ pub(crate) fn reverse() -> Config {
 pub(crate) fn forward() -> Config {
     let mut config = Config { groups: Vec::new(), ..reverse() };
     config.listeners.iter_mut().for_each(|listener| listener.role = Role::Forward);
+    config.forward.allow_to = vec!["10.0.0.0/8".parse().unwrap()];
     config
 }
 

@@ -1,0 +1,236 @@
+//! A tunnel: bytes both ways between a client and an upstream until both have ended.
+//!
+//! ```text
+//!   each direction:  open --end of file--> half closed (the end is passed on) --both--> Closed
+//!   both together:   silent for too long -> Idle; an error -> Broken; the drain is over -> Cut
+//! ```
+//!
+//! A direction reads into the core's buffer, lent for the moment, and writes on at once. Only what
+//! the far side does not take is kept, at most one read of it, and nothing more is read before it
+//! has gone: a silent tunnel holds no buffer. A draining core lets tunnels run until its time-out.
+//!
+//! What never happens: bytes of one tunnel stay in the buffer for another; an end is told that was
+//! none (what broke is reset on the other side too).
+
+use std::cell::Cell;
+use std::future::Future;
+use std::io;
+use std::net::Shutdown;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
+use runtime::time::{self, Instant};
+
+use crate::client::Gone;
+use crate::limits::TUNNEL_BYTES_MAX;
+use crate::metrics::Count;
+use crate::transport::Transport;
+use crate::worker::Worker;
+
+/// The two ends.
+pub(crate) struct Tunnel<'t> {
+    pub(crate) worker: &'t Worker,
+    pub(crate) client: &'t Transport,
+    pub(crate) upstream: &'t Transport,
+}
+
+/// Bytes that went through.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Carried {
+    /// From the client to the upstream ...
+    pub(crate) up: u64,
+    /// ... and to the client.
+    pub(crate) down: u64,
+}
+
+/// How a tunnel ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Closed,
+    Idle,
+    Broken,
+    Cut,
+}
+
+/// What one tunnel counts.
+struct Counted {
+    last: Cell<Instant>,
+    up: Cell<u64>,
+    down: Cell<u64>,
+}
+
+impl Tunnel<'_> {
+    /// Carries bytes until the end, behind those that are there already.
+    pub(crate) async fn run(&self, to_upstream: &[u8], to_client: &[u8]) -> Carried {
+        let counters = &self.worker.counters;
+        counters.tunnels.add(1);
+        counters.tunnels_open.add(1);
+        let counted =
+            Counted { last: Cell::new(time::now()), up: Cell::new(0), down: Cell::new(0) };
+        let _open = Open(self.worker);
+        let end = self.both(&counted, to_upstream, to_client).await;
+        tracing::debug!(?end, up = counted.up.get(), down = counted.down.get(), "a tunnel ended");
+        match end {
+            End::Closed => {}
+            End::Idle => counters.timeouts.add(1),
+            End::Broken | End::Cut => {
+                // If the system refuses, they get an ordinary end: there is nothing better.
+                let _ = self.client.set_linger0();
+                let _ = self.upstream.set_linger0();
+            }
+        }
+        Carried { up: counted.up.get(), down: counted.down.get() }
+    }
+
+    async fn both(&self, counted: &Counted, to_upstream: &[u8], to_client: &[u8]) -> End {
+        let worker = self.worker;
+        let counters = &worker.counters;
+        let (last, client, upstream) = (&counted.last, self.client, self.upstream);
+        let got = [&counters.bytes_received, &counters.upstream_bytes_received];
+        let sent = [&counters.bytes_sent, &counters.upstream_bytes_sent];
+        let of = [&counters.tunnel_bytes_sent, &counters.tunnel_bytes_received];
+        let up = [got[0], sent[1], of[1]];
+        let down = [got[1], sent[0], of[0]];
+        let up = Direction {
+            worker,
+            from: client,
+            to: upstream,
+            last,
+            count: &counted.up,
+            counters: up,
+        };
+        let down = Direction {
+            worker,
+            from: upstream,
+            to: client,
+            last,
+            count: &counted.down,
+            counters: down,
+        };
+        let mut up = pin!(up.carry(to_upstream));
+        let mut down = pin!(down.carry(to_client));
+        let (mut up_ended, mut down_ended) = (false, false);
+        let limit = worker.limits().tunnel_idle;
+        let mut timer = time::sleep_until(counted.last.get() + limit);
+        std::future::poll_fn(|cx| {
+            for (ended, direction) in [
+                (&mut up_ended, up.as_mut() as Pin<&mut dyn Future<Output = Result<(), Gone>>>),
+                (&mut down_ended, down.as_mut()),
+            ] {
+                if !*ended && let Poll::Ready(result) = direction.poll(cx) {
+                    *ended = true;
+                    if result.is_err() {
+                        return Poll::Ready(End::Broken);
+                    }
+                }
+            }
+            if up_ended && down_ended {
+                return Poll::Ready(End::Closed);
+            }
+            if worker.cuts() {
+                return Poll::Ready(End::Cut);
+            }
+            while Pin::new(&mut timer).poll(cx).is_ready() {
+                let deadline = counted.last.get() + limit;
+                if time::now() >= deadline {
+                    return Poll::Ready(End::Idle);
+                }
+                timer.reset(deadline);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+/// Counted until the tunnel's future goes, however it goes.
+struct Open<'t>(&'t Worker);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.counters.tunnels_open.sub(1);
+    }
+}
+
+/// One direction.
+struct Direction<'t> {
+    worker: &'t Worker,
+    from: &'t Transport,
+    to: &'t Transport,
+    /// When a byte was last taken, of either direction.
+    last: &'t Cell<Instant>,
+    /// Bytes that `to` has taken.
+    count: &'t Cell<u64>,
+    /// Of bytes read; of bytes written; of bytes that went through a tunnel.
+    counters: [&'t Count; 3],
+}
+
+impl Direction<'_> {
+    /// Until the end of `from`, which is passed on.
+    async fn carry(&self, first: &[u8]) -> Result<(), Gone> {
+        self.send(first).await?;
+        loop {
+            let step = read(self.worker, self.from, |bytes| {
+                self.counters[0].add(bytes.len() as u64);
+                let sent = match self.to.try_write(bytes) {
+                    Ok(sent) => sent,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+                    Err(_) => return Err(Gone),
+                };
+                self.sent(sent);
+                Ok(bytes[sent..].to_vec())
+            });
+            match step.await? {
+                Some(rest) => self.send(&rest?).await?,
+                None => {
+                    // Whoever has gone altogether cannot be told.
+                    let _ = self.to.shutdown(Shutdown::Write);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    async fn send(&self, mut bytes: &[u8]) -> Result<(), Gone> {
+        while !bytes.is_empty() {
+            match self.to.try_write(bytes) {
+                Ok(sent) => {
+                    self.sent(sent);
+                    bytes = &bytes[sent..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.to.writable().await.map_err(|_| Gone)?;
+                }
+                Err(_) => return Err(Gone),
+            }
+        }
+        Ok(())
+    }
+
+    fn sent(&self, bytes: usize) {
+        self.last.set(time::now());
+        self.count.set(self.count.get() + bytes as u64);
+        self.counters[1..].iter().for_each(|counter| counter.add(bytes as u64));
+    }
+}
+
+/// Waits for bytes and lends them to `take`, with the core's own buffer; `None` is the end.
+pub(crate) async fn read<T>(
+    worker: &Worker,
+    from: &Transport,
+    mut take: impl FnMut(&[u8]) -> T,
+) -> Result<Option<T>, Gone> {
+    loop {
+        from.readable().await.map_err(|_| Gone)?;
+        let read =
+            worker.with_input(|input| match from.try_read(&mut input[..TUNNEL_BYTES_MAX]) {
+                Ok(0) => Ok(Some(None)),
+                Ok(n) => Ok(Some(Some(take(&input[..n])))),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+                Err(_) => Err(Gone),
+            })?;
+        if let Some(read) = read {
+            return Ok(read);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Upgrade: a request that asks for another protocol on its connection (RFC 9110, 7.8).
+//!
+//! What is asked for goes to the upstream only if it is allowed by name (WebSocket, unless
+//! configured otherwise); a request that asks for others only is an ordinary request, because a
+//! server may always ignore Upgrade. 101 turns both connections into a tunnel, with the bytes that
+//! came behind the two heads; any other answer is an ordinary response on an ordinary connection.
+//!
+//! What never happens: HTTP within HTTP (`h2c`), whose requests would go past every rule; a tunnel
+//! without a 101 that names a protocol which was asked for; such a connection in the pool.
+
+use caching::cache_status::Forward;
+use http1::{Method, Name, OwnedResponse, RequestHead, Version, tokens, write};
+use runtime::time;
+
+use crate::access_log::Outcome;
+use crate::client::Gone;
+use crate::config::Protocol;
+use crate::exchange::{Destination, Done, Ended, Exchange};
+use crate::fault::Fault;
+use crate::fetch::{self, Purpose};
+use crate::hop::{self, NAME};
+use crate::tunnel::Tunnel;
+use crate::upstream::{self, Reading, Upstream};
+
+/// The protocols among those that a request asks for which may be passed on, as a field's value;
+/// `None` when it is an ordinary request.
+pub(crate) fn asked(head: &RequestHead<'_>, allowed: &[Protocol]) -> Option<Vec<u8>> {
+    if !head.fields.has(Name::Upgrade)
+        || head.method != Method::Get
+        || head.version != Version::Http11
+        || !head.fields.contains_token(Name::Connection, b"upgrade")
+    {
+        return None;
+    }
+    let mut value = Vec::new();
+    for token in head.fields.all(Name::Upgrade).flat_map(tokens) {
+        if allowed.iter().any(|protocol| is_named(token, protocol)) {
+            if !value.is_empty() {
+                value.extend_from_slice(b", ");
+            }
+            value.extend_from_slice(token);
+        }
+    }
+    (!value.is_empty()).then_some(value)
+}
+
+fn is_named(token: &[u8], protocol: &Protocol) -> bool {
+    token.eq_ignore_ascii_case(protocol.as_str().as_bytes())
+}
+
+/// Passes the request on; if the upstream agrees, to the end of the tunnel.
+pub(crate) async fn serve(
+    exchange: &mut Exchange<'_>,
+    destination: &Destination<'_>,
+    protocols: &[u8],
+) -> Result<Done, Ended> {
+    let worker = exchange.worker;
+    let unanswered = |fault| fetch::unanswered(worker, fault);
+    let bytes = fetch::request_bytes(exchange, destination, Purpose::Upgrade(protocols));
+    // What an upgrade does cannot be done twice.
+    let upstream = upstream::connect(worker, &destination.to).await;
+    let upstream = upstream.map_err(unanswered)?;
+    let request_ms = time::wall_ms();
+    let failed = |fault| {
+        upstream.failed(fault);
+        unanswered(fault)
+    };
+    let times = upstream.times;
+    upstream::send(worker, &upstream.stream, &times, &bytes).await.map_err(failed)?;
+    let mut reading = Reading::that_may_switch();
+    let client = &mut exchange.client;
+    let mut interim = |bytes: &[u8]| client.offer(&[bytes]);
+    let head = upstream::final_head(worker, &upstream, &mut reading, &mut interim);
+    let head = time::timeout(times.first_byte(), head).await;
+    let head = head.unwrap_or(Err(Fault::Timeout)).map_err(failed)?;
+    if head.head().status == 101 {
+        return switch(exchange, &upstream, &head, reading, protocols).await;
+    }
+    let method = exchange.head.method;
+    let answer = upstream::answer(worker, upstream, head, reading, method, request_ms);
+    fetch::relay(exchange, answer, Forward::Request).await
+}
+
+/// 101: from here on the bytes are of another protocol.
+async fn switch(
+    exchange: &mut Exchange<'_>,
+    upstream: &Upstream,
+    head: &OwnedResponse,
+    reading: Reading,
+    protocols: &[u8],
+) -> Result<Done, Ended> {
+    let worker = exchange.worker;
+    let head = head.head();
+    let is_asked = |token: &[u8]| tokens(protocols).any(|asked| asked.eq_ignore_ascii_case(token));
+    let mut chosen = head.fields.all(Name::Upgrade).flat_map(tokens);
+    let (Some(protocol), None) = (chosen.next(), chosen.next()) else {
+        return Err(fetch::unanswered(worker, Fault::Malformed));
+    };
+    if !is_asked(protocol) {
+        return Err(fetch::unanswered(worker, Fault::Malformed));
+    }
+    let before = exchange.client.bytes;
+    exchange.client.held(|out| {
+        write::status_line(out, 101);
+        for field in head.fields.end_to_end() {
+            write::parsed_field(out, field);
+        }
+        hop::append_via(out, head.version, NAME);
+        out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: ");
+        out.extend_from_slice(protocol);
+        out.extend_from_slice(b"\r\n");
+        write::end(out);
+    });
+    exchange.keep = false;
+    let done = Done {
+        outcome: Outcome::Tunnel,
+        status: 101,
+        head_bytes: exchange.client.bytes - before,
+        upstream: Some(upstream.address),
+        keep: false,
+    };
+    exchange.client.flush().await.map_err(|Gone| Ended::Gone(done))?;
+    let first = exchange.take_rest();
+    let tunnel = Tunnel { worker, client: exchange.stream, upstream: &upstream.stream };
+    let carried = tunnel.run(&first, &reading.bytes).await;
+    exchange.client.bytes += carried.down;
+    exchange.tunnelled = carried.up;
+    Err(Ended::Over(done))
+}
+
+#[cfg(test)]
+mod tests {
+    use http1::{Limits, Scratch, parse_request};
+
+    use super::*;
+
+    fn read(method: &str, version: &str, fields: &str) -> Option<String> {
+        let bytes = format!("{method} / HTTP/{version}\r\nHost: a\r\n{fields}\r\n");
+        let (mut scratch, limits) = (Scratch::new(), Limits::default());
+        let head = parse_request(bytes.as_bytes(), &mut scratch, &limits).unwrap().unwrap();
+        let allowed = ["websocket".parse().unwrap(), "tls/1.0".parse().unwrap()];
+        asked(&head, &allowed).map(|value| String::from_utf8(value).unwrap())
+    }
+
+    #[test]
+    fn only_what_is_allowed_by_name_is_asked_for() {
+        let upgrade =
+            |what: &str| format!("Connection: keep-alive, Upgrade\r\nUpgrade: {what}\r\n");
+        let get = |what: &str| read("GET", "1.1", &upgrade(what));
+        assert_eq!(get("WebSocket").as_deref(), Some("WebSocket"));
+        assert_eq!(get("h2c, websocket, other").as_deref(), Some("websocket"));
+        assert_eq!(get("TLS/1.0, websocket").as_deref(), Some("TLS/1.0, websocket"));
+        for what in ["h2c", "websocket/13", "web socket", ","] {
+            assert_eq!(get(what), None, "{what}");
+        }
+        assert_eq!(read("POST", "1.1", &upgrade("websocket")), None);
+        assert_eq!(read("GET", "1.0", &upgrade("websocket")), None);
+        assert_eq!(read("GET", "1.1", "Upgrade: websocket\r\n"), None, "Connection does not say");
+        assert_eq!(read("GET", "1.1", "Connection: Upgrade\r\n"), None);
+    }
+}
