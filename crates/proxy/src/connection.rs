@@ -57,6 +57,10 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, stream: Transport,
         // Bytes of a further request may be here already, behind one that had to wait.
         let more = std::mem::take(&mut kept.unparsed);
         if !more && !idle.readable(&worker, &stream, &kept).await {
+            if worker.closes_silent() && kept.is_empty() {
+                // A request may be on its way: its sender is to see an end and not a reset.
+                linger(&worker, &stream).await;
+            }
             return;
         }
         match turn(&worker, &door, &stream, peer, &mut kept, !more) {
