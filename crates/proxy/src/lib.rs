@@ -48,7 +48,7 @@ mod worker;
 
 pub use access_log::{LogCode, LogFormat, LogTemplate, LogWriter, log_codes};
 pub use config::{
-    Config, Domain, Forward, Listener, Origin, PasswordRealm, Problem, Process, Protocol,
+    Config, Domain, Forward, Listener, Origin, PasswordRealm, Ports, Problem, Process, Protocol,
     PurgeRules, Role, Settings, TellClient, Unusable, Users,
 };
 pub use control::{Answer, Order, Orders};

@@ -12,9 +12,7 @@ use super::Path as RoutePath;
 use super::keys::{ListenTable, Root, RouteTable, UpstreamTable};
 use super::problem::{Problem, Unusable};
 use super::table::{Here, Reader, Table, at_restart, read_table};
-use super::{
-    Action, Balance, Config, FieldRule, Forward, Group, HostSent, Listener, Protocol, Route, Server,
-};
+use super::{Action, Balance, Config, FieldRule, Group, HostSent, Listener, Route, Server};
 use crate::access_log::LogFormat;
 
 /// All that a configuration file says.
@@ -108,8 +106,8 @@ impl Root {
             groups,
             routes,
             name_servers: self.dns.name_servers(),
-            forward: Forward::default(),
-            upgrades: Protocol::usual(),
+            forward: self.forward.clone(),
+            upgrades: self.upgrade.protocols.clone(),
             memory_bytes: self.store.memory,
             log_format: self
                 .log

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ pub struct Forward {
     /// reached only if a network of this one address is here.
     pub allow_to: Vec<IpNet>,
     /// Ports that requests may go to.
-    pub ports: Vec<RangeInclusive<u16>>,
+    pub ports: Vec<Ports>,
     /// Ports that CONNECT may go to.
-    pub connect_ports: Vec<RangeInclusive<u16>>,
+    pub connect_ports: Vec<Ports>,
     /// If there are any, no other domains are reached.
     pub allow_domains: Vec<Domain>,
     /// These are not reached, whatever else is allowed.
@@ -34,7 +34,7 @@ pub struct Forward {
     /// the host that was asked for.
     pub check_server_name: bool,
     /// Where TLS is expected behind a CONNECT.
-    pub tls_ports: Vec<RangeInclusive<u16>>,
+    pub tls_ports: Vec<Ports>,
     /// Who may use the proxy, by name and password; `None` asks nobody.
     pub users: Option<Users>,
     /// What the password is asked for.
@@ -47,9 +47,9 @@ pub struct Forward {
 
 /// As Squid's `Safe_ports`, without those of protocols that are not spoken here (ftp, gopher,
 /// wais).
-const PORTS: [RangeInclusive<u16>; 7] =
-    [80..=80, 443..=443, 280..=280, 488..=488, 591..=591, 777..=777, 1025..=65535];
-const TLS_PORT: RangeInclusive<u16> = 443..=443;
+const PORTS: [(u16, u16); 7] =
+    [(80, 80), (443, 443), (280, 280), (488, 488), (591, 591), (777, 777), (1025, 65535)];
+const TLS_PORT: Ports = Ports { first: 443, last: 443 };
 
 impl Default for Forward {
     fn default() -> Forward {
@@ -68,7 +68,7 @@ impl Default for Forward {
                 v6(0xfe80, 10),
             ],
             allow_to: Vec::new(),
-            ports: PORTS.to_vec(),
+            ports: PORTS.map(|(first, last)| Ports { first, last }).to_vec(),
             connect_ports: vec![TLS_PORT],
             allow_domains: Vec::new(),
             deny_domains: Vec::new(),
@@ -82,6 +82,47 @@ impl Default for Forward {
     }
 }
 
+/// A port, or all from one to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ports {
+    first: u16,
+    last: u16,
+}
+
+impl Ports {
+    /// Whether this port is one of them.
+    pub fn contains(&self, port: u16) -> bool {
+        (self.first..=self.last).contains(&port)
+    }
+}
+
+impl From<RangeInclusive<u16>> for Ports {
+    fn from(range: RangeInclusive<u16>) -> Ports {
+        Ports { first: *range.start(), last: *range.end() }
+    }
+}
+
+impl fmt::Display for Ports {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.first == self.last {
+            true => write!(f, "{}", self.first),
+            false => write!(f, "{}-{}", self.first, self.last),
+        }
+    }
+}
+
+impl FromStr for Ports {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Ports, String> {
+        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        match (first.trim().parse(), last.trim().parse()) {
+            (Ok(first), Ok(last)) if 0 < first && first <= last => Ok(Ports { first, last }),
+            _ => Err(format!("{text:?} is not a port or a range of ports, such as 1025-65535")),
+        }
+    }
+}
+
 /// A domain with all that is under it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Domain(String);
@@ -90,6 +131,12 @@ impl Domain {
     /// In lower case, without a dot at either end.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+}
+
+impl fmt::Display for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
@@ -130,6 +177,12 @@ impl Default for PasswordRealm {
     }
 }
 
+impl fmt::Display for PasswordRealm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 impl FromStr for PasswordRealm {
     type Err = String;
 
@@ -146,12 +199,16 @@ impl FromStr for PasswordRealm {
 
 /// Names and hashes of passwords, from a file as `htpasswd -B` writes it.
 #[derive(Clone, Default)]
-pub struct Users(Arc<HashMap<Box<[u8]>, Box<str>>>);
+pub struct Users {
+    hashes: Arc<HashMap<Box<[u8]>, Box<str>>>,
+    /// The file they are from.
+    path: PathBuf,
+}
 
 /// Hashes are nobody's business.
 impl fmt::Debug for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Users({})", self.0.len())
+        write!(f, "Users({})", self.hashes.len())
     }
 }
 
@@ -169,7 +226,9 @@ impl Users {
         }
         let text = std::fs::read_to_string(path)
             .map_err(|error| format!("the password file {shown}: {error}"))?;
-        Users::from_text(&text).map_err(|error| format!("the password file {shown}, {error}"))
+        let users = Users::from_text(&text)
+            .map_err(|error| format!("the password file {shown}, {error}"))?;
+        Ok(Users { path: path.to_path_buf(), ..users })
     }
 
     /// Reads the lines of a file.
@@ -205,18 +264,23 @@ impl Users {
                 "line 1: there is no user in it; add one with: htpasswd -B FILE NAME".into()
             );
         }
-        Ok(Users(Arc::new(users)))
+        Ok(Users { hashes: Arc::new(users), path: PathBuf::new() })
+    }
+
+    /// The file that they were read from.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The hash of a user's password.
     pub(crate) fn hash_of(&self, name: &[u8]) -> Option<&str> {
-        self.0.get(name).map(AsRef::as_ref)
+        self.hashes.get(name).map(AsRef::as_ref)
     }
 
     /// Some user's hash: what the password of a user who is not there is held against, so that the
     /// time does not tell.
     pub(crate) fn any_hash(&self) -> Option<&str> {
-        self.0.values().next().map(AsRef::as_ref)
+        self.hashes.values().next().map(AsRef::as_ref)
     }
 }
 
@@ -277,6 +341,12 @@ impl Protocol {
     }
 }
 
+impl fmt::Display for Protocol {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 impl FromStr for Protocol {
     type Err = String;
 
@@ -314,6 +384,17 @@ mod tests {
         }
         for wrong in ["", ".", "a..b", "a b", "bücher.example", "a/b", "*", "a.*.b", "http://a"] {
             assert!(wrong.parse::<Domain>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ports_are_one_or_a_range() {
+        for (text, within, beyond) in [("80", 80, 81), ("1025-65535", 65535, 1024), ("5-5", 5, 4)] {
+            let ports = text.parse::<Ports>().unwrap();
+            assert!(ports.contains(within) && !ports.contains(beyond), "{text}");
+        }
+        for wrong in ["", "0", "0-9", "9-5", "65536", "a", "1-2-3", "-1"] {
+            assert!(wrong.parse::<Ports>().is_err(), "{wrong}");
         }
     }
 

@@ -5,11 +5,12 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::forward_keys::UpgradeSection;
 use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, TIMEOUT, WHILE, words};
 use super::{
-    Balance, Ejection, FieldRule, ForwardedFields, HealthCheck, Host, Origin, PurgeRules, Queue,
-    Retries, Role, Timeouts,
+    Balance, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host, Origin, PurgeRules,
+    Queue, Retries, Role, Timeouts,
 };
 use crate::access_log::LogFormat;
 use crate::limits::{DNS_SERVERS_MAX, Limits, READ_BUFFER_BYTES, WEIGHT_MAX};
@@ -30,6 +31,8 @@ pub(crate) struct Root {
     pub(crate) listen: Vec<ListenTable>,
     pub(crate) upstream: Vec<UpstreamTable>,
     pub(crate) route: Vec<RouteTable>,
+    pub(crate) forward: Forward,
+    pub(crate) upgrade: UpgradeSection,
     pub(crate) store: StoreSection,
     pub(crate) purge: PurgeRules,
     pub(crate) dns: DnsSection,
@@ -48,6 +51,9 @@ impl Table for Root {
             becomes \
             of them. Without any, all go to the first upstream. Of those that match, the one with \
             the most specific host is taken, and of these the one with the most specific path.";
+        [forward]: forward, "Who may use forward listeners, and for what. Every refusal names its \
+            rule, in its answer and in the log.";
+        [upgrade]: upgrade, "Connections that go on in another protocol.";
         [store]: store, "Where responses are kept.";
         [purge]: purge, "Taking responses out of the store.";
         [dns]: dns, "Where names are looked up.";
@@ -62,6 +68,8 @@ impl Table for Root {
             listen: Vec::new(),
             upstream: Vec::new(),
             route: Vec::new(),
+            forward: Forward::blank(),
+            upgrade: UpgradeSection::blank(),
             store: StoreSection::blank(),
             purge: PurgeRules::default(),
             dns: DnsSection::blank(),
@@ -585,6 +593,9 @@ impl Table for Limits {
             "Bytes that a response which will not be stored may run ahead of its slowest reader.";
         uncacheable_memory: WHILE, uncacheable_memory,
             "How long a key whose response could not be stored is fetched without collapsing.";
+        tunnel_idle: TIMEOUT, tunnel_idle,
+            "How long a tunnel (CONNECT, or an upgraded connection) may be silent in both \
+             directions.";
         drain_timeout: WHILE, drain_timeout,
             "After SIGTERM, or when another process has taken over: how long requests under way \
             may \

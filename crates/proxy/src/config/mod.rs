@@ -5,6 +5,7 @@
 
 mod file;
 mod forward;
+mod forward_keys;
 mod keys;
 mod problem;
 mod purge;
@@ -17,7 +18,7 @@ mod value;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 
-pub use forward::{Domain, Forward, PasswordRealm, Protocol, TellClient, Users};
+pub use forward::{Domain, Forward, PasswordRealm, Ports, Protocol, TellClient, Users};
 
 use crate::access_log::LogFormat;
 use crate::limits::Limits;

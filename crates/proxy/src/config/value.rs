@@ -374,6 +374,39 @@ impl<S: Setting> Setting for Vec<S> {
     }
 }
 
+/// Types that are written as a text which they understand themselves; a number is taken for its
+/// digits.
+macro_rules! understood {
+    ($($type:ty)+) => { $(
+        impl $crate::config::value::Setting for $type {
+            fn read(
+                value: &toml::Spanned<toml::de::DeValue<'_>>,
+                _: &$crate::config::value::Kind,
+                here: &mut $crate::config::table::Here<'_, '_>,
+            ) -> Option<$type> {
+                $crate::config::value::read_understood(value, here)
+            }
+
+            fn show(&self, _: &$crate::config::value::Kind) -> Option<String> {
+                Some($crate::config::value::quoted(&self.to_string()))
+            }
+        }
+    )+ };
+}
+pub(crate) use understood;
+
+/// See [`understood`].
+pub(crate) fn read_understood<T: FromStr<Err = String>>(
+    value: &Spanned<DeValue<'_>>,
+    here: &mut Here<'_, '_>,
+) -> Option<T> {
+    if let Some(number) = value.get_ref().as_integer() {
+        let read = number.as_str().parse::<T>();
+        return read.map_err(|why| here.mistake(value.span(), why)).ok();
+    }
+    parsed(value, "a text", here, str::parse)
+}
+
 /// Types that are one of several words: the words in their order, each with what it stands for.
 macro_rules! words {
     ($type:ty: $($word:literal => $value:expr),+ $(,)?) => {

@@ -21,7 +21,6 @@ mod passwords;
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
-use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use runtime::net::TcpListener;
@@ -30,7 +29,7 @@ use runtime::time;
 pub(crate) use connect::connect;
 pub(crate) use passwords::{Known, Verifying};
 
-use crate::config::{Domain, Forward};
+use crate::config::{Domain, Forward, Ports};
 use crate::exchange::{Ended, Exchange};
 use crate::fault::Fault;
 use crate::hop;
@@ -116,8 +115,8 @@ impl Rules {
     }
 }
 
-fn within(ports: &[RangeInclusive<u16>], port: u16) -> bool {
-    ports.iter().any(|range| range.contains(&port))
+fn within(ports: &[Ports], port: u16) -> bool {
+    ports.iter().any(|range| range.contains(port))
 }
 
 /// A set of domains, each with all that is under it.

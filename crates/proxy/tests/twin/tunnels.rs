@@ -89,7 +89,7 @@ async fn connect(to: &str, behind: &[u8]) -> Rc<TcpStream> {
 fn open() -> Config {
     let mut config = forward();
     config.forward.check_server_name = false;
-    config.forward.connect_ports = vec![1..=65535];
+    config.forward.connect_ports = vec!["1-65535".parse().unwrap()];
     config
 }
 

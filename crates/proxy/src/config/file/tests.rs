@@ -4,7 +4,9 @@
 use super::*;
 use crate::config::keys::Root;
 use crate::config::table::{Row, RowKind, rows};
-use crate::config::{self, Ejection, HealthCheck, PurgeRules, Queue, Retries, Role, Timeouts};
+use crate::config::{
+    self, Ejection, Forward, HealthCheck, PurgeRules, Queue, Retries, Role, Timeouts,
+};
 use crate::limits::Limits;
 
 fn parse(text: &str) -> Result<Settings, Vec<Problem>> {
@@ -194,6 +196,7 @@ fn every_field_of_a_section_has_a_key() {
     hold::<Queue>(0);
     hold::<Ejection>(0);
     hold::<PurgeRules>(0);
+    hold::<Forward>(0);
     // The two bounds of a good status are one field.
     hold::<HealthCheck>(1);
 }
