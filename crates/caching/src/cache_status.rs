@@ -54,6 +54,8 @@ pub enum Handled {
         /// The request was collapsed onto another's.
         collapsed: bool,
     },
+    /// Refused: nothing was looked for, and nobody asked.
+    Neither,
 }
 
 /// One cache's member.
@@ -76,6 +78,7 @@ impl CacheStatus<'_> {
     pub fn write(&self, out: &mut Vec<u8>) {
         write_item(out, self.name);
         match self.handled {
+            Handled::Neither => {}
             Handled::Hit => out.extend_from_slice(b"; hit"),
             Handled::Forwarded { why, status, stored, collapsed } => {
                 out.extend_from_slice(b"; fwd=");
@@ -182,6 +185,13 @@ mod tests {
             written(&CacheStatus { handled: miss, ttl_seconds: None, ..base }),
             "plimsoll; fwd=uri-miss; fwd-status=200; stored; collapsed"
         );
+        let refused = CacheStatus {
+            handled: Handled::Neither,
+            ttl_seconds: None,
+            detail: Some("loop"),
+            ..base
+        };
+        assert_eq!(written(&refused), "plimsoll; detail=loop");
         let stale = CacheStatus {
             name: "a cache",
             ttl_seconds: Some(i64::MIN),

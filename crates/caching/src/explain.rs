@@ -64,6 +64,7 @@ rules! {
         NotStored::VaryStar => "vary-star", "RFC 9111, 4.1", "no later request could be matched";
         NotStored::NothingGained => "nothing-gained", "RFC 9111, 3",
             "stale at once and nothing to validate it by";
+        NotStored::TooLarge => "too-large", "RFC 9111, 3", "larger than the store takes";
     }
     StoreRule {
         StoreRule::Public => "public", "RFC 9111, 5.2.2.9", "the response is public";

@@ -110,6 +110,20 @@ pub fn select_range<F: FieldSource + ?Sized>(
     }
 }
 
+/// Does the request ask for one range of bytes, whatever `If-Range` says? Then it can be passed on
+/// and what comes back be stored as a part; what asks for several is answered in a form of its own.
+pub fn asks_one_range<F: FieldSource + ?Sized>(request: &Request<'_, F>) -> bool {
+    let mut values = request.fields.values("range");
+    match (values.next(), values.next()) {
+        (Some(value), None) if request.method == b"GET" => {
+            // Of any length will do: this asks for the form alone.
+            let one = value.iter().filter(|&&byte| byte == b',').count() == 0;
+            one && parse(trim(value), u64::MAX).is_ok()
+        }
+        _ => false,
+    }
+}
+
 /// RFC 9110, 13.1.5: the strong comparison, or exactly the date of a strong `Last-Modified`.
 fn if_range_holds(condition: &[u8], validators: &Validators) -> bool {
     let condition = trim(condition);

@@ -88,6 +88,8 @@ pub enum NotStored {
     VaryStar,
     /// Stale at once and without a validator: nothing would ever be gained.
     NothingGained,
+    /// Larger than the store takes: for callers, who know its size.
+    TooLarge,
 }
 
 /// Which clause of RFC 9111, 3, permits storing.

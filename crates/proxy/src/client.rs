@@ -129,17 +129,23 @@ impl<'c> Client<'c> {
 
     /// Sends what is held, then the pieces, from this offset of them on.
     pub(crate) async fn send_pieces(&mut self, pieces: &[Piece], from: u64) -> Result<(), Gone> {
-        let total: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
-        self.bytes += total - from;
-        let held = std::mem::take(&mut self.pending);
-        let mut unsent: Vec<&[u8]> = Vec::with_capacity(1 + pieces.len());
-        unsent.push(&held);
+        let mut body: Vec<&[u8]> = Vec::with_capacity(pieces.len());
         let mut skip = usize::try_from(from).expect("a stored body fits in memory");
         for piece in pieces {
             let skipped = skip.min(piece.len());
-            unsent.push(&piece[skipped..]);
+            body.push(&piece[skipped..]);
             skip -= skipped;
         }
+        self.send_slices(&body).await
+    }
+
+    /// Sends what is held, then these bytes, from where they lie.
+    pub(crate) async fn send_slices(&mut self, body: &[&[u8]]) -> Result<(), Gone> {
+        self.bytes += body.iter().map(|part| part.len() as u64).sum::<u64>();
+        let held = std::mem::take(&mut self.pending);
+        let mut unsent: Vec<&[u8]> = Vec::with_capacity(1 + body.len());
+        unsent.push(&held);
+        unsent.extend_from_slice(body);
         let mut unsent = &mut unsent[..];
         while let Some(first) = unsent.first() {
             if first.is_empty() {
@@ -198,31 +204,20 @@ impl<'c> Client<'c> {
     }
 }
 
-/// Appends a response of our own that says what is wrong.
+/// Appends a response of our own that says what is wrong. `lines` are further field lines.
 pub(crate) fn append_error(
     out: &mut Vec<u8>,
     status: u16,
     text: &str,
-    connection: Connection,
-    with_body: bool,
-) {
-    append_error_with(out, status, "", text, connection, with_body);
-}
-
-/// The same with more fields, each with its line's end.
-pub(crate) fn append_error_with(
-    out: &mut Vec<u8>,
-    status: u16,
-    fields: &str,
-    text: &str,
+    lines: &[u8],
     connection: Connection,
     with_body: bool,
 ) {
     write::status_line(out, status);
-    out.extend_from_slice(fields.as_bytes());
     out.extend_from_slice(b"Content-Type: text/plain\r\n");
     write::content_length(out, text.len() as u64 + 1);
     out.extend_from_slice(b"Cache-Control: no-store\r\n");
+    out.extend_from_slice(lines);
     append_date(out, time::wall_ms());
     connection.append(out);
     write::end(out);

@@ -37,6 +37,7 @@ use crate::refusal::Refusal;
 use crate::shared::Lookup;
 use crate::site::{Door, Realm, Scheme};
 use crate::stored::{Connection, Stored, Use, Wire};
+use crate::told::Told;
 use crate::transport::Transport;
 use crate::worker::{Buffers, Worker};
 
@@ -507,7 +508,8 @@ impl Turn<'_> {
         let keep = wants_more(self.door.role, head) && !self.worker.is_draining();
         let connection = connection_of(head.version, keep);
         let before = output.len();
-        let use_ = Use { cache_status: HIT, now_ms: Some(self.now_ms), connection };
+        let now_ms = Some(self.now_ms);
+        let use_ = Use { cache_status: HIT, now_ms, connection, own_lines: b"" };
         stored.append_head(output, &use_);
         let with_body = head.method == Method::Get && stored.body_bytes > 0;
         let body_bytes = if with_body { stored.body_bytes } else { 0 };
@@ -547,7 +549,9 @@ impl Turn<'_> {
     fn refuse(&self, reject: &http1::Reject, received: u64, output: &mut Vec<u8>) {
         let before = output.len();
         let refusal = Refusal::Malformed(*reject);
-        append_error(output, refusal.status(), refusal.text(), Connection::Close, true);
+        let lines = Told::refused(Outcome::of_refusal(refusal), None, refusal.name()).line();
+        let (status, text) = (refusal.status(), refusal.text());
+        append_error(output, status, text, &lines, Connection::Close, true);
         self.worker.shared.count_refusal(refusal);
         let counters = &self.worker.counters;
         counters.requests.add(1);

@@ -1,33 +1,38 @@
 //! A request that must wait: for the origin, for another's fetch, for its own body.
 //!
 //! ```text
-//!   lookup --fresh--------------------------------> from store
+//!   plan --fresh, or stale by a rule--------------> from store (and validate behind)
 //!     |--only-if-cached---------------------------> 504
 //!     |--may not be stored, body, other method----> pass
-//!     '--absent or stale--> join the flight --follow--> stream along / from store / pass
-//!                                  '--lead--> fetch: 304 -> updated, from store
-//!                                                    storable -> fill, stream along
-//!                                                    else -> release the others, pass it on
+//!     '--absent, stale or a part--> join the flight
+//!          |--follow--> stream along / from store / stale / pass / alone
+//!          '--lead----> fetch: 304 -> updated, from store
+//!                              storable -> fill, stream along
+//!                              else -> release the others, pass it on
 //! ```
 //!
-//! One function, [`Exchange::run`], owns this branching.
+//! [`Exchange::run`] owns this branching, [`plan`] what is stored and asked for, [`serve`] the
+//! sending.
+
+mod plan;
+mod serve;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use caching::cache_status::{CacheStatus, Forward, Handled};
-use caching::{Evaluator, Precondition, Reuse};
-use http1::{Expectation, Method, Name, OwnedRequest, RequestHead, Target, Version};
+use caching::cache_status::Forward;
+use http1::{Expectation, Method, Name, OwnedRequest, RequestHead, Target};
 use runtime::time::{self, Instant};
-use store::Key;
+use store::{Generation, Key};
 
 use crate::access_log::{Outcome, Record, last_field};
-use crate::client::{Client, Gone, append_error_with, linger};
+use crate::client::{Client, append_error, linger};
 use crate::config::{Action, Role};
-use crate::connection::{Asked, connection_of, destination, hints, wants_more};
+use crate::connection::{Asked, destination, hints, wants_more};
+use crate::exchange::plan::Plan;
 use crate::fault::Fault;
-use crate::fetch;
+use crate::fetch::{self, Ask, Asking, Held, What};
 use crate::flight::{Found, Joined, Reader, Settled};
 use crate::forward;
 use crate::hop;
@@ -35,12 +40,12 @@ use crate::purge;
 use crate::refusal::Refusal;
 use crate::request_body::RequestBody;
 use crate::routes::{self, Route};
-use crate::shared::Lookup;
 use crate::site::{Door, Realm, Site};
-use crate::stored::{Connection, Framing, Head, Stored, Use, Wire, has_length};
+use crate::stored::{Head, Wire};
+use crate::told::Told;
 use crate::transport::Transport;
 use crate::upgrade;
-use crate::upstream::{Answer, To};
+use crate::upstream::To;
 use crate::worker::Worker;
 
 /// How often a request looks again after another's fetch turned out not to be for it.
@@ -96,6 +101,9 @@ pub(crate) async fn serve(
         tunnelled: 0,
         route: None,
         started: time::now(),
+        arrived_ms: time::wall_ms(),
+        began: worker.shared.purges.now(),
+        forwarded: None,
         rule: "",
     };
     let (done, whole) = match exchange.run().await {
@@ -155,8 +163,14 @@ pub(crate) struct Exchange<'x> {
     /// Bytes that it sent through a tunnel.
     pub(crate) tunnelled: u64,
     /// The place of its route.
-    route: Option<usize>,
+    pub(crate) route: Option<usize>,
     started: Instant,
+    /// The same on the wall's clock, in unix milliseconds.
+    arrived_ms: u64,
+    /// Purges until it looked into the store.
+    pub(crate) began: Generation,
+    /// The origin is asked, for this reason.
+    pub(crate) forwarded: Option<Forward>,
     /// The rule that refused the request, if one did.
     pub(crate) rule: &'static str,
 }
@@ -169,16 +183,6 @@ pub(crate) struct Destination<'x> {
     pub(crate) authority: &'x [u8],
     pub(crate) path: &'x [u8],
     pub(crate) to: To,
-}
-
-impl Destination<'_> {
-    /// What the upstream gets as `Host`.
-    pub(crate) fn host(&self) -> &[u8] {
-        match &self.to {
-            To::Group(group, _) => group.host(self.authority),
-            To::Addresses(_) => self.authority,
-        }
-    }
 }
 
 impl<'x> Exchange<'x> {
@@ -196,54 +200,50 @@ impl<'x> Exchange<'x> {
         if let Some(protocols) = self.upgrade() {
             return Box::pin(upgrade::serve(self, &destination, &protocols)).await;
         }
-        let may_store = self.route().is_none_or(|route| route.config.store);
-        if !may_store || !self.may_use_store() {
+        if let Some(why) = self.goes_past_the_store() {
             if self.wants_only_stored() {
                 return Err(not_stored());
             }
-            return fetch::pass(self, &destination, Forward::Method).await;
+            return fetch::pass(self, &destination, why).await;
         }
         let shared = Arc::clone(&self.worker.shared);
         let uri = shared.uri_key(destination.realm, destination.authority, destination.path);
+        let mut alone = false;
         for _ in 0..LOOKS_MAX {
-            let now_ms = time::wall_ms();
-            let began = shared.purges.now();
-            let (stale, key) = match shared.look_up(uri, &Wire(self.head.fields), now_ms) {
-                Lookup::Absent(_) | Lookup::Uncacheable if self.wants_only_stored() => {
-                    return Err(not_stored());
-                }
-                Lookup::Uncacheable => {
-                    return fetch::pass(self, &destination, Forward::Miss).await;
-                }
-                Lookup::Absent(key) => (None, key),
-                Lookup::Found(stored, key) => match self.may_reuse(&stored, now_ms) {
-                    Reuse::Fresh { .. } | Reuse::StaleAllowed { .. } => {
-                        self.worker.sizing.hit(key, &stored);
-                        let serving = self.serve_stored(&stored, Outcome::Hit, true);
-                        return Box::pin(serving).await;
+            self.began = shared.purges.now();
+            let ask = match self.plan(uri) {
+                Plan::Serve { held, key, told, behind } => {
+                    if let Held::Whole(stored) = &held {
+                        self.worker.sizing.hit(key, stored);
                     }
-                    Reuse::OnlyIfCachedMiss { .. } => return Err(not_stored()),
-                    _ => (Some(stored), key),
-                },
+                    if let Some(ask) = behind {
+                        fetch::behind::revalidate(self, &destination, ask);
+                    }
+                    return Box::pin(self.serve_held(&held, told)).await;
+                }
+                Plan::Pass(why) => return fetch::pass(self, &destination, why).await,
+                Plan::Head { why, key, stored } => {
+                    return Box::pin(fetch::head(self, &destination, why, key, &stored)).await;
+                }
+                Plan::Refuse => return Err(not_stored()),
+                Plan::Ask(ask) => ask,
             };
-            if self.head.method == Method::Head || self.forbids_storing() {
-                return fetch::pass(self, &destination, Forward::Request).await;
+            // On the heap, as what follows: a future is as large as its largest way, and it is
+            // copied when it begins. Who is passed through does not pay for the others.
+            if alone || ask.is_for_one() {
+                let lead = shared.flights.alone(ask.key, self.began);
+                return Box::pin(fetch::lead(self, &destination, ask, lead, None)).await;
             }
-            let overtaken = |since| {
-                let Destination { realm, authority, path, .. } = &destination;
-                let url = purge::url(*realm, authority, path);
-                shared.purges.overtaken(&url, since)
-            };
-            match shared.flights.join(key, began, overtaken) {
+            match self.join(&destination, self.flight_key(&ask)) {
                 Joined::Lead(lead) => {
-                    // On the heap, as what follows: a future is as large as its largest way, and it
-                    // is copied when it begins. Who is passed through does not pay for the others.
-                    let leading = fetch::lead(self, &destination, uri, key, lead, stale);
+                    let leading = fetch::lead(self, &destination, ask, lead, Some(uri));
                     return Box::pin(leading).await;
                 }
                 Joined::Follow(reader) => {
-                    if let Some(done) = Box::pin(self.follow(&reader, &destination)).await? {
-                        return Ok(done);
+                    match Box::pin(self.follow(&reader, &destination, &ask)).await? {
+                        Followed::Done(done) => return Ok(done),
+                        Followed::LookAgain => {}
+                        Followed::Alone => alone = true,
                     }
                 }
             }
@@ -251,45 +251,100 @@ impl<'x> Exchange<'x> {
         fetch::pass(self, &destination, Forward::Miss).await
     }
 
-    /// Waits for another's fetch. `None`: it is not for this request; look again.
+    /// Joins a fetch of this key that no purge has overtaken, or is to begin one.
+    pub(crate) fn join(&self, destination: &Destination<'_>, key: Key) -> Joined {
+        let shared = &self.worker.shared;
+        shared.flights.join(key, self.began, |since| {
+            let Destination { realm, authority, path, .. } = destination;
+            let url = purge::url(*realm, authority, path);
+            shared.purges.overtaken(&url, since)
+        })
+    }
+
+    /// Fetches of the same range are collapsed, apart from those of the whole.
+    fn flight_key(&self, ask: &Ask) -> Key {
+        match ask.what {
+            What::Whole | What::Rest(_) => ask.key,
+            What::Range { .. } => {
+                let range = self.head.fields.values(b"range").next().unwrap_or_default();
+                self.worker.shared.range_key(ask.key, range)
+            }
+        }
+    }
+
+    /// Waits for another's fetch, as long as it may be for this request.
     async fn follow(
         &mut self,
         reader: &Reader,
         destination: &Destination<'x>,
-    ) -> Result<Option<Done>, Ended> {
+        ask: &Ask,
+    ) -> Result<Followed, Ended> {
         let found = reader.found().await;
         let wire = Wire(self.head.fields);
         let shared = &self.worker.shared;
         let resource = match &found {
             Found::Stream(head) => Some(&head.resource),
             Found::Settled(Settled::Stored(stored)) => Some(&stored.head.resource),
+            Found::Settled(Settled::Part(partial)) => Some(&partial.head.resource),
             Found::Settled(_) => None,
         };
         if resource.is_some_and(|resource| shared.is_overtaken(resource)) {
             // Its tags, which nobody knew before, have been purged since it began.
             shared.flights.retire(reader);
-            return Ok(None);
+            return Ok(Followed::LookAgain);
         }
-        match found {
-            Found::Stream(head) if head.matches(&wire) => {
+        let may_share = |head: &Head| {
+            let request = caching::Request { method: self.head.method_bytes, fields: &wire };
+            let now_ms = time::wall_ms();
+            caching::decide_collapsed(&request, &head.meta, self.arrived_ms, now_ms).is_ok()
+        };
+        // What is for one request at a time releases all who wait for it, at once.
+        let released = |head: &Head| match head.meta.is_never_fresh() {
+            true => Followed::Alone,
+            false => Followed::LookAgain,
+        };
+        let told = Told::collapsed(ask.why);
+        let done = match found {
+            Found::Stream(head) if !head.matches(&wire) => return Ok(Followed::LookAgain),
+            // It would find the same fetch again as long as its body comes.
+            Found::Stream(head) if !may_share(&head) => return Ok(Followed::Alone),
+            Found::Stream(head) => {
                 self.worker.counters.collapsed.add(1);
-                self.stream_along(reader, &head, Outcome::Collapsed, None).await.map(Some)
+                self.stream_along(reader, &head, told, None, b"").await
             }
             Found::Settled(Settled::Stored(stored)) if stored.head.matches(&wire) => {
+                if !may_share(&stored.head) {
+                    return Ok(released(&stored.head));
+                }
                 self.worker.counters.collapsed.add(1);
-                self.serve_stored(&stored, Outcome::Collapsed, false).await.map(Some)
+                self.serve_stored(&stored, told, false, b"").await
             }
-            Found::Settled(Settled::Uncacheable) => {
-                fetch::pass(self, destination, Forward::Miss).await.map(Some)
+            Found::Settled(Settled::Part(partial)) if partial.head.matches(&wire) => {
+                if !may_share(&partial.head) {
+                    return Ok(released(&partial.head));
+                }
+                if self.held_ranges(&partial).is_none() {
+                    return Ok(Followed::LookAgain);
+                }
+                self.worker.counters.collapsed.add(1);
+                self.serve_held(&Held::Part(partial), told).await
+            }
+            Found::Settled(Settled::Stored(_) | Settled::Part(_)) => {
+                return Ok(Followed::LookAgain);
+            }
+            Found::Settled(Settled::Uncacheable) => fetch::pass(self, destination, ask.why).await,
+            Found::Settled(Settled::Declined(status)) => {
+                fetch::declined(self, destination, ask, status).await
             }
             // Its core has ended, the origin has not: ask it.
-            Found::Settled(Settled::Failed(Fault::Abandoned)) => Ok(None),
+            Found::Settled(Settled::Failed(Fault::Abandoned)) => return Ok(Followed::LookAgain),
             Found::Settled(Settled::Failed(fault)) => {
                 self.worker.counters.upstream_errors.add(1);
-                Err(Ended::fault(fault))
+                self.forwarded = Some(ask.why);
+                fetch::fail(self, destination, ask, fault).await
             }
-            Found::Stream(_) | Found::Settled(Settled::Stored(_)) => Ok(None),
-        }
+        };
+        done.map(Followed::Done)
     }
 
     /// Where the request goes, or why it goes nowhere.
@@ -344,16 +399,8 @@ impl<'x> Exchange<'x> {
     }
 
     /// The route that it takes, once its destination is known.
-    pub(crate) fn route(&self) -> Option<&Route> {
+    fn route(&self) -> Option<&Route> {
         self.site.routes.get(self.route?)
-    }
-
-    /// Changes the head of an answer as the route says.
-    pub(crate) fn ruled(&self, mut answer: Answer) -> Answer {
-        if let Some(head) = self.route().and_then(|route| route.response.changed(&answer.head)) {
-            answer.head = head;
-        }
-        answer
     }
 
     async fn resolve(
@@ -380,173 +427,38 @@ impl<'x> Exchange<'x> {
         body.into_rest().unwrap_or_default()
     }
 
-    /// Whether the store may have a part in this request at all.
-    fn may_use_store(&self) -> bool {
+    /// Why the store has no part in this request, if it has none. `If-Match` and
+    /// `If-Unmodified-Since` are for the origin to judge (RFC 9111, 4.3.2).
+    fn goes_past_the_store(&self) -> Option<Forward> {
         let hints = hints(&self.head);
-        matches!(self.head.method, Method::Get | Method::Head)
-            && self.body.is_none()
-            && !hints.any(caching::RequestHints::RANGE)
-            && !hints.any(caching::RequestHints::IF_MATCH)
-            && !hints.any(caching::RequestHints::IF_UNMODIFIED_SINCE)
-    }
-
-    fn wants_only_stored(&self) -> bool {
-        caching::only_if_cached(&Wire(self.head.fields))
-    }
-
-    fn forbids_storing(&self) -> bool {
-        self.head.fields.contains_token(Name::CacheControl, b"no-store")
-    }
-
-    /// A stored response that may be used as it is.
-    pub(crate) fn look_again(&self, uri: Key) -> Option<Arc<Stored>> {
-        let now_ms = time::wall_ms();
-        match self.worker.shared.look_up(uri, &Wire(self.head.fields), now_ms) {
-            Lookup::Found(stored, _) => {
-                let reuse = self.may_reuse(&stored, now_ms);
-                matches!(reuse, Reuse::Fresh { .. }).then_some(stored)
-            }
-            Lookup::Absent(_) | Lookup::Uncacheable => None,
-        }
-    }
-
-    fn may_reuse(&self, stored: &Stored, now_ms: u64) -> Reuse {
-        let wire = Wire(self.head.fields);
-        let request = caching::Request { method: self.head.method_bytes, fields: &wire };
-        caching::decide_reuse(&request, &stored.head.meta, now_ms)
-    }
-
-    /// Answers from a stored response. `aged`: it has been in the store, so it tells its age.
-    pub(crate) async fn serve_stored(
-        &mut self,
-        stored: &Arc<Stored>,
-        outcome: Outcome,
-        aged: bool,
-    ) -> Result<Done, Ended> {
-        let wire = Wire(self.head.fields);
-        let request = caching::Request { method: self.head.method_bytes, fields: &wire };
-        let meta = &stored.head.meta;
-        let condition =
-            caching::conditional(&request, stored.head.status, &meta.validators, Evaluator::Cache);
-        let cache_status = cache_status(outcome);
-        let use_ = Use {
-            cache_status: &cache_status,
-            now_ms: aged.then(time::wall_ms),
-            connection: self.connection(true),
-        };
-        let counters = &self.worker.counters;
-        if outcome == Outcome::Hit {
-            counters.hits.add(1);
-        }
-        let not_modified = matches!(condition, Precondition::NotModified(_));
-        if not_modified {
-            counters.not_modified.add(1);
-            self.client.held(|out| stored.append_not_modified(out, &use_));
+        if self.route().is_some_and(|route| !route.config.store) {
+            Some(Forward::Bypass)
+        } else if !matches!(self.head.method, Method::Get | Method::Head) {
+            Some(Forward::Method)
+        } else if !self.body.is_none()
+            || hints.any(caching::RequestHints::IF_MATCH)
+            || hints.any(caching::RequestHints::IF_UNMODIFIED_SINCE)
+        {
+            Some(Forward::Request)
         } else {
-            self.client.held(|out| stored.append_head(out, &use_));
-        }
-        let done = Done {
-            outcome: match outcome {
-                Outcome::Hit if not_modified => Outcome::NotModified,
-                other => other,
-            },
-            status: if not_modified { 304 } else { stored.head.status },
-            head_bytes: self.client.bytes,
-            upstream: None,
-            keep: true,
-        };
-        let sent = if not_modified || self.head.method == Method::Head {
-            self.client.flush().await
-        } else {
-            self.client.send_pieces(&stored.pieces, 0).await
-        };
-        sent.map(|()| done).map_err(|Gone| Ended::Gone(done))
-    }
-
-    /// Sends a response while its body arrives.
-    pub(crate) async fn stream_along(
-        &mut self,
-        reader: &Reader,
-        head: &Head,
-        outcome: Outcome,
-        upstream: Option<SocketAddr>,
-    ) -> Result<Done, Ended> {
-        let framing = self.framing(head.announced_length, head.status);
-        let cache_status = cache_status(outcome);
-        let connection = self.connection(framing != Framing::UntilClose);
-        let use_ = Use { cache_status: &cache_status, now_ms: None, connection };
-        self.client.held(|out| head.append_streaming(out, framing, &use_));
-        let done = Done {
-            outcome,
-            status: head.status,
-            head_bytes: self.client.bytes,
-            upstream,
-            keep: framing != Framing::UntilClose,
-        };
-        let gone = |Gone| Ended::Gone(done);
-        loop {
-            if !reader.is_ready() {
-                // The head does not wait for a body that takes its time.
-                self.client.flush().await.map_err(gone)?;
-            }
-            match reader.next().await {
-                Ok(Some(piece)) => {
-                    self.offer(framing, &piece);
-                    self.client.flush().await.map_err(gone)?;
-                }
-                Ok(None) => break,
-                Err(_) => {
-                    self.break_off();
-                    return Err(Ended::Gone(done));
-                }
-            }
-        }
-        self.end_body(framing);
-        self.client.flush().await.map_err(gone)?;
-        Ok(done)
-    }
-
-    /// How the end of a body is told to this client.
-    pub(crate) fn framing(&self, length: Option<u64>, status: u16) -> Framing {
-        match (length, self.head.version) {
-            _ if !has_length(status) => Framing::Told,
-            (Some(length), _) => Framing::Length(length),
-            (None, Version::Http11) => Framing::Chunked,
-            (None, Version::Http10) => Framing::UntilClose,
+            None
         }
     }
 
-    /// Offers content to the client in this framing.
-    pub(crate) fn offer(&mut self, framing: Framing, data: &[u8]) {
-        if data.is_empty() {
-            return;
+    /// Who asks, for what is asked beyond this request's own way.
+    pub(crate) fn asking<'a>(&self, destination: &'a Destination<'a>) -> Asking<'a>
+    where
+        'x: 'a,
+    {
+        Asking {
+            worker: self.worker,
+            site: Rc::clone(&self.site),
+            role: self.door.role,
+            peer: self.peer,
+            route: self.route,
+            head: self.head,
+            destination,
         }
-        if framing == Framing::Chunked {
-            let prefix = http1::write::chunk_prefix(data.len());
-            self.client.offer(&[prefix.as_bytes(), data, b"\r\n"]);
-        } else {
-            self.client.offer(&[data]);
-        }
-    }
-
-    /// Holds what ends a body in this framing.
-    pub(crate) fn end_body(&mut self, framing: Framing) {
-        if framing == Framing::Chunked {
-            self.client.hold(b"0\r\n\r\n");
-        }
-    }
-
-    /// The response cannot be completed: the client must not take it for whole.
-    pub(crate) fn break_off(&mut self) {
-        // A body that ends with the connection needs a reset to be told from a whole one; for the
-        // others it does no harm.
-        let _ = self.stream.set_linger0();
-    }
-
-    /// What to tell the client of the connection. It is kept to, also when a drain begins later.
-    pub(crate) fn connection(&mut self, framed: bool) -> Connection {
-        self.keep &= framed && !self.worker.is_draining();
-        connection_of(self.head.version, self.keep)
     }
 
     async fn refuse(&mut self, refusal: Refusal) -> Done {
@@ -563,18 +475,15 @@ impl<'x> Exchange<'x> {
         let with_body = self.head.method != Method::Head;
         let connection = self.connection(keep);
         let before = self.client.bytes;
-        let fields = match refusal {
-            Refusal::PasswordMissing | Refusal::PasswordWrong => {
-                forward::challenge(&self.site.forward)
-            }
-            _ => String::new(),
-        };
-        self.client.held(|out| {
-            append_error_with(out, status, &fields, &text, connection, with_body);
-        });
+        let outcome = Outcome::of_refusal(refusal);
+        let mut lines = Told::refused(outcome, self.forwarded, refusal.name()).line();
+        if matches!(refusal, Refusal::PasswordMissing | Refusal::PasswordWrong) {
+            lines.extend_from_slice(forward::challenge(&self.site.forward).as_bytes());
+        }
+        self.client.held(|out| append_error(out, status, &text, &lines, connection, with_body));
         let sent = self.client.flush().await.is_ok();
         Done {
-            outcome: Outcome::of_refusal(refusal),
+            outcome,
             status,
             head_bytes: self.client.bytes - before - with_body as u64 * (text.len() as u64 + 1),
             upstream: None,
@@ -618,31 +527,55 @@ pub(crate) fn max_forwards(head: &RequestHead<'_>) -> Option<u64> {
     std::str::from_utf8(head.fields.get(Name::MaxForwards)?).ok()?.parse().ok()
 }
 
+/// A destination that outlives its request.
+#[derive(Debug)]
+pub(crate) struct OwnedDestination {
+    realm: Realm,
+    authority: Box<[u8]>,
+    path: Box<[u8]>,
+    to: To,
+}
+
+impl Destination<'_> {
+    /// What the upstream gets as `Host`.
+    pub(crate) fn host(&self) -> &[u8] {
+        match &self.to {
+            To::Group(group, _) => group.host(self.authority),
+            To::Addresses(_) => self.authority,
+        }
+    }
+
+    pub(crate) fn detach(&self) -> OwnedDestination {
+        OwnedDestination {
+            realm: self.realm,
+            authority: self.authority.into(),
+            path: self.path.into(),
+            to: self.to.clone(),
+        }
+    }
+}
+
+impl OwnedDestination {
+    pub(crate) fn view(&self) -> Destination<'_> {
+        Destination {
+            realm: self.realm,
+            authority: &self.authority,
+            path: &self.path,
+            to: self.to.clone(),
+        }
+    }
+}
+
+/// What came of waiting for another's fetch.
+enum Followed {
+    Done(Done),
+    /// It was not for this request.
+    LookAgain,
+    /// Nor will the next be: ask for this request alone.
+    Alone,
+}
+
 /// RFC 9111, 5.2.1.7.
 fn not_stored() -> Ended {
     Ended::Refused(Refusal::OnlyIfCached)
-}
-
-/// The member of `Cache-Status` for an outcome.
-pub(crate) fn cache_status(outcome: Outcome) -> Vec<u8> {
-    let forwarded =
-        |why, stored, collapsed| Handled::Forwarded { why, status: None, stored, collapsed };
-    let handled = match outcome {
-        Outcome::Hit | Outcome::NotModified => Handled::Hit,
-        Outcome::Miss => forwarded(Forward::UriMiss, true, false),
-        Outcome::Collapsed => forwarded(Forward::UriMiss, false, true),
-        Outcome::Revalidated | Outcome::Replaced => forwarded(Forward::Stale, true, false),
-        Outcome::Pass | Outcome::Own | Outcome::Refused | Outcome::Denied | Outcome::Tunnel => {
-            forwarded(Forward::Bypass, false, false)
-        }
-    };
-    let mut out = Vec::with_capacity(48);
-    append_status_member(&mut out, handled);
-    out
-}
-
-/// Appends our member of `Cache-Status`.
-pub(crate) fn append_status_member(out: &mut Vec<u8>, handled: Handled) {
-    CacheStatus { name: "plimsoll", handled, ttl_seconds: None, key: None, detail: None }
-        .write(out);
 }

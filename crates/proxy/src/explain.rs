@@ -259,6 +259,8 @@ pub(crate) enum Peeked {
     /// There are responses, and none that this request selects.
     OtherVariants,
     Uncacheable,
+    /// Parts of one.
+    Part,
 }
 
 impl Shared {
@@ -286,6 +288,15 @@ impl Shared {
             }
             Some(Entry::Uncacheable { until_ms, since }) if self.holds(until_ms, since, now_ms) => {
                 Peeked::Uncacheable
+            }
+            Some(Entry::Part(partial))
+                if partial.head.matches(request) && (others || partial.head.varies.is_none()) =>
+            {
+                let since = partial.checked.load(Ordering::Relaxed);
+                match self.purges.judge(partial.head.resource.known(), since) {
+                    (Verdict::Gone, _) => Peeked::Purged,
+                    (Verdict::Stale(_) | Verdict::Good, _) => Peeked::Part,
+                }
             }
             _ if others => Peeked::OtherVariants,
             _ => Peeked::Nothing,
@@ -344,6 +355,10 @@ fn decide(head: &RequestHead<'_>, found: &Peeked, now_ms: u64) -> Decision {
         Peeked::Uncacheable => {
             let text = "the last response could not be stored: requests do not wait for each other";
             own("pass", "uncacheable", "RFC 9111, 3", text)
+        }
+        Peeked::Part => {
+            let text = "parts of it are stored: a range within them is served, the rest asked for";
+            own("fetch", "partial", "RFC 9111, 3.3", text)
         }
         Peeked::Nothing | Peeked::Found(..) => {
             own("fetch", "uri-miss", clause, "nothing is stored for this URL")

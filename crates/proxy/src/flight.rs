@@ -26,6 +26,7 @@ use slab::Slab;
 use store::{Generation, Key};
 
 use crate::fault::Fault;
+use crate::partial::Partial;
 use crate::stored::{Head, Piece, Stored};
 
 /// A power of two; the shards keep cores out of each other's way.
@@ -36,8 +37,12 @@ const SHARDS: usize = 16;
 pub(crate) enum Settled {
     /// The response is in the store.
     Stored(Arc<Stored>),
+    /// A part of it is.
+    Part(Arc<Partial>),
     /// The response may not serve anybody but the one who asked.
     Uncacheable,
+    /// The origin answered with an error, which may serve nobody else.
+    Declined(u16),
     /// There is no response, or its body broke off.
     Failed(Fault),
 }
@@ -88,6 +93,19 @@ pub(crate) struct Flight {
 }
 
 impl Flight {
+    fn new(key: Key, began: Generation) -> Arc<Flight> {
+        let state = State {
+            phase: Phase::Asking,
+            pieces: VecDeque::new(),
+            first: 0,
+            held_bytes: 0,
+            bounded: false,
+            readers: Slab::new(),
+            filler: None,
+        };
+        Arc::new(Flight { key, began, state: Mutex::new(state) })
+    }
+
     /// Whether anybody waits for it.
     pub(crate) fn has_readers(&self) -> bool {
         !lock(&self.state).readers.is_empty()
@@ -127,21 +145,14 @@ impl Flights {
         {
             return Joined::Follow(Reader::new(Arc::clone(flight)));
         }
-        let flight = Arc::new(Flight {
-            key,
-            began: now,
-            state: Mutex::new(State {
-                phase: Phase::Asking,
-                pieces: VecDeque::new(),
-                first: 0,
-                held_bytes: 0,
-                bounded: false,
-                readers: Slab::new(),
-                filler: None,
-            }),
-        });
+        let flight = Flight::new(key, now);
         shard.insert(key.to_u128(), Arc::clone(&flight));
         Joined::Lead(Lead { flight: Some(flight), flights: Arc::clone(self) })
+    }
+
+    /// A flight that nobody can join: what it brings is for one request first.
+    pub(crate) fn alone(self: &Arc<Flights>, key: Key, now: Generation) -> Lead {
+        Lead { flight: Some(Flight::new(key, now)), flights: Arc::clone(self) }
     }
 
     /// Fetches under way now.

@@ -10,7 +10,7 @@ use http1::{Fields, Name, RequestHead, Version, tokens};
 use store::KeyHasher;
 
 use crate::config::{Role, TellClient};
-use crate::exchange::Exchange;
+use crate::fetch::Asking;
 
 /// What we call ourselves to clients.
 pub(crate) const NAME: &str = "plimsoll";
@@ -40,17 +40,17 @@ pub(crate) struct Told<'e> {
 }
 
 impl<'e> Told<'e> {
-    pub(crate) fn of(exchange: &Exchange<'e>) -> Told<'e> {
-        let rules = &exchange.site.config.forward;
-        let tells = |tell| match exchange.door.role {
+    pub(crate) fn of(asking: &Asking<'e>) -> Told<'e> {
+        let rules = &asking.site.config.forward;
+        let tells = |tell| match asking.role {
             Role::Forward => tell,
             Role::Reverse => TellClient::Off,
         };
         Told {
             x_forwarded_for: tells(rules.x_forwarded_for),
             forwarded: tells(rules.forwarded),
-            came: exchange.head.fields,
-            client: exchange.peer.ip().to_canonical(),
+            came: asking.head.fields,
+            client: asking.peer.ip().to_canonical(),
         }
     }
 

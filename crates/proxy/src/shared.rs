@@ -13,16 +13,17 @@ use store::{Key, KeyHasher, Purges, Store};
 use crate::access_log::{Queue, Sink};
 use crate::config::Config;
 use crate::control::Control;
-use crate::flight::Flights;
+use crate::flight::{Flights, Settled};
 use crate::forward::{Known, OwnAddresses};
 use crate::hop;
 use crate::metrics::{Described, Shape, SharedFigures};
+use crate::partial::Partial;
 use crate::purge::Sweeping;
 use crate::refusal::{COUNTED, Refusal};
 use crate::resolve::Resolver;
 use crate::site::Realm;
 use crate::sizing::{LABELS, Sizing};
-use crate::stored::{Entry, Stored, Varies, Wire};
+use crate::stored::{Entry, Head, Stored, Varies, Wire};
 use crate::upstream::group::Registry;
 
 /// Shared by all cores of one server.
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
 pub(crate) enum Lookup {
     /// A response that this request selects.
     Found(Arc<Stored>, Key),
+    /// Parts of one.
+    Part(Arc<Partial>, Key),
     /// None; one that arrives is stored under this key, and fetches are collapsed by it.
     Absent(Key),
     /// The last one could not be stored: go straight to the origin.
@@ -142,8 +145,14 @@ impl Shared {
                     None => Lookup::Absent(uri),
                 }
             }
+            Some(Entry::Part(partial)) if partial.head.varies.is_none() => {
+                match self.judged_part(uri, partial) {
+                    Some(partial) => Lookup::Part(partial, uri),
+                    None => Lookup::Absent(uri),
+                }
+            }
             // A response with Vary is never put under the URI itself.
-            Some(Entry::Response(_)) => Lookup::Absent(uri),
+            Some(Entry::Response(_) | Entry::Part(_)) => Lookup::Absent(uri),
             Some(Entry::Varies(varies)) => self.look_up_variant(uri, &varies, request, now_ms),
             Some(Entry::Uncacheable { until_ms, since }) if self.holds(until_ms, since, now_ms) => {
                 Lookup::Uncacheable
@@ -170,6 +179,12 @@ impl Shared {
             Some(Entry::Uncacheable { until_ms, since }) if self.holds(until_ms, since, now_ms) => {
                 Lookup::Uncacheable
             }
+            Some(Entry::Part(partial)) if partial.head.matches(request) => {
+                match self.judged_part(key, partial) {
+                    Some(partial) => Lookup::Part(partial, key),
+                    None => Lookup::Absent(key),
+                }
+            }
             _ => Lookup::Absent(key),
         }
     }
@@ -188,12 +203,7 @@ impl Shared {
 
     /// The key under which a response with this head is to be stored, after noting at the URI how
     /// its responses differ.
-    pub(crate) fn storage_key(
-        &self,
-        uri: Key,
-        head: &crate::stored::Head,
-        request: &Wire<'_>,
-    ) -> Key {
+    pub(crate) fn storage_key(&self, uri: Key, head: &Head, request: &Wire<'_>) -> Key {
         let Some((names, _)) = &head.varies else { return uri };
         if let Some(Entry::Varies(there)) = self.store.peek(&uri)
             && there.names == *names
@@ -219,6 +229,51 @@ impl Shared {
         if let Err(refused) = self.store.insert(key, entry, bytes) {
             tracing::debug!(%refused, "not stored");
         }
+    }
+
+    /// Stores a part: with those that are there already, if they may be combined. What is then
+    /// whole is stored as a response.
+    pub(crate) fn insert_part(&self, key: Key, new: Partial) -> Settled {
+        let fits = |head: &Head, bytes: u64| {
+            let (old, new_one) = (&head.meta.validators, &new.head.meta.validators);
+            bytes == new.complete_bytes && caching::may_combine(old, new_one)
+        };
+        let there = match self.store.peek(&key) {
+            Some(Entry::Response(old)) => self.judged(key, old).map(Entry::Response),
+            Some(Entry::Part(old)) => self.judged_part(key, old).map(Entry::Part),
+            _ => None,
+        };
+        let partial = match there {
+            // All of it is there.
+            Some(Entry::Response(old)) if fits(&old.head, old.body_bytes) => {
+                return Settled::Stored(old);
+            }
+            Some(Entry::Part(old)) if fits(&old.head, old.complete_bytes) => old.with(&new),
+            _ => new,
+        };
+        if let Some(stored) = partial.whole() {
+            let stored = Arc::new(stored);
+            self.insert(key, Entry::Response(Arc::clone(&stored)));
+            return Settled::Stored(stored);
+        }
+        let partial = Arc::new(partial);
+        self.insert(key, Entry::Part(Arc::clone(&partial)));
+        Settled::Part(partial)
+    }
+
+    /// The key by which fetches of a range are collapsed: those that ask for the same in the same
+    /// words.
+    pub(crate) fn range_key(&self, key: Key, range: &[u8]) -> Key {
+        let mut builder = self.hasher.within(key);
+        builder.raw(b"range");
+        builder.part(range);
+        builder.finish()
+    }
+
+    /// A boundary for a multipart body that nobody can have put into the content beforehand.
+    pub(crate) fn boundary(&self, stored_ms: u64, now_ms: u64) -> String {
+        let parts = [&b"boundary"[..], &stored_ms.to_le_bytes(), &now_ms.to_le_bytes()];
+        format!("{:032x}", self.hasher.key(&parts).to_u128())
     }
 
     /// Remembers for a while that the response of this key could not be stored.

@@ -8,12 +8,16 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use caching::{Exchange, FieldSource, Policy, Response, StoredMeta, Vary, VaryKey, VaryNames};
+use caching::{
+    ContentRange, Exchange, FieldSource, Policy, Response, StoredMeta, Vary, VaryKey, VaryNames,
+};
 use http1::{Fields, write};
 use store::{Generation, Key, Mark};
 
 use crate::limits::VARIANTS_LISTED_MAX;
 use crate::purge::{Resource, is_tag_field};
+
+use crate::partial::Partial;
 
 /// A piece of a body.
 pub(crate) type Piece = Arc<[u8]>;
@@ -25,7 +29,11 @@ pub(crate) const VIA: &[u8] = b"Via: 1.1 plimsoll\r\n";
 /// with their allocations' own overhead.
 const STRUCTURE_BYTES: u64 = 480;
 
+/// Bytes that a piece of a body takes beside its content.
+pub(crate) const PIECE_STRUCTURE_BYTES: usize = size_of::<Piece>() + 16;
+
 /// The fields of a message, for the caching rules.
+#[derive(Clone, Copy)]
 pub(crate) struct Wire<'b>(pub(crate) Fields<'b>);
 
 impl FieldSource for Wire<'_> {
@@ -73,7 +81,11 @@ pub(crate) struct Head {
     pub(crate) purged: Option<Mark>,
     /// The length that the origin announced, while the body is still arriving.
     pub(crate) announced_length: Option<u64>,
+    /// What is arriving is this part only, and the status that it is sent with is 206.
+    pub(crate) part: Option<ContentRange>,
     block: Box<[u8]>,
+    /// Where the fields begin in `block`: behind the status line.
+    fields_at: u32,
     spans: Box<[Span]>,
     content_type: Option<u32>,
 }
@@ -93,6 +105,7 @@ impl Head {
         let mut content_type = None;
         let mut dated = false;
         write::status_line(&mut block, status);
+        let fields_at = block.len() as u32;
         for (name, value) in fields {
             if is_made_anew(name) {
                 continue;
@@ -115,7 +128,9 @@ impl Head {
             resource,
             purged: None,
             announced_length,
+            part: None,
             block: block.into_boxed_slice(),
+            fields_at,
             spans: spans.into_boxed_slice(),
             content_type,
         }
@@ -124,6 +139,53 @@ impl Head {
     /// `Content-Type`, for the log; empty when there is none.
     pub(crate) fn content_type(&self) -> &[u8] {
         self.content_type.map_or(&[], |at| self.field(&self.spans[at as usize]).1)
+    }
+
+    /// The same head, of a part of the representation.
+    pub(crate) fn of_part(self, part: ContentRange) -> Head {
+        Head { part: Some(part), ..self }
+    }
+
+    /// Bytes that it takes, roughly.
+    pub(crate) fn accounted_bytes(&self) -> u64 {
+        let spans = self.spans.len() * size_of::<Span>();
+        let varies = self.varies.as_ref().map_or(0, |(_, key)| key.bytes_held() + 64);
+        let known = self.resource.bytes_held();
+        STRUCTURE_BYTES + (self.block.len() + spans + varies + known) as u64
+    }
+
+    /// The head after an update by fields of the same representation (RFC 9111, 3.2), which was
+    /// asked for at `began`; fields with tags are kept only if `tags` says so.
+    pub(crate) fn updated(
+        &self,
+        update: &Wire<'_>,
+        exchange: Exchange,
+        policy: &Policy,
+        began: Generation,
+        tags: bool,
+    ) -> Head {
+        let resource = self.resource.updated(update.fields(), began);
+        let fields = caching::updated(self, update);
+        let ours = |name: &[u8]| name.eq_ignore_ascii_case(b"via");
+        let left_out = |name: &[u8]| ours(name) || (!tags && is_tag_field(name));
+        let fields: Vec<_> = fields.into_iter().filter(|(name, _)| !left_out(name)).collect();
+        let response = Response { status: self.status, fields: &fields };
+        let meta = StoredMeta::of(&response, exchange, policy);
+        let varies = self.varies.clone();
+        Head::new(self.status, fields.iter().copied(), meta, varies, resource, None)
+    }
+
+    /// This head, updated by that of a further part, which is the newer one (RFC 9111, 3.4).
+    pub(crate) fn with_newer(&self, newer: &Head) -> Head {
+        let fields = caching::updated(self, newer);
+        let (meta, varies) = (newer.meta.clone(), newer.varies.clone());
+        let resource = newer.resource.clone();
+        Head::new(self.status, fields.into_iter(), meta, varies, resource, None)
+    }
+
+    /// The same head with other numbers.
+    pub(crate) fn with_meta(&self, meta: StoredMeta) -> Head {
+        Head { meta, ..self.clone() }
     }
 
     /// Whether this response may answer a request with these fields.
@@ -182,41 +244,21 @@ impl Stored {
 
     /// What the store accounts for this response.
     pub(crate) fn accounted_bytes(&self) -> u64 {
-        let pieces = self.pieces.len() * (size_of::<Piece>() + 16);
-        let spans = self.head.spans.len() * size_of::<Span>();
-        let varies = self.head.varies.as_ref().map_or(0, |(_, key)| key.bytes_held() + 64);
-        let known = self.head.resource.bytes_held();
-        let parts = self.head.block.len() + spans + pieces + varies + known;
-        STRUCTURE_BYTES + self.body_bytes + parts as u64
+        let pieces = self.pieces.len() * PIECE_STRUCTURE_BYTES;
+        self.head.accounted_bytes() + self.body_bytes + pieces as u64
     }
 
-    /// The response after a 304 with these fields (RFC 9111, 4.3.4): a new head, the same body.
-    /// It was asked for at `began`; fields with tags are kept only if `tags` says so.
-    pub(crate) fn updated(
-        &self,
-        update: &Wire<'_>,
-        exchange: Exchange,
-        policy: &Policy,
-        began: Generation,
-        tags: bool,
-    ) -> Stored {
-        let resource = self.head.resource.updated(update.fields(), began);
-        let fields = caching::updated(&*self.head, update);
-        let ours = |name: &[u8]| name.eq_ignore_ascii_case(b"via");
-        let left_out = |name: &[u8]| ours(name) || (!tags && is_tag_field(name));
-        let fields: Vec<_> = fields.into_iter().filter(|(name, _)| !left_out(name)).collect();
-        let response = Response { status: self.head.status, fields: &fields };
-        let meta = StoredMeta::of(&response, exchange, policy);
-        let varies = self.head.varies.clone();
-        let fields = fields.iter().copied();
-        let head = Head::new(self.head.status, fields, meta, varies, resource, None);
-        self.with_head(head, began)
+    /// The same body under another head: after a 304 (RFC 9111, 4.3.4) or a HEAD (4.3.5).
+    pub(crate) fn under(&self, head: Head) -> Stored {
+        let checked = head.resource.began();
+        self.with_head(head, checked)
     }
 
     /// The same response, stale since a soft purge; no purge up to `checked` but that concerns it.
     pub(crate) fn stale_from(&self, mark: Mark, checked: Generation) -> Stored {
         let meta = self.head.meta.stale_from(mark.at_ms);
-        self.with_head(Head { meta, purged: Some(mark), ..Head::clone(&self.head) }, checked)
+        let head = Head { purged: Some(mark), ..self.head.with_meta(meta) };
+        self.with_head(head, checked)
     }
 
     fn with_head(&self, head: Head, checked: Generation) -> Stored {
@@ -235,18 +277,6 @@ impl Stored {
         if has_length(self.head.status) {
             write::content_length(out, self.body_bytes);
         }
-        use_.append(out, &self.head);
-    }
-
-    /// Appends the head of the 304 that confirms the client's copy (RFC 9110, 15.4.5).
-    pub(crate) fn append_not_modified(&self, out: &mut Vec<u8>, use_: &Use<'_>) {
-        write::status_line(out, 304);
-        for (name, value) in self.head.fields() {
-            if caching::belongs_in_304(name) {
-                append(out, name, value);
-            }
-        }
-        out.extend_from_slice(VIA);
         use_.append(out, &self.head);
     }
 }
@@ -276,6 +306,73 @@ impl Head {
         append_framing(out, framing);
         use_.append(out, self);
     }
+
+    /// Appends the head of the 304 that confirms the client's copy (RFC 9110, 15.4.5).
+    pub(crate) fn append_not_modified(&self, out: &mut Vec<u8>, use_: &Use<'_>) {
+        write::status_line(out, 304);
+        for (name, value) in self.fields() {
+            if caching::belongs_in_304(name) {
+                append(out, name, value);
+            }
+        }
+        out.extend_from_slice(VIA);
+        use_.append(out, self);
+    }
+
+    /// Appends the head of a 206 with one part (RFC 9110, 15.3.7.1).
+    pub(crate) fn append_part(
+        &self,
+        out: &mut Vec<u8>,
+        part: ContentRange,
+        framing: Framing,
+        use_: &Use<'_>,
+    ) {
+        write::status_line(out, 206);
+        out.extend_from_slice(&self.block[self.fields_at as usize..]);
+        let value = part.range.content_range(part.complete_bytes);
+        append(out, b"Content-Range", value.as_bytes());
+        append_framing(out, framing);
+        use_.append(out, self);
+    }
+
+    /// Appends the head of a 206 with several parts, each of which tells its own type and place
+    /// (RFC 9110, 15.3.7.2).
+    pub(crate) fn append_parts(
+        &self,
+        out: &mut Vec<u8>,
+        boundary: &str,
+        body_bytes: u64,
+        use_: &Use<'_>,
+    ) {
+        write::status_line(out, 206);
+        for (name, value) in self.fields() {
+            if !name.eq_ignore_ascii_case(b"content-type") {
+                append(out, name, value);
+            }
+        }
+        out.extend_from_slice(VIA);
+        let content_type = format!("multipart/byteranges; boundary={boundary}");
+        append(out, b"Content-Type", content_type.as_bytes());
+        write::content_length(out, body_bytes);
+        use_.append(out, self);
+    }
+
+    /// Appends the head of a 416: nothing of what was asked for is there (RFC 9110, 15.5.17).
+    pub(crate) fn append_unsatisfied(
+        &self,
+        out: &mut Vec<u8>,
+        complete_bytes: u64,
+        use_: &Use<'_>,
+    ) {
+        write::status_line(out, 416);
+        let date = caching::date::format(self.meta.freshness.response_ms);
+        append(out, b"Date", self.first("date").unwrap_or(&date));
+        out.extend_from_slice(VIA);
+        let value = caching::range::unsatisfied_range(complete_bytes);
+        append(out, b"Content-Range", value.as_bytes());
+        write::content_length(out, 0);
+        use_.append(out, self);
+    }
 }
 
 /// Appends what tells the end of the body.
@@ -296,6 +393,8 @@ pub(crate) struct Use<'s> {
     pub(crate) now_ms: Option<u64>,
     /// What becomes of the connection.
     pub(crate) connection: Connection,
+    /// Field lines for this one client alone.
+    pub(crate) own_lines: &'s [u8],
 }
 
 /// What becomes of the client's connection after a response.
@@ -341,6 +440,7 @@ impl Use<'_> {
             out.extend_from_slice(b"\r\n");
         }
         self.connection.append(out);
+        out.extend_from_slice(self.own_lines);
         out.extend_from_slice(b"\r\n");
     }
 }
@@ -353,6 +453,8 @@ const VARIES_BYTES: u64 = 256 + (VARIANTS_LISTED_MAX * size_of::<Key>()) as u64;
 pub(crate) enum Entry {
     /// A response.
     Response(Arc<Stored>),
+    /// Parts of one.
+    Part(Arc<Partial>),
     /// The responses of this URI differ by these fields: look again under a key made of them.
     Varies(Arc<Varies>),
     /// The last response could not be stored: until this instant do not wait for each other.
@@ -404,6 +506,7 @@ impl Entry {
     pub(crate) fn accounted_bytes(&self) -> u64 {
         match self {
             Entry::Response(stored) => stored.accounted_bytes(),
+            Entry::Part(partial) => partial.accounted_bytes(),
             Entry::Varies(_) => VARIES_BYTES,
             Entry::Uncacheable { .. } => 0,
         }
@@ -453,6 +556,7 @@ mod tests {
             cache_status: b"plimsoll; hit",
             now_ms: Some(1_003_000),
             connection: Connection::Keep,
+            own_lines: b"",
         };
         stored.append_head(&mut out, &use_);
         assert_eq!(
@@ -462,7 +566,7 @@ mod tests {
              Cache-Status: plimsoll; hit\r\nAge: 10\r\n\r\n"
         );
         let mut out = Vec::new();
-        stored.append_not_modified(&mut out, &use_);
+        stored.head.append_not_modified(&mut out, &use_);
         let text = String::from_utf8(out).unwrap();
         assert!(text.starts_with("HTTP/1.1 304 Not Modified\r\nCache-Control: "), "{text}");
         assert!(!text.contains("Content-"), "{text}");

@@ -56,7 +56,8 @@ pub(crate) async fn serve(
 ) -> Result<Done, Ended> {
     let worker = exchange.worker;
     let unanswered = |fault| fetch::unanswered(worker, fault);
-    let bytes = fetch::request_bytes(exchange, destination, Purpose::Upgrade(protocols));
+    exchange.forwarded = Some(Forward::Request);
+    let bytes = exchange.asking(destination).bytes(Purpose::Upgrade(protocols));
     // What an upgrade does cannot be done twice.
     let upstream = upstream::connect(worker, &destination.to).await;
     let upstream = upstream.map_err(unanswered)?;
@@ -78,7 +79,7 @@ pub(crate) async fn serve(
     }
     let method = exchange.head.method;
     let answer = upstream::answer(worker, upstream, head, reading, method, request_ms);
-    fetch::relay(exchange, answer, Forward::Request).await
+    fetch::relay(exchange, answer, Forward::Request, None).await
 }
 
 /// 101: from here on the bytes are of another protocol.

@@ -150,3 +150,24 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn one_range_of_bytes_is_told_from_all_else() {
+    for (range, want) in [
+        ("bytes=0-1", true),
+        ("bytes=5-", true),
+        (" Bytes=-5 ", true),
+        ("bytes=-0", true),
+        ("bytes=0-1,5-6", false),
+        ("bytes=5-4", false),
+        ("lines=0-1", false),
+        ("bytes", false),
+    ] {
+        let fields = [("Range", range)];
+        assert_eq!(asks_one_range(&Request { method: b"GET", fields: &fields }), want, "{range}");
+        assert!(!asks_one_range(&Request { method: b"HEAD", fields: &fields }));
+    }
+    let twice = [("Range", "bytes=0-1"), ("Range", "bytes=0-1")];
+    assert!(!asks_one_range(&Request { method: b"GET", fields: &twice }));
+    assert!(!asks_one_range(&Request { method: b"GET", fields: &[("a", "b")] }));
+}

@@ -24,6 +24,7 @@ use crate::client::{Gone, append_date};
 use crate::connection::{Asked, destination};
 use crate::exchange::{Done, Ended, Exchange};
 use crate::limits::{PURGE_SWEEP_SLOTS_PER_LOCK, PURGE_SWEEP_SLOTS_PER_TICK, TAGS_MAX};
+use crate::partial::Partial;
 use crate::refusal::Refusal;
 use crate::shared::{Shared, normal_authority};
 use crate::site::Realm;
@@ -207,6 +208,35 @@ impl Shared {
         }
     }
 
+    /// The same for parts.
+    pub(crate) fn judged_part(&self, key: Key, partial: Arc<Partial>) -> Option<Arc<Partial>> {
+        let checked = partial.checked.load(Ordering::Relaxed);
+        if checked == self.purges.now() {
+            return Some(partial);
+        }
+        let is_same =
+            |entry: &Entry| matches!(entry, Entry::Part(there) if Arc::ptr_eq(there, &partial));
+        match self.purges.judge(partial.head.resource.known(), checked) {
+            (Verdict::Good, now) => {
+                partial.checked.fetch_max(now, Ordering::Relaxed);
+                Some(partial)
+            }
+            (Verdict::Stale(mark), now) => {
+                let stale = Arc::new(partial.stale_from(mark, now));
+                let entry = Entry::Part(Arc::clone(&stale));
+                let bytes = entry.accounted_bytes();
+                if let Err(refused) = self.store.replace_if(key, is_same, entry, bytes) {
+                    tracing::debug!(%refused, "not stored");
+                }
+                Some(stale)
+            }
+            (Verdict::Gone, _) => {
+                self.store.remove_if(&key, is_same);
+                None
+            }
+        }
+    }
+
     /// Whether a response that arrives may still be served to who asked after now; what is softly
     /// purged is found stale at look-up.
     pub(crate) fn is_overtaken(&self, resource: &Resource) -> bool {
@@ -233,14 +263,21 @@ impl Shared {
         for _ in 0..PURGE_SWEEP_SLOTS_PER_TICK / PURGE_SWEEP_SLOTS_PER_LOCK {
             let now = self.purges.now();
             let next = self.store.visit(*at, PURGE_SWEEP_SLOTS_PER_LOCK, |key, entry| {
-                if let Entry::Response(stored) = entry
-                    && stored.checked.load(Ordering::Relaxed) != now
-                {
-                    found.push((key, Arc::clone(stored)));
+                let checked = match entry {
+                    Entry::Response(stored) => &stored.checked,
+                    Entry::Part(partial) => &partial.checked,
+                    Entry::Varies(_) | Entry::Uncacheable { .. } => return,
+                };
+                if checked.load(Ordering::Relaxed) != now {
+                    found.push((key, entry.clone()));
                 }
             });
-            for (key, stored) in found.drain(..) {
-                self.judge(key, stored);
+            for (key, entry) in found.drain(..) {
+                match entry {
+                    Entry::Response(stored) => drop(self.judge(key, stored)),
+                    Entry::Part(partial) => drop(self.judged_part(key, partial)),
+                    Entry::Varies(_) | Entry::Uncacheable { .. } => {}
+                }
             }
             match next {
                 Some(next) => *at = next,

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use http1::{Limits, OwnedResponse, RequestHead, Scratch, parse_response, write};
 
 use crate::config::{FieldRule, ForwardedFields};
-use crate::exchange::{Destination, Exchange};
+use crate::fetch::Asking;
 use crate::upstream::To;
 
 /// The changes to one request.
@@ -22,15 +22,16 @@ pub(crate) struct Edits<'e> {
 }
 
 impl<'e> Edits<'e> {
-    pub(crate) fn of(exchange: &'e Exchange<'_>, destination: &'e Destination<'_>) -> Edits<'e> {
+    pub(crate) fn of(asking: &'e Asking<'_>) -> Edits<'e> {
+        let destination = asking.destination;
         let forwarded = match &destination.to {
             To::Group(group, _) => group.config.forwarded,
             To::Addresses(_) => ForwardedFields::None,
         };
         Edits {
-            rules: exchange.route().map_or(&[], |route| &route.config.request),
+            rules: asking.route().map_or(&[], |route| &route.config.request),
             forwarded,
-            peer: exchange.peer,
+            peer: asking.peer,
             scheme: destination.realm.scheme.name(),
             authority: destination.authority,
         }

@@ -6,6 +6,7 @@ use crate::access_log::Outcome;
 use crate::client::append_date;
 use crate::config::Action;
 use crate::exchange::{Done, Exchange};
+use crate::told::Told;
 
 /// Answers a request for which a route says what.
 pub(crate) async fn answer(exchange: &mut Exchange<'_>, action: &Action) -> Done {
@@ -25,6 +26,7 @@ pub(crate) async fn answer(exchange: &mut Exchange<'_>, action: &Action) -> Done
     let with_body = exchange.head.method != Method::Head && !without_content;
     let framed = exchange.body.is_none();
     let connection = exchange.connection(framed);
+    let told = Told::refused(Outcome::Pass, None, "route");
     let before = exchange.client.bytes;
     exchange.client.held(|out| {
         write::status_line(out, status);
@@ -39,6 +41,7 @@ pub(crate) async fn answer(exchange: &mut Exchange<'_>, action: &Action) -> Done
             write::content_length(out, text.len() as u64);
         }
         append_date(out, runtime::time::wall_ms());
+        out.extend_from_slice(&told.line());
         connection.append(out);
         write::end(out);
         if with_body {

@@ -7,16 +7,20 @@
 
 mod bodies;
 mod caching_rules;
+mod collapsing;
 mod dns;
 mod explaining;
 mod faults;
 mod hostile;
 mod limits;
 mod origin;
+mod partial;
 mod purging;
+mod ranges;
 mod refusals;
 mod routes;
 mod sizing;
+mod stale;
 mod stopping;
 mod storm;
 mod tunnels;

@@ -8,12 +8,18 @@
 //! | `key=V`, `tag=V` | `Surrogate-Key`, `Cache-Tag` |
 //! | `frame=chunked`, `frame=close` | how the end of the content is told; else by length |
 //! | `delay=MS`, `pause=MS` | before the head; in the middle of the content |
+//! | `ranges=1` | `Range` is answered with a part, by `If-Range` if there is one |
+//! | `breaks=N` | the answer to the first request for it breaks off after N bytes of content |
+//! | `location=1` | `Content-Location` is the target |
+//! | `cookie=1` | a `Set-Cookie` that no two answers share |
+//! | `own=no-cache`, `own=private` | that directive, for `Set-Cookie` alone |
+//! | `gone=N` | from the Nth request on, the connection is closed without an answer |
 //! | `cut=N`, `reset=N` | the connection is closed, or reset, after N bytes of content |
 //! | `drop=1` | the connection is closed behind the response, without a word before |
 //! | `half=1` | only the origin's direction is closed behind the response |
 //! | `interim=N` | so many 103 before the final head |
 //! | `early=1` | the answer is sent before the request's body is read |
-//! | `fails=N` | the first N requests for it get 503 |
+//! | `fails=N`, `sick=N` | the first N requests for it get 503; those from the Nth on |
 //! | `nodate=1` | no `Date` |
 //! | `drip=MS` | so long between any two pieces of 500 bytes |
 //! | `duplex=1` | the body is sent back while it comes |
@@ -84,6 +90,7 @@ pub(crate) struct Origin {
     /// Bytes that its sockets have taken.
     pub(crate) sent: Cell<usize>,
     pub(crate) connections: Cell<usize>,
+    cookies: Cell<u32>,
     /// Goes into every entity tag: one more makes all of them new.
     pub(crate) version: Cell<u32>,
 }
@@ -169,6 +176,9 @@ impl Origin {
         if let Some(ms) = seen.asks_number("delay") {
             sleep(Duration::from_millis(ms as u64)).await;
         }
+        if seen.asks_number("gone").is_some_and(|nth| self.count(&seen.target) >= nth) {
+            return false;
+        }
         if seen.asks("silent").is_some() {
             sleep(Duration::from_secs(100_000)).await;
         }
@@ -185,8 +195,11 @@ impl Origin {
         if !self.send(stream, head.as_bytes()).await {
             return false;
         }
-        let cut = seen.asks_number("cut").or(seen.asks_number("reset"));
-        let whole = framed(seen, &content, cut);
+        let first = self.count(&seen.target) == 1;
+        let breaks = seen.asks_number("breaks").filter(|_| first);
+        let cut = seen.asks_number("cut").or(seen.asks_number("reset")).or(breaks);
+        let bodiless = head.starts_with("HTTP/1.1 204") || head.starts_with("HTTP/1.1 304");
+        let whole = framed(seen, &content, cut, bodiless);
         let middle = whole.len() / 2;
         if let Some(ms) = seen.asks_number("drip") {
             for piece in whole.chunks(500) {
@@ -227,10 +240,14 @@ impl Origin {
         };
         let etag = seen.asks("etag").map(|tag| format!("\"{tag}.{}\"", self.version.get()));
         let matches = etag.is_some() && seen.field("if-none-match") == etag.as_deref();
-        let fails = seen.asks_number("fails").unwrap_or(0) >= self.count(&seen.target);
+        let part = part_of(seen, etag.as_deref(), content.len());
+        let count = self.count(&seen.target);
+        let fails = seen.asks_number("fails").unwrap_or(0) >= count
+            || seen.asks_number("sick").is_some_and(|nth| count >= nth);
         let status = match seen.asks_number("status") {
             _ if fails => 503,
             _ if matches => 304,
+            _ if part.is_some() => 206,
             status => status.unwrap_or(200),
         };
         let mut head = format!("HTTP/1.1 {status} Fine\r\nX-Target: {}\r\n", seen.target);
@@ -242,6 +259,20 @@ impl Origin {
         }
         if let Some(value) = seen.asks("cc").filter(|_| !fails) {
             head += &format!("Cache-Control: {value}\r\n");
+            if let Some(directive) = seen.asks("own") {
+                head += &format!("Cache-Control: {directive}=\"Set-Cookie\"\r\n");
+            }
+        }
+        if seen.asks("location").is_some() {
+            head += &format!("Content-Location: {}\r\n", seen.target);
+        }
+        if seen.asks("cookie").is_some() {
+            self.cookies.set(self.cookies.get() + 1);
+            head += &format!("Set-Cookie: id={}\r\n", self.cookies.get());
+        }
+        if let Some((first, last)) = part.filter(|_| status == 206) {
+            head += &format!("Content-Range: bytes {first}-{last}/{}\r\n", content.len());
+            content = content[first..=last].to_vec();
         }
         if let Some(seconds) = seen.asks_number("expires") {
             head += &format!("Expires: {}\r\n", http_date(wall_ms() + seconds as u64 * 1000));
@@ -278,10 +309,25 @@ impl Origin {
     }
 }
 
+/// The part that a request asks for: both ends, each of them there.
+fn part_of(seen: &Seen, etag: Option<&str>, size: usize) -> Option<(usize, usize)> {
+    let range = seen.field("range").filter(|_| seen.asks("ranges").is_some())?;
+    if seen.field("if-range").is_some_and(|tag| Some(tag) != etag) {
+        return None;
+    }
+    let (first, last) = range.strip_prefix("bytes=")?.split_once('-')?;
+    match (first.parse::<usize>().ok(), last.parse::<usize>().ok()) {
+        (None, Some(suffix)) => Some((size.saturating_sub(suffix), size - 1)),
+        (Some(first), last) if first < size => {
+            Some((first, last.unwrap_or(size - 1).min(size - 1)))
+        }
+        _ => None,
+    }
+}
+
 /// The content in the framing that was asked for, up to `cut` bytes of it.
-fn framed(seen: &Seen, content: &[u8], cut: Option<usize>) -> Vec<u8> {
-    let bodiless = seen.method == "HEAD" || seen.asks_number("status") == Some(204);
-    if seen.asks("frame") != Some("chunked") || bodiless {
+fn framed(seen: &Seen, content: &[u8], cut: Option<usize>, bodiless: bool) -> Vec<u8> {
+    if seen.asks("frame") != Some("chunked") || bodiless || seen.method == "HEAD" {
         return content[..cut.unwrap_or(content.len()).min(content.len())].to_vec();
     }
     let mut out = Vec::new();

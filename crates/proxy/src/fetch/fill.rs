@@ -1,0 +1,204 @@
+//! Bringing the body of a response that is to be stored.
+//!
+//! It belongs to no client: it goes on when the one who asked first has left. A body that breaks
+//! off is kept as a part where the rest can be asked for later.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use caching::ContentRange;
+use caching::range::ByteRange;
+use runtime::time;
+use store::Key;
+
+use crate::fault::Fault;
+use crate::flight::{Fill, Reader, Settled};
+use crate::partial::Partial;
+use crate::stored::{Entry, Head, Piece, Stored};
+use crate::upstream::UpstreamBody;
+use crate::worker::Worker;
+
+/// What a body is of, and what becomes of it.
+pub(super) enum Into {
+    /// The whole.
+    Whole,
+    /// A part, to be put with those that are there.
+    Part(ContentRange),
+    /// What is missing between these pieces.
+    Rest {
+        /// Those before it.
+        before: Vec<Piece>,
+        /// How long it must be.
+        gap_bytes: u64,
+        /// Those behind it.
+        after: Vec<Piece>,
+    },
+}
+
+/// Brings it.
+pub(super) struct Filling {
+    pub(super) worker: Rc<Worker>,
+    pub(super) fill: Fill,
+    pub(super) key: Key,
+    pub(super) head: Arc<Head>,
+    pub(super) into: Into,
+}
+
+impl Filling {
+    /// Begins to, in the sight of the core, which does not end before those who read along.
+    pub(super) fn start(self, body: UpstreamBody, first: Vec<u8>) {
+        let Filling { worker, fill, key, head, into } = self;
+        let place = worker.fillings.borrow_mut().insert(Arc::clone(fill.flight()));
+        let pieces = Some(Vec::new());
+        let mut bringing = Bringing { worker, fill, key, head, pieces, total: 0, arriving: 0 };
+        let task = async move {
+            let mut body = body;
+            let settled = bringing.bring(&mut body, first, into).await;
+            bringing.worker.fillings.borrow_mut().remove(place);
+            bringing.worker.shared.give_arriving(bringing.arriving);
+            bringing.fill.settle(settled);
+        };
+        runtime::spawn(task).detach();
+    }
+}
+
+/// A body on its way.
+struct Bringing {
+    worker: Rc<Worker>,
+    fill: Fill,
+    key: Key,
+    head: Arc<Head>,
+    /// What is to be stored, until the body turns out not to be.
+    pieces: Option<Vec<Piece>>,
+    /// Bytes of the body so far ...
+    total: u64,
+    /// ... and those that count as arriving.
+    arriving: u64,
+}
+
+impl Bringing {
+    async fn bring(&mut self, body: &mut UpstreamBody, first: Vec<u8>, into: Into) -> Settled {
+        if let Into::Rest { before, .. } = &into {
+            before.iter().for_each(|piece| self.push(Arc::clone(piece), false));
+        }
+        let begun = self.total;
+        if !first.is_empty() {
+            self.push(Piece::from(first), true);
+        }
+        if let Err(fault) = self.pull(body).await {
+            if fault != Fault::Abandoned {
+                self.worker.counters.upstream_errors.add(1);
+                self.keep_what_came(fault, &into);
+            }
+            return Settled::Failed(fault);
+        }
+        let came = self.total - begun;
+        match into {
+            Into::Whole => {}
+            // The response went to its readers as it was; what it is a part of is not certain.
+            Into::Part(part) if came != part.range.bytes() => return Settled::Uncacheable,
+            Into::Part(part) => return self.store_part(part),
+            Into::Rest { gap_bytes, .. } if came != gap_bytes => {
+                self.worker.shared.store.remove(&self.key);
+                return Settled::Failed(Fault::Malformed);
+            }
+            Into::Rest { after, .. } => {
+                after.into_iter().for_each(|piece| self.push(piece, false));
+            }
+        }
+        let Some(pieces) = self.pieces.take() else { return Settled::Uncacheable };
+        let stored = Stored::new(Arc::clone(&self.head), joined(pieces, self.total));
+        let stored = Arc::new(stored);
+        self.worker.shared.insert(self.key, Entry::Response(Arc::clone(&stored)));
+        Settled::Stored(stored)
+    }
+
+    async fn pull(&mut self, body: &mut UpstreamBody) -> Result<(), Fault> {
+        loop {
+            let window = self.worker.limits().stream_window_bytes;
+            if !std::future::poll_fn(|cx| self.fill.poll_room(cx, window)).await {
+                // Nobody reads what cannot be stored.
+                return Err(Fault::Abandoned);
+            }
+            let mut data = Vec::new();
+            let pulled = body.pull(&self.worker, &mut |part| data.extend_from_slice(part)).await;
+            if !data.is_empty() {
+                self.push(Piece::from(data), true);
+            }
+            if pulled? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// `new`: it takes memory that nobody has accounted for yet.
+    fn push(&mut self, piece: Piece, new: bool) {
+        let shared = &self.worker.shared;
+        let bytes = piece.len() as u64;
+        self.total += bytes;
+        let too_large = self.total > shared.object_bytes_max();
+        if let Some(pieces) = &mut self.pieces {
+            if !too_large && (!new || shared.take_arriving(bytes)) {
+                self.arriving += if new { bytes } else { 0 };
+                pieces.push(Arc::clone(&piece));
+            } else {
+                self.pieces = None;
+                self.fill.bound();
+                if too_large && self.head.part.is_none() {
+                    let memory = self.worker.limits().uncacheable_memory;
+                    shared.remember_uncacheable(self.key, time::wall_ms(), memory);
+                }
+            }
+        }
+        self.fill.push(piece);
+    }
+
+    fn store_part(&mut self, part: ContentRange) -> Settled {
+        let Some(pieces) = self.pieces.take() else { return Settled::Uncacheable };
+        let pieces = joined(pieces, self.total);
+        let partial = Partial::new(Arc::clone(&self.head), part, pieces);
+        self.worker.shared.insert_part(self.key, partial)
+    }
+
+    /// An incomplete response is a part (RFC 9111, 3.3), worth keeping when its rest can be asked
+    /// for by a strong validator.
+    fn keep_what_came(&mut self, fault: Fault, into: &Into) {
+        let certain = matches!(fault, Fault::Broken | Fault::Timeout);
+        let continuable = caching::if_range(&self.head.meta.validators).is_some();
+        let (first, complete_bytes) = match into {
+            Into::Part(part) => (part.range.first, Some(part.complete_bytes)),
+            Into::Whole => (0, self.head.announced_length.filter(|_| self.head.status == 200)),
+            Into::Rest { .. } => (0, self.head.announced_length),
+        };
+        let (Some(complete_bytes), Some(pieces)) = (complete_bytes, self.pieces.take()) else {
+            return;
+        };
+        let last_max = match into {
+            Into::Part(part) => part.range.last,
+            Into::Whole | Into::Rest { .. } => complete_bytes.saturating_sub(1),
+        };
+        let fits = self.total > 0 && first + self.total - 1 <= last_max;
+        if !certain || !continuable || !fits {
+            return;
+        }
+        let range = ByteRange { first, last: first + self.total - 1 };
+        let part = ContentRange { range, complete_bytes };
+        let partial = Partial::new(Arc::clone(&self.head), part, joined(pieces, self.total));
+        self.worker.shared.insert_part(self.key, partial);
+    }
+}
+
+/// Small pieces cost more than their copy: a body of up to 1 MiB is stored as one.
+fn joined(pieces: Vec<Piece>, total: u64) -> Vec<Piece> {
+    const JOINED_BYTES_MAX: u64 = 1024 * 1024;
+    if pieces.len() < 2 || total > JOINED_BYTES_MAX {
+        return pieces;
+    }
+    vec![Piece::from(pieces.concat())]
+}
+
+/// A response that is streamed to all who want it while it is stored.
+pub(super) struct Streaming {
+    pub(super) reader: Reader,
+    pub(super) head: Arc<Head>,
+}

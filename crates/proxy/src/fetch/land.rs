@@ -1,0 +1,308 @@
+//! What an answer of the origin means for the store and for those who wait.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use caching::range::ByteRange;
+use caching::{
+    ContentRange, Exchange as Instants, Explain, Failure, FieldSource, NotStored, Response,
+    Storable, Validators,
+};
+use store::Generation;
+
+use crate::access_log::Outcome;
+use crate::exchange::Destination;
+use crate::fault::Fault;
+use crate::fetch::fill::{Filling, Into, Streaming};
+use crate::fetch::{Ask, Asking, Held, What};
+use crate::flight::{Lead, Settled};
+use crate::purge::{Resource, is_tag_field};
+use crate::stored::{Entry, Head, Piece, Stored, Wire, varies_of};
+use crate::told::Told;
+use crate::upstream::Answer;
+
+/// What there is to answer with.
+pub(super) enum Landed {
+    /// It is in the store. `aged`: it was before.
+    Stored { stored: Arc<Stored>, told: Told, aged: bool, own_lines: Vec<u8> },
+    /// The parts that are held are good.
+    Confirmed { held: Held, told: Told },
+    /// It arrives.
+    Streaming { streaming: Streaming, told: Told, own_lines: Vec<u8> },
+    /// What is held stands in for an answer that is an error.
+    StandIn { told: Told },
+    /// The answer is not for the store.
+    NotStored { answer: Answer, why: NotStored },
+    /// It does not fit what is held: ask as if nothing were.
+    Unfit,
+    /// It is broken.
+    Failed(Fault),
+}
+
+/// Settles the flight and changes the store.
+pub(super) fn land(asking: &Asking<'_>, ask: &Ask, lead: Lead, answer: Answer) -> Landed {
+    let status = answer.head.head().status;
+    if status == 304 && ask.validated().is_some() {
+        return confirmed(asking, ask, lead, answer);
+    }
+    if let Some((rule, ttl)) = asking.stand_in(ask, Failure::Status(status)) {
+        lead.settle(Settled::Declined(status));
+        return Landed::StandIn { told: Told::stale(rule, ttl) };
+    }
+    let storable = storable(asking, ask, &answer, lead.began());
+    match (storable, ask.what) {
+        (Ok((head, own_lines)), What::Whole | What::Range { .. }) => {
+            store(asking, ask, lead, answer, head, own_lines)
+        }
+        (Ok((head, own_lines)), What::Rest(_)) if head.part.is_none() => {
+            store(asking, ask, lead, answer, head, own_lines)
+        }
+        (Ok((head, _)), What::Rest(rest)) => complete(asking, ask, lead, answer, &head, rest),
+        (Err(_), What::Rest(_)) if matches!(status, 206 | 416) => unfit(asking, ask, lead),
+        (Err(why), _) => {
+            // A failure passes: those who ask next are to be collapsed again, all the more.
+            if is_of_the_response(why) && status < 500 && ask.what == What::Whole {
+                let memory = asking.site.limits().uncacheable_memory;
+                asking.worker.shared.remember_uncacheable(ask.key, answer.response_ms, memory);
+            }
+            lead.settle(match Failure::Status(status).is_error() {
+                true => Settled::Declined(status),
+                false => Settled::Uncacheable,
+            });
+            Landed::NotStored { answer, why }
+        }
+    }
+}
+
+fn unfit(asking: &Asking<'_>, ask: &Ask, lead: Lead) -> Landed {
+    asking.worker.shared.store.remove(&ask.key);
+    lead.settle(Settled::Uncacheable);
+    Landed::Unfit
+}
+
+/// 304: what is stored lives on with new fields (RFC 9111, 4.3.4).
+fn confirmed(asking: &Asking<'_>, ask: &Ask, lead: Lead, mut answer: Answer) -> Landed {
+    let worker = asking.worker;
+    // A 304 has no body; this gives the connection back.
+    if answer.body.take_ready(worker, &mut |_| {}).is_err() {
+        lead.settle(Settled::Failed(Fault::Malformed));
+        worker.counters.upstream_errors.add(1);
+        return Landed::Failed(Fault::Malformed);
+    }
+    let instants = Instants { request_ms: answer.request_ms, response_ms: answer.response_ms };
+    let head = answer.head.head();
+    let wire = Wire(head.fields);
+    let update = Validators::of(&wire, answer.response_ms);
+    let fits = ask.validated().is_some_and(|held| caching::fits_304(held, &update, true));
+    if !fits {
+        return unfit(asking, ask, lead);
+    }
+    let told = Told::asked(Outcome::Revalidated, ask.why, Some(304));
+    worker.counters.revalidated.add(1);
+    match &ask.held {
+        Held::Whole(stale) => {
+            let updated =
+                stale.head.updated(&wire, instants, asking.policy(), lead.began(), asking.tags());
+            let stored = Arc::new(stale.under(updated));
+            worker.shared.insert(ask.key, Entry::Response(Arc::clone(&stored)));
+            lead.settle(Settled::Stored(Arc::clone(&stored)));
+            Landed::Stored { stored, told, aged: true, own_lines: Vec::new() }
+        }
+        Held::Part(stale) => {
+            let updated =
+                stale.head.updated(&wire, instants, asking.policy(), lead.began(), asking.tags());
+            let partial = Arc::new(stale.under(updated));
+            worker.shared.insert(ask.key, Entry::Part(Arc::clone(&partial)));
+            lead.settle(Settled::Part(Arc::clone(&partial)));
+            Landed::Confirmed { held: Held::Part(partial), told }
+        }
+        Held::Nothing => unfit(asking, ask, lead),
+    }
+}
+
+/// A response to store: at once if it is here, else by a task that fills it while all who want it
+/// stream along.
+fn store(
+    asking: &Asking<'_>,
+    ask: &Ask,
+    lead: Lead,
+    mut answer: Answer,
+    head: Head,
+    own_lines: Vec<u8>,
+) -> Landed {
+    let worker = asking.worker;
+    worker.counters.misses.add(1);
+    let replaces = matches!(ask.held, Held::Whole(_));
+    let outcome = if replaces { Outcome::Replaced } else { Outcome::Miss };
+    let status = answer.head.head().status;
+    let told = Told::asked(outcome, ask.why, Some(status)).stored();
+    let head = Arc::new(head);
+    let key = worker.shared.storage_key(ask.uri, &head, &Wire(asking.head.fields));
+    if key != ask.key && ask.key != ask.uri {
+        // The response varies by other fields than the last did.
+        worker.shared.store.remove(&ask.key);
+    }
+    let mut first = Vec::new();
+    let into = match head.part {
+        Some(part) => Into::Part(part),
+        None => Into::Whole,
+    };
+    match answer.body.take_ready(worker, &mut |data| first.extend_from_slice(data)) {
+        Ok(true) if head.part.is_none() => {
+            let pieces = if first.is_empty() { Vec::new() } else { vec![Piece::from(first)] };
+            let stored = Arc::new(Stored::new(head, pieces));
+            worker.shared.insert(key, Entry::Response(Arc::clone(&stored)));
+            lead.settle(Settled::Stored(Arc::clone(&stored)));
+            Landed::Stored { stored, told, aged: false, own_lines }
+        }
+        Ok(_) => {
+            let (fill, reader) = lead.stream(Arc::clone(&head));
+            let worker = Rc::clone(worker);
+            let filling = Filling { worker, fill, key, head: Arc::clone(&head), into };
+            filling.start(answer.body, first);
+            Landed::Streaming { streaming: Streaming { reader, head }, told, own_lines }
+        }
+        Err(fault) => {
+            lead.settle(Settled::Failed(fault));
+            worker.counters.upstream_errors.add(1);
+            Landed::Failed(fault)
+        }
+    }
+}
+
+/// The rest of what is held in parts (RFC 9111, 3.4): it streams with them as one.
+fn complete(
+    asking: &Asking<'_>,
+    ask: &Ask,
+    lead: Lead,
+    mut answer: Answer,
+    head: &Head,
+    rest: ByteRange,
+) -> Landed {
+    let worker = asking.worker;
+    let Held::Part(partial) = &ask.held else { return unfit(asking, ask, lead) };
+    let complete_bytes = partial.complete_bytes;
+    let wanted = ContentRange { range: rest, complete_bytes };
+    let same = caching::may_combine(&partial.head.meta.validators, &head.meta.validators);
+    if !same || head.part != Some(wanted) {
+        return unfit(asking, ask, lead);
+    }
+    let mut first = Vec::new();
+    if let Err(fault) = answer.body.take_ready(worker, &mut |data| first.extend_from_slice(data)) {
+        lead.settle(Settled::Failed(fault));
+        worker.counters.upstream_errors.add(1);
+        return Landed::Failed(fault);
+    }
+    worker.counters.misses.add(1);
+    let instants = Instants { request_ms: answer.request_ms, response_ms: answer.response_ms };
+    let wire = answer.head.head();
+    let (began, tags) = (lead.began(), asking.tags());
+    let got = Wire(wire.fields);
+    let mut whole = partial.head.updated(&got, instants, asking.policy(), began, tags);
+    whole.announced_length = Some(complete_bytes);
+    let head = Arc::new(whole);
+    let into = Into::Rest {
+        before: partial.pieces(0, rest.first),
+        gap_bytes: rest.bytes(),
+        after: partial.pieces(rest.last + 1, complete_bytes),
+    };
+    let (fill, reader) = lead.stream(Arc::clone(&head));
+    let worker = Rc::clone(worker);
+    Filling { worker, fill, key: ask.key, head: Arc::clone(&head), into }.start(answer.body, first);
+    let told = Told::asked(Outcome::Miss, ask.why, Some(206)).stored();
+    Landed::Streaming { streaming: Streaming { reader, head }, told, own_lines: Vec::new() }
+}
+
+/// The head to store and the lines that only the first client gets, or the rule that forbids.
+fn storable(
+    asking: &Asking<'_>,
+    ask: &Ask,
+    answer: &Answer,
+    began: Generation,
+) -> Result<(Head, Vec<u8>), NotStored> {
+    let head = answer.head.head();
+    let (asked, got) = (Wire(asking.head.fields), Wire(head.fields));
+    let request = caching::Request { method: b"GET", fields: &asked };
+    let response = Response { status: head.status, fields: &got };
+    let instants = Instants { request_ms: answer.request_ms, response_ms: answer.response_ms };
+    if head.status == 206 && ask.what == What::Whole {
+        return Err(NotStored::Incomplete);
+    }
+    let storable = match ask.what {
+        // The range is ours: the client asks for the whole.
+        What::Rest(_) if head.status == 206 => {
+            let request = caching::Request { method: b"GET", fields: &OurRange(asked) };
+            caching::may_store(&request, &response, instants, asking.policy())?
+        }
+        _ => caching::may_store(&request, &response, instants, asking.policy())?,
+    };
+    lay_down(asking, answer, storable, began)
+}
+
+/// A response that is to be stored, as its head is sent from then on.
+pub(super) fn lay_down(
+    asking: &Asking<'_>,
+    answer: &Answer,
+    storable: Storable,
+    began: Generation,
+) -> Result<(Head, Vec<u8>), NotStored> {
+    let head = answer.head.head();
+    let length = answer.body.length();
+    let part = storable.part;
+    if length.is_some_and(|length| length > asking.worker.shared.object_bytes_max()) {
+        return Err(NotStored::TooLarge);
+    }
+    if part.is_some_and(|part| length.is_some_and(|length| length != part.range.bytes())) {
+        return Err(NotStored::Incomplete);
+    }
+    let varies = varies_of(&storable.vary, &Wire(asking.head.fields));
+    let Destination { realm, authority, path, .. } = *asking.destination;
+    let resource = Resource::new(realm, authority, path, Wire(head.fields).fields(), began);
+    let tags = asking.tags();
+    let mut own_lines = Vec::new();
+    let mut kept = Vec::with_capacity(head.fields.len());
+    for field in head.fields.end_to_end() {
+        let of_part = part.is_some() && is(field.name(), "content-range");
+        if of_part || (!tags && is_tag_field(field.name())) {
+            continue;
+        }
+        if storable.keeps(field.name()) {
+            kept.push((field.name(), field.value()));
+        } else if storable.withheld().iter().any(|name| is(field.name(), name)) {
+            http1::write::parsed_field(&mut own_lines, field);
+        }
+    }
+    // A part is stored under the head that the whole would have.
+    let status = if part.is_some() { 200 } else { head.status };
+    let laid = Head::new(status, kept.into_iter(), storable.meta, varies, resource, length);
+    Ok((
+        match part {
+            Some(part) => laid.of_part(part),
+            None => laid,
+        },
+        own_lines,
+    ))
+}
+
+fn is(name: &[u8], other: &str) -> bool {
+    name.eq_ignore_ascii_case(other.as_bytes())
+}
+
+/// A request's fields, and the range that we ask for ourselves.
+struct OurRange<'b>(Wire<'b>);
+
+impl FieldSource for OurRange<'_> {
+    fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.0.fields().chain(std::iter::once((&b"range"[..], &b"bytes=0-"[..])))
+    }
+}
+
+/// Whether the next response for the same key will likely be refused for the same reason.
+fn is_of_the_response(reason: NotStored) -> bool {
+    !matches!(reason, NotStored::RequestNoStore | NotStored::Authorization | NotStored::Method)
+}
+
+/// The rule for `Cache-Status` and the log.
+pub(super) fn rule(why: NotStored) -> &'static str {
+    why.explain().token
+}

@@ -1,0 +1,79 @@
+//! What is told of how a response came about: `Cache-Status` to the client (RFC 9211), an outcome
+//! to the log.
+//!
+//! A fresh hit says `hit` and no `ttl`: its bytes are laid down beforehand, and its `Age` beside its
+//! `Cache-Control` says the same. A stale one says how stale it is, and by which rule it was served.
+
+use caching::cache_status::{CacheStatus, Forward, Handled};
+use caching::{Explain, StaleRule};
+
+use crate::access_log::Outcome;
+use crate::hop::NAME;
+
+/// One response's story.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Told {
+    pub(crate) outcome: Outcome,
+    handled: Handled,
+    ttl_seconds: Option<i64>,
+    detail: Option<&'static str>,
+}
+
+impl Told {
+    /// From the store, fresh.
+    pub(crate) const HIT: Told =
+        Told { outcome: Outcome::Hit, handled: Handled::Hit, ttl_seconds: None, detail: None };
+
+    /// From the store, stale, by this rule.
+    pub(crate) fn stale(rule: StaleRule, ttl_seconds: i64) -> Told {
+        let detail = Some(rule.explain().token);
+        Told { ttl_seconds: Some(ttl_seconds), detail, ..Told::HIT }
+    }
+
+    /// The origin was asked, and answered with this status.
+    pub(crate) fn asked(outcome: Outcome, why: Forward, status: Option<u16>) -> Told {
+        let handled = Handled::Forwarded { why, status, stored: false, collapsed: false };
+        Told { outcome, handled, ttl_seconds: None, detail: None }
+    }
+
+    /// By an answer of our own; `why` the origin was asked, if it was, and gave none.
+    pub(crate) fn refused(outcome: Outcome, why: Option<Forward>, rule: &'static str) -> Told {
+        let handled = match why {
+            Some(why) => Handled::Forwarded { why, status: None, stored: false, collapsed: false },
+            None => Handled::Neither,
+        };
+        Told { outcome, handled, ttl_seconds: None, detail: Some(rule) }
+    }
+
+    /// The answer goes into the store.
+    pub(crate) fn stored(mut self) -> Told {
+        if let Handled::Forwarded { stored, .. } = &mut self.handled {
+            *stored = true;
+        }
+        self
+    }
+
+    /// The answer is that to another's request.
+    pub(crate) fn collapsed(why: Forward) -> Told {
+        let handled = Handled::Forwarded { why, status: None, stored: false, collapsed: true };
+        Told { outcome: Outcome::Collapsed, handled, ttl_seconds: None, detail: None }
+    }
+
+    /// By which rule.
+    pub(crate) fn because(self, rule: &'static str) -> Told {
+        Told { detail: Some(rule), ..self }
+    }
+
+    /// The value of the field.
+    pub(crate) fn value(&self) -> Vec<u8> {
+        let Told { handled, ttl_seconds, detail, .. } = *self;
+        let mut out = Vec::with_capacity(64);
+        CacheStatus { name: NAME, handled, ttl_seconds, key: None, detail }.write(&mut out);
+        out
+    }
+
+    /// The field's line.
+    pub(crate) fn line(&self) -> Vec<u8> {
+        [b"Cache-Status: ", &self.value()[..], b"\r\n"].concat()
+    }
+}

@@ -1,0 +1,189 @@
+//! Collapsed forwarding: who waits for another's fetch, who is released, who is held by nobody; and
+//! what `Cache-Status` says of every way that a response can come.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::time::{now, sleep};
+
+use crate::common::Response;
+use crate::origin::expected;
+use crate::world::{Client, World, each_way, reverse};
+
+fn spawned(target: &str, fields: &str) -> runtime::JoinHandle<Response> {
+    let (target, fields) = (target.to_owned(), fields.to_owned());
+    runtime::spawn(async move { Client::new().await.get(&target, &fields).await })
+}
+
+/// Each use needs an answer of its own: nobody gets another's, and nobody waits in a row.
+#[test]
+fn what_is_for_one_request_at_a_time_is_never_shared() {
+    for cc in ["no-cache", "max-age=0", "no-cache,max-age=60"] {
+        each_way(reverse, async |world: Rc<World>| {
+            let target = format!("/one?size=700&cc={cc}&etag=a&cookie=1&delay=1000");
+            for round in 1..=2 {
+                let start = now();
+                let asked: Vec<_> = (0..8).map(|_| spawned(&target, "")).collect();
+                let mut cookies = Vec::new();
+                for one in asked {
+                    let got = one.await;
+                    assert_eq!(got.body, expected(&target, None));
+                    cookies.push(got.field("set-cookie").unwrap().to_owned());
+                }
+                let (answers, asked) = (cookies.len(), world.origin.count(&target));
+                cookies.sort_unstable();
+                cookies.dedup();
+                assert_eq!(cookies.len(), answers, "a cookie is one client's");
+                assert_eq!(asked, 8 * round);
+                assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+            }
+        });
+    }
+}
+
+#[test]
+fn what_turns_out_private_releases_all_at_once() {
+    for cc in ["private,max-age=60", "no-store"] {
+        each_way(reverse, async |world: Rc<World>| {
+            let target = format!("/private?size=700&cc={cc}&cookie=1&delay=1000");
+            let start = now();
+            let asked: Vec<_> = (0..10).map(|_| spawned(&target, "")).collect();
+            let mut cookies = Vec::new();
+            for one in asked {
+                cookies.push(one.await.field("set-cookie").unwrap().to_owned());
+            }
+            cookies.sort_unstable();
+            cookies.dedup();
+            assert_eq!((cookies.len(), world.origin.count(&target)), (10, 10));
+            assert!(start.elapsed() < Duration::from_secs(6), "{:?}", start.elapsed());
+        });
+    }
+}
+
+/// A reload wants an answer that was asked for after it came.
+#[test]
+fn a_reload_does_not_get_what_was_asked_for_before_it() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/reload?size=700&cc=max-age=60&etag=a&delay=2000";
+        let first = spawned(target, "");
+        sleep(Duration::from_secs(1)).await;
+        let reloads: Vec<_> =
+            (0..5).map(|_| spawned(target, "Cache-Control: no-cache\r\n")).collect();
+        let usual = spawned(target, "");
+        assert_eq!(first.await.body, expected(target, None));
+        assert_eq!(usual.await.body, expected(target, None));
+        for one in reloads {
+            assert_eq!(one.await.body, expected(target, None));
+        }
+        // One for them all, but where the body was still coming when they had to ask.
+        let asked = world.origin.count(target);
+        assert!((2..=6).contains(&asked), "{asked}");
+    });
+}
+
+#[test]
+fn a_slow_first_client_holds_nobody() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/slow?size=300000&cc=max-age=60";
+        let slow = Client::new().await;
+        let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
+        slow.send(request.as_bytes()).await.unwrap();
+        sleep(Duration::from_millis(100)).await;
+        // It reads nothing; the others read all.
+        for one in [spawned(target, ""), spawned(target, "")] {
+            assert_eq!(one.await.body, expected(target, None));
+        }
+        assert_eq!(world.origin.count(target), 1);
+    });
+}
+
+#[test]
+fn a_client_that_has_it_already_does_not_wait_for_the_body() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/have?size=3000&cc=max-age=60&etag=a&pause=20000";
+        let first = spawned(target, "");
+        sleep(Duration::from_secs(2)).await;
+        let start = now();
+        let got = Client::new().await.get(target, "If-None-Match: \"a.0\"\r\n").await;
+        assert_eq!((got.status, got.body.len()), (304, 0));
+        assert_eq!(got.field("cache-status"), Some("plimsoll; fwd=uri-miss; collapsed"));
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+        assert_eq!(first.await.body, expected(target, None));
+        assert_eq!(world.origin.count(target), 1);
+    });
+}
+
+#[test]
+fn a_response_to_post_that_says_so_answers_a_get() {
+    each_way(reverse, async |world: Rc<World>| {
+        for (query, fetches) in [("&location=1", 1), ("", 2)] {
+            let target = format!("/post?cc=max-age=60{query}");
+            let mut client = Client::new().await;
+            let post =
+                format!("POST {target} HTTP/1.1\r\nHost: site\r\nContent-Length: 5\r\n\r\nhello");
+            let got = client.ask(post.as_bytes()).await;
+            assert_eq!(got.body, b"hello");
+            let status = got.field("cache-status").unwrap();
+            assert!(status.starts_with("plimsoll; fwd=method; fwd-status=200"), "{status}");
+            assert_eq!(status.ends_with("; stored"), fetches == 1, "{status}");
+            let got = client.get(&target, "").await;
+            assert_eq!(got.body.len(), if fetches == 1 { 5 } else { 0 });
+            assert_eq!(world.origin.count(&target), fetches);
+        }
+    });
+}
+
+/// A field that `no-cache` or `private` names is for the client that asked, and for nobody else.
+#[test]
+fn a_field_that_is_for_one_client_reaches_that_one_alone() {
+    each_way(reverse, async |world: Rc<World>| {
+        for own in ["no-cache", "private"] {
+            let target = format!("/own?size=10&cc=max-age=60&own={own}&cookie=1");
+            let mut client = Client::new().await;
+            let got = client.get(&target, "").await;
+            assert!(got.field("set-cookie").is_some(), "{got:?}");
+            let got = client.get(&target, "").await;
+            assert_eq!(got.field("cache-status"), Some("plimsoll; hit"));
+            assert_eq!(got.field("set-cookie"), None);
+            assert_eq!(world.origin.count(&target), 1);
+        }
+    });
+}
+
+#[test]
+fn cache_status_tells_every_way_apart() {
+    each_way(reverse, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        let fresh = "/s?size=10&cc=max-age=60&etag=a";
+        let varying = "/s?size=10&cc=max-age=60&vary=accept-language";
+        let stale = "/s?size=10&cc=max-age=1&etag=a";
+        for (target, fields, want) in [
+            (fresh, "", "fwd=uri-miss; fwd-status=200; stored"),
+            (fresh, "", "hit"),
+            (fresh, "If-None-Match: \"a.0\"\r\n", "hit"),
+            (fresh, "Cache-Control: no-cache\r\n", "fwd=request; fwd-status=304"),
+            (fresh, "Pragma: no-cache\r\n", "fwd=request; fwd-status=304"),
+            (varying, "Accept-Language: en\r\n", "fwd=uri-miss; fwd-status=200; stored"),
+            (varying, "Accept-Language: de\r\n", "fwd=vary-miss; fwd-status=200; stored"),
+            (varying, "Accept-Language: en\r\n", "hit"),
+            ("/n?cc=no-store", "", "fwd=uri-miss; fwd-status=200; detail=no-store"),
+            ("/n?cc=no-store", "", "fwd=uri-miss; fwd-status=200"),
+            ("/q?cc=max-age=9", "Cache-Control: no-store\r\n", "fwd=uri-miss; fwd-status=200"),
+            ("/none", "Cache-Control: only-if-cached\r\n", "detail=only-if-cached"),
+            ("/g?garbage=1", "", "fwd=uri-miss; detail=upstream-malformed"),
+            (stale, "", "fwd=uri-miss; fwd-status=200; stored"),
+        ] {
+            let got = client.get(target, fields).await;
+            let status = got.field("cache-status").unwrap_or("none at all");
+            assert_eq!(status.strip_prefix("plimsoll; "), Some(want), "{target} {fields}");
+        }
+        sleep(Duration::from_secs(5)).await;
+        let got = client.get(stale, "").await;
+        assert_eq!(got.field("cache-status"), Some("plimsoll; fwd=stale; fwd-status=304"));
+        let got = client.ask(b"OPTIONS /s HTTP/1.1\r\nHost: site\r\n\r\n").await;
+        assert_eq!(got.field("cache-status"), Some("plimsoll; fwd=method; fwd-status=200"));
+        client.send(b"BROKEN\r\n\r\n").await.unwrap();
+        let got = client.response().await.unwrap();
+        assert!(got.field("cache-status").unwrap().starts_with("plimsoll; detail="));
+    });
+}
