@@ -32,7 +32,7 @@ pub(super) enum Landed {
     /// What is held stands in for an answer that is an error.
     StandIn { told: Told },
     /// The answer is not for the store.
-    NotStored { answer: Answer, why: NotStored },
+    NotStored { answer: Box<Answer>, why: NotStored },
     /// It does not fit what is held: ask as if nothing were.
     Unfit,
     /// It is broken.
@@ -69,7 +69,7 @@ pub(super) fn land(asking: &Asking<'_>, ask: &Ask, lead: Lead, answer: Answer) -
                 true => Settled::Declined(status),
                 false => Settled::Uncacheable,
             });
-            Landed::NotStored { answer, why }
+            Landed::NotStored { answer: Box::new(answer), why }
         }
     }
 }

@@ -61,7 +61,7 @@ pub(crate) async fn lead(
         }
         Landed::StandIn { told } => return exchange.serve_held(&ask.held, told).await,
         Landed::NotStored { answer, why } => {
-            return relay(exchange, answer, ask.why, Some(rule(why))).await;
+            return relay(exchange, *answer, ask.why, Some(rule(why))).await;
         }
         Landed::Unfit => return pass(exchange, destination, ask.why).await,
         Landed::Failed(fault) => return Err(Ended::fault(fault)),
