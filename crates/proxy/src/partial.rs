@@ -85,9 +85,7 @@ impl Partial {
 
     /// The same parts, stale since a soft purge; no purge up to `checked` but that concerns them.
     pub(crate) fn stale_from(&self, mark: Mark, checked: Generation) -> Partial {
-        let meta = self.head.meta.stale_from(mark.at_ms);
-        let head = Head { purged: Some(mark), ..self.head.with_meta(meta) };
-        self.with_head(head, checked)
+        self.with_head(self.head.purged_softly(mark), checked)
     }
 
     fn with_head(&self, head: Head, checked: Generation) -> Partial {

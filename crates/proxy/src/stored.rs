@@ -183,6 +183,11 @@ impl Head {
         Head::new(self.status, fields.into_iter(), meta, varies, resource, None)
     }
 
+    /// The same head, stale since a soft purge.
+    pub(crate) fn purged_softly(&self, mark: Mark) -> Head {
+        Head { meta: self.meta.stale_from(mark.at_ms), purged: Some(mark), ..self.clone() }
+    }
+
     /// The same head with other numbers.
     pub(crate) fn with_meta(&self, meta: StoredMeta) -> Head {
         Head { meta, ..self.clone() }
@@ -256,9 +261,7 @@ impl Stored {
 
     /// The same response, stale since a soft purge; no purge up to `checked` but that concerns it.
     pub(crate) fn stale_from(&self, mark: Mark, checked: Generation) -> Stored {
-        let meta = self.head.meta.stale_from(mark.at_ms);
-        let head = Head { purged: Some(mark), ..self.head.with_meta(meta) };
-        self.with_head(head, checked)
+        self.with_head(self.head.purged_softly(mark), checked)
     }
 
     fn with_head(&self, head: Head, checked: Generation) -> Stored {
