@@ -175,7 +175,7 @@ impl<'c> Client<'c> {
                 }
             }
         }
-        Ok(())
+        self.flushed().await
     }
 
     async fn send_rest(&mut self, mut bytes: &[u8]) -> Result<(), Gone> {
@@ -188,6 +188,16 @@ impl<'c> Client<'c> {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.room().await?,
                 Err(_) => return Err(Gone),
             }
+        }
+        self.flushed().await
+    }
+
+    /// Waits until what the connection has taken is on the wire.
+    async fn flushed(&self) -> Result<(), Gone> {
+        while !self.stream.is_flushed() {
+            self.room().await?;
+            // Nothing is written while there is nothing new: a failure is found here.
+            self.stream.try_write(&[]).map_err(|_| Gone)?;
         }
         Ok(())
     }
@@ -234,6 +244,13 @@ pub(crate) fn append_date(out: &mut Vec<u8>, now_ms: u64) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// Tells the end of a connection where ends are told inside the transport.
+pub(crate) async fn end(worker: &Worker, stream: &Transport) {
+    stream.end_inside();
+    // A client that does not wait for the end has what it wanted all the same.
+    let _ = Client::new(worker, stream).flushed().await;
+}
+
 /// Closes our direction and reads on for a while, so that the last response is not lost to a reset
 /// (RFC 9112, 9.6).
 pub(crate) async fn linger(worker: &Worker, stream: &Transport) {
@@ -243,6 +260,9 @@ pub(crate) async fn linger(worker: &Worker, stream: &Transport) {
     let limits = worker.limits();
     let mut left = limits.linger_bytes_max;
     let reading = async {
+        if !stream.is_flushed() && stream.writable().await.is_err() {
+            return;
+        }
         while left > 0 {
             if stream.readable().await.is_err() {
                 return;

@@ -29,7 +29,7 @@ use http1::{BodyKind, Method, Name, OwnedRequest, RequestHead, Target, Version};
 use runtime::time::{self, Instant, Sleep};
 
 use crate::access_log::{Outcome, Record};
-use crate::client::{Client, append_error, linger};
+use crate::client::{Client, append_error, end, linger};
 use crate::config::Role;
 use crate::exchange;
 use crate::limits::{COALESCE_BYTES_MAX, OUTPUT_BYTES_MAX};
@@ -45,13 +45,24 @@ use crate::worker::{Buffers, Worker};
 const HIT: &[u8] = b"plimsoll; hit";
 
 /// Serves one connection to its end.
-pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, stream: Transport, peer: SocketAddr) {
+pub(crate) async fn serve(
+    worker: Rc<Worker>,
+    door: Rc<Door>,
+    mut stream: Transport,
+    mut peer: SocketAddr,
+) {
     let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
     let Some(slot) = worker.enter(waker) else {
         worker.counters.connections_refused.add(1);
         return;
     };
     let _slot = Slot { worker: Rc::clone(&worker), slot };
+    if let Some(gate) = &door.gate {
+        match Box::pin(gate.pass(&worker, stream, peer)).await {
+            Some(passed) => (stream, peer) = passed,
+            None => return,
+        }
+    }
     let mut kept = Kept::default();
     let mut idle = Idle::new(&worker);
     loop {
@@ -60,23 +71,23 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, stream: Transport,
         if !more && !idle.readable(&worker, &stream, &kept).await {
             if worker.closes_silent() && kept.is_empty() {
                 // A request may be on its way: its sender is to see an end and not a reset.
-                linger(&worker, &stream).await;
+                Box::pin(linger(&worker, &stream)).await;
             }
-            return;
+            break;
         }
         match turn(&worker, &door, &stream, peer, &mut kept, !more) {
             Next::Wait => {}
-            Next::Close => return,
+            Next::Close => break,
             Next::Finish(finish) => {
                 if !Box::pin(finish.run(&worker, &door, &stream, peer)).await {
-                    return;
+                    break;
                 }
             }
             Next::Exchange(request) => {
                 let request = *request;
                 let serving = exchange::serve(&worker, &door, &stream, peer, request);
                 match Box::pin(serving).await {
-                    None => return,
+                    None => break,
                     Some(rest) => kept.put(rest),
                 }
             }
@@ -84,6 +95,9 @@ pub(crate) async fn serve(worker: Rc<Worker>, door: Rc<Door>, stream: Transport,
         if !kept.same_head {
             idle.touch();
         }
+    }
+    if let Transport::Tls(_) = &stream {
+        Box::pin(end(&worker, &stream)).await;
     }
 }
 
@@ -444,7 +458,7 @@ impl Turn<'_> {
         self.worker.counters.bytes_sent.add(sent);
         let head_bytes = output.len() as u64;
         let body_bytes = body.as_ref().map_or(0, |large| large.stored.body_bytes);
-        if sent == head_bytes + body_bytes {
+        if sent == head_bytes + body_bytes && self.stream.is_flushed() {
             if let Some(large) = body {
                 large.ended(self.worker, self.door, self.peer);
             }
@@ -618,9 +632,10 @@ pub(crate) fn destination<'h>(door: &Door, head: &RequestHead<'h>) -> Option<Ask
         }),
         (_, Target::Absolute { scheme, authority, path_and_query }) => {
             let path = if path_and_query.is_empty() { b"/" } else { path_and_query };
-            let realm = Realm { role, scheme: Scheme::Http };
-            let known = scheme.eq_ignore_ascii_case(b"http");
-            known.then_some(Asked { realm, authority, path })
+            let scheme = Scheme::of(scheme)?;
+            // What is asked of a reverse listener came as that URI's scheme says (RFC 9110, 7.4).
+            let known = if role == Role::Reverse { door.scheme } else { Scheme::Http };
+            (scheme == known).then_some(Asked { realm: Realm { role, scheme }, authority, path })
         }
         _ => None,
     }

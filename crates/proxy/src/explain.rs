@@ -204,7 +204,8 @@ fn explain(
     head: &RequestHead<'_>,
     shared: &Shared,
 ) -> Result<Explained, String> {
-    let door = Door { role: question.role, scheme: Scheme::Http, address: question.listener };
+    let door =
+        Door { role: question.role, scheme: Scheme::Http, address: question.listener, gate: None };
     let asked = destination(&door, head).ok_or("no listener takes such a request")?;
     let now_ms = time::wall_ms();
     let uri = shared.uri_key(asked.realm, asked.authority, asked.path);

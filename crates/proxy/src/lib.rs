@@ -14,6 +14,7 @@
 
 mod access_log;
 mod admin;
+mod arrival;
 mod client;
 pub mod config;
 mod connection;
@@ -30,6 +31,7 @@ pub mod limits;
 mod listening;
 mod metrics;
 mod partial;
+pub mod proxy_protocol;
 mod purge;
 mod ranges;
 mod refusal;
@@ -42,6 +44,7 @@ mod site;
 mod sizing;
 mod sockets;
 mod stored;
+mod tls;
 mod told;
 mod transport;
 mod tunnel;
@@ -62,6 +65,7 @@ pub use resolve::NameServers;
 pub use server::{Bound, LogTo, Renewal, Server, StartError};
 pub use sizing::{Size, WhatIfReport};
 pub use sockets::Sockets;
+pub use tls::ServerTls;
 
 /// The reference of the configuration file, and an example of one, made from its list of keys.
 pub mod config_documents {

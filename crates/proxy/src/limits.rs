@@ -91,6 +91,21 @@ pub const PASSWORDS_WAITING_MAX: usize = 64;
 pub const PASSWORDS_KNOWN_MAX: usize = 10_000;
 /// How long a password counts as known: what a reload takes away is asked for again at once.
 pub const PASSWORD_KNOWN_FOR: Duration = Duration::from_secs(300);
+/// Bytes off a socket that a core decrypts at once: two records of the largest kind and some.
+pub const TLS_INPUT_BYTES: usize = 40 * 1024;
+/// Bytes off a socket that are taken when nobody has given room for what is inside: what rustls
+/// reads in one piece, so that its plaintext never exceeds a record.
+pub const TLS_TAKE_BYTES: usize = 4 * 1024;
+/// Bytes of a connection that are encrypted ahead of what its socket takes: two records. It is what
+/// a slow TLS client pins.
+pub const TLS_OUTPUT_BYTES_MAX: usize = 32 * 1024;
+/// Bytes that a connection may encrypt between two waits: some milliseconds.
+pub const TLS_BURST_BYTES_MAX: usize = 1024 * 1024;
+/// Handshakes that one core has begun and not finished: a client may make us buffer up to 64 KiB
+/// in one. Further clients wait, without a buffer, until the handshake's time-out.
+pub const TLS_HANDSHAKES_MAX: usize = 512;
+/// Bytes of a PROXY protocol header, version 2 with its TLVs.
+pub const PROXY_HEADER_BYTES_MAX: usize = 4 * 1024;
 
 /// The limits that an operator may change; `Default` is what the server starts with.
 #[derive(Clone, Debug)]
@@ -101,6 +116,8 @@ pub struct Limits {
     pub fields_max: usize,
     /// How long a connection may be open and silent between requests.
     pub idle_keep_alive: Duration,
+    /// From accepting a connection to the end of its PROXY header and TLS handshake.
+    pub handshake_timeout: Duration,
     /// From the first byte of a head to its last.
     pub head_timeout: Duration,
     /// Between two pieces of a request's body.
@@ -144,6 +161,7 @@ impl Default for Limits {
             head_bytes_max: 32 * 1024,
             fields_max: 128,
             idle_keep_alive: Duration::from_secs(75),
+            handshake_timeout: Duration::from_secs(10),
             head_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(60),
             send_timeout: Duration::from_secs(60),
@@ -171,4 +189,5 @@ const _: () = assert!(DNS_TTL_NONE_MAX.as_nanos() < DNS_TTL_MAX.as_nanos());
 const _: () = assert!(PURGE_SWEEP_SLOTS_PER_LOCK <= PURGE_SWEEP_SLOTS_PER_TICK);
 const _: () = assert!(TUNNEL_BYTES_MAX <= READ_BUFFER_BYTES);
 const _: () = assert!(LOG_BATCH_BYTES < LOG_QUEUE_BYTES_MAX);
+const _: () = assert!(TLS_TAKE_BYTES <= TLS_INPUT_BYTES);
 const _: () = assert!(READ_BUFFER_BYTES >= 2 * 32 * 1024, "a head and the start of a body fit");

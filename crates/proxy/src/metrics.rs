@@ -80,6 +80,19 @@ counters! {
     tunnel_bytes_sent: Counter, "Bytes written to clients through tunnels";
     tunnel_bytes_received: Counter, "Bytes read from clients and written on through tunnels";
     timeouts: Counter, "Client connections cut by a time-out other than idle keep-alive";
+    proxy_headers_refused: Counter,
+        "Client connections closed for want of a PROXY header from a network that may send one";
+    tls_handshakes: Counter, "TLS handshakes with clients that were completed";
+    tls_resumptions: Counter, "Of these, those that took up an earlier session";
+    tls_failures_plain_http: Counter, "Clients told that they spoke HTTP in the clear to a TLS port";
+    tls_failures_slow: Counter, "TLS handshakes with clients cut by the time-out";
+    tls_failures_closed: Counter, "TLS handshakes that clients broke off";
+    tls_failures_protocol: Counter,
+        "TLS handshakes that failed: no version, cipher, certificate or protocol in common, or no TLS";
+    tls_failures_client_certificate: Counter,
+        "TLS handshakes that failed because the client's certificate is missing or not accepted";
+    tls_failures_rejected: Counter,
+        "TLS handshakes that clients ended because they do not accept our certificate";
     log_lines: Counter, "Access log lines made";
     waits: Counter, "Calls of the event notification's wait";
     events: Counter, "Events that those waits delivered";

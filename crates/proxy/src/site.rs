@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use crate::arrival::Gate;
 use crate::config::{Config, Listener, Role};
 use crate::forward::Rules;
 use crate::limits::{Limits, READ_BUFFER_BYTES};
@@ -56,12 +57,15 @@ pub(crate) struct Door {
     pub(crate) role: Role,
     /// Of the URIs that are asked for here in origin-form.
     pub(crate) scheme: Scheme,
+    /// What comes before the first request.
+    pub(crate) gate: Option<Box<Gate>>,
 }
 
 impl Door {
     pub(crate) fn of(listener: &Listener) -> Rc<Door> {
-        let Listener { address, role } = *listener;
-        Rc::new(Door { address, role, scheme: Scheme::Http })
+        let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
+        let Listener { address, role, .. } = *listener;
+        Rc::new(Door { address, role, scheme, gate: Gate::of(listener) })
     }
 }
 
@@ -69,13 +73,26 @@ impl Door {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
     Http,
+    Https,
 }
 
 impl Scheme {
+    /// One that we know.
+    pub(crate) fn of(name: &[u8]) -> Option<Scheme> {
+        if name.eq_ignore_ascii_case(b"http") {
+            Some(Scheme::Http)
+        } else if name.eq_ignore_ascii_case(b"https") {
+            Some(Scheme::Https)
+        } else {
+            None
+        }
+    }
+
     /// As it is written.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Scheme::Http => "http",
+            Scheme::Https => "https",
         }
     }
 
@@ -83,6 +100,7 @@ impl Scheme {
     pub(crate) fn port(self) -> u16 {
         match self {
             Scheme::Http => 80,
+            Scheme::Https => 443,
         }
     }
 }
@@ -105,6 +123,7 @@ impl Realm {
     pub(crate) fn without_port(self, authority: &[u8]) -> &[u8] {
         let suffix: &[u8] = match self.scheme {
             Scheme::Http => b":80",
+            Scheme::Https => b":443",
         };
         authority.strip_suffix(suffix).unwrap_or(authority)
     }

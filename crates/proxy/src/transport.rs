@@ -10,11 +10,15 @@ use std::task::{Context, Poll};
 
 use runtime::net::TcpStream;
 
+use crate::tls::TlsStream;
+
 /// A connection.
 #[derive(Debug)]
 pub(crate) enum Transport {
     /// As the socket has them.
     Plain(TcpStream),
+    /// Encrypted.
+    Tls(Box<TlsStream>),
 }
 
 const _: () = assert!(size_of::<Transport>() == size_of::<TcpStream>(), "silence pays for it");
@@ -29,6 +33,7 @@ impl Transport {
     pub(crate) async fn writable(&self) -> io::Result<()> {
         match self {
             Transport::Plain(stream) => stream.writable().await,
+            Transport::Tls(stream) => std::future::poll_fn(|cx| stream.poll_writable(cx)).await,
         }
     }
 
@@ -37,6 +42,7 @@ impl Transport {
     pub(crate) fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Transport::Plain(stream) => stream.poll_readable(cx),
+            Transport::Tls(stream) => stream.poll_readable(cx),
         }
     }
 
@@ -45,6 +51,7 @@ impl Transport {
     pub(crate) fn has_unread_event(&self) -> bool {
         match self {
             Transport::Plain(stream) => stream.has_unread_event(),
+            Transport::Tls(stream) => stream.has_unread_event(),
         }
     }
 
@@ -54,6 +61,7 @@ impl Transport {
     pub(crate) fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Transport::Plain(stream) => stream.try_read(buf),
+            Transport::Tls(stream) => stream.try_read(buf),
         }
     }
 
@@ -61,6 +69,7 @@ impl Transport {
     pub(crate) fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Transport::Plain(stream) => stream.try_peek(buf),
+            Transport::Tls(stream) => stream.try_peek(buf),
         }
     }
 
@@ -69,6 +78,7 @@ impl Transport {
     pub(crate) fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
         match self {
             Transport::Plain(stream) => stream.try_write(buf),
+            Transport::Tls(stream) => stream.try_write(buf),
         }
     }
 
@@ -77,6 +87,27 @@ impl Transport {
     pub(crate) fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Transport::Plain(stream) => stream.try_write_vectored(bufs),
+            Transport::Tls(stream) => stream.try_write_vectored(bufs),
+        }
+    }
+
+    /// Whether everything that was written is with the system. What is not leaves with the next
+    /// wait, to write or to read.
+    #[inline]
+    pub(crate) fn is_flushed(&self) -> bool {
+        match self {
+            Transport::Plain(_) => true,
+            Transport::Tls(stream) => stream.is_flushed(),
+        }
+    }
+
+    /// Before a connection is closed whose peer has got all it asked for: where ends are told inside
+    /// the transport, ours is. The socket may not take it at once: see [`Self::is_flushed`].
+    #[inline]
+    pub(crate) fn end_inside(&self) {
+        match self {
+            Transport::Plain(_) => {}
+            Transport::Tls(stream) => stream.end_inside(),
         }
     }
 
@@ -84,6 +115,7 @@ impl Transport {
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self {
             Transport::Plain(stream) => stream.shutdown(how),
+            Transport::Tls(stream) => stream.shutdown(how),
         }
     }
 
@@ -92,6 +124,7 @@ impl Transport {
     pub(crate) fn set_linger0(&self) -> io::Result<()> {
         match self {
             Transport::Plain(stream) => stream.set_linger0(),
+            Transport::Tls(stream) => stream.set_linger0(),
         }
     }
 }

@@ -33,6 +33,7 @@ use crate::metrics::Counters;
 use crate::shared::Shared;
 use crate::site::{Door, Site};
 use crate::sizing::CoreSample;
+use crate::tls::CoreTls;
 use crate::transport::Transport;
 use crate::upstream::Pool;
 
@@ -51,6 +52,7 @@ pub(crate) struct Worker {
     pub(crate) log: CoreLog,
     pub(crate) sizing: CoreSample,
     pub(crate) pool: Pool,
+    pub(crate) tls: Rc<CoreTls>,
     buffers: RefCell<Buffers>,
     scratch: RefCell<Box<Scratch>>,
     connections: RefCell<SlotTable<Waker>>,
@@ -123,6 +125,7 @@ impl Worker {
             log,
             sizing: CoreSample::default(),
             pool: Pool::default(),
+            tls: CoreTls::new(),
             buffers: RefCell::new(Buffers {
                 input: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),
                 output: Vec::with_capacity(READ_BUFFER_BYTES),

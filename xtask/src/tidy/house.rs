@@ -273,6 +273,11 @@ const PARSERS: &[Parser] = &[
         function: "stat",
         target: "fuzz/fuzz_targets/record_logs.rs",
     },
+    Parser {
+        file: "crates/proxy/src/proxy_protocol.rs",
+        function: "parse_header",
+        target: "fuzz/fuzz_targets/proxy_header.rs",
+    },
 ];
 
 /// Functions that look like a parser of foreign bytes and are none.

@@ -23,6 +23,7 @@ fn with_record<T>(request: &[u8], look: impl FnOnce(Record<'_>) -> T) -> T {
         address: "127.0.0.1:3128".parse().unwrap(),
         role: Role::Reverse,
         scheme: Scheme::Http,
+        gate: None,
     };
     look(Record {
         door: &door,

@@ -166,7 +166,7 @@ impl Root {
 
 impl ListenTable {
     fn listener(&self) -> Option<Listener> {
-        Some(Listener { address: self.address?, role: self.role })
+        Some(Listener::plain(self.address?, self.role))
     }
 }
 

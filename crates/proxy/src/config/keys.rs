@@ -570,6 +570,8 @@ impl Table for Limits {
         fields_max: Kind::Count(8, 128), fields_max, "Fields of a head; beyond it 431.";
         idle_keep_alive: TIMEOUT, idle_keep_alive,
             "How long a connection may be open and silent between requests.";
+        handshake_timeout: TIMEOUT, handshake_timeout,
+            "From accepting a connection to the end of its PROXY header and TLS handshake.";
         head_timeout: TIMEOUT, head_timeout, "From the first byte of a head to its last.";
         body_timeout: TIMEOUT, body_timeout, "Between two pieces of a request's body.";
         send_timeout: TIMEOUT, send_timeout,

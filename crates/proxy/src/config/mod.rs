@@ -12,23 +12,29 @@ mod purge;
 mod reference;
 mod routes;
 mod table;
+mod tls;
 mod units;
 mod upstreams;
 mod value;
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+use ipnet::IpNet;
 
 pub use forward::{Domain, Forward, PasswordRealm, Ports, Protocol, TellClient, Users};
 
 use crate::access_log::LogFormat;
 use crate::limits::Limits;
 use crate::resolve::NameServers;
+use crate::tls::ServerTls;
 
 pub use file::{Process, Settings};
 pub use problem::{Problem, Unusable};
 pub use purge::PurgeRules;
 pub use reference::{example, markdown};
 pub use routes::{Action, FieldRule, Host, Path, Route};
+pub use tls::{CertificateFiles, ListenerTls};
 pub use upstreams::{
     Balance, Ejection, ForwardedFields, Group, HealthCheck, HostSent, Queue, Retries, Server,
     Timeouts,
@@ -74,7 +80,7 @@ impl Config {
 
     fn at(role: Role, listen: &[SocketAddr]) -> Config {
         Config {
-            listeners: listen.iter().map(|&address| Listener { address, role }).collect(),
+            listeners: listen.iter().map(|&address| Listener::plain(address, role)).collect(),
             groups: Vec::new(),
             routes: Vec::new(),
             name_servers: NameServers::default(),
@@ -96,6 +102,18 @@ pub struct Listener {
     pub address: SocketAddr,
     /// What is served there.
     pub role: Role,
+    /// TLS, and nothing else, is spoken there.
+    pub tls: Option<Arc<ServerTls>>,
+    /// Each connection begins with a PROXY header, and comes from one of these networks. The
+    /// address that it tells is the client's.
+    pub proxies: Option<Vec<IpNet>>,
+}
+
+impl Listener {
+    /// HTTP in the clear, from whoever connects.
+    pub fn plain(address: SocketAddr, role: Role) -> Listener {
+        Listener { address, role, tls: None, proxies: None }
+    }
 }
 
 /// What a listener is for.

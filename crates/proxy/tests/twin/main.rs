@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
+mod arrival;
 mod bodies;
 mod caching_rules;
 mod collapsing;
@@ -23,9 +24,13 @@ mod sizing;
 mod stale;
 mod stopping;
 mod storm;
+mod tls;
+mod tls_client;
 mod tunnels;
 mod upstreams;
 mod world;
 
+#[path = "../common/certificates.rs"]
+mod certificates;
 #[path = "../common/mod.rs"]
 mod common;

@@ -1,0 +1,162 @@
+//! What a listener asks of a connection before its first request: a PROXY header, then TLS.
+//!
+//! A connection that needs neither never comes here. One that does has its place in the table of
+//! connections already, so that a drain waits for it, and one time-out for all of it. The header
+//! comes before TLS, in the clear, and is believed only from the networks that the listener names:
+//! whoever may send it chooses the address that access rules and logs see.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use runtime::net::TcpStream;
+use runtime::time::{self, Instant};
+
+use crate::client::{Client, append_error, linger};
+use crate::config::Listener;
+use crate::limits::PROXY_HEADER_BYTES_MAX;
+use crate::proxy_protocol::{Header, NoHeader, parse_header};
+use crate::stored::Connection;
+use crate::tls::{self, Refused, ServerTls};
+use crate::transport::Transport;
+use crate::worker::Worker;
+
+/// What a listener asks for.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    /// Who must tell whose connection it is.
+    proxies: Option<Vec<IpNet>>,
+    tls: Option<Arc<ServerTls>>,
+}
+
+impl Gate {
+    /// `None`: the first byte of a connection is that of a request.
+    pub(crate) fn of(listener: &Listener) -> Option<Box<Gate>> {
+        let Listener { tls, proxies, .. } = listener;
+        if tls.is_none() && proxies.is_none() {
+            return None;
+        }
+        Some(Box::new(Gate { proxies: proxies.clone(), tls: tls.clone() }))
+    }
+
+    /// Lets a connection in, with the address that its client has; `None` when it is over.
+    pub(crate) async fn pass(
+        &self,
+        worker: &Worker,
+        stream: Transport,
+        mut peer: SocketAddr,
+    ) -> Option<(Transport, SocketAddr)> {
+        let Transport::Plain(stream) = stream else { return Some((stream, peer)) };
+        let limit = worker.limits().handshake_timeout;
+        let deadline = time::now() + limit;
+        if let Some(proxies) = &self.proxies {
+            let believed = proxies.iter().any(|network| network.contains(&canonical(peer)));
+            let told = match believed {
+                true => time::timeout(limit, header(worker, &stream)).await,
+                false => Ok(Err(NoHeader::Missing)),
+            };
+            match told {
+                Ok(Ok(header)) => peer = header?.source.unwrap_or(peer),
+                Ok(Err(error)) => {
+                    tracing::debug!(%peer, believed, %error, "a connection refused");
+                    worker.counters.proxy_headers_refused.add(1);
+                    return None;
+                }
+                Err(_) => {
+                    worker.counters.timeouts.add(1);
+                    return None;
+                }
+            }
+        }
+        let Some(tls) = &self.tls else { return Some((Transport::Plain(stream), peer)) };
+        let stream = handshake(worker, tls, stream, peer, deadline).await?;
+        Some((stream, peer))
+    }
+}
+
+/// An IPv4 client of a listener that takes both families is one of IPv4.
+fn canonical(peer: SocketAddr) -> IpAddr {
+    peer.ip().to_canonical()
+}
+
+/// Reads the header and not a byte more; `None` when the connection closed before.
+async fn header(worker: &Worker, stream: &TcpStream) -> Result<Option<Header>, NoHeader> {
+    let mut held = Vec::new();
+    loop {
+        if stream.readable().await.is_err() {
+            return Ok(None);
+        }
+        let step = worker.with_input(|input| {
+            let room = &mut input[..PROXY_HEADER_BYTES_MAX];
+            let there = match stream.try_peek(room) {
+                Ok(0) => return Ok(Some(None)),
+                Ok(there) => there,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+                Err(_) => return Ok(Some(None)),
+            };
+            let before = held.len();
+            held.extend_from_slice(&room[..there]);
+            let header = parse_header(&held)?;
+            let mut used = header.map_or(there, |header| header.bytes - before);
+            while used > 0 {
+                // They are there: they were seen just now.
+                match stream.try_read(&mut room[..used]) {
+                    Ok(read) if read > 0 => used -= read,
+                    _ => return Ok(Some(None)),
+                }
+            }
+            Ok(header.map(Some))
+        })?;
+        if let Some(done) = step {
+            return Ok(done);
+        }
+    }
+}
+
+async fn handshake(
+    worker: &Worker,
+    tls: &ServerTls,
+    stream: TcpStream,
+    peer: SocketAddr,
+    deadline: Instant,
+) -> Option<Transport> {
+    let counters = &worker.counters;
+    let limit = deadline.since(time::now());
+    match tls::accept(&worker.tls, tls, stream, limit).await {
+        Ok(stream) => {
+            counters.tls_handshakes.add(1);
+            counters.tls_resumptions.add(u64::from(stream.is_resumed()));
+            return Some(Transport::Tls(Box::new(stream)));
+        }
+        Err(Refused::PlainHttp(stream)) => {
+            counters.tls_failures_plain_http.add(1);
+            tell_plain_http(worker, Transport::Plain(stream)).await;
+        }
+        Err(Refused::Slow) => counters.tls_failures_slow.add(1),
+        Err(Refused::Closed) => counters.tls_failures_closed.add(1),
+        Err(Refused::Protocol(error)) => {
+            tracing::debug!(%peer, %error, "no TLS with a client");
+            counters.tls_failures_protocol.add(1);
+        }
+        Err(Refused::Certificate(error)) => {
+            tracing::debug!(%peer, %error, "a client's certificate is not accepted");
+            counters.tls_failures_client_certificate.add(1);
+        }
+        Err(Refused::Rejected(error)) => {
+            tracing::debug!(%peer, %error, "a client does not accept our certificate");
+            counters.tls_failures_rejected.add(1);
+        }
+    }
+    None
+}
+
+/// Tells a client that asked in the clear what is spoken here.
+async fn tell_plain_http(worker: &Worker, stream: Transport) {
+    let mut out = Vec::new();
+    let text = "this port speaks TLS: ask with https:// in place of http://";
+    append_error(&mut out, 400, text, b"", Connection::Close, true);
+    if Client::new(worker, &stream).send(&out).await.is_ok() {
+        linger(worker, &stream).await;
+    }
+}

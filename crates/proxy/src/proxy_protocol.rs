@@ -1,0 +1,358 @@
+//! The PROXY protocol, versions 1 and 2: who connected, told by a proxy before us or to a server
+//! behind us (HAProxy's `proxy-protocol.txt`).
+//!
+//! What: a strict parser of the header's bytes as far as they have come, and both writers. No I/O:
+//! whoever calls decides whom to believe, and how long to wait.
+//! What never happens: a header that is not whole is taken for one, or bytes behind it are used.
+
+use std::fmt;
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use crate::limits::PROXY_HEADER_BYTES_MAX;
+
+/// What version 1 begins with.
+const V1: &[u8] = b"PROXY ";
+/// The longest line of version 1, with its CRLF.
+const V1_BYTES_MAX: usize = 107;
+/// What version 2 begins with.
+const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+/// Signature, version and command, family and protocol, length.
+const V2_FIXED_BYTES: usize = 16;
+
+/// A header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Who connected to the proxy before us; `None` when it speaks for itself (a health check), or
+    /// does not know, or the client has no address of IP.
+    pub source: Option<SocketAddr>,
+    /// Bytes of the header; what lies behind belongs to the client.
+    pub bytes: usize,
+}
+
+/// Why bytes are no header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NoHeader {
+    /// They begin like none.
+    Missing,
+    /// They break the grammar.
+    Malformed,
+    /// Longer than we take.
+    TooLong,
+    /// It tells of datagrams, of which HTTP/1 knows nothing.
+    Datagram,
+}
+
+impl fmt::Display for NoHeader {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoHeader::Missing => "there is no PROXY header, and this listener expects one",
+            NoHeader::Malformed => "the PROXY header is malformed",
+            NoHeader::TooLong => "the PROXY header is too long",
+            NoHeader::Datagram => "the PROXY header is not about a TCP connection",
+        })
+    }
+}
+
+/// Parses the header that a connection begins with; `None`: more bytes are needed.
+///
+/// # Errors
+/// The bytes are no header, whatever follows.
+pub fn parse_header(input: &[u8]) -> Result<Option<Header>, NoHeader> {
+    if begins(input, V2) {
+        v2(input)
+    } else if begins(input, V1) {
+        v1(input)
+    } else {
+        Err(NoHeader::Missing)
+    }
+}
+
+/// Whether the input begins with this, as far as it has come.
+fn begins(input: &[u8], with: &[u8]) -> bool {
+    let both = input.len().min(with.len());
+    input[..both] == with[..both]
+}
+
+fn v1(input: &[u8]) -> Result<Option<Header>, NoHeader> {
+    let within = &input[..input.len().min(V1_BYTES_MAX)];
+    let Some(end) = memchr::memchr(b'\n', within) else {
+        return if input.len() >= V1_BYTES_MAX { Err(NoHeader::TooLong) } else { Ok(None) };
+    };
+    let line = within[..end].strip_suffix(b"\r").ok_or(NoHeader::Malformed)?;
+    let line = std::str::from_utf8(line).map_err(|_| NoHeader::Malformed)?;
+    let rest = line.strip_prefix("PROXY ").ok_or(NoHeader::Malformed)?;
+    let source = match rest.split_once(' ') {
+        Some(("TCP4", rest)) => Some(v1_source::<Ipv4Addr>(rest)?),
+        Some(("TCP6", rest)) => Some(v1_source::<Ipv6Addr>(rest)?),
+        // What follows is to be ignored.
+        Some(("UNKNOWN", _)) => None,
+        None if rest == "UNKNOWN" => None,
+        _ => return Err(NoHeader::Malformed),
+    };
+    Ok(Some(Header { source, bytes: end + 1 }))
+}
+
+fn v1_source<A: std::str::FromStr + Into<IpAddr>>(rest: &str) -> Result<SocketAddr, NoHeader> {
+    let mut words = rest.split(' ');
+    let mut word = || words.next().ok_or(NoHeader::Malformed);
+    let (source, destination, source_port, destination_port) = (word()?, word()?, word()?, word()?);
+    if words.next().is_some() {
+        return Err(NoHeader::Malformed);
+    }
+    let address = |text: &str| text.parse::<A>().map_err(|_| NoHeader::Malformed);
+    address(destination)?;
+    v1_port(destination_port)?;
+    Ok(SocketAddr::new(address(source)?.into(), v1_port(source_port)?))
+}
+
+/// Decimal, without a sign or a leading zero.
+fn v1_port(text: &str) -> Result<u16, NoHeader> {
+    let plain = text == "0" || !text.starts_with(['0', '+']);
+    if plain { text.parse().map_err(|_| NoHeader::Malformed) } else { Err(NoHeader::Malformed) }
+}
+
+fn v2(input: &[u8]) -> Result<Option<Header>, NoHeader> {
+    let Some(fixed) = input.first_chunk::<V2_FIXED_BYTES>() else {
+        // The version must be 2, and says so early.
+        return match input.get(12) {
+            Some(byte) if byte >> 4 != 2 => Err(NoHeader::Malformed),
+            _ => Ok(None),
+        };
+    };
+    let [.., command, family, high, low] = *fixed;
+    let bytes = V2_FIXED_BYTES + usize::from(u16::from_be_bytes([high, low]));
+    if bytes > PROXY_HEADER_BYTES_MAX {
+        return Err(NoHeader::TooLong);
+    }
+    let local = match command {
+        0x20 => true,
+        0x21 => false,
+        _ => return Err(NoHeader::Malformed),
+    };
+    let addresses_bytes = match family {
+        0x00 => 0,
+        0x11 => 12,
+        0x21 => 36,
+        0x31 => 216,
+        0x12 | 0x22 | 0x32 if !local => return Err(NoHeader::Datagram),
+        // The sender's own connection: what it says of it is to be ignored.
+        _ if local => 0,
+        _ => return Err(NoHeader::Malformed),
+    };
+    if !local && bytes - V2_FIXED_BYTES < addresses_bytes {
+        return Err(NoHeader::Malformed);
+    }
+    // TLVs behind the addresses are skipped.
+    let Some(addresses) = input.get(V2_FIXED_BYTES..bytes) else { return Ok(None) };
+    let source = match family {
+        0x11 if !local => v2_source::<4>(addresses, 8),
+        0x21 if !local => v2_source::<16>(addresses, 32),
+        _ => None,
+    };
+    Ok(Some(Header { source, bytes }))
+}
+
+/// The source is the first address; its port stands behind both addresses.
+fn v2_source<const N: usize>(addresses: &[u8], port_at: usize) -> Option<SocketAddr>
+where
+    IpAddr: From<[u8; N]>,
+{
+    let source = IpAddr::from(*addresses.first_chunk::<N>()?);
+    let port = u16::from_be_bytes(*addresses.get(port_at..)?.first_chunk()?);
+    Some(SocketAddr::new(source, port))
+}
+
+/// Appends the header of version 1. Addresses of different families are told as IPv6.
+pub fn append_v1(out: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr) {
+    let (source, destination) = alike(source, destination);
+    let family = if source.is_ipv4() { 4 } else { 6 };
+    // Writing to a Vec cannot fail.
+    let _ = write!(
+        out,
+        "PROXY TCP{family} {} {} {} {}\r\n",
+        source.ip(),
+        destination.ip(),
+        source.port(),
+        destination.port()
+    );
+}
+
+/// Appends the header of version 2, without TLVs. Addresses of different families are told as IPv6.
+pub fn append_v2(out: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr) {
+    out.extend_from_slice(V2);
+    match alike(source, destination) {
+        (SocketAddr::V4(source), SocketAddr::V4(destination)) => {
+            out.extend_from_slice(&[0x21, 0x11, 0, 12]);
+            out.extend_from_slice(&source.ip().octets());
+            out.extend_from_slice(&destination.ip().octets());
+        }
+        (source, destination) => {
+            out.extend_from_slice(&[0x21, 0x21, 0, 36]);
+            out.extend_from_slice(&as_v6(source.ip()).octets());
+            out.extend_from_slice(&as_v6(destination.ip()).octets());
+        }
+    }
+    out.extend_from_slice(&source.port().to_be_bytes());
+    out.extend_from_slice(&destination.port().to_be_bytes());
+}
+
+/// Both of one family; an IPv4 client of a listener that takes both is one of IPv4.
+fn alike(source: SocketAddr, destination: SocketAddr) -> (SocketAddr, SocketAddr) {
+    let plain = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
+    let (source, destination) = (plain(source), plain(destination));
+    if source.is_ipv4() == destination.is_ipv4() {
+        return (source, destination);
+    }
+    let v6 = |at: SocketAddr| SocketAddr::new(as_v6(at.ip()).into(), at.port());
+    (v6(source), v6(destination))
+}
+
+fn as_v6(ip: IpAddr) -> Ipv6Addr {
+    match ip {
+        IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+        IpAddr::V6(v6) => v6,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> SocketAddr {
+        text.parse().unwrap()
+    }
+
+    /// Parses whole, with something behind, and at each split: what has come of it is never enough.
+    fn parse(header: &[u8]) -> Result<Option<SocketAddr>, NoHeader> {
+        for cut in 0..header.len() {
+            match parse_header(&header[..cut]) {
+                Ok(None) => {}
+                Ok(Some(early)) => panic!("{early:?} of {cut} bytes"),
+                Err(error) => return Err(error),
+            }
+        }
+        let mut with_more = header.to_vec();
+        with_more.extend_from_slice(b"GET / HTTP/1.1\r\n");
+        let found = parse_header(&with_more)?.expect("it is whole");
+        assert_eq!(found.bytes, header.len());
+        Ok(found.source)
+    }
+
+    #[test]
+    fn version_1() {
+        let v4 = b"PROXY TCP4 192.0.2.1 198.51.100.7 56324 443\r\n";
+        assert_eq!(parse(v4), Ok(Some(at("192.0.2.1:56324"))));
+        let v6 = b"PROXY TCP6 2001:db8::1 2001:db8::2 0 65535\r\n";
+        assert_eq!(parse(v6), Ok(Some(at("[2001:db8::1]:0"))));
+        assert_eq!(parse(b"PROXY UNKNOWN\r\n"), Ok(None));
+        assert_eq!(parse(b"PROXY UNKNOWN ffff::1 whatever it says\r\n"), Ok(None));
+    }
+
+    #[test]
+    fn version_1_is_strict() {
+        for wrong in [
+            &b"PROXY TCP4 192.0.2.1 198.51.100.7 56324 443\n"[..],
+            b"PROXY TCP4  192.0.2.1 198.51.100.7 56324 443\r\n",
+            b"PROXY TCP4 192.0.2.1 198.51.100.7 56324 443 \r\n",
+            b"PROXY TCP4 192.0.2.1 198.51.100.7 56324\r\n",
+            b"PROXY TCP4 192.0.2.01 198.51.100.7 56324 443\r\n",
+            b"PROXY TCP4 192.0.2.1 198.51.100.7 056324 443\r\n",
+            b"PROXY TCP4 192.0.2.1 198.51.100.7 +5 443\r\n",
+            b"PROXY TCP4 192.0.2.1 198.51.100.7 65536 443\r\n",
+            b"PROXY TCP4 2001:db8::1 2001:db8::2 1 2\r\n",
+            b"PROXY TCP6 192.0.2.1 198.51.100.7 1 2\r\n",
+            b"PROXY UDP4 192.0.2.1 198.51.100.7 1 2\r\n",
+            b"PROXY tcp4 192.0.2.1 198.51.100.7 1 2\r\n",
+            b"PROXY UNKNOWNX\r\n",
+            b"PROXY \r\n",
+        ] {
+            assert_eq!(parse(wrong), Err(NoHeader::Malformed), "{}", wrong.escape_ascii());
+        }
+        let mut long = b"PROXY UNKNOWN ".to_vec();
+        long.resize(V1_BYTES_MAX - 2, b'x');
+        long.extend_from_slice(b"\r\n");
+        assert_eq!(parse(&long), Ok(None));
+        long.insert(20, b'x');
+        assert_eq!(parse(&long), Err(NoHeader::TooLong));
+    }
+
+    #[test]
+    fn version_2() {
+        let mut v4 = Vec::new();
+        append_v2(&mut v4, at("192.0.2.1:56324"), at("198.51.100.7:443"));
+        assert_eq!(parse(&v4), Ok(Some(at("192.0.2.1:56324"))));
+        let mut v6 = Vec::new();
+        append_v2(&mut v6, at("[2001:db8::1]:1"), at("[2001:db8::2]:2"));
+        assert_eq!(parse(&v6), Ok(Some(at("[2001:db8::1]:1"))));
+        // TLVs are skipped.
+        v4[15] += 7;
+        v4.extend_from_slice(&[0x01, 0, 4, b'h', b't', b't', b'p']);
+        assert_eq!(parse(&v4), Ok(Some(at("192.0.2.1:56324"))));
+    }
+
+    fn v2_of(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
+        let mut out = V2.to_vec();
+        out.extend_from_slice(&[command, family]);
+        out.extend_from_slice(&(rest.len() as u16).to_be_bytes());
+        out.extend_from_slice(rest);
+        out
+    }
+
+    #[test]
+    fn version_2_without_an_address() {
+        for header in [
+            v2_of(0x20, 0x00, &[]),
+            v2_of(0x20, 0x11, &[7; 12]),
+            v2_of(0x20, 0x12, &[7; 3]),
+            v2_of(0x21, 0x00, &[7; 30]),
+            v2_of(0x21, 0x31, &[7; 216]),
+        ] {
+            assert_eq!(parse(&header), Ok(None), "{header:?}");
+        }
+    }
+
+    #[test]
+    fn version_2_is_strict() {
+        for wrong in [
+            v2_of(0x11, 0x11, &[7; 12]),
+            v2_of(0x22, 0x11, &[7; 12]),
+            v2_of(0x21, 0x41, &[7; 12]),
+            v2_of(0x21, 0x11, &[7; 11]),
+            v2_of(0x21, 0x21, &[7; 12]),
+            v2_of(0x21, 0x31, &[7; 36]),
+        ] {
+            assert_eq!(parse(&wrong), Err(NoHeader::Malformed), "{wrong:?}");
+        }
+        assert_eq!(parse(&v2_of(0x21, 0x12, &[7; 12])), Err(NoHeader::Datagram));
+        let most = PROXY_HEADER_BYTES_MAX - V2_FIXED_BYTES;
+        assert!(parse(&v2_of(0x21, 0x11, &vec![7; most])).is_ok());
+        assert_eq!(parse(&v2_of(0x21, 0x11, &vec![7; most + 1])), Err(NoHeader::TooLong));
+    }
+
+    #[test]
+    fn anything_else_is_no_header() {
+        for wrong in [&b"GET / HTTP/1.1\r\n\r\n"[..], b"PROXX ", b"\x16\x03\x01", b"\r\n\r\nGET"] {
+            assert_eq!(parse_header(wrong), Err(NoHeader::Missing));
+        }
+        assert_eq!(parse_header(b""), Ok(None));
+    }
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let pairs = [
+            ("192.0.2.1:1", "198.51.100.7:2", "192.0.2.1:1"),
+            ("[::1]:1", "[::2]:2", "[::1]:1"),
+            ("[::ffff:192.0.2.1]:1", "198.51.100.7:2", "192.0.2.1:1"),
+            ("192.0.2.1:1", "[2001:db8::2]:2", "[::ffff:192.0.2.1]:1"),
+        ];
+        for (source, destination, told) in pairs {
+            for append in [append_v1, append_v2] {
+                let mut out = Vec::new();
+                append(&mut out, at(source), at(destination));
+                assert_eq!(parse(&out), Ok(Some(at(told))), "{source} {destination}");
+            }
+        }
+    }
+}
