@@ -245,8 +245,8 @@ fn decide(wishes: &RequestWishes, stored: &StoredMeta, now_ms: u64) -> Reuse {
     if let Some(why) = wishes.no_cache {
         return Reuse::Revalidate { why };
     }
-    // `max-age=0` is how a reload asks for validation, whatever the age's fraction of a second; what
-    // is immutable does not change within its lifetime (RFC 8246, 2).
+    // `max-age=0` is how a reload asks for validation, whatever the age's fraction of a second;
+    // what is immutable does not change within its lifetime (RFC 8246, 2).
     let is_reload = wishes.max_age_ms == Some(0);
     let is_settled = is_reload && stored.immutable && stored.freshness.is_fresh(now_ms);
     if wishes.max_age_ms.is_some_and(|max_ms| is_reload || age_ms > max_ms) && !is_settled {

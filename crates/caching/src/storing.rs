@@ -69,8 +69,8 @@ pub enum NotStored {
     PostNotForGet,
     /// 1xx: no final response.
     NotFinal,
-    /// A 206 that is not one part, with the length told, of what was asked for; 304 on its own; 416:
-    /// neither a representation nor a known part of one.
+    /// A 206 that is not one part, with the length told, of what was asked for; 304 on its own;
+    /// 416: neither a representation nor a known part of one.
     Incomplete,
     /// `must-understand` with a status this cache does not understand (5.2.2.3).
     MustUnderstand,
@@ -104,7 +104,8 @@ pub enum StoreRule {
     ExplicitLifetime,
     /// A status that is heuristically cacheable.
     HeuristicStatus,
-    /// A response to POST with an explicit lifetime that names the target as its content's location.
+    /// A response to POST with an explicit lifetime that names the target as its content's
+    /// location.
     PostForGet,
 }
 
@@ -223,8 +224,8 @@ impl StoredMeta {
         }
     }
 
-    /// The same response, taken for stale from this instant on whatever its lifetime: what allows or
-    /// forbids stale use is asked as if the lifetime had ended then.
+    /// The same response, taken for stale from this instant on whatever its lifetime: what allows
+    /// or forbids stale use is asked as if the lifetime had ended then.
     #[must_use]
     pub fn stale_from(&self, at_ms: u64) -> StoredMeta {
         let mut meta = self.clone();

@@ -226,7 +226,9 @@ mod tests {
         /// Against an array of bytes that each part is written into.
         #[test]
         fn parts_are_put_together_as_an_array_would_be(
-            writes in proptest::collection::vec((0..COMPLETE_BYTES, 0..COMPLETE_BYTES, 0u64..40), 1..6),
+            writes in proptest::collection::vec(
+                (0..COMPLETE_BYTES, 0..COMPLETE_BYTES, 0u64..40), 1..6,
+            ),
         ) {
             let head = head();
             let mut plain = vec![None; COMPLETE_BYTES as usize];

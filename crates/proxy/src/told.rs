@@ -1,8 +1,9 @@
 //! What is told of how a response came about: `Cache-Status` to the client (RFC 9211), an outcome
 //! to the log.
 //!
-//! A fresh hit says `hit` and no `ttl`: its bytes are laid down beforehand, and its `Age` beside its
-//! `Cache-Control` says the same. A stale one says how stale it is, and by which rule it was served.
+//! A fresh hit says `hit` and no `ttl`: its bytes are laid down beforehand, and its `Age` beside
+//! its `Cache-Control` says the same. A stale one says how stale it is, and by which rule it was
+//! served.
 
 use caching::cache_status::{CacheStatus, Forward, Handled};
 use caching::{Explain, StaleRule};

@@ -1,8 +1,8 @@
 //! Passing a request through, whatever it is, and its response back.
 //!
-//! Nothing is stored but a response to POST that says it may be (RFC 9110, 9.3.3); what a HEAD tells
-//! of a stored response is taken in (RFC 9111, 4.3.5); what an unsafe method changes is taken out of
-//! the store (4.4).
+//! Nothing is stored but a response to POST that says it may be (RFC 9110, 9.3.3); what a HEAD
+//! tells of a stored response is taken in (RFC 9111, 4.3.5); what an unsafe method changes is
+//! taken out of the store (4.4).
 
 use std::future::Future;
 use std::pin::{Pin, pin};

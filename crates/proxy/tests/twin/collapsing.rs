@@ -84,7 +84,7 @@ fn a_reload_does_not_get_what_was_asked_for_before_it() {
 #[test]
 fn a_slow_first_client_holds_nobody() {
     each_way(reverse, async |world: Rc<World>| {
-        let target = "/slow?size=300000&cc=max-age=60";
+        let target = "/slow?size=100000&cc=max-age=60";
         let slow = Client::new().await;
         let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n\r\n");
         slow.send(request.as_bytes()).await.unwrap();
