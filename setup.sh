@@ -2,9 +2,8 @@
 # Installs by name what Plimsoll needs on Debian 12 and is not there yet, and says why.
 #
 #   ./setup.sh demo            what `make demo` needs (the default)
-#   ./setup.sh test            and what the tests need: the real servers we record
+#   ./setup.sh test            and what the tests need: real servers and clients
 #   ./setup.sh bench           and what `make bench` needs: the other peers
-#   ./setup.sh pages           and a browser, to look at pages by eye (no test needs one)
 #   ./setup.sh --check LEVEL   changes nothing: says what is missing
 #   ./setup.sh --cargo-dir     prints the directory of a cargo that is new enough
 #
@@ -26,9 +25,11 @@ test  nginx      nginx-light      nginx     a live server to record
 test  haproxy    haproxy          haproxy   a live server to record
 test  squid      squid            squid     a live server to record
 test  python3    python3          -         passes a socket as a supervisor would, for the tests
+test  pip3       python3-pip      -         a client that is told to use the proxy, for the tests
+test  chromium   chromium         -         the same: a browser through the proxy (about 100 MB)
+test  openssl    openssl          -         makes the certificates of the tests' TLS servers
 bench varnishd   varnish          varnish   a peer in the table of costs
 bench wrk        wrk              -         the load generator ours is held against
-pages chromium   chromium         -         to look at pages by eye
 '
 
 main() {
@@ -37,7 +38,7 @@ main() {
         case "$1" in
         --check) check=yes ;;
         --cargo-dir) find_cargo && exit 0 || exit 2 ;;
-        demo | test | bench | pages) level=$1 ;;
+        demo | test | bench) level=$1 ;;
         -h | --help) sed -n '2,/^$/s/^# \{0,1\}//p' "$0" && exit 0 ;;
         *) say "unknown argument '$1' (try --help)" && exit 2 ;;
         esac
@@ -58,7 +59,6 @@ levels_of() {
     demo) echo demo ;;
     test) echo demo test ;;
     bench) echo demo test bench ;;
-    pages) echo demo test bench pages ;;
     esac
 }
 

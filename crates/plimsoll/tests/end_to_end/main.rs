@@ -13,5 +13,6 @@ mod peers;
 mod settings;
 mod smuggling;
 mod support;
+mod tools;
 mod upstreams;
 mod verbs;
