@@ -20,7 +20,9 @@ pub(crate) enum Class {
 }
 
 macro_rules! refusals {
-    ($($variant:ident = $status:literal, $class:ident, $after:ident, $name:literal, $text:literal;)*) => {
+    ($(
+        $variant:ident = $status:literal, $class:ident, $after:ident, $name:literal, $text:literal;
+    )*) => {
         /// The rule by which a request is refused.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
