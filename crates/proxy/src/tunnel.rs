@@ -184,7 +184,9 @@ impl Direction<'_> {
                 Some(rest) => self.send(&rest?).await?,
                 None => {
                     // Whoever has gone altogether cannot be told.
-                    let _ = self.to.shutdown(Shutdown::Write);
+                    if self.to.shutdown(Shutdown::Write).is_ok() {
+                        let _ = self.flushed().await;
+                    }
                     return Ok(());
                 }
             }
@@ -203,6 +205,16 @@ impl Direction<'_> {
                 }
                 Err(_) => return Err(Gone),
             }
+        }
+        self.flushed().await
+    }
+
+    /// Waits until what `to` has taken is on the wire.
+    async fn flushed(&self) -> Result<(), Gone> {
+        while !self.to.is_flushed() {
+            self.to.writable().await.map_err(|_| Gone)?;
+            // Nothing is written while there is nothing new: a failure is found here.
+            self.to.try_write(&[]).map_err(|_| Gone)?;
         }
         Ok(())
     }
