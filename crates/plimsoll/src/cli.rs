@@ -33,6 +33,8 @@ pub(crate) enum Verb {
     Explain(Explain),
     /// Purge what a running server has stored: a URL, a prefix, a tag, or everything
     Purge(Purge),
+    /// Show what a running server counts, or list all that is counted
+    Metrics(Metrics),
     /// Drive a load at a server and measure its latencies
     Load(Load),
     /// Record a live server: CPU time by mode and requests, interval by interval, into a trial
@@ -123,6 +125,19 @@ pub(crate) struct Check {
     /// The configuration file
     pub(crate) file: PathBuf,
     /// Print what was found as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Metrics {
+    /// List every metric with its kind, unit, labels and meaning; asks no server
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// The admin address of the server to ask
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3129", conflicts_with = "list")]
+    pub(crate) admin: SocketAddr,
+    /// Print as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -12,6 +12,7 @@ mod demo;
 mod explain;
 mod failure;
 mod load;
+mod metrics;
 mod output;
 mod purge;
 mod record;
@@ -75,6 +76,7 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Restart(flags) => ask::ask(flags.admin, "/restart"),
         Verb::Explain(flags) => explain::explain(&flags),
         Verb::Purge(flags) => purge::purge(&flags),
+        Verb::Metrics(flags) => metrics::metrics(&flags),
         Verb::Load(flags) => load::load(&flags),
         Verb::Record(flags) => record::record(&flags),
         Verb::Report(flags) => report::report(&flags),

@@ -29,13 +29,11 @@ pub(crate) fn markdown() -> String {
         }
     }
     out.push_str("\n## Metrics\n\nServed as OpenMetrics on `/metrics` of the admin address.\n\n");
-    out.push_str("| metric | kind | meaning |\n| --- | --- | --- |\n");
+    out.push_str("| metric | kind | labels | meaning |\n| --- | --- | --- | --- |\n");
     for metric in proxy::described_metrics() {
-        let (suffix, kind) = match metric.shape {
-            proxy::Shape::Counter => ("_total", "counter"),
-            proxy::Shape::Gauge => ("", "gauge"),
-        };
-        let _ = writeln!(out, "| `plimsoll_{}{suffix}` | {kind} | {} |", metric.name, metric.help);
+        let (name, kind) = (metric.full_name(), metric.shape.name());
+        let labels = metric.shape.labels().join(", ");
+        let _ = writeln!(out, "| `{name}` | {kind} | {labels} | {} |", metric.help);
     }
     log_codes(&mut out);
     out

@@ -2,11 +2,12 @@
 
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
+use std::time::Duration;
 
 use http1::write;
-use runtime::time;
+use runtime::time::{self, Instant};
 
-use crate::limits::COALESCE_BYTES_MAX;
+use crate::limits::{COALESCE_BYTES_MAX, Limits, RATE_WAITS_MIN};
 use crate::stored::{Connection, Piece};
 use crate::transport::Transport;
 use crate::worker::Worker;
@@ -27,6 +28,35 @@ pub(crate) struct Client<'c> {
     /// The final head as it was sent, for the log if there is one.
     pub(crate) sent_head: Vec<u8>,
     failed: bool,
+    pace: Pace,
+}
+
+/// How fast a client is while we wait for nothing else.
+#[derive(Debug, Default)]
+pub(crate) struct Pace {
+    bytes: u64,
+    waited: Duration,
+    waits: u32,
+}
+
+impl Pace {
+    /// It has taken, or sent, so many bytes.
+    pub(crate) fn moved(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
+
+    /// We have waited for it since then.
+    pub(crate) fn waited(&mut self, since: Instant) {
+        self.waited += since.elapsed();
+        self.waits = self.waits.saturating_add(1);
+    }
+
+    /// Whether it is to be cut.
+    pub(crate) fn is_too_slow(&self, limits: &Limits) -> bool {
+        self.waits >= RATE_WAITS_MIN
+            && self.waited >= limits.rate_grace
+            && self.bytes / limits.rate_min.max(1) < self.waited.as_secs()
+    }
 }
 
 /// Room for a usual head with a small body behind it.
@@ -38,7 +68,8 @@ const SLICES_MAX: usize = 16;
 impl<'c> Client<'c> {
     pub(crate) fn new(worker: &'c Worker, stream: &'c Transport) -> Client<'c> {
         let (pending, sent_head) = (Vec::new(), Vec::new());
-        Client { worker, stream, pending, bytes: 0, sent_head, failed: false }
+        let pace = Pace::default();
+        Client { worker, stream, pending, bytes: 0, sent_head, failed: false, pace }
     }
 
     /// Keeps bytes for the next `offer` or `flush`.
@@ -166,6 +197,7 @@ impl<'c> Client<'c> {
                 Err(_) => return Err(Gone),
             };
             self.worker.counters.bytes_sent.add(sent as u64);
+            self.pace.moved(sent);
             for part in unsent.iter_mut() {
                 let of_part = sent.min(part.len());
                 *part = &part[of_part..];
@@ -179,13 +211,19 @@ impl<'c> Client<'c> {
     }
 
     async fn send_rest(&mut self, mut bytes: &[u8]) -> Result<(), Gone> {
+        let all = bytes.len();
+        let mut held = None;
         while !bytes.is_empty() {
             match self.stream.try_write(bytes) {
                 Ok(sent) => {
                     self.worker.counters.bytes_sent.add(sent as u64);
+                    self.pace.moved(sent);
                     bytes = &bytes[sent..];
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.room().await?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    held.get_or_insert_with(|| Held::new(self.worker, all));
+                    self.room().await?;
+                }
                 Err(_) => return Err(Gone),
             }
         }
@@ -193,7 +231,7 @@ impl<'c> Client<'c> {
     }
 
     /// Waits until what the connection has taken is on the wire.
-    async fn flushed(&self) -> Result<(), Gone> {
+    async fn flushed(&mut self) -> Result<(), Gone> {
         while !self.stream.is_flushed() {
             self.room().await?;
             // Nothing is written while there is nothing new: a failure is found here.
@@ -202,15 +240,39 @@ impl<'c> Client<'c> {
         Ok(())
     }
 
-    async fn room(&self) -> Result<(), Gone> {
-        match time::timeout(self.worker.limits().send_timeout, self.stream.writable()).await {
-            Ok(Ok(())) => Ok(()),
+    /// Waits until the client takes more; not for one that takes next to nothing.
+    async fn room(&mut self) -> Result<(), Gone> {
+        let limits = self.worker.limits();
+        let since = time::now();
+        let waited = time::timeout(limits.send_timeout, self.stream.writable()).await;
+        self.pace.waited(since);
+        match waited {
+            Ok(Ok(())) if !self.pace.is_too_slow(&limits) => Ok(()),
             Ok(Err(_)) => Err(Gone),
-            Err(_) => {
+            Ok(Ok(())) | Err(_) => {
                 self.worker.counters.timeouts.add(1);
                 Err(Gone)
             }
         }
+    }
+}
+
+/// Bytes that wait for a client, for as long as they do.
+struct Held<'c> {
+    worker: &'c Worker,
+    bytes: u64,
+}
+
+impl<'c> Held<'c> {
+    fn new(worker: &'c Worker, bytes: usize) -> Held<'c> {
+        worker.hold(bytes as u64);
+        Held { worker, bytes: bytes as u64 }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.worker.release(self.bytes);
     }
 }
 

@@ -32,7 +32,7 @@ use crate::access_log::{Outcome, Record};
 use crate::client::{Client, append_error, end, linger};
 use crate::config::Role;
 use crate::exchange;
-use crate::limits::{COALESCE_BYTES_MAX, OUTPUT_BYTES_MAX};
+use crate::limits::COALESCE_BYTES_MAX;
 use crate::refusal::Refusal;
 use crate::shared::Lookup;
 use crate::site::{Door, Realm, Scheme};
@@ -54,6 +54,7 @@ pub(crate) async fn serve(
     let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
     let Some(slot) = worker.enter(waker) else {
         worker.counters.connections_refused.add(1);
+        worker.make_room();
         return;
     };
     let _slot = Slot { worker: Rc::clone(&worker), slot };
@@ -184,6 +185,9 @@ impl Idle {
             let has_come = stream.try_peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
             return Poll::Ready(has_come);
         }
+        if kept.is_empty() && worker.takes_room_of(self.since) {
+            return Poll::Ready(false);
+        }
         while Pin::new(&mut self.timer).poll(cx).is_ready() {
             if time::now() >= deadline {
                 if !kept.is_empty() {
@@ -220,6 +224,7 @@ struct Finish {
 /// there is a log, waits for its end.
 struct Large {
     stored: Arc<Stored>,
+    since: Instant,
     logged: Option<Box<Logged>>,
 }
 
@@ -227,22 +232,24 @@ struct Large {
 struct Logged {
     request: OwnedRequest,
     response_head: Vec<u8>,
-    since: Instant,
     keep: bool,
 }
 
 impl Large {
     /// Counts and logs it, once, whether or not all of it was taken.
     fn ended(&self, worker: &Worker, door: &Door, peer: SocketAddr) {
-        worker.counters.requests.add(1);
-        worker.counters.hits.add(1);
+        let counters = &worker.counters;
+        counters.requests.add(1);
+        counters.hits.add(1);
+        let elapsed_us = self.since.elapsed().as_micros() as u64;
+        counters.latency.count(Outcome::Hit, self.stored.head.status, elapsed_us);
         let Some(logged) = &self.logged else { return };
         let hit = Hit {
             status: self.stored.head.status,
             response_head: &logged.response_head,
             content_type: self.stored.head.content_type(),
             body_bytes: self.stored.body_bytes,
-            elapsed_us: logged.since.elapsed().as_micros() as u64,
+            elapsed_us,
             keep: logged.keep,
         };
         hit.log(worker, door, peer, &logged.request.head(), time::wall_ms());
@@ -401,7 +408,8 @@ impl Turn<'_> {
                     kept.same_head = false;
                     input = &input[used..];
                     match did {
-                        Did::Answered { keep: true } if output.len() < OUTPUT_BYTES_MAX => {}
+                        Did::Answered { keep: true }
+                            if output.len() < self.worker.output_bytes_max() => {}
                         Did::Answered { keep } => {
                             kept.put(input.to_vec());
                             return self.flush(output, None, self.close_unless(keep, input));
@@ -538,13 +546,14 @@ impl Turn<'_> {
         if separate {
             let logged = log.then(|| {
                 let response_head = output[before..].to_vec();
-                Box::new(Logged { request: head.detach(), response_head, since: time::now(), keep })
+                Box::new(Logged { request: head.detach(), response_head, keep })
             });
-            return Did::Body { large: Large { stored, logged }, keep };
+            return Did::Body { large: Large { stored, since: time::now(), logged }, keep };
         }
         let counters = &self.worker.counters;
         counters.requests.add(1);
         counters.hits.add(1);
+        counters.latency.count(Outcome::Hit, stored.head.status, 0);
         if log {
             let hit = Hit {
                 status: stored.head.status,
@@ -570,6 +579,7 @@ impl Turn<'_> {
         let counters = &self.worker.counters;
         counters.requests.add(1);
         counters.client_errors.add(1);
+        counters.latency.count(Outcome::Refused, refusal.status(), 0);
         if self.worker.log.is_on() {
             counters.log_lines.add(1);
             let response = &output[before..];

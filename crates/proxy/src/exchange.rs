@@ -81,6 +81,7 @@ pub(crate) async fn serve(
     incoming: Incoming,
 ) -> Option<Vec<u8>> {
     let Incoming { head, rest, unsent } = incoming;
+    let _busy = worker.counters.connections_busy.while_here();
     let head = head.head();
     let mut client = Client::new(worker, stream);
     if client.send(&unsent).await.is_err() {
@@ -193,11 +194,13 @@ impl<'x> Exchange<'x> {
         if self.door.role == Role::Forward {
             Box::pin(forward::admit(self)).await?;
             if self.head.method == Method::Connect {
+                self.shed()?;
                 return Box::pin(forward::connect(self)).await;
             }
         }
         let destination = self.destination().await?;
         if let Some(protocols) = self.upgrade() {
+            self.shed()?;
             return Box::pin(upgrade::serve(self, &destination, &protocols)).await;
         }
         if let Some(why) = self.goes_past_the_store() {
@@ -216,7 +219,9 @@ impl<'x> Exchange<'x> {
                     if let Held::Whole(stored) = &held {
                         self.worker.sizing.hit(key, stored);
                     }
-                    if let Some(ask) = behind {
+                    if let Some(ask) = behind
+                        && self.shed().is_ok()
+                    {
                         fetch::behind::revalidate(self, &destination, ask);
                     }
                     return Box::pin(self.serve_held(&held, told)).await;
@@ -228,6 +233,7 @@ impl<'x> Exchange<'x> {
                 Plan::Refuse => return Err(not_stored()),
                 Plan::Ask(ask) => ask,
             };
+            self.shed()?;
             // On the heap, as what follows: a future is as large as its largest way, and it is
             // copied when it begins. Who is passed through does not pay for the others.
             if alone || ask.is_for_one() {
@@ -249,6 +255,14 @@ impl<'x> Exchange<'x> {
             }
         }
         fetch::pass(self, &destination, Forward::Miss).await
+    }
+
+    /// Refuses a request that needs an upstream, if the core has more to do than it can.
+    pub(crate) fn shed(&self) -> Result<(), Ended> {
+        if self.worker.overload.sheds() {
+            return Err(Ended::Refused(Refusal::Overload));
+        }
+        Ok(())
     }
 
     /// Joins a fetch of this key that no purge has overtaken, or is to begin one.
@@ -480,6 +494,11 @@ impl<'x> Exchange<'x> {
         if matches!(refusal, Refusal::PasswordMissing | Refusal::PasswordWrong) {
             lines.extend_from_slice(forward::challenge(&self.site.forward).as_bytes());
         }
+        if refusal == Refusal::Overload {
+            lines.extend_from_slice(b"Retry-After: ");
+            http1::write::decimal(&mut lines, self.worker.overload.retry_after());
+            lines.extend_from_slice(b"\r\n");
+        }
         self.client.held(|out| append_error(out, status, &text, &lines, connection, with_body));
         let sent = self.client.flush().await.is_ok();
         Done {
@@ -493,14 +512,16 @@ impl<'x> Exchange<'x> {
 
     fn finish(&self, done: &Done) {
         let counters = &self.worker.counters;
+        let elapsed_us = self.started.elapsed().as_micros() as u64;
         counters.requests.add(1);
+        counters.latency.count(done.outcome, done.status, elapsed_us);
         if !self.worker.log.is_on() {
             return;
         }
         counters.log_lines.add(1);
         self.worker.log.record(&Record {
             end_wall_ms: time::wall_ms(),
-            elapsed_us: self.started.elapsed().as_micros() as u64,
+            elapsed_us,
             client: self.peer,
             door: self.door,
             request: Some(self.head),

@@ -30,7 +30,9 @@ mod hop;
 pub mod limits;
 mod listening;
 mod metrics;
+mod overload;
 mod partial;
+mod pressure;
 pub mod proxy_protocol;
 mod purge;
 mod ranges;
@@ -74,8 +76,5 @@ pub mod config_documents {
 
 /// Every metric that `/metrics` serves.
 pub fn described_metrics() -> Vec<Described> {
-    let shared = shared::SHARED_FIGURES.iter().chain(control::CONTROL_FIGURES);
-    let shared = shared.chain([&metrics::REFUSALS]).chain(&metrics::FORECASTS);
-    let upstreams = upstream::figures::all();
-    metrics::COUNTERS.iter().chain(shared).chain(upstreams).copied().collect()
+    metrics::all()
 }

@@ -107,6 +107,19 @@ pub const TLS_HANDSHAKES_MAX: usize = 512;
 /// Bytes of a PROXY protocol header, version 2 with its TLVs.
 pub const PROXY_HEADER_BYTES_MAX: usize = 4 * 1024;
 
+/// Idle client connections that are asked to close when a descriptor is wanted ...
+pub const ROOM_AT_ONCE: u32 = 64;
+/// ... of so many that are looked at ...
+pub const ROOM_LOOKS: usize = 1024;
+/// ... which have been silent for so long: one that has just come may be about to ask.
+pub const ROOM_IDLE: Duration = Duration::from_secs(1);
+/// A client is not cut for its rate before we have waited for it so often: one long pause is no
+/// trickle, and has a time-out of its own.
+pub const RATE_WAITS_MIN: u32 = 16;
+/// What is read of an upstream at once, and gathered for a client that pipelines, while clients
+/// leave more than [`Limits::held_bytes_max`] unread.
+pub const PRESSED_BYTES: usize = 4 * 1024;
+
 /// The limits that an operator may change; `Default` is what the server starts with.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -124,6 +137,20 @@ pub struct Limits {
     pub body_timeout: Duration,
     /// How long a client may leave our bytes unread before it is cut.
     pub send_timeout: Duration,
+    /// A client whose body comes, or who takes our bytes, at less than this many bytes a second is
+    /// cut, once we have waited for it for [`Limits::rate_grace`] ...
+    pub rate_min: u64,
+    /// ... in all, within one request.
+    pub rate_grace: Duration,
+    /// Bytes that clients of one core have not taken yet, all together. Beyond it no more than
+    /// [`PRESSED_BYTES`] are read at once for a client.
+    pub held_bytes_max: u64,
+    /// Whether requests that need an upstream are shed with 503 when a core is overloaded.
+    pub overload_shed: bool,
+    /// How long ready events may wait on a busy core before it counts as overloaded.
+    pub overload_objective: Duration,
+    /// Memory that the process may use; the control group's bounds hold beside it.
+    pub process_memory_max: Option<u64>,
     /// To establish a connection to an upstream.
     pub connect_timeout: Duration,
     /// Between two pieces of an upstream's response, and until its first.
@@ -165,6 +192,12 @@ impl Default for Limits {
             head_timeout: Duration::from_secs(30),
             body_timeout: Duration::from_secs(60),
             send_timeout: Duration::from_secs(60),
+            rate_min: 128,
+            rate_grace: Duration::from_secs(30),
+            held_bytes_max: 64 * 1024 * 1024,
+            overload_shed: true,
+            overload_objective: Duration::from_millis(50),
+            process_memory_max: None,
             connect_timeout: Duration::from_secs(5),
             upstream_timeout: Duration::from_secs(60),
             upstream_idle: Duration::from_secs(50),
@@ -184,6 +217,8 @@ impl Default for Limits {
 }
 
 const _: () = assert!(COALESCE_BYTES_MAX < OUTPUT_BYTES_MAX);
+const _: () = assert!(PRESSED_BYTES < OUTPUT_BYTES_MAX && PRESSED_BYTES < READ_BUFFER_BYTES);
+const _: () = assert!(ROOM_AT_ONCE as usize <= ROOM_LOOKS);
 const _: () = assert!(DNS_TTL_MIN.as_nanos() < DNS_TTL_NONE_MAX.as_nanos());
 const _: () = assert!(DNS_TTL_NONE_MAX.as_nanos() < DNS_TTL_MAX.as_nanos());
 const _: () = assert!(PURGE_SWEEP_SLOTS_PER_LOCK <= PURGE_SWEEP_SLOTS_PER_TICK);

@@ -1,17 +1,31 @@
-//! What the server counts, each counter declared once: name, help, and where it is kept.
+//! What the server counts, each counter declared once: name, labels, help, and where it is kept.
+//! A name that ends in `_seconds`, `_bytes` or `_ratio` has that unit.
 //!
 //! A core has its own [`Counters`] and is their only writer, so that counting costs one load and
 //! one store on a line that no other core touches; readers add the cores up. The text that
-//! `/metrics` serves and the reference in `docs/` are both made from [`COUNTERS`].
+//! `/metrics` serves, `plimsoll metrics --list` and the reference in `docs/` are all made from
+//! the same lists.
 
-use std::sync::Arc;
+mod latency;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::fs;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, LazyLock};
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
+
+pub(crate) use self::latency::Latency;
+use crate::control::CONTROL_FIGURES;
+use crate::pressure::resident_bytes;
+use crate::server::descriptors;
+use crate::shared::SHARED_FIGURES;
+use crate::upstream;
 
 /// Whether a counter only grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +34,42 @@ pub enum Shape {
     Counter,
     /// A level.
     Gauge,
+    /// Counters that differ in the values of these labels.
+    CounterBy(&'static [&'static str]),
+    /// Levels that do.
+    GaugeBy(&'static [&'static str]),
+    /// Histograms that do.
+    HistogramBy(&'static [&'static str]),
+}
+
+impl Shape {
+    /// The word of OpenMetrics for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Shape::Counter | Shape::CounterBy(_) => "counter",
+            Shape::Gauge | Shape::GaugeBy(_) => "gauge",
+            Shape::HistogramBy(_) => "histogram",
+        }
+    }
+
+    /// The same, in members that differ in the values of these labels.
+    pub(crate) const fn by(self, labels: &'static [&'static str]) -> Shape {
+        match self {
+            Shape::Counter | Shape::CounterBy(_) => Shape::CounterBy(labels),
+            Shape::Gauge | Shape::GaugeBy(_) => Shape::GaugeBy(labels),
+            Shape::HistogramBy(_) => Shape::HistogramBy(labels),
+        }
+    }
+
+    /// What tells its members apart.
+    pub fn labels(self) -> &'static [&'static str] {
+        match self {
+            Shape::Counter | Shape::Gauge => &[],
+            Shape::CounterBy(labels) | Shape::GaugeBy(labels) | Shape::HistogramBy(labels) => {
+                labels
+            }
+        }
+    }
 }
 
 /// One counter as it is documented.
@@ -33,16 +83,51 @@ pub struct Described {
     pub shape: Shape,
 }
 
+impl Described {
+    /// `seconds`, `bytes`, `ratio`, or nothing.
+    pub fn unit(&self) -> &'static str {
+        let named = ["seconds", "bytes", "ratio"].into_iter();
+        let of_name = |unit: &&str| self.name.rsplit_once('_').is_some_and(|(_, end)| end == *unit);
+        named.into_iter().find(of_name).unwrap_or_default()
+    }
+
+    /// Its name on the wire, without the suffixes of a histogram.
+    pub fn full_name(&self) -> String {
+        let total = if self.shape.name() == "counter" { "_total" } else { "" };
+        format!("plimsoll_{}{total}", self.name)
+    }
+
+    /// The value on the wire: times are kept in nanoseconds, ratios in millionths.
+    fn wire(&self, value: u64) -> f64 {
+        let kept_in = match self.unit() {
+            "seconds" => 1e9,
+            "ratio" => 1e6,
+            _ => 1.0,
+        };
+        value as f64 / kept_in
+    }
+}
+
 macro_rules! counters {
-    ($($field:ident: $shape:ident, $help:literal;)*) => {
+    ($($field:ident $(as $name:literal)?: $shape:ident, $help:literal;)*) => {
         /// The counters of one core.
         #[derive(Debug, Default)]
         #[repr(align(128))]
-        pub(crate) struct Counters { $(#[doc = $help] pub(crate) $field: Count,)* }
+        pub(crate) struct Counters {
+            $(#[doc = $help] pub(crate) $field: Count,)*
+            /// How long answers took.
+            pub(crate) latency: Latency,
+            /// What is told of each core apart.
+            pub(crate) core: OfCore,
+        }
 
         /// Every counter, in the order in which `/metrics` shows them.
         pub(crate) const COUNTERS: &[Described] = &[
-            $(Described { name: stringify!($field), help: $help, shape: Shape::$shape },)*
+            $(Described {
+                name: counters!(@name $field $($name)?),
+                help: $help,
+                shape: Shape::$shape,
+            },)*
         ];
 
         impl Counters {
@@ -52,6 +137,8 @@ macro_rules! counters {
             }
         }
     };
+    (@name $field:ident) => { stringify!($field) };
+    (@name $field:ident $name:literal) => { $name };
 }
 
 counters! {
@@ -64,13 +151,19 @@ counters! {
     not_modified: Counter, "304 responses to a client's own validators";
     client_errors: Counter, "Requests refused as malformed or too large";
     upstream_errors: Counter, "Requests that failed because of the upstream (502, 504)";
-    bytes_received: Counter, "Bytes read from clients";
-    bytes_sent: Counter, "Bytes written to clients";
-    upstream_bytes_received: Counter, "Bytes read from upstreams";
-    upstream_bytes_sent: Counter, "Bytes written to upstreams";
+    bytes_received as "received_bytes": Counter, "Bytes read from clients";
+    bytes_sent as "sent_bytes": Counter, "Bytes written to clients";
+    upstream_bytes_received as "upstream_received_bytes": Counter, "Bytes read from upstreams";
+    upstream_bytes_sent as "upstream_sent_bytes": Counter, "Bytes written to upstreams";
     connections_accepted: Counter, "Client connections accepted";
     connections_refused: Counter, "Client connections closed at once: no slot or no descriptor";
     connections_open: Gauge, "Client connections open now";
+    connections_busy: Gauge, "Of these, those with a request that waits: for an upstream, or for \
+        either body";
+    connections_shed: Counter, "Client connections closed at once: overload, or memory pressure";
+    connections_closed_for_room: Counter, "Idle client connections closed because no descriptor \
+        was left";
+    held_bytes as "client_held_bytes": Gauge, "Bytes of answers that clients have not taken yet";
     upstream_connects: Counter, "Connections opened to upstreams";
     upstream_reuses: Counter, "Requests sent on a pooled upstream connection";
     upstream_retries: Counter, "Requests repeated because a pooled connection had gone";
@@ -97,6 +190,11 @@ counters! {
     waits: Counter, "Calls of the event notification's wait";
     events: Counter, "Events that those waits delivered";
     empty_waits: Counter, "Waits that delivered nothing";
+    turns: Counter, "Turns of the cores' loops";
+    polls: Counter, "Times a task was run";
+    wakes: Counter, "Wakes of a core by another thread";
+    recv_calls: Counter, "System calls that read from a socket";
+    send_calls: Counter, "System calls that write to a socket";
 }
 
 /// A number with one writer.
@@ -127,6 +225,131 @@ impl Count {
     }
 }
 
+impl Count {
+    /// One more, until what this gives back is dropped; gauges only.
+    pub(crate) fn while_here(&self) -> Here<'_> {
+        self.add(1);
+        Here(self)
+    }
+}
+
+/// See [`Count::while_here`].
+#[derive(Debug)]
+pub(crate) struct Here<'c>(&'c Count);
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        self.0.sub(1);
+    }
+}
+
+/// What a core tells of itself, and nobody adds up: its place on its load line.
+#[derive(Debug, Default)]
+pub(crate) struct OfCore {
+    pub(crate) busy_ppm: Count,
+    pub(crate) delay_ns: Count,
+    pub(crate) marginal_ns: Count,
+    pub(crate) shed_ppm: Count,
+    pub(crate) cpu_ns: Count,
+}
+
+/// A figure of one core, and where it stands.
+type OneOfCore = (Described, fn(&OfCore) -> &Count);
+
+/// The figures of [`OfCore`], by the label `core`.
+const OF_CORE: &[OneOfCore] = &[
+    (
+        Described {
+            name: "core_busy_ratio",
+            help: "Share of the last tick in which the core's processor was busy",
+            shape: Shape::GaugeBy(&["core"]),
+        },
+        |of| &of.busy_ppm,
+    ),
+    (
+        Described {
+            name: "core_delay_seconds",
+            help: "How long ready events waited in the last tick, if the core was busy throughout",
+            shape: Shape::GaugeBy(&["core"]),
+        },
+        |of| &of.delay_ns,
+    ),
+    (
+        Described {
+            name: "core_request_cpu_seconds",
+            help: "Processor time that one more request costs: the slope of the core's load line",
+            shape: Shape::GaugeBy(&["core"]),
+        },
+        |of| &of.marginal_ns,
+    ),
+    (
+        Described {
+            name: "core_shed_ratio",
+            help: "Share of the requests that need an upstream which is answered 503: overload",
+            shape: Shape::GaugeBy(&["core"]),
+        },
+        |of| &of.shed_ppm,
+    ),
+    (
+        Described {
+            name: "core_cpu_seconds",
+            help: "Processor time that the core has used",
+            shape: Shape::CounterBy(&["core"]),
+        },
+        |of| &of.cpu_ns,
+    ),
+];
+
+/// Of [`Latency`].
+const LATENCY: Described = Described {
+    name: "request_duration_seconds",
+    help: "From the end of a request's head to the last byte of its answer",
+    shape: Shape::HistogramBy(&["status", "cache"]),
+};
+
+/// What the system says of the process when it is asked.
+const OF_PROCESS: &[Described] = &[
+    Described {
+        name: "process_descriptors",
+        help: "Descriptors that the process has open",
+        shape: Shape::Gauge,
+    },
+    Described {
+        name: "process_descriptors_max",
+        help: "Descriptors that it may have open",
+        shape: Shape::Gauge,
+    },
+    Described {
+        name: "process_resident_bytes",
+        help: "Memory of the process that is in use",
+        shape: Shape::Gauge,
+    },
+];
+
+/// The values of [`OF_PROCESS`]; what the system does not tell is left out.
+fn of_process() -> impl Iterator<Item = (Described, u64)> {
+    // The kernel tells it as the directory's size, without a look at each (since 6.2).
+    let open = fs::metadata("/proc/self/fd").ok().map(|fds| fds.len()).filter(|open| *open > 0);
+    let values = [open, descriptors().map(|max| max as u64), resident_bytes()];
+    OF_PROCESS.iter().copied().zip(values).filter_map(|(of, value)| Some((of, value?)))
+}
+
+/// Every metric that `/metrics` serves.
+pub(crate) fn all() -> Vec<Described> {
+    let of_core = OF_CORE.iter().map(|(described, _)| described);
+    COUNTERS
+        .iter()
+        .chain(SHARED_FIGURES)
+        .chain(CONTROL_FIGURES)
+        .chain([&REFUSALS, &LATENCY])
+        .chain(&FORECASTS)
+        .chain(upstream::figures::all())
+        .chain(of_core)
+        .chain(OF_PROCESS)
+        .copied()
+        .collect()
+}
+
 /// The counters of all cores and of what they share, as the metrics text wants them.
 #[derive(Debug)]
 pub(crate) struct AllCores {
@@ -135,7 +358,7 @@ pub(crate) struct AllCores {
 }
 
 /// Figures that do not belong to one core.
-pub(crate) trait SharedFigures: Send + Sync + std::fmt::Debug {
+pub(crate) trait SharedFigures: Send + Sync + fmt::Debug {
     /// Name, help, shape and value of each.
     fn figures(&self) -> Vec<(Described, u64)>;
 
@@ -150,21 +373,21 @@ pub(crate) trait SharedFigures: Send + Sync + std::fmt::Debug {
 pub(crate) const FORECASTS: [Described; 2] = [
     Described {
         name: "what_if_hit_ratio",
-        help: "Hits of all look-ups that so many times the memory would give (label memory)",
-        shape: Shape::Gauge,
+        help: "Hits of all look-ups that so many times the memory would give",
+        shape: Shape::GaugeBy(&["memory"]),
     },
     Described {
         name: "what_if_byte_hit_ratio",
-        help: "Bytes of hits that so many times the memory would give (label memory)",
-        shape: Shape::Gauge,
+        help: "Bytes of hits that so many times the memory would give",
+        shape: Shape::GaugeBy(&["memory"]),
     },
 ];
 
 /// Of [`SharedFigures::refusals`]; its label is `rule`.
 pub(crate) const REFUSALS: Described = Described {
     name: "refusals",
-    help: "Requests refused, by the rule that refused them (label rule)",
-    shape: Shape::Counter,
+    help: "Requests refused, by the rule that refused them",
+    shape: Shape::CounterBy(&["rule"]),
 };
 
 impl AllCores {
@@ -199,75 +422,81 @@ impl AllCores {
 }
 
 impl Collector for AllCores {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
-        for (described, value) in self.sums() {
-            match described.shape {
-                Shape::Counter => encode_one(&mut encoder, &described, &ConstCounter::new(value))?,
-                Shape::Gauge => {
-                    let value = i64::try_from(value).unwrap_or(i64::MAX);
-                    encode_one(&mut encoder, &described, &ConstGauge::new(value))?;
-                }
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        for (described, value) in self.sums().into_iter().chain(of_process()) {
+            let mut metric = describe(&mut encoder, &described)?;
+            encode_value(&mut metric, &described, value)?;
+        }
+        let mut rules = describe(&mut encoder, &REFUSALS)?;
+        for (rule, count) in self.shared.refusals() {
+            encode_value(&mut rules.encode_family(&[("rule", rule)])?, &REFUSALS, count)?;
+        }
+        for (described, of) in OF_CORE {
+            let mut family = describe(&mut encoder, described)?;
+            for (at, core) in self.cores.iter().enumerate() {
+                let label = [("core", at.to_string())];
+                let value = of(&core.core).get();
+                encode_value(&mut family.encode_family(&label)?, described, value)?;
             }
         }
-        let Described { name, help, .. } = REFUSALS;
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (rule, count) in self.shared.refusals() {
-            ConstCounter::new(count).encode(family.encode_family(&[("rule", rule)])?)?;
+        let mut family = describe(&mut encoder, &LATENCY)?;
+        for histogram in Latency::histograms(self.cores.iter().map(|core| &core.latency)) {
+            let labels = [("status", histogram.status), ("cache", histogram.cache)];
+            let (sum, count) = (histogram.sum_seconds, histogram.count());
+            family.encode_family(&labels)?.encode_histogram::<NoLabelSet>(
+                sum,
+                count,
+                &histogram.buckets,
+                None,
+            )?;
         }
-        for (Described { name, help, .. }, ratios) in FORECASTS.iter().zip(self.shared.forecasts())
-        {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (described, ratios) in FORECASTS.iter().zip(self.shared.forecasts()) {
+            let mut family = describe(&mut encoder, described)?;
             for (memory, ratio) in ratios {
-                ConstGauge::new(ratio).encode(family.encode_family(&[("memory", memory)])?)?;
+                family.encode_family(&[("memory", memory)])?.encode_gauge(&ratio)?;
             }
         }
         Ok(())
     }
 }
 
-fn encode_one(
-    encoder: &mut DescriptorEncoder<'_>,
-    described: &Described,
-    metric: &impl EncodeMetric,
-) -> Result<(), std::fmt::Error> {
-    let Described { name, help, .. } = described;
-    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+static RATIO: LazyLock<Unit> = LazyLock::new(|| Unit::Other("ratio".to_owned()));
+
+/// Begins a family: its name, unit, kind and help.
+pub(crate) fn describe<'e>(
+    encoder: &'e mut DescriptorEncoder<'_>,
+    described: &'e Described,
+) -> Result<MetricEncoder<'e>, fmt::Error> {
+    let kind = match described.shape.name() {
+        "counter" => MetricType::Counter,
+        "gauge" => MetricType::Gauge,
+        _ => MetricType::Histogram,
+    };
+    // The encoder puts the unit behind the name.
+    let unit = described.unit();
+    let name = described.name.strip_suffix(unit).unwrap_or_default();
+    let name = name.strip_suffix('_').unwrap_or(name);
+    let unit = match unit {
+        "seconds" => Some(&Unit::Seconds),
+        "bytes" => Some(&Unit::Bytes),
+        "ratio" => Some(&*RATIO),
+        _ => None,
+    };
+    encoder.encode_descriptor(name, described.help, unit, kind)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::upstream::figures::UpstreamFigures;
-
-    #[derive(Debug)]
-    struct Nothing;
-    impl SharedFigures for Nothing {
-        fn figures(&self) -> Vec<(Described, u64)> {
-            Vec::new()
+pub(crate) fn encode_value(
+    metric: &mut MetricEncoder<'_>,
+    described: &Described,
+    value: u64,
+) -> Result<(), fmt::Error> {
+    let is_whole = !matches!(described.unit(), "seconds" | "ratio");
+    match (described.shape.name(), is_whole) {
+        ("counter", true) => metric.encode_counter::<NoLabelSet, _, u64>(&value, None),
+        ("counter", false) => {
+            metric.encode_counter::<NoLabelSet, _, u64>(&described.wire(value), None)
         }
-
-        fn refusals(&self) -> Vec<(&'static str, u64)> {
-            vec![("a-rule", 7)]
-        }
-
-        fn forecasts(&self) -> [Vec<(&'static str, f64)>; 2] {
-            [vec![("0.5", 0.25)], vec![("0.5", f64::NAN)]]
-        }
-    }
-
-    #[test]
-    fn cores_are_added_up_and_every_counter_is_in_the_text() {
-        let (a, b) = (Arc::new(Counters::default()), Arc::new(Counters::default()));
-        a.requests.add(2);
-        b.requests.add(3);
-        let text = AllCores::new(vec![a, b], Arc::new(Nothing)).text(UpstreamFigures(Arc::new([])));
-        assert!(text.contains("plimsoll_requests_total 5\n"), "{text}");
-        assert!(text.contains("plimsoll_refusals_total{rule=\"a-rule\"} 7\n"), "{text}");
-        let forecast = "plimsoll_what_if_hit_ratio{memory=\"0.5\"} 0.25\n";
-        assert!(text.contains(forecast) && text.contains("{memory=\"0.5\"} NaN\n"), "{text}");
-        for counter in COUNTERS {
-            assert!(text.contains(&format!("plimsoll_{}", counter.name)), "{}", counter.name);
-        }
-        assert!(text.ends_with("# EOF\n"));
+        (_, true) => metric.encode_gauge(&i64::try_from(value).unwrap_or(i64::MAX)),
+        (_, false) => metric.encode_gauge(&described.wire(value)),
     }
 }

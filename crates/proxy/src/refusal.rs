@@ -163,6 +163,8 @@ refusals! {
          names";
     PurgeTarget = 400, Request, Keep, "purge-target", "PURGE takes the URL that is to be purged";
     NoRoute = 404, Request, Keep, "no-route", "no route is for this host and path";
+    Overload = 503, State, Keep, "overload",
+        "more requests come than can be answered: ask again later";
     OnlyIfCached = 504, State, Keep, "only-if-cached", "only-if-cached, and not in the store";
 }
 

@@ -8,6 +8,7 @@ use std::io;
 use http1::{BodyDecoder, BodyKind, write};
 use runtime::time;
 
+use crate::client::Pace;
 use crate::fault::Fault;
 use crate::transport::Transport;
 use crate::upstream::{self, Times};
@@ -22,18 +23,25 @@ pub(crate) struct RequestBody {
     rest: Vec<u8>,
     /// Bytes of it that were used up, framing included.
     used: u64,
+    pace: Pace,
 }
 
 impl RequestBody {
     pub(crate) fn new(worker: &Worker, kind: BodyKind, rest: Vec<u8>) -> RequestBody {
-        RequestBody { kind, decoder: BodyDecoder::new(kind, &worker.http()), rest, used: 0 }
+        RequestBody {
+            kind,
+            decoder: BodyDecoder::new(kind, &worker.http()),
+            rest,
+            used: 0,
+            pace: Pace::default(),
+        }
     }
 
     /// Stands for a body that is on its way: there is one, and it is not complete.
     pub(crate) fn elsewhere() -> RequestBody {
         let kind = BodyKind::UntilClose;
         let decoder = BodyDecoder::new(kind, &http1::Limits::DEFAULT);
-        RequestBody { kind, decoder, rest: Vec::new(), used: 0 }
+        RequestBody { kind, decoder, rest: Vec::new(), used: 0, pace: Pace::default() }
     }
 
     /// Whether there is any.
@@ -99,6 +107,7 @@ impl RequestBody {
         }
         self.rest.drain(..at);
         self.used += at as u64;
+        self.pace.moved(at);
         if chunked && self.decoder.is_done() {
             framed.extend_from_slice(b"0\r\n\r\n");
         }
@@ -106,10 +115,14 @@ impl RequestBody {
     }
 
     async fn read(&mut self, worker: &Worker, client: &Transport) -> Result<(), Fault> {
-        match time::timeout(worker.limits().body_timeout, client.readable()).await {
-            Ok(Ok(())) => {}
+        let limits = worker.limits();
+        let since = time::now();
+        let waited = time::timeout(limits.body_timeout, client.readable()).await;
+        self.pace.waited(since);
+        match waited {
+            Ok(Ok(())) if !self.pace.is_too_slow(&limits) => {}
             Ok(Err(_)) => return Err(Fault::ClientBody),
-            Err(_) => {
+            Ok(Ok(())) | Err(_) => {
                 worker.counters.timeouts.add(1);
                 return Err(Fault::ClientSlow);
             }

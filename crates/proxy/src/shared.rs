@@ -16,8 +16,10 @@ use crate::control::Control;
 use crate::flight::{Flights, Settled};
 use crate::forward::{Known, OwnAddresses};
 use crate::hop;
+use crate::limits::Limits;
 use crate::metrics::{Described, Shape, SharedFigures};
 use crate::partial::Partial;
+use crate::pressure::{Pressure, store_bytes_left};
 use crate::purge::Sweeping;
 use crate::refusal::{COUNTED, Refusal};
 use crate::resolve::Resolver;
@@ -35,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) sizing: Sizing,
     pub(crate) flights: Arc<Flights>,
     pub(crate) log: Sink,
+    pub(crate) pressure: Pressure,
     /// What we call ourselves to upstreams; nobody else has the same.
     pub(crate) pseudonym: String,
     /// Where we listen ourselves.
@@ -85,6 +88,7 @@ impl Shared {
             log,
             own: OwnAddresses::default(),
             passwords: Known::new(),
+            pressure: Pressure::new(),
             pseudonym: hop::pseudonym(&hasher),
             upstreams: Registry::default(),
             resolver: Resolver::new(&config.name_servers),
@@ -111,6 +115,15 @@ impl Shared {
     /// Gives it back.
     pub(crate) fn give_arriving(&self, bytes: u64) {
         self.arriving_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Looks at the memory of the process, when it is time.
+    pub(crate) fn look_at_memory(&self, limits: &Limits) {
+        self.pressure.look(runtime::time::wall_ms(), limits, |excess| {
+            let counters = self.store.counters();
+            let left = store_bytes_left(counters.bytes, counters.bytes_max, excess);
+            self.store.shrink_to(left);
+        });
     }
 
     /// Counts a refusal by its rule.
@@ -311,6 +324,7 @@ impl SharedFigures for Shared {
             self.purges.now(),
             self.purges.records() as u64,
             self.purges.folded(),
+            self.pressure.shrinks(),
             lost,
         ];
         let figures = SHARED_FIGURES.iter().copied().zip(values);
@@ -371,6 +385,11 @@ pub(crate) const SHARED_FIGURES: &[Described] = &[
     Described {
         name: "purges_folded",
         help: "Times that purges came too fast and were folded into one of everything",
+        shape: Shape::Counter,
+    },
+    Described {
+        name: "memory_shrinks",
+        help: "Times that the store has let go of objects because of memory pressure",
         shape: Shape::Counter,
     },
     Described {

@@ -150,6 +150,13 @@ impl Pool {
         }
     }
 
+    /// Closes all that is idle: its descriptors are wanted.
+    pub(crate) fn close_idle(&self, worker: &Worker) {
+        let idle = std::mem::take(&mut *self.idle.borrow_mut());
+        let closed: usize = idle.values().map(Vec::len).sum();
+        worker.counters.upstream_idle.sub(closed as u64);
+    }
+
     /// Closes what has been idle for too long, or was closed by the upstream.
     pub(crate) fn sweep(&self, worker: &Worker) {
         let limit = worker.limits().upstream_idle;
@@ -475,7 +482,7 @@ pub(crate) async fn next_head(
         if upstream.stream.readable().await.is_err() {
             return Err(Fault::Broken);
         }
-        let read = worker.with_input(|input| match upstream.stream.try_read(input) {
+        let read = worker.with_paced_input(|input| match upstream.stream.try_read(input) {
             Ok(0) => Err(Fault::Broken),
             Ok(n) => {
                 reading.bytes.extend_from_slice(&input[..n]);
@@ -592,7 +599,7 @@ impl UpstreamBody {
             Ok(Err(_)) => return Err(Fault::Broken),
             Err(_) => return Err(Fault::Timeout),
         }
-        worker.with_input(|input| {
+        worker.with_paced_input(|input| {
             let Some(upstream) = &self.upstream else { return Ok(true) };
             match upstream.stream.try_read(input) {
                 Ok(0) => {

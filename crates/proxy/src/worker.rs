@@ -15,10 +15,11 @@ use std::time::Duration;
 use http1::Scratch;
 use readiness::Token;
 use readiness::slots::SlotTable;
+use runtime::Either;
 use runtime::net::{TcpListener, TcpStream};
 use runtime::stop::StopToken;
 use runtime::sync::Inbox;
-use runtime::{Either, time};
+use runtime::time::{self, Instant, Turns};
 use slab::Slab;
 
 use crate::access_log::CoreLog;
@@ -27,9 +28,13 @@ use crate::connection;
 use crate::core::Change;
 use crate::flight::Flight;
 use crate::forward::Verifying;
-use crate::limits::{ACCEPTS_PER_TURN_MAX, Limits, READ_BUFFER_BYTES};
+use crate::limits::{
+    ACCEPTS_PER_TURN_MAX, Limits, OUTPUT_BYTES_MAX, PRESSED_BYTES, READ_BUFFER_BYTES, ROOM_AT_ONCE,
+    ROOM_IDLE, ROOM_LOOKS,
+};
 use crate::listening::{DoorNow, Listening};
 use crate::metrics::Counters;
+use crate::overload::{Overload, Sample};
 use crate::shared::Shared;
 use crate::site::{Door, Site};
 use crate::sizing::CoreSample;
@@ -43,6 +48,10 @@ const TICK: Duration = Duration::from_millis(100);
 const CUT_TURNS_MAX: usize = 100;
 /// How long accepting pauses when the system has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// The system has no descriptor left ...
+const ENFILE: i32 = 23;
+/// ... or the process.
+const EMFILE: i32 = 24;
 
 /// The state of one core.
 pub(crate) struct Worker {
@@ -65,6 +74,43 @@ pub(crate) struct Worker {
     pub(crate) verifying: Verifying,
     /// Answers of the admin address that are under way on this core.
     pub(crate) admin_answers: Cell<usize>,
+    pub(crate) overload: Overload,
+    /// Readings of the last tick.
+    measured: Cell<Measured>,
+    /// Clients have left too much unread.
+    pressed: Cell<bool>,
+    /// Idle connections that are to close, so that others find a descriptor.
+    room_wanted: Cell<u32>,
+    /// Where the next look for them begins.
+    room_from: Cell<usize>,
+}
+
+/// What a core reads at its tick, to compare it with the next.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    at: Instant,
+    cpu: Duration,
+    starved: Duration,
+    turns: Turns,
+    requests: u64,
+}
+
+impl Measured {
+    fn now(counters: &Counters) -> Measured {
+        let requests = counters.requests.get();
+        let (cpu, starved) = (time::thread_cpu(), time::thread_starved());
+        Measured { at: time::now(), cpu, starved, turns: time::turns(), requests }
+    }
+
+    fn since(&self, earlier: &Measured) -> Sample {
+        Sample {
+            wall: self.at.since(earlier.at),
+            cpu: self.cpu.saturating_sub(earlier.cpu),
+            starved: self.starved.saturating_sub(earlier.starved),
+            delay: self.turns.since(&earlier.turns).delay(),
+            requests: self.requests - earlier.requests,
+        }
+    }
 }
 
 /// How a core ends.
@@ -120,7 +166,13 @@ impl Worker {
         let limits = site.limits();
         let log = CoreLog::new(shared.log.clone(), site.config.log_format.clone());
         let connections_max = u32::try_from(limits.connections_max).unwrap_or(u32::MAX);
+        let measured = Cell::new(Measured::now(&counters));
         Rc::new(Worker {
+            overload: Overload::default(),
+            measured,
+            pressed: Cell::new(false),
+            room_wanted: Cell::new(0),
+            room_from: Cell::new(0),
             counters,
             log,
             sizing: CoreSample::default(),
@@ -183,6 +235,66 @@ impl Worker {
     /// Lends the read buffer. Not to be nested.
     pub(crate) fn with_input<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
         f(&mut self.buffers.borrow_mut().input)
+    }
+
+    /// Lends the read buffer for what an upstream sends: only a part of it while clients leave too
+    /// much unread. Not to be nested.
+    pub(crate) fn with_paced_input<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        let bytes = if self.is_pressed() { PRESSED_BYTES } else { READ_BUFFER_BYTES };
+        self.with_input(|input| f(&mut input[..bytes]))
+    }
+
+    /// Bytes of answers gathered before they are sent.
+    #[inline]
+    pub(crate) fn output_bytes_max(&self) -> usize {
+        if self.is_pressed() { PRESSED_BYTES } else { OUTPUT_BYTES_MAX }
+    }
+
+    #[inline]
+    fn is_pressed(&self) -> bool {
+        self.pressed.get()
+    }
+
+    /// So many bytes more wait for clients ...
+    pub(crate) fn hold(&self, bytes: u64) {
+        self.counters.held_bytes.add(bytes);
+        self.pressed.set(self.counters.held_bytes.get() > self.limits().held_bytes_max);
+    }
+
+    /// ... or fewer.
+    pub(crate) fn release(&self, bytes: u64) {
+        self.counters.held_bytes.sub(bytes);
+        self.pressed.set(self.counters.held_bytes.get() > self.limits().held_bytes_max);
+    }
+
+    /// Closes idle connections, upstreams' and clients', for there is no descriptor left.
+    pub(crate) fn make_room(&self) {
+        self.pool.close_idle(self);
+        self.room_wanted.set(ROOM_AT_ONCE);
+        let connections = self.connections.borrow();
+        let looked_at = connections.iter().skip(self.room_from.get()).take(ROOM_LOOKS);
+        let wakers: Vec<Waker> = looked_at.map(|(_, waker)| waker.clone()).collect();
+        let from = if wakers.len() < ROOM_LOOKS { 0 } else { self.room_from.get() + ROOM_LOOKS };
+        self.room_from.set(from);
+        drop(connections);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Whether a connection that has been silent since then is to close for others.
+    #[inline]
+    pub(crate) fn takes_room_of(&self, since: Instant) -> bool {
+        let wanted = self.room_wanted.get();
+        if wanted == 0 || since.elapsed() < ROOM_IDLE {
+            return false;
+        }
+        self.room_wanted.set(wanted - 1);
+        self.counters.connections_closed_for_room.add(1);
+        true
+    }
+
+    /// Whether new connections are to be refused.
+    fn is_closed(&self) -> bool {
+        self.overload.is_closed() || self.shared.pressure.is_closed()
     }
 
     /// Lends both buffers. Not to be nested.
@@ -301,8 +413,26 @@ impl Worker {
             self.pool.sweep(&self);
             self.shared.sweep_purged();
             self.sizing.flush(&self.shared.sizing, time::wall_ms());
+            self.room_wanted.set(0);
+            self.measure();
+            self.shared.look_at_memory(&self.limits());
             self.publish();
         }
+    }
+
+    /// Tells overload what has become of the core since the last tick.
+    fn measure(&self) {
+        let now = Measured::now(&self.counters);
+        let sample = now.since(&self.measured.replace(now));
+        self.overload.tick(&sample, &self.limits());
+        let of_core = &self.counters.core;
+        let nanoseconds = |duration: Duration| duration.as_nanos() as u64;
+        let wall = nanoseconds(sample.wall).max(1);
+        of_core.busy_ppm.set(nanoseconds(sample.cpu) * 1_000_000 / wall);
+        of_core.delay_ns.set(nanoseconds(sample.delay));
+        of_core.marginal_ns.set(nanoseconds(self.overload.marginal()));
+        of_core.shed_ppm.set(self.overload.share_ppm());
+        of_core.cpu_ns.set(nanoseconds(now.cpu));
     }
 
     /// Copies what the runtime counts to where other threads can read it.
@@ -311,6 +441,12 @@ impl Worker {
         self.counters.waits.set(counters.waits);
         self.counters.events.set(counters.events);
         self.counters.empty_waits.set(counters.empty_waits);
+        let counters = runtime::counters();
+        self.counters.turns.set(counters.turns);
+        self.counters.wakes.set(counters.remote_wakes);
+        self.counters.polls.set(counters.tasks_polled);
+        self.counters.recv_calls.set(counters.recv_calls);
+        self.counters.send_calls.set(counters.send_calls);
     }
 }
 
@@ -329,6 +465,9 @@ pub(crate) async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, do
                 Err(error) => {
                     tracing::warn!(%error, "no connection accepted");
                     worker.counters.connections_refused.add(1);
+                    if matches!(error.raw_os_error(), Some(ENFILE | EMFILE)) {
+                        worker.make_room();
+                    }
                     time::sleep(ACCEPT_PAUSE).await;
                     break;
                 }
@@ -346,6 +485,10 @@ pub(crate) async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, do
 /// Serves one connection.
 pub(crate) fn start(worker: &Rc<Worker>, door: &Rc<Door>, stream: TcpStream, peer: SocketAddr) {
     worker.counters.connections_accepted.add(1);
+    if worker.is_closed() {
+        worker.counters.connections_shed.add(1);
+        return;
+    }
     let stream = Transport::Plain(stream);
     let serving = connection::serve(Rc::clone(worker), Rc::clone(door), stream, peer);
     runtime::spawn(serving).detach();

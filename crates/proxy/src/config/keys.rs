@@ -576,6 +576,21 @@ impl Table for Limits {
         body_timeout: TIMEOUT, body_timeout, "Between two pieces of a request's body.";
         send_timeout: TIMEOUT, send_timeout,
             "How long a client may leave our bytes unread before it is cut.";
+        rate_min: Kind::Count(1, MANY), rate_min,
+            "A client whose body comes, or who takes our bytes, at fewer bytes a second than this \
+            is cut, once it has been waited for long enough.";
+        rate_grace: WHILE, rate_grace,
+            "How long that is, in all, within one request.";
+        held_bytes_max: Kind::Bytes(0, u64::MAX), held_bytes_max,
+            "Bytes that the clients of one core have not taken yet. Beyond it no more than 4 KiB \
+            are read at once for a client.";
+        overload_shed: Kind::Flag, overload_shed,
+            "Whether an overloaded core answers requests that need an upstream with 503.";
+        overload_objective: TIMEOUT, overload_objective,
+            "How long ready events may wait on a busy core before it counts as overloaded.";
+        process_memory_max: Kind::Bytes(MIB, u64::MAX), process_memory_max,
+            "Memory that the process may use: near it the store shrinks, then no connection is \
+            taken. The control group's bounds hold beside it.", example "\"4GiB\"";
         connect_timeout: TIMEOUT, connect_timeout, "To establish a connection to an upstream.";
         upstream_timeout: TIMEOUT, upstream_timeout,
             "Between two pieces of an upstream's response, and until its first.";

@@ -37,6 +37,7 @@ pub(crate) async fn pass(
     destination: &Destination<'_>,
     why: Forward,
 ) -> Result<Done, Ended> {
+    exchange.shed()?;
     exchange.forwarded = Some(why);
     let bytes = exchange.asking(destination).bytes(Purpose::Pass(&exchange.body));
     if !exchange.body.is_none() {
@@ -72,6 +73,7 @@ pub(crate) async fn head(
     key: Key,
     stored: &Stored,
 ) -> Result<Done, Ended> {
+    exchange.shed()?;
     exchange.forwarded = Some(why);
     let asking = exchange.asking(destination);
     let bytes = asking.bytes(Purpose::Pass(&exchange.body));
@@ -264,7 +266,8 @@ async fn head_beside(
     for _ in 0..=worker.limits().interim_max {
         let next = {
             let mut answer = pin!(upstream::next_head(worker, upstream, reading));
-            let mut late = pin!(time::sleep(upstream.times.first_byte()));
+            // An upstream's time begins when it has all of the request, however long that took.
+            let mut late: Option<time::Sleep> = None;
             std::future::poll_fn(|cx| {
                 pump.poll(cx);
                 if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
@@ -273,7 +276,11 @@ async fn head_beside(
                 match pump.sent {
                     // An upstream that refuses the rest may still have answered.
                     Some(Err(fault)) if fault.is_of_the_client() => Poll::Ready(Err(fault)),
-                    Some(_) => late.as_mut().poll(cx).map(|()| Err(Fault::Timeout)),
+                    Some(_) => {
+                        let times = &upstream.times;
+                        let late = late.get_or_insert_with(|| time::sleep(times.first_byte()));
+                        Pin::new(late).poll(cx).map(|()| Err(Fault::Timeout))
+                    }
                     None => Poll::Pending,
                 }
             })

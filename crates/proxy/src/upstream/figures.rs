@@ -5,15 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 use runtime::time::{self, Instant};
 use serde_json::{Map, Value, json};
 
 use super::group::{Group, Member};
-use crate::metrics::{Described, Shape};
+use crate::metrics::{self, Described, Shape};
 
 /// A figure of something: how it is documented, its key in JSON, and how it is read.
 struct Figure<T> {
@@ -24,73 +21,73 @@ struct Figure<T> {
 
 macro_rules! figures {
     (
-        $list:ident, $described:ident: $of:ty;
+        $list:ident, $described:ident: $of:ty, $labels:expr;
         $($key:ident = $name:literal, $shape:ident, $help:literal, $read:expr;)*
     ) => {
         const $list: &[Figure<$of>] = &[$(Figure {
-            described: Described { name: $name, help: $help, shape: Shape::$shape },
+            described: Described { name: $name, help: $help, shape: Shape::$shape.by($labels) },
             key: stringify!($key),
             read: $read,
         },)*];
 
         /// As they are documented.
         const $described: &[Described] = &[
-            $(Described { name: $name, help: $help, shape: Shape::$shape },)*
+            $(Described { name: $name, help: $help, shape: Shape::$shape.by($labels) },)*
         ];
     };
 }
 
-figures! { GROUP, GROUP_FIGURES: Group;
+figures! { GROUP, GROUP_FIGURES: Group, &["group"];
     queue_length = "upstream_queue_length", Gauge,
-        "Requests that wait for a server of the group (label group)",
+        "Requests that wait for a server of the group",
         |group| group.shared.queue.len() as u64;
     queue_waits = "upstream_queue_waits", Counter,
-        "Requests that had to wait for a server of the group (label group)",
+        "Requests that had to wait for a server of the group",
         |group| group.shared.figures.waits.load(Relaxed);
     queue_wait_microseconds = "upstream_queue_wait_microseconds", Counter,
-        "How long they waited, all together (label group)",
+        "How long they waited, all together",
         |group| group.shared.figures.wait_us.load(Relaxed);
     queue_full = "upstream_queue_full", Counter,
-        "Requests refused because too many waited already (label group)",
+        "Requests refused because too many waited already",
         |group| group.shared.figures.queue_full.load(Relaxed);
     queue_timeouts = "upstream_queue_timeouts", Counter,
-        "Requests refused because they had waited for too long (label group)",
+        "Requests refused because they had waited for too long",
         |group| group.shared.figures.queue_timeouts.load(Relaxed);
     none_usable = "upstream_none_usable", Counter,
-        "Requests that came while every server of the group was down (label group)",
+        "Requests that came while every server of the group was down",
         |group| group.shared.figures.none_usable.load(Relaxed);
     retries = "upstream_group_retries", Counter,
-        "Requests sent on to another server of the group (label group)",
+        "Requests sent on to another server of the group",
         |group| group.shared.figures.retries.load(Relaxed);
     retries_denied = "upstream_group_retries_denied", Counter,
-        "Requests not sent on because the budget of retries was used up (label group)",
+        "Requests not sent on because the budget of retries was used up",
         |group| group.shared.figures.retries_denied.load(Relaxed);
 }
 
-figures! { SERVER, SERVER_FIGURES: Member;
+figures! { SERVER, SERVER_FIGURES: Member, &["group", "server"];
     up = "upstream_server_up", Gauge,
-        "1 if the server is usable, 0 if it is down or left alone (labels group, server)",
+        "1 if the server is usable, 0 if it is down or left alone",
         |member| u64::from(state(member, time::now()) == "up");
     outstanding = "upstream_server_outstanding", Gauge,
-        "Requests under way at the server (labels group, server)",
+        "Requests under way at the server",
         |member| member.state.outstanding().into();
     requests = "upstream_server_requests", Counter,
-        "Requests given to the server (labels group, server)",
+        "Requests given to the server",
         |member| member.state.figures.requests.load(Relaxed);
     connects = "upstream_server_connects", Counter,
-        "Connections made to the server (labels group, server)",
+        "Connections made to the server",
         |member| member.state.figures.connects.load(Relaxed);
     reuses = "upstream_server_reuses", Counter,
-        "Requests sent to the server on a connection that was there (labels group, server)",
+        "Requests sent to the server on a connection that was there",
         |member| member.state.figures.reuses.load(Relaxed);
     failures = "upstream_server_failures", Counter,
-        "Requests that failed because of the server (labels group, server)",
+        "Requests that failed because of the server",
         |member| member.state.figures.failures.load(Relaxed);
     ejections = "upstream_server_ejections", Counter,
-        "Times that the server was left alone because of failures (labels group, server)",
+        "Times that the server was left alone because of failures",
         |member| member.state.figures.ejections.load(Relaxed);
     checks_failed = "upstream_server_checks_failed", Counter,
-        "Health checks that the server did not pass (labels group, server)",
+        "Health checks that the server did not pass",
         |member| member.state.figures.checks_failed.load(Relaxed);
 }
 
@@ -167,20 +164,9 @@ fn encode<'l, const LABELS: usize>(
     described: &Described,
     of_each: impl Iterator<Item = ([(&'l str, &'l str); LABELS], u64)>,
 ) -> fmt::Result {
-    let Described { name, help, shape } = described;
-    let kind = match shape {
-        Shape::Counter => MetricType::Counter,
-        Shape::Gauge => MetricType::Gauge,
-    };
-    let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+    let mut family = metrics::describe(encoder, described)?;
     for (labels, value) in of_each {
-        let encoder = family.encode_family(&labels)?;
-        match shape {
-            Shape::Counter => ConstCounter::new(value).encode(encoder)?,
-            Shape::Gauge => {
-                ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX)).encode(encoder)?;
-            }
-        }
+        metrics::encode_value(&mut family.encode_family(&labels)?, described, value)?;
     }
     Ok(())
 }

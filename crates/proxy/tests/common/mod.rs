@@ -35,7 +35,7 @@ impl Response {
         self.fields.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
     }
 
-    fn all(&self, name: &str) -> Vec<&str> {
+    pub(crate) fn all(&self, name: &str) -> Vec<&str> {
         self.fields.iter().filter(|(n, _)| n == name).map(|(_, v)| v.as_str()).collect()
     }
 }

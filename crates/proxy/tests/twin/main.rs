@@ -24,6 +24,7 @@ mod sizing;
 mod stale;
 mod stopping;
 mod storm;
+mod stress;
 mod tls;
 mod tls_client;
 mod tunnels;

@@ -186,6 +186,15 @@ pub fn crash_connections(address: SocketAddr) {
     with_world(|world| world.crash_connections(address));
 }
 
+/// The current core's processor is busy for so long: virtual time passes, and nothing happens in
+/// it. What runs on the twin takes no time otherwise; this is how a scenario overloads it.
+///
+/// # Panics
+/// If the current core is not simulated.
+pub fn burn(time: Duration) {
+    with_world(|world| world.burn(time));
+}
+
 /// A number made of everything that has happened in the current core's simulated world, in order.
 /// Two runs with one seed have the same.
 ///

@@ -35,6 +35,8 @@ pub(crate) struct World {
     net: RefCell<Net>,
     files: RefCell<BTreeMap<PathBuf, Rc<[u8]>>>,
     idle: Cell<bool>,
+    /// Processor time that scenarios have spent.
+    burned_ns: Cell<u64>,
 }
 
 /// A simulated file that is open.
@@ -58,7 +60,24 @@ impl World {
             net: RefCell::new(Net::new(options, levels, START_NS)),
             files: RefCell::default(),
             idle: Cell::new(false),
+            burned_ns: Cell::new(0),
         }
+    }
+
+    /// The core computes for so long: time passes, and nothing else happens in it.
+    pub(crate) fn burn(&self, time: Duration) {
+        let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.burned_ns.set(self.burned_ns.get().saturating_add(ns));
+        let mut net = self.net.borrow_mut();
+        net.now_ns = net.now_ns.saturating_add(ns);
+    }
+
+    pub(crate) fn thread_starved_ns(&self) -> u64 {
+        0
+    }
+
+    pub(crate) fn thread_cpu_ns(&self) -> u64 {
+        self.burned_ns.get()
     }
 
     /// Moves virtual time to the next thing that happens, at most `at_most` far. False if nothing

@@ -44,6 +44,10 @@ world! {
     fn monotonic_ns() -> u64;
     /// Nanoseconds since 1970.
     fn wall_ns() -> u64;
+    /// Nanoseconds of processor time that the calling thread has used.
+    fn thread_cpu_ns() -> u64;
+    /// Nanoseconds for which the calling thread could have run, and others did.
+    fn thread_starved_ns() -> u64;
 
     /// A listening TCP socket; its connections have TCP_NODELAY set.
     fn listen_tcp(address: SocketAddr, options: &ListenOptions) -> io::Result<RawFd>;

@@ -63,6 +63,16 @@ pub(crate) fn wall_ns() -> u64 {
     clock_ns(libc::CLOCK_REALTIME)
 }
 
+pub(crate) fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
+}
+
+pub(crate) fn thread_starved_ns() -> u64 {
+    // "CPU-NS WAIT-NS SLICES"; a kernel without it starves nobody, as far as we can tell.
+    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    told.split(' ').nth(1).and_then(|wait| wait.parse().ok()).unwrap_or(0)
+}
+
 fn socket(family: i32, kind: i32) -> io::Result<OwnedFd> {
     let kind = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.

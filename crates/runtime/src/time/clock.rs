@@ -21,18 +21,72 @@ pub(crate) struct Clock {
     now_ns: Cell<u64>,
     /// `None` until somebody asks for it in this turn.
     wall_ns: Cell<Option<u64>>,
+    turns: Cell<Turns>,
+}
+
+/// How long turns of the loop took, from one reading of the clock to the next, the waiting for
+/// events included. Made without a further look at the clock.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Turns {
+    /// Their lengths added up, in units of 1024 ns ...
+    total: u64,
+    /// ... and the squares of them.
+    squares: u64,
+}
+
+/// A turn counts as no longer than this, in units of 1024 ns: 17 minutes.
+const TURN_MAX: u64 = 1 << 30;
+
+impl Turns {
+    fn add(&mut self, ns: u64) {
+        let length = (ns >> 10).min(TURN_MAX);
+        self.total = self.total.wrapping_add(length);
+        self.squares = self.squares.wrapping_add(length * length);
+    }
+
+    /// The turns since `earlier`, a copy taken on the same core.
+    #[must_use]
+    pub fn since(&self, earlier: &Turns) -> Turns {
+        Turns {
+            total: self.total.wrapping_sub(earlier.total),
+            squares: self.squares.wrapping_sub(earlier.squares),
+        }
+    }
+
+    /// How long an event that became ready at a random moment waited for its task, on average, if
+    /// the core was busy all the time: for the rest of the turn in which it came, then for its
+    /// place in the next. The chance to come in a turn grows with its length.
+    #[must_use]
+    pub fn delay(&self) -> Duration {
+        let length = self.squares.checked_div(self.total).unwrap_or(0);
+        Duration::from_nanos(length << 10)
+    }
 }
 
 impl Clock {
     pub(crate) fn new(world: &World) -> Self {
         let now_ns = world.monotonic_ns();
-        Clock { origin_ns: now_ns, now_ns: Cell::new(now_ns), wall_ns: Cell::new(None) }
+        Clock {
+            origin_ns: now_ns,
+            now_ns: Cell::new(now_ns),
+            wall_ns: Cell::new(None),
+            turns: Cell::default(),
+        }
     }
 
     /// Reads the world's clock: a new turn begins.
     pub(crate) fn refresh(&self, world: &World) {
-        self.now_ns.set(world.monotonic_ns());
+        let now_ns = world.monotonic_ns();
+        let mut turns = self.turns.get();
+        turns.add(now_ns.saturating_sub(self.now_ns.get()));
+        self.turns.set(turns);
+        self.now_ns.set(now_ns);
         self.wall_ns.set(None);
+    }
+
+    /// The turns so far.
+    pub(crate) fn turns(&self) -> Turns {
+        self.turns.get()
     }
 
     pub(crate) fn now(&self) -> Instant {
@@ -61,5 +115,27 @@ impl Clock {
     pub(crate) fn until(&self, tick: u64) -> Duration {
         let at_ns = tick.saturating_mul(TICK_NS).saturating_add(self.origin_ns);
         Duration::from_nanos(at_ns.saturating_sub(self.now_ns.get()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_turns_weigh_by_their_length() {
+        let mut turns = Turns::default();
+        assert_eq!(turns.delay(), Duration::ZERO);
+        (0..10).for_each(|_| turns.add(1 << 20));
+        assert_eq!(turns.delay(), Duration::from_nanos(1 << 20));
+        // One turn as long as the ten before it together: half of all that comes, comes in it.
+        turns.add(10 << 20);
+        let delay_ms = turns.delay().as_nanos() >> 20;
+        assert!((5..=6).contains(&delay_ms), "{delay_ms}");
+        let before = turns;
+        turns.add(5 << 10);
+        assert_eq!(turns.since(&before).delay(), Duration::from_nanos(5 << 10));
+        turns.add(u64::MAX);
+        assert!(turns.delay() <= Duration::from_nanos(TURN_MAX << 10));
     }
 }

@@ -9,6 +9,8 @@
 pub(crate) mod clock;
 pub(crate) mod wheel;
 
+pub use clock::Turns;
+
 use std::fmt;
 use std::future::Future;
 use std::ops::{Add, AddAssign, Sub};
@@ -96,6 +98,32 @@ pub fn now_precise() -> Instant {
         core::try_with_current(|core| core.world.monotonic_ns())
             .unwrap_or_else(|| World::Real.monotonic_ns()),
     )
+}
+
+/// Processor time that the calling thread has used, read just now: one system call.
+#[must_use]
+pub fn thread_cpu() -> Duration {
+    let ns = core::try_with_current(|core| core.world.thread_cpu_ns())
+        .unwrap_or_else(|| World::Real.thread_cpu_ns());
+    Duration::from_nanos(ns)
+}
+
+/// For how long the calling thread could have run and others did, asked just now: not for a hot
+/// path.
+#[must_use]
+pub fn thread_starved() -> Duration {
+    let ns = core::try_with_current(|core| core.world.thread_starved_ns())
+        .unwrap_or_else(|| World::Real.thread_starved_ns());
+    Duration::from_nanos(ns)
+}
+
+/// The turns of the core's loop so far.
+///
+/// # Panics
+/// Outside [`crate::Runtime::block_on`].
+#[must_use]
+pub fn turns() -> Turns {
+    core::current().clock.turns()
 }
 
 /// Nanoseconds since 1970, as of this turn.

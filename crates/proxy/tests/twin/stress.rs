@@ -1,0 +1,219 @@
+//! More than can be served: of clients, of slowness, of work.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::sim;
+use runtime::time::{now, sleep};
+
+use crate::world::{Client, World, each_way, reverse, run};
+
+const SECOND: Duration = Duration::from_secs(1);
+const MS: Duration = Duration::from_millis(1);
+
+/// A byte now and then keeps the time-out between two pieces from firing, and is cut all the same.
+#[test]
+fn a_body_that_trickles_is_cut() {
+    each_way(reverse, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let head = b"POST /b HTTP/1.1\r\nHost: site\r\nContent-Length: 1000\r\n\r\n";
+        client.send(head).await.unwrap();
+        let start = now();
+        while client.is_silent_for(SECOND).await {
+            assert!(start.elapsed() < 40 * SECOND, "it goes on for ever");
+            if client.send(b"x").await.is_err() {
+                break;
+            }
+        }
+        assert!((29..=33).contains(&start.elapsed().as_secs()), "{:?}", start.elapsed());
+        assert_eq!((world.counter("timeouts"), world.counter("upstream_errors")), (1, 0));
+    });
+}
+
+/// A body that takes as long, at a rate that is no attack.
+#[test]
+fn a_slow_body_that_keeps_coming_is_served() {
+    run(sim::Options::new(1), reverse(), async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        let head = b"POST /b HTTP/1.1\r\nHost: site\r\nContent-Length: 12000\r\n\r\n";
+        client.send(head).await.unwrap();
+        for _ in 0..60 {
+            sleep(SECOND).await;
+            client.send(&[b'x'; 200]).await.unwrap();
+        }
+        assert_eq!(client.response().await.unwrap().status, 200);
+    });
+}
+
+/// The same the other way: a client that takes a few bytes each second.
+#[test]
+fn a_client_that_reads_next_to_nothing_is_cut() {
+    let small = sim::Options::new(1).with_buffer_bytes(600);
+    for target in ["/r?size=100000&cc=no-store", "/r?size=100000&cc=max-age=60"] {
+        run(small.clone(), reverse(), async |world: Rc<World>| {
+            let client = Client::new().await;
+            let request = format!("GET {target} HTTP/1.1\r\nHost: s\r\n\r\n");
+            client.send(request.as_bytes()).await.unwrap();
+            let start = now();
+            while world.counter("connections_open") > 0 || start.elapsed() < SECOND {
+                assert!(start.elapsed() < 60 * SECOND, "it goes on for ever");
+                let _ = client.stream.read(&mut [0; 20]).await;
+                sleep(SECOND).await;
+            }
+            assert!(start.elapsed() >= 29 * SECOND, "{:?}", start.elapsed());
+            assert_eq!(world.counter("timeouts"), 1);
+        });
+    }
+}
+
+/// Two thousand clients that ask and do not read: what is held for them grows to its bound, and
+/// then by no more than one small piece each.
+#[test]
+fn slow_readers_in_any_number_hold_a_bounded_memory() {
+    const CLIENTS: usize = 2000;
+    const HELD_BYTES_MAX: usize = 1 << 20;
+    const PIECE: usize = 4 * 1024 + 2048;
+    // What is to be stored waits in the store's own pieces, once for all who read it.
+    for (cc, least) in [("no-store", HELD_BYTES_MAX / 8), ("max-age=600&frame=chunked", 1)] {
+        let mut config = reverse();
+        config.limits.held_bytes_max = HELD_BYTES_MAX as u64;
+        let small = sim::Options::new(1).with_buffer_bytes(4096);
+        run(small, config, async |world: Rc<World>| {
+            let mut clients = Vec::new();
+            for at in 0..CLIENTS {
+                let client = Client::new().await;
+                let request =
+                    format!("GET /{}?size=60000&cc={cc} HTTP/1.1\r\nHost: s\r\n\r\n", at % 50);
+                client.send(request.as_bytes()).await.unwrap();
+                clients.push(client);
+            }
+            let mut most = 0;
+            for _ in 0..20 {
+                sleep(SECOND).await;
+                most = most.max(world.counter("client_held_bytes") as usize);
+            }
+            assert_eq!(world.counter("connections_open") as usize, CLIENTS);
+            assert!(most >= least, "{most}: the scenario holds something");
+            let bound = HELD_BYTES_MAX + 64 * 1024 + CLIENTS * PIECE;
+            assert!(most <= bound, "{most} bytes held, at most {bound}");
+            drop(clients);
+            sleep(SECOND).await;
+            assert_eq!(world.counter("client_held_bytes"), 0);
+        });
+    }
+}
+
+/// Two thousand heads that trickle in: each ends at its time, whatever the others do.
+#[test]
+fn slow_heads_in_any_number_end_at_their_time() {
+    run(sim::Options::new(1), reverse(), async |world: Rc<World>| {
+        let mut clients = Vec::new();
+        for _ in 0..2000 {
+            let client = Client::new().await;
+            client.send(b"GET / HTTP/1.1\r\nX: ").await.unwrap();
+            clients.push(client);
+        }
+        for _ in 0..28 {
+            sleep(SECOND).await;
+            for client in &clients {
+                let _ = client.send(b"x").await;
+            }
+        }
+        assert_eq!(world.counter("connections_open"), 2000);
+        sleep(4 * SECOND).await;
+        assert_eq!((world.counter("connections_open"), world.counter("timeouts")), (0, 2000));
+    });
+}
+
+/// No descriptor is left, and most are those of clients that say nothing: they go first.
+#[test]
+fn idle_connections_make_room_when_descriptors_are_out() {
+    let closed = Cell::new(0);
+    // Who gets the last descriptor, the proxy or a client, is a matter of their number.
+    for descriptors in 60..64 {
+        let few = sim::Options::new(1).with_descriptors_max(descriptors);
+        run(few, reverse(), async |world: Rc<World>| {
+            let mut idle = Vec::new();
+            for _ in 0..20 {
+                let mut client = Client::new().await;
+                assert_eq!(client.get("/d?size=3", "").await.body.len(), 3);
+                idle.push(client);
+            }
+            sleep(2 * SECOND).await;
+            let mut late = Vec::new();
+            while let Ok(client) = Client::to(crate::world::PROXY).await {
+                late.push(client);
+            }
+            sleep(SECOND).await;
+            eprintln!(
+                "{descriptors} {} {} {}",
+                world.counter("connections_closed_for_room"),
+                world.counter("connections_refused"),
+                world.counter("connections_open")
+            );
+            closed.set(closed.get() + world.counter("connections_closed_for_room"));
+            drop(idle);
+            for mut client in late {
+                assert_eq!(client.get("/d?size=3&cc=max-age=60", "").await.body.len(), 3);
+            }
+        });
+    }
+    assert!(closed.get() > 0);
+}
+
+/// The core computes for 90 of each 91 ms until told otherwise.
+fn burning() -> Rc<Cell<bool>> {
+    let burns = Rc::new(Cell::new(true));
+    let goes_on = Rc::clone(&burns);
+    runtime::spawn(async move {
+        while goes_on.get() {
+            sim::burn(90 * MS);
+            sleep(MS).await;
+        }
+    })
+    .detach();
+    burns
+}
+
+#[test]
+fn a_core_with_a_standing_queue_sheds_what_needs_an_upstream_and_recovers() {
+    sim::check(0..3, |seed| {
+        run(sim::Options::new(seed), reverse(), async |world: Rc<World>| {
+            let mut client = Client::new().await;
+            let hit = "/hit?size=5&cc=max-age=600";
+            assert_eq!(client.get(hit, "").await.status, 200);
+            let burns = burning();
+            sleep(SECOND / 4).await;
+            assert_eq!(client.get("/m?size=5&cc=no-store", "").await.status, 200, "a burst");
+            sleep(4 * SECOND).await;
+            let asked = world.origin.seen.borrow().len();
+            for target in ["/m?size=5&cc=no-store", "/n?size=5&cc=max-age=60"] {
+                let shed = client.get(target, "").await;
+                assert_eq!((shed.status, shed.all("retry-after")), (503, vec!["2"]));
+            }
+            assert_eq!(client.get(hit, "").await.status, 200, "fresh hits are always served");
+            assert_eq!(world.origin.seen.borrow().len(), asked);
+            // The door is closed as well.
+            assert!(Client::new().await.ends().await);
+            assert!(world.counter("connections_shed") > 0);
+            burns.set(false);
+            sleep(10 * SECOND).await;
+            assert_eq!(client.get("/m?size=5&cc=no-store", "").await.status, 200);
+            assert_eq!(Client::new().await.get(hit, "").await.status, 200);
+        });
+    });
+}
+
+#[test]
+fn shedding_can_be_turned_off() {
+    let mut config = reverse();
+    config.limits.overload_shed = false;
+    run(sim::Options::new(1), config, async |_: Rc<World>| {
+        let mut client = Client::new().await;
+        let burns = burning();
+        sleep(5 * SECOND).await;
+        assert_eq!(client.get("/m?size=5&cc=no-store", "").await.status, 200);
+        burns.set(false);
+    });
+}
