@@ -25,6 +25,9 @@ pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
             if let Some((name, uid, gid)) = user {
                 text.push_str(&format!("it would go on as {name} (user {uid}, group {gid})\n"));
             }
+            for warning in settings.config.warnings() {
+                text.push_str(&format!("warning: {warning}\n"));
+            }
             output::print(text)
         }
         Err(unusable) if flags.json => {
@@ -64,6 +67,7 @@ fn what_it_does(flags: &cli::Check, settings: &Settings) -> serde_json::Value {
         "admin": settings.process.admin,
         "upstreams": settings.config.groups.iter().map(|group| &group.name).collect::<Vec<_>>(),
         "mistakes": [],
+        "warnings": settings.config.warnings(),
     })
 }
 

@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use proxy::{Config, LogTo, LogWriter, Order, Orders, Origin, Renewal, Server, Settings, Sockets};
+use proxy::config::UpstreamTls;
+use proxy::{
+    ClientTls, Config, LogTo, LogWriter, Order, Orders, Origin, Renewal, Server, Settings, Sockets,
+};
 use readiness::Choice;
 use runtime::process::{self, Identity, Told};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
@@ -196,7 +199,8 @@ fn config(flags: &cli::Serve) -> Result<Config, Failure> {
     let origins = flags.origin.iter().map(|url| Origin::from_url(url).map_err(misuse));
     let origins = origins.collect::<Result<Vec<_>, _>>()?;
     let mut config = if origins.is_empty() {
-        Config::forward(&flags.listen)
+        let https = Some(ClientTls::load(&UpstreamTls::default()).map_err(misuse)?);
+        Config { https, ..Config::forward(&flags.listen) }
     } else {
         Config::reverse(origins, &flags.listen)
     };

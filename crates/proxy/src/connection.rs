@@ -644,8 +644,8 @@ pub(crate) fn destination<'h>(door: &Door, head: &RequestHead<'h>) -> Option<Ask
             let path = if path_and_query.is_empty() { b"/" } else { path_and_query };
             let scheme = Scheme::of(scheme)?;
             // What is asked of a reverse listener came as that URI's scheme says (RFC 9110, 7.4).
-            let known = if role == Role::Reverse { door.scheme } else { Scheme::Http };
-            (scheme == known).then_some(Asked { realm: Realm { role, scheme }, authority, path })
+            let known = role == Role::Forward || scheme == door.scheme;
+            known.then_some(Asked { realm: Realm { role, scheme }, authority, path })
         }
         _ => None,
     }

@@ -40,8 +40,9 @@ use crate::purge;
 use crate::refusal::Refusal;
 use crate::request_body::RequestBody;
 use crate::routes::{self, Route};
-use crate::site::{Door, Realm, Site};
+use crate::site::{Door, Realm, Scheme, Site};
 use crate::stored::{Head, Wire};
+use crate::tls::TlsPeer;
 use crate::told::Told;
 use crate::transport::Transport;
 use crate::upgrade;
@@ -395,7 +396,10 @@ impl<'x> Exchange<'x> {
         };
         let to = match role {
             Role::Reverse => self.route_to(authority, path)?,
-            Role::Forward => To::Addresses(self.resolve(authority, realm.scheme.port()).await?),
+            Role::Forward => {
+                let tls = self.tls(realm.scheme, authority)?;
+                To::Addresses(self.resolve(authority, realm.scheme.port()).await?, tls)
+            }
         };
         Ok(Destination { realm, authority, path, to })
     }
@@ -415,6 +419,21 @@ impl<'x> Exchange<'x> {
     /// The route that it takes, once its destination is known.
     fn route(&self) -> Option<&Route> {
         self.site.routes.get(self.route?)
+    }
+
+    /// With whom TLS is to be spoken for a URI that a client names.
+    fn tls(&self, scheme: Scheme, authority: &[u8]) -> Result<Option<Arc<TlsPeer>>, Ended> {
+        if scheme == Scheme::Http {
+            return Ok(None);
+        }
+        let Some(tls) = &self.site.config.https else {
+            return Err(Ended::Refused(Refusal::Scheme));
+        };
+        let host = http1::parse_authority(authority).ok().map(|parsed| parsed.host);
+        match host.and_then(|host| TlsPeer::of(tls, host)) {
+            Some(peer) => Ok(Some(Arc::new(peer))),
+            None => Err(Ended::Refused(Refusal::Authority)),
+        }
     }
 
     async fn resolve(
@@ -562,7 +581,7 @@ impl Destination<'_> {
     pub(crate) fn host(&self) -> &[u8] {
         match &self.to {
             To::Group(group, _) => group.host(self.authority),
-            To::Addresses(_) => self.authority,
+            To::Addresses(..) => self.authority,
         }
     }
 

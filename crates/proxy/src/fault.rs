@@ -18,6 +18,16 @@ pub(crate) enum Fault {
     QueueTimeout,
     /// No connection could be made.
     Connect,
+    /// No TLS handshake with the upstream.
+    Handshake,
+    /// The upstream's certificate is not to be trusted.
+    Certificate,
+    /// It is for another name.
+    CertificateName,
+    /// It has expired, or does not hold yet.
+    CertificateTime,
+    /// The upstream does not accept ours, or wants one.
+    CertificateRefused,
     /// The upstream did not answer, or stopped, for longer than the limit.
     Timeout,
     /// The upstream closed or reset the connection before the response was whole.
@@ -41,6 +51,11 @@ impl Fault {
             Fault::ClientSlow => 408,
             Fault::Abandoned | Fault::NoServer | Fault::QueueFull | Fault::QueueTimeout => 503,
             Fault::NoAddress | Fault::Connect | Fault::Broken | Fault::Malformed => 502,
+            Fault::Handshake
+            | Fault::Certificate
+            | Fault::CertificateName
+            | Fault::CertificateTime
+            | Fault::CertificateRefused => 502,
         }
     }
 }
@@ -60,6 +75,11 @@ impl Fault {
             Fault::QueueFull => "upstream-queue-full",
             Fault::QueueTimeout => "upstream-queue-timeout",
             Fault::Connect => "upstream-connect",
+            Fault::Handshake => "upstream-tls",
+            Fault::Certificate => "upstream-certificate",
+            Fault::CertificateName => "upstream-certificate-name",
+            Fault::CertificateTime => "upstream-certificate-time",
+            Fault::CertificateRefused => "upstream-certificate-refused",
             Fault::Timeout => "upstream-timeout",
             Fault::Broken => "upstream-broken",
             Fault::Malformed => "upstream-malformed",
@@ -78,6 +98,13 @@ impl Fault {
             Fault::QueueFull => "the upstream's servers are busy, and too many requests wait",
             Fault::QueueTimeout => "the upstream's servers were busy for too long",
             Fault::Connect => "no connection to the upstream could be made",
+            Fault::Handshake => "the TLS handshake with the upstream failed",
+            Fault::Certificate => "the upstream's certificate is not to be trusted",
+            Fault::CertificateName => "the upstream's certificate is for another name",
+            Fault::CertificateTime => "the upstream's certificate has expired, or is not valid yet",
+            Fault::CertificateRefused => {
+                "the upstream does not accept our certificate, or wants one"
+            }
             Fault::Timeout => "the upstream did not answer in time",
             Fault::Broken => "the upstream closed the connection before its response was whole",
             Fault::Malformed => "the upstream's response is not HTTP",

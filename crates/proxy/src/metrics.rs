@@ -186,6 +186,10 @@ counters! {
         "TLS handshakes that failed because the client's certificate is missing or not accepted";
     tls_failures_rejected: Counter,
         "TLS handshakes that clients ended because they do not accept our certificate";
+    upstream_tls_handshakes: Counter, "TLS handshakes with upstreams that were completed";
+    upstream_tls_resumptions: Counter, "Of these, those that took up an earlier session";
+    upstream_tls_failures: Counter,
+        "TLS handshakes with upstreams that failed, certificates that were not accepted included";
     log_lines: Counter, "Access log lines made";
     waits: Counter, "Calls of the event notification's wait";
     events: Counter, "Events that those waits delivered";

@@ -126,7 +126,7 @@ refusals! {
     Expectation = 417, Request, Close, "expectation", "the expectation is not known";
     OptionsEnd = 200, Request, Keep, "options", "plimsoll";
     TraceEnd = 501, Request, Keep, "trace", "TRACE ends here";
-    Scheme = 400, Request, Close, "scheme", "only http URLs can be asked for";
+    Scheme = 400, Request, Close, "scheme", "URLs of this scheme cannot be asked for here";
     NotAbsolute = 400, Request, Close, "not-absolute",
         "this is a forward proxy: ask with an absolute URL";
     Authority = 400, Request, Close, "authority", "an invalid authority";

@@ -30,6 +30,9 @@ pub(crate) struct Site {
 
 impl Site {
     pub(crate) fn new(config: Config, registry: &Registry) -> Site {
+        for warning in config.warnings() {
+            tracing::warn!("{warning}");
+        }
         let groups = registry.groups(&config.groups);
         let routes = Arc::new(Routes::new(&config.routes, &groups));
         let mut http = http1::Limits::default();

@@ -35,14 +35,19 @@ use self::server::Tried;
 use crate::config::Timeouts;
 use crate::fault::Fault;
 use crate::limits::Limits;
+use crate::tls::{self, TlsPeer};
 use crate::transport::Transport;
 use crate::worker::Worker;
 
 /// The idle connections of one core.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
-    idle: RefCell<HashMap<SocketAddr, Vec<Idle>>>,
+    idle: RefCell<HashMap<Line, Vec<Idle>>>,
 }
+
+/// What connections that stand for each other have in common: the address and, with TLS, whom it
+/// was made with.
+type Line = (SocketAddr, Option<Arc<TlsPeer>>);
 
 #[derive(Debug)]
 struct Idle {
@@ -56,6 +61,7 @@ pub(crate) struct Upstream {
     /// Shared with the body that may still be on its way.
     pub(crate) stream: Rc<Transport>,
     pub(crate) address: SocketAddr,
+    tls: Option<Arc<TlsPeer>>,
     pub(crate) times: Times,
     reused: bool,
     /// For a server of a group.
@@ -68,7 +74,7 @@ pub(crate) enum To {
     /// A server of a group; the number says which requests belong together.
     Group(Arc<Group>, u64),
     /// One who is at these addresses.
-    Addresses(Arc<[SocketAddr]>),
+    Addresses(Arc<[SocketAddr]>, Option<Arc<TlsPeer>>),
 }
 
 /// How long an upstream may take.
@@ -127,9 +133,9 @@ impl Upstream {
 
 impl Pool {
     /// The connection used last that is still good.
-    fn take(&self, worker: &Worker, address: SocketAddr) -> Option<Rc<Transport>> {
+    fn take(&self, worker: &Worker, line: &Line) -> Option<Rc<Transport>> {
         let mut pool = self.idle.borrow_mut();
-        let idle = pool.get_mut(&address)?;
+        let idle = pool.get_mut(line)?;
         while let Some(last) = idle.pop() {
             worker.counters.upstream_idle.sub(1);
             if !last.stream.has_unread_event() {
@@ -143,7 +149,7 @@ impl Pool {
     /// Keeps a connection whose response is complete.
     pub(crate) fn put(&self, worker: &Worker, upstream: Upstream) {
         let mut pool = self.idle.borrow_mut();
-        let idle = pool.entry(upstream.address).or_default();
+        let idle = pool.entry((upstream.address, upstream.tls)).or_default();
         if idle.len() < worker.limits().upstream_idle_max && !worker.is_draining() {
             idle.push(Idle { stream: upstream.stream, since: time::now() });
             worker.counters.upstream_idle.add(1);
@@ -309,7 +315,7 @@ impl Attempts<'_> {
                 group.began();
                 group.config.timeouts
             }
-            To::Addresses(_) => Timeouts::default(),
+            To::Addresses(..) => Timeouts::default(),
         };
         Attempts { to, times: Times::of(&timeouts, &worker.limits()), tried: Tried::default() }
     }
@@ -330,8 +336,8 @@ impl Attempts<'_> {
     async fn connect(&mut self, worker: &Worker, fresh_only: bool) -> Result<Upstream, Fault> {
         let (group, key) = match self.to {
             To::Group(group, key) => (group, *key),
-            To::Addresses(addresses) => {
-                return self.reach(worker, addresses, fresh_only, None).await;
+            To::Addresses(addresses, tls) => {
+                return self.reach(worker, addresses, tls.clone(), fresh_only, None).await;
             }
         };
         let mut before = None;
@@ -344,7 +350,8 @@ impl Attempts<'_> {
             };
             let at = ticket.at();
             let addresses = ticket.addresses();
-            match self.reach(worker, &addresses, fresh_only, Some(ticket)).await {
+            let tls = ticket.tls();
+            match self.reach(worker, &addresses, tls, fresh_only, Some(ticket)).await {
                 Ok(upstream) => return Ok(upstream),
                 Err(fault) if !self.may_go_on(Some(at)) => return Err(fault),
                 Err(fault) => {
@@ -359,24 +366,26 @@ impl Attempts<'_> {
         &self,
         worker: &Worker,
         addresses: &[SocketAddr],
+        tls: Option<Arc<TlsPeer>>,
         fresh_only: bool,
         ticket: Option<Ticket>,
     ) -> Result<Upstream, Fault> {
         let times = self.times;
         if !fresh_only {
             for &address in addresses {
-                if let Some(stream) = worker.pool.take(worker, address) {
+                let line = (address, tls.clone());
+                if let Some(stream) = worker.pool.take(worker, &line) {
                     ticket.iter().for_each(Ticket::reused);
-                    return Ok(Upstream { stream, address, times, reused: true, ticket });
+                    return Ok(Upstream { stream, address, tls, times, reused: true, ticket });
                 }
             }
         }
-        match dial(addresses, times.connect()).await {
+        match open(worker, addresses, tls.as_deref(), times.connect()).await {
             Ok((stream, address)) => {
                 worker.counters.upstream_connects.add(1);
                 ticket.iter().for_each(Ticket::connected);
-                let stream = Rc::new(Transport::Plain(stream));
-                Ok(Upstream { stream, address, times, reused: false, ticket })
+                let stream = Rc::new(stream);
+                Ok(Upstream { stream, address, tls, times, reused: false, ticket })
             }
             Err(fault) => {
                 ticket.iter().for_each(Ticket::failed);
@@ -384,6 +393,19 @@ impl Attempts<'_> {
             }
         }
     }
+}
+
+/// A new connection to one of these addresses; `limit` is for TCP, and again for TLS.
+async fn open(
+    worker: &Worker,
+    addresses: &[SocketAddr],
+    tls: Option<&TlsPeer>,
+    limit: Duration,
+) -> Result<(Transport, SocketAddr), Fault> {
+    let (stream, address) = dial(addresses, limit).await?;
+    let Some(peer) = tls else { return Ok((Transport::Plain(stream), address)) };
+    let stream = Box::pin(tls::connect(worker, peer, stream, limit)).await?;
+    Ok((Transport::Tls(Box::new(stream)), address))
 }
 
 /// Sends all of `bytes`, waiting no longer than the upstream's time-out for room.
@@ -399,18 +421,20 @@ pub(crate) async fn send(
         match stream.try_write(&bytes[sent..]) {
             Ok(n) => {
                 sent += n;
-                if sent == bytes.len() {
+                if sent < bytes.len() {
+                    continue;
+                }
+                if stream.is_flushed() {
                     return Ok(());
                 }
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                match time::timeout(times.idle(), stream.writable()).await {
-                    Ok(Ok(())) => {}
-                    Ok(Err(_)) => return Err(Fault::Broken),
-                    Err(_) => return Err(Fault::Timeout),
-                }
-            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(_) => return Err(Fault::Broken),
+        }
+        match time::timeout(times.idle(), stream.writable()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(Fault::Broken),
+            Err(_) => return Err(Fault::Timeout),
         }
     }
 }

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 use super::Path as RoutePath;
-use super::keys::{ListenTable, Root, RouteTable, UpstreamTable};
+use super::keys::{Root, RouteTable, UpstreamTable};
 use super::problem::{Problem, Unusable};
 use super::table::{Here, Reader, Table, at_restart, read_table};
+use super::tls_keys;
 use super::{Action, Balance, Config, FieldRule, Group, HostSent, Listener, Route, Server};
 use crate::access_log::LogFormat;
 
@@ -99,10 +100,19 @@ impl Settings {
 impl Root {
     /// The typed configuration. What is missing from it has been noted as a mistake.
     fn config(&self, here: &mut Here<'_, '_>) -> Config {
-        let groups: Vec<Group> = self.upstream.iter().map(UpstreamTable::group).collect();
+        // Files are looked for only when all that names them is understood.
+        let files = here.is_well();
+        let listen = self.listen.iter().enumerate().filter(|_| files);
+        let listeners: Vec<Listener> =
+            listen.filter_map(|(at, table)| tls_keys::listener(table, at, here)).collect();
+        let upstream = self.upstream.iter().enumerate().filter(|_| files);
+        let groups: Vec<Group> = upstream
+            .map(|(at, table)| tls_keys::group(table.group(), table.tls.as_ref(), at, here))
+            .collect();
+        let https = tls_keys::https(&listeners, &self.https, here);
         let routes: Vec<Route> = self.route.iter().filter_map(RouteTable::route).collect();
         let config = Config {
-            listeners: self.listen.iter().filter_map(ListenTable::listener).collect(),
+            listeners,
             groups,
             routes,
             name_servers: self.dns.name_servers(),
@@ -116,6 +126,7 @@ impl Root {
                 .map_or_else(LogFormat::default, |f| f.value.clone()),
             limits: self.limits.clone(),
             purge: self.purge.clone(),
+            https,
             hash_seed: None,
         };
         if here.is_well() {
@@ -161,12 +172,6 @@ impl Root {
                 here.mistake_of(&format!("route[{at}]{key}"), wrong);
             }
         }
-    }
-}
-
-impl ListenTable {
-    fn listener(&self) -> Option<Listener> {
-        Some(Listener::plain(self.address?, self.role))
     }
 }
 

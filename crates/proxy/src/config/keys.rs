@@ -5,12 +5,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnet::IpNet;
+
 use super::forward_keys::UpgradeSection;
 use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, TIMEOUT, WHILE, words};
 use super::{
-    Balance, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host, Origin, PurgeRules,
-    Queue, Retries, Role, Timeouts,
+    Balance, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host, ListenerTls, Origin,
+    PurgeRules, Queue, Retries, Role, Timeouts, UpstreamTls,
 };
 use crate::access_log::LogFormat;
 use crate::limits::{DNS_SERVERS_MAX, Limits, READ_BUFFER_BYTES, WEIGHT_MAX};
@@ -37,6 +39,7 @@ pub(crate) struct Root {
     pub(crate) purge: PurgeRules,
     pub(crate) dns: DnsSection,
     pub(crate) log: LogSection,
+    pub(crate) https: UpstreamTls,
     pub(crate) limits: Limits,
 }
 
@@ -58,6 +61,8 @@ impl Table for Root {
         [purge]: purge, "Taking responses out of the store.";
         [dns]: dns, "Where names are looked up.";
         [log]: log, "The access log.";
+        [https]: https, "How TLS is spoken with servers that clients of forward listeners name by \
+            https URLs.";
         [limits]: limits, "Bounds and time-outs. Those of time on upstreams hold where an upstream \
             says nothing else.";
     ];
@@ -74,6 +79,7 @@ impl Table for Root {
             purge: PurgeRules::default(),
             dns: DnsSection::blank(),
             log: LogSection::blank(),
+            https: UpstreamTls::default(),
             limits: Limits::default(),
         }
     }
@@ -139,6 +145,8 @@ impl Table for ServerSection {
 pub(crate) struct ListenTable {
     pub(crate) address: Option<SocketAddr>,
     pub(crate) role: Role,
+    pub(crate) proxy_from: Option<Vec<IpNet>>,
+    pub(crate) tls: Option<ListenerTls>,
 }
 
 words!(Role: "reverse" => Role::Reverse, "forward" => Role::Forward);
@@ -150,10 +158,15 @@ impl Table for ListenTable {
         role: Kind::Word(&["reverse", "forward"]), role,
             "`reverse` stands in front of servers of ours (`[[upstream]]`); `forward` serves \
              clients of ours, who name their server themselves.";
+        proxy_from: Kind::Networks, proxy_from,
+            "Each connection begins with a header of the PROXY protocol (version 1 or 2), and \
+             comes from one of these networks; the address that it tells is the client's. Without \
+             it no connection has one.", example "[\"127.0.0.0/8\"]";
+        (tls): tls, "TLS, and nothing else, is spoken there.";
     ];
 
     fn blank() -> ListenTable {
-        ListenTable { address: None, role: Role::Reverse }
+        ListenTable { address: None, role: Role::Reverse, proxy_from: None, tls: None }
     }
 }
 
@@ -170,6 +183,7 @@ pub(crate) struct UpstreamTable {
     pub(crate) retries: Retries,
     pub(crate) queue: Queue,
     pub(crate) health: Option<HealthCheck>,
+    pub(crate) tls: Option<UpstreamTls>,
     pub(crate) ejection: Ejection,
     pub(crate) slow_start: Duration,
 }
@@ -208,6 +222,8 @@ impl Table for UpstreamTable {
         [queue]: queue, "Requests that wait while every server has as many as it may.";
         (health): health, "Servers are asked whether they are well. Without it only the requests \
             themselves tell.";
+        (tls): tls, "How TLS is spoken with servers whose URL says https. Without it their \
+            certificates must lead to a root of the system.";
         [ejection]: ejection, "When a server that fails requests is left alone, and how long.";
     ];
 
@@ -223,6 +239,7 @@ impl Table for UpstreamTable {
             retries: Retries::default(),
             queue: Queue::default(),
             health: None,
+            tls: None,
             ejection: Ejection::default(),
             slow_start: Duration::ZERO,
         }

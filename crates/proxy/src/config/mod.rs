@@ -13,6 +13,7 @@ mod reference;
 mod routes;
 mod table;
 mod tls;
+mod tls_keys;
 mod units;
 mod upstreams;
 mod value;
@@ -27,14 +28,14 @@ pub use forward::{Domain, Forward, PasswordRealm, Ports, Protocol, TellClient, U
 use crate::access_log::LogFormat;
 use crate::limits::Limits;
 use crate::resolve::NameServers;
-use crate::tls::ServerTls;
+use crate::tls::{ClientTls, ServerTls, TlsPeer};
 
 pub use file::{Process, Settings};
 pub use problem::{Problem, Unusable};
 pub use purge::PurgeRules;
 pub use reference::{example, markdown};
 pub use routes::{Action, FieldRule, Host, Path, Route};
-pub use tls::{CertificateFiles, ListenerTls};
+pub use tls::{CertificateFiles, ListenerTls, UpstreamTls};
 pub use upstreams::{
     Balance, Ejection, ForwardedFields, Group, HealthCheck, HostSent, Queue, Retries, Server,
     Timeouts,
@@ -63,6 +64,9 @@ pub struct Config {
     pub limits: Limits,
     /// Who may purge, and how.
     pub purge: PurgeRules,
+    /// How TLS is spoken with servers that clients of forward listeners name by `https` URLs;
+    /// `None`: such URLs are refused.
+    pub https: Option<Arc<ClientTls>>,
     /// Seed of the hash that clients' keys go through; `None` takes one from the system.
     pub hash_seed: Option<[u64; 2]>,
 }
@@ -90,8 +94,28 @@ impl Config {
             log_format: LogFormat::default(),
             limits: Limits::default(),
             purge: PurgeRules::default(),
+            https: None,
             hash_seed: None,
         }
+    }
+}
+
+impl Config {
+    /// What is dangerous or about to fail, though it can be used: a certificate that has expired, a
+    /// server whose certificate is not verified.
+    pub fn warnings(&self) -> Vec<String> {
+        let servers = self.groups.iter().flat_map(|group| &group.servers);
+        let peers = servers.filter_map(|server| server.origin.tls.as_ref());
+        let of_servers = peers.flat_map(|peer| {
+            peer.warnings().iter().map(move |text| format!("{}: {text}", peer.name()))
+        });
+        let listeners = self.listeners.iter().filter_map(|listener| listener.tls.as_ref());
+        let of_listeners = listeners.flat_map(|tls| tls.warnings().to_vec());
+        let of_https = self.https.iter().flat_map(|tls| tls.warnings().to_vec());
+        let mut found: Vec<String> = of_listeners.chain(of_servers).chain(of_https).collect();
+        found.sort();
+        found.dedup();
+        found
     }
 }
 
@@ -132,25 +156,35 @@ pub struct Origin {
     pub authority: String,
     /// Its addresses, in the order in which they are tried.
     pub addresses: Vec<SocketAddr>,
+    /// With whom TLS is spoken there; `None`: HTTP in the clear.
+    pub tls: Option<Arc<TlsPeer>>,
 }
 
 impl Origin {
-    /// Parses `http://host[:port][/]` and looks the host up.
+    /// Parses `http://host[:port][/]`, or `https://`, and looks the host up. The certificate of one
+    /// with TLS must lead to a root of the system, unless [`Origin::secure`] says otherwise.
     ///
     /// # Errors
     /// One line: what is wrong with the URL, or that the host has no address.
     pub fn from_url(url: &str) -> Result<Origin, String> {
-        let rest = url.strip_prefix("http://").ok_or_else(|| {
-            format!(
-                "the origin {url:?} does not begin with http:// (TLS to origins is not there yet)"
-            )
-        })?;
+        let (rest, secure) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+            (Some(rest), _) => (rest, false),
+            (_, Some(rest)) => (rest, true),
+            _ => {
+                let text = "begins neither with http:// nor with https://";
+                return Err(format!("the origin {url:?} {text}"));
+            }
+        };
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if authority.is_empty() || authority.contains(['/', '?', '#', '@', ' ']) {
-            return Err(format!("the origin {url:?} is not http://host[:port] and nothing more"));
+            let scheme = if secure { "https" } else { "http" };
+            return Err(format!(
+                "the origin {url:?} is not {scheme}://host[:port] and nothing more"
+            ));
         }
+        let port = if secure { 443 } else { 80 };
         let with_port =
-            if has_port(authority) { authority.to_owned() } else { format!("{authority}:80") };
+            if has_port(authority) { authority.to_owned() } else { format!("{authority}:{port}") };
         let addresses: Vec<SocketAddr> = with_port
             .to_socket_addrs()
             .map_err(|error| format!("the origin's host in {url:?} has no address: {error}"))?
@@ -158,7 +192,33 @@ impl Origin {
         if addresses.is_empty() {
             return Err(format!("the origin's host in {url:?} has no address"));
         }
-        Ok(Origin { authority: authority.to_owned(), addresses })
+        let mut origin = Origin { authority: authority.to_owned(), addresses, tls: None };
+        if secure {
+            origin.secure(&ClientTls::load(&UpstreamTls::default())?)?;
+        }
+        Ok(origin)
+    }
+
+    /// From now on TLS is spoken with it, as this says.
+    ///
+    /// # Errors
+    /// The host can be in no certificate.
+    pub fn secure(&mut self, tls: &Arc<ClientTls>) -> Result<(), String> {
+        let (host, _) = self.host_and_port(443);
+        let peer = TlsPeer::of(tls, host.as_bytes())
+            .ok_or_else(|| format!("{host:?} is neither a host name nor an address"))?;
+        self.tls = Some(Arc::new(peer));
+        Ok(())
+    }
+
+    /// The scheme of its URL.
+    pub fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https" } else { "http" }
+    }
+
+    /// The port that its URL need not tell.
+    pub fn default_port(&self) -> u16 {
+        if self.tls.is_some() { 443 } else { 80 }
     }
 }
 
@@ -179,9 +239,15 @@ mod tests {
         assert_eq!(origin.addresses, ["127.0.0.1:8000".parse().unwrap()]);
         let v6 = Origin::from_url("http://[::1]").unwrap();
         assert_eq!(v6.addresses, ["[::1]:80".parse().unwrap()]);
-        for wrong in
-            ["https://a", "127.0.0.1:80", "http://", "http://a/b", "http://u@h", "http://h:99999"]
-        {
+        for wrong in [
+            "ftp://a",
+            "https://",
+            "127.0.0.1:80",
+            "http://",
+            "http://a/b",
+            "http://u@h",
+            "http://h:99999",
+        ] {
             assert!(Origin::from_url(wrong).is_err(), "{wrong}");
         }
     }

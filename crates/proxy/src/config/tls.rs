@@ -1,7 +1,7 @@
-//! What a listener is told about TLS: names of files and few choices.
+//! What a listener or an upstream is told about TLS: names of files and few choices.
 //!
-//! Nothing here reads a file: [`crate::ServerTls`] is made from these, at the start, at each
-//! reload and by a check, and says what is wrong with which file.
+//! Nothing here reads a file: [`crate::ServerTls`] and [`crate::ClientTls`] are made from these, at
+//! the start, at each reload and by a check, and say what is wrong with which file.
 
 use std::path::PathBuf;
 
@@ -27,4 +27,25 @@ pub struct ListenerTls {
     pub client_optional: bool,
     /// No version below TLS 1.3.
     pub only_tls13: bool,
+}
+
+/// TLS to an upstream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UpstreamTls {
+    /// The roots that the upstream's certificate leads to, PEM; `None`: those of the system.
+    pub ca: Option<PathBuf>,
+    /// What we show an upstream that asks for a certificate.
+    pub certificate: Option<CertificateFiles>,
+    /// The name that is asked for (SNI) and that the upstream's certificate must be for; `None`:
+    /// the host of the URL.
+    pub server_name: Option<String>,
+    /// Whether the certificate is verified at all. Without it anybody on the way can read and
+    /// change what goes over the connection.
+    pub verify: bool,
+}
+
+impl Default for UpstreamTls {
+    fn default() -> UpstreamTls {
+        UpstreamTls { ca: None, certificate: None, server_name: None, verify: true }
+    }
 }

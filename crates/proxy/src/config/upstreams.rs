@@ -239,7 +239,7 @@ impl Origin {
 
     /// An origin at this address.
     pub fn at(address: SocketAddr) -> Origin {
-        Origin { authority: address.to_string(), addresses: vec![address] }
+        Origin { authority: address.to_string(), addresses: vec![address], tls: None }
     }
 }
 
@@ -252,7 +252,7 @@ mod tests {
         for (authority, host, port) in
             [("a", "a", 80), ("a:81", "a", 81), ("[::1]", "::1", 80), ("[::1]:81", "::1", 81)]
         {
-            let origin = Origin { authority: authority.into(), addresses: Vec::new() };
+            let origin = Origin { authority: authority.into(), addresses: Vec::new(), tls: None };
             assert_eq!(origin.host_and_port(80), (host, port), "{authority}");
         }
     }

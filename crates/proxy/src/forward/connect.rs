@@ -38,7 +38,7 @@ pub(crate) async fn connect(exchange: &mut Exchange<'_>) -> Result<Done, Ended> 
     };
     let worker = exchange.worker;
     let addresses = addresses(exchange, host, port).await?;
-    let upstream = upstream::connect(worker, &To::Addresses(addresses)).await;
+    let upstream = upstream::connect(worker, &To::Addresses(addresses, None)).await;
     let upstream = upstream.map_err(|fault| fetch::unanswered(worker, fault))?;
     exchange.keep = false;
     let done = Done {

@@ -26,7 +26,7 @@ impl<'e> Edits<'e> {
         let destination = asking.destination;
         let forwarded = match &destination.to {
             To::Group(group, _) => group.config.forwarded,
-            To::Addresses(_) => ForwardedFields::None,
+            To::Addresses(..) => ForwardedFields::None,
         };
         Edits {
             rules: asking.route().map_or(&[], |route| &route.config.request),

@@ -9,6 +9,7 @@
 //! handshake waits without a time-out; more handshakes hold buffers than a named limit allows.
 
 mod accept;
+mod connect;
 mod files;
 mod server;
 mod stream;
@@ -26,6 +27,8 @@ use rustls_pki_types::UnixTime;
 use crate::limits::{TLS_HANDSHAKES_MAX, TLS_INPUT_BYTES};
 
 pub(crate) use accept::{Refused, accept};
+pub(crate) use connect::connect;
+pub use connect::{ClientTls, TlsPeer};
 pub use server::ServerTls;
 pub(crate) use stream::TlsStream;
 

@@ -30,6 +30,7 @@ use crate::config::{self, Balance, HostSent};
 use crate::fault::Fault;
 use crate::limits::{QUEUE_LOOK, SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
 use crate::resolve;
+use crate::tls::TlsPeer;
 
 /// A unit of weight, so that a server that starts slowly can have less than one.
 const WEIGHT_UNIT: u64 = 64;
@@ -68,6 +69,8 @@ pub(super) struct GroupFigures {
 pub(super) struct Member {
     pub(super) state: Arc<ServerState>,
     pub(super) authority: String,
+    /// With whom TLS is spoken, if it is.
+    pub(super) tls: Option<Arc<TlsPeer>>,
     /// To be looked up again and again, with its port; `None` where the address was given.
     pub(super) name: Option<(String, u16)>,
     weight: u64,
@@ -123,9 +126,10 @@ impl Registry {
     fn member(&self, group: &str, server: &config::Server) -> Member {
         let authority = server.origin.authority.clone();
         let addresses = || server.origin.addresses.as_slice().into();
-        let key = (group.to_owned(), authority.clone());
+        let origin = &server.origin;
+        let key = (group.to_owned(), format!("{}://{authority}", origin.scheme()));
         let state = kept(&self.servers, key, || ServerState::new(addresses()));
-        let (host, port) = server.origin.host_and_port(80);
+        let (host, port) = origin.host_and_port(origin.default_port());
         let is_name = resolve::literal(host).is_none();
         if !is_name {
             state.set_addresses(addresses());
@@ -134,6 +138,7 @@ impl Registry {
             state,
             identity: stable_hash(&[authority.as_bytes()]),
             authority,
+            tls: origin.tls.clone(),
             name: is_name.then(|| (host.to_owned(), port)),
             weight: u64::from(server.weight.clamp(1, WEIGHT_MAX)) * WEIGHT_UNIT,
             backup: server.backup,
@@ -355,6 +360,11 @@ impl Ticket {
     /// Its place in the group.
     pub(super) fn at(&self) -> usize {
         self.at
+    }
+
+    /// With whom TLS is spoken there, if it is.
+    pub(super) fn tls(&self) -> Option<Arc<TlsPeer>> {
+        self.member().tls.clone()
     }
 
     /// Where the server is.

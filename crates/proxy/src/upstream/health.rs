@@ -4,19 +4,20 @@
 //! One task on one core does it for all; a question is a task of its own, one at a time for each
 //! server. It sees the configuration as it is when it looks, so a reload changes what it does.
 
+use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use runtime::net::TcpStream;
 use runtime::time::{self, Instant};
 
-use super::dial::dial;
 use super::group::{Group, Member};
-use crate::config::HealthCheck;
+use super::{Times, open, send};
+use crate::config::{HealthCheck, Timeouts};
 use crate::fault::Fault;
 use crate::limits::{ATTEND, CHECK_HEAD_BYTES_MAX};
+use crate::transport::Transport;
 use crate::worker::Worker;
 
 /// Attends to the servers for as long as it is polled.
@@ -97,27 +98,31 @@ impl Question {
 
     async fn ask(&self, worker: &Worker, check: &HealthCheck) -> Result<bool, Fault> {
         let member = self.member();
-        let (stream, _) = dial(&member.state.addresses(), check.timeout).await?;
+        let (addresses, tls) = (member.state.addresses(), member.tls.as_deref());
+        let (stream, _) = open(worker, &addresses, tls, check.timeout).await?;
         let host = check.host.as_ref().unwrap_or(&member.authority);
         let request = format!(
             "GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: plimsoll-health-check\r\n\
              Connection: close\r\n\r\n",
             check.path
         );
-        stream.write_all(request.as_bytes()).await.map_err(|_| Fault::Broken)?;
+        let times = Times::of(&Timeouts::default(), &worker.limits());
+        send(worker, &stream, &times, request.as_bytes()).await?;
         let status = status(worker, &stream).await?;
         Ok((check.status.0..=check.status.1).contains(&status))
     }
 }
 
 /// The status of the final head.
-async fn status(worker: &Worker, stream: &TcpStream) -> Result<u16, Fault> {
+async fn status(worker: &Worker, stream: &Transport) -> Result<u16, Fault> {
     let mut got = Vec::new();
     while got.len() < CHECK_HEAD_BYTES_MAX {
         let mut piece = [0; 2048];
-        match stream.read(&mut piece).await {
-            Ok(0) | Err(_) => return Err(Fault::Broken),
-            Ok(read) => got.extend_from_slice(&piece[..read]),
+        stream.readable().await.map_err(|_| Fault::Broken)?;
+        match stream.try_read(&mut piece) {
+            Ok(read) if read > 0 => got.extend_from_slice(&piece[..read]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            _ => return Err(Fault::Broken),
         }
         loop {
             let parsed = worker.with_scratch(|scratch| {

@@ -287,7 +287,7 @@ fn lost_datagrams_are_asked_again() {
 fn a_server_with_a_name_is_followed_to_where_it_moves() {
     let config = || {
         let first = vec![address(ORIGIN)];
-        let server = OriginUrl { authority: "site.example:80".into(), addresses: first };
+        let server = OriginUrl { authority: "site.example:80".into(), addresses: first, tls: None };
         let name_servers = NameServers::At(vec![address(SERVER)]);
         Config { name_servers, groups: vec![Group::of("g", [server])], ..reverse() }
     };
@@ -319,7 +319,7 @@ fn the_addresses_of_a_server_are_tried_in_turn() {
         let nobody = address("10.0.0.9:80");
         let six = address("[fd00::9]:80");
         let addresses = vec![six, nobody, address(ORIGIN)];
-        let server = OriginUrl { authority: "10.0.0.9:80".into(), addresses };
+        let server = OriginUrl { authority: "10.0.0.9:80".into(), addresses, tls: None };
         Config { groups: vec![Group::of("g", [server])], ..reverse() }
     };
     each_way(config, async |world: Rc<World>| {

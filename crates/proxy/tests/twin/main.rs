@@ -27,6 +27,7 @@ mod storm;
 mod stress;
 mod tls;
 mod tls_client;
+mod tls_upstream;
 mod tunnels;
 mod upstreams;
 mod world;

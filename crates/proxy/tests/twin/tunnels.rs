@@ -492,7 +492,8 @@ async fn head_of(stream: &TcpStream) -> Option<String> {
 #[test]
 fn an_upgrade_that_is_agreed_to_becomes_a_tunnel() {
     let reversed = || {
-        let origin = Origin { authority: "origin".into(), addresses: vec![address(WEB)] };
+        let origin =
+            Origin { authority: "origin".into(), addresses: vec![address(WEB)], tls: None };
         let listen = reverse().listeners.iter().map(|of| of.address).collect::<Vec<_>>();
         Config { groups: Config::reverse([origin], &listen).groups, ..reverse() }
     };

@@ -31,7 +31,8 @@ pub(crate) fn address(text: &str) -> SocketAddr {
 
 /// Reverse mode before the simulated origin.
 pub(crate) fn reverse() -> Config {
-    let origin = OriginUrl { authority: "origin".into(), addresses: vec![address(ORIGIN)] };
+    let origin =
+        OriginUrl { authority: "origin".into(), addresses: vec![address(ORIGIN)], tls: None };
     let mut config = Config::reverse([origin], &[address(PROXY), address(PROXY_TOO)]);
     config.name_servers = NameServers::At(Vec::new());
     config.hash_seed = Some([1, 2]);
