@@ -25,6 +25,7 @@ pub(crate) struct Signed {
 pub(crate) static SIGNED: LazyLock<Signed> = LazyLock::new(|| {
     let authority = Authority::new();
     let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("root.pem"), &authority.root_pem).unwrap();
     let files = authority.issue(directory.path(), "site", &["site"]);
     let listener = ListenerTls { certificates: vec![files], ..ListenerTls::default() };
     Signed { authority, listener, directory }
