@@ -26,6 +26,8 @@ mod fault;
 mod fetch;
 mod flight;
 mod forward;
+#[doc(hidden)]
+pub mod fuzzing;
 mod hop;
 pub mod limits;
 mod listening;

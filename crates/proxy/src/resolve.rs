@@ -15,6 +15,7 @@
 
 mod ask;
 mod files;
+pub(crate) mod fuzzing;
 mod wire;
 
 use std::future::Future;

@@ -8,6 +8,7 @@ use crate::tree::Tree;
 
 /// The floors, from the ground up. A crate may use what stands on a lower floor, nothing else.
 const FLOORS: &[&[&str]] = &[
+    &["planted"],
     &["readiness", "http1", "caching", "regress", "trial"],
     &["runtime", "store"],
     &["proxy", "load", "record", "report", "interpose"],
@@ -277,6 +278,31 @@ const PARSERS: &[Parser] = &[
         file: "crates/proxy/src/proxy_protocol.rs",
         function: "parse_header",
         target: "fuzz/fuzz_targets/proxy_header.rs",
+    },
+    Parser {
+        file: "crates/proxy/src/forward/client_hello.rs",
+        function: "push",
+        target: "fuzz/fuzz_targets/client_hello.rs",
+    },
+    Parser {
+        file: "crates/proxy/src/resolve/wire.rs",
+        function: "read",
+        target: "fuzz/fuzz_targets/dns_reply.rs",
+    },
+    Parser {
+        file: "crates/proxy/src/resolve/files.rs",
+        function: "of_resolv_conf",
+        target: "fuzz/fuzz_targets/proxy_texts.rs",
+    },
+    Parser {
+        file: "crates/proxy/src/access_log/template.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/proxy_texts.rs",
+    },
+    Parser {
+        file: "crates/proxy/src/config/routes.rs",
+        function: "parse",
+        target: "fuzz/fuzz_targets/proxy_texts.rs",
     },
 ];
 

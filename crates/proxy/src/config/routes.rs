@@ -1,5 +1,7 @@
 //! Routes: which requests of reverse listeners go to which group, and what is changed on the way.
 
+use std::net::Ipv6Addr;
+
 use hashbrown::HashSet;
 
 use super::{Config, Group};
@@ -61,14 +63,16 @@ impl Host {
             Some(name) => (true, name),
             None => (false, text),
         };
-        let bracketed = name.starts_with('[') && name.ends_with(']') && !below;
+        let name = name.trim_end_matches('.');
+        let inner = name.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+        let bracketed = !below && inner.is_some_and(|ip| ip.parse::<Ipv6Addr>().is_ok());
         let is_name = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'.' | b'_');
         if name.is_empty() || !(bracketed || name.bytes().all(is_name)) {
             return Err(format!(
                 "{text:?} is not a host such as example.org or *.example.org (without a port)"
             ));
         }
-        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        let name = name.to_ascii_lowercase();
         Ok(if below { Host::Below(name) } else { Host::Exact(name) })
     }
 }
@@ -234,7 +238,7 @@ mod tests {
         assert_eq!(Host::parse("Example.org"), Ok(Host::Exact("example.org".into())));
         assert_eq!(Host::parse("*.example.org."), Ok(Host::Below("example.org".into())));
         assert_eq!(Host::parse("[::1]"), Ok(Host::Exact("[::1]".into())));
-        for wrong in ["", "*.", "a:80", "*", "a b", "http://a", "*.*.a"] {
+        for wrong in ["", "*.", ".", "*..", "a:80", "*", "a b", "http://a", "*.*.a", "[a]", "[]"] {
             assert!(Host::parse(wrong).is_err(), "{wrong}");
         }
     }

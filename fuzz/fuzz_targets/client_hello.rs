@@ -1,0 +1,32 @@
+//! A ClientHello: the verdict does not depend on how the bytes come, nor on what is behind the
+//! message, and every byte that came is passed on.
+//! The reader is taken in by its file, so that this target is built without the server around it.
+#![no_main]
+
+#[path = "../../crates/proxy/src/forward/client_hello.rs"]
+pub mod client_hello;
+#[path = "../../crates/proxy/src/limits.rs"]
+pub mod limits;
+
+use client_hello::{ClientHello, Verdict};
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    let mut at_once = ClientHello::default();
+    let whole = at_once.push(data);
+    assert_eq!(at_once.into_bytes(), data, "not a byte is changed");
+    let mut by_bytes = ClientHello::default();
+    let mut told = Verdict::More;
+    for (at, byte) in data.iter().enumerate() {
+        told = by_bytes.push(&[*byte]);
+        if told != Verdict::More {
+            let after = ClientHello::default().push(&data[..=at]);
+            assert_eq!(told, after, "as far as byte {at}");
+            break;
+        }
+    }
+    // More that comes may be wrong where less was whole; never the other way round.
+    match (&told, &whole) {
+        (Verdict::Whole { .. }, Verdict::Never(_)) => {}
+        _ => assert_eq!(told, whole),
+    }
+});

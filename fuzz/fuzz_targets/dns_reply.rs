@@ -1,0 +1,22 @@
+//! What name servers answer, and what the system's files say of names.
+//!
+//! What must hold stands with the resolver, so that the stable tests run the same over the corpus;
+//! it is taken in by its files, so that this target is built without the server around it.
+#![no_main]
+
+#[path = "../../crates/proxy/src/limits.rs"]
+pub mod limits;
+
+mod resolve {
+    #[path = "../../../crates/proxy/src/resolve/files.rs"]
+    mod files;
+    #[path = "../../../crates/proxy/src/resolve/fuzzing.rs"]
+    pub mod fuzzing;
+    #[path = "../../../crates/proxy/src/resolve/wire.rs"]
+    mod wire;
+}
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    resolve::fuzzing::dns_reply(data);
+    resolve::fuzzing::system_files(&String::from_utf8_lossy(data));
+});
