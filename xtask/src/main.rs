@@ -1,23 +1,26 @@
-//! The chores: `cargo xtask tidy` checks what rustc, rustfmt and clippy do not.
+//! The chores: `cargo xtask tidy` checks what rustc, rustfmt and clippy do not, and
+//! `cargo xtask planted` whether the tests find the bugs that are planted on purpose.
 //!
 //! It uses no other crate, so that it builds in a second and runs before anything else does. It
 //! never changes a file: each finding says what is wrong and the mend.
 
 #![forbid(unsafe_code)]
 
+mod planted;
 mod rust;
 mod tidy;
 mod tree;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy";
+const USAGE: &str = "usage: cargo xtask tidy | cargo xtask planted [BUG...]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => run_tidy(),
+        ["planted", bugs @ ..] => planted::run(&root(), bugs),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
@@ -25,10 +28,13 @@ fn main() -> ExitCode {
     }
 }
 
+/// xtask stands directly under it; the manifest's directory is known when it is built.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
 fn run_tidy() -> ExitCode {
-    // xtask stands directly under the root; the manifest's directory is known when it is built.
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let tree = match tree::Tree::read(&root) {
+    let tree = match tree::Tree::read(&root()) {
         Ok(tree) => tree,
         Err(error) => {
             eprintln!("tidy: the repository cannot be read: {error}");

@@ -73,7 +73,8 @@ impl Freshness {
     #[must_use]
     pub fn current_age_ms(&self, now_ms: u64) -> u64 {
         let resident_ms = now_ms.saturating_sub(self.response_ms);
-        self.corrected_initial_age_ms.saturating_add(resident_ms)
+        let twice_ms = if planted::is(planted::Bug::AgeTwice) { resident_ms } else { 0 };
+        self.corrected_initial_age_ms.saturating_add(resident_ms).saturating_add(twice_ms)
     }
 
     /// The value of the `Age` field to send.

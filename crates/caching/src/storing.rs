@@ -280,7 +280,7 @@ impl Directives {
 }
 
 fn never_stale(control: &CacheControl, shared: bool) -> Option<NeverStale> {
-    if control.must_revalidate {
+    if control.must_revalidate && !planted::is(planted::Bug::MustRevalidateIgnored) {
         Some(NeverStale::MustRevalidate)
     } else if shared && control.proxy_revalidate {
         Some(NeverStale::ProxyRevalidate)
@@ -355,7 +355,7 @@ fn store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
     if control.no_store && !control.must_understand {
         return Err(NotStored::ResponseNoStore);
     }
-    if policy.shared && control.private.is_whole() {
+    if policy.shared && control.private.is_whole() && !planted::is(planted::Bug::PrivateForOthers) {
         return Err(NotStored::Private);
     }
     if policy.shared && request.fields.has("authorization") && !permits_sharing(control) {
@@ -375,7 +375,10 @@ fn store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
 
 /// RFC 9111, 3.5.
 fn permits_sharing(control: &CacheControl) -> bool {
-    control.public || control.must_revalidate || control.s_maxage.is_present()
+    control.public
+        || control.must_revalidate
+        || control.s_maxage.is_present()
+        || planted::is(planted::Bug::AuthorizationIgnored)
 }
 
 fn store_rule(

@@ -43,7 +43,8 @@ pub fn updated<'f, S: FieldSource + ?Sized, U: FieldSource + ?Sized>(
     };
     let connection: Vec<&[u8]> = update.values("connection").collect();
     let taken = |name: &[u8]| {
-        !NEVER_UPDATED.iter().any(|kept| name.eq_ignore_ascii_case(kept.as_bytes()))
+        !planted::is(planted::Bug::UpdateForgotten)
+            && !NEVER_UPDATED.iter().any(|kept| name.eq_ignore_ascii_case(kept.as_bytes()))
             && !names(control.no_cache.fields(), name)
             && !names(control.private.fields(), name)
             && !connection.iter().any(|value| {

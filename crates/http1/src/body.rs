@@ -187,6 +187,7 @@ impl BodyDecoder {
                 self.state = State::Done;
                 Ok(())
             }
+            _ if planted::is(planted::Bug::ShortBodyWhole) => Ok(()),
             _ => Err(Truncated),
         }
     }
@@ -225,7 +226,9 @@ impl BodyDecoder {
                 self.chunk_begins()?
             }
             State::DataCr => {
-                expect(byte, b'\r', RejectReason::MissingChunkEnd)?;
+                if !planted::is(planted::Bug::ChunkEndUnchecked) {
+                    expect(byte, b'\r', RejectReason::MissingChunkEnd)?;
+                }
                 State::DataLf
             }
             State::DataLf => {

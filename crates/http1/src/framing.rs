@@ -57,7 +57,8 @@ fn declared_by_field(
     limits: &Limits,
 ) -> Result<Declared, RejectReason> {
     if fields.has(Name::TransferEncoding) {
-        if fields.has(Name::ContentLength) {
+        let both = fields.has(Name::ContentLength);
+        if both && !planted::is(planted::Bug::LengthBesideEncoding) {
             return Err(RejectReason::LengthWithEncoding);
         }
         if version == Version::Http10 {

@@ -497,7 +497,8 @@ impl Turn<'_> {
     #[inline]
     fn answer(&self, head: &RequestHead<'_>, output: &mut Vec<u8>) -> Did {
         if !matches!(head.method, Method::Get | Method::Head)
-            || !matches!(head.body(), BodyKind::None | BodyKind::Length(0))
+            || !(matches!(head.body(), BodyKind::None | BodyKind::Length(0))
+                || planted::is(planted::Bug::HitLeavesBody))
         {
             return Did::Slow(head.detach());
         }

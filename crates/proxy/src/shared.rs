@@ -142,7 +142,9 @@ impl Shared {
     pub(crate) fn uri_key(&self, realm: Realm, authority: &[u8], path_and_query: &[u8]) -> Key {
         let mut builder = self.hasher.start();
         builder.raw(&[realm.byte()]);
-        builder.part(&normal_authority(realm, authority));
+        if !planted::is(planted::Bug::KeyWithoutHost) {
+            builder.part(&normal_authority(realm, authority));
+        }
         builder.part(path_and_query);
         builder.finish()
     }

@@ -196,6 +196,7 @@ impl Head {
     /// Whether this response may answer a request with these fields.
     pub(crate) fn matches(&self, request: &Wire<'_>) -> bool {
         self.varies.as_ref().is_none_or(|(names, key)| names.matches(key, request))
+            || planted::is(planted::Bug::CollapsedAcrossVary)
     }
 
     fn field(&self, span: &Span) -> (&[u8], &[u8]) {
@@ -519,6 +520,7 @@ impl Entry {
 /// The names and values to store with a response.
 pub(crate) fn varies_of(vary: &Vary, request: &Wire<'_>) -> Option<(VaryNames, VaryKey)> {
     match vary {
+        Vary::Names(_) if planted::is(planted::Bug::VaryIgnored) => None,
         Vary::Names(names) => Some((names.clone(), names.key(request))),
         Vary::None | Vary::Star => None,
     }

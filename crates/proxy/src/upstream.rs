@@ -138,7 +138,7 @@ impl Pool {
         let idle = pool.get_mut(line)?;
         while let Some(last) = idle.pop() {
             worker.counters.upstream_idle.sub(1);
-            if !last.stream.has_unread_event() {
+            if !last.stream.has_unread_event() || planted::is(planted::Bug::UnaskedAnswer) {
                 worker.counters.upstream_reuses.add(1);
                 return Some(last.stream);
             }
@@ -662,7 +662,7 @@ impl UpstreamBody {
         // Bytes behind the end belong to nothing that was asked for.
         if let Some(upstream) = self.upstream.take()
             && self.reusable
-            && at == input.len()
+            && (at == input.len() || planted::is(planted::Bug::BytesLeftOnPooled))
         {
             worker.pool.put(worker, upstream);
         }

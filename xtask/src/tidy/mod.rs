@@ -7,12 +7,14 @@
 //! | banned calls, where `unsafe` may live | `code.rs` |
 //! | floors, manifests, dependencies, dead files, fuzz targets | `house.rs` |
 //! | links between documents | `links.rs` |
+//! | bugs planted on purpose | `planted.rs` |
 //!
 //! What rustc, rustfmt and clippy already refuse is left to them.
 
 mod code;
 mod house;
 mod links;
+mod planted;
 mod text;
 
 use std::fmt;
@@ -63,6 +65,7 @@ const RULES: &[Rule] = &[
     house::dead_files,
     house::fuzz_targets,
     links::resolve,
+    planted::bugs_have_one_place,
 ];
 
 /// All findings of all rules, in the order of the files.

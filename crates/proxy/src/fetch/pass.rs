@@ -47,7 +47,8 @@ pub(crate) async fn pass(
         return done;
     }
     let method = exchange.head.method;
-    let outgoing = Outgoing { bytes: &bytes, method, repeatable: method.is_idempotent() };
+    let repeatable = method.is_idempotent() || planted::is(planted::Bug::UnsafeRepeated);
+    let outgoing = Outgoing { bytes: &bytes, method, repeatable };
     let wants_interim = exchange.head.version == Version::Http11;
     let client = &mut exchange.client;
     let mut interim = |bytes: &[u8]| {

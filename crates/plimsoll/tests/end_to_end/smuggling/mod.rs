@@ -59,7 +59,7 @@ fn each_answer_belongs_to_its_request_through_a_forward_proxy() {
 /// One worker, so that whoever asks next asks on the connection that was used last.
 fn proxy(origin: &str, forward: bool) -> Ours {
     match forward {
-        true => Ours::serve(&["--forward", "--workers", "1"]),
+        true => Ours::serve(&["--forward", "--allow-to", "127.0.0.0/8", "--workers", "1"]),
         false => Ours::serve(&["--origin", &format!("http://{origin}"), "--workers", "1"]),
     }
 }

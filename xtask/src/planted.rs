@@ -1,0 +1,234 @@
+//! `cargo xtask planted`: does a test find each bug that is planted on purpose?
+//!
+//! The suites are built once with the switch of the crate `planted` and run once for each bug, the
+//! quickest first, until a test fails. That test is run again without the bug and must pass, so
+//! that it is the bug that was found. A suite that does not end in time finds nothing.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+/// Where the bugs are listed.
+pub(crate) const LIST: &str = "crates/planted/src/lib.rs";
+
+/// What is built: the crates with bugs in them and the command that serves.
+const PACKAGES: [&str; 6] = ["planted", "http1", "caching", "store", "proxy", "plimsoll"];
+
+/// Suites by package and target, in their order, with the tests that are run of each.
+const SUITES: &[(&str, &str, &str)] = &[
+    ("http1", "refusals", ""),
+    ("http1", "smuggling", ""),
+    ("http1", "messages", ""),
+    ("http1", "http1", ""),
+    ("caching", "caching", ""),
+    ("caching", "model", ""),
+    ("store", "store", ""),
+    ("http1", "corpus", ""),
+    ("plimsoll", "end_to_end", "smuggling"),
+    ("proxy", "proxy", ""),
+    ("proxy", "twin", "caching_rules"),
+    ("proxy", "twin", "bodies"),
+    ("proxy", "twin", "faults"),
+    ("proxy", "real", ""),
+    ("proxy", "twin", ""),
+];
+
+/// For one suite; the twin takes minutes, and many on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30 * 60);
+
+/// A bug as the list has it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Bug {
+    /// As the code calls it.
+    pub(crate) variant: String,
+    /// As the environment variable does.
+    pub(crate) name: String,
+    /// What it is, in words.
+    what: String,
+}
+
+/// Reads the list: a line is `Variant = "name", "what";`.
+pub(crate) fn bugs_in(text: &str) -> Vec<Bug> {
+    let bug = |line: &str| {
+        let (variant, rest) = line.trim().split_once(" = \"")?;
+        let (name, what) = rest.strip_suffix("\";")?.split_once("\", \"")?;
+        Some(Bug { variant: variant.to_owned(), name: name.to_owned(), what: what.to_owned() })
+    };
+    text.lines().filter_map(bug).collect()
+}
+
+/// A suite that was built.
+struct Suite {
+    target: &'static str,
+    filter: &'static str,
+    executable: String,
+    directory: String,
+}
+
+/// How a suite ended.
+#[derive(Debug)]
+enum Ended {
+    Passed,
+    Failed(String),
+}
+
+pub(crate) fn run(root: &Path, only: &[&str]) -> ExitCode {
+    match check(root, only) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("planted: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn check(root: &Path, only: &[&str]) -> Result<bool, String> {
+    let list = std::fs::read_to_string(root.join(LIST)).map_err(|e| format!("{LIST}: {e}"))?;
+    let mut bugs = bugs_in(&list);
+    if let Some(unknown) = only.iter().find(|name| !bugs.iter().any(|bug| bug.name == **name)) {
+        return Err(format!("no bug is called {unknown:?}; they are listed in {LIST}"));
+    }
+    bugs.retain(|bug| only.is_empty() || only.contains(&bug.name.as_str()));
+    let suites = built(root)?;
+    let mut found = 0;
+    println!("{:<24} {:<62} found by", "bug", "what it is");
+    for bug in &bugs {
+        let by = first_failure(&suites, &bug.name).unwrap_or_else(|error| {
+            eprintln!("planted: {}: {error}", bug.name);
+            None
+        });
+        found += usize::from(by.is_some());
+        println!("{:<24} {:<62} {}", bug.name, bug.what, by.as_deref().unwrap_or("NOTHING"));
+    }
+    println!("planted: {found} of {} bugs found", bugs.len());
+    Ok(found == bugs.len())
+}
+
+fn first_failure(suites: &[Suite], bug: &str) -> Result<Option<String>, String> {
+    for suite in suites {
+        let Ended::Failed(test) = run_suite(suite, &[suite.filter], bug)? else { continue };
+        match run_suite(suite, &["--exact", &test], "")? {
+            Ended::Failed(_) => return Err(format!("{test} fails without {bug} too")),
+            Ended::Passed => return Ok(Some(format!("{}: {test}", suite.target))),
+        }
+    }
+    Ok(None)
+}
+
+/// Builds the suites; cargo tells where they are in lines of JSON.
+fn built(root: &Path) -> Result<Vec<Suite>, String> {
+    let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    cargo.current_dir(root).args(["test", "--no-run", "--locked", "--message-format=json"]);
+    cargo.args(["--features", "planted/switch"]);
+    for package in PACKAGES {
+        cargo.args(["-p", package]);
+    }
+    let output = cargo.stderr(Stdio::inherit()).output().map_err(|e| format!("cargo: {e}"))?;
+    if !output.status.success() {
+        return Err("the suites cannot be built".into());
+    }
+    let told = String::from_utf8_lossy(&output.stdout);
+    let suite = |&(package, target, filter): &(&'static str, &'static str, &'static str)| {
+        let manifest = format!("crates/{package}/Cargo.toml");
+        let artifact = told.lines().find(|line| {
+            let is_test = text_of(line, "executable").is_some() && line.contains("\"test\":true}");
+            let name = line.split("\"target\":").nth(1).and_then(|rest| text_of(rest, "name"));
+            let of = text_of(line, "manifest_path");
+            is_test && name == Some(target) && of.is_some_and(|path| path.ends_with(&manifest))
+        });
+        let executable = artifact.and_then(|line| text_of(line, "executable"));
+        let executable = executable.ok_or(format!("no suite {target} of {package} was built"))?;
+        let directory = root.join(format!("crates/{package}")).display().to_string();
+        Ok(Suite { target, filter, executable: executable.to_owned(), directory })
+    };
+    SUITES.iter().map(suite).collect()
+}
+
+/// A member of a line of JSON that is a text without escapes, which paths of ours are.
+fn text_of<'l>(line: &'l str, member: &str) -> Option<&'l str> {
+    let (_, rest) = line.split_once(&format!("\"{member}\":\""))?;
+    rest.split('"').next()
+}
+
+/// Runs a suite up to its first failure.
+fn run_suite(suite: &Suite, which: &[&str], bug: &str) -> Result<Ended, String> {
+    let mut child = Command::new(&suite.executable)
+        // An empty filter is none.
+        .args(which.iter().filter(|argument| !argument.is_empty()))
+        .current_dir(&suite.directory)
+        .env("PLIMSOLL_PLANTED", bug)
+        // What was found by chance is not kept for the next bug.
+        .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(|error| format!("{}: {error}", suite.executable))?;
+    let ended = watch(&mut child, Instant::now() + PATIENCE);
+    // By its handle, whatever is left of it.
+    let _ = child.kill();
+    let status = child.wait().map_err(|error| format!("{}: {error}", suite.target))?;
+    match ended? {
+        Some(failure) => Ok(Ended::Failed(failure)),
+        None if status.success() => Ok(Ended::Passed),
+        None => Err(format!("{} ended with {status}, and told of no failure", suite.target)),
+    }
+}
+
+/// The first test that fails, as it is told; `None` when the output has ended.
+fn watch(child: &mut Child, until: Instant) -> Result<Option<String>, String> {
+    let stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
+    let (sender, lines) = mpsc::channel();
+    // Ends with the child's output.
+    std::thread::spawn(move || {
+        for line in stdout.lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    loop {
+        match lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
+            Ok(line) => {
+                let failed = line.strip_prefix("test ").and_then(|l| l.strip_suffix(" ... FAILED"));
+                if let Some(test) = failed {
+                    return Ok(Some(test.to_owned()));
+                }
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                return Err(format!("a suite did not end within {PATIENCE:?}"));
+            }
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                // It may have ended by itself, and then its status tells how.
+                while child.try_wait().is_ok_and(|status| status.is_none()) {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                return Ok(None);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_is_read() {
+        let text = "bugs! {\n    One = \"one\", \"a bug\";\n    NoBug(1);\n}\n";
+        let bugs = bugs_in(text);
+        assert_eq!(bugs.len(), 1);
+        assert_eq!((bugs[0].variant.as_str(), bugs[0].name.as_str()), ("One", "one"));
+    }
+
+    #[test]
+    fn a_member_of_json_is_found() {
+        let line = r#"{"target":{"name":"twin","test":true},"executable":"/x/twin-1"}"#;
+        assert_eq!(text_of(line, "executable"), Some("/x/twin-1"));
+        assert_eq!(text_of(line, "name"), Some("twin"));
+        assert_eq!(text_of(line, "nothing"), None);
+    }
+}
