@@ -177,11 +177,13 @@ counters! {
         "Client connections closed for want of a PROXY header from a network that may send one";
     tls_handshakes: Counter, "TLS handshakes with clients that were completed";
     tls_resumptions: Counter, "Of these, those that took up an earlier session";
-    tls_failures_plain_http: Counter, "Clients told that they spoke HTTP in the clear to a TLS port";
+    tls_failures_plain_http: Counter,
+        "Clients told that they spoke HTTP in the clear to a TLS port";
     tls_failures_slow: Counter, "TLS handshakes with clients cut by the time-out";
     tls_failures_closed: Counter, "TLS handshakes that clients broke off";
     tls_failures_protocol: Counter,
-        "TLS handshakes that failed: no version, cipher, certificate or protocol in common, or no TLS";
+        "TLS handshakes that failed: no version, cipher, certificate or protocol in common, or no \
+         TLS";
     tls_failures_client_certificate: Counter,
         "TLS handshakes that failed because the client's certificate is missing or not accepted";
     tls_failures_rejected: Counter,

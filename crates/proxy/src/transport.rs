@@ -101,8 +101,8 @@ impl Transport {
         }
     }
 
-    /// Before a connection is closed whose peer has got all it asked for: where ends are told inside
-    /// the transport, ours is. The socket may not take it at once: see [`Self::is_flushed`].
+    /// Before a connection is closed whose peer has got all it asked for: where ends are told
+    /// inside the transport, ours is. The socket may not take it at once: see [`Self::is_flushed`].
     #[inline]
     pub(crate) fn end_inside(&self) {
         match self {

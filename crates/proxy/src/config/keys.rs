@@ -118,8 +118,8 @@ impl Table for ServerSection {
             "Event notification. Without it the best that passes its self-test.",
             restart !, example "\"epoll\"";
         admin: Kind::Address, admin,
-            "Address of the admin listener: metrics, health, upstreams, purges, reload and restart. \
-             Whoever reaches it may use it: keep it on a loopback address.",
+            "Address of the admin listener: metrics, health, upstreams, purges, reload and \
+             restart. Whoever reaches it may use it: keep it on a loopback address.",
             restart !, example "\"127.0.0.1:3129\"";
         user: Kind::Text, user,
             "User to go on as once the addresses are bound and the files are read; the process \

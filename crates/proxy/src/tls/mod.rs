@@ -1,8 +1,8 @@
 //! TLS, by rustls: on listeners and to upstreams.
 //!
 //! What: configurations made from files ([`ServerTls`], [`ClientTls`]), the handshake of each side,
-//! and the [`stream`] that a [`crate::transport::Transport`] then holds. Why one place: nobody above
-//! a transport knows whether its bytes were encrypted.
+//! and the [`stream`] that a [`crate::transport::Transport`] then holds. Why one place: nobody
+//! above a transport knows whether its bytes were encrypted.
 //! Who owns: a configuration is part of what a reload replaces; connections keep the one that they
 //! began with. A core lends one buffer to all its TLS connections, between two waits.
 //! What never happens: a certificate is taken unverified unless the configuration says so; a
