@@ -99,6 +99,9 @@ impl Plan {
         };
         let path = std::path::absolute(path).map_err(misuse)?;
         let settings = Settings::read(&path).map_err(misuse)?;
+        for warning in settings.config.warnings() {
+            eprintln!("plimsoll: {warning}");
+        }
         let process = settings.process.clone();
         let identity = process
             .user
@@ -137,7 +140,8 @@ fn read_again(file: Option<&(PathBuf, Settings)>) -> Result<(Config, Vec<String>
     };
     let then = Settings::read(path).map_err(|unusable| unusable.in_one_line())?;
     let waiting = now.only_at_restart(&then).into_iter();
-    let notes = waiting.map(|key| format!("{key} keeps its value until a restart")).collect();
+    let notes = waiting.map(|key| format!("{key} keeps its value until a restart"));
+    let notes = notes.chain(then.config.warnings()).collect();
     Ok((then.config, notes))
 }
 

@@ -325,3 +325,44 @@ fn no_request_fails(flags: &[&str]) {
     wait_for("the end of the first successor", SOON, || (!successors[0].lives()).then_some(()));
     assert!(successors[1].lives());
 }
+
+/// A certificate for this machine, signed by itself.
+fn certificate(home: &Home, chain: &str) {
+    let mut command = Command::new(program("openssl", "openssl"));
+    command.args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"]);
+    command.args(["-nodes", "-days", "2", "-subj", "/CN=test"]);
+    command.args(["-addext", "subjectAltName=IP:127.0.0.1"]);
+    command.args(["-keyout", &home.at("key.pem"), "-out", &home.at(chain)]);
+    crate::support::run(command, SOON).well();
+}
+
+#[test]
+fn a_reload_takes_certificates_anew() {
+    let home = Home::new();
+    let origin = Ours::origin();
+    certificate(&home, "cert.pem");
+    let file = configured(&home, &origin, "");
+    let text = fs::read_to_string(&file).unwrap();
+    let tls = "address = '127.0.0.1:0'\n\
+               tls.certificate = [{ chain = 'cert.pem', key = 'key.pem' }]\n[[upstream]]";
+    fs::write(&file, text.replace("address = '127.0.0.1:0'\n[[upstream]]", tls)).unwrap();
+    let server = Ours::configured(&file);
+    let trusts = |chain: &str| {
+        let mut command = Command::new(program("curl", "curl"));
+        command.args(["-sS", "-o", &home.at("body"), "--cacert", &home.at(chain)]);
+        command.arg(format!("https://{}/obj/1?size=10", server.address()));
+        crate::support::run(command, SOON).code == Some(0)
+    };
+    fs::copy(home.path().join("cert.pem"), home.path().join("first.pem")).unwrap();
+    assert!(trusts("first.pem"));
+    // One that does not fit its key changes nothing.
+    fs::write(home.path().join("cert.pem"), "nothing").unwrap();
+    let said = reload(&server);
+    assert_eq!(said.code, Some(1), "{said:?}");
+    assert!(said.stderr.contains("cert.pem"), "{said:?}");
+    assert!(trusts("first.pem"));
+    certificate(&home, "cert.pem");
+    reload(&server).well();
+    wait_for("the new certificate", SOON, || trusts("cert.pem").then_some(()));
+    assert!(!trusts("first.pem"));
+}

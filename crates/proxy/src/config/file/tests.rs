@@ -197,6 +197,9 @@ fn every_field_of_a_section_has_a_key() {
     hold::<Ejection>(0);
     hold::<PurgeRules>(0);
     hold::<Forward>(0);
+    hold::<config::ListenerTls>(0);
+    hold::<config::UpstreamTls>(0);
+    hold::<config::CertificateFiles>(0);
     // The two bounds of a good status are one field.
     hold::<HealthCheck>(1);
 }
