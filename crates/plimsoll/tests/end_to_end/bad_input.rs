@@ -163,6 +163,10 @@ fn flags_that_are_not_there_and_values_that_are_none() {
     let _home = Home::new();
     let verbs = [
         "serve",
+        "check",
+        "explain",
+        "purge",
+        "metrics",
         "load",
         "record",
         "report",
@@ -193,7 +197,7 @@ fn flags_that_are_not_there_and_values_that_are_none() {
     bad("--log-format", "squid:%ts %>q");
     bad("--log-format", "apache:%h %{X");
     bad("--admin", "somewhere");
-    for origin in ["127.0.0.1:80", "https://127.0.0.1", "http://", "http://x:notaport"] {
+    for origin in ["127.0.0.1:80", "ftp://127.0.0.1", "https://", "http://x:notaport"] {
         let flags = ["serve", "--listen", "127.0.0.1:0", "--origin", origin];
         plimsoll(&flags).refused(&[origin]);
     }
