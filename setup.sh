@@ -27,7 +27,7 @@ test  squid      squid            squid     a live server to record
 test  python3    python3          -         passes a socket as a supervisor would, for the tests
 test  pip3       python3-pip      -         a client that is told to use the proxy, for the tests
 test  chromium   chromium         -         the same: a browser through the proxy (about 100 MB)
-test  openssl    openssl          -         makes certificates for the TLS servers of tests
+test  openssl    openssl          -         for the tests: certificates, and a TLS client
 bench varnishd   varnish          varnish   a peer in the table of costs
 bench wrk        wrk              -         the load generator ours is held against
 '

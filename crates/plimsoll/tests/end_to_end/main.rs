@@ -13,6 +13,7 @@ mod peers;
 mod settings;
 mod smuggling;
 mod support;
+mod tls;
 mod tools;
 mod upstreams;
 mod verbs;

@@ -1,0 +1,251 @@
+//! TLS and the PROXY protocol with programs that are not ours: OpenSSL and curl as clients, nginx
+//! as an origin, HAProxy in front.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::support::{
+    Home, Ours, Running, SOON, Said, am_root, free_port, get, output, program, run, wait_for,
+};
+
+fn openssl(home: &Home, args: &[&str]) -> Said {
+    let mut command = Command::new(program("openssl", "openssl"));
+    command.current_dir(home.path()).args(args);
+    run(command, SOON)
+}
+
+/// A root in `ca.pem`, and what it signs: `NAME.pem` with `NAME.key`.
+fn authority(home: &Home) {
+    let subject = ["req", "-x509", "-nodes", "-days", "30", "-subj", "/CN=root"];
+    let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+    openssl(home, &[&subject[..], &key, &["-keyout", "ca.key", "-out", "ca.pem"]].concat()).well();
+}
+
+fn issue(home: &Home, name: &str, hosts: &str, rsa: bool) {
+    let subject = format!("/CN={name}");
+    let hosts = format!("subjectAltName={hosts}");
+    let key: &[&str] = match rsa {
+        true => &["-newkey", "rsa:2048"],
+        false => &["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"],
+    };
+    let request = ["req", "-x509", "-nodes", "-days", "30", "-CA", "ca.pem", "-CAkey", "ca.key"];
+    let more = ["-subj", &subject, "-addext", &hosts, "-addext", "basicConstraints=CA:FALSE"];
+    let (key_file, chain) = (format!("{name}.key"), format!("{name}.pem"));
+    let files = ["-keyout", &key_file, "-out", &chain];
+    openssl(home, &[&request[..], key, &more, &files].concat()).well();
+}
+
+fn curl(home: &Home, args: &[&str]) -> Said {
+    let mut command = Command::new(program("curl", "curl"));
+    command.current_dir(home.path()).args(["--silent", "--show-error", "--max-time", "20"]);
+    command.args(args);
+    run(command, SOON)
+}
+
+/// Our server behind TLS, with a certificate of each kind for `a.test` and one for `*.b.test`.
+fn behind_tls(home: &Home, origin: &Ours) -> Ours {
+    authority(home);
+    issue(home, "a", "DNS:a.test", false);
+    issue(home, "a-rsa", "DNS:a.test", true);
+    issue(home, "b", "DNS:*.b.test", false);
+    let mut text = "[server]\nadmin = \"127.0.0.1:0\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n\
+                    [listen.tls]\n"
+        .to_owned();
+    for name in ["a", "a-rsa", "b"] {
+        text.push_str(&format!(
+            "[[listen.tls.certificate]]\nchain = \"{name}.pem\"\nkey = \"{name}.key\"\n"
+        ));
+    }
+    text.push_str(&format!(
+        "[[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{}\"\n",
+        origin.url()
+    ));
+    Ours::configured(&home.write("plimsoll.toml", text))
+}
+
+/// What `openssl s_client` tells of a handshake with these flags.
+fn handshake(home: &Home, proxy: &Ours, flags: &[&str]) -> Said {
+    let at = proxy.address().to_string();
+    openssl(home, &[&["s_client", "-connect", &at, "-CAfile", "ca.pem"][..], flags].concat())
+}
+
+#[test]
+fn openssl_finds_the_versions_the_names_and_the_sessions_that_it_asks_for() {
+    let home = Home::new();
+    let origin = Ours::origin();
+    let proxy = behind_tls(&home, &origin);
+    for (version, told) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
+        let flags = [version, "-alpn", "http/1.1", "-servername", "a.test"];
+        let said = handshake(&home, &proxy, &flags).stdout;
+        for words in [told, "ALPN protocol: http/1.1", "Verify return code: 0 (ok)", "CN = a\n"] {
+            assert!(said.contains(words), "no {words:?} in {said}");
+        }
+    }
+    // By name; by the kind of key that a client can use; the first for a name that is nobody's.
+    let rsa = ["-servername", "A.TEST", "-sigalgs", "RSA-PSS+SHA256"];
+    for (flags, subject) in [
+        (&["-servername", "www.b.test"][..], "CN = b\n"),
+        (&rsa, "CN = a-rsa\n"),
+        (&["-servername", "x.www.b.test"], "CN = a\n"),
+        (&["-noservername"], "CN = a\n"),
+    ] {
+        let said = handshake(&home, &proxy, flags).stdout;
+        assert!(said.contains(subject), "{flags:?}: no {subject:?} in {said}");
+    }
+    for refused in [&["-tls1_1"][..], &["-alpn", "h2"]] {
+        assert_ne!(handshake(&home, &proxy, refused).code, Some(0), "{refused:?}");
+    }
+    let first = ["-tls1_2", "-servername", "a.test", "-sess_out", "session"];
+    assert!(handshake(&home, &proxy, &first).stdout.contains("New, TLSv1.2"));
+    let second = ["-tls1_2", "-servername", "a.test", "-sess_in", "session"];
+    assert!(handshake(&home, &proxy, &second).stdout.contains("Reused, TLSv1.2"));
+    let metrics = get(proxy.admin(), "/metrics");
+    assert!(metrics.contains("plimsoll_tls_resumptions_total 1\n"), "{metrics}");
+    assert!(metrics.contains("plimsoll_tls_failures_protocol_total 2\n"), "{metrics}");
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
+#[test]
+fn curl_gets_what_it_asks_for_over_tls() {
+    let home = Home::new();
+    let origin = Ours::origin();
+    let proxy = behind_tls(&home, &origin);
+    let port = proxy.address().port();
+    let resolve = format!("a.test:{port}:127.0.0.1");
+    let url = format!("https://a.test:{port}/obj/1?size=3000000");
+    let flags = ["--cacert", "ca.pem", "--resolve", &resolve];
+    for _ in 0..2 {
+        let said = curl(&home, &[&flags[..], &[&url, "--output", "got"]].concat());
+        assert_eq!(said.code, Some(0), "{said:?}");
+        assert_eq!(fs::metadata(home.path().join("got")).unwrap().len(), 3_000_000);
+    }
+    assert!(get(proxy.admin(), "/metrics").contains("plimsoll_hits_total 1\n"));
+    // In the clear it is told what is wrong; a name that no certificate has is its own to refuse.
+    let clear = curl(&home, &[&format!("http://127.0.0.1:{port}/")]);
+    assert!(clear.stdout.contains("ask with https://"), "{clear:?}");
+    let other = curl(&home, &["--cacert", "ca.pem", &format!("https://127.0.0.1:{port}/")]);
+    assert_ne!(other.code, Some(0), "{other:?}");
+    assert_eq!(proxy.stopped().0, Some(0));
+}
+
+#[test]
+fn a_new_certificate_is_used_after_a_reload_and_a_bad_one_is_not() {
+    let home = Home::new();
+    let origin = Ours::origin();
+    let proxy = behind_tls(&home, &origin);
+    let subject = || handshake(&home, &proxy, &["-servername", "a.test"]).stdout;
+    assert!(subject().contains("CN = a\n"));
+    // A key that is another's: the old certificate stays.
+    fs::copy(home.path().join("b.key"), home.path().join("a.key")).unwrap();
+    proxy.child.signal("HUP");
+    issue(&home, "new", "DNS:a.test", false);
+    assert!(subject().contains("CN = a\n"));
+    for kind in ["pem", "key"] {
+        let (new, old) = (format!("new.{kind}"), format!("a.{kind}"));
+        fs::rename(home.path().join(new), home.path().join(old)).unwrap();
+    }
+    proxy.child.signal("HUP");
+    wait_for("the new certificate", SOON, || subject().contains("CN = new\n").then_some(()));
+    let (code, told) = proxy.stopped();
+    assert_eq!(code, Some(0));
+    assert!(told.contains("is not that of the first certificate"), "{told}");
+}
+
+#[test]
+fn an_nginx_that_speaks_tls_is_an_origin_if_its_certificate_is_right() {
+    let home = Home::new();
+    authority(&home);
+    issue(&home, "origin", "DNS:origin.test", false);
+    fs::create_dir(home.path().join("www")).unwrap();
+    home.write("www/index.html", "over TLS");
+    let (at, port) = (home.path().display(), free_port());
+    let user = if am_root() { "user root;" } else { "" };
+    let conf = home.write(
+        "nginx.conf",
+        format!(
+            "daemon off; master_process off; pid {at}/pid; error_log {at}/error.log; {user}
+             events {{ worker_connections 256; }}
+             http {{
+               access_log off;
+               client_body_temp_path {at}/b; proxy_temp_path {at}/p; fastcgi_temp_path {at}/f;
+               uwsgi_temp_path {at}/u; scgi_temp_path {at}/s;
+               server {{
+                 listen 127.0.0.1:{port} ssl; root {at}/www;
+                 ssl_certificate {at}/origin.pem; ssl_certificate_key {at}/origin.key;
+                 add_header X-Server-Name $ssl_server_name always;
+               }}
+             }}"
+        ),
+    );
+    let _nginx = Running::start(
+        Command::new(program("nginx", "nginx-light"))
+            .args(["-e", &home.at("error.log"), "-c", &conf])
+            .stdout(Stdio::null())
+            .stderr(output(&home, "nginx.err")),
+    );
+    wait_for("nginx", SOON, || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+    let config = |name: &str, tls: &str| {
+        let text = format!(
+            "[[listen]]\naddress = \"127.0.0.1:0\"\n[[upstream]]\nname = \"site\"\n\
+             [[upstream.server]]\nurl = \"https://127.0.0.1:{port}\"\n[upstream.tls]\n{tls}\n"
+        );
+        home.write(name, text)
+    };
+    let right =
+        Ours::configured(&config("right.toml", "ca = \"ca.pem\"\nserver_name = \"origin.test\""));
+    let told = get(right.address(), "/index.html");
+    assert!(told.contains("X-Server-Name: origin.test") && told.ends_with("over TLS"), "{told}");
+    for (name, tls, words) in [
+        ("name.toml", "ca = \"ca.pem\"", "another name"),
+        ("root.toml", "server_name = \"origin.test\"", "not to be trusted"),
+    ] {
+        let wrong = Ours::configured(&config(name, tls));
+        let told = get(wrong.address(), "/index.html");
+        assert!(told.starts_with("HTTP/1.1 502 ") && told.contains(words), "{name}: {told}");
+    }
+    let blind = Ours::configured(&config("blind.toml", "verify = false"));
+    assert!(get(blind.address(), "/index.html").ends_with("over TLS"));
+    assert!(blind.stopped().1.contains("verify = false"), "it says so when it starts");
+}
+
+#[test]
+fn haproxy_tells_whose_connection_it_is() {
+    let home = Home::new();
+    let origin = Ours::origin();
+    let config = format!(
+        "[log]\npath = \"access.log\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n\
+         proxy_from = [\"127.0.0.1\"]\n\
+         [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{}\"\n",
+        origin.url()
+    );
+    let proxy = Ours::configured(&home.write("plimsoll.toml", config));
+    for (send, source) in [("send-proxy", "127.0.0.7"), ("send-proxy-v2", "127.0.0.8")] {
+        let port = free_port();
+        let conf = home.write(
+            "haproxy.cfg",
+            format!(
+                "global\n  nbthread 1\ndefaults\n  mode tcp\n  timeout client 20s\n  \
+                 timeout server 20s\n  timeout connect 5s\nlisten web\n  bind 127.0.0.1:{port}\n  \
+                 server ours {} {send}\n",
+                proxy.address()
+            ),
+        );
+        let _haproxy = Running::start(
+            Command::new(program("haproxy", "haproxy"))
+                .args(["-f", &conf])
+                .stdout(Stdio::null())
+                .stderr(output(&home, "haproxy.err")),
+        );
+        wait_for("haproxy", SOON, || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+        let url = format!("http://127.0.0.1:{port}/obj/1?size=10");
+        let said = curl(&home, &["--interface", source, "--fail", "--output", "got", &url]);
+        assert_eq!(said.code, Some(0), "{send}: {said:?}");
+        wait_for("the line of the log", SOON, || {
+            home.read("access.log").contains(&format!(" {source} ")).then_some(())
+        });
+    }
+    // Without the header there is no connection.
+    let direct = curl(&home, &[&proxy.url()]);
+    assert_ne!(direct.code, Some(0), "{direct:?}");
+    assert_eq!(proxy.stopped().0, Some(0));
+}
