@@ -7,12 +7,10 @@
 #[path = "../../crates/proxy/src/limits.rs"]
 pub mod limits;
 
+#[path = "../../crates/proxy/src/resolve"]
 mod resolve {
-    #[path = "../../../crates/proxy/src/resolve/files.rs"]
     mod files;
-    #[path = "../../../crates/proxy/src/resolve/fuzzing.rs"]
     pub mod fuzzing;
-    #[path = "../../../crates/proxy/src/resolve/wire.rs"]
     mod wire;
 }
 
