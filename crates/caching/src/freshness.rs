@@ -66,9 +66,48 @@ pub struct Freshness {
     pub corrected_initial_age_ms: u64,
     /// `response_time`: when it arrived.
     pub response_ms: u64,
+    /// `age_value`, in seconds, which is as large as it can be.
+    pub age_value_seconds: u32,
+    /// `response_delay`; what is above 49 days counts as those.
+    pub response_delay_ms: u32,
+}
+
+/// How old a response was when it arrived, by each of the ways that RFC 9111, 4.2.3, has for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgeOnArrival {
+    /// `apparent_age`: in whole seconds, as `Date` is.
+    pub apparent_age_ms: u64,
+    /// `age_value`.
+    pub age_value_ms: u64,
+    /// `response_delay`.
+    pub response_delay_ms: u64,
+}
+
+impl AgeOnArrival {
+    /// `corrected_age_value`.
+    #[must_use]
+    pub fn corrected_age_value_ms(&self) -> u64 {
+        self.age_value_ms.saturating_add(self.response_delay_ms)
+    }
+
+    /// `corrected_initial_age`.
+    #[must_use]
+    pub fn corrected_initial_age_ms(&self) -> u64 {
+        self.apparent_age_ms.max(self.corrected_age_value_ms())
+    }
 }
 
 impl Freshness {
+    /// The terms of `corrected_initial_age`.
+    #[must_use]
+    pub fn age_on_arrival(&self) -> AgeOnArrival {
+        AgeOnArrival {
+            apparent_age_ms: apparent_age_ms(self.date_value_ms, self.response_ms),
+            age_value_ms: u64::from(self.age_value_seconds) * 1000,
+            response_delay_ms: u64::from(self.response_delay_ms),
+        }
+    }
+
     /// `current_age` (RFC 9111, 4.2.3).
     #[must_use]
     pub fn current_age_ms(&self, now_ms: u64) -> u64 {
@@ -134,12 +173,20 @@ pub(crate) fn freshness<F: FieldSource + ?Sized>(
     let date_value_ms = date.unwrap_or(exchange.response_ms);
     let (lifetime_ms, lifetime_source) =
         lifetime(directives, fields, date_value_ms, exchange.response_ms, rules);
+    let age_value_seconds = age_value(fields);
+    let age = AgeOnArrival {
+        apparent_age_ms: apparent_age_ms(date_value_ms, exchange.response_ms),
+        age_value_ms: u64::from(age_value_seconds) * 1000,
+        response_delay_ms: exchange.response_ms.saturating_sub(exchange.request_ms),
+    };
     Freshness {
         date_value_ms,
         lifetime_ms,
         lifetime_source,
-        corrected_initial_age_ms: corrected_initial_age_ms(date, age_value_ms(fields), exchange),
+        corrected_initial_age_ms: age.corrected_initial_age_ms(),
         response_ms: exchange.response_ms,
+        age_value_seconds,
+        response_delay_ms: u32::try_from(age.response_delay_ms).unwrap_or(u32::MAX),
     }
 }
 
@@ -204,22 +251,21 @@ fn expires<F: FieldSource + ?Sized>(fields: &F, response_ms: u64) -> Expires {
     }
 }
 
-/// `age_value` (RFC 9111, 5.1): the first member of the first line; what is no number is ignored.
-fn age_value_ms<F: FieldSource + ?Sized>(fields: &F) -> u64 {
+/// `age_value` in seconds (RFC 9111, 5.1): the first member of the first line; what is no number is
+/// ignored.
+fn age_value<F: FieldSource + ?Sized>(fields: &F) -> u32 {
     fields
         .first("age")
         .and_then(|value| members(value, Escapes::Backslash).next())
         .and_then(delta_seconds)
-        .map_or(0, |seconds| u64::from(seconds) * 1000)
+        .unwrap_or(0)
 }
 
-/// RFC 9111, 4.2.3. `Date` has a grain of a second, so the apparent age counts whole seconds:
-/// otherwise a response would be up to a second old the instant it was made.
-fn corrected_initial_age_ms(date_ms: Option<u64>, age_ms: u64, exchange: Exchange) -> u64 {
-    let arrived_ms = exchange.response_ms - exchange.response_ms % 1000;
-    let apparent_age_ms = date_ms.map_or(0, |date_ms| arrived_ms.saturating_sub(date_ms));
-    let response_delay_ms = exchange.response_ms.saturating_sub(exchange.request_ms);
-    apparent_age_ms.max(age_ms.saturating_add(response_delay_ms))
+/// `apparent_age` (RFC 9111, 4.2.3). `Date` has a grain of a second, so whole seconds count:
+/// otherwise a response would be up to a second old the instant it was made. A response without a
+/// `Date` is dated at its arrival.
+fn apparent_age_ms(date_value_ms: u64, response_ms: u64) -> u64 {
+    (response_ms - response_ms % 1000).saturating_sub(date_value_ms)
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The flags, each declared once with its help: the command line, the man page, the completions
 //! and `docs/reference.md` are all made from this file.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -208,9 +208,21 @@ pub(crate) struct Explain {
     /// The URL that is asked for
     #[arg(required_unless_present = "cache", conflicts_with = "cache")]
     pub(crate) url: Option<String>,
+    /// The method of the request; CONNECT asks for a tunnel to the URL's host
+    #[arg(short = 'X', long, value_name = "METHOD", conflicts_with = "cache")]
+    pub(crate) method: Option<String>,
     /// A field of the request, such as 'Accept-Language: de'; may be given several times
     #[arg(short = 'H', long, value_name = "NAME: VALUE", conflicts_with = "cache")]
     pub(crate) header: Vec<String>,
+    /// The client's address, for rules that ask who it is [default: 127.0.0.1]
+    #[arg(long, value_name = "IP", conflicts_with = "cache")]
+    pub(crate) from: Option<IpAddr>,
+    /// The listener that the request comes to [default: the first that takes such a URL]
+    #[arg(long, value_name = "ADDR", conflicts_with = "cache")]
+    pub(crate) listener: Option<SocketAddr>,
+    /// The kind of listener: reverse or forward [default: reverse where there is any]
+    #[arg(long, value_name = "ROLE", conflicts_with = "cache")]
+    pub(crate) role: Option<String>,
     /// Instead of one URL: the hit ratios that 0.5, 1, 2 and 4 times the memory would give
     #[arg(long)]
     pub(crate) cache: bool,
@@ -365,7 +377,7 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 
 /// A network, or one address.
 fn parse_network(text: &str) -> Result<proxy::IpNet, String> {
-    let address = text.parse::<std::net::IpAddr>().map(proxy::IpNet::from);
+    let address = text.parse::<IpAddr>().map(proxy::IpNet::from);
     text.parse::<proxy::IpNet>()
         .or(address)
         .map(|net| net.trunc())

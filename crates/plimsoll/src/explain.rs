@@ -4,7 +4,7 @@
 use std::fmt::Write;
 
 use proxy::WhatIfReport;
-use proxy::explain::{Explained, Freshness, Response};
+use proxy::explain::{Answer, Explained, Freshness, Range, Request, Response};
 
 use crate::admin;
 use crate::cli;
@@ -21,8 +21,14 @@ pub(crate) fn explain(flags: &cli::Explain) -> Result<(), Failure> {
         let told: WhatIfReport = serde_json::from_value(answer).map_err(misuse)?;
         return output::print(sizes(&told));
     };
+    let from = flags.from.map(|from| from.to_string());
+    let listener = flags.listener.map(|listener| listener.to_string());
     let mut query = vec![("url", url.as_str())];
+    query.extend(flags.method.iter().map(|method| ("method", method.as_str())));
     query.extend(flags.header.iter().map(|header| ("header", header.as_str())));
+    query.extend(from.iter().map(|from| ("from", from.as_str())));
+    query.extend(listener.iter().map(|listener| ("listener", listener.as_str())));
+    query.extend(flags.role.iter().map(|role| ("role", role.as_str())));
     let answer = admin::call(flags.admin, "GET", "/explain", &query)?;
     if flags.json {
         return output::print_json(&answer);
@@ -31,54 +37,144 @@ pub(crate) fn explain(flags: &cli::Explain) -> Result<(), Failure> {
     output::print(layout(&explained))
 }
 
-fn layout(explained: &Explained) -> String {
-    let Explained { url, role, key, decision, selected, varies_by, variants, conditions, now_ms } =
-        explained;
+/// Wide enough for the longest name of a row.
+const NAME: usize = 13;
+
+fn layout(told: &Explained) -> String {
     let mut out = String::new();
-    let does = match decision.does.as_str() {
-        "serve" => "served from store",
-        "serve-stale" => "served from store, stale",
-        "validate" => "validated with the origin first",
-        "refuse" => "refused: 504",
-        "pass" => "passed to the origin; not stored, nobody waits for it",
-        _ => "fetched from the origin",
-    };
-    let _ = writeln!(out, "GET {url}");
-    let _ = writeln!(out, "  would be {does}");
-    let _ = writeln!(out, "  because  {} [{}, {}]", decision.text, decision.rule, decision.clause);
-    let _ = writeln!(out, "  key      {key} ({role})");
-    if !varies_by.is_empty() {
-        let _ = writeln!(out, "  varies   by {}", varies_by.join(", "));
-    }
-    if let Some(selected) = selected {
+    let _ = writeln!(out, "{} {}", told.method, told.url);
+    summary(&mut out, told);
+    if let Some(selected) = &told.selected {
         out.push_str("\nThe stored response\n");
-        stored(&mut out, selected, *now_ms);
+        stored(&mut out, selected, told.now_ms);
         out.push_str("\nIts freshness (RFC 9111, 4.2)\n");
-        arithmetic(&mut out, &selected.freshness, *now_ms);
+        arithmetic(&mut out, &selected.freshness, told.now_ms);
     }
-    if !conditions.is_empty() {
-        out.push_str("\nThe origin would be asked with\n");
-        for (name, value) in conditions {
-            let _ = writeln!(out, "  {name}: {value}");
-        }
+    if let Some(request) = &told.request {
+        asked(&mut out, request);
     }
-    let others = |one: &&Response| selected.as_ref().is_none_or(|it| it.key != one.key);
-    let others: Vec<_> = variants.iter().filter(others).collect();
-    if !others.is_empty() {
-        let _ = writeln!(out, "\nOther responses stored for this URL: {}", others.len());
-        for one in others {
-            let state = state(one);
-            let variant = one.variant.as_deref().unwrap_or("-");
-            let _ = writeln!(
-                out,
-                "  {} {} {:>9} bytes  {state:<12} {variant}",
-                &one.key[..8.min(one.key.len())],
-                one.status,
-                one.body_bytes
-            );
-        }
+    if let Some(stand_in) = &told.on_failure {
+        out.push_str("\nIf the origin fails\n");
+        row(&mut out, "served", &format!("stale, {}", stand_in.text));
+        row(&mut out, "rule", &format!("{}{}", stand_in.rule, clause(&stand_in.clause)));
     }
+    others(&mut out, told);
     out
+}
+
+fn row(out: &mut String, name: &str, value: &str) {
+    let _ = writeln!(out, "  {name:<NAME$} {value}");
+}
+
+fn clause(clause: &str) -> String {
+    if clause.is_empty() { String::new() } else { format!(" [{clause}]") }
+}
+
+fn summary(out: &mut String, told: &Explained) {
+    let decision = &told.decision;
+    let does = match decision.does.as_str() {
+        "serve" => "served from store".to_owned(),
+        "serve-stale" => "served from store, stale".to_owned(),
+        "validate" => "validated with the origin first".to_owned(),
+        "refuse" => {
+            let status =
+                told.answer.status.map_or_else(String::new, |status| format!(": {status}"));
+            format!("refused{status}")
+        }
+        "pass" => "passed to the origin; nothing is stored, nobody waits for it".to_owned(),
+        "tunnel" => "a tunnel".to_owned(),
+        "purge" => "a purge".to_owned(),
+        "answer" => "answered by its route".to_owned(),
+        _ => "fetched from the origin, for the store".to_owned(),
+    };
+    row(out, "would be", &does);
+    row(out, "because", &decision.text);
+    row(out, "rule", &format!("{}{}", decision.rule, clause(&decision.clause)));
+    answer(out, &told.answer);
+    row(out, "listener", &format!("{} ({})", told.listener, told.role));
+    if let Some(key) = &told.key {
+        row(out, "key", key);
+    }
+    if !told.varies_by.is_empty() {
+        row(out, "varies by", &told.varies_by.join(", "));
+    }
+    if told.shed_ratio > 0.0 {
+        let percent = told.shed_ratio * 100.0;
+        let text = format!("{percent:.1} % of what needs an upstream is answered 503 now");
+        row(out, "overload", &text);
+    }
+}
+
+fn answer(out: &mut String, answer: &Answer) {
+    if let Some(status) = answer.status {
+        let age = answer.age_seconds.map_or_else(String::new, |age| format!(", Age: {age}"));
+        row(out, "status", &format!("{status}{age}"));
+    }
+    if !answer.ranges.is_empty() {
+        row(out, "with bytes", &ranges(&answer.ranges));
+    }
+    if let Some(why) = &answer.why_whole {
+        row(out, "whole because", why);
+    }
+    if let Some(value) = &answer.cache_status {
+        let more = if answer.exact { "" } else { "; ... (as the origin answers)" };
+        row(out, "Cache-Status", &format!("{value}{more}"));
+    }
+}
+
+fn ranges(ranges: &[Range]) -> String {
+    let one = |range: &Range| format!("{}-{}", range.first, range.last);
+    ranges.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn asked(out: &mut String, request: &Request) {
+    out.push_str(match (request.behind, request.under_way, request.lines.is_empty()) {
+        (true, true, _) => "\nBehind the client's back somebody asks already\n",
+        (true, false, _) => "\nBehind the client's back the origin would be asked\n",
+        (_, true, _) => "\nSomebody asks already, and it would wait for that answer\n",
+        (_, _, true) => "\nIt would lead to\n",
+        _ => "\nThe origin would be asked\n",
+    });
+    if let Some(group) = &request.group {
+        row(out, "group", group);
+    }
+    if let Some(fault) = &request.fault {
+        row(out, "but", fault);
+    }
+    let tls = if request.tls { " by TLS" } else { "" };
+    let at = request.addresses.join(", ");
+    match &request.server {
+        Some(server) => row(out, "server", &format!("{server} at {at}{tls}")),
+        None if !at.is_empty() => row(out, "address", &format!("{at}{tls}")),
+        None => {}
+    }
+    if !request.lines.is_empty() {
+        out.push('\n');
+    }
+    for line in &request.lines {
+        let _ = writeln!(out, "    {line}");
+    }
+}
+
+fn others(out: &mut String, told: &Explained) {
+    let selected = |one: &&Response| told.selected.as_ref().is_none_or(|it| it.key != one.key);
+    let others: Vec<_> = told.variants.iter().filter(selected).collect();
+    if others.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\nOther responses stored for this URL: {}", others.len());
+    let _ = writeln!(out, "  key      status        bytes  state          variant");
+    for one in others {
+        let variant = one.variant.as_deref().unwrap_or("-");
+        let _ = writeln!(
+            out,
+            "  {} {:>6} {:>12}  {:<14} {variant}",
+            &one.key[..8.min(one.key.len())],
+            one.status,
+            one.body_bytes,
+            state(one),
+        );
+    }
 }
 
 /// One word or two on a response.
@@ -96,55 +192,58 @@ fn state(response: &Response) -> String {
 
 fn stored(out: &mut String, response: &Response, now_ms: u64) {
     let ago = now_ms.saturating_sub(response.freshness.response_ms);
-    let mut row = |name: &str, value: String| {
-        let _ = writeln!(out, "  {name:<14} {value}");
-    };
-    row("status", response.status.to_string());
-    row("stored", format!("{} s ago, under {}", seconds(ago), response.key));
-    row(
-        "size",
-        format!(
-            "{} bytes of body; {} bytes of the store",
-            response.body_bytes, response.stored_bytes
-        ),
-    );
+    row(out, "status", &response.status.to_string());
+    row(out, "stored", &format!("{} s ago, under {}", seconds(ago), response.key));
+    let (body, store) = (response.body_bytes, response.stored_bytes);
+    match response.complete_bytes {
+        None => row(out, "size", &format!("{body} bytes of body; {store} bytes of the store")),
+        Some(all) => {
+            row(out, "size", &format!("{body} of {all} bytes of body; {store} bytes of the store"));
+            row(out, "parts", &ranges(&response.parts));
+        }
+    }
     for (name, value) in [
         ("ETag", &response.etag),
         ("Last-Modified", &response.last_modified),
         ("variant", &response.variant),
     ] {
         if let Some(value) = value {
-            row(name, value.clone());
+            row(out, name, value);
         }
     }
     if !response.tags.is_empty() {
-        row("tags", response.tags.join(" "));
+        row(out, "tags", &response.tags.join(" "));
     }
     for purge in &response.purges {
         let how = if purge.soft { "softly, " } else { "" };
         let ago = seconds(now_ms.saturating_sub(purge.at_ms));
-        row("purged", format!("{how}{ago} s ago by {} {}", purge.by, purge.of));
+        row(out, "purged", &format!("{how}{ago} s ago by {} {}", purge.by, purge.of));
     }
 }
 
-fn arithmetic(out: &mut String, freshness: &Freshness, now_ms: u64) {
-    let mut row = |name: &str, ms: u64, note: &str| {
-        let _ = writeln!(out, "  {name:<24} {:>14} s   {note}", seconds(ms));
+fn arithmetic(out: &mut String, of: &Freshness, now_ms: u64) {
+    let mut line = |name: &str, ms: u64, note: &str| {
+        let _ = writeln!(out, "  {name:<24} {:>12} s  {note}", seconds(ms));
     };
-    let made = freshness.response_ms.saturating_sub(freshness.date_ms);
-    row("Date before arrival", made, "date_value");
-    row("age on arrival", freshness.corrected_initial_age_ms, "corrected_initial_age");
-    row("in the store since", freshness.resident_ms, "+ resident_time");
-    row("current age", freshness.current_age_ms, "= current_age");
-    let from =
-        format!("freshness_lifetime: {} [{}]", freshness.lifetime_from, freshness.lifetime_clause);
-    row("lifetime", freshness.lifetime_ms, &from);
-    if let Some(at_ms) = freshness.softly_purged_ms {
-        row("softly purged", now_ms.saturating_sub(at_ms), "ago, which ended its lifetime");
+    line("apparent_age", of.apparent_age_ms, "from Date to its arrival, in whole seconds");
+    line("age_value", of.age_value_ms, "the Age that it came with");
+    line("response_delay", of.response_delay_ms, "+ from the request to the arrival");
+    line("corrected_age_value", of.corrected_age_value_ms, "= the sum");
+    line(
+        "corrected_initial_age",
+        of.corrected_initial_age_ms,
+        "that, or the apparent age if larger",
+    );
+    line("resident_time", of.resident_ms, "+ in the store since");
+    line("current_age", of.current_age_ms, "= the sum");
+    let from = format!("{}{}", of.lifetime_from, clause(&of.lifetime_clause));
+    line("freshness_lifetime", of.lifetime_ms, &from);
+    if let Some(at_ms) = of.softly_purged_ms {
+        line("softly purged", now_ms.saturating_sub(at_ms), "ago, which ended its lifetime");
     }
-    let _ = match freshness.fresh {
-        true => writeln!(out, "  fresh for another {} s", freshness.ttl_seconds),
-        false => writeln!(out, "  stale since {} s", -freshness.ttl_seconds),
+    let _ = match of.fresh {
+        true => writeln!(out, "  fresh for another {} s", of.ttl_seconds),
+        false => writeln!(out, "  stale since {} s", -of.ttl_seconds),
     };
 }
 

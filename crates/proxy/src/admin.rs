@@ -210,7 +210,7 @@ impl Admin {
             "/metrics" => Reply::text(METRICS_TYPE, self.metrics()),
             "/upstreams" => Reply::json(200, &figures::json(&self.worker.site().groups)),
             "/healthz" => Reply::text("text/plain", health(&self.worker)),
-            "/explain" => explain::answer(call, &self.shared, &self.worker.site()),
+            "/explain" => explain::answer(call, &self.worker).await,
             "/what-if" => Reply::json(200, &self.shared.sizing.tell()),
             "/reload" => self.obeyed(Order::Reload).await,
             "/restart" => self.obeyed(Order::Restart).await,

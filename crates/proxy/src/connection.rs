@@ -18,7 +18,7 @@
 
 use std::future::Future;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,11 +27,13 @@ use std::task::{Context, Poll};
 use caching::RequestHints;
 use http1::{BodyKind, Method, Name, OwnedRequest, RequestHead, Target, Version};
 use runtime::time::{self, Instant, Sleep};
+use store::Key;
 
 use crate::access_log::{Outcome, Record};
 use crate::client::{Client, append_error, end, linger};
 use crate::config::Role;
 use crate::exchange;
+use crate::exchange::way::Look;
 use crate::limits::COALESCE_BYTES_MAX;
 use crate::refusal::Refusal;
 use crate::shared::Lookup;
@@ -496,32 +498,8 @@ impl Turn<'_> {
     /// Answers a request at once, or says that it must wait.
     #[inline]
     fn answer(&self, head: &RequestHead<'_>, output: &mut Vec<u8>) -> Did {
-        if !matches!(head.method, Method::Get | Method::Head)
-            || !(matches!(head.body(), BodyKind::None | BodyKind::Length(0))
-                || planted::is(planted::Bug::HitLeavesBody))
-        {
-            return Did::Slow(head.detach());
-        }
-        let Some(asked) = destination(self.door, head) else {
-            return Did::Slow(head.detach());
-        };
-        let site = self.worker.site();
-        let barred = match self.door.role {
-            Role::Reverse => site.routes.bars(asked.authority, asked.path),
-            Role::Forward => !site.forward.admits_hit(self.peer.ip(), asked.authority),
-        };
-        if barred {
-            return Did::Slow(head.detach());
-        }
-        let hints = hints(head);
-        let wire = Wire(head.fields);
-        let uri = self.worker.shared.uri_key(asked.realm, asked.authority, asked.path);
-        let Lookup::Found(stored, key) = self.worker.shared.look_up(uri, &wire, self.now_ms) else {
-            return Did::Slow(head.detach());
-        };
-        if !hints.is_plain() || !stored.head.meta.is_fresh(self.now_ms) {
-            return Did::Slow(head.detach());
-        }
+        let found = at_once(self.worker, self.door, self.peer.ip(), head, Look::Use, self.now_ms);
+        let Some((stored, key)) = found else { return Did::Slow(head.detach()) };
         self.worker.sizing.hit(key, &stored);
         self.hit(head, stored, output)
     }
@@ -605,6 +583,41 @@ impl Turn<'_> {
             });
         }
     }
+}
+
+/// The stored response that answers a request as it stands: plain, fresh and for anybody who may ask
+/// here. For all others there is the long way.
+#[inline]
+pub(crate) fn at_once(
+    worker: &Worker,
+    door: &Door,
+    peer: IpAddr,
+    head: &RequestHead<'_>,
+    look: Look,
+    now_ms: u64,
+) -> Option<(Arc<Stored>, Key)> {
+    if !matches!(head.method, Method::Get | Method::Head)
+        || !(matches!(head.body(), BodyKind::None | BodyKind::Length(0))
+            || planted::is(planted::Bug::HitLeavesBody))
+    {
+        return None;
+    }
+    let asked = destination(door, head)?;
+    let site = worker.site();
+    let barred = match door.role {
+        Role::Reverse => site.routes.bars(asked.authority, asked.path),
+        Role::Forward => !site.forward.admits_hit(peer, asked.authority),
+    };
+    if barred {
+        return None;
+    }
+    let hints = hints(head);
+    let wire = Wire(head.fields);
+    let uri = worker.shared.uri_key(asked.realm, asked.authority, asked.path);
+    let Lookup::Found(stored, key) = worker.shared.look(look, uri, &wire, now_ms) else {
+        return None;
+    };
+    (hints.is_plain() && stored.head.meta.is_fresh(now_ms)).then_some((stored, key))
 }
 
 /// Whether the client may ask again on this connection. A forward proxy does not heed an HTTP/1.0

@@ -11,38 +11,39 @@
 //!                              else -> release the others, pass it on
 //! ```
 //!
-//! [`Exchange::run`] owns this branching, [`plan`] what is stored and asked for, [`serve`] the
-//! sending.
+//! [`Exchange::run`] owns this branching, [`way`] what the request alone decides, [`plan`] what is
+//! stored and asked for, [`serve`] the sending.
 
-mod plan;
+pub(crate) mod because;
+pub(crate) mod plan;
 mod serve;
+pub(crate) mod way;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use caching::cache_status::Forward;
-use http1::{Expectation, Method, Name, OwnedRequest, RequestHead, Target};
+use http1::{Method, Name, OwnedRequest, RequestHead};
 use runtime::time::{self, Instant};
 use store::{Generation, Key};
 
 use crate::access_log::{Outcome, Record, last_field};
 use crate::client::{Client, append_error, linger};
-use crate::config::{Action, Role};
-use crate::connection::{Asked, destination, hints, wants_more};
-use crate::exchange::plan::Plan;
+use crate::config::Action;
+use crate::connection::wants_more;
+use crate::exchange::plan::{Plan, Planning};
+use crate::exchange::way::{Case, Look, Seen, Way, not_stored};
 use crate::fault::Fault;
-use crate::fetch::{self, Ask, Asking, Held, What};
+use crate::fetch::{self, Ask, Asking, Held};
 use crate::flight::{Found, Joined, Reader, Settled};
 use crate::forward;
-use crate::hop;
 use crate::purge;
 use crate::refusal::Refusal;
 use crate::request_body::RequestBody;
-use crate::routes::{self, Route};
-use crate::site::{Door, Realm, Scheme, Site};
+use crate::routes;
+use crate::site::{Door, Realm, Site};
 use crate::stored::{Head, Wire};
-use crate::tls::TlsPeer;
 use crate::told::Told;
 use crate::transport::Transport;
 use crate::upgrade;
@@ -189,33 +190,28 @@ pub(crate) struct Destination<'x> {
 
 impl<'x> Exchange<'x> {
     async fn run(&mut self) -> Result<Done, Ended> {
-        if self.head.method == Method::Purge {
-            return purge::by_method(self).await;
-        }
-        if self.door.role == Role::Forward {
-            Box::pin(forward::admit(self)).await?;
-            if self.head.method == Method::Connect {
+        let mut seen = Seen::default();
+        let way = self.case().way(&mut seen).await;
+        Seen { user: self.user, route: self.route } = seen;
+        let destination = match way? {
+            Way::Stored(destination) => destination,
+            Way::Purge => return purge::by_method(self).await,
+            Way::Past(destination, why) => return fetch::pass(self, &destination, why).await,
+            Way::Connect => {
                 self.shed()?;
                 return Box::pin(forward::connect(self)).await;
             }
-        }
-        let destination = self.destination().await?;
-        if let Some(protocols) = self.upgrade() {
-            self.shed()?;
-            return Box::pin(upgrade::serve(self, &destination, &protocols)).await;
-        }
-        if let Some(why) = self.goes_past_the_store() {
-            if self.wants_only_stored() {
-                return Err(not_stored());
+            Way::Upgrade(destination, protocols) => {
+                self.shed()?;
+                return Box::pin(upgrade::serve(self, &destination, &protocols)).await;
             }
-            return fetch::pass(self, &destination, why).await;
-        }
+        };
         let shared = Arc::clone(&self.worker.shared);
         let uri = shared.uri_key(destination.realm, destination.authority, destination.path);
         let mut alone = false;
         for _ in 0..LOOKS_MAX {
             self.began = shared.purges.now();
-            let ask = match self.plan(uri) {
+            let ask = match self.planning().plan(uri, Look::Use).0 {
                 Plan::Serve { held, key, told, behind } => {
                     if let Held::Whole(stored) = &held {
                         self.worker.sizing.hit(key, stored);
@@ -241,7 +237,7 @@ impl<'x> Exchange<'x> {
                 let lead = shared.flights.alone(ask.key, self.began);
                 return Box::pin(fetch::lead(self, &destination, ask, lead, None)).await;
             }
-            match self.join(&destination, self.flight_key(&ask)) {
+            match self.join(&destination, self.planning().flight_key(&ask)) {
                 Joined::Lead(lead) => {
                     let leading = fetch::lead(self, &destination, ask, lead, Some(uri));
                     return Box::pin(leading).await;
@@ -256,6 +252,24 @@ impl<'x> Exchange<'x> {
             }
         }
         fetch::pass(self, &destination, Forward::Miss).await
+    }
+
+    /// The request, for what decides about it.
+    pub(crate) fn case(&self) -> Case<'x> {
+        Case {
+            worker: self.worker,
+            site: Rc::clone(&self.site),
+            door: self.door,
+            peer: self.peer,
+            head: self.head,
+            with_body: !self.body.is_none(),
+            look: Look::Use,
+        }
+    }
+
+    /// The request beside what is stored.
+    pub(crate) fn planning(&self) -> Planning<'_> {
+        Planning { shared: &self.worker.shared, head: self.head }
     }
 
     /// Refuses a request that needs an upstream, if the core has more to do than it can.
@@ -274,17 +288,6 @@ impl<'x> Exchange<'x> {
             let url = purge::url(*realm, authority, path);
             shared.purges.overtaken(&url, since)
         })
-    }
-
-    /// Fetches of the same range are collapsed, apart from those of the whole.
-    fn flight_key(&self, ask: &Ask) -> Key {
-        match ask.what {
-            What::Whole | What::Rest(_) => ask.key,
-            What::Range { .. } => {
-                let range = self.head.fields.values(b"range").next().unwrap_or_default();
-                self.worker.shared.range_key(ask.key, range)
-            }
-        }
     }
 
     /// Waits for another's fetch, as long as it may be for this request.
@@ -338,7 +341,7 @@ impl<'x> Exchange<'x> {
                 if !may_share(&partial.head) {
                     return Ok(released(&partial.head));
                 }
-                if self.held_ranges(&partial).is_none() {
+                if self.planning().held_ranges(&partial).is_none() {
                     return Ok(Followed::LookAgain);
                 }
                 self.worker.counters.collapsed.add(1);
@@ -362,120 +365,10 @@ impl<'x> Exchange<'x> {
         done.map(Followed::Done)
     }
 
-    /// Where the request goes, or why it goes nowhere.
-    async fn destination(&mut self) -> Result<Destination<'x>, Ended> {
-        if self.head.method == Method::Connect {
-            return Err(Ended::Refused(Refusal::ConnectHere));
-        }
-        if self.head.expectation() == Expectation::Unknown {
-            return Err(Ended::Refused(Refusal::Expectation));
-        }
-        if hop::has_been_here(&self.head, self.worker.shared.pseudonym.as_bytes()) {
-            return Err(Ended::Refused(Refusal::Loop));
-        }
-        if max_forwards(&self.head) == Some(0) {
-            return Err(Ended::Refused(match self.head.method {
-                Method::Options => Refusal::OptionsEnd,
-                _ => Refusal::TraceEnd,
-            }));
-        }
-        let role = self.door.role;
-        let found = destination(self.door, &self.head).or(match (role, self.head.target) {
-            (Role::Reverse, Target::Asterisk) => Some(Asked {
-                realm: Realm { role, scheme: self.door.scheme },
-                authority: self.head.host().unwrap_or_default(),
-                path: b"*",
-            }),
-            _ => None,
-        });
-        let Some(Asked { realm, authority, path }) = found else {
-            return Err(Ended::Refused(match self.head.target {
-                Target::Absolute { .. } => Refusal::Scheme,
-                _ => Refusal::NotAbsolute,
-            }));
-        };
-        let to = match role {
-            Role::Reverse => self.route_to(authority, path)?,
-            Role::Forward => {
-                let tls = self.tls(realm.scheme, authority)?;
-                To::Addresses(self.resolve(authority, realm.scheme.port()).await?, tls)
-            }
-        };
-        Ok(Destination { realm, authority, path, to })
-    }
-
-    /// The group that a route leads to.
-    fn route_to(&mut self, authority: &[u8], path: &[u8]) -> Result<To, Ended> {
-        self.route = self.site.routes.find(authority, path);
-        let Some(route) = self.route() else {
-            return Err(Ended::Refused(Refusal::NoRoute));
-        };
-        match &route.group {
-            Some(group) => Ok(To::Group(Arc::clone(group), group.key(authority, path))),
-            None => Err(Ended::Fixed(Box::new(route.config.action.clone()))),
-        }
-    }
-
-    /// The route that it takes, once its destination is known.
-    fn route(&self) -> Option<&Route> {
-        self.site.routes.get(self.route?)
-    }
-
-    /// With whom TLS is to be spoken for a URI that a client names.
-    fn tls(&self, scheme: Scheme, authority: &[u8]) -> Result<Option<Arc<TlsPeer>>, Ended> {
-        if scheme == Scheme::Http {
-            return Ok(None);
-        }
-        let Some(tls) = &self.site.config.https else {
-            return Err(Ended::Refused(Refusal::Scheme));
-        };
-        let host = http1::parse_authority(authority).ok().map(|parsed| parsed.host);
-        match host.and_then(|host| TlsPeer::of(tls, host)) {
-            Some(peer) => Ok(Some(Arc::new(peer))),
-            None => Err(Ended::Refused(Refusal::Authority)),
-        }
-    }
-
-    async fn resolve(
-        &self,
-        authority: &[u8],
-        default_port: u16,
-    ) -> Result<Arc<[SocketAddr]>, Ended> {
-        let parsed = http1::parse_authority(authority);
-        let parsed = parsed.map_err(|_| Ended::Refused(Refusal::Authority))?;
-        forward::addresses(self, parsed.host, parsed.port.unwrap_or(default_port)).await
-    }
-
-    /// The protocols that it asks for instead of HTTP, if it may have them.
-    fn upgrade(&self) -> Option<Vec<u8>> {
-        if !self.head.fields.has(Name::Upgrade) || !self.body.is_none() {
-            return None;
-        }
-        upgrade::asked(&self.head, &self.site.config.upgrades)
-    }
-
     /// Takes what was read behind the head, which belongs to no further request.
     pub(crate) fn take_rest(&mut self) -> Vec<u8> {
         let body = std::mem::replace(&mut self.body, RequestBody::elsewhere());
         body.into_rest().unwrap_or_default()
-    }
-
-    /// Why the store has no part in this request, if it has none. `If-Match` and
-    /// `If-Unmodified-Since` are for the origin to judge (RFC 9111, 4.3.2).
-    fn goes_past_the_store(&self) -> Option<Forward> {
-        let hints = hints(&self.head);
-        if self.route().is_some_and(|route| !route.config.store) {
-            Some(Forward::Bypass)
-        } else if !matches!(self.head.method, Method::Get | Method::Head) {
-            Some(Forward::Method)
-        } else if !self.body.is_none()
-            || hints.any(caching::RequestHints::IF_MATCH)
-            || hints.any(caching::RequestHints::IF_UNMODIFIED_SINCE)
-        {
-            Some(Forward::Request)
-        } else {
-            None
-        }
     }
 
     /// Who asks, for what is asked beyond this request's own way.
@@ -483,15 +376,7 @@ impl<'x> Exchange<'x> {
     where
         'x: 'a,
     {
-        Asking {
-            worker: self.worker,
-            site: Rc::clone(&self.site),
-            role: self.door.role,
-            peer: self.peer,
-            route: self.route,
-            head: self.head,
-            destination,
-        }
+        self.case().asking(destination, self.route)
     }
 
     async fn refuse(&mut self, refusal: Refusal) -> Done {
@@ -613,9 +498,4 @@ enum Followed {
     LookAgain,
     /// Nor will the next be: ask for this request alone.
     Alone,
-}
-
-/// RFC 9111, 5.2.1.7.
-fn not_stored() -> Ended {
-    Ended::Refused(Refusal::OnlyIfCached)
 }

@@ -91,7 +91,7 @@ impl Ask {
     }
 
     /// What the origin is to confirm.
-    fn validated(&self) -> Option<&Validators> {
+    pub(crate) fn validated(&self) -> Option<&Validators> {
         self.held.meta().filter(|_| self.may_be_answered_stale()).map(|meta| &meta.validators)
     }
 }

@@ -155,6 +155,11 @@ impl Flights {
         Lead { flight: Some(Flight::new(key, now)), flights: Arc::clone(self) }
     }
 
+    /// Whether a fetch of this key is under way.
+    pub(crate) fn has(&self, key: Key) -> bool {
+        self.shard(&key).contains_key(&key.to_u128())
+    }
+
     /// Fetches under way now.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()

@@ -13,6 +13,7 @@ use store::{Key, KeyHasher, Purges, Store};
 use crate::access_log::{Queue, Sink};
 use crate::config::Config;
 use crate::control::Control;
+use crate::exchange::way::Look;
 use crate::flight::{Flights, Settled};
 use crate::forward::{Known, OwnAddresses};
 use crate::hop;
@@ -149,26 +150,34 @@ impl Shared {
         builder.finish()
     }
 
-    /// The stored response that a request selects.
+    /// The stored response that a request selects. It counts as used.
     #[inline]
     pub(crate) fn look_up(&self, uri: Key, request: &Wire<'_>, now_ms: u64) -> Lookup {
-        match self.store.get(&uri) {
+        self.look(Look::Use, uri, request, now_ms)
+    }
+
+    /// The same, with a trace or without.
+    #[inline]
+    pub(crate) fn look(&self, look: Look, uri: Key, request: &Wire<'_>, now_ms: u64) -> Lookup {
+        match self.entry(look, &uri) {
             None => Lookup::Absent(uri),
             Some(Entry::Response(stored)) if stored.head.varies.is_none() => {
-                match self.judged(uri, stored) {
+                match self.judged(look, uri, stored) {
                     Some(stored) => Lookup::Found(stored, uri),
                     None => Lookup::Absent(uri),
                 }
             }
             Some(Entry::Part(partial)) if partial.head.varies.is_none() => {
-                match self.judged_part(uri, partial) {
+                match self.judged_part(look, uri, partial) {
                     Some(partial) => Lookup::Part(partial, uri),
                     None => Lookup::Absent(uri),
                 }
             }
             // A response with Vary is never put under the URI itself.
             Some(Entry::Response(_) | Entry::Part(_)) => Lookup::Absent(uri),
-            Some(Entry::Varies(varies)) => self.look_up_variant(uri, &varies, request, now_ms),
+            Some(Entry::Varies(varies)) => {
+                self.look_for_variant(look, uri, &varies, request, now_ms)
+            }
             Some(Entry::Uncacheable { until_ms, since }) if self.holds(until_ms, since, now_ms) => {
                 Lookup::Uncacheable
             }
@@ -176,17 +185,18 @@ impl Shared {
         }
     }
 
-    fn look_up_variant(
+    fn look_for_variant(
         &self,
+        look: Look,
         uri: Key,
         varies: &Varies,
         request: &Wire<'_>,
         now_ms: u64,
     ) -> Lookup {
         let key = self.variant_key(uri, varies, request);
-        match self.store.get(&key) {
+        match self.entry(look, &key) {
             Some(Entry::Response(stored)) if stored.head.matches(request) => {
-                match self.judged(key, stored) {
+                match self.judged(look, key, stored) {
                     Some(stored) => Lookup::Found(stored, key),
                     None => Lookup::Absent(key),
                 }
@@ -195,12 +205,20 @@ impl Shared {
                 Lookup::Uncacheable
             }
             Some(Entry::Part(partial)) if partial.head.matches(request) => {
-                match self.judged_part(key, partial) {
+                match self.judged_part(look, key, partial) {
                     Some(partial) => Lookup::Part(partial, key),
                     None => Lookup::Absent(key),
                 }
             }
             _ => Lookup::Absent(key),
+        }
+    }
+
+    #[inline]
+    fn entry(&self, look: Look, key: &Key) -> Option<Entry> {
+        match look {
+            Look::Use => self.store.get(key),
+            Look::Peek => self.store.peek(key),
         }
     }
 
@@ -254,8 +272,8 @@ impl Shared {
             bytes == new.complete_bytes && caching::may_combine(old, new_one)
         };
         let there = match self.store.peek(&key) {
-            Some(Entry::Response(old)) => self.judged(key, old).map(Entry::Response),
-            Some(Entry::Part(old)) => self.judged_part(key, old).map(Entry::Part),
+            Some(Entry::Response(old)) => self.judged(Look::Use, key, old).map(Entry::Response),
+            Some(Entry::Part(old)) => self.judged_part(Look::Use, key, old).map(Entry::Part),
             _ => None,
         };
         let partial = match there {

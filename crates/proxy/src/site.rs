@@ -66,9 +66,14 @@ pub(crate) struct Door {
 
 impl Door {
     pub(crate) fn of(listener: &Listener) -> Rc<Door> {
+        Rc::new(Door { gate: Gate::of(listener), ..Door::open(listener) })
+    }
+
+    /// The same with nothing before the first request.
+    pub(crate) fn open(listener: &Listener) -> Door {
         let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
         let Listener { address, role, .. } = *listener;
-        Rc::new(Door { address, role, scheme, gate: Gate::of(listener) })
+        Door { address, role, scheme, gate: None }
     }
 }
 

@@ -90,8 +90,18 @@ fn rfc9111_5_1_the_first_age_counts_and_nonsense_is_ignored() {
         (&["2147483649"], 1 << 31),
     ] {
         let fields: Vec<_> = lines.iter().map(|&value| ("Age", value)).collect();
-        assert_eq!(age_value_ms(&fields), seconds * 1000, "{lines:?}");
+        assert_eq!(age_value(&fields), seconds, "{lines:?}");
     }
+}
+
+fn corrected_initial_age_ms(date_ms: Option<u64>, age_ms: u64, exchange: Exchange) -> u64 {
+    let Exchange { request_ms, response_ms } = exchange;
+    let age = AgeOnArrival {
+        apparent_age_ms: apparent_age_ms(date_ms.unwrap_or(response_ms), response_ms),
+        age_value_ms: age_ms,
+        response_delay_ms: response_ms.saturating_sub(request_ms),
+    };
+    age.corrected_initial_age_ms()
 }
 
 #[test]
@@ -105,6 +115,22 @@ fn rfc9111_4_2_3_initial_age() {
     assert_eq!(at(Some(NOW_MS), 3000, NOW_MS, NOW_MS + 500), 3500, "Age and the delay");
     assert_eq!(at(Some(NOW_MS + 50_000), 0, NOW_MS, NOW_MS), 0, "a clock ahead");
     assert_eq!(at(None, 0, NOW_MS + 7, NOW_MS), 0, "our clock set back");
+}
+
+#[test]
+fn the_terms_of_the_initial_age_are_kept() {
+    for (date, age, request_ms, response_ms) in [
+        (DATE, "4", NOW_MS, NOW_MS + 700),
+        (DATE, "0", NOW_MS + 9_000, NOW_MS + 9_999),
+        ("no date", "2147483648", NOW_MS, NOW_MS + 1),
+    ] {
+        let fields = [("Date", date), ("Age", age)];
+        let exchange = Exchange { request_ms, response_ms };
+        let of = freshness(&CacheControl::of(&fields[..]), &fields[..], exchange, RULES);
+        let terms = of.age_on_arrival();
+        assert_eq!(terms.corrected_initial_age_ms(), of.corrected_initial_age_ms, "{date}");
+        assert_eq!(terms.response_delay_ms, response_ms - request_ms, "{date}");
+    }
 }
 
 #[test]
@@ -141,6 +167,8 @@ proptest! {
             lifetime_source: LifetimeSource::MaxAge,
             corrected_initial_age_ms: corrected_initial_age_ms(Some(date), age * 1000, exchange),
             response_ms: response,
+            age_value_seconds: age as u32,
+            response_delay_ms: 0,
         };
         let slow = slow_age(date, age * 1000, request, response, now).min(i128::from(u64::MAX));
         prop_assert_eq!(i128::from(freshness.current_age_ms(now)), slow);

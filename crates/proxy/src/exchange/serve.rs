@@ -3,14 +3,15 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use caching::ContentRange;
 use caching::range::{ByteRange, Selection, select_range};
-use caching::{ContentRange, Evaluator, Precondition};
 use http1::{Method, Version};
 use runtime::time;
 
 use crate::access_log::Outcome;
 use crate::client::Gone;
 use crate::connection::connection_of;
+use crate::exchange::plan::Form;
 use crate::exchange::{Done, Ended, Exchange};
 use crate::fetch::Held;
 use crate::flight::Reader;
@@ -31,7 +32,7 @@ impl Exchange<'_> {
         match held {
             Held::Whole(stored) => self.serve_stored(stored, told, true, b"").await,
             Held::Part(partial) => {
-                let ranges = self.held_ranges(partial).unwrap_or_else(|| partial.held());
+                let ranges = self.planning().held_ranges(partial).unwrap_or_else(|| partial.held());
                 let done = self.done(&told, 206);
                 self.serve_parts(Content::Part(partial), ranges, &told, b"", true, done).await
             }
@@ -48,18 +49,15 @@ impl Exchange<'_> {
         own_lines: &[u8],
     ) -> Result<Done, Ended> {
         let head = &stored.head;
-        if self.is_not_modified(head) {
-            return self.send_not_modified(head, &told, aged).await;
-        }
-        let wire = Wire(self.head.fields);
-        let request = caching::Request { method: self.head.method_bytes, fields: &wire };
-        let (validators, length) = (&head.meta.validators, stored.body_bytes);
-        match select_range(&request, head.status, validators, length) {
-            Selection::Whole(_) => {}
-            Selection::Unsatisfiable => {
+        let length = stored.body_bytes;
+        let form = self.planning().form(head, length);
+        match form {
+            Form::Whole(_) => {}
+            Form::NotModified => return self.send_not_modified(head, &told, aged).await,
+            Form::Unsatisfied => {
                 return self.send_unsatisfied(head, length, &told, aged).await;
             }
-            Selection::Parts(ranges) => {
+            Form::Parts(ranges) => {
                 let done = self.done(&told, 206);
                 let content = Content::Whole(stored);
                 return self.serve_parts(content, ranges, &told, own_lines, aged, done).await;
@@ -153,7 +151,7 @@ impl Exchange<'_> {
         upstream: Option<SocketAddr>,
         own_lines: &[u8],
     ) -> Result<Done, Ended> {
-        if self.is_not_modified(head) {
+        if self.planning().is_not_modified(head) {
             return self.send_not_modified(head, &told, false).await;
         }
         let slice = match self.selected(head) {
@@ -241,14 +239,6 @@ impl Exchange<'_> {
             Selection::Whole(_) => Ok(Slice::All),
             Selection::Unsatisfiable => Err(length),
         }
-    }
-
-    fn is_not_modified(&self, head: &Head) -> bool {
-        let wire = Wire(self.head.fields);
-        let request = caching::Request { method: self.head.method_bytes, fields: &wire };
-        let validators = &head.meta.validators;
-        let condition = caching::conditional(&request, head.status, validators, Evaluator::Cache);
-        matches!(condition, Precondition::NotModified(_))
     }
 
     fn count_hit(&self, told: &Told) {

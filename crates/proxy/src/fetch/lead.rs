@@ -22,7 +22,7 @@ pub(crate) async fn lead(
     lead: Lead,
     look_again: Option<Key>,
 ) -> Result<Done, Ended> {
-    if let Some(stored) = look_again.and_then(|uri| exchange.look_again(uri)) {
+    if let Some(stored) = look_again.and_then(|uri| exchange.planning().look_again(uri)) {
         lead.settle(Settled::Stored(stored.clone()));
         return exchange.serve_stored(&stored, Told::HIT, true, b"").await;
     }

@@ -11,15 +11,17 @@
 //! an allowed name could be used to speak to any other that the same address serves, or to speak
 //! anything at all. The bytes that were looked at go on as they came.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
-use http1::Target;
+use http1::{RequestHead, Target};
 use runtime::time;
 
 use super::client_hello::{ClientHello, Verdict};
-use super::{addresses, within};
+use super::within;
 use crate::access_log::Outcome;
 use crate::client::{Gone, linger};
+use crate::exchange::way::Case;
 use crate::exchange::{Done, Ended, Exchange};
 use crate::fetch;
 use crate::refusal::Refusal;
@@ -33,11 +35,9 @@ const ALERT: &[u8] = b"\x15\x03\x03\x00\x02\x02\x70";
 
 /// Serves a CONNECT to the end of its tunnel.
 pub(crate) async fn connect(exchange: &mut Exchange<'_>) -> Result<Done, Ended> {
-    let Target::Authority { host, port } = exchange.head.target else {
-        return Err(Ended::Refused(Refusal::Authority));
-    };
+    let (host, port) = target(&exchange.head)?;
     let worker = exchange.worker;
-    let addresses = addresses(exchange, host, port).await?;
+    let addresses = connect_to(&exchange.case()).await?;
     let upstream = upstream::connect(worker, &To::Addresses(addresses, None)).await;
     let upstream = upstream.map_err(|fault| fetch::unanswered(worker, fault))?;
     exchange.keep = false;
@@ -65,6 +65,19 @@ pub(crate) async fn connect(exchange: &mut Exchange<'_>) -> Result<Done, Ended> 
     exchange.client.bytes += carried.down;
     exchange.tunnelled = carried.up;
     Err(Ended::Over(done))
+}
+
+fn target<'h>(head: &RequestHead<'h>) -> Result<(&'h [u8], u16), Ended> {
+    match head.target {
+        Target::Authority { host, port } => Ok((host, port)),
+        _ => Err(Ended::Refused(Refusal::Authority)),
+    }
+}
+
+/// The addresses that a tunnel would lead to.
+pub(crate) async fn connect_to(case: &Case<'_>) -> Result<Arc<[SocketAddr]>, Ended> {
+    let (host, port) = target(&case.head)?;
+    case.addresses(host, port).await
 }
 
 /// Why there is no tunnel although it was promised.

@@ -26,13 +26,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use runtime::net::TcpListener;
 use runtime::time;
 
-pub(crate) use connect::connect;
+pub(crate) use connect::{connect, connect_to};
 pub(crate) use passwords::{Known, Verifying};
 
 use crate::config::{Domain, Forward, Ports};
-use crate::exchange::{Ended, Exchange};
+use crate::exchange::Ended;
+use crate::exchange::way::Case;
 use crate::fault::Fault;
-use crate::hop;
 use crate::refusal::Refusal;
 
 /// The rules, ready for use.
@@ -186,40 +186,30 @@ fn is_of_this_machine(ip: IpAddr) -> bool {
 }
 
 /// Whether this client may ask anything here at all; who it is, if that is asked.
-pub(crate) async fn admit(exchange: &mut Exchange<'_>) -> Result<(), Ended> {
-    let rules = Arc::clone(&exchange.site.forward);
-    if !rules.admits_client(exchange.peer.ip()) {
+pub(crate) async fn admit(case: &Case<'_>) -> Result<Option<Arc<[u8]>>, Ended> {
+    let rules = Arc::clone(&case.site.forward);
+    if !rules.admits_client(case.peer.ip()) {
         return Err(Ended::Refused(Refusal::Client));
     }
-    if let Some(users) = &rules.config.users {
-        let user = passwords::user(exchange.worker, users, &exchange.head).await;
-        exchange.user = Some(user.map_err(Ended::Refused)?);
-    }
-    let pseudonym = exchange.worker.shared.pseudonym.as_bytes();
-    match hop::has_been_here(&exchange.head, pseudonym) {
-        true => Err(Ended::Refused(Refusal::Loop)),
-        false => Ok(()),
-    }
+    let Some(users) = &rules.config.users else { return Ok(None) };
+    let user = passwords::user(case, users).await;
+    user.map(Some).map_err(Ended::Refused)
 }
 
 /// The addresses at which a host's port may be reached: these, and no others, are connected to.
 pub(crate) async fn addresses(
-    exchange: &Exchange<'_>,
+    case: &Case<'_>,
     host: &[u8],
     port: u16,
-) -> Result<Arc<[SocketAddr]>, Ended> {
-    let refused = Ended::Refused;
-    let connect = exchange.head.method == http1::Method::Connect;
-    let host = std::str::from_utf8(host).map_err(|_| refused(Refusal::Authority))?;
-    exchange.site.forward.admits_target(host, port, connect).map_err(refused)?;
-    let shared = &exchange.worker.shared;
-    let limit = exchange.worker.limits().connect_timeout;
+) -> Result<Arc<[SocketAddr]>, Refusal> {
+    let connect = case.head.method == http1::Method::Connect;
+    let host = std::str::from_utf8(host).map_err(|_| Refusal::Authority)?;
+    case.site.forward.admits_target(host, port, connect)?;
+    let shared = &case.worker.shared;
+    let limit = case.worker.limits().connect_timeout;
     let found = time::timeout(limit, shared.resolver.resolve(host, port)).await;
-    let found = found.unwrap_or(Err(Fault::Timeout)).map_err(|fault| {
-        exchange.worker.counters.upstream_errors.add(1);
-        Ended::fault(fault)
-    })?;
-    exchange.site.forward.admitted(found, &shared.own).map_err(refused)
+    let found = found.unwrap_or(Err(Fault::Timeout)).map_err(Refusal::Fault)?;
+    case.site.forward.admitted(found, &shared.own)
 }
 
 /// What a 407 asks for.

@@ -21,9 +21,9 @@ use runtime::time::{self, Instant};
 use store::KeyHasher;
 
 use crate::config::Users;
+use crate::exchange::way::{Case, Look};
 use crate::limits::{PASSWORD_KNOWN_FOR, PASSWORDS_KNOWN_MAX, PASSWORDS_WAITING_MAX};
 use crate::refusal::Refusal;
-use crate::worker::Worker;
 
 /// Passwords that were found right lately, until when each counts.
 #[derive(Debug)]
@@ -96,17 +96,13 @@ struct Given {
 }
 
 /// Who asks, or why it is not believed.
-pub(crate) async fn user(
-    worker: &Worker,
-    users: &Users,
-    head: &RequestHead<'_>,
-) -> Result<Arc<[u8]>, Refusal> {
-    let given = given(head)?;
-    let known = &worker.shared.passwords;
+pub(crate) async fn user(case: &Case<'_>, users: &Users) -> Result<Arc<[u8]>, Refusal> {
+    let given = given(&case.head)?;
+    let known = &case.worker.shared.passwords;
     let hash = users.hash_of(&given.user);
     let name: Arc<[u8]> = given.user.as_slice().into();
     let right = hash.is_some_and(|hash| known.holds(known.key(&given, hash)));
-    if right || verified(worker, users, given, hash).await? {
+    if right || verified(case, users, given, hash).await? {
         Ok(name)
     } else {
         Err(Refusal::PasswordWrong)
@@ -114,13 +110,13 @@ pub(crate) async fn user(
 }
 
 async fn verified(
-    worker: &Worker,
+    case: &Case<'_>,
     users: &Users,
     given: Given,
     hash: Option<&str>,
 ) -> Result<bool, Refusal> {
-    let known = &worker.shared.passwords;
-    let _turn = worker.verifying.turn().await?;
+    let known = &case.worker.shared.passwords;
+    let _turn = case.worker.verifying.turn().await?;
     let key = hash.map(|hash| known.key(&given, hash));
     if key.is_some_and(|key| known.holds(key)) {
         return Ok(true);
@@ -131,7 +127,9 @@ async fn verified(
     let matches = runtime::fs::unblock(matches).await;
     match key {
         Some(key) if matches => {
-            known.add(key);
+            if case.look == Look::Use {
+                known.add(key);
+            }
             Ok(true)
         }
         _ => Ok(false),

@@ -22,6 +22,7 @@ use store::{Concerns, Cursor, Generation, Key, Known, Mark, Sweep, Verdict};
 use crate::access_log::Outcome;
 use crate::client::{Gone, append_date};
 use crate::connection::{Asked, destination};
+use crate::exchange::way::{Case, Look};
 use crate::exchange::{Done, Ended, Exchange};
 use crate::limits::{PURGE_SWEEP_SLOTS_PER_LOCK, PURGE_SWEEP_SLOTS_PER_TICK, TAGS_MAX};
 use crate::partial::Partial;
@@ -120,12 +121,8 @@ fn split_tags(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 /// Answers the method `PURGE`: the URL it names, with all its variants, is gone, or stale if
 /// `Soft-Purge` says so.
 pub(crate) async fn by_method(exchange: &mut Exchange<'_>) -> Result<Done, Ended> {
-    if !exchange.site.config.purge.allows(exchange.peer.ip()) {
-        return Err(Ended::Refused(Refusal::PurgeFrom));
-    }
-    let Some(Asked { realm, authority, path }) = destination(exchange.door, &exchange.head) else {
-        return Err(Ended::Refused(Refusal::PurgeTarget));
-    };
+    let asked = of_request(&exchange.case()).map_err(Ended::Refused)?;
+    let Asked { realm, authority, path } = asked;
     let url = url(realm, authority, path);
     let fields = Wire(exchange.head.fields);
     let soft = ["soft-purge", "fastly-soft-purge"].iter().any(|name| is_yes(fields.first(name)));
@@ -145,6 +142,14 @@ pub(crate) async fn by_method(exchange: &mut Exchange<'_>) -> Result<Done, Ended
         keep: true,
     };
     exchange.client.flush().await.map(|()| done).map_err(|Gone| Ended::Gone(done))
+}
+
+/// What a request purges, or why it purges nothing.
+pub(crate) fn of_request<'x>(case: &Case<'x>) -> Result<Asked<'x>, Refusal> {
+    if !case.site.config.purge.allows(case.peer.ip()) {
+        return Err(Refusal::PurgeFrom);
+    }
+    destination(case.door, &case.head).ok_or(Refusal::PurgeTarget)
 }
 
 fn is_yes(value: Option<&[u8]>) -> bool {
@@ -176,23 +181,28 @@ impl Shared {
 
     /// A response found in the store, unless a purge has taken it. The usual way is one comparison.
     #[inline]
-    pub(crate) fn judged(&self, key: Key, stored: Arc<Stored>) -> Option<Arc<Stored>> {
+    pub(crate) fn judged(&self, look: Look, key: Key, stored: Arc<Stored>) -> Option<Arc<Stored>> {
         if stored.checked.load(Ordering::Relaxed) == self.purges.now() {
             return Some(stored);
         }
-        self.judge(key, stored)
+        self.judge(look, key, stored)
     }
 
     #[cold]
-    fn judge(&self, key: Key, stored: Arc<Stored>) -> Option<Arc<Stored>> {
+    fn judge(&self, look: Look, key: Key, stored: Arc<Stored>) -> Option<Arc<Stored>> {
         let is_same = |entry: &Entry| entry.is(&stored);
         let checked = stored.checked.load(Ordering::Relaxed);
-        match self.purges.judge(stored.head.resource.known(), checked) {
-            (Verdict::Good, now) => {
+        match (self.purges.judge(stored.head.resource.known(), checked), look) {
+            ((Verdict::Good, _), Look::Peek) => Some(stored),
+            ((Verdict::Stale(mark), now), Look::Peek) => {
+                Some(Arc::new(stored.stale_from(mark, now)))
+            }
+            ((Verdict::Gone, _), Look::Peek) => None,
+            ((Verdict::Good, now), Look::Use) => {
                 stored.checked.fetch_max(now, Ordering::Relaxed);
                 Some(stored)
             }
-            (Verdict::Stale(mark), now) => {
+            ((Verdict::Stale(mark), now), Look::Use) => {
                 let stale = Arc::new(stored.stale_from(mark, now));
                 let entry = Entry::Response(Arc::clone(&stale));
                 let bytes = entry.accounted_bytes();
@@ -201,7 +211,7 @@ impl Shared {
                 }
                 Some(stale)
             }
-            (Verdict::Gone, _) => {
+            ((Verdict::Gone, _), Look::Use) => {
                 self.store.remove_if(&key, is_same);
                 None
             }
@@ -209,19 +219,29 @@ impl Shared {
     }
 
     /// The same for parts.
-    pub(crate) fn judged_part(&self, key: Key, partial: Arc<Partial>) -> Option<Arc<Partial>> {
+    pub(crate) fn judged_part(
+        &self,
+        look: Look,
+        key: Key,
+        partial: Arc<Partial>,
+    ) -> Option<Arc<Partial>> {
         let checked = partial.checked.load(Ordering::Relaxed);
         if checked == self.purges.now() {
             return Some(partial);
         }
         let is_same =
             |entry: &Entry| matches!(entry, Entry::Part(there) if Arc::ptr_eq(there, &partial));
-        match self.purges.judge(partial.head.resource.known(), checked) {
-            (Verdict::Good, now) => {
+        match (self.purges.judge(partial.head.resource.known(), checked), look) {
+            ((Verdict::Good, _), Look::Peek) => Some(partial),
+            ((Verdict::Stale(mark), now), Look::Peek) => {
+                Some(Arc::new(partial.stale_from(mark, now)))
+            }
+            ((Verdict::Gone, _), Look::Peek) => None,
+            ((Verdict::Good, now), Look::Use) => {
                 partial.checked.fetch_max(now, Ordering::Relaxed);
                 Some(partial)
             }
-            (Verdict::Stale(mark), now) => {
+            ((Verdict::Stale(mark), now), Look::Use) => {
                 let stale = Arc::new(partial.stale_from(mark, now));
                 let entry = Entry::Part(Arc::clone(&stale));
                 let bytes = entry.accounted_bytes();
@@ -230,7 +250,7 @@ impl Shared {
                 }
                 Some(stale)
             }
-            (Verdict::Gone, _) => {
+            ((Verdict::Gone, _), Look::Use) => {
                 self.store.remove_if(&key, is_same);
                 None
             }
@@ -274,8 +294,8 @@ impl Shared {
             });
             for (key, entry) in found.drain(..) {
                 match entry {
-                    Entry::Response(stored) => drop(self.judge(key, stored)),
-                    Entry::Part(partial) => drop(self.judged_part(key, partial)),
+                    Entry::Response(stored) => drop(self.judge(Look::Use, key, stored)),
+                    Entry::Part(partial) => drop(self.judged_part(Look::Use, key, partial)),
                     Entry::Varies(_) | Entry::Uncacheable { .. } => {}
                 }
             }

@@ -8,25 +8,34 @@ use crate::config::Action;
 use crate::exchange::{Done, Exchange};
 use crate::told::Told;
 
+/// The status of such an answer, and what it tells.
+pub(crate) fn told_of(action: &Action) -> (u16, Told) {
+    let status = match action {
+        Action::Redirect { status, .. } | Action::Answer { status, .. } => *status,
+        // It has no servers: nobody could have come here.
+        Action::Group(_) => 503,
+    };
+    (status, Told::refused(Outcome::Pass, None, "route"))
+}
+
 /// Answers a request for which a route says what.
 pub(crate) async fn answer(exchange: &mut Exchange<'_>, action: &Action) -> Done {
-    let (status, location, text) = match action {
-        Action::Redirect { status, location, with_path } => {
+    let (status, told) = told_of(action);
+    let (location, text) = match action {
+        Action::Redirect { location, with_path, .. } => {
             let mut location = location.clone().into_bytes();
             if *with_path {
                 write::origin_form(&mut location, exchange.head.method, &exchange.head.target);
             }
-            (*status, location, "")
+            (location, "")
         }
-        Action::Answer { status, body } => (*status, Vec::new(), body.as_str()),
-        // It has no servers: nobody could have come here.
-        Action::Group(_) => (503, Vec::new(), ""),
+        Action::Answer { body, .. } => (Vec::new(), body.as_str()),
+        Action::Group(_) => (Vec::new(), ""),
     };
     let without_content = matches!(status, 204 | 304);
     let with_body = exchange.head.method != Method::Head && !without_content;
     let framed = exchange.body.is_none();
     let connection = exchange.connection(framed);
-    let told = Told::refused(Outcome::Pass, None, "route");
     let before = exchange.client.bytes;
     exchange.client.held(|out| {
         write::status_line(out, status);

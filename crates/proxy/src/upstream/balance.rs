@@ -71,6 +71,26 @@ impl Balancer {
     }
 }
 
+impl Balancer {
+    /// Whom [`Balancer::pick`] would choose now; nobody's turn is taken.
+    pub(super) fn foresee(
+        &self,
+        candidates: impl Iterator<Item = Candidate> + Clone,
+        key: u64,
+    ) -> Option<usize> {
+        match self {
+            Balancer::RoundRobin(riches) => {
+                let mut riches = riches.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                in_turn(&mut riches, candidates)
+            }
+            Balancer::LeastOutstanding(next) => {
+                least_outstanding(candidates, next.load(Ordering::Relaxed))
+            }
+            Balancer::Hash { load_percent_max } => by_hash(candidates, key, *load_percent_max),
+        }
+    }
+}
+
 fn in_turn(riches: &mut [i64], candidates: impl Iterator<Item = Candidate>) -> Option<usize> {
     let mut all = 0;
     let mut best: Option<usize> = None;

@@ -86,6 +86,14 @@ pub(crate) struct Registry {
     servers: Mutex<HashMap<(String, String), Weak<ServerState>>>,
 }
 
+/// A server that has not been asked.
+pub(crate) struct Foreseen {
+    /// As configured.
+    pub(crate) authority: String,
+    pub(crate) addresses: Arc<[SocketAddr]>,
+    pub(crate) tls: bool,
+}
+
 /// Why there is no server for a request just now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Blocked {
@@ -237,35 +245,68 @@ impl Group {
             return if taken { Ok(self.ticket(0)) } else { Err(Blocked::Full) };
         }
         let now = time::now();
-        for tier in [Tier::Primary, Tier::Backup, Tier::Ejected] {
-            let usable = self.members.iter().enumerate().filter(|(at, member)| {
-                !tried.has(*at) && !member.state.is_down() && member.tier(now) == tier
-            });
-            if usable.clone().next().is_none() {
-                continue;
+        let tier = self.best_tier(tried, now).ok_or(Blocked::Down)?;
+        // Another core may take the room that was seen; then the next best is chosen.
+        for _ in 0..self.members.len() {
+            let with_room = self.with_room(tier, tried, now);
+            let at = self.balancer.pick(with_room, key).ok_or(Blocked::Full)?;
+            let chosen = &self.members[at];
+            if chosen.state.take(chosen.outstanding_max) {
+                return Ok(self.ticket(at));
             }
-            // Another core may take the room that was seen; then the next best is chosen.
-            for _ in 0..self.members.len() {
-                let with_room = usable.clone().filter_map(|(at, member)| {
-                    let outstanding = member.state.outstanding();
-                    (outstanding < member.outstanding_max).then(|| Candidate {
-                        at,
-                        weight: member.weight_now(now, self.config.slow_start),
-                        outstanding: outstanding.into(),
-                        identity: member.identity,
-                    })
-                });
-                let Some(at) = self.balancer.pick(with_room, key) else {
-                    return Err(Blocked::Full);
-                };
-                let chosen = &self.members[at];
-                if chosen.state.take(chosen.outstanding_max) {
-                    return Ok(self.ticket(at));
-                }
-            }
-            return Err(Blocked::Full);
         }
-        Err(Blocked::Down)
+        Err(Blocked::Full)
+    }
+
+    /// The first tier with a server that is usable.
+    fn best_tier(&self, tried: Tried, now: Instant) -> Option<Tier> {
+        let tiers = [Tier::Primary, Tier::Backup, Tier::Ejected].into_iter();
+        tiers.into_iter().find(|tier| self.usable(*tier, tried, now).next().is_some())
+    }
+
+    fn usable(
+        &self,
+        tier: Tier,
+        tried: Tried,
+        now: Instant,
+    ) -> impl Iterator<Item = (usize, &Member)> + Clone {
+        self.members.iter().enumerate().filter(move |(at, member)| {
+            !tried.has(*at) && !member.state.is_down() && member.tier(now) == tier
+        })
+    }
+
+    /// Those of a tier that have room for one more request.
+    fn with_room(
+        &self,
+        tier: Tier,
+        tried: Tried,
+        now: Instant,
+    ) -> impl Iterator<Item = Candidate> + Clone {
+        self.usable(tier, tried, now).filter_map(move |(at, member)| {
+            let outstanding = member.state.outstanding();
+            (outstanding < member.outstanding_max).then(|| Candidate {
+                at,
+                weight: member.weight_now(now, self.config.slow_start),
+                outstanding: outstanding.into(),
+                identity: member.identity,
+            })
+        })
+    }
+
+    /// The server that a request would go to now, without sending one.
+    pub(crate) fn foreseen(&self, key: u64) -> Result<Foreseen, Fault> {
+        let (tried, now) = (Tried::default(), time::now());
+        let tier = self.best_tier(tried, now).ok_or(Fault::NoServer)?;
+        let at = match &self.members[..] {
+            [_] => Some(0),
+            _ => self.balancer.foresee(self.with_room(tier, tried, now), key),
+        };
+        let member = &self.members[at.ok_or(Fault::QueueFull)?];
+        Ok(Foreseen {
+            authority: member.authority.clone(),
+            addresses: member.state.addresses(),
+            tls: member.tls.is_some(),
+        })
     }
 
     fn ticket(self: &Arc<Group>, at: usize) -> Ticket {

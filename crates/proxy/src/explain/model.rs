@@ -1,0 +1,178 @@
+//! What an explanation says, as JSON has it. Instants are unix milliseconds.
+
+use serde::{Deserialize, Serialize};
+
+/// What there is to say of one request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Explained {
+    /// The method that was asked about.
+    pub method: String,
+    /// The URL as it was asked for.
+    pub url: String,
+    /// `reverse` or `forward`: the kind of listener it would come to.
+    pub role: String,
+    /// That listener, as configured.
+    pub listener: String,
+    /// The key of the URL, if it has come so far as to have one.
+    pub key: Option<String>,
+    /// The instant of the arithmetic.
+    pub now_ms: u64,
+    /// What would become of the request.
+    pub decision: Decision,
+    /// What it would be answered with, as far as that can be known without asking.
+    pub answer: Answer,
+    /// The response that it selects, if one is stored.
+    pub selected: Option<Response>,
+    /// By which fields the responses of this URL differ.
+    pub varies_by: Vec<String>,
+    /// The responses stored for this URL, at most as many as a URL remembers.
+    pub variants: Vec<Response>,
+    /// What would be asked of the origin now, if anything.
+    pub request: Option<Request>,
+    /// What would be served if the origin gave no answer, or one of 500, 502, 503 and 504.
+    pub on_failure: Option<Decision>,
+    /// The share of requests that need an upstream which is answered 503 now, for overload.
+    pub shed_ratio: f64,
+}
+
+/// What would become of a request, and by which rule.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Decision {
+    /// `serve`, `serve-stale`, `validate`, `fetch`, `pass`, `tunnel`, `purge`, `answer` (a route's
+    /// own) or `refuse`.
+    pub does: String,
+    /// The rule's name.
+    pub rule: String,
+    /// Where it is written; empty for a rule of the configuration.
+    pub clause: String,
+    /// What it says.
+    pub text: String,
+}
+
+/// What a client would get.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The status, where it does not depend on the origin.
+    pub status: Option<u16>,
+    /// Our member of `Cache-Status`; when it is not `exact`, the origin's answer adds to it.
+    pub cache_status: Option<String>,
+    /// It is all of the member.
+    pub exact: bool,
+    /// `Age`.
+    pub age_seconds: Option<u64>,
+    /// The ranges of bytes that it would have.
+    pub ranges: Vec<Range>,
+    /// Why it is the whole although a range is asked for.
+    pub why_whole: Option<String>,
+}
+
+/// From the first byte to the last one, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Range {
+    /// The first byte.
+    pub first: u64,
+    /// The last one.
+    pub last: u64,
+}
+
+/// What would be asked of an origin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// After the client has its answer already (stale-while-revalidate).
+    pub behind: bool,
+    /// Somebody else's fetch is under way: this one would wait for it, and ask nothing itself.
+    pub under_way: bool,
+    /// The group that the route leads to; none for a host that the client names.
+    pub group: Option<String>,
+    /// The server that would be asked, by its name in the configuration.
+    pub server: Option<String>,
+    /// Where it is.
+    pub addresses: Vec<String>,
+    /// TLS is spoken there.
+    pub tls: bool,
+    /// Why nobody could be asked.
+    pub fault: Option<String>,
+    /// The head, line by line, as it would be sent; other bytes than ASCII are escaped.
+    pub lines: Vec<String>,
+}
+
+/// A stored response.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Response {
+    /// The key it is stored under.
+    pub key: String,
+    /// Its status.
+    pub status: u16,
+    /// What the request had in the fields it varies by, normalised; other bytes are escaped.
+    pub variant: Option<String>,
+    /// Bytes of its body that are stored.
+    pub body_bytes: u64,
+    /// Bytes of the whole, if that is not all of it.
+    pub complete_bytes: Option<u64>,
+    /// The parts that are stored, then.
+    pub parts: Vec<Range>,
+    /// Bytes that the store accounts for it.
+    pub stored_bytes: u64,
+    /// `ETag`.
+    pub etag: Option<String>,
+    /// `Last-Modified`.
+    pub last_modified: Option<String>,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// The arithmetic of its freshness.
+    pub freshness: Freshness,
+    /// Purges that concern it and that it has not met yet; one that is hard means that it is gone.
+    pub purges: Vec<Purge>,
+}
+
+/// RFC 9111, 4.2, in numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Freshness {
+    /// `date_value`: when the origin made it.
+    pub date_ms: u64,
+    /// `request_time`: when it was asked for.
+    pub request_ms: u64,
+    /// `response_time`: when it came, and was stored.
+    pub response_ms: u64,
+    /// `apparent_age`: whole seconds from `Date` to the arrival, none if that is in the future.
+    pub apparent_age_ms: u64,
+    /// `age_value`: the `Age` it came with.
+    pub age_value_ms: u64,
+    /// `response_delay`: from the request to the arrival.
+    pub response_delay_ms: u64,
+    /// `corrected_age_value`: the sum of the last two.
+    pub corrected_age_value_ms: u64,
+    /// `corrected_initial_age`: the larger of that and the apparent age.
+    pub corrected_initial_age_ms: u64,
+    /// `resident_time`: since then.
+    pub resident_ms: u64,
+    /// `current_age`: the sum.
+    pub current_age_ms: u64,
+    /// `freshness_lifetime`.
+    pub lifetime_ms: u64,
+    /// What the lifetime comes from.
+    pub lifetime_from: String,
+    /// And where that is written.
+    pub lifetime_clause: String,
+    /// Whether the lifetime exceeds the age.
+    pub fresh: bool,
+    /// The seconds that are left; below zero, those since it is stale.
+    pub ttl_seconds: i64,
+    /// A soft purge ended the lifetime at this instant.
+    pub softly_purged_ms: Option<u64>,
+}
+
+/// A purge that concerns a response.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Purge {
+    /// `all`, `url`, `prefix` or `tag`.
+    pub by: String,
+    /// Which.
+    pub of: String,
+    /// Marks it stale only.
+    pub soft: bool,
+    /// When, in unix milliseconds.
+    pub at_ms: u64,
+    /// Its generation.
+    pub generation: u64,
+}

@@ -1,0 +1,167 @@
+//! What is asked about: a request, as a client would send it to one of the listeners.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use http1::{OwnedRequest, Scratch};
+
+use crate::admin::Call;
+use crate::config::{Listener, Role};
+use crate::site::{Door, Scheme, Site};
+
+/// A request that nobody has sent.
+pub(super) struct Question {
+    pub(super) method: String,
+    pub(super) url: String,
+    /// The listener that it would come to.
+    pub(super) door: Door,
+    /// The client's address.
+    pub(super) peer: SocketAddr,
+    scheme: Scheme,
+    authority: String,
+    path: String,
+    headers: Vec<String>,
+}
+
+const NAMES: &str = "there are url (once), method, header, role, listener and from";
+
+impl Question {
+    /// Of a call: `url` once, `method`, `header` (`Name: value`) any number of times, `role`
+    /// (`reverse`, `forward`) or `listener` (its address as configured), and `from`, the client's
+    /// address.
+    pub(super) fn of(call: &Call, site: &Site) -> Result<Question, String> {
+        let mut asked = Asked::default();
+        for (name, value) in &call.query {
+            asked.take(name, value)?;
+        }
+        let url = asked.url.ok_or("say which url")?;
+        let (scheme, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+            (Some(rest), _) => (Scheme::Http, rest),
+            (_, Some(rest)) => (Scheme::Https, rest),
+            _ => return Err(format!("{url:?} begins neither with http:// nor with https://")),
+        };
+        let at = rest.find(['/', '?']).unwrap_or(rest.len());
+        let (authority, path) = (rest[..at].to_owned(), rest[at..].to_owned());
+        let path = if path.is_empty() { "/".to_owned() } else { path };
+        let listener = listener(site, scheme, asked.role, asked.listener)?;
+        let from = asked.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        Ok(Question {
+            method: asked.method.unwrap_or_else(|| "GET".to_owned()),
+            door: Door::open(listener),
+            peer: SocketAddr::new(from, 0),
+            url,
+            scheme,
+            authority,
+            path,
+            headers: asked.headers,
+        })
+    }
+
+    /// The request as the parser gives it.
+    pub(super) fn parsed(&self, site: &Site) -> Result<OwnedRequest, String> {
+        let bytes = self.bytes();
+        match http1::parse_request(&bytes, &mut Scratch::new(), &site.http) {
+            Ok(Some(head)) => Ok(head.detach()),
+            Ok(None) => Err("a header is not one line".to_owned()),
+            Err(reject) => {
+                Err(format!("it would be refused with {}: {}", reject.status, reject.reason.text()))
+            }
+        }
+    }
+
+    /// The request as a client would send it to such a listener.
+    fn bytes(&self) -> Vec<u8> {
+        let Question { method, authority, path, scheme, .. } = self;
+        let port = scheme.port();
+        let target = match (self.door.role, method.as_str()) {
+            (_, "CONNECT") if has_port(authority) => authority.clone(),
+            (_, "CONNECT") => format!("{authority}:{port}"),
+            (Role::Reverse, _) => path.clone(),
+            (Role::Forward, _) => format!("{}://{authority}{path}", scheme.name()),
+        };
+        let host = if method == "CONNECT" { &target } else { authority };
+        let mut text = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n");
+        for header in &self.headers {
+            text += &format!("{header}\r\n");
+        }
+        (text + "\r\n").into_bytes()
+    }
+}
+
+/// The parts of a call.
+#[derive(Default)]
+struct Asked {
+    url: Option<String>,
+    method: Option<String>,
+    role: Option<Role>,
+    listener: Option<SocketAddr>,
+    from: Option<IpAddr>,
+    headers: Vec<String>,
+}
+
+impl Asked {
+    fn take(&mut self, name: &str, value: &str) -> Result<(), String> {
+        match name {
+            "url" if self.url.is_none() => self.url = Some(value.to_owned()),
+            "header" if !value.contains(['\r', '\n']) => self.headers.push(value.to_owned()),
+            "method" => {
+                if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_alphabetic()) {
+                    return Err(format!("{value:?} is no method; letters only"));
+                }
+                self.method = Some(value.to_owned());
+            }
+            "role" => {
+                self.role = Some(match value {
+                    "reverse" => Role::Reverse,
+                    "forward" => Role::Forward,
+                    _ => return Err(format!("role is reverse or forward, not {value:?}")),
+                });
+            }
+            "listener" => {
+                let wrong = |_| format!("listener is an address such as [::1]:80, not {value:?}");
+                self.listener = Some(value.parse().map_err(wrong)?);
+            }
+            "from" => {
+                let wrong = |_| format!("from is a client's IP address, not {value:?}");
+                self.from = Some(value.parse().map_err(wrong)?);
+            }
+            _ => return Err(format!("no {name:?} here: {NAMES}")),
+        }
+        Ok(())
+    }
+}
+
+fn has_port(authority: &str) -> bool {
+    authority.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()))
+}
+
+/// The listener of this address, or the first that takes such a URL: a reverse one where there is
+/// any, unless the role is told.
+fn listener(
+    site: &Site,
+    scheme: Scheme,
+    role: Option<Role>,
+    at: Option<SocketAddr>,
+) -> Result<&Listener, String> {
+    let all = &site.config.listeners;
+    if let Some(at) = at {
+        let there = all.iter().map(|listener| listener.address.to_string());
+        let there = there.collect::<Vec<_>>().join(", ");
+        return all
+            .iter()
+            .find(|listener| listener.address == at && role.is_none_or(|r| r == listener.role))
+            .ok_or_else(|| format!("no listener is {at}; there are {there}"));
+    }
+    let any_reverse = all.iter().any(|listener| listener.role == Role::Reverse);
+    let role = role.unwrap_or(if any_reverse { Role::Reverse } else { Role::Forward });
+    let of_role = || all.iter().filter(|listener| listener.role == role);
+    if of_role().next().is_none() {
+        return Err("no listener has this role".to_owned());
+    }
+    let takes = |listener: &&Listener| {
+        role == Role::Forward || listener.tls.is_some() == (scheme == Scheme::Https)
+    };
+    of_role().find(takes).ok_or_else(|| match scheme {
+        Scheme::Http => "every listener speaks TLS: ask about an https:// URL".to_owned(),
+        Scheme::Https => "no listener speaks TLS: ask about an http:// URL".to_owned(),
+    })
+}

@@ -1,0 +1,113 @@
+//! A stored response, told in words and numbers.
+
+use std::sync::atomic::Ordering;
+
+use caching::Explain;
+use store::{Concerns, ENTRY_OVERHEAD_BYTES, Hit, Key};
+
+use super::model::{Freshness, Purge, Range, Response};
+use super::text;
+use crate::fetch::Held;
+use crate::partial::Partial;
+use crate::shared::Shared;
+use crate::stored::{Entry, Head, Stored};
+
+/// The response under a key, if one is there.
+pub(super) fn at(shared: &Shared, key: Key, now_ms: u64) -> Option<Response> {
+    match shared.store.peek(&key)? {
+        Entry::Response(stored) => Some(whole(shared, key, &stored, now_ms)),
+        Entry::Part(partial) => Some(part(shared, key, &partial, now_ms)),
+        Entry::Varies(_) | Entry::Uncacheable { .. } => None,
+    }
+}
+
+/// What a plan holds.
+pub(super) fn held(shared: &Shared, key: Key, held: &Held, now_ms: u64) -> Option<Response> {
+    match held {
+        Held::Nothing => None,
+        Held::Whole(stored) => Some(whole(shared, key, stored, now_ms)),
+        Held::Part(partial) => Some(part(shared, key, partial, now_ms)),
+    }
+}
+
+pub(super) fn whole(shared: &Shared, key: Key, stored: &Stored, now_ms: u64) -> Response {
+    let since = stored.checked.load(Ordering::Relaxed);
+    Response {
+        body_bytes: stored.body_bytes,
+        stored_bytes: stored.accounted_bytes() + ENTRY_OVERHEAD_BYTES,
+        ..of_head(shared, key, &stored.head, since, now_ms)
+    }
+}
+
+fn part(shared: &Shared, key: Key, partial: &Partial, now_ms: u64) -> Response {
+    let since = partial.checked.load(Ordering::Relaxed);
+    let parts = partial.held().into_iter();
+    Response {
+        body_bytes: partial.held_bytes(),
+        complete_bytes: Some(partial.complete_bytes),
+        parts: parts.map(|range| Range { first: range.first, last: range.last }).collect(),
+        stored_bytes: partial.accounted_bytes() + ENTRY_OVERHEAD_BYTES,
+        ..of_head(shared, key, &partial.head, since, now_ms)
+    }
+}
+
+fn of_head(shared: &Shared, key: Key, head: &Head, since: u64, now_ms: u64) -> Response {
+    let (meta, known) = (&head.meta, head.resource.known());
+    let mut purges = Vec::new();
+    shared.purges.hits(known, since, |hit| purges.push(purge(&hit)));
+    let tags = known.tags.split(|&b| b == b' ').filter(|tag| !tag.is_empty());
+    Response {
+        key: key.to_string(),
+        status: head.status,
+        variant: head.varies.as_ref().map(|(_, key)| text(key.as_bytes())),
+        body_bytes: 0,
+        complete_bytes: None,
+        parts: Vec::new(),
+        stored_bytes: 0,
+        etag: meta.validators.etag.as_deref().map(text),
+        last_modified: meta.validators.last_modified.as_deref().map(text),
+        tags: tags.map(text).collect(),
+        freshness: freshness(head, now_ms),
+        purges,
+    }
+}
+
+fn freshness(head: &Head, now_ms: u64) -> Freshness {
+    let (meta, of) = (&head.meta, &head.meta.freshness);
+    let lifetime = of.lifetime_source.explain();
+    let age = of.age_on_arrival();
+    Freshness {
+        date_ms: of.date_value_ms,
+        request_ms: of.response_ms.saturating_sub(age.response_delay_ms),
+        response_ms: of.response_ms,
+        apparent_age_ms: age.apparent_age_ms,
+        age_value_ms: age.age_value_ms,
+        response_delay_ms: age.response_delay_ms,
+        corrected_age_value_ms: age.corrected_age_value_ms(),
+        corrected_initial_age_ms: of.corrected_initial_age_ms,
+        resident_ms: now_ms.saturating_sub(of.response_ms),
+        current_age_ms: of.current_age_ms(now_ms),
+        lifetime_ms: of.lifetime_ms,
+        lifetime_from: lifetime.text.to_owned(),
+        lifetime_clause: lifetime.clause.to_owned(),
+        fresh: meta.is_fresh(now_ms),
+        ttl_seconds: of.ttl_seconds(now_ms),
+        softly_purged_ms: head.purged.map(|mark| mark.at_ms),
+    }
+}
+
+fn purge(hit: &Hit<'_>) -> Purge {
+    let (by, of) = match hit.by {
+        Concerns::All => ("all", &b""[..]),
+        Concerns::Url(url) => ("url", url),
+        Concerns::Prefix(prefix) => ("prefix", prefix),
+        Concerns::Tag(tag) => ("tag", tag),
+    };
+    Purge {
+        by: by.to_owned(),
+        of: text(of),
+        soft: hit.soft,
+        at_ms: hit.mark.at_ms,
+        generation: hit.mark.generation,
+    }
+}
