@@ -585,8 +585,8 @@ impl Turn<'_> {
     }
 }
 
-/// The stored response that answers a request as it stands: plain, fresh and for anybody who may ask
-/// here. For all others there is the long way.
+/// The stored response that answers a request as it stands: plain, fresh and for anybody who may
+/// ask here. For all others there is the long way.
 #[inline]
 pub(crate) fn at_once(
     worker: &Worker,

@@ -1,5 +1,5 @@
-//! The rules of a plan that are not the caching crate's own: each with its name, where it is written
-//! and what it says.
+//! The rules of a plan that are not the caching crate's own: each with its name, where it is
+//! written and what it says.
 
 use caching::Explanation;
 use caching::cache_status::Forward;
