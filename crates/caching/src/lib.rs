@@ -63,6 +63,7 @@
 #![forbid(unsafe_code)]
 
 pub mod cache_status;
+mod choice;
 mod conditional;
 pub mod date;
 mod directives;
@@ -79,6 +80,7 @@ mod targeted;
 mod update;
 mod vary;
 
+pub use choice::{meant_by_304, offered_tag};
 pub use conditional::{
     Condition, Evaluator, Precondition, Validators, belongs_in_304, conditional,
     is_condition_or_range, validation_fields,

@@ -28,8 +28,9 @@ pub enum Vary {
     Names(VaryNames),
 }
 
-/// Names of selecting fields: lower case, in order, each once.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// Names of selecting fields: lower case, in order, each once. By default none, which every request
+/// selects.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct VaryNames(Box<[Box<str>]>);
 
 /// The selecting fields of one request. Equal when they are so after normalisation.

@@ -47,6 +47,8 @@ bugs! {
     PrivateForOthers = "private", "a private response is given to those who waited for it";
     MustRevalidateIgnored = "must-revalidate", "must-revalidate is not heeded";
     NobodyInvalidated = "invalidation", "an unsafe method invalidates nothing";
+    ChangeOvertaken = "overtaken", "what was asked for before a change is stored after it";
+    OldestOfSeveral = "oldest-of-several", "of several that match, the oldest is served";
     LengthBesideEncoding = "length-beside-encoding", "a length beside chunks is not refused";
     ChunkEndUnchecked = "chunk-end", "what ends a chunk is not looked at";
     ShortBodyWhole = "short-body", "a body that was cut is taken for whole";

@@ -225,7 +225,9 @@ impl<'x> Exchange<'x> {
                 }
                 Plan::Pass(why) => return fetch::pass(self, &destination, why).await,
                 Plan::Head { why, key, stored } => {
-                    return Box::pin(fetch::head(self, &destination, why, key, &stored)).await;
+                    let watch = shared.under_way.watch(uri);
+                    let of = fetch::Confirming { why, key, stored, watch };
+                    return Box::pin(fetch::head(self, &destination, of)).await;
                 }
                 Plan::Refuse => return Err(not_stored()),
                 Plan::Ask(ask) => ask,
@@ -234,10 +236,11 @@ impl<'x> Exchange<'x> {
             // On the heap, as what follows: a future is as large as its largest way, and it is
             // copied when it begins. Who is passed through does not pay for the others.
             if alone || ask.is_for_one() {
-                let lead = shared.flights.alone(ask.key, self.began);
+                let watch = shared.under_way.watch(uri);
+                let lead = shared.flights.alone(ask.key, self.began, watch);
                 return Box::pin(fetch::lead(self, &destination, ask, lead, None)).await;
             }
-            match self.join(&destination, self.planning().flight_key(&ask)) {
+            match self.join(&destination, uri, self.planning().flight_key(&ask)) {
                 Joined::Lead(lead) => {
                     let leading = fetch::lead(self, &destination, ask, lead, Some(uri));
                     return Box::pin(leading).await;
@@ -280,10 +283,12 @@ impl<'x> Exchange<'x> {
         Ok(())
     }
 
-    /// Joins a fetch of this key that no purge has overtaken, or is to begin one.
-    pub(crate) fn join(&self, destination: &Destination<'_>, key: Key) -> Joined {
+    /// Joins a fetch of this key that neither a purge nor a change has overtaken, or is to begin
+    /// one.
+    pub(crate) fn join(&self, destination: &Destination<'_>, uri: Key, key: Key) -> Joined {
         let shared = &self.worker.shared;
-        shared.flights.join(key, self.began, |since| {
+        let watch = || shared.under_way.watch(uri);
+        shared.flights.join(key, self.began, watch, |since| {
             let Destination { realm, authority, path, .. } = destination;
             let url = purge::url(*realm, authority, path);
             shared.purges.overtaken(&url, since)

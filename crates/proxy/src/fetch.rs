@@ -28,8 +28,10 @@ use crate::partial::Partial;
 use crate::request_body::RequestBody;
 use crate::routes::{Edits, Route};
 use crate::site::Site;
-use crate::stored::{Stored, Wire};
+use crate::stored::{Head, Stored, Wire};
+use crate::underway::Watch;
 use crate::upstream::Answer;
+use crate::variants::offered_tag;
 use crate::worker::Worker;
 
 pub(crate) use lead::{declined, fail, lead};
@@ -44,6 +46,8 @@ pub(crate) struct Ask {
     pub(crate) what: What,
     /// What is stored already.
     pub(crate) held: Held,
+    /// What is stored for other requests, and may be the answer if the origin says so.
+    pub(crate) offered: Vec<Arc<Stored>>,
 }
 
 /// How much is asked for.
@@ -66,16 +70,25 @@ pub(crate) enum Held {
 }
 
 impl Held {
-    pub(crate) fn meta(&self) -> Option<&StoredMeta> {
+    pub(crate) fn head(&self) -> Option<&Head> {
         match self {
             Held::Nothing => None,
-            Held::Whole(stored) => Some(&stored.head.meta),
-            Held::Part(partial) => Some(&partial.head.meta),
+            Held::Whole(stored) => Some(&stored.head),
+            Held::Part(partial) => Some(&partial.head),
         }
+    }
+
+    pub(crate) fn meta(&self) -> Option<&StoredMeta> {
+        self.head().map(|head| &head.meta)
     }
 }
 
 impl Ask {
+    /// Of the whole.
+    pub(crate) fn of(uri: Key, key: Key, why: Forward, held: Held) -> Ask {
+        Ask { uri, key, why, what: What::Whole, held, offered: Vec::new() }
+    }
+
     /// Whether it is for one request at a time, so that nobody gains by waiting for it.
     pub(crate) fn is_for_one(&self) -> bool {
         self.held.meta().is_some_and(StoredMeta::is_never_fresh)
@@ -90,10 +103,23 @@ impl Ask {
         }
     }
 
+    /// Whether the origin may answer with a 304 to conditions of ours.
+    fn is_conditional(&self) -> bool {
+        self.validated().is_some() || !self.offered.is_empty()
+    }
+
     /// What the origin is to confirm.
     pub(crate) fn validated(&self) -> Option<&Validators> {
         self.held.meta().filter(|_| self.may_be_answered_stale()).map(|meta| &meta.validators)
     }
+}
+
+/// A HEAD that is passed through, and may confirm what is stored.
+pub(crate) struct Confirming {
+    pub(crate) why: Forward,
+    pub(crate) key: Key,
+    pub(crate) stored: Arc<Stored>,
+    pub(crate) watch: Watch,
 }
 
 /// Who asks: a request, and where it goes.
@@ -222,6 +248,12 @@ impl Asking<'_> {
     fn append_conditions(&self, out: &mut Vec<u8>, ask: &Ask) {
         for (name, value) in ask.validated().into_iter().flat_map(caching::validation_fields) {
             let _ = write::field(out, name.as_bytes(), value);
+        }
+        let request = Wire(self.head.fields);
+        let offered: Vec<&[u8]> =
+            ask.offered.iter().filter_map(|stored| offered_tag(&request, stored)).collect();
+        if !offered.is_empty() {
+            let _ = write::field(out, b"If-None-Match", &offered.join(&b", "[..]));
         }
         match (ask.what, &ask.held) {
             (What::Range { .. }, _) => {

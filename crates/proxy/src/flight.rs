@@ -28,6 +28,7 @@ use store::{Generation, Key};
 use crate::fault::Fault;
 use crate::partial::Partial;
 use crate::stored::{Head, Piece, Stored};
+use crate::underway::Watch;
 
 /// A power of two; the shards keep cores out of each other's way.
 const SHARDS: usize = 16;
@@ -89,11 +90,13 @@ pub(crate) struct Flight {
     key: Key,
     /// Purges until it began.
     began: Generation,
+    /// Changes of its URI since.
+    watch: Watch,
     state: Mutex<State>,
 }
 
 impl Flight {
-    fn new(key: Key, began: Generation) -> Arc<Flight> {
+    fn new(key: Key, began: Generation, watch: Watch) -> Arc<Flight> {
         let state = State {
             phase: Phase::Asking,
             pieces: VecDeque::new(),
@@ -103,7 +106,11 @@ impl Flight {
             readers: Slab::new(),
             filler: None,
         };
-        Arc::new(Flight { key, began, state: Mutex::new(state) })
+        Arc::new(Flight { key, began, watch, state: Mutex::new(state) })
+    }
+
+    pub(crate) fn watch(&self) -> &Watch {
+        &self.watch
     }
 
     /// Whether anybody waits for it.
@@ -132,27 +139,30 @@ impl Flights {
     }
 
     /// `overtaken` says whether what was asked for at some generation has been purged since: who
-    /// comes after the purge does not join a fetch from before it.
+    /// comes after the purge does not join a fetch from before it, nor one that a change of the
+    /// URI has overtaken. `watch` begins to watch the URI.
     pub(crate) fn join(
         self: &Arc<Flights>,
         key: Key,
         now: Generation,
+        watch: impl FnOnce() -> Watch,
         overtaken: impl FnOnce(Generation) -> bool,
     ) -> Joined {
         let mut shard = self.shard(&key);
         if let Some(flight) = shard.get(&key.to_u128())
             && (flight.began == now || !overtaken(flight.began))
+            && !flight.watch.is_overtaken()
         {
             return Joined::Follow(Reader::new(Arc::clone(flight)));
         }
-        let flight = Flight::new(key, now);
+        let flight = Flight::new(key, now, watch());
         shard.insert(key.to_u128(), Arc::clone(&flight));
         Joined::Lead(Lead { flight: Some(flight), flights: Arc::clone(self) })
     }
 
     /// A flight that nobody can join: what it brings is for one request first.
-    pub(crate) fn alone(self: &Arc<Flights>, key: Key, now: Generation) -> Lead {
-        Lead { flight: Some(Flight::new(key, now)), flights: Arc::clone(self) }
+    pub(crate) fn alone(self: &Arc<Flights>, key: Key, now: Generation, watch: Watch) -> Lead {
+        Lead { flight: Some(Flight::new(key, now, watch)), flights: Arc::clone(self) }
     }
 
     /// Whether a fetch of this key is under way.
@@ -213,6 +223,11 @@ impl Lead {
     /// Purges until it began.
     pub(crate) fn began(&self) -> Generation {
         self.flight.as_ref().expect("a lead settles once, by value").began
+    }
+
+    /// Says whether what it brings may still be stored.
+    pub(crate) fn watch(&self) -> &Watch {
+        &self.flight.as_ref().expect("a lead settles once, by value").watch
     }
 
     pub(crate) fn settle(mut self, settled: Settled) {

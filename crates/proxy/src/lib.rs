@@ -52,8 +52,10 @@ mod tls;
 mod told;
 mod transport;
 mod tunnel;
+mod underway;
 mod upgrade;
 mod upstream;
+mod variants;
 mod worker;
 
 pub use access_log::{LogCode, LogFormat, LogTemplate, LogWriter, log_codes};

@@ -69,6 +69,12 @@ pub const DNS_NAMES_MAX: usize = 10_000;
 pub const ADMIN_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Keys of variants that a URI remembers, so that they can be listed.
 pub const VARIANTS_LISTED_MAX: usize = 32;
+/// Sets of names in `Vary` that are kept for one URI, and so look-ups for a request to it.
+pub const VARY_SETS_MAX: usize = 8;
+/// Variants that a request which selects none of them is asked for with, by their tags,
+pub const VARIANTS_OFFERED_MAX: usize = 8;
+/// and bytes of these tags: servers refuse long fields.
+pub const OFFERED_BYTES_MAX: usize = 1024;
 /// Tags of one response that are kept; one with more is taken by any purge by tag.
 pub const TAGS_MAX: usize = 1024;
 /// Slots of the store that one tick looks at to let go of what purges have taken.

@@ -26,7 +26,8 @@ use crate::refusal::{COUNTED, Refusal};
 use crate::resolve::Resolver;
 use crate::site::Realm;
 use crate::sizing::{LABELS, Sizing};
-use crate::stored::{Entry, Head, Stored, Varies, Wire};
+use crate::stored::{Entry, Head, Stored, Wire};
+use crate::underway::{UnderWay, Watch};
 use crate::upstream::group::Registry;
 
 /// Shared by all cores of one server.
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) sweeping: Sweeping,
     pub(crate) sizing: Sizing,
     pub(crate) flights: Arc<Flights>,
+    /// What is asked for, so that a change reaches it.
+    pub(crate) under_way: Arc<UnderWay>,
     pub(crate) log: Sink,
     pub(crate) pressure: Pressure,
     /// What we call ourselves to upstreams; nobody else has the same.
@@ -48,8 +51,9 @@ pub(crate) struct Shared {
     pub(crate) resolver: Arc<Resolver>,
     pub(crate) upstreams: Registry,
     pub(crate) control: Control,
-    hasher: KeyHasher,
-    epochs: AtomicU64,
+    pub(crate) hasher: KeyHasher,
+    /// Numbers of sets of names that responses vary by.
+    pub(crate) epochs: AtomicU64,
     object_bytes_max: u64,
     refusals: [AtomicU64; COUNTED.len()],
     arriving_bytes: AtomicU64,
@@ -86,6 +90,7 @@ impl Shared {
             sweeping: Sweeping::default(),
             sizing: Sizing::new(config.memory_bytes),
             flights: Flights::new(),
+            under_way: Arc::default(),
             log,
             own: OwnAddresses::default(),
             passwords: Known::new(),
@@ -185,37 +190,8 @@ impl Shared {
         }
     }
 
-    fn look_for_variant(
-        &self,
-        look: Look,
-        uri: Key,
-        varies: &Varies,
-        request: &Wire<'_>,
-        now_ms: u64,
-    ) -> Lookup {
-        let key = self.variant_key(uri, varies, request);
-        match self.entry(look, &key) {
-            Some(Entry::Response(stored)) if stored.head.matches(request) => {
-                match self.judged(look, key, stored) {
-                    Some(stored) => Lookup::Found(stored, key),
-                    None => Lookup::Absent(key),
-                }
-            }
-            Some(Entry::Uncacheable { until_ms, since }) if self.holds(until_ms, since, now_ms) => {
-                Lookup::Uncacheable
-            }
-            Some(Entry::Part(partial)) if partial.head.matches(request) => {
-                match self.judged_part(look, key, partial) {
-                    Some(partial) => Lookup::Part(partial, key),
-                    None => Lookup::Absent(key),
-                }
-            }
-            _ => Lookup::Absent(key),
-        }
-    }
-
     #[inline]
-    fn entry(&self, look: Look, key: &Key) -> Option<Entry> {
+    pub(crate) fn entry(&self, look: Look, key: &Key) -> Option<Entry> {
         match look {
             Look::Use => self.store.get(key),
             Look::Peek => self.store.peek(key),
@@ -227,46 +203,43 @@ impl Shared {
         now_ms < until_ms && since == self.purges.now() as u32
     }
 
-    pub(crate) fn variant_key(&self, uri: Key, varies: &Varies, request: &Wire<'_>) -> Key {
-        let mut builder = self.hasher.within(uri);
-        builder.raw(&varies.epoch.to_le_bytes());
-        varies.names.feed(request, |piece| builder.raw(piece));
-        builder.finish()
-    }
-
-    /// The key under which a response with this head is to be stored, after noting at the URI how
-    /// its responses differ.
-    pub(crate) fn storage_key(&self, uri: Key, head: &Head, request: &Wire<'_>) -> Key {
-        let Some((names, _)) = &head.varies else { return uri };
-        if let Some(Entry::Varies(there)) = self.store.peek(&uri)
-            && there.names == *names
-        {
-            let key = self.variant_key(uri, &there, request);
-            there.list(key);
-            return key;
-        }
-        let epoch = self.epochs.fetch_add(1, Ordering::Relaxed);
-        let varies = Arc::new(Varies::new(names.clone(), epoch));
-        let key = self.variant_key(uri, &varies, request);
-        varies.list(key);
-        self.insert(uri, Entry::Varies(varies));
-        key
-    }
-
-    /// Stores an entry; one that is too large is not stored, which costs hits and nothing else.
-    pub(crate) fn insert(&self, key: Key, entry: Entry) {
+    /// Stores an entry, unless its URI has changed since it was asked for. One that is too large is
+    /// not stored either, which costs hits and nothing else.
+    pub(crate) fn insert(&self, watch: &Watch, key: Key, entry: Entry) {
         if let Entry::Response(stored) = &entry {
             self.sizing.brought(key, stored);
         }
         let bytes = entry.accounted_bytes();
-        if let Err(refused) = self.store.insert(key, entry, bytes) {
+        match self.store.insert_if(key, || !watch.is_overtaken(), entry, bytes) {
+            Ok(true) => {}
+            Ok(false) => tracing::debug!("not stored: it has been changed meanwhile"),
+            Err(refused) => tracing::debug!(%refused, "not stored"),
+        }
+    }
+
+    /// Stores a response in place of this one, if it is still there.
+    pub(crate) fn replace(&self, watch: &Watch, key: Key, old: &Arc<Stored>, new: Arc<Stored>) {
+        let is_it = |entry: &Entry| entry.is(old) && !watch.is_overtaken();
+        let entry = Entry::Response(new);
+        let bytes = entry.accounted_bytes();
+        if let Err(refused) = self.store.replace_if(key, is_it, entry, bytes) {
             tracing::debug!(%refused, "not stored");
         }
     }
 
+    /// What is stored for a URI holds no longer (RFC 9111, 4.4), nor what is being asked for it:
+    /// `own` is the watch of the request that has changed it.
+    pub(crate) fn invalidate(&self, uri: Key, own: Option<&mut Watch>) {
+        match own {
+            Some(watch) => watch.change(),
+            None => self.under_way.change(&uri),
+        }
+        self.store.remove(&uri);
+    }
+
     /// Stores a part: with those that are there already, if they may be combined. What is then
     /// whole is stored as a response.
-    pub(crate) fn insert_part(&self, key: Key, new: Partial) -> Settled {
+    pub(crate) fn insert_part(&self, watch: &Watch, key: Key, new: Partial) -> Settled {
         let fits = |head: &Head, bytes: u64| {
             let (old, new_one) = (&head.meta.validators, &new.head.meta.validators);
             bytes == new.complete_bytes && caching::may_combine(old, new_one)
@@ -286,11 +259,11 @@ impl Shared {
         };
         if let Some(stored) = partial.whole() {
             let stored = Arc::new(stored);
-            self.insert(key, Entry::Response(Arc::clone(&stored)));
+            self.insert(watch, key, Entry::Response(Arc::clone(&stored)));
             return Settled::Stored(stored);
         }
         let partial = Arc::new(partial);
-        self.insert(key, Entry::Part(Arc::clone(&partial)));
+        self.insert(watch, key, Entry::Part(Arc::clone(&partial)));
         Settled::Part(partial)
     }
 
@@ -310,9 +283,15 @@ impl Shared {
     }
 
     /// Remembers for a while that the response of this key could not be stored.
-    pub(crate) fn remember_uncacheable(&self, key: Key, now_ms: u64, memory: Duration) {
+    pub(crate) fn remember_uncacheable(
+        &self,
+        watch: &Watch,
+        key: Key,
+        now_ms: u64,
+        memory: Duration,
+    ) {
         let until_ms = now_ms + memory.as_millis() as u64;
-        self.insert(key, Entry::Uncacheable { until_ms, since: self.purges.now() as u32 });
+        self.insert(watch, key, Entry::Uncacheable { until_ms, since: self.purges.now() as u32 });
     }
 }
 

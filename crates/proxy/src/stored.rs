@@ -5,25 +5,22 @@
 //! `Connection`) is appended as it is sent. Nobody changes a stored response; an update by a 304
 //! makes a new one that shares the body.
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use caching::{
     ContentRange, Exchange, FieldSource, Policy, Response, StoredMeta, Vary, VaryKey, VaryNames,
 };
-use http1::{Fields, write};
-use store::{Generation, Key, Mark};
+use http1::{Fields, Version, write};
+use store::{Generation, Mark};
 
-use crate::limits::VARIANTS_LISTED_MAX;
-use crate::purge::{Resource, is_tag_field};
-
+use crate::hop::{self, NAME};
 use crate::partial::Partial;
+use crate::purge::{Resource, is_tag_field};
+use crate::variants::Varies;
 
 /// A piece of a body.
 pub(crate) type Piece = Arc<[u8]>;
-
-/// What we call ourselves in `Via` and `Cache-Status`.
-pub(crate) const VIA: &[u8] = b"Via: 1.1 plimsoll\r\n";
 
 /// Bytes that a stored response takes beside its head and its body, roughly: the structures below
 /// with their allocations' own overhead.
@@ -83,6 +80,8 @@ pub(crate) struct Head {
     pub(crate) announced_length: Option<u64>,
     /// What is arriving is this part only, and the status that it is sent with is 206.
     pub(crate) part: Option<ContentRange>,
+    /// The version that it was received in, for `Via` (RFC 9110, 7.6.3).
+    received: Version,
     block: Box<[u8]>,
     /// Where the fields begin in `block`: behind the status line.
     fields_at: u32,
@@ -94,6 +93,7 @@ impl Head {
     /// Lays a head down. `fields` are those to keep, without framing and `Age`.
     pub(crate) fn new<'f>(
         status: u16,
+        received: Version,
         fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
         meta: StoredMeta,
         varies: Option<(VaryNames, VaryKey)>,
@@ -120,9 +120,10 @@ impl Head {
             let date = caching::date::format(meta.freshness.response_ms);
             spans.push(append(&mut block, b"Date", &date));
         }
-        block.extend_from_slice(VIA);
+        hop::append_via(&mut block, received, NAME);
         Head {
             status,
+            received,
             meta,
             varies,
             resource,
@@ -155,7 +156,8 @@ impl Head {
     }
 
     /// The head after an update by fields of the same representation (RFC 9111, 3.2), which was
-    /// asked for at `began`; fields with tags are kept only if `tags` says so.
+    /// asked for at `began` by a request that selects it; fields with tags are kept only if `tags`
+    /// says so.
     pub(crate) fn updated(
         &self,
         update: &Wire<'_>,
@@ -166,13 +168,13 @@ impl Head {
     ) -> Head {
         let resource = self.resource.updated(update.fields(), began);
         let fields = caching::updated(self, update);
-        let ours = |name: &[u8]| name.eq_ignore_ascii_case(b"via");
-        let left_out = |name: &[u8]| ours(name) || (!tags && is_tag_field(name));
-        let fields: Vec<_> = fields.into_iter().filter(|(name, _)| !left_out(name)).collect();
+        let fields: Vec<_> =
+            fields.into_iter().filter(|(name, _)| tags || !is_tag_field(name)).collect();
         let response = Response { status: self.status, fields: &fields };
         let meta = StoredMeta::of(&response, exchange, policy);
         let varies = self.varies.clone();
-        Head::new(self.status, fields.iter().copied(), meta, varies, resource, None)
+        let fields = fields.iter().copied();
+        Head::new(self.status, self.received, fields, meta, varies, resource, None)
     }
 
     /// This head, updated by that of a further part, which is the newer one (RFC 9111, 3.4).
@@ -180,12 +182,25 @@ impl Head {
         let fields = caching::updated(self, newer);
         let (meta, varies) = (newer.meta.clone(), newer.varies.clone());
         let resource = newer.resource.clone();
-        Head::new(self.status, fields.into_iter(), meta, varies, resource, None)
+        let fields = fields.into_iter();
+        Head::new(self.status, newer.received, fields, meta, varies, resource, None)
     }
 
     /// The same head, stale since a soft purge.
     pub(crate) fn purged_softly(&self, mark: Mark) -> Head {
         Head { meta: self.meta.stale_from(mark.at_ms), purged: Some(mark), ..self.clone() }
+    }
+
+    /// The same head, of a response that a request with these fields has brought or confirmed.
+    pub(crate) fn brought_by(self, request: &Wire<'_>) -> Head {
+        let varies = varies_of(&caching::vary(&self), request);
+        Head { varies, ..self }
+    }
+
+    /// Whether it varies by the same fields as another.
+    pub(crate) fn varies_as(&self, other: &Head) -> bool {
+        let names = |head: &Head| head.varies.as_ref().map(|(names, _)| names.clone());
+        names(self) == names(other)
     }
 
     /// The same head with other numbers.
@@ -319,7 +334,7 @@ impl Head {
                 append(out, name, value);
             }
         }
-        out.extend_from_slice(VIA);
+        hop::append_via(out, self.received, NAME);
         use_.append(out, self);
     }
 
@@ -354,7 +369,7 @@ impl Head {
                 append(out, name, value);
             }
         }
-        out.extend_from_slice(VIA);
+        hop::append_via(out, self.received, NAME);
         let content_type = format!("multipart/byteranges; boundary={boundary}");
         append(out, b"Content-Type", content_type.as_bytes());
         write::content_length(out, body_bytes);
@@ -371,7 +386,7 @@ impl Head {
         write::status_line(out, 416);
         let date = caching::date::format(self.meta.freshness.response_ms);
         append(out, b"Date", self.first("date").unwrap_or(&date));
-        out.extend_from_slice(VIA);
+        hop::append_via(out, self.received, NAME);
         let value = caching::range::unsatisfied_range(complete_bytes);
         append(out, b"Content-Range", value.as_bytes());
         write::content_length(out, 0);
@@ -449,9 +464,6 @@ impl Use<'_> {
     }
 }
 
-/// What a `Varies` takes, its names and the keys it lists included.
-const VARIES_BYTES: u64 = 256 + (VARIANTS_LISTED_MAX * size_of::<Key>()) as u64;
-
 /// What the store holds under a key.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
@@ -470,36 +482,6 @@ pub(crate) enum Entry {
     },
 }
 
-/// How the responses of one URI differ.
-#[derive(Debug)]
-pub(crate) struct Varies {
-    pub(crate) names: VaryNames,
-    /// Goes into the keys, so that responses stored before an invalidation are never found again.
-    pub(crate) epoch: u64,
-    listed: Mutex<Vec<Key>>,
-}
-
-impl Varies {
-    pub(crate) fn new(names: VaryNames, epoch: u64) -> Varies {
-        Varies { names, epoch, listed: Mutex::default() }
-    }
-
-    /// Remembers that a response is stored under this key, and forgets the oldest of too many.
-    pub(crate) fn list(&self, key: Key) {
-        let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
-        listed.retain(|&there| there != key);
-        if listed.len() >= VARIANTS_LISTED_MAX {
-            listed.remove(0);
-        }
-        listed.push(key);
-    }
-
-    /// The keys remembered, the oldest first.
-    pub(crate) fn keys(&self) -> Vec<Key> {
-        self.listed.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
 impl Entry {
     /// Whether it is this very response.
     pub(crate) fn is(&self, stored: &Arc<Stored>) -> bool {
@@ -511,7 +493,7 @@ impl Entry {
         match self {
             Entry::Response(stored) => stored.accounted_bytes(),
             Entry::Part(partial) => partial.accounted_bytes(),
-            Entry::Varies(_) => VARIES_BYTES,
+            Entry::Varies(varies) => varies.accounted_bytes(),
             Entry::Uncacheable { .. } => 0,
         }
     }
@@ -541,7 +523,8 @@ mod tests {
     fn head(fields: &[(&[u8], &[u8])]) -> Head {
         let realm = Realm { role: Role::Reverse, scheme: Scheme::Http };
         let resource = Resource::new(realm, b"h", b"/", fields.iter().copied(), 0);
-        Head::new(200, fields.iter().copied(), meta(fields), None, resource, None)
+        let lines = fields.iter().copied();
+        Head::new(200, Version::Http11, lines, meta(fields), None, resource, None)
     }
 
     #[test]

@@ -223,6 +223,28 @@ impl<V> Store<V> {
         bytes.map(|()| Inserted { left: leaving.len() })
     }
 
+    /// Stores a value if the test holds, which runs under the shard's lock: it must be short. What
+    /// makes the test fail and then takes the key out finds either nothing or this value.
+    pub fn insert_if(
+        &self,
+        key: Key,
+        test: impl FnOnce() -> bool,
+        value: V,
+        bytes: u64,
+    ) -> Result<bool, Refused> {
+        let mut leaving = Leaving::new();
+        let mut stored = false;
+        self.admit(key, bytes, |shard, bytes| {
+            stored = test();
+            match stored {
+                true => shard.insert(key, value, bytes, &mut leaving),
+                false => leaving.push(value),
+            }
+        })?;
+        drop(leaving);
+        Ok(stored)
+    }
+
     /// Stores a value if the key still holds one that passes the test, such as "the one I updated".
     /// The test runs under the shard's lock: it must be short. Says whether it was stored.
     pub fn replace_if(

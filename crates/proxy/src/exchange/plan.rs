@@ -70,8 +70,13 @@ impl Planning<'_> {
                     true => (Forward::UriMiss, because::URI_MISS),
                     false => (Forward::VaryMiss, because::VARY_MISS),
                 };
-                let ask = Ask { uri, key, why, what: What::Whole, held: Held::Nothing };
-                self.plan_to_ask(ask, rule)
+                match self.plan_to_ask(Ask::of(uri, key, why, Held::Nothing), rule) {
+                    (Plan::Ask(ask), rule) if key != uri && ask.what == What::Whole => {
+                        let offered = self.shared.offered(look, uri, &Wire(self.head.fields));
+                        (Plan::Ask(Ask { offered, ..ask }), rule)
+                    }
+                    other => other,
+                }
             }
             Lookup::Found(stored, key) => self.plan_whole(uri, key, stored, now_ms),
             Lookup::Part(partial, key) => self.plan_part(uri, key, partial, now_ms),
@@ -100,10 +105,8 @@ impl Planning<'_> {
 
     fn plan_whole(&self, uri: Key, key: Key, stored: Arc<Stored>, now_ms: u64) -> Planned {
         let meta = &stored.head.meta;
-        let ask = |stored: &Arc<Stored>, why| {
-            let held = Held::Whole(Arc::clone(stored));
-            Ask { uri, key, why, what: What::Whole, held }
-        };
+        let ask =
+            |stored: &Arc<Stored>, why| Ask::of(uri, key, why, Held::Whole(Arc::clone(stored)));
         match self.may_reuse(meta, now_ms) {
             Reuse::Fresh { .. } => {
                 let held = Held::Whole(stored);
@@ -147,7 +150,7 @@ impl Planning<'_> {
                 (Plan::Serve { held, key, told, behind: None }, why.explain())
             }
             Reuse::Revalidate { why } => {
-                let ask = Ask { uri, key, why: reason(why), what: What::Whole, held };
+                let ask = Ask::of(uri, key, reason(why), held);
                 match self.plan_to_ask(ask, why.explain()) {
                     (Plan::Ask(ask), rule) => {
                         (Plan::Ask(Ask { what: What::Range { held: true }, ..ask }), rule)
@@ -164,7 +167,7 @@ impl Planning<'_> {
     fn plan_rest(&self, uri: Key, key: Key, partial: Arc<Partial>) -> Planned {
         let complete_bytes = partial.complete_bytes;
         let held = Held::Part(Arc::clone(&partial));
-        let ask = Ask { uri, key, why: Forward::Partial, what: What::Whole, held };
+        let ask = Ask::of(uri, key, Forward::Partial, held);
         let nothing_held = |ask| Ask { held: Held::Nothing, ..ask };
         match self.plan_to_ask(ask, because::PARTIAL) {
             // What the store cannot take as a whole it keeps in parts.

@@ -32,6 +32,10 @@ impl Exchange<'_> {
         match held {
             Held::Whole(stored) => self.serve_stored(stored, told, true, b"").await,
             Held::Part(partial) => {
+                // Conditions go before ranges (RFC 9110, 13.2.2).
+                if self.planning().is_not_modified(&partial.head) {
+                    return self.send_not_modified(&partial.head, &told, true).await;
+                }
                 let ranges = self.planning().held_ranges(partial).unwrap_or_else(|| partial.held());
                 let done = self.done(&told, 206);
                 self.serve_parts(Content::Part(partial), ranges, &told, b"", true, done).await

@@ -92,7 +92,7 @@ impl<'t> Telling<'t> {
             .map(|asked| shared.uri_key(asked.realm, asked.authority, asked.path));
         let (varies_by, keys) = match uri.and_then(|uri| shared.store.peek(&uri)) {
             Some(Entry::Varies(varies)) => {
-                (varies.names.iter().map(str::to_owned).collect(), varies.keys())
+                (varies.names().into_iter().map(str::to_owned).collect(), varies.keys())
             }
             Some(Entry::Response(_) | Entry::Part(_)) => (Vec::new(), Vec::from_iter(uri)),
             Some(Entry::Uncacheable { .. }) | None => (Vec::new(), Vec::new()),
@@ -333,6 +333,9 @@ fn formed(planning: &Planning<'_>, held: &Held) -> Answer {
     match held {
         Held::Nothing => Answer::default(),
         Held::Whole(stored) => whole(stored),
+        Held::Part(partial) if planning.is_not_modified(&partial.head) => {
+            Answer { status: Some(304), ..Answer::default() }
+        }
         Held::Part(partial) => {
             let parts = planning.held_ranges(partial).unwrap_or_default();
             Answer { status: Some(206), ranges: ranges(parts), ..Answer::default() }

@@ -18,7 +18,7 @@ use crate::worker::Worker;
 
 /// Begins to, unless somebody asks for it already.
 pub(crate) fn revalidate(exchange: &Exchange<'_>, destination: &Destination<'_>, ask: Ask) {
-    let Joined::Lead(lead) = exchange.join(destination, ask.key) else { return };
+    let Joined::Lead(lead) = exchange.join(destination, ask.uri, ask.key) else { return };
     let task = Behind {
         worker: Rc::clone(exchange.worker),
         site: Rc::clone(&exchange.site),

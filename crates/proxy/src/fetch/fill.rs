@@ -109,7 +109,8 @@ impl Bringing {
         let Some(pieces) = self.pieces.take() else { return Settled::Uncacheable };
         let stored = Stored::new(Arc::clone(&self.head), joined(pieces, self.total));
         let stored = Arc::new(stored);
-        self.worker.shared.insert(self.key, Entry::Response(Arc::clone(&stored)));
+        let (shared, watch) = (&self.worker.shared, self.fill.flight().watch());
+        shared.insert(watch, self.key, Entry::Response(Arc::clone(&stored)));
         Settled::Stored(stored)
     }
 
@@ -146,7 +147,8 @@ impl Bringing {
                 self.fill.bound();
                 if too_large && self.head.part.is_none() {
                     let memory = self.worker.limits().uncacheable_memory;
-                    shared.remember_uncacheable(self.key, time::wall_ms(), memory);
+                    let watch = self.fill.flight().watch();
+                    shared.remember_uncacheable(watch, self.key, time::wall_ms(), memory);
                 }
             }
         }
@@ -157,7 +159,7 @@ impl Bringing {
         let Some(pieces) = self.pieces.take() else { return Settled::Uncacheable };
         let pieces = joined(pieces, self.total);
         let partial = Partial::new(Arc::clone(&self.head), part, pieces);
-        self.worker.shared.insert_part(self.key, partial)
+        self.worker.shared.insert_part(self.fill.flight().watch(), self.key, partial)
     }
 
     /// An incomplete response is a part (RFC 9111, 3.3), worth keeping when its rest can be asked
@@ -184,7 +186,7 @@ impl Bringing {
         let range = ByteRange { first, last: first + self.total - 1 };
         let part = ContentRange { range, complete_bytes };
         let partial = Partial::new(Arc::clone(&self.head), part, joined(pieces, self.total));
-        self.worker.shared.insert_part(self.key, partial);
+        self.worker.shared.insert_part(self.fill.flight().watch(), self.key, partial);
     }
 }
 

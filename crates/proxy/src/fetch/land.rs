@@ -23,9 +23,9 @@ use crate::upstream::Answer;
 
 /// What there is to answer with.
 pub(super) enum Landed {
-    /// It is in the store. `aged`: it was before.
-    Stored { stored: Arc<Stored>, told: Told, aged: bool, own_lines: Vec<u8> },
-    /// The parts that are held are good.
+    /// It has come, and is in the store if it may be.
+    Stored { stored: Arc<Stored>, told: Told, own_lines: Vec<u8> },
+    /// What was held is good.
     Confirmed { held: Held, told: Told },
     /// It arrives.
     Streaming { streaming: Streaming, told: Told, own_lines: Vec<u8> },
@@ -42,7 +42,7 @@ pub(super) enum Landed {
 /// Settles the flight and changes the store.
 pub(super) fn land(asking: &Asking<'_>, ask: &Ask, lead: Lead, answer: Answer) -> Landed {
     let status = answer.head.head().status;
-    if status == 304 && ask.validated().is_some() {
+    if status == 304 && ask.is_conditional() {
         return confirmed(asking, ask, lead, answer);
     }
     if let Some((rule, ttl)) = asking.stand_in(ask, Failure::Status(status)) {
@@ -63,7 +63,8 @@ pub(super) fn land(asking: &Asking<'_>, ask: &Ask, lead: Lead, answer: Answer) -
             // A failure passes: those who ask next are to be collapsed again, all the more.
             if is_of_the_response(why) && status < 500 && ask.what == What::Whole {
                 let memory = asking.site.limits().uncacheable_memory;
-                asking.worker.shared.remember_uncacheable(ask.key, answer.response_ms, memory);
+                let shared = &asking.worker.shared;
+                shared.remember_uncacheable(lead.watch(), ask.key, answer.response_ms, memory);
             }
             lead.settle(match Failure::Status(status).is_error() {
                 true => Settled::Declined(status),
@@ -74,13 +75,19 @@ pub(super) fn land(asking: &Asking<'_>, ask: &Ask, lead: Lead, answer: Answer) -
     }
 }
 
+/// The answer goes into the store, unless its URI has changed already.
+fn told_stored(told: Told, lead: &Lead) -> Told {
+    if lead.watch().is_overtaken() { told } else { told.stored() }
+}
+
 fn unfit(asking: &Asking<'_>, ask: &Ask, lead: Lead) -> Landed {
     asking.worker.shared.store.remove(&ask.key);
     lead.settle(Settled::Uncacheable);
     Landed::Unfit
 }
 
-/// 304: what is stored lives on with new fields (RFC 9111, 4.3.4).
+/// 304: what is stored lives on with new fields (RFC 9111, 4.3.4), be it what the request selects or
+/// what else was offered to the origin (4.3.3).
 fn confirmed(asking: &Asking<'_>, ask: &Ask, lead: Lead, mut answer: Answer) -> Landed {
     let worker = asking.worker;
     // A 304 has no body; this gives the connection back.
@@ -89,35 +96,76 @@ fn confirmed(asking: &Asking<'_>, ask: &Ask, lead: Lead, mut answer: Answer) -> 
         worker.counters.upstream_errors.add(1);
         return Landed::Failed(Fault::Malformed);
     }
-    let instants = Instants { request_ms: answer.request_ms, response_ms: answer.response_ms };
-    let head = answer.head.head();
-    let wire = Wire(head.fields);
-    let update = Validators::of(&wire, answer.response_ms);
-    let fits = ask.validated().is_some_and(|held| caching::fits_304(held, &update, true));
-    if !fits {
+    let wire = Wire(answer.head.head().fields);
+    let Some(held) = meant(ask, &Validators::of(&wire, answer.response_ms)) else {
         return unfit(asking, ask, lead);
-    }
+    };
+    let Some(old) = held.head() else { return unfit(asking, ask, lead) };
+    let instants = Instants { request_ms: answer.request_ms, response_ms: answer.response_ms };
+    let request = Wire(asking.head.fields);
+    let head = old.updated(&wire, instants, asking.policy(), lead.began(), asking.tags());
+    let head = head.brought_by(&request);
+    let verdict = may_stay(asking, &head, instants);
     let told = Told::asked(Outcome::Revalidated, ask.why, Some(304));
     worker.counters.revalidated.add(1);
-    match &ask.held {
+    let key = match verdict {
+        Ok(()) => worker.shared.storage_key(ask.uri, &head, &request, lead.watch()),
+        Err(_) => ask.key,
+    };
+    if key != ask.key && ask.key != ask.uri {
+        // It varies by other fields from now on.
+        worker.shared.store.remove(&ask.key);
+    }
+    let (held, entry, settled) = match &held {
         Held::Whole(stale) => {
-            let updated =
-                stale.head.updated(&wire, instants, asking.policy(), lead.began(), asking.tags());
-            let stored = Arc::new(stale.under(updated));
-            worker.shared.insert(ask.key, Entry::Response(Arc::clone(&stored)));
-            lead.settle(Settled::Stored(Arc::clone(&stored)));
-            Landed::Stored { stored, told, aged: true, own_lines: Vec::new() }
+            let stored = Arc::new(stale.under(head));
+            let entry = Entry::Response(Arc::clone(&stored));
+            (Held::Whole(Arc::clone(&stored)), entry, Settled::Stored(stored))
         }
         Held::Part(stale) => {
-            let updated =
-                stale.head.updated(&wire, instants, asking.policy(), lead.began(), asking.tags());
-            let partial = Arc::new(stale.under(updated));
-            worker.shared.insert(ask.key, Entry::Part(Arc::clone(&partial)));
-            lead.settle(Settled::Part(Arc::clone(&partial)));
-            Landed::Confirmed { held: Held::Part(partial), told }
+            let partial = Arc::new(stale.under(head));
+            let entry = Entry::Part(Arc::clone(&partial));
+            (Held::Part(Arc::clone(&partial)), entry, Settled::Part(partial))
         }
-        Held::Nothing => unfit(asking, ask, lead),
+        Held::Nothing => unreachable!("it has a head"),
+    };
+    match verdict {
+        Ok(()) => {
+            worker.shared.insert(lead.watch(), key, entry);
+            lead.settle(settled);
+        }
+        Err(why) => {
+            // For this client it is the answer; for the others it is as if it had not come.
+            if is_of_the_response(why) {
+                worker.shared.store.remove(&ask.key);
+            }
+            lead.settle(Settled::Uncacheable);
+        }
     }
+    Landed::Confirmed { held, told }
+}
+
+/// What a 304 with these validators confirms.
+fn meant(ask: &Ask, update: &Validators) -> Option<Held> {
+    if let Some(held) = ask.validated() {
+        return caching::fits_304(held, update, true).then(|| ask.held.clone());
+    }
+    let validators = ask.offered.iter().map(|stored| &stored.head.meta.validators);
+    let at = caching::meant_by_304(validators, update)?;
+    Some(Held::Whole(Arc::clone(&ask.offered[at])))
+}
+
+/// Whether a stored response may be stored as an update has made it: what forbids storing the
+/// update forbids to keep what it says.
+pub(super) fn may_stay(
+    asking: &Asking<'_>,
+    head: &Head,
+    instants: Instants,
+) -> Result<(), NotStored> {
+    let fields = Wire(asking.head.fields);
+    let request = caching::Request { method: b"GET", fields: &fields };
+    let response = Response { status: head.status, fields: head };
+    caching::may_store(&request, &response, instants, asking.policy()).map(|_| ())
 }
 
 /// A response to store: at once if it is here, else by a task that fills it while all who want it
@@ -135,9 +183,10 @@ fn store(
     let replaces = matches!(ask.held, Held::Whole(_));
     let outcome = if replaces { Outcome::Replaced } else { Outcome::Miss };
     let status = answer.head.head().status;
-    let told = Told::asked(outcome, ask.why, Some(status)).stored();
+    let told = told_stored(Told::asked(outcome, ask.why, Some(status)), &lead);
     let head = Arc::new(head);
-    let key = worker.shared.storage_key(ask.uri, &head, &Wire(asking.head.fields));
+    let request = Wire(asking.head.fields);
+    let key = worker.shared.storage_key(ask.uri, &head, &request, lead.watch());
     if key != ask.key && ask.key != ask.uri {
         // The response varies by other fields than the last did.
         worker.shared.store.remove(&ask.key);
@@ -151,9 +200,9 @@ fn store(
         Ok(true) if head.part.is_none() => {
             let pieces = if first.is_empty() { Vec::new() } else { vec![Piece::from(first)] };
             let stored = Arc::new(Stored::new(head, pieces));
-            worker.shared.insert(key, Entry::Response(Arc::clone(&stored)));
+            worker.shared.insert(lead.watch(), key, Entry::Response(Arc::clone(&stored)));
             lead.settle(Settled::Stored(Arc::clone(&stored)));
-            Landed::Stored { stored, told, aged: false, own_lines }
+            Landed::Stored { stored, told, own_lines }
         }
         Ok(_) => {
             let (fill, reader) = lead.stream(Arc::clone(&head));
@@ -198,7 +247,8 @@ fn complete(
     let wire = answer.head.head();
     let (began, tags) = (lead.began(), asking.tags());
     let got = Wire(wire.fields);
-    let mut whole = partial.head.updated(&got, instants, asking.policy(), began, tags);
+    let whole = partial.head.updated(&got, instants, asking.policy(), began, tags);
+    let mut whole = whole.brought_by(&Wire(asking.head.fields));
     whole.announced_length = Some(complete_bytes);
     let head = Arc::new(whole);
     let into = Into::Rest {
@@ -206,10 +256,10 @@ fn complete(
         gap_bytes: rest.bytes(),
         after: partial.pieces(rest.last + 1, complete_bytes),
     };
+    let told = told_stored(Told::asked(Outcome::Miss, ask.why, Some(206)), &lead);
     let (fill, reader) = lead.stream(Arc::clone(&head));
     let worker = Rc::clone(worker);
     Filling { worker, fill, key: ask.key, head: Arc::clone(&head), into }.start(answer.body, first);
-    let told = Told::asked(Outcome::Miss, ask.why, Some(206)).stored();
     Landed::Streaming { streaming: Streaming { reader, head }, told, own_lines: Vec::new() }
 }
 
@@ -274,7 +324,8 @@ pub(super) fn lay_down(
     }
     // A part is stored under the head that the whole would have.
     let status = if part.is_some() { 200 } else { head.status };
-    let laid = Head::new(status, kept.into_iter(), storable.meta, varies, resource, length);
+    let (kept, meta) = (kept.into_iter(), storable.meta);
+    let laid = Head::new(status, head.version, kept, meta, varies, resource, length);
     Ok((
         match part {
             Some(part) => laid.of_part(part),

@@ -51,8 +51,8 @@ pub(crate) async fn lead(
     };
     let upstream = answer.body.address();
     let done = match land(&asking, &ask, lead, answer) {
-        Landed::Stored { stored, told, aged, own_lines } => {
-            exchange.serve_stored(&stored, told, aged, &own_lines).await?
+        Landed::Stored { stored, told, own_lines } => {
+            exchange.serve_stored(&stored, told, false, &own_lines).await?
         }
         Landed::Confirmed { held, told } => exchange.serve_held(&held, told).await?,
         Landed::Streaming { streaming, told, own_lines } => {

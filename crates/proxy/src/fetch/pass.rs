@@ -14,20 +14,20 @@ use caching::cache_status::Forward;
 use caching::{Exchange as Instants, HeadEffect, Response};
 use http1::{BodyKind, Method, Name, OwnedResponse, ResponseHead, Version, write};
 use runtime::time;
-use store::Key;
 
 use crate::access_log::Outcome;
 use crate::client::{Gone, append_date};
 use crate::exchange::{Destination, Done, Ended, Exchange};
 use crate::fault::Fault;
-use crate::fetch::Purpose;
 use crate::fetch::fill::{Filling, Into};
-use crate::fetch::land::lay_down;
+use crate::fetch::land::{lay_down, may_stay};
+use crate::fetch::{Confirming, Purpose};
 use crate::hop::{self, NAME};
 use crate::purge::is_tag_field;
 use crate::request_body::RequestBody;
-use crate::stored::{Entry, Framing, Stored, Wire, append_framing, has_length};
+use crate::stored::{Framing, Wire, append_framing, has_length};
 use crate::told::Told;
+use crate::underway::Watch;
 use crate::upstream::{self, Answer, Outgoing, Upstream};
 use crate::worker::Worker;
 
@@ -40,9 +40,11 @@ pub(crate) async fn pass(
     exchange.shed()?;
     exchange.forwarded = Some(why);
     let bytes = exchange.asking(destination).bytes(Purpose::Pass(&exchange.body));
+    let own = own_watch(exchange, destination);
     if !exchange.body.is_none() {
         let mut body = std::mem::replace(&mut exchange.body, RequestBody::elsewhere());
-        let done = Box::pin(with_body(exchange, destination, &bytes, why, &mut body)).await;
+        let passing = with_body(exchange, destination, &bytes, why, &mut body, own);
+        let done = Box::pin(passing).await;
         exchange.body = body;
         return done;
     }
@@ -59,8 +61,8 @@ pub(crate) async fn pass(
     match upstream::exchange(exchange.worker, &destination.to, outgoing, &mut interim).await {
         Ok(answer) => {
             let answer = exchange.asking(destination).ruled(answer);
-            invalidate(exchange, destination, &answer);
-            answered(exchange, destination, answer, why).await
+            let own = invalidate(exchange, destination, &answer, own);
+            answered(exchange, destination, answer, why, own).await
         }
         Err(fault) => Err(unanswered(exchange.worker, fault)),
     }
@@ -70,10 +72,9 @@ pub(crate) async fn pass(
 pub(crate) async fn head(
     exchange: &mut Exchange<'_>,
     destination: &Destination<'_>,
-    why: Forward,
-    key: Key,
-    stored: &Stored,
+    of: Confirming,
 ) -> Result<Done, Ended> {
+    let Confirming { why, key, stored, watch } = of;
     exchange.shed()?;
     exchange.forwarded = Some(why);
     let asking = exchange.asking(destination);
@@ -91,19 +92,31 @@ pub(crate) async fn head(
         HeadEffect::None => relay(exchange, answer, why, None).await,
         HeadEffect::Invalidate => {
             let stale = stored.under(old.with_meta(old.meta.made_stale()));
-            worker.shared.insert(key, Entry::Response(Arc::new(stale)));
+            worker.shared.replace(&watch, key, &stored, Arc::new(stale));
             relay(exchange, answer, why, None).await
         }
         HeadEffect::Update => {
             let (request_ms, response_ms) = (answer.request_ms, answer.response_ms);
             let instants = Instants { request_ms, response_ms };
             let updated = old.updated(&wire, instants, asking.policy(), began, asking.tags());
+            let updated = updated.brought_by(&Wire(asking.head.fields));
+            if !updated.varies_as(old) || may_stay(&asking, &updated, instants).is_err() {
+                return relay(exchange, answer, why, None).await;
+            }
             let updated = Arc::new(stored.under(updated));
-            worker.shared.insert(key, Entry::Response(Arc::clone(&updated)));
+            worker.shared.replace(&watch, key, &stored, Arc::clone(&updated));
             let told = Told::asked(Outcome::Revalidated, why, Some(got.status)).stored();
             exchange.serve_stored(&updated, told, false, b"").await
         }
     }
+}
+
+/// What a POST may store is watched from before it is sent.
+fn own_watch(exchange: &Exchange<'_>, destination: &Destination<'_>) -> Option<Watch> {
+    let shared = &exchange.worker.shared;
+    let Destination { realm, authority, path, .. } = *destination;
+    let stores = exchange.head.method == Method::Post;
+    stores.then(|| shared.under_way.watch(shared.uri_key(realm, authority, path)))
 }
 
 /// An answer that is passed on, and stored if it is to a POST and says that it may be.
@@ -112,8 +125,10 @@ async fn answered(
     destination: &Destination<'_>,
     mut answer: Answer,
     why: Forward,
+    own: Option<Watch>,
 ) -> Result<Done, Ended> {
-    let Some((head, own_lines)) = post_for_get(exchange, destination, &answer) else {
+    let stores = post_for_get(exchange, destination, &answer);
+    let (Some((head, own_lines)), Some(watch)) = (stores, own) else {
         return relay(exchange, answer, why, None).await;
     };
     let worker = exchange.worker;
@@ -121,11 +136,11 @@ async fn answered(
     let told = Told::asked(Outcome::Miss, why, Some(head.status)).stored();
     let head = Arc::new(head);
     let uri = worker.shared.uri_key(destination.realm, destination.authority, destination.path);
-    let key = worker.shared.storage_key(uri, &head, &Wire(exchange.head.fields));
+    let key = worker.shared.storage_key(uri, &head, &Wire(exchange.head.fields), &watch);
     let mut first = Vec::new();
     let ready = answer.body.take_ready(worker, &mut |data| first.extend_from_slice(data));
     ready.map_err(|fault| unanswered(worker, fault))?;
-    let lead = worker.shared.flights.alone(key, head.resource.began());
+    let lead = worker.shared.flights.alone(key, head.resource.began(), watch);
     let (fill, reader) = lead.stream(Arc::clone(&head));
     let filling = Filling {
         worker: Rc::clone(worker),
@@ -169,20 +184,27 @@ pub(crate) fn unanswered(worker: &Worker, fault: Fault) -> Ended {
     Ended::fault(fault)
 }
 
-/// RFC 9111, 4.4: what a successful unsafe request has changed is no longer served.
-fn invalidate(exchange: &Exchange<'_>, destination: &Destination<'_>, answer: &Answer) {
+/// RFC 9111, 4.4: what a successful unsafe request has changed is no longer served, nor is what was
+/// asked for before. `own` is the watch of the request itself, which its own change leaves alone.
+fn invalidate(
+    exchange: &Exchange<'_>,
+    destination: &Destination<'_>,
+    answer: &Answer,
+    mut own: Option<Watch>,
+) -> Option<Watch> {
     let head = answer.head.head();
     if !caching::invalidates(exchange.head.method_bytes, head.status) {
-        return;
+        return own;
     }
     let shared = &exchange.worker.shared;
     let Destination { realm, authority, path, .. } = *destination;
     let scheme = realm.scheme.name();
     let target = caching::TargetUri { scheme, authority, path_and_query: path };
-    shared.store.remove(&shared.uri_key(realm, authority, path));
+    shared.invalidate(shared.uri_key(realm, authority, path), own.as_mut());
     for path in caching::invalidated_locations(&target, &Wire(head.fields)) {
-        shared.store.remove(&shared.uri_key(realm, authority, &path));
+        shared.invalidate(shared.uri_key(realm, authority, &path), None);
     }
+    own
 }
 
 /// A request's body on its way to the upstream, beside whatever else is going on.
@@ -219,6 +241,7 @@ async fn with_body(
     bytes: &[u8],
     why: Forward,
     body: &mut RequestBody,
+    own: Option<Watch>,
 ) -> Result<Done, Ended> {
     let worker = exchange.worker;
     let unanswered = |fault| unanswered(worker, fault);
@@ -242,10 +265,11 @@ async fn with_body(
     let method = exchange.head.method;
     let answer = upstream::answer(worker, upstream, head, reading, method, request_ms);
     let mut answer = exchange.asking(destination).ruled(answer);
-    invalidate(exchange, destination, &answer);
+    let own = invalidate(exchange, destination, &answer, own);
     if matches!(pump.sent, Some(Ok(()))) {
-        return answered(exchange, destination, answer, why).await;
+        return answered(exchange, destination, answer, why, own).await;
     }
+    drop(own);
     // Whatever becomes of the rest of the body: neither side can tell it from a next request.
     exchange.keep = false;
     answer.body.close_after();

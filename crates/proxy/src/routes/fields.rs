@@ -6,7 +6,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http1::{Limits, OwnedResponse, RequestHead, Scratch, parse_response, write};
+use http1::{Limits, OwnedResponse, RequestHead, Scratch, Version, parse_response, write};
 
 use crate::config::{FieldRule, ForwardedFields};
 use crate::fetch::Asking;
@@ -144,6 +144,10 @@ impl ResponseRules {
         let head = response.head();
         let mut out = Vec::with_capacity(head.head_bytes + 256);
         write::status_line(&mut out, head.status);
+        if head.version == Version::Http10 {
+            // As it was received, for `Via` and for what its connection may do.
+            out[..8].copy_from_slice(b"HTTP/1.0");
+        }
         for field in head.fields.fields() {
             if !self.0.iter().any(|rule| replaces(rule, field.name())) {
                 write::parsed_field(&mut out, field);

@@ -8,6 +8,7 @@
 mod arrival;
 mod bodies;
 mod caching_rules;
+mod changes;
 mod collapsing;
 mod dns;
 mod explaining;
@@ -30,6 +31,7 @@ mod tls_client;
 mod tls_upstream;
 mod tunnels;
 mod upstreams;
+mod variants;
 mod world;
 
 #[path = "../common/certificates.rs"]

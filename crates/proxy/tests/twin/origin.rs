@@ -11,6 +11,11 @@
 //! | `ranges=1` | `Range` is answered with a part, by `If-Range` if there is one |
 //! | `breaks=N` | the answer to the first request for it breaks off after N bytes of content |
 //! | `location=1` | `Content-Location` is the target |
+//! | `late=MS` | between the making of the answer and its head |
+//! | `bump=1` | a method other than GET and HEAD makes all entity tags new |
+//! | `either=A,B` | it varies by the first of these fields that the request has, if by any |
+//! | `group=NAME` | it varies by NAME, and only the first letter of that counts, also for the tag |
+//! | `old=1` | the answer is of HTTP/1.0 |
 //! | `cookie=1` | a `Set-Cookie` that no two answers share |
 //! | `own=no-cache`, `own=private` | that directive, for `Set-Cookie` alone |
 //! | `gone=N` | from the Nth request on, the connection is closed without an answer |
@@ -192,13 +197,16 @@ impl Origin {
             }
         }
         let (head, content) = self.response(seen);
+        if let Some(ms) = seen.asks_number("late") {
+            sleep(Duration::from_millis(ms as u64)).await;
+        }
         if !self.send(stream, head.as_bytes()).await {
             return false;
         }
         let first = self.count(&seen.target) == 1;
         let breaks = seen.asks_number("breaks").filter(|_| first);
         let cut = seen.asks_number("cut").or(seen.asks_number("reset")).or(breaks);
-        let bodiless = head.starts_with("HTTP/1.1 204") || head.starts_with("HTTP/1.1 304");
+        let bodiless = matches!(&head[9..12], "204" | "304");
         let whole = framed(seen, &content, cut, bodiless);
         let middle = whole.len() / 2;
         if let Some(ms) = seen.asks_number("drip") {
@@ -233,13 +241,26 @@ impl Origin {
     }
 
     fn response(&self, seen: &Seen) -> (String, Vec<u8>) {
-        let varying = seen.asks("vary").map(|name| seen.field(name).unwrap_or("none").to_owned());
+        if seen.asks("bump").is_some() && !matches!(seen.method.as_str(), "GET" | "HEAD") {
+            self.version.set(self.version.get() + 1);
+        }
+        let either = seen.asks("either").into_iter().flat_map(|names| names.split(','));
+        let either = either.into_iter().find(|name| seen.field(name).is_some());
+        let vary = seen.asks("vary").or(seen.asks("group")).or(either);
+        let varying = vary.map(|name| seen.field(name).unwrap_or("none").to_owned());
+        let varying = varying.map(|value| match seen.asks("group") {
+            Some(_) => value[..1].to_owned(),
+            None => value,
+        });
         let mut content = match seen.method.as_str() {
             "POST" => seen.body.clone(),
             _ => expected(&seen.target, varying.as_deref()),
         };
-        let etag = seen.asks("etag").map(|tag| format!("\"{tag}.{}\"", self.version.get()));
-        let matches = etag.is_some() && seen.field("if-none-match") == etag.as_deref();
+        let group = varying.as_deref().filter(|_| seen.asks("group").is_some()).unwrap_or_default();
+        let etag = |tag| format!("\"{tag}{group}.{}\"", self.version.get());
+        let etag = seen.asks("etag").map(etag);
+        let known = |tags: &str| tags.split(", ").any(|tag| Some(tag) == etag.as_deref());
+        let matches = seen.field("if-none-match").is_some_and(known);
         let part = part_of(seen, etag.as_deref(), content.len());
         let count = self.count(&seen.target);
         let fails = seen.asks_number("fails").unwrap_or(0) >= count
@@ -250,7 +271,8 @@ impl Origin {
             _ if part.is_some() => 206,
             status => status.unwrap_or(200),
         };
-        let mut head = format!("HTTP/1.1 {status} Fine\r\nX-Target: {}\r\n", seen.target);
+        let version = if seen.asks("old").is_some() { "1.0" } else { "1.1" };
+        let mut head = format!("HTTP/{version} {status} Fine\r\nX-Target: {}\r\n", seen.target);
         if seen.asks("nodate").is_none() {
             head += &format!("Date: {}\r\n", http_date(wall_ms()));
         }
@@ -277,7 +299,7 @@ impl Origin {
         if let Some(seconds) = seen.asks_number("expires") {
             head += &format!("Expires: {}\r\n", http_date(wall_ms() + seconds as u64 * 1000));
         }
-        if let Some(name) = seen.asks("vary") {
+        if let Some(name) = vary {
             head += &format!("Vary: {name}\r\nX-Variant: {}\r\n", varying.unwrap());
         }
         for (asked, name) in [("key", "Surrogate-Key"), ("tag", "Cache-Tag")] {
