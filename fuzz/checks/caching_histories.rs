@@ -2,6 +2,8 @@
 //! the model decides. Run by the fuzz target over any bytes and by the stable tests of `caching`
 //! over seeded ones.
 //!
+//! A history is of one stored response; a choice is among several of one URI.
+//!
 //! Bytes are read as choices: which message, which fields with which values out of small
 //! vocabularies that the rules turn on, how much time passes.
 
@@ -9,8 +11,8 @@ use caching::range::{Selection, select_range};
 use caching::{Evaluator, Failure, Policy, Precondition, Reuse, StoredMeta, Validators, Vary};
 
 use crate::model::{
-    Asked, Conditions, Doing, Entry, Failed, Keeping, Line, Message, conditions, date, range,
-    reuse, selects, stands_in, updated,
+    Asked, Conditions, Doing, Entry, Failed, Keeping, Line, Message, chosen, conditions, date,
+    meant, offered, range, reuse, selects, stands_in, updated,
 };
 
 /// Some day in 2026, in seconds.
@@ -324,6 +326,79 @@ pub(crate) fn caching_history(data: &[u8]) {
             (entry, meta) = update(entry, &meta, &told, asked_ms, now_ms);
         }
     }
+}
+
+const CODINGS: [&str; 4] = ["gzip", "GZIP", "br", "gzip, br"];
+const ACCEPTED: [&str; 6] = ["gzip", "br;q=0, GZIP", "gzip;q=0.0", "br , gzip;q=0.1", "*", "q=1"];
+
+/// Several responses of one URI, a request, and what the origin says of them.
+pub(crate) fn caching_choice(data: &[u8]) {
+    let mut choices = Choices { bytes: data };
+    let mut now_ms = EPOCH * 1000;
+    let (mut entries, mut metas, mut varies) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..3 {
+        let asked_ms = now_ms;
+        now_ms += choices.span_ms().min(5_000);
+        let request = request(&mut choices, asked_ms / 1000);
+        let status = choices.one(&[200, 200, 200, 404]);
+        let mut response = response(&mut choices, now_ms / 1000, status);
+        if choices.below(3) == 0 {
+            response.lines.push(("Content-Encoding".into(), choices.one(&CODINGS).into()));
+        }
+        let entry = Entry { request, response, asked_ms, came_ms: now_ms };
+        let (asked, came) = (asked(&entry.request), came(&entry.response));
+        if let Ok(stored) = caching::may_store(&asked, &came, exchange(&entry), &Policy::SHARED) {
+            entries.push(entry);
+            metas.push(stored.meta);
+            varies.push(stored.vary);
+        }
+        now_ms += choices.span_ms();
+    }
+    let mut later = request(&mut choices, now_ms / 1000);
+    if choices.below(2) == 0 {
+        later.lines.push(("Accept-Encoding".into(), choices.one(&ACCEPTED).into()));
+    }
+    let mut best: Option<usize> = None;
+    for (at, vary) in varies.iter().enumerate() {
+        let selected = match vary {
+            Vary::None => true,
+            Vary::Star => false,
+            Vary::Names(names) => {
+                names.matches(&names.key(&entries[at].request.lines), &later.lines)
+            }
+        };
+        let goes_before = |best: usize| metas[at].goes_before(&metas[best], ms(now_ms));
+        if selected && best.is_none_or(goes_before) {
+            best = Some(at);
+        }
+    }
+    assert_eq!(best, chosen(&entries, &later, now_ms), "at {now_ms}: {entries:#?} {later:#?}");
+    the_304_means_what_the_model_says(&mut choices, &entries, &metas, &later, now_ms);
+}
+
+fn the_304_means_what_the_model_says(
+    choices: &mut Choices<'_>,
+    entries: &[Entry],
+    metas: &[StoredMeta],
+    later: &Message,
+    now_ms: i128,
+) {
+    let mut offers = Vec::new();
+    for (entry, meta) in entries.iter().zip(metas) {
+        let (status, lines) = (entry.response.status, &entry.response.lines);
+        let tag = caching::offered_tag(&later.lines, status, lines, &meta.validators);
+        let expected = offered(entry, later);
+        assert_eq!(tag, expected.map(str::as_bytes), "{entry:#?} {later:#?}");
+        if tag.is_some() {
+            offers.push((entry, &meta.validators));
+        }
+    }
+    let told = response(choices, now_ms / 1000, 304);
+    let update = Validators::of(&told.lines, ms(now_ms));
+    let validators = offers.iter().map(|(_, validators)| *validators);
+    let models: Vec<&Entry> = offers.iter().map(|(entry, _)| *entry).collect();
+    let found = caching::meant_by_304(validators, &update);
+    assert_eq!(found, meant(&models, &told), "{told:#?} of {models:#?}");
 }
 
 fn the_numbers_are_the_models(meta: &StoredMeta, entry: &Entry, now_ms: i128) {

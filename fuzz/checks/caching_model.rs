@@ -415,6 +415,56 @@ pub(crate) fn selects(entry: &Entry, request: &Message) -> bool {
     }
 }
 
+/// Of several stored responses that a request selects, the one to use (RFC 9111, 4): one that is
+/// fresh before one that is not, then the one with the latest date, then the one that came last.
+pub(crate) fn chosen(entries: &[Entry], request: &Message, now_ms: i128) -> Option<usize> {
+    let plain = Message { method: "GET", status: 0, lines: Vec::new() };
+    let mut best = None;
+    for (at, entry) in entries.iter().enumerate() {
+        if !selects(entry, request) {
+            continue;
+        }
+        let fresh = reuse(entry, &plain, now_ms) == Doing::Serve;
+        let rank = (fresh, entry.date_ms(), entry.came_ms);
+        if best.is_none_or(|(_, best)| rank > best) {
+            best = Some((at, rank));
+        }
+    }
+    best.map(|(at, _)| at)
+}
+
+/// The tag by which a response that was not selected is offered (4.3.1): a strong one, of a 200 in
+/// codings that the client names.
+pub(crate) fn offered<'e>(entry: &'e Entry, request: &Message) -> Option<&'e str> {
+    let readable = |coding: &String| {
+        members(request, "accept-encoding", true).iter().any(|member| {
+            let parts: Vec<&str> = member.split(';').map(bare).collect();
+            parts[0].eq_ignore_ascii_case(coding) && !parts[1..].iter().any(|part| refuses(part))
+        })
+    };
+    let codings = members(&entry.response, "content-encoding", true);
+    let tag = entry.etag().filter(|_| entry.response.status == 200)?;
+    let inner = tag.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    let strong = inner.is_some_and(|inner| !inner.contains('"'));
+    (strong && codings.iter().all(readable)).then_some(tag)
+}
+
+fn refuses(parameter: &str) -> bool {
+    let weight = parameter.strip_prefix("q=").or(parameter.strip_prefix("Q="));
+    weight.is_some_and(|weight| {
+        let zeros = weight.strip_prefix("0.").unwrap_or("x");
+        weight == "0" || zeros.chars().all(|c| c == '0')
+    })
+}
+
+/// Of the responses that were offered, the one that a 304 means (4.3.4): the first with its strong
+/// tag.
+pub(crate) fn meant(offered: &[&Entry], told: &Message) -> Option<usize> {
+    let tag = told.first("etag").map(bare).filter(|tag| !tag.is_empty() && *tag != "W/")?;
+    let is_it = |entry: &&Entry| entry.etag() == Some(tag) && !tag.starts_with("W/");
+    offered.iter().position(is_it)
+}
+
 /// A selecting field: absent, or its members. Those of content negotiation are alternatives: their
 /// order, their case and a weight of 1 say nothing.
 fn selecting(request: &Message, name: &str) -> Option<Vec<String>> {

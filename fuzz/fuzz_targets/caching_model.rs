@@ -8,4 +8,7 @@ mod histories;
 #[path = "../checks/caching_model.rs"]
 mod model;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| histories::caching_history(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    histories::caching_history(data);
+    histories::caching_choice(data);
+});

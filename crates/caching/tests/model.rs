@@ -27,7 +27,10 @@ fn bytes_of(seed: u64) -> Vec<u8> {
 fn the_rules_decide_as_the_plain_model_does() {
     for seed in 0..HISTORIES {
         let bytes = bytes_of(seed);
-        let result = std::panic::catch_unwind(|| histories::caching_history(&bytes));
+        let result = std::panic::catch_unwind(|| {
+            histories::caching_history(&bytes);
+            histories::caching_choice(&bytes);
+        });
         assert!(result.is_ok(), "with seed {seed}");
     }
 }
@@ -39,7 +42,10 @@ fn the_corpus_of_the_fuzz_target_holds() {
     let mut inputs = 0;
     for entry in entries {
         let bytes = std::fs::read(entry.expect("a listed file").path()).expect("a readable file");
-        (0..=bytes.len()).for_each(|end| histories::caching_history(&bytes[..end]));
+        for end in 0..=bytes.len() {
+            histories::caching_history(&bytes[..end]);
+            histories::caching_choice(&bytes[..end]);
+        }
         inputs += 1;
     }
     assert!(inputs >= 10, "the corpus is gone");

@@ -198,3 +198,11 @@ proptest! {
         prop_assert!(CacheControl::parse(&value).present);
     }
 }
+
+#[test]
+fn rfc9111_5_2_3_unknown_directives_say_nothing() {
+    let known = CacheControl::parse(b"max-age=5, private");
+    let among =
+        CacheControl::parse(b"community=\"UCI, no-store\", max-age=5, x-max-age=9, private, Y");
+    assert_eq!(format!("{known:?}"), format!("{among:?}"));
+}

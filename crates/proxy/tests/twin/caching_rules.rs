@@ -321,3 +321,35 @@ fn a_failure_is_passed_on_and_forgotten() {
         assert_eq!(world.origin.count(target), 2);
     });
 }
+
+/// RFC 9111, 3.1 and 5.2: what we know and what we do not goes on, from the store too.
+#[test]
+fn directives_and_unknown_fields_pass_both_ways() {
+    each_way(reverse, async |world: Rc<World>| {
+        let cc = "max-age=60,community=\"UCI\",no-transform";
+        let target = format!("/d?size=30&cc={cc}");
+        let mut client = Client::new().await;
+        for _ in 0..2 {
+            let got = client.get(&target, "Cache-Control: max-age=9, x=1\r\nX-Own: a\r\n").await;
+            assert_eq!(got.field("cache-control"), Some(cc));
+            assert_eq!(got.field("x-target"), Some(&target[..]));
+        }
+        assert_eq!(world.origin.count(&target), 1);
+        let seen = world.origin.last();
+        assert_eq!(seen.field("cache-control"), Some("max-age=9, x=1"));
+        assert_eq!(seen.field("x-own"), Some("a"));
+    });
+}
+
+#[test]
+fn trailers_are_never_fields() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/t?size=3000&cc=max-age=60&frame=chunked";
+        let mut client = Client::new().await;
+        for _ in 0..2 {
+            let got = client.get(target, "").await;
+            assert_eq!((got.field("x-trailer"), got.body), (None, expected(target, None)));
+        }
+        assert_eq!(world.origin.count(target), 1);
+    });
+}

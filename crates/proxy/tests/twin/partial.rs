@@ -180,3 +180,26 @@ fn what_cannot_be_stored_in_part_goes_through_as_it_is() {
         assert_eq!(client.get(target, only).await.status, 504);
     });
 }
+
+/// RFC 9111, 3.3: an incomplete response answers a range within it, and nothing else.
+#[test]
+fn a_head_is_never_answered_from_a_part() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/h?size=300&cc=max-age=600&etag=e&ranges=1";
+        let mut client = Client::new().await;
+        client.get(target, "Range: bytes=0-99\r\n").await;
+        for asked in [2, 3] {
+            let head = format!("HEAD {target} HTTP/1.1\r\nHost: site\r\nRange: bytes=0-9\r\n\r\n");
+            client.send(head.as_bytes()).await.unwrap();
+            let got = client.response_to("HEAD").await.unwrap();
+            assert_eq!((got.status, got.field("content-length")), (200, Some("300")));
+            assert_eq!(
+                (world.origin.count(target), world.origin.last().method),
+                (asked, "HEAD".into())
+            );
+        }
+        let whole = client.get(target, "").await;
+        assert_eq!((whole.status, whole.body), (200, expected(target, None)));
+        assert_eq!(world.origin.last().field("range"), Some("bytes=100-"));
+    });
+}

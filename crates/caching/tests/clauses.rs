@@ -1,0 +1,51 @@
+//! The table of clauses names nothing that is not there.
+
+use std::path::Path;
+
+const TABLE: &str = include_str!("../src/clauses.md");
+
+/// All sources below some directories.
+fn sources(directories: &[&str]) -> String {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut left: Vec<_> = directories.iter().map(|directory| crates.join(directory)).collect();
+    let mut text = String::new();
+    while let Some(directory) = left.pop() {
+        for entry in std::fs::read_dir(directory).expect("a directory of ours") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                left.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                text += &std::fs::read_to_string(path).expect("a source of ours");
+            }
+        }
+    }
+    text
+}
+
+/// What stands in backquotes, and is no link.
+fn names(cell: &str) -> impl Iterator<Item = &str> {
+    cell.split('`').skip(1).step_by(2)
+}
+
+#[test]
+fn every_clause_has_a_place_and_tests_and_all_of_them_exist() {
+    let text = sources(&["caching/src", "caching/tests", "proxy/src", "proxy/tests"]);
+    let proxy = Path::new(env!("CARGO_MANIFEST_DIR")).join("../proxy/src");
+    let mut clauses = 0;
+    for row in TABLE.lines().filter_map(|line| line.strip_prefix("| ")) {
+        let cells: Vec<&str> = row.trim_end_matches(" |").split(" | ").collect();
+        let [clause, _, place, tests] = cells[..] else { panic!("four cells: {row}") };
+        if !clause.starts_with(|c: char| c.is_ascii_digit()) {
+            continue;
+        }
+        clauses += 1;
+        assert!(!place.trim().is_empty() && names(tests).next().is_some(), "{row}");
+        for file in names(place).filter(|name| name.ends_with(".rs")) {
+            assert!(proxy.join(file).exists(), "no {file}: {row}");
+        }
+        for test in names(tests) {
+            assert!(text.contains(&format!("fn {test}(")), "no test {test}: {row}");
+        }
+    }
+    assert!(clauses > 60, "{clauses} clauses");
+}
