@@ -1,8 +1,8 @@
 //! RFC 9111 and its kin as functions: may I store, may I reuse, what must I ask.
 //!
 //! No I/O, no clock, no state: field lines come in through [`FieldSource`], instants as unix
-//! milliseconds, and what comes out is a value that names the rule it follows, so that a log line, a
-//! `Cache-Status` and an explanation can say it. Any bytes may come in; none of them panic.
+//! milliseconds, and what comes out is a value that names the rule it follows, so that a log line,
+//! a `Cache-Status` and an explanation can say it. Any bytes may come in; none of them panic.
 //!
 //! # The way of a request
 //! 1. [`RequestHints::of`], while the request's fields are walked anyway.
@@ -22,7 +22,6 @@
 //! Below, the RFCs clause by clause, with the function and the tests of each.
 //!
 #![doc = include_str!("clauses.md")]
-
 #![forbid(unsafe_code)]
 
 pub mod cache_status;

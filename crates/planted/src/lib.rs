@@ -2,8 +2,8 @@
 //! made, and the tests must find every one.
 //!
 //! Why: a suite that is green says little about what it would catch. `cargo xtask planted` builds
-//! with the feature `switch`, lets the suites run once for each bug and fails if one of them is not
-//! found.
+//! with the feature `switch`, runs for each bug the ordinary test that the list names for it, and
+//! fails if one of them is not found.
 //!
 //! Without the feature [`is`] is a constant `false`: the compiler drops the question and what hangs
 //! on it, so that a release has neither the bug nor the cost of asking. With it, the environment
@@ -15,7 +15,7 @@
 #![forbid(unsafe_code)]
 
 macro_rules! bugs {
-    ($($variant:ident = $name:literal, $what:literal;)*) => {
+    ($($variant:ident = $name:literal, $what:literal, $found_by:literal;)*) => {
         /// One of the planted bugs.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub enum Bug {
@@ -30,32 +30,57 @@ macro_rules! bugs {
             pub const fn name(self) -> &'static str {
                 match self { $(Bug::$variant => $name,)* }
             }
+
+            /// The test that finds it: its suite and its name.
+            pub const fn found_by(self) -> &'static str {
+                match self { $(Bug::$variant => $found_by,)* }
+            }
         }
     };
 }
 
-// `xtask` reads these lines: one bug a line.
+// `xtask` reads this: a variant, what it is called, what it is, and the test that finds it.
 bugs! {
-    KeyWithoutHost = "key-without-host", "a key of the store without the host";
-    VaryIgnored = "vary-ignored", "a response that varies is stored as if it did not";
-    CollapsedAcrossVary = "collapsed-across-vary", "who waits is given another's variant";
-    HitLeavesBody = "hit-leaves-body", "a hit leaves the request's body on the connection";
-    AgeTwice = "age-twice", "the age of a response is counted twice";
-    HopByHopPassedOn = "hop-by-hop", "fields that Connection names are passed on";
-    UpdateForgotten = "update-forgotten", "a 304 does not update what is stored";
-    AuthorizationIgnored = "authorization", "a response to Authorization is stored";
-    PrivateForOthers = "private", "a private response is given to those who waited for it";
-    MustRevalidateIgnored = "must-revalidate", "must-revalidate is not heeded";
-    NobodyInvalidated = "invalidation", "an unsafe method invalidates nothing";
-    ChangeOvertaken = "overtaken", "what was asked for before a change is stored after it";
-    OldestOfSeveral = "oldest-of-several", "of several that match, the oldest is served";
-    LengthBesideEncoding = "length-beside-encoding", "a length beside chunks is not refused";
-    ChunkEndUnchecked = "chunk-end", "what ends a chunk is not looked at";
-    ShortBodyWhole = "short-body", "a body that was cut is taken for whole";
-    BytesLeftOnPooled = "bytes-left", "a connection with bytes left on it is used again";
-    UnaskedAnswer = "unasked-answer", "what came on an idle connection is taken for an answer";
-    UnsafeRepeated = "unsafe-repeated", "a request that may not be repeated is";
-    StoreOverBound = "store-over-bound", "the store does not make room for what it takes";
+    KeyWithoutHost = "key-without-host", "a key of the store without the host",
+        "twin: caching_rules::hosts_are_kept_apart";
+    VaryIgnored = "vary-ignored", "a response that varies is stored as if it did not",
+        "twin: caching_rules::variants_are_kept_apart";
+    CollapsedAcrossVary = "collapsed-across-vary", "who waits is given another's variant",
+        "twin: caching_rules::variants_are_kept_apart";
+    HitLeavesBody = "hit-leaves-body", "a hit leaves the request's body on the connection",
+        "twin: bodies::a_body_behind_a_get_is_not_the_next_request";
+    AgeTwice = "age-twice", "the age of a response is counted twice",
+        "twin: caching_rules::a_hit_is_what_the_origin_said_and_asks_nobody";
+    HopByHopPassedOn = "hop-by-hop", "fields that Connection names are passed on",
+        "twin: caching_rules::a_hit_is_what_the_origin_said_and_asks_nobody";
+    UpdateForgotten = "update-forgotten", "a 304 does not update what is stored",
+        "caching: update::tests::rfc9111_3_2_the_update_replaces_all_lines_of_a_name";
+    AuthorizationIgnored = "authorization", "a response to Authorization is stored",
+        "twin: caching_rules::a_response_to_an_authorized_request_is_not_for_others";
+    PrivateForOthers = "private", "a private response is given to those who waited for it",
+        "twin: collapsing::what_turns_out_private_releases_all_at_once";
+    MustRevalidateIgnored = "must-revalidate", "must-revalidate is not heeded",
+        "twin: stale::a_cache_that_is_cut_off_serves_stale_unless_a_directive_forbids";
+    NobodyInvalidated = "invalidation", "an unsafe method invalidates nothing",
+        "twin: caching_rules::a_post_takes_what_it_changes_out_of_the_store";
+    ChangeOvertaken = "overtaken", "what was asked for before a change is stored after it",
+        "twin: changes::nobody_sees_what_was_before_a_change_that_was_answered";
+    OldestOfSeveral = "oldest-of-several", "of several that match, the oldest is served",
+        "twin: variants::of_several_that_match_the_most_recent_is_used";
+    LengthBesideEncoding = "length-beside-encoding", "a length beside chunks is not refused",
+        "refusals: request_framing";
+    ChunkEndUnchecked = "chunk-end", "what ends a chunk is not looked at",
+        "refusals: chunks";
+    ShortBodyWhole = "short-body", "a body that was cut is taken for whole",
+        "twin: faults::a_body_that_breaks_off_is_never_taken_for_whole";
+    BytesLeftOnPooled = "bytes-left", "a connection with bytes left on it is used again",
+        "twin: faults::an_answer_that_nobody_asked_for_is_given_to_nobody";
+    UnaskedAnswer = "unasked-answer", "what came on an idle connection is taken for an answer",
+        "twin: faults::an_answer_that_nobody_asked_for_is_given_to_nobody";
+    UnsafeRepeated = "unsafe-repeated", "a request that may not be repeated is",
+        "twin: faults::a_post_never_meets_a_connection_that_was_closing";
+    StoreOverBound = "store-over-bound", "the store does not make room for what it takes",
+        "store: tests::many_threads_share_a_store_within_its_bound";
 }
 
 /// Whether this bug is there.
@@ -90,6 +115,7 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), Bug::ALL.len());
         assert!(names.len() >= 10);
+        assert!(Bug::ALL.iter().all(|bug| bug.found_by().contains(": ")));
     }
 
     #[cfg(not(feature = "switch"))]

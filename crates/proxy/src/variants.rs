@@ -113,7 +113,10 @@ impl Best {
     /// Takes another in place of what it has, if that goes before it. What is whole and fresh
     /// answers whatever is asked.
     fn meet(&mut self, other: Best, now_ms: u64) {
-        let is_fresh_whole = |best: &Best| matches!(best, Best::Whole(stored, _) if stored.head.meta.is_fresh(now_ms));
+        let is_fresh_whole = |best: &Best| match best {
+            Best::Whole(stored, _) => stored.head.meta.is_fresh(now_ms),
+            Best::Nothing | Best::Part(..) => false,
+        };
         let goes_before = match (other.meta(), self.meta()) {
             (None, _) => false,
             (Some(_), None) => true,

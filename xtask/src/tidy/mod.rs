@@ -66,6 +66,7 @@ const RULES: &[Rule] = &[
     house::fuzz_targets,
     links::resolve,
     planted::bugs_have_one_place,
+    planted::bugs_are_told,
 ];
 
 /// All findings of all rules, in the order of the files.

@@ -1,4 +1,5 @@
-//! The rule on planted bugs: each of the list is in the code, once.
+//! The rules on planted bugs: each of the list is in the code, once, and in the table of the
+//! documentation, with the test that finds it.
 
 use super::Finding;
 use crate::planted::{LIST, bugs_in};
@@ -34,18 +35,57 @@ pub(super) fn bugs_have_one_place(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
+/// Where people read of them.
+const TABLE: &str = "CONTRIBUTING.md";
+
+pub(super) fn bugs_are_told(tree: &Tree, findings: &mut Vec<Finding>) {
+    let (Some(list), Some(table)) = (tree.get(LIST), tree.get(TABLE)) else { return };
+    let bugs = bugs_in(list);
+    let rows: Vec<String> = bugs
+        .iter()
+        .map(|bug| format!("| `{}` | {} | `{}` |", bug.name, bug.what, bug.found_by))
+        .collect();
+    for row in rows.iter().filter(|row| !table.lines().any(|line| line == *row)) {
+        let what = format!("the planted bugs have no row {row:?}");
+        findings.push(Finding::whole(TABLE, what, "write it as the list has it"));
+    }
+    let told = table.lines().filter(|line| {
+        let mut cells = line.split(" | ");
+        line.starts_with("| `") && cells.nth(2).is_some_and(|cell| cell.contains(": "))
+    });
+    if told.count() > rows.len() {
+        findings.push(Finding::whole(TABLE, "a bug that is not planted", "drop its row"));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::found;
     use super::*;
 
+    fn list() -> String {
+        let bug = |variant: &str, name: &str| {
+            format!("    {variant} = \"{name}\", \"a bug\",\n        \"twin: finds_{name}\";\n")
+        };
+        format!("\nbugs! {{\n{}{}}}\n", bug("One", "one"), bug("Two", "two"))
+    }
+
+    #[test]
+    fn a_bug_that_is_not_told_or_not_planted_is_found() {
+        let row = |name: &str| format!("| `{name}` | a bug | `twin: finds_{name}` |\n");
+        let of = |table: &str| found(bugs_are_told, &[(LIST, &list()), (TABLE, table)]).len();
+        assert_eq!(of(&(row("one") + &row("two"))), 0);
+        assert_eq!(of(&row("one")), 1);
+        assert_eq!(of(&(row("one") + &row("two") + &row("three"))), 1);
+    }
+
     #[test]
     fn a_bug_that_is_nowhere_or_twice_is_found() {
-        let list = "bugs! {\n    One = \"one\", \"a bug\";\n    Two = \"two\", \"another\";\n}\n";
+        let list = list();
         let once = "fn f() -> bool { planted::is(planted::Bug::One) }\n";
         let twice = once.repeat(2);
         let of =
-            |text: &str| found(bugs_have_one_place, &[(LIST, list), ("crates/a/src/b.rs", text)]);
+            |text: &str| found(bugs_have_one_place, &[(LIST, &list), ("crates/a/src/b.rs", text)]);
         assert_eq!(of(once), [format!("{LIST}:0")], "Two is nowhere");
         let mut both = of(&twice);
         both.sort();

@@ -86,8 +86,8 @@ fn unfit(asking: &Asking<'_>, ask: &Ask, lead: Lead) -> Landed {
     Landed::Unfit
 }
 
-/// 304: what is stored lives on with new fields (RFC 9111, 4.3.4), be it what the request selects or
-/// what else was offered to the origin (4.3.3).
+/// 304: what is stored lives on with new fields (RFC 9111, 4.3.4), be it what the request selects
+/// or what else was offered to the origin (4.3.3).
 fn confirmed(asking: &Asking<'_>, ask: &Ask, lead: Lead, mut answer: Answer) -> Landed {
     let worker = asking.worker;
     // A 304 has no body; this gives the connection back.

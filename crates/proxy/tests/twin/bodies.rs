@@ -323,3 +323,24 @@ fn a_body_comes_back_while_it_is_sent() {
         assert_eq!(world.counter("upstream_errors"), 0);
     });
 }
+
+/// A hit that left it there would take it for a request that nobody made.
+#[test]
+fn a_body_behind_a_get_is_not_the_next_request() {
+    each_way(reverse, async |world: Rc<World>| {
+        let target = "/g?size=20&cc=max-age=60";
+        let mut client = Client::new().await;
+        client.get(target, "").await;
+        let hidden = "GET /hidden?size=5 HTTP/1.1\r\nHost: site\r\n\r\n";
+        let length = hidden.len();
+        let wire = format!(
+            "GET {target} HTTP/1.1\r\nHost: site\r\nContent-Length: {length}\r\n\r\n{hidden}"
+        );
+        let got = client.ask(wire.as_bytes()).await;
+        assert_eq!(got.body, expected(target, None));
+        let next = Client::new().await.get("/next?size=7", "").await;
+        assert_eq!(next.status, 200);
+        assert_eq!(world.origin.count("/hidden?size=5"), 0);
+        assert_eq!(world.counter("requests"), 3);
+    });
+}
