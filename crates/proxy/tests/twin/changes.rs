@@ -167,9 +167,9 @@ async fn busy(seed: u64, at: &'static str) {
 
 #[test]
 fn nobody_sees_what_was_before_a_change_that_was_answered() {
-    sim::check(0..6, |seed| {
+    sim::check(0..4, |seed| {
         run(sim::Options::rough(seed), reverse(), async |_world: Rc<World>| {
-            let clients: Vec<_> = (0..24)
+            let clients: Vec<_> = (0..16)
                 .map(|n| {
                     let at = if n % 2 == 0 { PROXY } else { PROXY_TOO };
                     runtime::spawn(busy(seed * 100 + n, at))
