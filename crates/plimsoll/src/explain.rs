@@ -55,7 +55,7 @@ fn layout(told: &Explained) -> String {
     }
     if let Some(stand_in) = &told.on_failure {
         out.push_str("\nIf the origin fails\n");
-        row(&mut out, "served", &format!("stale, {}", stand_in.text));
+        row(&mut out, "then", &stand_in.text);
         row(&mut out, "rule", &format!("{}{}", stand_in.rule, clause(&stand_in.clause)));
     }
     others(&mut out, told);

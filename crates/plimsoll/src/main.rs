@@ -27,6 +27,10 @@ use clap::{CommandFactory, Parser};
 use crate::cli::{Cli, Verb};
 use crate::failure::{Failure, misuse};
 
+/// So that `/metrics` can tell how many allocations the cores make.
+#[global_allocator]
+static ALLOCATOR: runtime::CountingAllocator = runtime::CountingAllocator;
+
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -78,8 +78,16 @@ fn show(flags: &cli::Metrics) -> Result<(), Failure> {
     let rows = samples.iter().map(|one| {
         [one.name.clone(), one.labels.clone(), one.value.to_string(), one.help.to_owned()]
     });
+    // What the system tells of itself is there or not; all else is always there.
+    let missing = declared.iter().filter(|of| of.depends_on_the_system()).filter(|of| {
+        let name = of.full_name();
+        !samples.iter().any(|sample| sample.name == name)
+    });
+    let missing = missing.map(|of| {
+        [of.full_name(), String::new(), "not supported here".to_owned(), of.help.to_owned()]
+    });
     let head = ["METRIC", "LABELS", "VALUE", "MEANING"].map(str::to_owned);
-    output::print(table(std::iter::once(head).chain(rows).collect()))
+    output::print(table(std::iter::once(head).chain(rows).chain(missing).collect()))
 }
 
 /// Understands `name{labels} value`.

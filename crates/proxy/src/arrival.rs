@@ -13,10 +13,13 @@ use ipnet::IpNet;
 use runtime::net::TcpStream;
 use runtime::time::{self, Instant};
 
+use crate::access_log::Record;
 use crate::client::{Client, append_error, linger};
 use crate::config::Listener;
 use crate::limits::PROXY_HEADER_BYTES_MAX;
 use crate::proxy_protocol::{Header, NoHeader, parse_header};
+use crate::refusal::Refusal;
+use crate::site::Door;
 use crate::stored::Connection;
 use crate::tls::{self, Refused, ServerTls};
 use crate::transport::Transport;
@@ -44,10 +47,12 @@ impl Gate {
     pub(crate) async fn pass(
         &self,
         worker: &Worker,
+        door: &Door,
         stream: Transport,
         mut peer: SocketAddr,
     ) -> Option<(Transport, SocketAddr)> {
         let Transport::Plain(stream) = stream else { return Some((stream, peer)) };
+        let _arriving = worker.counters.states.arriving.while_here();
         let limit = worker.limits().handshake_timeout;
         let deadline = time::now() + limit;
         if let Some(proxies) = &self.proxies {
@@ -61,6 +66,7 @@ impl Gate {
                 Ok(Err(error)) => {
                     tracing::debug!(%peer, believed, %error, "a connection refused");
                     worker.counters.proxy_headers_refused.add(1);
+                    tell(worker, (peer, door), Refusal::ProxyHeader, &[]);
                     return None;
                 }
                 Err(_) => {
@@ -70,7 +76,7 @@ impl Gate {
             }
         }
         let Some(tls) = &self.tls else { return Some((Transport::Plain(stream), peer)) };
-        let stream = handshake(worker, tls, stream, peer, deadline).await?;
+        let stream = handshake(worker, tls, stream, (peer, door), deadline).await?;
         Some((stream, peer))
     }
 }
@@ -118,11 +124,12 @@ async fn handshake(
     worker: &Worker,
     tls: &ServerTls,
     stream: TcpStream,
-    peer: SocketAddr,
+    from: (SocketAddr, &Door),
     deadline: Instant,
 ) -> Option<Transport> {
     let counters = &worker.counters;
     let limit = deadline.since(time::now());
+    let peer = from.0;
     match tls::accept(&worker.tls, tls, stream, limit).await {
         Ok(stream) => {
             counters.tls_handshakes.add(1);
@@ -131,17 +138,19 @@ async fn handshake(
         }
         Err(Refused::PlainHttp(stream)) => {
             counters.tls_failures_plain_http.add(1);
-            tell_plain_http(worker, Transport::Plain(stream)).await;
+            tell_plain_http(worker, from, Transport::Plain(stream)).await;
         }
         Err(Refused::Slow) => counters.tls_failures_slow.add(1),
         Err(Refused::Closed) => counters.tls_failures_closed.add(1),
         Err(Refused::Protocol(error)) => {
             tracing::debug!(%peer, %error, "no TLS with a client");
             counters.tls_failures_protocol.add(1);
+            tell(worker, from, Refusal::TlsHandshake, &[]);
         }
         Err(Refused::Certificate(error)) => {
             tracing::debug!(%peer, %error, "a client's certificate is not accepted");
             counters.tls_failures_client_certificate.add(1);
+            tell(worker, from, Refusal::ClientCertificate, &[]);
         }
         Err(Refused::Rejected(error)) => {
             tracing::debug!(%peer, %error, "a client does not accept our certificate");
@@ -152,11 +161,23 @@ async fn handshake(
 }
 
 /// Tells a client that asked in the clear what is spoken here.
-async fn tell_plain_http(worker: &Worker, stream: Transport) {
+async fn tell_plain_http(worker: &Worker, from: (SocketAddr, &Door), stream: Transport) {
     let mut out = Vec::new();
-    let text = "this port speaks TLS: ask with https:// in place of http://";
+    let text = Refusal::PlainHttp.text();
     append_error(&mut out, 400, text, b"", Connection::Close, true);
+    tell(worker, from, Refusal::PlainHttp, &out);
     if Client::new(worker, &stream).send(&out).await.is_ok() {
         linger(worker, &stream).await;
+    }
+}
+
+/// Counts and logs a client that did not come as far as a request.
+fn tell(worker: &Worker, from: (SocketAddr, &Door), refusal: Refusal, response: &[u8]) {
+    worker.shared.count_refusal(refusal);
+    worker.counters.connections_denied.add(1);
+    if worker.log.is_on() {
+        worker.counters.log_lines.add(1);
+        let now_ms = time::wall_ms();
+        worker.log.record(&Record::of_none(from, refusal, 0, response, now_ms));
     }
 }

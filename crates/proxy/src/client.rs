@@ -244,6 +244,7 @@ impl<'c> Client<'c> {
     async fn room(&mut self) -> Result<(), Gone> {
         let limits = self.worker.limits();
         let since = time::now();
+        let _sending = self.worker.counters.states.sending.while_here();
         let waited = time::timeout(limits.send_timeout, self.stream.writable()).await;
         self.pace.waited(since);
         match waited {

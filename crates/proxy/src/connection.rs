@@ -61,7 +61,7 @@ pub(crate) async fn serve(
     };
     let _slot = Slot { worker: Rc::clone(&worker), slot };
     if let Some(gate) = &door.gate {
-        match Box::pin(gate.pass(&worker, stream, peer)).await {
+        match Box::pin(gate.pass(&worker, &door, stream, peer)).await {
             Some(passed) => (stream, peer) = passed,
             None => return,
         }
@@ -71,7 +71,14 @@ pub(crate) async fn serve(
     loop {
         // Bytes of a further request may be here already, behind one that had to wait.
         let more = std::mem::take(&mut kept.unparsed);
-        if !more && !idle.readable(&worker, &stream, &kept).await {
+        if !more && !kept.is_empty() {
+            worker.counters.states.reading.add(1);
+        }
+        let readable = more || idle.readable(&worker, &stream, &kept).await;
+        if !more && !kept.is_empty() {
+            worker.counters.states.reading.sub(1);
+        }
+        if !readable {
             if worker.closes_silent() && kept.is_empty() {
                 // A request may be on its way: its sender is to see an end and not a reset.
                 Box::pin(linger(&worker, &stream)).await;
@@ -239,7 +246,7 @@ struct Logged {
 
 impl Large {
     /// Counts and logs it, once, whether or not all of it was taken.
-    fn ended(&self, worker: &Worker, door: &Door, peer: SocketAddr) {
+    fn ended(&self, worker: &Worker, from: (&Door, &Transport), peer: SocketAddr) {
         let counters = &worker.counters;
         counters.requests.add(1);
         counters.hits.add(1);
@@ -254,7 +261,7 @@ impl Large {
             elapsed_us,
             keep: logged.keep,
         };
-        hit.log(worker, door, peer, &logged.request.head(), time::wall_ms());
+        hit.log(worker, from, peer, &logged.request.head(), time::wall_ms());
     }
 }
 
@@ -272,7 +279,7 @@ impl Hit<'_> {
     fn log(
         &self,
         worker: &Worker,
-        door: &Door,
+        (door, stream): (&Door, &Transport),
         peer: SocketAddr,
         head: &RequestHead<'_>,
         now_ms: u64,
@@ -295,6 +302,7 @@ impl Hit<'_> {
             user: b"",
             keep: self.keep,
             rule: "",
+            tls: stream.tls(),
         });
     }
 }
@@ -311,13 +319,14 @@ enum Close {
 impl Finish {
     /// True when the connection goes on.
     async fn run(self, worker: &Worker, door: &Door, stream: &Transport, peer: SocketAddr) -> bool {
+        let _finishing = worker.counters.states.finishing.while_here();
         let mut client = Client::new(worker, stream);
         let mut sent = client.send(&self.unsent).await;
         if let Some((large, from)) = &self.body {
             if sent.is_ok() {
                 sent = client.send_pieces(&large.stored.pieces, *from).await;
             }
-            large.ended(worker, door, peer);
+            large.ended(worker, (door, stream), peer);
         }
         if sent.is_err() {
             return false;
@@ -460,7 +469,7 @@ impl Turn<'_> {
             Err(_) => {
                 // The client has gone; it had asked all the same.
                 if let Some(large) = body {
-                    large.ended(self.worker, self.door, self.peer);
+                    large.ended(self.worker, (self.door, self.stream), self.peer);
                 }
                 return Next::Close;
             }
@@ -470,7 +479,7 @@ impl Turn<'_> {
         let body_bytes = body.as_ref().map_or(0, |large| large.stored.body_bytes);
         if sent == head_bytes + body_bytes && self.stream.is_flushed() {
             if let Some(large) = body {
-                large.ended(self.worker, self.door, self.peer);
+                large.ended(self.worker, (self.door, self.stream), self.peer);
             }
             return match close {
                 Close::No => Next::Wait,
@@ -542,7 +551,7 @@ impl Turn<'_> {
                 elapsed_us: 0,
                 keep,
             };
-            hit.log(self.worker, self.door, self.peer, head, self.now_ms);
+            hit.log(self.worker, (self.door, self.stream), self.peer, head, self.now_ms);
         }
         Did::Answered { keep }
     }
@@ -561,26 +570,10 @@ impl Turn<'_> {
         counters.latency.count(Outcome::Refused, refusal.status(), 0);
         if self.worker.log.is_on() {
             counters.log_lines.add(1);
+            let from = (self.peer, self.door);
             let response = &output[before..];
-            let head_end = memchr::memmem::find(response, b"\r\n\r\n").map_or(0, |at| at + 4);
-            self.worker.log.record(&Record {
-                end_wall_ms: self.now_ms,
-                elapsed_us: 0,
-                client: self.peer,
-                door: self.door,
-                request: None,
-                request_bytes: received,
-                outcome: Outcome::Refused,
-                user: b"",
-                status: refusal.status(),
-                response_head: &response[..head_end],
-                content_type: b"text/plain",
-                bytes: response.len() as u64,
-                body_bytes: (response.len() - head_end) as u64,
-                upstream: None,
-                keep: false,
-                rule: refusal.name(),
-            });
+            let record = Record::of_none(from, refusal, received, response, self.now_ms);
+            self.worker.log.record(&Record { tls: self.stream.tls(), ..record });
         }
     }
 }

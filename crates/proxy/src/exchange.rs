@@ -445,6 +445,7 @@ impl<'x> Exchange<'x> {
             user: self.user.as_deref().unwrap_or_default(),
             keep: done.keep && self.keep,
             rule: self.rule,
+            tls: self.stream.tls(),
         });
     }
 }

@@ -22,7 +22,7 @@ use prometheus_client::registry::Unit;
 
 pub(crate) use self::latency::Latency;
 use crate::control::CONTROL_FIGURES;
-use crate::pressure::resident_bytes;
+use crate::pressure::{resident_bytes, stalled};
 use crate::server::descriptors;
 use crate::shared::SHARED_FIGURES;
 use crate::upstream;
@@ -91,6 +91,11 @@ impl Described {
         named.into_iter().find(of_name).unwrap_or_default()
     }
 
+    /// Whether the system may have nothing to tell of it; then it is absent from the text.
+    pub fn depends_on_the_system(&self) -> bool {
+        self.name == STALLED.name || OF_PROCESS.iter().any(|of| of.name == self.name)
+    }
+
     /// Its name on the wire, without the suffixes of a histogram.
     pub fn full_name(&self) -> String {
         let total = if self.shape.name() == "counter" { "_total" } else { "" };
@@ -117,6 +122,8 @@ macro_rules! counters {
             $(#[doc = $help] pub(crate) $field: Count,)*
             /// How long answers took.
             pub(crate) latency: Latency,
+            /// What connections are at.
+            pub(crate) states: States,
             /// What is told of each core apart.
             pub(crate) core: OfCore,
         }
@@ -157,6 +164,8 @@ counters! {
     upstream_bytes_sent as "upstream_sent_bytes": Counter, "Bytes written to upstreams";
     connections_accepted: Counter, "Client connections accepted";
     connections_refused: Counter, "Client connections closed at once: no slot or no descriptor";
+    connections_denied: Counter, "Client connections that a rule ended before their first request; \
+        the log names the rule";
     connections_open: Gauge, "Client connections open now";
     connections_busy: Gauge, "Of these, those with a request that waits: for an upstream, or for \
         either body";
@@ -201,6 +210,9 @@ counters! {
     wakes: Counter, "Wakes of a core by another thread";
     recv_calls: Counter, "System calls that read from a socket";
     send_calls: Counter, "System calls that write to a socket";
+    allocations: Counter, "Blocks of memory that the cores have asked the allocator for; 0 where \
+        the program has an allocator that does not count";
+    allocated_bytes: Counter, "Bytes that the cores have asked for, given back or not";
 }
 
 /// A number with one writer.
@@ -247,6 +259,47 @@ impl Drop for Here<'_> {
     fn drop(&mut self) {
         self.0.sub(1);
     }
+}
+
+/// Client connections that are in a state of their own; see [`CONNECTIONS`].
+#[derive(Debug, Default)]
+pub(crate) struct States {
+    /// Before the first request.
+    pub(crate) arriving: Count,
+    /// A head has come in part.
+    pub(crate) reading: Count,
+    /// The client is waited for to take bytes.
+    pub(crate) sending: Count,
+    /// Outside of an exchange, with bytes left to send or a close to wait for.
+    pub(crate) finishing: Count,
+}
+
+/// Connections by what they do; their label is `state`. Together they are `connections_open`.
+const CONNECTIONS: Described = Described {
+    name: "connections",
+    help: "Client connections by state: arriving (PROXY header, TLS handshake), idle, reading (a \
+           head has come in part), waiting (for an upstream, for a body, for the client's close), \
+           sending (the client does not take bytes as fast as there are any), tunnel",
+    shape: Shape::GaugeBy(&["state"]),
+};
+
+/// The values of [`CONNECTIONS`], of the counters of a core. A hit pays nothing for them: what it
+/// is in is known from what the others are not.
+fn states(of: &Counters) -> [(&'static str, u64); 6] {
+    let (states, tunnels) = (&of.states, of.tunnels_open.get());
+    let (arriving, reading, sending) =
+        (states.arriving.get(), states.reading.get(), states.sending.get());
+    let under_way = of.connections_busy.get() + states.finishing.get();
+    let idle = of.connections_open.get().saturating_sub(arriving + reading + under_way);
+    let waiting = under_way.saturating_sub(sending + tunnels);
+    [
+        ("arriving", arriving),
+        ("idle", idle),
+        ("reading", reading),
+        ("waiting", waiting),
+        ("sending", sending),
+        ("tunnel", tunnels),
+    ]
 }
 
 /// What a core tells of itself, and nobody adds up: its place on its load line.
@@ -332,6 +385,14 @@ const OF_PROCESS: &[Described] = &[
     },
 ];
 
+/// Of [`stalled`]; its label is `tasks`.
+const STALLED: Described = Described {
+    name: "memory_stall_seconds",
+    help: "Time in which some tasks, or all at once (full), waited for memory, in our control \
+           group or on the machine (pressure stall information); none where the kernel tells none",
+    shape: Shape::CounterBy(&["tasks"]),
+};
+
 /// The values of [`OF_PROCESS`]; what the system does not tell is left out.
 fn of_process() -> impl Iterator<Item = (Described, u64)> {
     // The kernel tells it as the directory's size, without a look at each (since 6.2).
@@ -347,7 +408,7 @@ pub(crate) fn all() -> Vec<Described> {
         .iter()
         .chain(SHARED_FIGURES)
         .chain(CONTROL_FIGURES)
-        .chain([&REFUSALS, &LATENCY])
+        .chain([&CONNECTIONS, &REFUSALS, &LATENCY, &STALLED])
         .chain(&FORECASTS)
         .chain(upstream::figures::all())
         .chain(of_core)
@@ -432,6 +493,21 @@ impl Collector for AllCores {
         for (described, value) in self.sums().into_iter().chain(of_process()) {
             let mut metric = describe(&mut encoder, &described)?;
             encode_value(&mut metric, &described, value)?;
+        }
+        let stalls = stalled();
+        if !stalls.is_empty() {
+            let mut family = describe(&mut encoder, &STALLED)?;
+            for (tasks, us) in stalls {
+                let label = [("tasks", tasks)];
+                encode_value(&mut family.encode_family(&label)?, &STALLED, us * 1000)?;
+            }
+        }
+        let mut family = describe(&mut encoder, &CONNECTIONS)?;
+        for at in 0..states(&Counters::default()).len() {
+            let of_cores = self.cores.iter().map(|core| states(core)[at]);
+            let (state, sum) = of_cores.fold(("", 0), |sum, one| (one.0, sum.1 + one.1));
+            let label = [("state", state)];
+            encode_value(&mut family.encode_family(&label)?, &CONNECTIONS, sum)?;
         }
         let mut rules = describe(&mut encoder, &REFUSALS)?;
         for (rule, count) in self.shared.refusals() {

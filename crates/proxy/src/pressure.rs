@@ -134,6 +134,27 @@ pub(crate) fn resident_bytes() -> Option<u64> {
     Some(pages * PAGE_BYTES)
 }
 
+/// Microseconds in which some tasks, or all of them at once, waited for memory: those of our
+/// control group where it tells them, else of the machine. Nothing where the kernel has no pressure
+/// stall information.
+pub(crate) fn stalled() -> Vec<(&'static str, u64)> {
+    let of_group = own_group().map(|group| group.join("memory.pressure"));
+    let machine = PathBuf::from("/proc/pressure/memory");
+    let mut files = of_group.into_iter().chain([machine]);
+    let text = files.find_map(|file| fs::read_to_string(file).ok()).unwrap_or_default();
+    totals(&text)
+}
+
+/// Of lines such as `some avg10=0.00 avg60=0.04 avg300=0.06 total=19523623`.
+fn totals(text: &str) -> Vec<(&'static str, u64)> {
+    let total = |tasks: &'static str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(tasks)?.strip_prefix(' '))?;
+        let total = line.split(' ').find_map(|word| word.strip_prefix("total="))?;
+        Some((tasks, total.parse().ok()?))
+    };
+    ["some", "full"].into_iter().filter_map(total).collect()
+}
+
 /// The directory of our control group (version 2), if it bounds memory at all.
 fn own_group() -> Option<PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
@@ -164,6 +185,15 @@ mod tests {
         assert_eq!(of(970), Level::Soft(70));
         assert_eq!(of(971), Level::Hard(71));
         assert_eq!(of(5000), Level::Hard(4100));
+    }
+
+    #[test]
+    fn stalls_are_read_or_there_are_none() {
+        let text = "some avg10=0.00 avg60=0.04 avg300=0.06 total=195\n\
+                    full avg10=0.00 avg60=0.00 avg300=0.00 total=53\n";
+        assert_eq!(totals(text), [("some", 195), ("full", 53)]);
+        assert_eq!(totals("some avg10=0.00 total=x\n"), []);
+        assert_eq!(totals(""), []);
     }
 
     #[test]

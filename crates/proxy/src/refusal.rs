@@ -165,6 +165,15 @@ refusals! {
     NoRoute = 404, Request, Keep, "no-route", "no route is for this host and path";
     Overload = 503, State, Keep, "overload",
         "more requests come than can be answered: ask again later";
+    ProxyHeader = 403, Access, Close, "proxy-header",
+        "a connection here begins with a PROXY header from one of the networks that the listener \
+         names (proxy_from)";
+    PlainHttp = 400, Request, Close, "plain-http",
+        "this port speaks TLS: ask with https:// in place of http://";
+    ClientCertificate = 403, Access, Close, "client-certificate",
+        "the client's certificate is missing or not accepted (client_ca)";
+    TlsHandshake = 400, Request, Close, "tls-handshake",
+        "no TLS: no version, cipher or protocol in common, or bytes that are no TLS";
     OnlyIfCached = 504, State, Keep, "only-if-cached", "only-if-cached, and not in the store";
 }
 

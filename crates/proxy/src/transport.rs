@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use runtime::net::TcpStream;
 
-use crate::tls::TlsStream;
+use crate::tls::{TlsFacts, TlsStream};
 
 /// A connection.
 #[derive(Debug)]
@@ -43,6 +43,15 @@ impl Transport {
         match self {
             Transport::Plain(stream) => stream.poll_readable(cx),
             Transport::Tls(stream) => stream.poll_readable(cx),
+        }
+    }
+
+    /// What the log tells of TLS; `None` where it is not spoken.
+    #[inline]
+    pub(crate) fn tls(&self) -> Option<&dyn TlsFacts> {
+        match self {
+            Transport::Plain(_) => None,
+            Transport::Tls(stream) => Some(&**stream),
         }
     }
 

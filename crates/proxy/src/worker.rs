@@ -447,6 +447,9 @@ impl Worker {
         self.counters.polls.set(counters.tasks_polled);
         self.counters.recv_calls.set(counters.recv_calls);
         self.counters.send_calls.set(counters.send_calls);
+        let made = runtime::allocations();
+        self.counters.allocations.set(made.count);
+        self.counters.allocated_bytes.set(made.bytes);
     }
 }
 

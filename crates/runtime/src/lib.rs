@@ -28,6 +28,7 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod allocations;
 mod core;
 mod counters;
 pub mod fs;
@@ -43,6 +44,7 @@ mod task;
 pub mod time;
 mod waker;
 
+pub use crate::allocations::{Allocations, CountingAllocator, allocations};
 pub use crate::core::{
     Options, Runtime, backend, counters, poller_counters, spawn, tasks, yield_now,
 };

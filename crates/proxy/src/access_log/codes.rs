@@ -7,6 +7,7 @@ use http1::write::decimal;
 
 use super::record::{Record, split_port};
 use super::text::{self, Civil, Quote, address, quoted};
+use crate::tls::{Peer, name_text};
 
 /// A value that a format can ask for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +50,11 @@ pub(super) enum What {
     UpstreamPort,
     Hierarchy,
     ContentType,
+    /// Seconds since the epoch at the beginning, with milliseconds.
+    StartStamp,
+    UpstreamStatus,
+    Cookie(Box<[u8]>),
+    Tls(OfTls),
     RequestField(Box<[u8]>),
     ResponseField(Box<[u8]>),
     Rule,
@@ -61,6 +67,25 @@ pub(super) enum What {
 pub(super) enum Moment {
     Start,
     End,
+}
+
+/// What there is to tell of the client's TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OfTls {
+    /// `TLS/1.3`
+    SquidVersion,
+    /// `TLSv1.3`
+    Version,
+    Cipher,
+    ServerName,
+    Subject,
+    Issuer,
+    /// `NONE`, or `SUCCESS`: a certificate that does not verify has no connection.
+    Verified,
+    /// `Initial` or `Resumed`.
+    Session,
+    /// `on` or `off`.
+    IsOn,
 }
 
 /// What stands in a code's braces.
@@ -98,6 +123,10 @@ use self::Moment::{End, Start};
 const FIELD: Argument = Needed("the field's name");
 const FORMAT: Argument = Optional("strftime");
 const OURS: Argument = Needed("outcome, cache-status, rule, hierarchy, upstream or url");
+const VARIABLE: Argument = Needed(
+    "SSL_PROTOCOL, SSL_CIPHER, SSL_TLS_SNI, SSL_CLIENT_S_DN, SSL_CLIENT_I_DN, SSL_CLIENT_VERIFY, \
+     SSL_SESSION_RESUMED, HTTPS; outcome, cache-status, rule, hierarchy, upstream or url",
+);
 
 /// Squid's.
 pub(super) const SQUID: &[Code] = codes! {
@@ -116,10 +145,11 @@ pub(super) const SQUID: &[Code] = codes! {
     "tu" => What::Fraction(End, 3), "milliseconds of that second";
     "tl"(FORMAT) => |format| time(End, format), "the end's date and time, in UTC";
     "tg"(FORMAT) => |format| time(End, format), "the end's date and time, in UTC";
-    "tS" => What::Since(Start, 1), "seconds since the epoch at the beginning";
+    "tS" => What::StartStamp, "seconds since the epoch at the beginning, with milliseconds";
     "tr" => What::Elapsed(1000), "the time it took, ms";
     ">Hs" => What::Status, "the status that the client got";
     "Hs" => What::Status, "the status that the client got";
+    "<Hs" => What::UpstreamStatus, "the status that the upstream answered with";
     "Ss" => What::Outcome, "what the cache had to do with it (TCP_MEM_HIT and its kin)";
     "Sh" => What::Hierarchy, "where it came from (HIER_NONE, HIER_DIRECT)";
     "mt" => What::ContentType, "the response's media type";
@@ -136,13 +166,22 @@ pub(super) const SQUID: &[Code] = codes! {
     ">rd" => What::Host, "the URL's host";
     ">rP" => What::Port, "the URL's port";
     "<st" => What::SentBytes, "bytes sent to the client, heads and body";
-    "<sH" => What::SentHeadBytes, "bytes of heads sent to the client";
+    "<sh" => What::SentHeadBytes, "bytes of heads sent to the client";
+    "<sH" => What::BodyBytes, "bytes of the body sent to the client";
     ">st" => What::ReceivedBytes, "bytes received from the client, head and body";
     ">sh" => What::ReceivedHeadBytes, "bytes of the request's head";
     "st" => What::Traffic, "bytes received and sent";
     ">h"(FIELD) => request_field, "a field of the request";
+    ">ha"(FIELD) => request_field, "the same: nothing adapts requests before they are judged";
     "<h"(FIELD) => response_field, "a field of the response as it was sent";
     "err_code" => What::Rule, "the rule that refused the request";
+    "ssl::>negotiated_version" => What::Tls(OfTls::SquidVersion),
+        "the client's version of TLS: TLS/1.3 or TLS/1.2";
+    "ssl::>negotiated_cipher" => What::Tls(OfTls::Cipher), "the client's cipher suite, by IANA";
+    "ssl::>sni" => What::Tls(OfTls::ServerName), "the name that the client's TLS asked for";
+    "ssl::>cert_subject" => What::Tls(OfTls::Subject), "whom the client's certificate is for";
+    "ssl::>cert_issuer" => What::Tls(OfTls::Issuer), "who issued the client's certificate";
+    "us" => What::Tls(OfTls::Subject), "whom the client's certificate is for";
     "x"(OURS) => ours, "plimsoll's own values by name";
 };
 
@@ -175,9 +214,66 @@ pub(super) const APACHE: &[Code] = codes! {
     "I" => What::ReceivedBytes, "bytes received from the client, head and body";
     "O" => What::SentBytes, "bytes sent to the client, heads and body";
     "S" => What::Traffic, "bytes received and sent";
-    "P" => What::ProcessId, "the server's process id";
-    "x"(OURS) => ours, "plimsoll's own values by name";
+    "P"(Optional("pid")) => process, "the server's process id";
+    "C"(Needed("the cookie's name")) => cookie, "a cookie of the request";
+    "c"(Needed("version, cipher or subjectdn")) => of_connection,
+        "the client's TLS: its version, its cipher suite, whom its certificate is for";
+    "x"(VARIABLE) => variable, "the client's TLS, by Apache's names; plimsoll's own values by name";
 };
+
+/// Squid's codes for which there is no value here.
+pub(super) const SQUID_WITHOUT: &[&str] = &[
+    "sn",
+    "err_detail",
+    "note",
+    ">A",
+    ">eui",
+    ">qos",
+    "<qos",
+    ">nfmark",
+    "<nfmark",
+    "<A",
+    "<la",
+    "<lp",
+    ">handshake",
+    "transport::>connection_id",
+    "dt",
+    "busy_time",
+    "master_xaction",
+    "et",
+    "ea",
+    "ue",
+    "credentials",
+    "<rm",
+    "<ru",
+    "<rs",
+    "<rd",
+    "<rP",
+    "<rp",
+    "<rv",
+    "<bs",
+    "<sS",
+    "<pt",
+    "<tt",
+    "request_attempts",
+    "ssl::bump_mode",
+    "ssl::<cert_errors",
+    "ssl::<cert_subject",
+    "ssl::<cert_issuer",
+    "ssl::<cert",
+    "ssl::<negotiated_version",
+    "ssl::<negotiated_cipher",
+    "ssl::>received_hello_version",
+    "ssl::<received_hello_version",
+    "ssl::>received_supported_version",
+    "ssl::<received_supported_version",
+    "proxy_protocol::>h",
+    "icap::",
+    "adapt::",
+];
+
+/// Apache's.
+pub(super) const APACHE_WITHOUT: &[&str] = &["e", "f", "k", "L", "n", "R", "^"];
 
 fn time(moment: Moment, format: &str) -> Result<What, String> {
     if format.is_empty() {
@@ -235,6 +331,50 @@ fn response_field(name: &str) -> Result<What, String> {
     field_name(name).map(What::ResponseField)
 }
 
+fn cookie(name: &str) -> Result<What, String> {
+    field_name(name).map(What::Cookie)
+}
+
+fn process(which: &str) -> Result<What, String> {
+    match which {
+        "" | "pid" => Ok(What::ProcessId),
+        _ => Err(format!("%P knows pid, not {which:?}: cores have no ids of their own")),
+    }
+}
+
+fn of_connection(name: &str) -> Result<What, String> {
+    match name {
+        "version" => Ok(What::Tls(OfTls::Version)),
+        "cipher" => Ok(What::Tls(OfTls::Cipher)),
+        "subjectdn" => Ok(What::Tls(OfTls::Subject)),
+        _ => Err(format!("%c knows version, cipher and subjectdn, not {name:?}")),
+    }
+}
+
+/// Apache's variables of mod_ssl that there is a value for.
+const VARIABLES: &[(&str, OfTls)] = &[
+    ("SSL_PROTOCOL", OfTls::Version),
+    ("SSL_CIPHER", OfTls::Cipher),
+    ("SSL_TLS_SNI", OfTls::ServerName),
+    ("SSL_CLIENT_S_DN", OfTls::Subject),
+    ("SSL_CLIENT_I_DN", OfTls::Issuer),
+    ("SSL_CLIENT_VERIFY", OfTls::Verified),
+    ("SSL_SESSION_RESUMED", OfTls::Session),
+    ("HTTPS", OfTls::IsOn),
+];
+
+fn variable(name: &str) -> Result<What, String> {
+    if let Some((_, of)) = VARIABLES.iter().find(|(known, _)| *known == name) {
+        return Ok(What::Tls(*of));
+    }
+    if !name.starts_with("SSL_") {
+        return ours(name);
+    }
+    let distance = |known: &&(&str, OfTls)| strsim::damerau_levenshtein(known.0, name);
+    let nearest = VARIABLES.iter().min_by_key(distance).map_or("", |(known, _)| known);
+    Err(format!("there is no {name} here; the nearest is %{{{nearest}}}x"))
+}
+
 fn field_name(name: &str) -> Result<Box<[u8]>, String> {
     let token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     if !name.is_empty() && name.bytes().all(token) {
@@ -277,6 +417,16 @@ pub(super) fn value(out: &mut Vec<u8>, r: &Record<'_>, what: &What, quote: Quote
             let ms = r.at(*moment) % 1000;
             text::digits(out, if *places == 3 { ms } else { ms * 1000 }, *places);
         }
+        What::StartStamp => {
+            decimal(out, r.start_wall_ms() / 1000);
+            out.push(b'.');
+            text::digits(out, r.start_wall_ms() % 1000, 3);
+        }
+        What::UpstreamStatus => match r.upstream_status() {
+            Some(status) => text::digits(out, u64::from(status), 3),
+            None => out.push(b'-'),
+        },
+        What::Tls(of) => of_tls(out, r, *of, quote),
         What::Elapsed(per_second) => decimal(out, r.elapsed_us * per_second / 1_000_000),
         What::Status => text::digits(out, u64::from(r.status), 3),
         What::SentBytes => decimal(out, r.bytes),
@@ -302,6 +452,48 @@ pub(super) fn value(out: &mut Vec<u8>, r: &Record<'_>, what: &What, quote: Quote
     }
 }
 
+/// What comes of the client's TLS; a dash where it speaks none.
+fn of_tls(out: &mut Vec<u8>, r: &Record<'_>, of: OfTls, quote: Quote) {
+    let Some(tls) = r.tls else {
+        let nothing: &[u8] = match of {
+            OfTls::Verified => b"NONE",
+            OfTls::IsOn => b"off",
+            _ => b"-",
+        };
+        return out.extend_from_slice(nothing);
+    };
+    tls.tell(&mut |facts| {
+        let peer = |name: fn(&Peer<'_>) -> Vec<u8>| facts.peer.as_ref().map(name);
+        let owned;
+        let text: &[u8] = match of {
+            OfTls::SquidVersion => {
+                out.extend_from_slice(b"TLS/");
+                facts.version.as_bytes()
+            }
+            OfTls::Version => {
+                out.extend_from_slice(b"TLSv");
+                facts.version.as_bytes()
+            }
+            OfTls::Cipher => facts.cipher.as_bytes(),
+            OfTls::ServerName => facts.server_name.unwrap_or_default().as_bytes(),
+            OfTls::Subject => {
+                owned = peer(|peer| name_text(peer.subject)).unwrap_or_default();
+                &owned
+            }
+            OfTls::Issuer => {
+                owned = peer(|peer| name_text(peer.issuer)).unwrap_or_default();
+                &owned
+            }
+            OfTls::Verified if facts.peer.is_some() => b"SUCCESS",
+            OfTls::Verified => b"NONE",
+            OfTls::Session if facts.resumed => b"Resumed",
+            OfTls::Session => b"Initial",
+            OfTls::IsOn => b"on",
+        };
+        quoted(out, text, quote, b"-");
+    });
+}
+
 /// What comes from the client or the origin, and is escaped.
 fn piece_of_the_messages(out: &mut Vec<u8>, r: &Record<'_>, what: &What, quote: Quote) {
     let target = r.path_and_query();
@@ -319,6 +511,7 @@ fn piece_of_the_messages(out: &mut Vec<u8>, r: &Record<'_>, what: &What, quote: 
         What::Version => (r.version().trim_start_matches("HTTP/").as_bytes(), b"-"),
         What::Host => (split_port(r.authority()).0, b"-"),
         What::ContentType => (media_type(r.content_type), b"-"),
+        What::Cookie(name) => (r.cookie(name), b"-"),
         What::RequestField(name) => (r.request_field_named(name), b"-"),
         What::ResponseField(name) => (r.response_field(name), b"-"),
         What::Rule => (r.rule.as_bytes(), b"-"),

@@ -6,6 +6,8 @@ use http1::write::decimal;
 
 use super::codes::{hierarchy, media_type, request_line, upstream, url};
 use super::record::Record;
+use crate::tls::{Facts, Peer, name_text};
+
 use super::text::{Civil, Quote, address, digits, json_chars, padded, quoted};
 
 /// Squid's native format: stamps the end, in milliseconds.
@@ -116,6 +118,10 @@ pub(super) fn json(out: &mut Vec<u8>, r: &Record<'_>, end: &Civil) {
     object.text("referer", r.request_field(Name::Referer));
     object.text("user_agent", r.request_field(Name::UserAgent));
     object.bool("keep_alive", r.keep);
+    match r.tls {
+        None => object.null("tls"),
+        Some(tls) => tls.tell(&mut |facts| object.tls(facts)),
+    }
     out.extend_from_slice(b"}\n");
 }
 
@@ -130,6 +136,28 @@ impl Object<'_> {
         self.out.extend_from_slice(before);
         self.out.extend_from_slice(name.as_bytes());
         self.out.extend_from_slice(b"\":");
+    }
+
+    fn null(&mut self, name: &str) {
+        self.text(name, b"");
+    }
+
+    fn tls(&mut self, facts: &Facts<'_>) {
+        self.name("tls");
+        let peer = |name: fn(&Peer<'_>) -> Vec<u8>| facts.peer.as_ref().map(name);
+        let mut tls = Object { out: self.out, first: true };
+        tls.quoted("version", |out| {
+            out.extend_from_slice(b"TLSv");
+            out.extend_from_slice(facts.version.as_bytes());
+        });
+        tls.text("cipher", facts.cipher.as_bytes());
+        tls.text("sni", facts.server_name.unwrap_or_default().as_bytes());
+        tls.bool("resumed", facts.resumed);
+        let subject = peer(|peer| name_text(peer.subject)).unwrap_or_default();
+        tls.text("client_subject", &subject);
+        let issuer = peer(|peer| name_text(peer.issuer)).unwrap_or_default();
+        tls.text("client_issuer", &issuer);
+        self.out.push(b'}');
     }
 
     fn text(&mut self, name: &str, text: &[u8]) {

@@ -6,6 +6,7 @@ use http1::{Name, RequestHead, Target};
 
 use crate::refusal::{Class, Refusal};
 use crate::site::Door;
+use crate::tls::TlsFacts;
 
 /// What the store had to do with a request, in Squid's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -92,9 +93,63 @@ pub(crate) struct Record<'a> {
     pub(crate) keep: bool,
     /// The name of the rule that refused the request; empty when none did.
     pub(crate) rule: &'a str,
+    /// The client's TLS; `None` where it speaks none.
+    pub(crate) tls: Option<&'a dyn TlsFacts>,
 }
 
 impl<'a> Record<'a> {
+    /// Of a client that was refused before it had sent a request. `response` is what it was told:
+    /// a head and a text, or nothing, which the log shows as status 000.
+    pub(crate) fn of_none(
+        (client, door): (SocketAddr, &'a Door),
+        refusal: Refusal,
+        received: u64,
+        response: &'a [u8],
+        now_ms: u64,
+    ) -> Record<'a> {
+        let head_end = memchr::memmem::find(response, b"\r\n\r\n").map_or(0, |at| at + 4);
+        Record {
+            end_wall_ms: now_ms,
+            elapsed_us: 0,
+            client,
+            door,
+            user: b"",
+            request: None,
+            request_bytes: received,
+            outcome: Outcome::of_refusal(refusal),
+            status: if response.is_empty() { 0 } else { refusal.status() },
+            response_head: &response[..head_end],
+            content_type: if response.is_empty() { b"" } else { b"text/plain" },
+            bytes: response.len() as u64,
+            body_bytes: (response.len() - head_end) as u64,
+            upstream: None,
+            keep: false,
+            rule: refusal.name(),
+            tls: None,
+        }
+    }
+
+    /// The status that the upstream answered with: our own `Cache-Status` says it.
+    pub(super) fn upstream_status(&self) -> Option<u16> {
+        if self.status == 101 {
+            return Some(101);
+        }
+        let ours = self.response_field(b"cache-status");
+        let at = memchr::memmem::find(ours, b"fwd-status=")?;
+        std::str::from_utf8(ours.get(at + 11..at + 14)?).ok()?.parse().ok()
+    }
+
+    /// The value of a cookie that the client sent (RFC 6265, 4.2).
+    pub(super) fn cookie(&self, name: &[u8]) -> &'a [u8] {
+        let Some(head) = self.request else { return b"" };
+        let pairs = head.fields.values(b"cookie").flat_map(|value| value.split(|b| *b == b';'));
+        let mut values = pairs.filter_map(|pair| {
+            let at = memchr::memchr(b'=', pair)?;
+            (pair[..at].trim_ascii() == name).then(|| pair[at + 1..].trim_ascii())
+        });
+        values.next().unwrap_or_default()
+    }
+
     /// Unix milliseconds at its beginning.
     pub(super) fn start_wall_ms(&self) -> u64 {
         self.end_wall_ms.saturating_sub(self.elapsed_us / 1000)

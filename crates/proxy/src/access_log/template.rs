@@ -9,7 +9,7 @@
 //! stands between `"` or `[` in the text is escaped for that place. Apache's: `%`, `!` and a list
 //! of statuses, `<` or `>`, `{argument}`, one letter. Times are in UTC.
 
-use super::codes::{APACHE, Argument, Code, SQUID, What, value};
+use super::codes::{APACHE, APACHE_WITHOUT, Argument, Code, SQUID, SQUID_WITHOUT, What, value};
 use super::record::Record;
 use super::text::Quote;
 
@@ -28,12 +28,25 @@ impl Dialect {
         }
     }
 
+    /// Those that others know and we have nothing to tell for.
+    fn without(self) -> &'static [&'static str] {
+        match self {
+            Dialect::Squid => SQUID_WITHOUT,
+            Dialect::Apache => APACHE_WITHOUT,
+        }
+    }
+
     fn codes(self) -> &'static [Code] {
         match self {
             Dialect::Squid => SQUID,
             Dialect::Apache => APACHE,
         }
     }
+}
+
+/// Whether a code is this one, or one of a family whose common beginning is named.
+fn is_or_begins(asked: &str, name: &str) -> bool {
+    asked == name || (name.ends_with("::") && asked.starts_with(name))
 }
 
 /// A format, parsed.
@@ -338,6 +351,11 @@ impl<'t> Parser<'t> {
             format!("; the nearest is %{}: {}", code.name, code.help)
         });
         let dialect = self.dialect.name();
+        if self.dialect.without().iter().any(|name| is_or_begins(asked, name)) {
+            let text =
+                format!("%{asked} is one of {dialect} codes that has no value here{nearest}");
+            return self.wrong(start, text);
+        }
         self.wrong(start, format!("%{asked} is none of {dialect} codes that are known{nearest}"))
     }
 }

@@ -8,7 +8,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::config::Role;
+use crate::refusal::Refusal;
 use crate::site::{Door, Scheme};
+use crate::tls::{Facts, Peer, TlsFacts};
 
 const REQUEST: &[u8] = b"GET /a/b?c=d HTTP/1.1\r\nHost: www.example.com:8080\r\n\
     User-Agent: curl/8 (\"x\")\r\nX-Own: one two\r\n\r\n";
@@ -42,6 +44,7 @@ fn with_record<T>(request: &[u8], look: impl FnOnce(Record<'_>) -> T) -> T {
         upstream: None,
         keep: true,
         rule: "",
+        tls: None,
     })
 }
 
@@ -99,7 +102,7 @@ fn json_is_one_object_a_line() {
          \"rule\":null,\"bytes_received\":150,\"bytes_sent\":1324,\"body_bytes_sent\":1024,\
          \"hierarchy\":\"HIER_NONE\",\"upstream\":null,\
          \"content_type\":\"text/html; charset=utf-8\",\"referer\":null,\
-         \"user_agent\":\"curl/8 (\\\"x\\\")\",\"keep_alive\":true}"
+         \"user_agent\":\"curl/8 (\\\"x\\\")\",\"keep_alive\":true,\"tls\":null}"
     );
 }
 
@@ -166,11 +169,11 @@ fn golden_lines() {
 fn squids_codes() {
     for (text, expected) in [
         ("%>a:%>p %la:%>lp", "83.149.9.216:4711 127.0.0.1:3128"),
-        ("%ts.%03tu|%tS", "1431857103.042|1431857103"),
+        ("%ts.%03tu|%tS", "1431857103.042|1431857103.030"),
         ("%6tr|%-6tr|%06tr|%tr", "    12|12    |000012|12"),
         ("[%tl] %{%H:%M}tg", "[17/May/2015:10:05:03 +0000] 10:05"),
         ("%Ss/%03>Hs %Sh/%<a", "TCP_MEM_HIT/200 HIER_NONE/-"),
-        ("%<st %<sH %>st %>sh %st", "1324 300 150 95 1474"),
+        ("%<st %<sh %>st %>sh %st", "1324 300 150 95 1474"),
         ("%rm %ru HTTP/%rv", "GET http://www.example.com:8080/a/b?c=d HTTP/1.1"),
         ("%rs://%>rd:%>rP%rp", "http://www.example.com:8080/a/b?c=d"),
         ("\"%{User-Agent}>h\" \"%{Referer}>h\"", "\"curl/8 (\\\"x\\\")\" \"-\""),
@@ -249,7 +252,7 @@ fn every_code_is_documented_and_understood() {
         assert!(!code.help.is_empty());
         let letters = code.code.split(['%', '}', ' ']).next_back().unwrap();
         let with = |argument: &str| format!("{}:%{argument}{letters}", code.dialect);
-        let arguments = ["", "{X}", "{ms}", "{outcome}", "{remote}"];
+        let arguments = ["", "{X}", "{ms}", "{outcome}", "{remote}", "{cipher}"];
         let understood = arguments.iter().any(|a| with(a).parse::<LogFormat>().is_ok());
         assert!(understood, "{}", code.code);
     }
@@ -341,4 +344,104 @@ proptest! {
             prop_assert_eq!(line.matches('\n').count(), 1);
         }
     }
+}
+
+/// A client's TLS as a test says.
+struct Spoken;
+
+impl TlsFacts for Spoken {
+    fn tell(&self, look: &mut dyn FnMut(&Facts<'_>)) {
+        // SET { SEQUENCE { 2.5.4.3, UTF8String } }
+        let subject = b"\x31\x0c\x30\x0a\x06\x03\x55\x04\x03\x0c\x03a b";
+        look(&Facts {
+            version: "1.3",
+            cipher: "TLS_AES_256_GCM_SHA384",
+            server_name: Some("www.example.com"),
+            resumed: true,
+            peer: Some(Peer { subject, issuer: b"" }),
+        });
+    }
+}
+
+#[test]
+fn the_tls_of_a_client_is_told_in_the_words_of_each_dialect() {
+    let told = |text: &str, tls: Option<&dyn TlsFacts>| {
+        with_record(REQUEST, |record| line(&format(text), &Record { tls, ..record }))
+    };
+    let squid = "squid:%ssl::>negotiated_version %ssl::>negotiated_cipher %ssl::>sni \
+                 %ssl::>cert_subject %ssl::>cert_issuer \"%us\"";
+    let expected = "TLS/1.3 TLS_AES_256_GCM_SHA384 www.example.com CN=a%20b - \"CN=a b\"\n";
+    assert_eq!(told(squid, Some(&Spoken)), expected);
+    assert_eq!(told(squid, None), "- - - - - \"-\"\n");
+    let apache = "apache:%{SSL_PROTOCOL}x %{SSL_CIPHER}x %{SSL_TLS_SNI}x %{SSL_CLIENT_S_DN}x \
+                  %{SSL_CLIENT_VERIFY}x %{SSL_SESSION_RESUMED}x %{HTTPS}x %{version}c";
+    let expected = "TLSv1.3 TLS_AES_256_GCM_SHA384 www.example.com CN=a b SUCCESS Resumed on \
+                    TLSv1.3\n";
+    assert_eq!(told(apache, Some(&Spoken)), expected);
+    assert_eq!(told(apache, None), "- - - - NONE - off -\n");
+    let json = with_record(REQUEST, |record| {
+        line(&LogFormat::Json, &Record { tls: Some(&Spoken), ..record })
+    });
+    let expected = "\"tls\":{\"version\":\"TLSv1.3\",\"cipher\":\"TLS_AES_256_GCM_SHA384\",\
+                    \"sni\":\"www.example.com\",\"resumed\":true,\"client_subject\":\"CN=a b\",\
+                    \"client_issuer\":null}}\n";
+    assert!(json.ends_with(expected), "{json}");
+}
+
+#[test]
+fn cookies_and_the_upstreams_status_are_found() {
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\nCookie: a=1; sid=x=y\r\nCookie: b= 2 \r\n\r\n";
+    let response = b"HTTP/1.1 200 OK\r\nCache-Status: plimsoll; fwd=stale; fwd-status=304\r\n\r\n";
+    let told = |text: &str| {
+        with_record(request, |record| {
+            line(&format(text), &Record { response_head: response, ..record })
+        })
+    };
+    assert_eq!(
+        told("apache:%{a}C %{sid}C %{b}C %{c}C %{pid}P").split(' ').take(4).collect::<Vec<_>>(),
+        ["1", "x=y", "2", "-"]
+    );
+    assert_eq!(told("squid:%<Hs %>Hs %<sh %<sH %tS"), "304 200 300 1024 1431857103.030\n");
+    let hit = with_record(REQUEST, |record| line(&format("squid:%<Hs"), &record));
+    assert_eq!(hit, "-\n");
+}
+
+#[test]
+fn codes_without_a_value_are_told_from_those_that_are_none() {
+    for (text, words) in [
+        ("squid:%<la", "one of Squid's codes that has no value here; the nearest is"),
+        ("squid:%ssl::bump_mode", "has no value here"),
+        ("squid:%icap::<service_name", "has no value here"),
+        ("squid:%zz", "none of Squid's codes"),
+        ("apache:%f", "one of Apache's codes that has no value here"),
+        ("apache:%{X}e", "has no value here"),
+        ("apache:%{SSL_PROTOCL}x", "the nearest is %{SSL_PROTOCOL}x"),
+        ("apache:%{x}c", "version, cipher and subjectdn"),
+    ] {
+        let wrong = text.parse::<LogFormat>().unwrap_err();
+        assert!(wrong.contains(words) && wrong.contains("column 1"), "{wrong}");
+    }
+}
+
+#[test]
+fn who_is_refused_before_a_request_has_a_line_too() {
+    let door = Door {
+        address: "127.0.0.1:443".parse().unwrap(),
+        role: Role::Reverse,
+        scheme: Scheme::Https,
+        gate: None,
+    };
+    let from = ("192.0.2.1:5".parse().unwrap(), &door);
+    let told = |refusal, response: &[u8]| {
+        let record = Record::of_none(from, refusal, 0, response, 1_431_857_103_042);
+        line(&format("squid:%>a %Ss/%03>Hs %<st %rm %ru %err_code"), &record)
+    };
+    assert_eq!(
+        told(Refusal::ProxyHeader, b""),
+        "192.0.2.1 TCP_DENIED/000 0 - error:invalid-request proxy-header\n"
+    );
+    assert_eq!(
+        told(Refusal::PlainHttp, b"HTTP/1.1 400 Bad\r\n\r\ntext"),
+        "192.0.2.1 NONE_NONE/400 24 - error:invalid-request plain-http\n"
+    );
 }

@@ -10,6 +10,7 @@
 
 mod accept;
 mod connect;
+mod facts;
 mod files;
 mod server;
 mod stream;
@@ -29,6 +30,7 @@ use crate::limits::{TLS_HANDSHAKES_MAX, TLS_INPUT_BYTES};
 pub(crate) use accept::{Refused, accept};
 pub(crate) use connect::connect;
 pub use connect::{ClientTls, TlsPeer};
+pub(crate) use facts::{Facts, Peer, TlsFacts, name_text};
 pub use server::ServerTls;
 pub(crate) use stream::TlsStream;
 

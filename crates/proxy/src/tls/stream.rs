@@ -26,6 +26,7 @@ use runtime::net::TcpStream;
 use rustls::{Connection, HandshakeKind};
 
 use super::CoreTls;
+use super::facts::{self, Facts, TlsFacts};
 use crate::limits::{TLS_BURST_BYTES_MAX, TLS_OUTPUT_BYTES_MAX, TLS_TAKE_BYTES};
 
 /// An encrypted connection.
@@ -48,6 +49,12 @@ struct State {
     closing: Option<Closing>,
     /// The connection is to be reset: no word of farewell.
     aborted: bool,
+}
+
+impl TlsFacts for TlsStream {
+    fn tell(&self, look: &mut dyn FnMut(&Facts<'_>)) {
+        facts::tell(&self.state.borrow().connection, look);
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

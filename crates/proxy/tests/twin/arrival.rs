@@ -81,7 +81,7 @@ fn a_connection_without_its_header_is_refused() {
                 assert!(client.response().await.is_err());
             }
             assert_eq!(world.counter("proxy_headers_refused"), 3);
-            assert_eq!(world.counter("requests"), 0);
+            assert_eq!((world.counter("connections_denied"), world.counter("requests")), (3, 0));
             // Nor does one that takes too long have a connection.
             let begun = now();
             let mut slow = Client::new().await;

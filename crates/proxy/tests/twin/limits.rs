@@ -335,3 +335,39 @@ fn bodies_under_way_stay_within_their_bound() {
         });
     });
 }
+
+#[test]
+fn connections_are_told_by_what_they_do() {
+    run(sim::Options::new(1), reverse(), async |world: Rc<World>| {
+        let told = async || {
+            let metrics = world.metrics().await;
+            let of = |state: &str| {
+                let name = format!("plimsoll_connections{{state=\"{state}\"}}");
+                metrics.iter().find(|(there, _)| *there == name).unwrap().1
+            };
+            let all = ["arriving", "idle", "reading", "waiting", "sending", "tunnel"].map(of);
+            assert_eq!(all.iter().sum::<u64>(), world.counter("connections_open"));
+            all
+        };
+        let mut idle = Client::new().await;
+        idle.get("/idle?size=9&cc=max-age=60", "").await;
+        let new = Client::new().await;
+        let half = Client::new().await;
+        half.send(b"GET / HTTP/1.1\r\nHo").await.unwrap();
+        let waits = Client::new().await;
+        waits.send(b"GET /w?delay=5000 HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        let slow = Client::new().await;
+        let target = "/slow?size=400000&cc=max-age=60";
+        slow.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
+        sleep(SECOND).await;
+        assert_eq!(told().await, [0, 2, 1, 1, 1, 0]);
+        // A hit that the client does not take is no exchange.
+        let hit = Client::new().await;
+        hit.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n").as_bytes()).await.unwrap();
+        sleep(SECOND).await;
+        assert_eq!(told().await, [0, 2, 1, 1, 2, 0]);
+        drop((idle, new, half, waits, slow, hit));
+        sleep(SECOND * 6).await;
+        assert_eq!(told().await, [0, 0, 0, 0, 0, 0]);
+    });
+}

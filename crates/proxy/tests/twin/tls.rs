@@ -237,6 +237,14 @@ fn what_is_no_tls_is_refused_and_http_is_told_why() {
             while client.stream.read(&mut buf).await.is_ok_and(|read| read > 0) {}
         }
         assert_eq!(world.counter("tls_failures_protocol"), 2);
+        // Each of them has a line in the log; only the first was told anything.
+        assert_eq!(world.counter("connections_denied"), 3);
+        let refusals = world.metrics().await;
+        let of = |rule: &str| {
+            let name = format!("plimsoll_refusals_total{{rule=\"{rule}\"}}");
+            refusals.iter().find(|(there, _)| *there == name).unwrap().1
+        };
+        assert_eq!((of("plain-http"), of("tls-handshake")), (1, 2));
     });
 }
 
