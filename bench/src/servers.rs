@@ -2,7 +2,7 @@
 //!
 //! What: for each row how it is started on a listening address in front of an origin. Why one
 //! list: a row that cannot run says so in the table; none is left out in silence. All run with one
-//! worker (or thread) and without an access log.
+//! worker (or thread) and, but for one row of our own, without an access log.
 
 use std::fs;
 use std::io;
@@ -17,8 +17,10 @@ use crate::process::{self, Process};
 pub(crate) enum Kind {
     /// The null server: the floor.
     Null,
-    /// `plimsoll serve` with this backend.
+    /// `plimsoll serve` with this backend and its defaults.
     Plimsoll(&'static str),
+    /// `plimsoll serve` with everything on, and an access log or none.
+    PlimsollAll { log: bool },
     /// A peer: its program, its package, its configuration.
     Peer(Peer),
 }
@@ -46,6 +48,8 @@ pub(crate) const SERVERS: &[Server] = &[
     Server { name: "plimsoll-scalable_select", kind: Kind::Plimsoll("scalable_select") },
     Server { name: "plimsoll-poll", kind: Kind::Plimsoll("poll") },
     Server { name: "plimsoll-select", kind: Kind::Plimsoll("select") },
+    Server { name: "plimsoll-all", kind: Kind::PlimsollAll { log: false } },
+    Server { name: "plimsoll-all-log", kind: Kind::PlimsollAll { log: true } },
     Server {
         name: "haproxy",
         kind: Kind::Peer(Peer {
@@ -84,6 +88,8 @@ pub(crate) const SERVERS: &[Server] = &[
     },
 ];
 
+/// Our server with everything on.
+const PLIMSOLL_ALL: &str = include_str!("../peers/plimsoll.toml");
 /// Bytes of memory our server may use for stored responses.
 const PLIMSOLL_MEMORY_BYTES: &str = "268435456";
 
@@ -119,7 +125,12 @@ impl Server {
         make_open_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let (command, version) = match self.kind {
             Kind::Null => (null_command(addr, body_bytes)?, String::new()),
-            Kind::Plimsoll(backend) => plimsoll_command(ground, addr, backend)?,
+            Kind::Plimsoll(backend) => {
+                plimsoll_command(ground, &plain_arguments(ground, addr, backend))?
+            }
+            Kind::PlimsollAll { log } => {
+                plimsoll_command(ground, &all_arguments(ground, addr, &dir, log)?)?
+            }
             Kind::Peer(peer) => peer.command(ground, addr, &dir)?,
         };
         let errors = dir.join("stderr");
@@ -137,27 +148,41 @@ fn null_command(addr: SocketAddr, body_bytes: u64) -> Result<Command, String> {
 
 fn plimsoll_command(
     ground: &Ground<'_>,
-    addr: SocketAddr,
-    backend: &str,
+    arguments: &[String],
 ) -> Result<(Command, String), String> {
     if !process::is_file(ground.plimsoll) {
         return Err(format!("not built: {}", ground.plimsoll.display()));
     }
-    let arguments = [
-        "serve".to_owned(),
-        "--listen".to_owned(),
-        addr.to_string(),
-        "--origin".to_owned(),
-        format!("http://{}", ground.origin),
-        "--workers".to_owned(),
-        "1".to_owned(),
-        "--backend".to_owned(),
-        backend.to_owned(),
-        "--memory".to_owned(),
-        PLIMSOLL_MEMORY_BYTES.to_owned(),
-    ];
     let version = version_of(ground.plimsoll, "--version");
     Ok((process::command(ground.plimsoll, arguments), version))
+}
+
+fn plain_arguments(ground: &Ground<'_>, addr: SocketAddr, backend: &str) -> Vec<String> {
+    let text = format!(
+        "serve --listen {addr} --origin http://{} --workers 1 --backend {backend} --memory \
+         {PLIMSOLL_MEMORY_BYTES}",
+        ground.origin
+    );
+    text.split(' ').map(str::to_owned).collect()
+}
+
+/// With a configuration file in `dir`, and the access log there too.
+fn all_arguments(
+    ground: &Ground<'_>,
+    addr: SocketAddr,
+    dir: &Path,
+    log: bool,
+) -> Result<Vec<String>, String> {
+    let log = if log { "[log]\npath = \"access.log\"\nformat = \"combined\"\n" } else { "" };
+    let admin = free_address().map_err(|e| format!("no free port: {e}"))?;
+    let config = PLIMSOLL_ALL
+        .replace("{listen}", &addr.to_string())
+        .replace("{admin}", &admin.to_string())
+        .replace("{origin}", &ground.origin.to_string())
+        .replace("{log}", log);
+    let file = dir.join("plimsoll.toml");
+    fs::write(&file, config).map_err(|e| format!("{}: {e}", file.display()))?;
+    Ok(vec!["serve".to_owned(), "-c".to_owned(), file.display().to_string()])
 }
 
 impl Peer {
