@@ -8,6 +8,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use ipnet::IpNet;
 use runtime::net::TcpStream;
@@ -17,7 +18,7 @@ use crate::access_log::Record;
 use crate::client::{Client, append_error, linger};
 use crate::config::Listener;
 use crate::limits::PROXY_HEADER_BYTES_MAX;
-use crate::proxy_protocol::{Header, NoHeader, parse_header};
+use crate::proxy_protocol::{Ends, Header, NoHeader, parse_header};
 use crate::refusal::Refusal;
 use crate::site::Door;
 use crate::stored::Connection;
@@ -33,6 +34,17 @@ pub(crate) struct Gate {
     tls: Option<Arc<ServerTls>>,
 }
 
+/// A connection that may ask.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) stream: Transport,
+    /// The address that its client has.
+    pub(crate) peer: SocketAddr,
+    /// The address that this client has connected to, if a header told it. Boxed, since a silent
+    /// connection holds it.
+    pub(crate) told_to: Option<Box<SocketAddr>>,
+}
+
 impl Gate {
     /// `None`: the first byte of a connection is that of a request.
     pub(crate) fn of(listener: &Listener) -> Option<Box<Gate>> {
@@ -43,42 +55,57 @@ impl Gate {
         Some(Box::new(Gate { proxies: proxies.clone(), tls: tls.clone() }))
     }
 
-    /// Lets a connection in, with the address that its client has; `None` when it is over.
+    /// Lets a connection in; `None` when it is over.
     pub(crate) async fn pass(
         &self,
         worker: &Worker,
         door: &Door,
-        stream: Transport,
-        mut peer: SocketAddr,
-    ) -> Option<(Transport, SocketAddr)> {
-        let Transport::Plain(stream) = stream else { return Some((stream, peer)) };
+        arrived: Arrived,
+    ) -> Option<Arrived> {
+        let Arrived { stream: Transport::Plain(stream), mut peer, mut told_to } = arrived else {
+            return Some(arrived);
+        };
         let _arriving = worker.counters.states.arriving.while_here();
         let limit = worker.limits().handshake_timeout;
         let deadline = time::now() + limit;
-        if let Some(proxies) = &self.proxies {
-            let believed = proxies.iter().any(|network| network.contains(&canonical(peer)));
-            let told = match believed {
-                true => time::timeout(limit, header(worker, &stream)).await,
-                false => Ok(Err(NoHeader::Missing)),
-            };
-            match told {
-                Ok(Ok(header)) => peer = header?.source.unwrap_or(peer),
-                Ok(Err(error)) => {
-                    tracing::debug!(%peer, believed, %error, "a connection refused");
-                    worker.counters.proxy_headers_refused.add(1);
-                    tell(worker, (peer, door), Refusal::ProxyHeader, &[]);
-                    return None;
-                }
-                Err(_) => {
-                    worker.counters.timeouts.add(1);
-                    return None;
-                }
-            }
+        if let Some(proxies) = &self.proxies
+            && let Some(ends) = told(worker, proxies, &stream, (peer, door), limit).await?
+        {
+            peer = ends.source;
+            told_to = Some(Box::new(ends.destination));
         }
-        let Some(tls) = &self.tls else { return Some((Transport::Plain(stream), peer)) };
-        let stream = handshake(worker, tls, stream, (peer, door), deadline).await?;
-        Some((stream, peer))
+        let stream = match &self.tls {
+            None => Transport::Plain(stream),
+            Some(tls) => handshake(worker, tls, stream, (peer, door), deadline).await?,
+        };
+        Some(Arrived { stream, peer, told_to })
     }
+}
+
+/// Whose connection it is, if the header tells; `None` when it is over.
+async fn told(
+    worker: &Worker,
+    proxies: &[IpNet],
+    stream: &TcpStream,
+    from: (SocketAddr, &Door),
+    limit: Duration,
+) -> Option<Option<Ends>> {
+    let peer = from.0;
+    let believed = proxies.iter().any(|network| network.contains(&canonical(peer)));
+    let told = match believed {
+        true => time::timeout(limit, header(worker, stream)).await,
+        false => Ok(Err(NoHeader::Missing)),
+    };
+    match told {
+        Ok(Ok(header)) => return header.map(|header| header.ends),
+        Ok(Err(error)) => {
+            tracing::debug!(%peer, believed, %error, "a connection refused");
+            worker.counters.proxy_headers_refused.add(1);
+            tell(worker, from, Refusal::ProxyHeader, &[]);
+        }
+        Err(_) => worker.counters.timeouts.add(1),
+    }
+    None
 }
 
 /// An IPv4 client of a listener that takes both families is one of IPv4.

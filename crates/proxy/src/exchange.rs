@@ -29,6 +29,7 @@ use runtime::time::{self, Instant};
 use store::{Generation, Key};
 
 use crate::access_log::{Outcome, Record, last_field};
+use crate::arrival::Arrived;
 use crate::client::{Client, append_error, linger};
 use crate::config::Action;
 use crate::connection::wants_more;
@@ -78,11 +79,11 @@ pub(crate) struct Done {
 pub(crate) async fn serve(
     worker: &Rc<Worker>,
     door: &Door,
-    stream: &Transport,
-    peer: SocketAddr,
+    arrived: &Arrived,
     incoming: Incoming,
 ) -> Option<Vec<u8>> {
     let Incoming { head, rest, unsent } = incoming;
+    let stream = &arrived.stream;
     let _busy = worker.counters.connections_busy.while_here();
     let head = head.head();
     let mut client = Client::new(worker, stream);
@@ -99,7 +100,8 @@ pub(crate) async fn serve(
         client,
         body: RequestBody::new(worker, head.body(), rest),
         keep: wants_more(door.role, &head),
-        peer,
+        peer: arrived.peer,
+        told_to: arrived.told_to.as_deref().copied(),
         user: None,
         tunnelled: 0,
         route: None,
@@ -158,6 +160,8 @@ pub(crate) struct Exchange<'x> {
     pub(crate) head: RequestHead<'x>,
     pub(crate) client: Client<'x>,
     pub(crate) peer: SocketAddr,
+    /// Where it had connected to, if a PROXY header told.
+    told_to: Option<SocketAddr>,
     pub(crate) body: RequestBody,
     /// The client wants to go on.
     pub(crate) keep: bool,
@@ -264,6 +268,8 @@ impl<'x> Exchange<'x> {
             site: Rc::clone(&self.site),
             door: self.door,
             peer: self.peer,
+            told_to: self.told_to,
+            stream: Some(self.stream),
             head: self.head,
             with_body: !self.body.is_none(),
             look: Look::Use,
@@ -471,7 +477,7 @@ impl Destination<'_> {
     /// What the upstream gets as `Host`.
     pub(crate) fn host(&self) -> &[u8] {
         match &self.to {
-            To::Group(group, _) => group.host(self.authority),
+            To::Group(group, ..) => group.host(self.authority),
             To::Addresses(..) => self.authority,
         }
     }

@@ -20,12 +20,21 @@ const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Signature, version and command, family and protocol, length.
 const V2_FIXED_BYTES: usize = 16;
 
+/// The two ends of a connection, seen from the proxy that took it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// Who connected.
+    pub source: SocketAddr,
+    /// To which address.
+    pub destination: SocketAddr,
+}
+
 /// A header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Who connected to the proxy before us; `None` when it speaks for itself (a health check), or
+    /// The connection to the proxy before us; `None` when it speaks for itself (a health check), or
     /// does not know, or the client has no address of IP.
-    pub source: Option<SocketAddr>,
+    pub ends: Option<Ends>,
     /// Bytes of the header; what lies behind belongs to the client.
     pub bytes: usize,
 }
@@ -83,28 +92,32 @@ fn v1(input: &[u8]) -> Result<Option<Header>, NoHeader> {
     let line = within[..end].strip_suffix(b"\r").ok_or(NoHeader::Malformed)?;
     let line = std::str::from_utf8(line).map_err(|_| NoHeader::Malformed)?;
     let rest = line.strip_prefix("PROXY ").ok_or(NoHeader::Malformed)?;
-    let source = match rest.split_once(' ') {
-        Some(("TCP4", rest)) => Some(v1_source::<Ipv4Addr>(rest)?),
-        Some(("TCP6", rest)) => Some(v1_source::<Ipv6Addr>(rest)?),
+    let ends = match rest.split_once(' ') {
+        Some(("TCP4", rest)) => Some(v1_ends::<Ipv4Addr>(rest)?),
+        Some(("TCP6", rest)) => Some(v1_ends::<Ipv6Addr>(rest)?),
         // What follows is to be ignored.
         Some(("UNKNOWN", _)) => None,
         None if rest == "UNKNOWN" => None,
         _ => return Err(NoHeader::Malformed),
     };
-    Ok(Some(Header { source, bytes: end + 1 }))
+    Ok(Some(Header { ends, bytes: end + 1 }))
 }
 
-fn v1_source<A: std::str::FromStr + Into<IpAddr>>(rest: &str) -> Result<SocketAddr, NoHeader> {
+fn v1_ends<A: std::str::FromStr + Into<IpAddr>>(rest: &str) -> Result<Ends, NoHeader> {
     let mut words = rest.split(' ');
     let mut word = || words.next().ok_or(NoHeader::Malformed);
     let (source, destination, source_port, destination_port) = (word()?, word()?, word()?, word()?);
     if words.next().is_some() {
         return Err(NoHeader::Malformed);
     }
-    let address = |text: &str| text.parse::<A>().map_err(|_| NoHeader::Malformed);
-    address(destination)?;
-    v1_port(destination_port)?;
-    Ok(SocketAddr::new(address(source)?.into(), v1_port(source_port)?))
+    let address = |ip: &str, port: &str| -> Result<SocketAddr, NoHeader> {
+        let ip = ip.parse::<A>().map_err(|_| NoHeader::Malformed)?;
+        Ok(SocketAddr::new(ip.into(), v1_port(port)?))
+    };
+    Ok(Ends {
+        source: address(source, source_port)?,
+        destination: address(destination, destination_port)?,
+    })
 }
 
 /// Decimal, without a sign or a leading zero.
@@ -146,27 +159,30 @@ fn v2(input: &[u8]) -> Result<Option<Header>, NoHeader> {
     }
     // TLVs behind the addresses are skipped.
     let Some(addresses) = input.get(V2_FIXED_BYTES..bytes) else { return Ok(None) };
-    let source = match family {
-        0x11 if !local => v2_source::<4>(addresses, 8),
-        0x21 if !local => v2_source::<16>(addresses, 32),
+    let ends = match family {
+        0x11 if !local => v2_ends::<4>(addresses),
+        0x21 if !local => v2_ends::<16>(addresses),
         _ => None,
     };
-    Ok(Some(Header { source, bytes }))
+    Ok(Some(Header { ends, bytes }))
 }
 
-/// The source is the first address; its port stands behind both addresses.
-fn v2_source<const N: usize>(addresses: &[u8], port_at: usize) -> Option<SocketAddr>
+/// Both addresses, the source first, then both ports.
+fn v2_ends<const N: usize>(addresses: &[u8]) -> Option<Ends>
 where
     IpAddr: From<[u8; N]>,
 {
-    let source = IpAddr::from(*addresses.first_chunk::<N>()?);
-    let port = u16::from_be_bytes(*addresses.get(port_at..)?.first_chunk()?);
-    Some(SocketAddr::new(source, port))
+    let address = |at: usize| -> Option<SocketAddr> {
+        let ip = IpAddr::from(*addresses.get(at * N..)?.first_chunk::<N>()?);
+        let port = addresses.get(2 * N + 2 * at..)?.first_chunk()?;
+        Some(SocketAddr::new(ip, u16::from_be_bytes(*port)))
+    };
+    Some(Ends { source: address(0)?, destination: address(1)? })
 }
 
 /// Appends the header of version 1. Addresses of different families are told as IPv6.
-pub fn append_v1(out: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr) {
-    let (source, destination) = alike(source, destination);
+pub fn append_v1(out: &mut Vec<u8>, ends: Ends) {
+    let Ends { source, destination } = ends.alike();
     let family = if source.is_ipv4() { 4 } else { 6 };
     // Writing to a Vec cannot fail.
     let _ = write!(
@@ -179,16 +195,22 @@ pub fn append_v1(out: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr)
     );
 }
 
+/// Appends the header of version 1 that tells of nobody: we speak for ourselves.
+pub fn append_v1_unknown(out: &mut Vec<u8>) {
+    out.extend_from_slice(b"PROXY UNKNOWN\r\n");
+}
+
 /// Appends the header of version 2, without TLVs. Addresses of different families are told as IPv6.
-pub fn append_v2(out: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr) {
+pub fn append_v2(out: &mut Vec<u8>, ends: Ends) {
+    let Ends { source, destination } = ends.alike();
     out.extend_from_slice(V2);
-    match alike(source, destination) {
+    match (source, destination) {
         (SocketAddr::V4(source), SocketAddr::V4(destination)) => {
             out.extend_from_slice(&[0x21, 0x11, 0, 12]);
             out.extend_from_slice(&source.ip().octets());
             out.extend_from_slice(&destination.ip().octets());
         }
-        (source, destination) => {
+        _ => {
             out.extend_from_slice(&[0x21, 0x21, 0, 36]);
             out.extend_from_slice(&as_v6(source.ip()).octets());
             out.extend_from_slice(&as_v6(destination.ip()).octets());
@@ -198,15 +220,23 @@ pub fn append_v2(out: &mut Vec<u8>, source: SocketAddr, destination: SocketAddr)
     out.extend_from_slice(&destination.port().to_be_bytes());
 }
 
-/// Both of one family; an IPv4 client of a listener that takes both is one of IPv4.
-fn alike(source: SocketAddr, destination: SocketAddr) -> (SocketAddr, SocketAddr) {
-    let plain = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
-    let (source, destination) = (plain(source), plain(destination));
-    if source.is_ipv4() == destination.is_ipv4() {
-        return (source, destination);
+/// Appends the header of version 2 with the command LOCAL: we speak for ourselves.
+pub fn append_v2_local(out: &mut Vec<u8>) {
+    out.extend_from_slice(V2);
+    out.extend_from_slice(&[0x20, 0x00, 0, 0]);
+}
+
+impl Ends {
+    /// Both of one family; an IPv4 client of a listener that takes both is one of IPv4.
+    fn alike(self) -> Ends {
+        let plain = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
+        let (source, destination) = (plain(self.source), plain(self.destination));
+        if source.is_ipv4() == destination.is_ipv4() {
+            return Ends { source, destination };
+        }
+        let v6 = |at: SocketAddr| SocketAddr::new(as_v6(at.ip()).into(), at.port());
+        Ends { source: v6(source), destination: v6(destination) }
     }
-    let v6 = |at: SocketAddr| SocketAddr::new(as_v6(at.ip()).into(), at.port());
-    (v6(source), v6(destination))
 }
 
 fn as_v6(ip: IpAddr) -> Ipv6Addr {
@@ -224,8 +254,12 @@ mod tests {
         text.parse().unwrap()
     }
 
+    fn ends(source: &str, destination: &str) -> Ends {
+        Ends { source: at(source), destination: at(destination) }
+    }
+
     /// Parses whole, with something behind, and at each split: what has come of it is never enough.
-    fn parse(header: &[u8]) -> Result<Option<SocketAddr>, NoHeader> {
+    fn parse(header: &[u8]) -> Result<Option<Ends>, NoHeader> {
         for cut in 0..header.len() {
             match parse_header(&header[..cut]) {
                 Ok(None) => {}
@@ -237,15 +271,15 @@ mod tests {
         with_more.extend_from_slice(b"GET / HTTP/1.1\r\n");
         let found = parse_header(&with_more)?.expect("it is whole");
         assert_eq!(found.bytes, header.len());
-        Ok(found.source)
+        Ok(found.ends)
     }
 
     #[test]
     fn version_1() {
         let v4 = b"PROXY TCP4 192.0.2.1 198.51.100.7 56324 443\r\n";
-        assert_eq!(parse(v4), Ok(Some(at("192.0.2.1:56324"))));
+        assert_eq!(parse(v4), Ok(Some(ends("192.0.2.1:56324", "198.51.100.7:443"))));
         let v6 = b"PROXY TCP6 2001:db8::1 2001:db8::2 0 65535\r\n";
-        assert_eq!(parse(v6), Ok(Some(at("[2001:db8::1]:0"))));
+        assert_eq!(parse(v6), Ok(Some(ends("[2001:db8::1]:0", "[2001:db8::2]:65535"))));
         assert_eq!(parse(b"PROXY UNKNOWN\r\n"), Ok(None));
         assert_eq!(parse(b"PROXY UNKNOWN ffff::1 whatever it says\r\n"), Ok(None));
     }
@@ -281,15 +315,15 @@ mod tests {
     #[test]
     fn version_2() {
         let mut v4 = Vec::new();
-        append_v2(&mut v4, at("192.0.2.1:56324"), at("198.51.100.7:443"));
-        assert_eq!(parse(&v4), Ok(Some(at("192.0.2.1:56324"))));
+        append_v2(&mut v4, ends("192.0.2.1:56324", "198.51.100.7:443"));
+        assert_eq!(parse(&v4), Ok(Some(ends("192.0.2.1:56324", "198.51.100.7:443"))));
         let mut v6 = Vec::new();
-        append_v2(&mut v6, at("[2001:db8::1]:1"), at("[2001:db8::2]:2"));
-        assert_eq!(parse(&v6), Ok(Some(at("[2001:db8::1]:1"))));
+        append_v2(&mut v6, ends("[2001:db8::1]:1", "[2001:db8::2]:2"));
+        assert_eq!(parse(&v6), Ok(Some(ends("[2001:db8::1]:1", "[2001:db8::2]:2"))));
         // TLVs are skipped.
         v4[15] += 7;
         v4.extend_from_slice(&[0x01, 0, 4, b'h', b't', b't', b'p']);
-        assert_eq!(parse(&v4), Ok(Some(at("192.0.2.1:56324"))));
+        assert_eq!(parse(&v4), Ok(Some(ends("192.0.2.1:56324", "198.51.100.7:443"))));
     }
 
     fn v2_of(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
@@ -341,18 +375,27 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_back() {
-        let pairs = [
-            ("192.0.2.1:1", "198.51.100.7:2", "192.0.2.1:1"),
-            ("[::1]:1", "[::2]:2", "[::1]:1"),
-            ("[::ffff:192.0.2.1]:1", "198.51.100.7:2", "192.0.2.1:1"),
-            ("192.0.2.1:1", "[2001:db8::2]:2", "[::ffff:192.0.2.1]:1"),
+        let mapped = ("[::ffff:192.0.2.1]:1", "[::ffff:198.51.100.7]:2");
+        let (v4, v6) = (("192.0.2.1:1", "198.51.100.7:2"), ("[::1]:1", "[2001:db8::2]:2"));
+        let rows = [
+            (v4, v4),
+            (v6, v6),
+            (mapped, v4),
+            ((mapped.0, v4.1), v4),
+            ((v4.0, v6.1), (mapped.0, v6.1)),
+            ((v6.0, v4.1), (v6.0, mapped.1)),
         ];
-        for (source, destination, told) in pairs {
+        for (of, told) in rows {
             for append in [append_v1, append_v2] {
                 let mut out = Vec::new();
-                append(&mut out, at(source), at(destination));
-                assert_eq!(parse(&out), Ok(Some(at(told))), "{source} {destination}");
+                append(&mut out, ends(of.0, of.1));
+                assert_eq!(parse(&out), Ok(Some(ends(told.0, told.1))), "{of:?}");
             }
+        }
+        for append in [append_v1_unknown, append_v2_local] {
+            let mut out = Vec::new();
+            append(&mut out);
+            assert_eq!(parse(&out), Ok(None));
         }
     }
 }

@@ -5,7 +5,7 @@
 //! does not grow. Who owns: the connection's future, or the pool of upstream connections.
 
 use std::io::{self, IoSlice};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::task::{Context, Poll};
 
 use runtime::net::TcpStream;
@@ -117,6 +117,14 @@ impl Transport {
         match self {
             Transport::Plain(_) => {}
             Transport::Tls(stream) => stream.end_inside(),
+        }
+    }
+
+    /// The address that the peer has connected to.
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Transport::Plain(stream) => stream.local_addr(),
+            Transport::Tls(stream) => stream.local_addr(),
         }
     }
 

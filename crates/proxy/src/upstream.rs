@@ -15,22 +15,24 @@ pub(crate) mod dial;
 pub(crate) mod figures;
 pub(crate) mod group;
 pub(crate) mod health;
+mod pool;
+mod preface;
 mod queue;
 mod server;
 
-use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::HashMap;
 use http1::{BodyDecoder, BodyKind, Method, Name, OwnedResponse, ResponseHead, write};
 use runtime::time::{self, Instant};
 
 use self::dial::dial;
 use self::group::{Group, Ticket};
+pub(crate) use self::pool::Pool;
+pub(crate) use self::preface::Preface;
 use self::server::Tried;
 use crate::config::Timeouts;
 use crate::fault::Fault;
@@ -38,22 +40,6 @@ use crate::limits::Limits;
 use crate::tls::{self, TlsPeer};
 use crate::transport::Transport;
 use crate::worker::Worker;
-
-/// The idle connections of one core.
-#[derive(Debug, Default)]
-pub(crate) struct Pool {
-    idle: RefCell<HashMap<Line, Vec<Idle>>>,
-}
-
-/// What connections that stand for each other have in common: the address and, with TLS, whom it
-/// was made with.
-type Line = (SocketAddr, Option<Arc<TlsPeer>>);
-
-#[derive(Debug)]
-struct Idle {
-    stream: Rc<Transport>,
-    since: Instant,
-}
 
 /// A connection in use.
 #[derive(Debug)]
@@ -64,6 +50,8 @@ pub(crate) struct Upstream {
     tls: Option<Arc<TlsPeer>>,
     pub(crate) times: Times,
     reused: bool,
+    /// It began with a header that tells of one client, and is that client's.
+    is_private: bool,
     /// For a server of a group.
     ticket: Option<Ticket>,
 }
@@ -71,8 +59,9 @@ pub(crate) struct Upstream {
 /// Whom a request goes to.
 #[derive(Clone, Debug)]
 pub(crate) enum To {
-    /// A server of a group; the number says which requests belong together.
-    Group(Arc<Group>, u64),
+    /// A server of a group; the number says which requests belong together. What the connection
+    /// begins with is for this request alone.
+    Group(Arc<Group>, u64, Option<Preface>),
     /// One who is at these addresses.
     Addresses(Arc<[SocketAddr]>, Option<Arc<TlsPeer>>),
 }
@@ -128,51 +117,6 @@ impl Upstream {
         {
             ticket.failed();
         }
-    }
-}
-
-impl Pool {
-    /// The connection used last that is still good.
-    fn take(&self, worker: &Worker, line: &Line) -> Option<Rc<Transport>> {
-        let mut pool = self.idle.borrow_mut();
-        let idle = pool.get_mut(line)?;
-        while let Some(last) = idle.pop() {
-            worker.counters.upstream_idle.sub(1);
-            if !last.stream.has_unread_event() || planted::is(planted::Bug::UnaskedAnswer) {
-                worker.counters.upstream_reuses.add(1);
-                return Some(last.stream);
-            }
-        }
-        None
-    }
-
-    /// Keeps a connection whose response is complete.
-    pub(crate) fn put(&self, worker: &Worker, upstream: Upstream) {
-        let mut pool = self.idle.borrow_mut();
-        let idle = pool.entry((upstream.address, upstream.tls)).or_default();
-        if idle.len() < worker.limits().upstream_idle_max && !worker.is_draining() {
-            idle.push(Idle { stream: upstream.stream, since: time::now() });
-            worker.counters.upstream_idle.add(1);
-        }
-    }
-
-    /// Closes all that is idle: its descriptors are wanted.
-    pub(crate) fn close_idle(&self, worker: &Worker) {
-        let idle = std::mem::take(&mut *self.idle.borrow_mut());
-        let closed: usize = idle.values().map(Vec::len).sum();
-        worker.counters.upstream_idle.sub(closed as u64);
-    }
-
-    /// Closes what has been idle for too long, or was closed by the upstream.
-    pub(crate) fn sweep(&self, worker: &Worker) {
-        let limit = worker.limits().upstream_idle;
-        let now = time::now();
-        self.idle.borrow_mut().retain(|_, idle| {
-            let before = idle.len();
-            idle.retain(|one| now.since(one.since) < limit && !one.stream.has_unread_event());
-            worker.counters.upstream_idle.sub((before - idle.len()) as u64);
-            !idle.is_empty()
-        });
     }
 }
 
@@ -287,7 +231,7 @@ pub(crate) fn answer(
         Ok(kind) => kind,
         Err(_) => BodyKind::UntilClose,
     };
-    let reusable = view.keep_alive() && kind != BodyKind::UntilClose;
+    let reusable = view.keep_alive() && kind != BodyKind::UntilClose && !upstream.is_private;
     let decoder = BodyDecoder::for_response(kind, &worker.http());
     let rest = reading.bytes;
     let body = UpstreamBody { upstream: Some(upstream), kind, decoder, rest, reusable };
@@ -311,7 +255,7 @@ struct Attempts<'t> {
 impl Attempts<'_> {
     fn new<'t>(worker: &Worker, to: &'t To) -> Attempts<'t> {
         let timeouts = match to {
-            To::Group(group, _) => {
+            To::Group(group, ..) => {
                 group.began();
                 group.config.timeouts
             }
@@ -320,10 +264,18 @@ impl Attempts<'_> {
         Attempts { to, times: Times::of(&timeouts, &worker.limits()), tried: Tried::default() }
     }
 
+    /// What its connection begins with.
+    fn preface(&self) -> Option<&Preface> {
+        match self.to {
+            To::Group(_, _, preface) => preface.as_ref(),
+            To::Addresses(..) => None,
+        }
+    }
+
     /// Whether another server may be asked, now that this one has failed.
     fn may_go_on(&mut self, failed: Option<usize>) -> bool {
         match (self.to, failed) {
-            (To::Group(group, _), Some(at)) => {
+            (To::Group(group, ..), Some(at)) => {
                 self.tried.add(at);
                 group.may_retry(self.tried.count())
             }
@@ -335,7 +287,7 @@ impl Attempts<'_> {
     /// nothing, so the next one is tried whatever the request is.
     async fn connect(&mut self, worker: &Worker, fresh_only: bool) -> Result<Upstream, Fault> {
         let (group, key) = match self.to {
-            To::Group(group, key) => (group, *key),
+            To::Group(group, key, _) => (group, *key),
             To::Addresses(addresses, tls) => {
                 return self.reach(worker, addresses, tls.clone(), fresh_only, None).await;
             }
@@ -371,21 +323,32 @@ impl Attempts<'_> {
         ticket: Option<Ticket>,
     ) -> Result<Upstream, Fault> {
         let times = self.times;
-        if !fresh_only {
+        let preface = self.preface();
+        let is_private = preface.is_some();
+        if !fresh_only && !is_private {
             for &address in addresses {
                 let line = (address, tls.clone());
                 if let Some(stream) = worker.pool.take(worker, &line) {
                     ticket.iter().for_each(Ticket::reused);
-                    return Ok(Upstream { stream, address, tls, times, reused: true, ticket });
+                    let (reused, is_private) = (true, false);
+                    return Ok(Upstream {
+                        stream,
+                        address,
+                        tls,
+                        times,
+                        reused,
+                        is_private,
+                        ticket,
+                    });
                 }
             }
         }
-        match open(worker, addresses, tls.as_deref(), times.connect()).await {
+        match open(worker, addresses, preface, tls.as_deref(), times.connect()).await {
             Ok((stream, address)) => {
                 worker.counters.upstream_connects.add(1);
                 ticket.iter().for_each(Ticket::connected);
-                let stream = Rc::new(stream);
-                Ok(Upstream { stream, address, tls, times, reused: false, ticket })
+                let (stream, reused) = (Rc::new(stream), false);
+                Ok(Upstream { stream, address, tls, times, reused, is_private, ticket })
             }
             Err(fault) => {
                 ticket.iter().for_each(Ticket::failed);
@@ -399,10 +362,16 @@ impl Attempts<'_> {
 async fn open(
     worker: &Worker,
     addresses: &[SocketAddr],
+    preface: Option<&Preface>,
     tls: Option<&TlsPeer>,
     limit: Duration,
 ) -> Result<(Transport, SocketAddr), Fault> {
     let (stream, address) = dial(addresses, limit).await?;
+    if let Some(preface) = preface {
+        worker.counters.upstream_bytes_sent.add(preface.bytes().len() as u64);
+        let sent = time::timeout(limit, stream.write_all(preface.bytes())).await;
+        sent.map_err(|_| Fault::Timeout)?.map_err(|_| Fault::Broken)?;
+    }
     let Some(peer) = tls else { return Ok((Transport::Plain(stream), address)) };
     let stream = Box::pin(tls::connect(worker, peer, stream, limit)).await?;
     Ok((Transport::Tls(Box::new(stream)), address))

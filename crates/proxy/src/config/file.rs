@@ -197,6 +197,7 @@ impl UpstreamTable {
             queue: self.queue,
             health: self.health.clone(),
             ejection: self.ejection.clone(),
+            proxy_header: self.proxy_header,
             slow_start: self.slow_start,
         }
     }

@@ -12,7 +12,7 @@ use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, TIMEOUT, WHILE, words};
 use super::{
     Balance, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host, ListenerTls, Origin,
-    PurgeRules, Queue, Retries, Role, Timeouts, UpstreamTls,
+    ProxyHeader, PurgeRules, Queue, Retries, Role, Timeouts, UpstreamTls,
 };
 use crate::access_log::LogFormat;
 use crate::limits::{DNS_SERVERS_MAX, Limits, READ_BUFFER_BYTES, WEIGHT_MAX};
@@ -179,6 +179,7 @@ pub(crate) struct UpstreamTable {
     pub(crate) load_percent_max: u32,
     pub(crate) host: Option<String>,
     pub(crate) forwarded: ForwardedFields,
+    pub(crate) proxy_header: ProxyHeader,
     pub(crate) timeouts: Timeouts,
     pub(crate) retries: Retries,
     pub(crate) queue: Queue,
@@ -198,6 +199,11 @@ words!(ForwardedFields:
     "x_forwarded" => ForwardedFields::XForwarded,
     "forwarded" => ForwardedFields::Forwarded,
 );
+words!(ProxyHeader:
+    "none" => ProxyHeader::None,
+    "v1" => ProxyHeader::V1,
+    "v2" => ProxyHeader::V2,
+);
 
 impl Table for UpstreamTable {
     const KEYS: &'static [Key<UpstreamTable>] = keys![UpstreamTable;
@@ -215,6 +221,10 @@ impl Table for UpstreamTable {
         forwarded: Kind::Word(&["none", "x_forwarded", "forwarded"]), forwarded,
             "What the servers are told of the client: nothing, X-Forwarded-For, -Proto and -Host, \
              or Forwarded (RFC 7239).";
+        proxy_header: Kind::Word(&["none", "v1", "v2"]), proxy_header,
+            "The header of the PROXY protocol, by its version, that each connection to the servers \
+             begins with, before TLS: it tells them the client's address. Such a connection is \
+             used for one request. A server that expects none takes it for a malformed request.";
         slow_start: WHILE, slow_start,
             "A server that has come back gets its full share only after so long.";
         [timeouts]: timeouts, "How long the servers may take.";
@@ -235,6 +245,7 @@ impl Table for UpstreamTable {
             load_percent_max: 125,
             host: None,
             forwarded: ForwardedFields::default(),
+            proxy_header: ProxyHeader::default(),
             timeouts: Timeouts::default(),
             retries: Retries::default(),
             queue: Queue::default(),

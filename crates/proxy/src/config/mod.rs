@@ -37,8 +37,8 @@ pub use reference::{example, markdown};
 pub use routes::{Action, FieldRule, Host, Path, Route};
 pub use tls::{CertificateFiles, ListenerTls, UpstreamTls};
 pub use upstreams::{
-    Balance, Ejection, ForwardedFields, Group, HealthCheck, HostSent, Queue, Retries, Server,
-    Timeouts,
+    Balance, Ejection, ForwardedFields, Group, HealthCheck, HostSent, ProxyHeader, Queue, Retries,
+    Server, Timeouts,
 };
 
 /// The server's configuration.

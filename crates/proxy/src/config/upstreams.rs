@@ -19,6 +19,8 @@ pub struct Group {
     pub host: HostSent,
     /// What they are told of the client.
     pub forwarded: ForwardedFields,
+    /// What connections to them begin with.
+    pub proxy_header: ProxyHeader,
     /// How long they may take.
     pub timeouts: Timeouts,
     /// How often a request is repeated on another server.
@@ -42,6 +44,7 @@ impl Group {
             balance: Balance::default(),
             host: HostSent::default(),
             forwarded: ForwardedFields::default(),
+            proxy_header: ProxyHeader::default(),
             timeouts: Timeouts::default(),
             retries: Retries::default(),
             queue: Queue::default(),
@@ -115,6 +118,19 @@ pub enum ForwardedFields {
     XForwarded,
     /// `Forwarded` (RFC 7239), to which an element is added.
     Forwarded,
+}
+
+/// The header of the PROXY protocol that connections to the servers begin with, which tells them
+/// whose connection it is. A connection with one is used for one request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProxyHeader {
+    /// None: the first byte is that of TLS, or of a request.
+    #[default]
+    None,
+    /// Version 1, a line of text.
+    V1,
+    /// Version 2, in binary.
+    V2,
 }
 
 /// How long a server may take. `None` takes the time from [`crate::limits::Limits`].

@@ -17,12 +17,14 @@ use crate::exchange::{Destination, Ended, max_forwards};
 use crate::fetch::Asking;
 use crate::forward;
 use crate::hop;
+use crate::proxy_protocol::Ends;
 use crate::refusal::Refusal;
 use crate::site::{Door, Realm, Scheme, Site};
 use crate::stored::Wire;
 use crate::tls::TlsPeer;
+use crate::transport::Transport;
 use crate::upgrade;
-use crate::upstream::To;
+use crate::upstream::{Preface, To};
 use crate::worker::Worker;
 
 /// Whether looking leaves a trace.
@@ -41,6 +43,10 @@ pub(crate) struct Case<'x> {
     pub(crate) door: &'x Door,
     /// The client's address.
     pub(crate) peer: SocketAddr,
+    /// Where it had connected to, if a PROXY header told.
+    pub(crate) told_to: Option<SocketAddr>,
+    /// What it came by, if it did come.
+    pub(crate) stream: Option<&'x Transport>,
     pub(crate) head: RequestHead<'x>,
     /// There is a body.
     pub(crate) with_body: bool,
@@ -150,9 +156,19 @@ impl<'x> Case<'x> {
             return Err(Ended::Refused(Refusal::NoRoute));
         };
         match &route.group {
-            Some(group) => Ok(To::Group(Arc::clone(group), group.key(authority, path))),
+            Some(group) => {
+                let preface = Preface::of(group.config.proxy_header, || self.ends());
+                Ok(To::Group(Arc::clone(group), group.key(authority, path), preface))
+            }
             None => Err(Ended::Fixed(Box::new(route.config.action.clone()))),
         }
+    }
+
+    /// The client's connection, as servers are told of it.
+    fn ends(&self) -> Ends {
+        let here = || self.stream.and_then(|stream| stream.local_addr().ok());
+        let destination = self.told_to.or_else(here).unwrap_or(self.door.address);
+        Ends { source: self.peer, destination }
     }
 
     /// With whom TLS is to be spoken for a URI that a client names.

@@ -42,6 +42,8 @@ pub(super) async fn explained(
         site,
         door: &question.door,
         peer: question.peer,
+        told_to: None,
+        stream: None,
         head,
         with_body: !RequestBody::new(worker, head.body(), Vec::new()).is_none(),
         look: Look::Peek,
@@ -297,7 +299,7 @@ fn goes_to(destination: &Destination<'_>) -> Request {
         To::Addresses(list, tls) => {
             Request { addresses: addresses(list), tls: tls.is_some(), ..Request::nothing() }
         }
-        To::Group(group, key) => {
+        To::Group(group, key, _) => {
             let request = Request { group: Some(group.config.name.clone()), ..Request::nothing() };
             match group.foreseen(*key) {
                 Ok(server) => Request {

@@ -25,7 +25,7 @@ impl<'e> Edits<'e> {
     pub(crate) fn of(asking: &'e Asking<'_>) -> Edits<'e> {
         let destination = asking.destination;
         let forwarded = match &destination.to {
-            To::Group(group, _) => group.config.forwarded,
+            To::Group(group, ..) => group.config.forwarded,
             To::Addresses(..) => ForwardedFields::None,
         };
         Edits {

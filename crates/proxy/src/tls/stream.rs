@@ -18,7 +18,7 @@
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, IoSlice, Read, Write};
-use std::net::Shutdown;
+use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
@@ -277,6 +277,11 @@ impl TlsStream {
             _ => {}
         }
         if how == Shutdown::Both { self.stream.shutdown(how) } else { Ok(()) }
+    }
+
+    /// See [`TcpStream::local_addr`].
+    pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.stream.local_addr()
     }
 
     /// See [`TcpStream::set_linger0`].

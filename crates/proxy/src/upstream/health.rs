@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use runtime::time::{self, Instant};
 
 use super::group::{Group, Member};
-use super::{Times, open, send};
+use super::{Preface, Times, open, send};
 use crate::config::{HealthCheck, Timeouts};
 use crate::fault::Fault;
 use crate::limits::{ATTEND, CHECK_HEAD_BYTES_MAX};
@@ -99,7 +99,8 @@ impl Question {
     async fn ask(&self, worker: &Worker, check: &HealthCheck) -> Result<bool, Fault> {
         let member = self.member();
         let (addresses, tls) = (member.state.addresses(), member.tls.as_deref());
-        let (stream, _) = open(worker, &addresses, tls, check.timeout).await?;
+        let preface = Preface::of_our_own(self.group.config.proxy_header);
+        let (stream, _) = open(worker, &addresses, preface.as_ref(), tls, check.timeout).await?;
         let host = check.host.as_ref().unwrap_or(&member.authority);
         let request = format!(
             "GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: plimsoll-health-check\r\n\

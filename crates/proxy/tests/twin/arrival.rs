@@ -1,11 +1,10 @@
 //! The PROXY protocol on a listener: whose address counts, who is believed, and what is refused.
 
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use proxy::Config;
-use proxy::proxy_protocol::{append_v1, append_v2};
+use proxy::proxy_protocol::{Ends, append_v1, append_v2};
 use runtime::sim;
 use runtime::time::{now, sleep};
 
@@ -23,9 +22,10 @@ fn behind(mut config: Config, networks: &str) -> Config {
     config
 }
 
-fn header(append: fn(&mut Vec<u8>, SocketAddr, SocketAddr)) -> Vec<u8> {
+fn header(append: fn(&mut Vec<u8>, Ends)) -> Vec<u8> {
     let mut out = Vec::new();
-    append(&mut out, "192.0.2.7:4711".parse().unwrap(), "198.51.100.1:80".parse().unwrap());
+    let source = "192.0.2.7:4711".parse().unwrap();
+    append(&mut out, Ends { source, destination: "198.51.100.1:80".parse().unwrap() });
     out
 }
 

@@ -17,6 +17,7 @@ mod hostile;
 mod limits;
 mod origin;
 mod partial;
+mod proxy_header;
 mod purging;
 mod ranges;
 mod refusals;

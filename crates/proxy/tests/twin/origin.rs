@@ -38,6 +38,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::rc::Rc;
 use std::time::Duration;
 
+use proxy::proxy_protocol::{Header, parse_header};
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::time::{sleep, wall_ms};
 
@@ -53,6 +54,8 @@ pub(crate) struct Seen {
     pub(crate) body: Vec<u8>,
     /// Which of its connections it came on.
     pub(crate) connection: usize,
+    /// The PROXY header that this connection began with.
+    pub(crate) told: Option<Header>,
 }
 
 impl Seen {
@@ -131,7 +134,9 @@ impl Origin {
 
     async fn serve(self: Rc<Self>, stream: TcpStream, connection: usize) {
         let mut line = Line { stream, buf: Vec::new() };
+        let told = line.proxy_header().await;
         while let Some(mut seen) = line.head(connection).await {
+            seen.told = told;
             if seen.asks("duplex").is_some() {
                 self.seen.borrow_mut().push(seen.clone());
                 self.echo(&mut line, &seen).await;
@@ -387,6 +392,21 @@ impl Line {
         }
     }
 
+    /// The PROXY header, if the connection begins with one.
+    async fn proxy_header(&mut self) -> Option<Header> {
+        loop {
+            match parse_header(&self.buf) {
+                Err(_) => return None,
+                Ok(Some(header)) => {
+                    self.buf.drain(..header.bytes);
+                    return Some(header);
+                }
+                Ok(None) if self.more().await => {}
+                Ok(None) => return None,
+            }
+        }
+    }
+
     /// The next request's head, held to what an origin may expect of a proxy.
     async fn head(&mut self, connection: usize) -> Option<Seen> {
         let end = loop {
@@ -417,7 +437,7 @@ impl Line {
             assert!(count(hop) == 0 || !passed_on, "{head}");
         }
         let (method, target) = (request[0].to_owned(), request[1].to_owned());
-        Some(Seen { method, target, fields, body: Vec::new(), connection })
+        Some(Seen { method, target, fields, body: Vec::new(), connection, told: None })
     }
 
     /// The request's body; `None` if it breaks off.
