@@ -29,6 +29,42 @@ fn a_url_is_explained_purged_and_explained_again() {
 }
 
 #[test]
+fn the_metrics_of_a_running_server_are_shown_and_all_that_there_are_are_listed() {
+    let home = Home::new();
+    let (server, _origin) = a_server(&home, &["--admin", "127.0.0.1:0"]);
+    let admin = server.admin().to_string();
+    for _ in 0..3 {
+        get(server.address(), "/obj/1?size=10&cc=max-age%3D60");
+    }
+    let shown = plimsoll(&["metrics", "--admin", &admin]).well().stdout;
+    assert!(shown.starts_with("METRIC "), "{shown}");
+    let value = |name: &str| {
+        let line = shown.lines().find(|line| line.split(' ').next() == Some(name));
+        line.unwrap_or_else(|| panic!("no {name}: {shown}")).split_whitespace().nth(1).unwrap()
+    };
+    assert_eq!((value("plimsoll_requests_total"), value("plimsoll_hits_total")), ("3", "2"));
+    assert!(!shown.contains("_bucket"), "of histograms the sum and the count are enough: {shown}");
+    let samples = plimsoll(&["metrics", "--json", "--admin", &admin]).well().json();
+    let samples = samples.as_array().unwrap();
+    let requests = samples.iter().find(|one| one["name"] == "plimsoll_requests_total").unwrap();
+    assert_eq!(requests["value"], 3.0);
+    assert!(samples.iter().any(|one| one["name"].as_str().unwrap().ends_with("_bucket")));
+    // Each sample is of a metric that is listed, with its meaning; listing asks no server.
+    assert_eq!(server.stopped().0, Some(0));
+    let listed = plimsoll(&["metrics", "--list", "--json"]).well().json();
+    let listed = listed.as_array().unwrap();
+    for sample in samples {
+        let (name, help) = (sample["name"].as_str().unwrap(), sample["help"].as_str().unwrap());
+        let of = listed.iter().find(|one| name.starts_with(one["name"].as_str().unwrap()));
+        assert!(of.is_some() && !help.is_empty(), "{sample}");
+    }
+    let text = plimsoll(&["metrics", "--list"]).well().stdout;
+    assert!(text.starts_with("METRIC "), "{text}");
+    assert_eq!(text.lines().count(), listed.len() + 1);
+    plimsoll(&["metrics", "--admin", &admin]).refused(&[&admin, "--admin"]);
+}
+
+#[test]
 fn what_cannot_be_asked_is_told_in_one_line() {
     let home = Home::new();
     let (server, _origin) = a_server(&home, &["--admin", "127.0.0.1:0"]);

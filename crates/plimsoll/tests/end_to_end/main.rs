@@ -10,6 +10,7 @@ mod asking;
 mod bad_input;
 mod demo;
 mod peers;
+mod proxy_header;
 mod settings;
 mod smuggling;
 mod support;

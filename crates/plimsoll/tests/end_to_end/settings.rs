@@ -253,6 +253,52 @@ fn a_supervisor_passes_sockets_and_is_told_how_things_are() {
     assert_eq!(told(), "STOPPING=1\n");
 }
 
+/// SIGUSR2 does what the call to the admin address does.
+#[test]
+fn a_signal_replaces_the_program_or_says_why_not() {
+    let home = Home::new();
+    let origin = Ours::origin();
+    let file = configured(&home, &origin, "");
+    let supervisor = UnixDatagram::bind(home.path().join("notify")).unwrap();
+    supervisor.set_read_timeout(Some(SOON)).unwrap();
+    let told = || {
+        let mut bytes = [0; 512];
+        let count = supervisor.recv(&mut bytes).unwrap();
+        String::from_utf8_lossy(&bytes[..count]).into_owned()
+    };
+    let mut command = Command::new(PLIMSOLL);
+    command.args(["serve", "--json", "-c", &file]);
+    command.env("NOTIFY_SOCKET", home.path().join("notify"));
+    let mut server = Ours::started(&mut command);
+    assert!(told().starts_with("READY=1\n"));
+    let path = "/obj/1?size=10";
+    let mut open = TcpStream::connect(server.address()).unwrap();
+    // A file that cannot be used changes nothing.
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{text}[limits]\nhead_timeot = '1s'\n")).unwrap();
+    server.child.signal("USR2");
+    wait_for("the failure to be counted", SOON, || {
+        let metrics = get(server.admin(), "/metrics");
+        metrics.contains("plimsoll_restart_failures_total 1\n").then_some(())
+    });
+    assert!(get(server.address(), path).starts_with("HTTP/1.1 200 "));
+    fs::write(&file, &text).unwrap();
+    server.child.signal("USR2");
+    let main = wait_for("the new process", SOON, || {
+        told().strip_prefix("MAINPID=").map(|pid| pid.trim().parse().unwrap())
+    });
+    let next = Successor(main);
+    // What was open before is served by the old process to its end.
+    use std::io::{Read, Write};
+    write!(open, "GET {path} HTTP/1.1\r\nHost: site\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = Vec::new();
+    open.read_to_end(&mut answer).unwrap();
+    assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", answer.escape_ascii());
+    assert!(server.child.ended(SOON).success());
+    assert!(next.lives());
+    assert!(get(server.address(), path).starts_with("HTTP/1.1 200 "));
+}
+
 /// How long the load is driven; longer by hand: PLIMSOLL_RESTART_SECONDS=30.
 fn load_seconds() -> u64 {
     let asked = std::env::var("PLIMSOLL_RESTART_SECONDS").ok();

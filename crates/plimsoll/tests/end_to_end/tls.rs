@@ -8,20 +8,20 @@ use crate::support::{
     Home, Ours, Running, SOON, Said, am_root, free_port, get, output, program, run, wait_for,
 };
 
-fn openssl(home: &Home, args: &[&str]) -> Said {
+pub(crate) fn openssl(home: &Home, args: &[&str]) -> Said {
     let mut command = Command::new(program("openssl", "openssl"));
     command.current_dir(home.path()).args(args);
     run(command, SOON)
 }
 
 /// A root in `ca.pem`, and what it signs: `NAME.pem` with `NAME.key`.
-fn authority(home: &Home) {
+pub(crate) fn authority(home: &Home) {
     let subject = ["req", "-x509", "-nodes", "-days", "30", "-subj", "/CN=root"];
     let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
     openssl(home, &[&subject[..], &key, &["-keyout", "ca.key", "-out", "ca.pem"]].concat()).well();
 }
 
-fn issue(home: &Home, name: &str, hosts: &str, rsa: bool) {
+pub(crate) fn issue(home: &Home, name: &str, hosts: &str, rsa: bool) {
     let subject = format!("/CN={name}");
     let hosts = format!("subjectAltName={hosts}");
     let key: &[&str] = match rsa {
@@ -248,4 +248,160 @@ fn haproxy_tells_whose_connection_it_is() {
     let direct = curl(&home, &[&proxy.url()]);
     assert_ne!(direct.code, Some(0), "{direct:?}");
     assert_eq!(proxy.stopped().0, Some(0));
+}
+
+/// What clients show: `NAME.pem` of our root, and one that nobody has signed.
+fn client_certificates(home: &Home) {
+    issue(home, "known", "DNS:client.test", false);
+    let stranger = ["req", "-x509", "-nodes", "-days", "30", "-subj", "/CN=stranger"];
+    let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
+    let files = ["-keyout", "stranger.key", "-out", "stranger.pem"];
+    openssl(home, &[&stranger[..], &key, &files].concat()).well();
+}
+
+#[test]
+fn a_server_that_wants_a_certificate_gets_ours_or_refuses_us() {
+    let home = Home::new();
+    authority(&home);
+    issue(&home, "origin", "DNS:origin.test", false);
+    client_certificates(&home);
+    home.write("page", "HTTP/1.0 200 ok\r\nContent-Length: 8\r\n\r\nsecretly");
+    for version in ["-tls1_2", "-tls1_3"] {
+        let port = free_port();
+        let mut command = Command::new(program("openssl", "openssl"));
+        let (at, chain) =
+            (format!("127.0.0.1:{port}"), ["-cert", "origin.pem", "-key", "origin.key"]);
+        command.current_dir(home.path()).args(["s_server", "-accept", &at, "-HTTP", version]);
+        command.args(chain).args(["-CAfile", "ca.pem", "-Verify", "1", "-verify_return_error"]);
+        command.stdout(Stdio::null()).stderr(output(&home, "s_server.err"));
+        let _server = Running::start(&mut command);
+        wait_for("s_server", SOON, || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+        let config = |name: &str, certificate: &str| {
+            let text = format!(
+                "[[listen]]\naddress = \"127.0.0.1:0\"\n[[upstream]]\nname = \"site\"\n\
+                 [[upstream.server]]\nurl = \"https://127.0.0.1:{port}\"\n[upstream.tls]\n\
+                 ca = \"ca.pem\"\nserver_name = \"origin.test\"\n{certificate}"
+            );
+            Ours::configured(&home.write(name, text))
+        };
+        let shown = |name: &str| {
+            format!("[upstream.tls.certificate]\nchain = \"{name}.pem\"\nkey = \"{name}.key\"\n")
+        };
+        let known = config("known.toml", &shown("known"));
+        let told = get(known.address(), "/page");
+        assert!(
+            told.starts_with("HTTP/1.1 200 ") && told.ends_with("secretly"),
+            "{version} {told}"
+        );
+        for (name, certificate) in [("none.toml", String::new()), ("other.toml", shown("stranger"))]
+        {
+            let refused = config(name, &certificate);
+            // A server of TLS 1.2 that gets none has no word for it.
+            let words = match (version, name) {
+                ("-tls1_2", "none.toml") => "the TLS handshake with the upstream failed",
+                _ => "does not accept our certificate",
+            };
+            // In TLS 1.3 its alert comes when we have asked already, and its close with it.
+            wait_for(words, SOON, || {
+                let told = get(refused.address(), "/page");
+                assert!(told.starts_with("HTTP/1.1 502 "), "{version} {name}: {told}");
+                told.contains(words).then_some(())
+            });
+        }
+    }
+}
+
+#[test]
+fn a_listener_asks_its_clients_for_certificates() {
+    let home = Home::new();
+    let origin = Ours::origin();
+    authority(&home);
+    issue(&home, "site", "IP:127.0.0.1", false);
+    client_certificates(&home);
+    let listening = |name: &str, more: &str| {
+        let text = format!(
+            "[server]\nadmin = \"127.0.0.1:0\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n\
+             [listen.tls]\nclient_ca = \"ca.pem\"\n{more}\n[[listen.tls.certificate]]\n\
+             chain = \"site.pem\"\nkey = \"site.key\"\n\
+             [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{}\"\n",
+            origin.url()
+        );
+        Ours::configured(&home.write(name, text))
+    };
+    let ask = |server: &Ours, shown: &[&str]| {
+        let url = format!("https://{}/obj/1?size=10", server.address());
+        let said =
+            curl(&home, &[&["--cacert", "ca.pem", "--fail", &url, "-o", "got"], shown].concat());
+        said.code == Some(0)
+    };
+    let known = ["--cert", "known.pem", "--key", "known.key"];
+    let stranger = ["--cert", "stranger.pem", "--key", "stranger.key"];
+    for (more, without) in [("", false), ("client_optional = true", true)] {
+        let server = listening("plimsoll.toml", more);
+        for version in ["1.2", "1.3"] {
+            let with = |shown: &[&str]| {
+                ask(&server, &[shown, &["--tls-max", version, "--tlsv1.2"]].concat())
+            };
+            assert!(with(&known), "{more} {version}");
+            assert_eq!(with(&[]), without, "{more} {version}");
+            assert!(!with(&stranger), "{more} {version}");
+        }
+        let refused = if without { 2 } else { 4 };
+        let line = format!("plimsoll_tls_failures_client_certificate_total {refused}\n");
+        let metrics = get(server.admin(), "/metrics");
+        assert!(metrics.contains(&line), "no {line} in {metrics}");
+    }
+}
+
+/// Between a client and a forward proxy TLS too: its tunnel runs inside.
+#[test]
+fn curl_speaks_tls_with_the_proxy_and_through_it() {
+    let home = Home::new();
+    let origin = Ours::origin();
+    authority(&home);
+    issue(&home, "web", "DNS:localhost", false);
+    issue(&home, "proxy", "IP:127.0.0.1", false);
+    let certificate = |name: &str| {
+        format!("[[listen.tls.certificate]]\nchain = \"{name}.pem\"\nkey = \"{name}.key\"\n")
+    };
+    let web = Ours::configured(&home.write(
+        "web.toml",
+        format!(
+            "[[listen]]\naddress = \"127.0.0.1:0\"\n[listen.tls]\n{}\
+             [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{}\"\n",
+            certificate("web"),
+            origin.url()
+        ),
+    ));
+    let port = web.address().port();
+    let proxy = Ours::configured(&home.write(
+        "proxy.toml",
+        format!(
+            "[[listen]]\naddress = \"127.0.0.1:0\"\nrole = \"forward\"\n[listen.tls]\n{}\
+             [log]\npath = \"access.log\"\n[forward]\nallow_to = [\"127.0.0.0/8\"]\n\
+             connect_ports = [\"1-65535\"]\ntls_ports = [{port}]\n",
+            certificate("proxy")
+        ),
+    ));
+    let at = format!("https://{}", proxy.address());
+    let secure = format!("https://localhost:{port}/obj/1?size=300000");
+    let plain = format!("{}/obj/2?size=10", origin.url());
+    let trusting = ["--cacert", "ca.pem", "--proxy-cacert", "ca.pem", "--fail"];
+    for (url, bytes) in [(&secure, 300_000), (&plain, 10)] {
+        let flags = ["--proxy", &at, "--proxytunnel", url, "--output", "got"];
+        let flags =
+            if *url == plain { [&flags[..2], &flags[3..]].concat() } else { flags.to_vec() };
+        curl(&home, &[&trusting[..], &flags].concat()).well();
+        assert_eq!(fs::metadata(home.path().join("got")).unwrap().len(), bytes);
+    }
+    // Who does not trust the proxy's certificate tells it nothing.
+    let blind =
+        curl(&home, &["--cacert", "ca.pem", "--proxy-capath", "nowhere", "--proxy", &at, &secure]);
+    assert_ne!(blind.code, Some(0), "{blind:?}");
+    assert_eq!(proxy.stopped().0, Some(0));
+    let log = home.read("access.log");
+    assert_eq!(log.lines().count(), 2, "{log}");
+    let tunnel = format!(" CONNECT localhost:{port} ");
+    assert!(log.contains(" TCP_TUNNEL/200 ") && log.contains(&tunnel), "{log}");
+    assert!(log.contains(" TCP_MISS/200 "), "{log}");
 }
