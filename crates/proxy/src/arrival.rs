@@ -23,6 +23,7 @@ use crate::refusal::Refusal;
 use crate::site::Door;
 use crate::stored::Connection;
 use crate::tls::{self, Refused, ServerTls};
+use crate::told::refused_line;
 use crate::transport::Transport;
 use crate::worker::Worker;
 
@@ -191,7 +192,8 @@ async fn handshake(
 async fn tell_plain_http(worker: &Worker, from: (SocketAddr, &Door), stream: Transport) {
     let mut out = Vec::new();
     let text = Refusal::PlainHttp.text();
-    append_error(&mut out, 400, text, b"", Connection::Close, true);
+    let lines = refused_line(Refusal::PlainHttp);
+    append_error(&mut out, 400, text, &lines, Connection::Close, true);
     tell(worker, from, Refusal::PlainHttp, &out);
     if Client::new(worker, &stream).send(&out).await.is_ok() {
         linger(worker, &stream).await;

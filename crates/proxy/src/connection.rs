@@ -40,7 +40,7 @@ use crate::refusal::Refusal;
 use crate::shared::Lookup;
 use crate::site::{Door, Realm, Scheme};
 use crate::stored::{Connection, Stored, Use, Wire};
-use crate::told::Told;
+use crate::told::refused_line;
 use crate::transport::Transport;
 use crate::worker::{Buffers, Worker};
 
@@ -571,7 +571,7 @@ impl Turn<'_> {
     fn refuse(&self, reject: &http1::Reject, received: u64, output: &mut Vec<u8>) {
         let before = output.len();
         let refusal = Refusal::Malformed(*reject);
-        let lines = Told::refused(Outcome::of_refusal(refusal), None, refusal.name()).line();
+        let lines = refused_line(refusal);
         let (status, text) = (refusal.status(), refusal.text());
         append_error(output, status, text, &lines, Connection::Close, true);
         self.worker.shared.count_refusal(refusal);

@@ -50,7 +50,7 @@ impl Core {
     /// `workers` cores of one server.
     pub fn of(config: Config, workers: usize, log: &LogTo) -> Vec<Core> {
         let shared = Arc::new(Shared::new(&config, workers, log.sink()));
-        let site = Site::new(config, &shared.upstreams);
+        let site = Site::new(config, &shared.upstreams, &shared.pseudonym);
         let all: Vec<Arc<Counters>> = (0..workers).map(|_| Arc::default()).collect();
         all.iter()
             .map(|counters| Core {

@@ -45,7 +45,7 @@ use crate::request_body::RequestBody;
 use crate::routes;
 use crate::site::{Door, Realm, Site};
 use crate::stored::{Head, Wire};
-use crate::told::Told;
+use crate::told::{self, Told};
 use crate::transport::Transport;
 use crate::upgrade;
 use crate::upstream::To;
@@ -405,7 +405,7 @@ impl<'x> Exchange<'x> {
         let connection = self.connection(keep);
         let before = self.client.bytes;
         let outcome = Outcome::of_refusal(refusal);
-        let mut lines = Told::refused(outcome, self.forwarded, refusal.name()).line();
+        let mut lines = told::refused_line(refusal);
         if matches!(refusal, Refusal::PasswordMissing | Refusal::PasswordWrong) {
             lines.extend_from_slice(forward::challenge(&self.site.forward).as_bytes());
         }

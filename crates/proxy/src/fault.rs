@@ -1,6 +1,6 @@
 //! What can go wrong between us and an upstream, and whose fault it is.
 
-use std::fmt;
+use std::{fmt, io};
 
 /// Why there is no response from the origin. Copied to every request that waited for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub(crate) enum Fault {
     QueueTimeout,
     /// No connection could be made.
     Connect,
+    /// We have no descriptor left for a connection, and could make no room.
+    NoDescriptor,
     /// No TLS handshake with the upstream.
     Handshake,
     /// The upstream's certificate is not to be trusted.
@@ -50,6 +52,7 @@ impl Fault {
             Fault::ClientBody => 400,
             Fault::ClientSlow => 408,
             Fault::Abandoned | Fault::NoServer | Fault::QueueFull | Fault::QueueTimeout => 503,
+            Fault::NoDescriptor => 503,
             Fault::NoAddress | Fault::Connect | Fault::Broken | Fault::Malformed => 502,
             Fault::Handshake
             | Fault::Certificate
@@ -66,6 +69,11 @@ impl Fault {
         matches!(self, Fault::ClientBody | Fault::ClientSlow)
     }
 
+    /// Whether it tells something of the server that was asked.
+    pub(crate) fn is_of_the_server(self) -> bool {
+        !self.is_of_the_client() && self != Fault::NoDescriptor
+    }
+
     /// A short name that does not change, for logs.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -75,6 +83,7 @@ impl Fault {
             Fault::QueueFull => "upstream-queue-full",
             Fault::QueueTimeout => "upstream-queue-timeout",
             Fault::Connect => "upstream-connect",
+            Fault::NoDescriptor => "no-descriptor",
             Fault::Handshake => "upstream-tls",
             Fault::Certificate => "upstream-certificate",
             Fault::CertificateName => "upstream-certificate-name",
@@ -89,6 +98,27 @@ impl Fault {
         }
     }
 
+    /// What kind of error it is, as `Proxy-Status` names them (RFC 9209, 2.3).
+    pub(crate) fn error_type(self) -> &'static str {
+        match self {
+            Fault::NoAddress => "dns_error",
+            Fault::Unresolved => "dns_timeout",
+            Fault::NoServer => "destination_unavailable",
+            Fault::QueueFull | Fault::QueueTimeout => "connection_limit_reached",
+            Fault::Connect => "connection_refused",
+            Fault::Handshake => "tls_protocol_error",
+            Fault::Certificate | Fault::CertificateName | Fault::CertificateTime => {
+                "tls_certificate_error"
+            }
+            Fault::CertificateRefused => "tls_alert_received",
+            Fault::Timeout => "http_response_timeout",
+            Fault::Broken => "connection_terminated",
+            Fault::Malformed => "http_protocol_error",
+            Fault::ClientBody | Fault::ClientSlow => "http_request_error",
+            Fault::NoDescriptor | Fault::Abandoned => "proxy_internal_error",
+        }
+    }
+
     /// In words.
     pub(crate) fn text(self) -> &'static str {
         match self {
@@ -98,6 +128,10 @@ impl Fault {
             Fault::QueueFull => "the upstream's servers are busy, and too many requests wait",
             Fault::QueueTimeout => "the upstream's servers were busy for too long",
             Fault::Connect => "no connection to the upstream could be made",
+            Fault::NoDescriptor => {
+                "this proxy has no descriptor left for a connection to the upstream; the operator \
+                 can raise its limit (ulimit -n)"
+            }
             Fault::Handshake => "the TLS handshake with the upstream failed",
             Fault::Certificate => "the upstream's certificate is not to be trusted",
             Fault::CertificateName => "the upstream's certificate is for another name",
@@ -113,6 +147,13 @@ impl Fault {
             Fault::Abandoned => "the fetch was given up",
         }
     }
+}
+
+/// Whether the system, or the process, has no descriptor left.
+pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
+    const ENFILE: i32 = 23;
+    const EMFILE: i32 = 24;
+    matches!(error.raw_os_error(), Some(ENFILE | EMFILE))
 }
 
 impl fmt::Display for Fault {

@@ -228,7 +228,7 @@ impl Asking<'_> {
             out.extend_from_slice(b"\r\n");
         }
         edits.append(&mut out, head);
-        hop::append_via(&mut out, head.version, &self.worker.shared.pseudonym);
+        self.site.via.append_to_request(&mut out, head.version);
         told.append(&mut out, self.destination.realm.scheme.name());
         match purpose {
             Purpose::Store(_) => {}

@@ -1,15 +1,17 @@
-//! What a request says of the hops that it has made: `Via`, and the loop that it tells.
+//! What a message says of the hops that it has made: `Via`, and the loop that it tells.
 //!
 //! A request that we pass on names us by a pseudonym that no other proxy has, so that two of our
 //! kind may stand behind one another; a request that names us already goes in a circle (RFC 9110,
-//! 7.6.3), and is refused. Responses name us by [`NAME`] alone: they do not go in circles.
+//! 7.6.3), and is refused. Responses name us by [`NAME`] alone: they do not go in circles. The
+//! configuration may give another name for both, or turn either off.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use http1::{Fields, Name, RequestHead, Version, tokens};
 use store::KeyHasher;
 
-use crate::config::{Role, TellClient};
+use crate::config::{Role, TellClient, Via};
 use crate::fetch::Asking;
 
 /// What we call ourselves to clients.
@@ -21,8 +23,47 @@ pub(crate) fn pseudonym(hasher: &KeyHasher) -> String {
     format!("{NAME}-{unique:016x}")
 }
 
-/// Appends `Via` for a message that was received in this version.
-pub(crate) fn append_via(out: &mut Vec<u8>, received: Version, name: &str) {
+/// How messages name us.
+#[derive(Clone, Debug)]
+pub(crate) struct ViaNames {
+    /// In requests; it also tells those that go in a circle.
+    own: Arc<str>,
+    requests: bool,
+    /// In responses, if they do.
+    responses: Option<Arc<str>>,
+}
+
+impl ViaNames {
+    pub(crate) fn new(config: &Via, pseudonym: &str) -> ViaNames {
+        let named = |otherwise: &str| match &config.name {
+            Some(name) => Arc::from(name.as_str()),
+            None => Arc::from(otherwise),
+        };
+        let responses = config.responses.then(|| named(NAME));
+        ViaNames { own: named(pseudonym), requests: config.requests, responses }
+    }
+
+    /// Appends `Via` to a request that was received in this version.
+    pub(crate) fn append_to_request(&self, out: &mut Vec<u8>, received: Version) {
+        if self.requests {
+            append_via(out, received, &self.own);
+        }
+    }
+
+    /// The same for a response.
+    pub(crate) fn append_to_response(&self, out: &mut Vec<u8>, received: Version) {
+        if let Some(name) = &self.responses {
+            append_via(out, received, name);
+        }
+    }
+
+    /// Whether a request has been here before.
+    pub(crate) fn have_seen(&self, head: &RequestHead<'_>) -> bool {
+        has_been_here(head, self.own.as_bytes())
+    }
+}
+
+fn append_via(out: &mut Vec<u8>, received: Version, name: &str) {
     out.extend_from_slice(match received {
         Version::Http10 => b"Via: 1.0 ",
         Version::Http11 => b"Via: 1.1 ",
@@ -101,7 +142,7 @@ impl<'e> Told<'e> {
 }
 
 /// Whether a member of `Via` is received by us.
-pub(crate) fn has_been_here(head: &RequestHead<'_>, pseudonym: &[u8]) -> bool {
+fn has_been_here(head: &RequestHead<'_>, pseudonym: &[u8]) -> bool {
     head.fields.all(Name::Via).flat_map(tokens).any(|member| {
         // received-protocol RWS received-by [ RWS comment ]
         let mut parts = member.split(|b| matches!(b, b' ' | b'\t')).filter(|part| !part.is_empty());

@@ -119,6 +119,13 @@ pub const ROOM_AT_ONCE: u32 = 64;
 pub const ROOM_LOOKS: usize = 1024;
 /// ... which have been silent for so long: one that has just come may be about to ask.
 pub const ROOM_IDLE: Duration = Duration::from_secs(1);
+/// ... and they are given so long, before what there was no descriptor for is tried again.
+pub const ROOM_PAUSE: Duration = Duration::from_millis(50);
+/// A connection to an upstream is tried so often again while there is no descriptor for it.
+pub const ROOM_TRIES: u32 = 4;
+/// Bytes of a body that is held so that its request may be repeated, if its method allows that. It
+/// is less than a head may take.
+pub const BODY_HELD_BYTES_MAX: u64 = 16 * 1024;
 /// A client is not cut for its rate before we have waited for it so often: one long pause is no
 /// trickle, and has a time-out of its own.
 pub const RATE_WAITS_MIN: u32 = 16;
@@ -225,6 +232,7 @@ impl Default for Limits {
 const _: () = assert!(COALESCE_BYTES_MAX < OUTPUT_BYTES_MAX);
 const _: () = assert!(PRESSED_BYTES < OUTPUT_BYTES_MAX && PRESSED_BYTES < READ_BUFFER_BYTES);
 const _: () = assert!(ROOM_AT_ONCE as usize <= ROOM_LOOKS);
+const _: () = assert!(BODY_HELD_BYTES_MAX <= READ_BUFFER_BYTES as u64 / 2);
 const _: () = assert!(DNS_TTL_MIN.as_nanos() < DNS_TTL_NONE_MAX.as_nanos());
 const _: () = assert!(DNS_TTL_NONE_MAX.as_nanos() < DNS_TTL_MAX.as_nanos());
 const _: () = assert!(PURGE_SWEEP_SLOTS_PER_LOCK <= PURGE_SWEEP_SLOTS_PER_TICK);

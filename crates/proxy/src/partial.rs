@@ -209,8 +209,8 @@ mod tests {
         let meta = StoredMeta::of(&Response { status: 200, fields }, exchange, &Policy::SHARED);
         let realm = Realm { role: Role::Reverse, scheme: Scheme::Http };
         let resource = Resource::new(realm, b"h", b"/", fields.iter().copied(), 0);
-        let (lines, version) = (fields.iter().copied(), http1::Version::Http11);
-        Arc::new(Head::new(200, version, lines, meta, None, resource, None))
+        let lines = fields.iter().copied();
+        Arc::new(Head::new(200, b"", lines, meta, None, resource, None))
     }
 
     /// A part whose bytes tell where they lie and which generation they are of.

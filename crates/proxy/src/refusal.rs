@@ -102,6 +102,23 @@ macro_rules! refusals {
 }
 
 impl Refusal {
+    /// What kind of error it is, as `Proxy-Status` names them (RFC 9209, 2.3).
+    pub(crate) fn error_type(self) -> &'static str {
+        match self {
+            Refusal::Fault(fault) => fault.error_type(),
+            Refusal::Loop => "proxy_loop_detected",
+            Refusal::Address | Refusal::OwnAddress => "destination_ip_prohibited",
+            Refusal::NoRoute => "destination_not_found",
+            // They have come to their end, and are answered as they should be.
+            Refusal::OptionsEnd | Refusal::TraceEnd => "proxy_internal_response",
+            other => match other.class() {
+                Class::Access => "http_request_denied",
+                Class::Request => "http_request_error",
+                Class::State => "proxy_internal_response",
+            },
+        }
+    }
+
     /// The text of the answer: a rule that an operator may change is named.
     pub(crate) fn body(self) -> Cow<'static, str> {
         match self.class() {

@@ -10,6 +10,7 @@ use runtime::time;
 
 use crate::client::Pace;
 use crate::fault::Fault;
+use crate::limits::BODY_HELD_BYTES_MAX;
 use crate::transport::Transport;
 use crate::upstream::{self, Times};
 use crate::worker::Worker;
@@ -66,6 +67,27 @@ impl RequestBody {
     /// When the whole body was read: the bytes of the next request.
     pub(crate) fn into_rest(self) -> Option<Vec<u8>> {
         self.decoder.is_done().then_some(self.rest)
+    }
+
+    /// Whether it is short enough to be held, so that its request can be repeated.
+    pub(crate) fn may_be_held(&self) -> bool {
+        matches!(self.kind, BodyKind::Length(length) if length <= BODY_HELD_BYTES_MAX)
+    }
+
+    /// Reads all of it, to the end of `into`: one of known length is framed by that alone.
+    pub(crate) async fn hold(
+        &mut self,
+        worker: &Worker,
+        client: &Transport,
+        into: &mut Vec<u8>,
+    ) -> Result<(), Fault> {
+        while !self.decoder.is_done() {
+            if self.rest.is_empty() {
+                self.read(worker, client).await?;
+            }
+            self.decode(into)?;
+        }
+        Ok(())
     }
 
     /// Sends all of it to the upstream.

@@ -16,7 +16,7 @@ use crate::config::{self, Action, Host, Path};
 use crate::upstream::group::Group;
 
 pub(crate) use fields::{Edits, ResponseRules};
-pub(crate) use fixed::{answer, told_of};
+pub(crate) use fixed::{answer, status_of};
 
 /// All routes.
 #[derive(Debug)]

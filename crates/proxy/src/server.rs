@@ -332,7 +332,7 @@ impl Server {
         let named = config.listeners.clone();
         let change = self.sockets.reload(&named).map_err(|error| error.to_string())?;
         let listeners = change.bound(&named);
-        let site = Site::new(config, &self.shared.upstreams);
+        let site = Site::new(config, &self.shared.upstreams, &self.shared.pseudonym);
         let mut of_cores = Vec::new();
         for core in 0..cores {
             of_cores.push(change.of_core(core, cores, &named).map_err(|error| error.to_string())?);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::arrival::Gate;
 use crate::config::{Config, Listener, Role};
 use crate::forward::Rules;
+use crate::hop::ViaNames;
 use crate::limits::{Limits, READ_BUFFER_BYTES};
 use crate::routes::Routes;
 use crate::upstream::group::{Group, Registry};
@@ -24,12 +25,15 @@ pub(crate) struct Site {
     pub(crate) routes: Arc<Routes>,
     /// Those of forward mode.
     pub(crate) forward: Arc<Rules>,
+    /// How messages name us.
+    pub(crate) via: ViaNames,
     /// What the parser is held to.
     pub(crate) http: http1::Limits,
 }
 
 impl Site {
-    pub(crate) fn new(config: Config, registry: &Registry) -> Site {
+    /// `pseudonym`: what requests name us by, unless the configuration says otherwise.
+    pub(crate) fn new(config: Config, registry: &Registry, pseudonym: &str) -> Site {
         for warning in config.warnings() {
             tracing::warn!("{warning}");
         }
@@ -39,7 +43,8 @@ impl Site {
         http.head_bytes_max = config.limits.head_bytes_max.min(READ_BUFFER_BYTES / 2);
         http.fields_max = config.limits.fields_max;
         let forward = Arc::new(Rules::new(&config.forward));
-        Site { groups, routes, forward, http, config: Arc::new(config) }
+        let via = ViaNames::new(&config.via, pseudonym);
+        Site { groups, routes, forward, via, http, config: Arc::new(config) }
     }
 
     /// Whether clients of such a listener see the fields that carry tags.

@@ -11,10 +11,9 @@ use std::sync::atomic::AtomicU64;
 use caching::{
     ContentRange, Exchange, FieldSource, Policy, Response, StoredMeta, Vary, VaryKey, VaryNames,
 };
-use http1::{Fields, Version, write};
+use http1::{Fields, write};
 use store::{Generation, Mark};
 
-use crate::hop::{self, NAME};
 use crate::partial::Partial;
 use crate::purge::{Resource, is_tag_field};
 use crate::variants::Varies;
@@ -80,20 +79,21 @@ pub(crate) struct Head {
     pub(crate) announced_length: Option<u64>,
     /// What is arriving is this part only, and the status that it is sent with is 206.
     pub(crate) part: Option<ContentRange>,
-    /// The version that it was received in, for `Via` (RFC 9110, 7.6.3).
-    received: Version,
     block: Box<[u8]>,
     /// Where the fields begin in `block`: behind the status line.
     fields_at: u32,
+    /// Where the line that names us begins; it is the last.
+    via_at: u32,
     spans: Box<[Span]>,
     content_type: Option<u32>,
 }
 
 impl Head {
-    /// Lays a head down. `fields` are those to keep, without framing and `Age`.
+    /// Lays a head down. `fields` are those to keep, without framing and `Age`; `via` is the line
+    /// that names us, or nothing.
     pub(crate) fn new<'f>(
         status: u16,
-        received: Version,
+        via: &[u8],
         fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
         meta: StoredMeta,
         varies: Option<(VaryNames, VaryKey)>,
@@ -120,10 +120,10 @@ impl Head {
             let date = caching::date::format(meta.freshness.response_ms);
             spans.push(append(&mut block, b"Date", &date));
         }
-        hop::append_via(&mut block, received, NAME);
+        let via_at = block.len() as u32;
+        block.extend_from_slice(via);
         Head {
             status,
-            received,
             meta,
             varies,
             resource,
@@ -132,6 +132,7 @@ impl Head {
             part: None,
             block: block.into_boxed_slice(),
             fields_at,
+            via_at,
             spans: spans.into_boxed_slice(),
             content_type,
         }
@@ -140,6 +141,10 @@ impl Head {
     /// `Content-Type`, for the log; empty when there is none.
     pub(crate) fn content_type(&self) -> &[u8] {
         self.content_type.map_or(&[], |at| self.field(&self.spans[at as usize]).1)
+    }
+
+    fn via(&self) -> &[u8] {
+        &self.block[self.via_at as usize..]
     }
 
     /// The same head, of a part of the representation.
@@ -174,7 +179,7 @@ impl Head {
         let meta = StoredMeta::of(&response, exchange, policy);
         let varies = self.varies.clone();
         let fields = fields.iter().copied();
-        Head::new(self.status, self.received, fields, meta, varies, resource, None)
+        Head::new(self.status, self.via(), fields, meta, varies, resource, None)
     }
 
     /// This head, updated by that of a further part, which is the newer one (RFC 9111, 3.4).
@@ -183,7 +188,7 @@ impl Head {
         let (meta, varies) = (newer.meta.clone(), newer.varies.clone());
         let resource = newer.resource.clone();
         let fields = fields.into_iter();
-        Head::new(self.status, newer.received, fields, meta, varies, resource, None)
+        Head::new(self.status, newer.via(), fields, meta, varies, resource, None)
     }
 
     /// The same head, stale since a soft purge.
@@ -334,7 +339,7 @@ impl Head {
                 append(out, name, value);
             }
         }
-        hop::append_via(out, self.received, NAME);
+        out.extend_from_slice(self.via());
         use_.append(out, self);
     }
 
@@ -369,7 +374,7 @@ impl Head {
                 append(out, name, value);
             }
         }
-        hop::append_via(out, self.received, NAME);
+        out.extend_from_slice(self.via());
         let content_type = format!("multipart/byteranges; boundary={boundary}");
         append(out, b"Content-Type", content_type.as_bytes());
         write::content_length(out, body_bytes);
@@ -386,7 +391,7 @@ impl Head {
         write::status_line(out, 416);
         let date = caching::date::format(self.meta.freshness.response_ms);
         append(out, b"Date", self.first("date").unwrap_or(&date));
-        hop::append_via(out, self.received, NAME);
+        out.extend_from_slice(self.via());
         let value = caching::range::unsatisfied_range(complete_bytes);
         append(out, b"Content-Range", value.as_bytes());
         write::content_length(out, 0);
@@ -523,8 +528,8 @@ mod tests {
     fn head(fields: &[(&[u8], &[u8])]) -> Head {
         let realm = Realm { role: Role::Reverse, scheme: Scheme::Http };
         let resource = Resource::new(realm, b"h", b"/", fields.iter().copied(), 0);
-        let lines = fields.iter().copied();
-        Head::new(200, Version::Http11, lines, meta(fields), None, resource, None)
+        let (via, lines) = (b"Via: 1.1 plimsoll\r\n", fields.iter().copied());
+        Head::new(200, via, lines, meta(fields), None, resource, None)
     }
 
     #[test]

@@ -1,6 +1,10 @@
 //! What is told of how a response came about: `Cache-Status` to the client (RFC 9211), an outcome
 //! to the log.
 //!
+//! Every response that came from an origin or out of the store has a member of `Cache-Status`. What
+//! we say ourselves (a refusal, the answer of a route, the answer to a purge) came from neither and
+//! has none (RFC 9211, 2); a refusal says why in `Proxy-Status`, which is made for that (RFC 9209).
+//!
 //! A fresh hit says `hit` and no `ttl`: its bytes are laid down beforehand, and its `Age` beside
 //! its `Cache-Control` says the same. A stale one says how stale it is, and by which rule it was
 //! served.
@@ -10,6 +14,7 @@ use caching::{Explain, StaleRule};
 
 use crate::access_log::Outcome;
 use crate::hop::NAME;
+use crate::refusal::Refusal;
 
 /// One response's story.
 #[derive(Clone, Copy, Debug)]
@@ -35,15 +40,6 @@ impl Told {
     pub(crate) fn asked(outcome: Outcome, why: Forward, status: Option<u16>) -> Told {
         let handled = Handled::Forwarded { why, status, stored: false, collapsed: false };
         Told { outcome, handled, ttl_seconds: None, detail: None }
-    }
-
-    /// By an answer of our own; `why` the origin was asked, if it was, and gave none.
-    pub(crate) fn refused(outcome: Outcome, why: Option<Forward>, rule: &'static str) -> Told {
-        let handled = match why {
-            Some(why) => Handled::Forwarded { why, status: None, stored: false, collapsed: false },
-            None => Handled::Neither,
-        };
-        Told { outcome, handled, ttl_seconds: None, detail: Some(rule) }
     }
 
     /// The answer goes into the store.
@@ -77,4 +73,11 @@ impl Told {
     pub(crate) fn line(&self) -> Vec<u8> {
         [b"Cache-Status: ", &self.value()[..], b"\r\n"].concat()
     }
+}
+
+/// The line of `Proxy-Status` that says why a request is refused: the type of error that others
+/// know, and the rule by our name for it.
+pub(crate) fn refused_line(refusal: Refusal) -> Vec<u8> {
+    let (error, rule) = (refusal.error_type(), refusal.name());
+    format!("Proxy-Status: {NAME}; error={error}; details=\"{rule}\"\r\n").into_bytes()
 }

@@ -18,7 +18,6 @@ use crate::config::Protocol;
 use crate::exchange::{Destination, Done, Ended, Exchange};
 use crate::fault::Fault;
 use crate::fetch::{self, Purpose};
-use crate::hop::{self, NAME};
 use crate::tunnel::Tunnel;
 use crate::upstream::{self, Reading, Upstream};
 
@@ -101,12 +100,13 @@ async fn switch(
         return Err(fetch::unanswered(worker, Fault::Malformed));
     }
     let before = exchange.client.bytes;
+    let site = &exchange.site;
     exchange.client.held(|out| {
         write::status_line(out, 101);
         for field in head.fields.end_to_end() {
             write::parsed_field(out, field);
         }
-        hop::append_via(out, head.version, NAME);
+        site.via.append_to_response(out, head.version);
         out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: ");
         out.extend_from_slice(protocol);
         out.extend_from_slice(b"\r\n");

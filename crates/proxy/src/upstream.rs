@@ -27,6 +27,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http1::{BodyDecoder, BodyKind, Method, Name, OwnedResponse, ResponseHead, write};
+use runtime::net::TcpStream;
 use runtime::time::{self, Instant};
 
 use self::dial::dial;
@@ -36,7 +37,7 @@ pub(crate) use self::preface::Preface;
 use self::server::Tried;
 use crate::config::Timeouts;
 use crate::fault::Fault;
-use crate::limits::Limits;
+use crate::limits::{Limits, ROOM_PAUSE, ROOM_TRIES};
 use crate::tls::{self, TlsPeer};
 use crate::transport::Transport;
 use crate::worker::Worker;
@@ -113,7 +114,7 @@ impl Upstream {
     /// The request has failed, and it was not the client's doing.
     pub(crate) fn failed(&self, fault: Fault) {
         if let Some(ticket) = &self.ticket
-            && !fault.is_of_the_client()
+            && fault.is_of_the_server()
         {
             ticket.failed();
         }
@@ -305,6 +306,8 @@ impl Attempts<'_> {
             let tls = ticket.tls();
             match self.reach(worker, &addresses, tls, fresh_only, Some(ticket)).await {
                 Ok(upstream) => return Ok(upstream),
+                // With another server it would be the same.
+                Err(Fault::NoDescriptor) => return Err(Fault::NoDescriptor),
                 Err(fault) if !self.may_go_on(Some(at)) => return Err(fault),
                 Err(fault) => {
                     worker.counters.upstream_retries.add(1);
@@ -351,7 +354,9 @@ impl Attempts<'_> {
                 Ok(Upstream { stream, address, tls, times, reused, is_private, ticket })
             }
             Err(fault) => {
-                ticket.iter().for_each(Ticket::failed);
+                if fault.is_of_the_server() {
+                    ticket.iter().for_each(Ticket::failed);
+                }
                 Err(fault)
             }
         }
@@ -366,7 +371,7 @@ async fn open(
     tls: Option<&TlsPeer>,
     limit: Duration,
 ) -> Result<(Transport, SocketAddr), Fault> {
-    let (stream, address) = dial(addresses, limit).await?;
+    let (stream, address) = dial_with_room(worker, addresses, limit).await?;
     if let Some(preface) = preface {
         worker.counters.upstream_bytes_sent.add(preface.bytes().len() as u64);
         let sent = time::timeout(limit, stream.write_all(preface.bytes())).await;
@@ -375,6 +380,24 @@ async fn open(
     let Some(peer) = tls else { return Ok((Transport::Plain(stream), address)) };
     let stream = Box::pin(tls::connect(worker, peer, stream, limit)).await?;
     Ok((Transport::Tls(Box::new(stream)), address))
+}
+
+/// A connection of TCP. Where there is no descriptor for it, idle connections make room, as they do
+/// for a client.
+async fn dial_with_room(
+    worker: &Worker,
+    addresses: &[SocketAddr],
+    limit: Duration,
+) -> Result<(TcpStream, SocketAddr), Fault> {
+    for _ in 0..ROOM_TRIES {
+        match dial(addresses, limit).await {
+            Err(Fault::NoDescriptor) => {}
+            done => return done,
+        }
+        worker.make_room();
+        time::sleep(ROOM_PAUSE).await;
+    }
+    dial(addresses, limit).await
 }
 
 /// Sends all of `bytes`, waiting no longer than the upstream's time-out for room.
@@ -482,7 +505,7 @@ pub(crate) async fn next_head(
                 Ok(n)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
-            Err(_) => Err(Fault::Broken),
+            Err(error) => Err(tls::fault_of_read(&error)),
         })?;
         if read == 0 {
             continue;

@@ -26,11 +26,12 @@ use crate::access_log::CoreLog;
 use crate::config::Listener;
 use crate::connection;
 use crate::core::Change;
+use crate::fault::is_out_of_descriptors;
 use crate::flight::Flight;
 use crate::forward::Verifying;
 use crate::limits::{
     ACCEPTS_PER_TURN_MAX, Limits, OUTPUT_BYTES_MAX, PRESSED_BYTES, READ_BUFFER_BYTES, ROOM_AT_ONCE,
-    ROOM_IDLE, ROOM_LOOKS,
+    ROOM_IDLE, ROOM_LOOKS, ROOM_PAUSE,
 };
 use crate::listening::{DoorNow, Listening};
 use crate::metrics::Counters;
@@ -46,12 +47,6 @@ use crate::upstream::Pool;
 const TICK: Duration = Duration::from_millis(100);
 /// Turns of the core that tunnels have to end in, when the drain's time is over.
 const CUT_TURNS_MAX: usize = 100;
-/// How long accepting pauses when the system has no descriptor left.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// The system has no descriptor left ...
-const ENFILE: i32 = 23;
-/// ... or the process.
-const EMFILE: i32 = 24;
 
 /// The state of one core.
 pub(crate) struct Worker {
@@ -468,10 +463,10 @@ pub(crate) async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, do
                 Err(error) => {
                     tracing::warn!(%error, "no connection accepted");
                     worker.counters.connections_refused.add(1);
-                    if matches!(error.raw_os_error(), Some(ENFILE | EMFILE)) {
+                    if is_out_of_descriptors(&error) {
                         worker.make_room();
                     }
-                    time::sleep(ACCEPT_PAUSE).await;
+                    time::sleep(ROOM_PAUSE).await;
                     break;
                 }
             }

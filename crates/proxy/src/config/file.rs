@@ -117,6 +117,7 @@ impl Root {
             routes,
             name_servers: self.dns.name_servers(),
             forward: self.forward.clone(),
+            via: self.via.clone(),
             upgrades: self.upgrade.protocols.clone(),
             memory_bytes: self.store.memory,
             log_format: self

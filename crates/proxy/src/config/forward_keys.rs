@@ -1,4 +1,4 @@
-//! The keys of a configuration file that concern forward mode and upgrades.
+//! The keys of a configuration file that concern forward mode, upgrades and `Via`.
 
 use std::path::PathBuf;
 
@@ -7,9 +7,9 @@ use toml::de::DeValue;
 
 use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Setting, quoted, understood, words};
-use super::{Domain, Forward, PasswordRealm, Ports, Protocol, TellClient, Users};
+use super::{Domain, Forward, PasswordRealm, Ports, Protocol, TellClient, Users, Via, ViaName};
 
-understood!(Domain PasswordRealm Ports Protocol);
+understood!(Domain PasswordRealm Ports Protocol ViaName);
 
 words!(TellClient:
     "off" => TellClient::Off,
@@ -82,5 +82,26 @@ impl Table for UpgradeSection {
 
     fn blank() -> UpgradeSection {
         UpgradeSection { protocols: Protocol::usual() }
+    }
+}
+
+/// `[via]`
+impl Table for Via {
+    const KEYS: &'static [Key<Via>] = keys![Via;
+        requests: Kind::Flag, requests,
+            "Whether requests that go on to a server name this proxy, as RFC 9110 wants it. \
+             Without it a request that goes in a circle is not noticed.";
+        responses: Kind::Flag, responses,
+            "Whether responses do. What is stored keeps what it was stored with.";
+        name: Kind::Text, name,
+            "The name. Without it `plimsoll` in responses, and in requests `plimsoll-` with a \
+             number that no other process has. A request that comes with this name in its Via is \
+             refused as one that goes in a circle, so no two proxies behind one another may share \
+             one.",
+            example "\"cache-1.example\"";
+    ];
+
+    fn blank() -> Via {
+        Via::default()
     }
 }

@@ -12,7 +12,7 @@ use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, TIMEOUT, WHILE, words};
 use super::{
     Balance, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host, ListenerTls, Origin,
-    ProxyHeader, PurgeRules, Queue, Retries, Role, Timeouts, UpstreamTls,
+    ProxyHeader, PurgeRules, Queue, Retries, Role, Timeouts, UpstreamTls, Via,
 };
 use crate::access_log::LogFormat;
 use crate::limits::{DNS_SERVERS_MAX, Limits, READ_BUFFER_BYTES, WEIGHT_MAX};
@@ -35,6 +35,7 @@ pub(crate) struct Root {
     pub(crate) route: Vec<RouteTable>,
     pub(crate) forward: Forward,
     pub(crate) upgrade: UpgradeSection,
+    pub(crate) via: Via,
     pub(crate) store: StoreSection,
     pub(crate) purge: PurgeRules,
     pub(crate) dns: DnsSection,
@@ -57,6 +58,8 @@ impl Table for Root {
         [forward]: forward, "Who may use forward listeners, and for what. Every refusal names its \
             rule, in its answer and in the log.";
         [upgrade]: upgrade, "Connections that go on in another protocol.";
+        [via]: via, "What messages say of the hops that they have made: the field Via (RFC 9110, \
+            7.6.3).";
         [store]: store, "Where responses are kept.";
         [purge]: purge, "Taking responses out of the store.";
         [dns]: dns, "Where names are looked up.";
@@ -75,6 +78,7 @@ impl Table for Root {
             route: Vec::new(),
             forward: Forward::blank(),
             upgrade: UpgradeSection::blank(),
+            via: Via::default(),
             store: StoreSection::blank(),
             purge: PurgeRules::default(),
             dns: DnsSection::blank(),

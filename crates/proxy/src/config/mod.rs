@@ -17,6 +17,7 @@ mod tls_keys;
 mod units;
 mod upstreams;
 mod value;
+mod via;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ pub use upstreams::{
     Balance, Ejection, ForwardedFields, Group, HealthCheck, HostSent, ProxyHeader, Queue, Retries,
     Server, Timeouts,
 };
+pub use via::{Via, ViaName};
 
 /// The server's configuration.
 #[derive(Clone, Debug)]
@@ -54,6 +56,8 @@ pub struct Config {
     pub name_servers: NameServers,
     /// Who may use forward listeners, and for what.
     pub forward: Forward,
+    /// How messages name this proxy.
+    pub via: Via,
     /// Protocols that a connection may be upgraded to.
     pub upgrades: Vec<Protocol>,
     /// Bytes of memory that stored responses may take, all cores together.
@@ -89,6 +93,7 @@ impl Config {
             routes: Vec::new(),
             name_servers: NameServers::default(),
             forward: Forward::default(),
+            via: Via::default(),
             upgrades: Protocol::usual(),
             memory_bytes: 256 << 20,
             log_format: LogFormat::default(),

@@ -16,7 +16,6 @@ use crate::connection::{Asked, destination, hints};
 use crate::exchange::{Destination, Ended, max_forwards};
 use crate::fetch::Asking;
 use crate::forward;
-use crate::hop;
 use crate::proxy_protocol::Ends;
 use crate::refusal::Refusal;
 use crate::site::{Door, Realm, Scheme, Site};
@@ -104,7 +103,7 @@ impl<'x> Case<'x> {
     }
 
     fn is_loop(&self) -> bool {
-        hop::has_been_here(&self.head, self.worker.shared.pseudonym.as_bytes())
+        self.site.via.have_seen(&self.head)
     }
 
     /// Where the request goes, or why it goes nowhere.

@@ -153,8 +153,7 @@ impl<'t> Telling<'t> {
             Ended::Refused(refusal) => self.refuses(*refusal, None),
             Ended::Fixed(action) => {
                 self.does("answer", because::ROUTE);
-                let (status, told) = routes::told_of(action);
-                self.own_answer(status, &told);
+                self.own_answer(routes::status_of(action));
                 if let Action::Redirect { location, .. } = &**action {
                     self.out.decision.text += &format!(": to {location}");
                 }
@@ -167,14 +166,12 @@ impl<'t> Telling<'t> {
     fn refuses(&mut self, refusal: Refusal, rule: Option<Explanation>) {
         let of_list = Explanation { token: refusal.name(), clause: "", text: refusal.text() };
         self.does("refuse", rule.unwrap_or(of_list));
-        let told = Told::refused(Outcome::of_refusal(refusal), None, refusal.name());
-        self.own_answer(refusal.status(), &told);
+        self.own_answer(refusal.status());
     }
 
-    fn own_answer(&mut self, status: u16, told: &Told) {
-        let cache_status = Some(text(&told.value()));
-        self.out.answer =
-            Answer { status: Some(status), cache_status, exact: true, ..Answer::default() };
+    /// It comes out of no cache, and tells of none.
+    fn own_answer(&mut self, status: u16) {
+        self.out.answer = Answer { status: Some(status), exact: true, ..Answer::default() };
     }
 
     fn purges(&mut self) {

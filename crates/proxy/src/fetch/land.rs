@@ -324,8 +324,10 @@ pub(super) fn lay_down(
     }
     // A part is stored under the head that the whole would have.
     let status = if part.is_some() { 200 } else { head.status };
+    let mut via = Vec::new();
+    asking.site.via.append_to_response(&mut via, head.version);
     let (kept, meta) = (kept.into_iter(), storable.meta);
-    let laid = Head::new(status, head.version, kept, meta, varies, resource, length);
+    let laid = Head::new(status, &via, kept, meta, varies, resource, length);
     Ok((
         match part {
             Some(part) => laid.of_part(part),

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 
 use caching::cache_status::Forward;
 use caching::{Exchange as Instants, HeadEffect, Response};
-use http1::{BodyKind, Method, Name, OwnedResponse, ResponseHead, Version, write};
+use http1::{BodyKind, Expectation, Method, Name, OwnedResponse, ResponseHead, Version, write};
 use runtime::time;
 
 use crate::access_log::Outcome;
@@ -22,7 +22,6 @@ use crate::fault::Fault;
 use crate::fetch::fill::{Filling, Into};
 use crate::fetch::land::{lay_down, may_stay};
 use crate::fetch::{Confirming, Purpose};
-use crate::hop::{self, NAME};
 use crate::purge::is_tag_field;
 use crate::request_body::RequestBody;
 use crate::stored::{Framing, Wire, append_framing, has_length};
@@ -39,17 +38,21 @@ pub(crate) async fn pass(
 ) -> Result<Done, Ended> {
     exchange.shed()?;
     exchange.forwarded = Some(why);
-    let bytes = exchange.asking(destination).bytes(Purpose::Pass(&exchange.body));
+    let mut bytes = exchange.asking(destination).bytes(Purpose::Pass(&exchange.body));
     let own = own_watch(exchange, destination);
-    if !exchange.body.is_none() {
+    let method = exchange.head.method;
+    let repeatable = method.is_idempotent() || planted::is(planted::Bug::UnsafeRepeated);
+    if is_held(exchange) {
+        let (worker, client) = (exchange.worker, exchange.stream);
+        let held = Box::pin(exchange.body.hold(worker, client, &mut bytes)).await;
+        held.map_err(|fault| unanswered(worker, fault))?;
+    } else if !exchange.body.is_none() {
         let mut body = std::mem::replace(&mut exchange.body, RequestBody::elsewhere());
         let passing = with_body(exchange, destination, &bytes, why, &mut body, own);
         let done = Box::pin(passing).await;
         exchange.body = body;
         return done;
     }
-    let method = exchange.head.method;
-    let repeatable = method.is_idempotent() || planted::is(planted::Bug::UnsafeRepeated);
     let outgoing = Outgoing { bytes: &bytes, method, repeatable };
     let wants_interim = exchange.head.version == Version::Http11;
     let client = &mut exchange.client;
@@ -66,6 +69,15 @@ pub(crate) async fn pass(
         }
         Err(fault) => Err(unanswered(exchange.worker, fault)),
     }
+}
+
+/// Whether a request's body is read before it is sent, so that the request can be repeated. A
+/// client that waits for a word before it sends its body waits for the origin's.
+fn is_held(exchange: &Exchange<'_>) -> bool {
+    exchange.head.method.is_idempotent()
+        && !exchange.body.is_none()
+        && exchange.body.may_be_held()
+        && exchange.head.expectation() == Expectation::None
 }
 
 /// Passes a HEAD through, and takes in what it tells of what is stored (RFC 9111, 4.3.5).
@@ -245,7 +257,7 @@ async fn with_body(
 ) -> Result<Done, Ended> {
     let worker = exchange.worker;
     let unanswered = |fault| unanswered(worker, fault);
-    // A body cannot be sent twice, so no connection is used that may already be closing.
+    // It cannot be sent twice, so no connection is used that may already be closing.
     let upstream = upstream::connect(worker, &destination.to).await;
     let upstream = upstream.map_err(unanswered)?;
     let request_ms = time::wall_ms();
@@ -377,7 +389,8 @@ fn append_relayed_head(exchange: &mut Exchange<'_>, answer: &Answer, told: &Told
     };
     let connection = exchange.connection(framing != Framing::UntilClose);
     let told_length = head.content_length().filter(|_| no_body && has_length_field(head.status));
-    let tags = exchange.site.tags_to_clients(exchange.door.role);
+    let site = &exchange.site;
+    let tags = site.tags_to_clients(exchange.door.role);
     exchange.client.held(|out| {
         write::status_line(out, head.status);
         for field in head.fields.end_to_end() {
@@ -390,7 +403,7 @@ fn append_relayed_head(exchange: &mut Exchange<'_>, answer: &Answer, told: &Told
         if !head.fields.has(Name::Date) {
             append_date(out, answer.response_ms);
         }
-        hop::append_via(out, head.version, NAME);
+        site.via.append_to_response(out, head.version);
         append_framing(out, framing);
         if let Some(length) = told_length {
             write::content_length(out, length);

@@ -6,21 +6,19 @@ use crate::access_log::Outcome;
 use crate::client::append_date;
 use crate::config::Action;
 use crate::exchange::{Done, Exchange};
-use crate::told::Told;
 
-/// The status of such an answer, and what it tells.
-pub(crate) fn told_of(action: &Action) -> (u16, Told) {
-    let status = match action {
+/// The status of such an answer.
+pub(crate) fn status_of(action: &Action) -> u16 {
+    match action {
         Action::Redirect { status, .. } | Action::Answer { status, .. } => *status,
         // It has no servers: nobody could have come here.
         Action::Group(_) => 503,
-    };
-    (status, Told::refused(Outcome::Pass, None, "route"))
+    }
 }
 
 /// Answers a request for which a route says what.
 pub(crate) async fn answer(exchange: &mut Exchange<'_>, action: &Action) -> Done {
-    let (status, told) = told_of(action);
+    let status = status_of(action);
     let (location, text) = match action {
         Action::Redirect { location, with_path, .. } => {
             let mut location = location.clone().into_bytes();
@@ -50,7 +48,6 @@ pub(crate) async fn answer(exchange: &mut Exchange<'_>, action: &Action) -> Done
             write::content_length(out, text.len() as u64);
         }
         append_date(out, runtime::time::wall_ms());
-        out.extend_from_slice(&told.line());
         connection.append(out);
         write::end(out);
         if with_body {

@@ -1,5 +1,6 @@
 //! TLS to upstreams: what is trusted, and the handshake.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -214,6 +215,16 @@ pub(crate) async fn connect(
     };
     counters.upstream_tls_failures.add(1);
     Err(fault)
+}
+
+/// What a failure to read means. In TLS 1.3 a server says only after the handshake that it does not
+/// accept our certificate.
+pub(crate) fn fault_of_read(error: &io::Error) -> Fault {
+    let inside = error.get_ref().and_then(|inside| inside.downcast_ref::<Error>());
+    match inside.map(fault) {
+        Some(Fault::CertificateRefused) => Fault::CertificateRefused,
+        _ => Fault::Broken,
+    }
 }
 
 fn fault(error: &Error) -> Fault {

@@ -28,8 +28,8 @@ use rustls_pki_types::UnixTime;
 use crate::limits::{TLS_HANDSHAKES_MAX, TLS_INPUT_BYTES};
 
 pub(crate) use accept::{Refused, accept};
-pub(crate) use connect::connect;
 pub use connect::{ClientTls, TlsPeer};
+pub(crate) use connect::{connect, fault_of_read};
 pub(crate) use facts::{Facts, Peer, TlsFacts, name_text};
 pub use server::ServerTls;
 pub(crate) use stream::TlsStream;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use runtime::net::TcpStream;
 use runtime::time::{self, Sleep};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, is_out_of_descriptors};
 use crate::limits::NEXT_ADDRESS_AFTER;
 
 /// Connects to the first of `addresses` that accepts, all attempts within `limit`.
@@ -33,11 +33,13 @@ pub(crate) async fn dial(
 async fn one(address: SocketAddr) -> Result<(TcpStream, SocketAddr), Fault> {
     match TcpStream::connect(address).await {
         Ok(stream) => Ok((stream, address)),
-        Err(error) => {
-            tracing::debug!(%address, %error, "no connection to the upstream");
-            Err(Fault::Connect)
-        }
+        Err(error) => Err(why_not(address, &error)),
     }
+}
+
+fn why_not(address: SocketAddr, error: &io::Error) -> Fault {
+    tracing::debug!(%address, %error, "no connection to the upstream");
+    if is_out_of_descriptors(error) { Fault::NoDescriptor } else { Fault::Connect }
 }
 
 type Attempt = Pin<Box<dyn Future<Output = io::Result<TcpStream>>>>;
@@ -48,11 +50,14 @@ struct Race<'a> {
     under_way: Vec<(SocketAddr, Attempt)>,
     /// When the next one starts.
     next: Sleep,
+    /// What it is called if all have failed: what is wrong with us tells nothing of the server.
+    fault: Fault,
 }
 
 impl Race<'_> {
     fn of(addresses: &[SocketAddr]) -> Race<'_> {
-        Race { left: addresses, under_way: Vec::new(), next: time::sleep(Duration::ZERO) }
+        let (under_way, next) = (Vec::new(), time::sleep(Duration::ZERO));
+        Race { left: addresses, under_way, next, fault: Fault::Connect }
     }
 
     /// Starts another attempt; false if there is none left.
@@ -78,7 +83,9 @@ impl Future for Race<'_> {
                     Poll::Pending => at += 1,
                     Poll::Ready(Ok(stream)) => return Poll::Ready(Ok((stream, *address))),
                     Poll::Ready(Err(error)) => {
-                        tracing::debug!(%address, %error, "no connection to the upstream");
+                        if why_not(*address, &error) == Fault::NoDescriptor {
+                            this.fault = Fault::NoDescriptor;
+                        }
                         drop(this.under_way.remove(at));
                     }
                 }
@@ -88,7 +95,7 @@ impl Future for Race<'_> {
             if may_start && this.start() {
                 continue;
             }
-            return if none { Poll::Ready(Err(Fault::Connect)) } else { Poll::Pending };
+            return if none { Poll::Ready(Err(this.fault)) } else { Poll::Pending };
         }
     }
 }

@@ -81,7 +81,12 @@ impl Question {
     }
 
     async fn run(self, worker: Rc<Worker>, check: HealthCheck) {
-        let well = time::timeout(check.timeout, self.ask(&worker, &check)).await == Ok(Ok(true));
+        let answer = time::timeout(check.timeout, self.ask(&worker, &check)).await;
+        if answer == Ok(Err(Fault::NoDescriptor)) {
+            // That tells nothing of the server.
+            return;
+        }
+        let well = answer == Ok(Ok(true));
         let member = self.member();
         let changed = member.state.note_check(well, check.rise, check.fall, time::now());
         let (group, server) = (&self.group.config.name, &member.authority);

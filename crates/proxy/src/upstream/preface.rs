@@ -1,9 +1,9 @@
 //! What a connection to a server begins with, before TLS and before any request: a header of the
 //! PROXY protocol, where the group is told to send one.
 //!
-//! A connection that told of one client speaks for that client to its end, whatever is asked on it.
-//! So it never goes into the pool, and nothing out of the pool is taken in its place; it carries one
-//! request, or one tunnel.
+//! A connection that told of one client speaks for that client to its end, whatever is asked on
+//! it. So it never goes into the pool, and nothing out of the pool is taken in its place; it
+//! carries one request, or one tunnel.
 
 use std::sync::Arc;
 

@@ -4,10 +4,11 @@ use std::net::Shutdown;
 use std::rc::Rc;
 use std::time::Duration;
 
+use runtime::sim;
 use runtime::time::sleep;
 
 use crate::origin::expected;
-use crate::world::{Client, World, each_way, reverse};
+use crate::world::{Client, ORIGIN, World, address, each_way, reverse, run};
 
 const FRAMES: [&str; 3] = ["length", "chunked", "close"];
 
@@ -343,4 +344,61 @@ fn a_body_behind_a_get_is_not_the_next_request() {
         assert_eq!(world.origin.count("/hidden?size=5"), 0);
         assert_eq!(world.counter("requests"), 3);
     });
+}
+
+fn with_body(method: &str, target: &str, body_bytes: usize) -> Vec<u8> {
+    let body = "x".repeat(body_bytes);
+    let head = format!("{method} {target} HTTP/1.1\r\nHost: s\r\nContent-Length: {body_bytes}");
+    format!("{head}\r\n\r\n{body}").into_bytes()
+}
+
+/// What may be sent twice, body and all, takes a connection that has been used before; what may not
+/// has one of its own, whatever is idle.
+#[test]
+fn a_body_that_may_be_sent_twice_goes_on_a_used_connection_and_no_other_does() {
+    each_way(reverse, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        assert_eq!(client.get("/warm?size=3&cc=no-store", "").await.status, 200);
+        for (method, body_bytes, used) in [
+            ("PUT", 10, true),
+            ("DELETE", 16 * 1024, true),
+            ("PUT", 16 * 1024 + 1, false),
+            ("POST", 10, false),
+            ("POST", 0, false),
+            ("PUT", 1, true),
+        ] {
+            let before = world.origin.connections.get();
+            let target = format!("/{method}{body_bytes}?size=5");
+            let got = client.pipeline(&with_body(method, &target, body_bytes), 1).await;
+            let seen = world.origin.last();
+            assert_eq!((got[0].status, seen.method.as_str()), (200, method));
+            assert_eq!(seen.body.len(), body_bytes);
+            assert_eq!(world.origin.connections.get() == before, used, "{method} {body_bytes}");
+        }
+        // One that breaks off has reached nobody.
+        client
+            .send(b"PUT /half HTTP/1.1\r\nHost: s\r\nContent-Length: 9\r\n\r\nhal")
+            .await
+            .unwrap();
+        client.stream.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(client.response().await.unwrap().status, 400);
+        assert_eq!(world.origin.count("/half"), 0);
+    });
+}
+
+#[test]
+fn a_used_connection_that_closes_under_a_body_loses_no_request() {
+    for (method, status, sent) in [("PUT", 200, 2), ("DELETE", 200, 2), ("POST", 502, 1)] {
+        sim::check(0..4, |seed| {
+            run(sim::Options::new(seed), reverse(), async |world: Rc<World>| {
+                let mut client = Client::new().await;
+                assert_eq!(client.get("/warm?size=3&cc=no-store", "").await.status, 200);
+                client.send(&with_body(method, "/b?size=5&delay=2000", 100)).await.unwrap();
+                sleep(Duration::from_secs(1)).await;
+                sim::crash_connections(address(ORIGIN));
+                assert_eq!(client.response().await.unwrap().status, status, "{method}");
+                assert_eq!(world.origin.count("/b?size=5&delay=2000"), sent, "{method}");
+            });
+        });
+    }
 }

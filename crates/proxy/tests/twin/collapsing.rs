@@ -169,8 +169,6 @@ fn cache_status_tells_every_way_apart() {
             ("/n?cc=no-store", "", "fwd=uri-miss; fwd-status=200; detail=no-store"),
             ("/n?cc=no-store", "", "fwd=uri-miss; fwd-status=200"),
             ("/q?cc=max-age=9", "Cache-Control: no-store\r\n", "fwd=uri-miss; fwd-status=200"),
-            ("/none", "Cache-Control: only-if-cached\r\n", "detail=only-if-cached"),
-            ("/g?garbage=1", "", "fwd=uri-miss; detail=upstream-malformed"),
             (stale, "", "fwd=uri-miss; fwd-status=200; stored"),
         ] {
             let got = client.get(target, fields).await;
@@ -182,8 +180,5 @@ fn cache_status_tells_every_way_apart() {
         assert_eq!(got.field("cache-status"), Some("plimsoll; fwd=stale; fwd-status=304"));
         let got = client.ask(b"OPTIONS /s HTTP/1.1\r\nHost: site\r\n\r\n").await;
         assert_eq!(got.field("cache-status"), Some("plimsoll; fwd=method; fwd-status=200"));
-        client.send(b"BROKEN\r\n\r\n").await.unwrap();
-        let got = client.response().await.unwrap();
-        assert!(got.field("cache-status").unwrap().starts_with("plimsoll; detail="));
     });
 }

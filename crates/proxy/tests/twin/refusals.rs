@@ -2,10 +2,12 @@
 
 use std::rc::Rc;
 
+use proxy::config::{Action, Group, Path, Route, Via};
+use proxy::{Config, Origin as OriginUrl};
 use runtime::sim;
 
 use crate::origin::expected;
-use crate::world::{Client, World, each_way, reverse, run};
+use crate::world::{Client, ORIGIN, World, address, each_way, forward, reverse, run};
 
 /// Heads and bodies that must not get through. `⏎` is CR LF, `␊` a bare LF, `␍` a bare CR.
 const REFUSED: &[(u16, &str)] = &[
@@ -181,4 +183,125 @@ fn a_request_that_has_been_here_is_a_loop() {
         assert_eq!(refused.iter().find(|(n, _)| n == name).unwrap().1, 1);
         assert!(client.ends().await);
     });
+}
+
+/// What came neither from an origin nor out of the store tells of no cache (RFC 9211, 2): a refusal
+/// says in `Proxy-Status` why it is one (RFC 9209), and no other answer does.
+#[test]
+fn what_we_say_ourselves_has_no_cache_status_and_a_refusal_has_a_proxy_status() {
+    let config = || {
+        let site = Group::of("site", [OriginUrl::at(address(ORIGIN))]);
+        let gone = Group::of("gone", [OriginUrl::at(address("10.0.0.9:80"))]);
+        let prefix =
+            |prefix: &str, to: &str| Route { path: Path::Prefix(prefix.into()), ..Route::to(to) };
+        let said = Action::Answer { status: 200, body: "said\n".into() };
+        let routes = vec![
+            prefix("/s", "site"),
+            prefix("/gone", "gone"),
+            Route { action: said, ..prefix("/said", "") },
+        ];
+        Config { groups: vec![site, gone], routes, ..reverse() }
+    };
+    let refused = |error: &str, rule: &str| format!("plimsoll; error={error}; details=\"{rule}\"");
+    let rows = [
+        (
+            "GET /s/none",
+            "Cache-Control: only-if-cached\r\n",
+            504,
+            "proxy_internal_response",
+            "only-if-cached",
+        ),
+        ("GET /s/g?garbage=1", "", 502, "http_protocol_error", "upstream-malformed"),
+        ("GET /gone/a", "", 502, "connection_refused", "upstream-connect"),
+        ("GET /nowhere", "", 404, "destination_not_found", "no-route"),
+        ("OPTIONS /s", "Max-Forwards: 0\r\n", 200, "proxy_internal_response", "options"),
+        ("GET /s", "Expect: more\r\n", 417, "http_request_error", "expectation"),
+        ("CONNECT a:443", "", 501, "http_request_error", "connect"),
+    ];
+    each_way(config, async |_: Rc<World>| {
+        for (line, fields, status, error, rule) in rows {
+            let mut client = Client::new().await;
+            let ask = format!("{line} HTTP/1.1\r\nHost: s\r\n{fields}\r\n");
+            let got = client.ask(ask.as_bytes()).await;
+            assert_eq!((got.status, got.field("cache-status")), (status, None), "{line}");
+            assert_eq!(got.field("proxy-status"), Some(&*refused(error, rule)), "{line}");
+        }
+        let mut client = Client::new().await;
+        client.send(b"BROKEN\r\n\r\n").await.unwrap();
+        let got = client.response().await.unwrap();
+        assert_eq!(got.field("cache-status"), None);
+        assert!(
+            got.field("proxy-status").unwrap().starts_with("plimsoll; error=http_request_error")
+        );
+        // Neither a refusal nor from elsewhere; then one from elsewhere.
+        let mut client = Client::new().await;
+        let purge = b"PURGE /s HTTP/1.1\r\nHost: s\r\n\r\n";
+        let own = [client.ask(purge).await, client.get("/said", "").await];
+        for got in own {
+            assert_eq!(got.status, 200);
+            assert_eq!((got.field("cache-status"), got.field("proxy-status")), (None, None));
+        }
+        let got = client.get("/s?status=404", "").await;
+        assert!(got.field("cache-status").is_some() && got.field("proxy-status").is_none());
+    });
+    each_way(forward, async |_: Rc<World>| {
+        for (target, error, rule) in [
+            ("http://10.0.0.2:25/", "http_request_denied", "port"),
+            ("http://192.168.7.7/", "destination_ip_prohibited", "address"),
+        ] {
+            let got = Client::new().await.get(target, "").await;
+            assert_eq!((got.status, got.field("cache-status")), (403, None), "{target}");
+            assert_eq!(got.field("proxy-status"), Some(&*refused(error, rule)), "{target}");
+        }
+    });
+}
+
+#[test]
+fn messages_name_us_as_configured() {
+    let name = || Some("cache-1.example:80".parse().unwrap());
+    for (via, of_request, of_response) in [
+        (Via::default(), Some("1.1 plimsoll-"), Some("1.1 plimsoll")),
+        (
+            Via { name: name(), ..Via::default() },
+            Some("1.1 cache-1.example:80"),
+            Some("1.1 cache-1.example:80"),
+        ),
+        (Via { responses: false, ..Via::default() }, Some("1.1 plimsoll-"), None),
+        (
+            Via { requests: false, name: name(), ..Via::default() },
+            None,
+            Some("1.1 cache-1.example:80"),
+        ),
+    ] {
+        let config = || Config { via: via.clone(), ..reverse() };
+        each_way(config, async |world: Rc<World>| {
+            let mut client = Client::new().await;
+            let own = if via.requests { "" } else { "X-Via-Off: 1\r\n" };
+            // Passed on, stored, from store, a 304 and a part of it.
+            let stored = "/v?size=30&cc=max-age=60&etag=a";
+            for (target, fields, status) in [
+                ("/n?size=3&cc=no-store", "", 200),
+                (stored, "", 200),
+                (stored, "", 200),
+                (stored, "If-None-Match: \"a.0\"\r\n", 304),
+                (stored, "Range: bytes=3-5\r\n", 206),
+                (stored, "Range: bytes=3-5, 9-10\r\n", 206),
+                (stored, "Range: bytes=99-\r\n", 416),
+                (stored, "Cache-Control: no-cache\r\n", 200),
+                (stored, "", 200),
+            ] {
+                let got = client.get(target, &format!("{own}{fields}")).await;
+                assert_eq!((got.status, got.field("via")), (status, of_response), "{fields}");
+            }
+            let seen = world.origin.last();
+            assert_eq!(seen.field("via").is_some(), of_request.is_some());
+            let begins = of_request.unwrap_or_default();
+            assert!(seen.field("via").unwrap_or_default().starts_with(begins), "{seen:?}");
+            if via.name.is_some() {
+                let circle = "Via: 1.1 other, 1.1 Cache-1.example:80\r\n";
+                let got = Client::new().await.get("/c?size=3&cc=no-store", circle).await;
+                assert_eq!(got.status, 508);
+            }
+        });
+    }
 }

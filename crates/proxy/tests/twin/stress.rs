@@ -1,9 +1,11 @@
 //! More than can be served: of clients, of slowness, of work.
 
 use std::cell::Cell;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
+use runtime::net::{ListenOptions, TcpListener};
 use runtime::sim;
 use runtime::time::{now, sleep};
 
@@ -162,6 +164,56 @@ fn idle_connections_make_room_when_descriptors_are_out() {
         });
     }
     assert!(closed.get() > 0);
+}
+
+/// Takes all descriptors that are left.
+fn the_rest() -> Vec<TcpListener> {
+    let one = |port| {
+        TcpListener::bind(SocketAddr::from(([10, 0, 0, 8], port)), &ListenOptions::default())
+    };
+    (1..10_000).map_while(|port| one(port).ok()).collect()
+}
+
+/// A connection to an upstream is as good a reason for it as a client's.
+#[test]
+fn idle_connections_make_room_for_an_upstream() {
+    let few = |seed| sim::Options::new(seed).with_descriptors_max(80);
+    let room = |world: &World| world.counter("connections_closed_for_room");
+    sim::check(0..4, |seed| {
+        run(few(seed), reverse(), async |world: Rc<World>| {
+            let mut asking = Client::new().await;
+            let mut idle = Vec::new();
+            for _ in 0..10 {
+                let mut client = Client::new().await;
+                assert_eq!(client.get("/d?size=3&cc=max-age=60", "").await.status, 200);
+                idle.push(client);
+            }
+            sleep(60 * SECOND).await;
+            let taken = the_rest();
+            assert_eq!(asking.get("/r?size=3&cc=no-store", "").await.status, 200);
+            assert!(room(&world) > 0);
+            drop(taken);
+        });
+        // Nobody can make room: it is said whose fault that is, and the server is not blamed.
+        run(few(seed), reverse(), async |world: Rc<World>| {
+            let mut asking = Client::new().await;
+            sleep(60 * SECOND).await;
+            let taken = the_rest();
+            for _ in 0..6 {
+                let got = asking.get("/r?size=3&cc=no-store", "").await;
+                assert_eq!(got.status, 503);
+                let rule = "plimsoll; error=proxy_internal_error; details=\"no-descriptor\"";
+                assert_eq!(got.field("proxy-status"), Some(rule));
+            }
+            assert_eq!((room(&world), world.counter("upstream_retries")), (0, 0));
+            drop(taken);
+            assert_eq!(asking.get("/r?size=3&cc=no-store", "").await.status, 200);
+            let failures = "plimsoll_upstream_server_failures_total";
+            let metrics = world.metrics().await;
+            let of_server = metrics.iter().find(|(name, _)| name.starts_with(failures));
+            assert_eq!(of_server.unwrap().1, 0);
+        });
+    });
 }
 
 /// The core computes for 90 of each 91 ms until told otherwise.
