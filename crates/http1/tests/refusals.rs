@@ -313,6 +313,7 @@ fn chunks() {
         (MissingChunkEnd, 400, "1⏎a␊0⏎⏎", "1⏎a⏎0⏎⏎"),
         (MissingChunkEnd, 400, "1⏎a␍0⏎⏎", "1⏎a⏎0⏎⏎"),
         (MissingChunkEnd, 400, "1⏎ab⏎0⏎⏎", "2⏎ab⏎0⏎⏎"),
+        (MissingChunkEnd, 400, "1⏎ab␊0⏎⏎", "2⏎ab⏎0⏎⏎"),
         (ContentTooLarge, 400 + 13, "a⏎0123456789⏎b⏎0123456789a⏎0⏎⏎",
             "a⏎0123456789⏎a⏎0123456789⏎0⏎⏎"),
         (TrailersTooLarge, 431, "0⏎A:bcd⏎⏎", "0⏎A:bc⏎⏎"),

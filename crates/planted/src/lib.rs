@@ -74,11 +74,11 @@ bugs! {
     ShortBodyWhole = "short-body", "a body that was cut is taken for whole",
         "twin: faults::a_body_that_breaks_off_is_never_taken_for_whole";
     BytesLeftOnPooled = "bytes-left", "a connection with bytes left on it is used again",
-        "twin: faults::an_answer_that_nobody_asked_for_is_given_to_nobody";
+        "twin: faults::a_connection_with_bytes_behind_the_answer_is_not_used_again";
     UnaskedAnswer = "unasked-answer", "what came on an idle connection is taken for an answer",
         "twin: faults::an_answer_that_nobody_asked_for_is_given_to_nobody";
     UnsafeRepeated = "unsafe-repeated", "a request that may not be repeated is",
-        "twin: faults::a_post_never_meets_a_connection_that_was_closing";
+        "twin: faults::a_request_that_may_not_be_repeated_is_not";
     StoreOverBound = "store-over-bound", "the store does not make room for what it takes",
         "store: tests::many_threads_share_a_store_within_its_bound";
 }

@@ -239,3 +239,32 @@ fn a_post_never_meets_a_connection_that_was_closing() {
         });
     });
 }
+
+/// What else would come on it nobody could tell from the answer to the next request.
+#[test]
+fn a_connection_with_bytes_behind_the_answer_is_not_used_again() {
+    each_way(reverse, async |world: Rc<World>| {
+        for round in 1..4 {
+            let target = format!("/b?size=200&cc=no-store&behind=1&n={round}");
+            let got = Client::new().await.get(&target, "").await;
+            assert_eq!(got.body, expected(&target, None));
+            assert_eq!(world.origin.connections.get(), round);
+            sleep(Duration::from_secs(1)).await;
+        }
+    });
+}
+
+#[test]
+fn a_request_that_may_not_be_repeated_is_not() {
+    each_way(reverse, async |world: Rc<World>| {
+        for (method, times) in [("POST", 1), ("PATCH", 1), ("PUT", 2)] {
+            let mut client = Client::new().await;
+            client.get("/g?size=9&cc=no-store", "").await;
+            let target = format!("/p?gone=1&by={method}");
+            let wire =
+                format!("{method} {target} HTTP/1.1\r\nHost: s\r\nContent-Length: 0\r\n\r\n");
+            assert_eq!(client.ask(wire.as_bytes()).await.status, 502);
+            assert_eq!(world.origin.count(&target), times, "{method}");
+        }
+    });
+}

@@ -29,6 +29,7 @@
 //! | `drip=MS` | so long between any two pieces of 500 bytes |
 //! | `duplex=1` | the body is sent back while it comes |
 //! | `extra=1` | a second response that nobody asked for, a while behind the first |
+//! | `behind=1` | the beginning of another response comes with the end of the content |
 //! | `silent=1`, `garbage=1` | no answer at all; one that is not HTTP |
 //!
 //! It checks every request as an origin at risk would: one framing, one host, nothing of one hop.
@@ -229,7 +230,8 @@ impl Origin {
         if let Some(ms) = seen.asks_number("pause") {
             sleep(Duration::from_millis(ms as u64)).await;
         }
-        if !self.send(stream, &whole[middle..]).await {
+        let behind: &[u8] = if seen.asks("behind").is_some() { b"HTTP/1.1 2" } else { b"" };
+        if !self.send(stream, &[&whole[middle..], behind].concat()).await {
             return false;
         }
         if seen.asks("extra").is_some() {
