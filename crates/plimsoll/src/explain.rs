@@ -55,7 +55,7 @@ fn layout(told: &Explained) -> String {
     }
     if let Some(stand_in) = &told.on_failure {
         out.push_str("\nIf the origin fails\n");
-        row(&mut out, "then", &stand_in.text);
+        prose(&mut out, "then", &stand_in.text);
         row(&mut out, "rule", &format!("{}{}", stand_in.rule, clause(&stand_in.clause)));
     }
     others(&mut out, told);
@@ -66,6 +66,15 @@ fn row(out: &mut String, name: &str, value: &str) {
     let _ = writeln!(out, "  {name:<NAME$} {value}");
 }
 
+/// The same for a sentence, which may be long.
+fn prose(out: &mut String, name: &str, text: &str) {
+    let mut name = name;
+    for line in output::wrapped(text, 80 - NAME - 3) {
+        row(out, name, &line);
+        name = "";
+    }
+}
+
 fn clause(clause: &str) -> String {
     if clause.is_empty() { String::new() } else { format!(" [{clause}]") }
 }
@@ -73,22 +82,18 @@ fn clause(clause: &str) -> String {
 fn summary(out: &mut String, told: &Explained) {
     let decision = &told.decision;
     let does = match decision.does.as_str() {
-        "serve" => "served from store".to_owned(),
-        "serve-stale" => "served from store, stale".to_owned(),
-        "validate" => "validated with the origin first".to_owned(),
-        "refuse" => {
-            let status =
-                told.answer.status.map_or_else(String::new, |status| format!(": {status}"));
-            format!("refused{status}")
-        }
-        "pass" => "passed to the origin; nothing is stored, nobody waits for it".to_owned(),
-        "tunnel" => "a tunnel".to_owned(),
-        "purge" => "a purge".to_owned(),
-        "answer" => "answered by its route".to_owned(),
-        _ => "fetched from the origin, for the store".to_owned(),
+        "serve" => "served from store",
+        "serve-stale" => "served from store, stale",
+        "validate" => "validated with the origin first",
+        "refuse" => "refused",
+        "pass" => "passed to the origin; nothing is stored, nobody waits for it",
+        "tunnel" => "a tunnel",
+        "purge" => "a purge",
+        "answer" => "answered by its route",
+        _ => "fetched from the origin, for the store",
     };
-    row(out, "would be", &does);
-    row(out, "because", &decision.text);
+    row(out, "would be", does);
+    prose(out, "because", &decision.text);
     row(out, "rule", &format!("{}{}", decision.rule, clause(&decision.clause)));
     answer(out, &told.answer);
     row(out, "listener", &format!("{} ({})", told.listener, told.role));
@@ -101,7 +106,7 @@ fn summary(out: &mut String, told: &Explained) {
     if told.shed_ratio > 0.0 {
         let percent = told.shed_ratio * 100.0;
         let text = format!("{percent:.1} % of what needs an upstream is answered 503 now");
-        row(out, "overload", &text);
+        prose(out, "overload", &text);
     }
 }
 
@@ -114,7 +119,7 @@ fn answer(out: &mut String, answer: &Answer) {
         row(out, "with bytes", &ranges(&answer.ranges));
     }
     if let Some(why) = &answer.why_whole {
-        row(out, "whole because", why);
+        prose(out, "whole because", why);
     }
     if let Some(value) = &answer.cache_status {
         let more = if answer.exact { "" } else { "; ... (as the origin answers)" };
@@ -223,17 +228,13 @@ fn stored(out: &mut String, response: &Response, now_ms: u64) {
 
 fn arithmetic(out: &mut String, of: &Freshness, now_ms: u64) {
     let mut line = |name: &str, ms: u64, note: &str| {
-        let _ = writeln!(out, "  {name:<24} {:>12} s  {note}", seconds(ms));
+        let _ = writeln!(out, "  {name:<22} {:>12} s  {note}", seconds(ms));
     };
-    line("apparent_age", of.apparent_age_ms, "from Date to its arrival, in whole seconds");
+    line("apparent_age", of.apparent_age_ms, "from Date to arrival, whole seconds");
     line("age_value", of.age_value_ms, "the Age that it came with");
     line("response_delay", of.response_delay_ms, "+ from the request to the arrival");
     line("corrected_age_value", of.corrected_age_value_ms, "= the sum");
-    line(
-        "corrected_initial_age",
-        of.corrected_initial_age_ms,
-        "that, or the apparent age if larger",
-    );
+    line("corrected_initial_age", of.corrected_initial_age_ms, "or the apparent age, if larger");
     line("resident_time", of.resident_ms, "+ in the store since");
     line("current_age", of.current_age_ms, "= the sum");
     let from = format!("{}{}", of.lifetime_from, clause(&of.lifetime_clause));
@@ -270,7 +271,7 @@ fn sizes(told: &WhatIfReport) -> String {
     }
     let _ = writeln!(
         out,
-        "\nfrom {:.0} accesses (older ones count for less), one key in {:.0} simulated: {} objects",
+        "\nfrom {:.0} accesses, of which older ones count for less;\none key in {:.0} is simulated: {} objects",
         told.accesses, told.keys_per_sampled, told.sampled_objects
     );
     if told.sizes.iter().any(|size| size.hit_ratio.is_none()) {

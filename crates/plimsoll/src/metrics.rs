@@ -42,7 +42,17 @@ fn list(json: bool) -> Result<(), Failure> {
         [one.name.clone(), one.kind.into(), one.unit.into(), one.labels.join(","), one.help.into()]
     });
     let head = ["METRIC", "KIND", "UNIT", "LABELS", "MEANING"].map(str::to_owned);
-    output::print(table(std::iter::once(head).chain(rows).collect()))
+    match output::columns() {
+        None => output::print(table(std::iter::once(head).chain(rows).collect())),
+        Some(columns) => {
+            let rows = all.iter().map(|one| Row {
+                left: one.name.clone(),
+                value: [one.kind, one.unit, &one.labels.join(",")].join(" ").trim().to_owned(),
+                help: one.help,
+            });
+            output::print(laid_out(&rows.collect::<Vec<_>>(), columns))
+        }
+    }
 }
 
 /// One sample of a running server.
@@ -86,9 +96,101 @@ fn show(flags: &cli::Metrics) -> Result<(), Failure> {
     let missing = missing.map(|of| {
         [of.full_name(), String::new(), "not supported here".to_owned(), of.help.to_owned()]
     });
-    let head = ["METRIC", "LABELS", "VALUE", "MEANING"].map(str::to_owned);
-    output::print(table(std::iter::once(head).chain(rows).chain(missing).collect()))
+    let Some(columns) = output::columns() else {
+        let head = ["METRIC", "LABELS", "VALUE", "MEANING"].map(str::to_owned);
+        return output::print(table(std::iter::once(head).chain(rows).chain(missing).collect()));
+    };
+    let mut rows = for_eyes(&samples);
+    rows.extend(declared.iter().filter(|of| of.depends_on_the_system()).filter_map(|of| {
+        let left = of.full_name();
+        let there = samples.iter().any(|sample| sample.name == left);
+        (!there).then(|| Row { left, value: "not supported here".to_owned(), help: of.help })
+    }));
+    output::print(laid_out(&rows, columns))
 }
+
+/// A line in a terminal.
+struct Row<'r> {
+    left: String,
+    value: String,
+    help: &'r str,
+}
+
+/// The samples family by family: members that are 0 are not shown one by one, and of a histogram
+/// the count and the mean are enough.
+fn for_eyes(samples: &[Sample]) -> Vec<Row<'_>> {
+    let mut rows: Vec<Row<'_>> = Vec::new();
+    let family = |sample: &Sample| match sample.name.strip_suffix("_sum") {
+        Some(name) => name.to_owned(),
+        None => sample.name.trim_end_matches("_count").to_owned(),
+    };
+    for members in samples.chunk_by(|a, b| family(a) == family(b)) {
+        let [first, ..] = members else { continue };
+        if let ([one], "") = (members, first.labels.as_str()) {
+            rows.push(Row { left: one.name.clone(), value: one.value.to_string(), help: one.help });
+            continue;
+        }
+        rows.push(Row { left: family(first), value: String::new(), help: first.help });
+        // What has never happened needs no line for each way that it could have.
+        let never = |member: &&Sample| member.value == 0.0 && member.name.ends_with("_total");
+        let zeros = members.iter().filter(never).count();
+        let folds = zeros > FOLDED_MIN;
+        let shown = members.iter().filter(|member| !(folds && never(member)));
+        for member in shown.filter(|member| !member.name.ends_with("_sum")) {
+            let sum = format!("{}_sum", family(first));
+            let sum = members.iter().find(|it| it.name == sum && it.labels == member.labels);
+            let mean = sum.map(|sum| format!(", mean {:.6} s", sum.value / member.value.max(1.0)));
+            let left = format!("  {}", member.labels);
+            let value = format!("{}{}", number(member.value), mean.unwrap_or_default());
+            rows.push(Row { left, value, help: "" });
+        }
+        if folds {
+            let all = if zeros == members.len() { "all" } else { "all others" };
+            rows.push(Row { left: format!("  {all} ({zeros})"), value: "0".into(), help: "" });
+        }
+    }
+    rows
+}
+
+/// Whole as it is, else with six digits behind the point at most.
+fn number(value: f64) -> String {
+    match value.fract() == 0.0 {
+        true => value.to_string(),
+        false => format!("{value:.6}").trim_end_matches('0').to_owned(),
+    }
+}
+
+/// Names, values, meanings: beside each other where there is room, else the meaning below.
+fn laid_out(rows: &[Row<'_>], columns: usize) -> String {
+    let widest = |of: fn(&Row<'_>) -> usize| rows.iter().map(of).max().unwrap_or(0);
+    let left = widest(|row| row.left.chars().count());
+    let value = widest(|row| row.value.chars().count());
+    let beside = left + value + 4;
+    let is_wide = columns >= beside + MEANING_MIN;
+    let mut out = String::new();
+    for row in rows {
+        let line = match is_wide {
+            true => format!("{:<left$}  {:>value$}  ", row.left, row.value),
+            false => {
+                let pad = columns.saturating_sub(row.left.chars().count() + 2);
+                format!("{}  {:>pad$}", row.left, row.value)
+            }
+        };
+        let indent = if is_wide { beside } else { 4 };
+        let mut help = output::wrapped(row.help, columns.saturating_sub(indent)).into_iter();
+        let first = if is_wide { help.next().unwrap_or_default() } else { String::new() };
+        out += (line + &first).trim_end();
+        out.push('\n');
+        help.for_each(|text| out += &format!("{:indent$}{text}\n", ""));
+    }
+    out
+}
+
+/// More members than this of a counter that are 0 share a line.
+const FOLDED_MIN: usize = 1;
+
+/// A meaning is beside its value if there is so much room for it.
+const MEANING_MIN: usize = 36;
 
 /// Understands `name{labels} value`.
 fn sample(line: &str, declared: &[proxy::Described]) -> Option<Sample> {
@@ -138,6 +240,24 @@ fn table<const N: usize>(rows: Vec<[String; N]>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_terminal_has_no_line_beyond_its_edge() {
+        let declared = proxy::described_metrics();
+        let text = "plimsoll_requests_total 5\nplimsoll_refusals_total{rule=\"a\"} 0\n\
+            plimsoll_refusals_total{rule=\"b\"} 7\nplimsoll_refusals_total{rule=\"c\"} 0\n\
+            plimsoll_request_duration_seconds_sum{status=\"2xx\",cache=\"hit\"} 0.5\n\
+            plimsoll_request_duration_seconds_count{status=\"2xx\",cache=\"hit\"} 4\n";
+        let samples: Vec<_> = text.lines().filter_map(|line| sample(line, &declared)).collect();
+        let rows = for_eyes(&samples);
+        for columns in [60, 80, 120, 200] {
+            let out = laid_out(&rows, columns);
+            assert!(out.lines().all(|line| line.chars().count() <= columns), "{columns}\n{out}");
+            for part in ["rule=\"b\"", "all others (2)", "4, mean 0.125000 s"] {
+                assert!(out.contains(part), "{part}: {out}");
+            }
+        }
+    }
 
     #[test]
     fn samples_find_their_help() {

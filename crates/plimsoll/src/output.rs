@@ -27,6 +27,27 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     print(serde_json::to_string_pretty(value).map_err(misuse)? + "\n")
 }
 
+/// How wide the terminal is that stdout is; `None` when it is none.
+pub(crate) fn columns() -> Option<usize> {
+    let (_, columns) = console::Term::stdout().size_checked()?;
+    Some(usize::from(columns).max(40))
+}
+
+/// Text cut into lines at its spaces; a word that is longer than a line has one of its own.
+pub(crate) fn wrapped(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 /// A file that is going to be written. If it is dropped before, nothing is left of it.
 #[derive(Debug)]
 pub(crate) struct Pending {
@@ -86,6 +107,12 @@ fn cannot(path: &Path, error: std::io::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_is_wrapped_at_its_spaces() {
+        assert_eq!(wrapped("a bc def longer gh", 6), ["a bc", "def", "longer", "gh"]);
+        assert!(wrapped("", 6).is_empty());
+    }
 
     #[test]
     fn a_file_is_there_whole_or_not_at_all() {
