@@ -271,7 +271,8 @@ fn sizes(told: &WhatIfReport) -> String {
     }
     let _ = writeln!(
         out,
-        "\nfrom {:.0} accesses, of which older ones count for less;\none key in {:.0} is simulated: {} objects",
+        "\nfrom {:.0} accesses, of which older ones count for less;\n\
+         one key in {:.0} is simulated: {} objects",
         told.accesses, told.keys_per_sampled, told.sampled_objects
     );
     if told.sizes.iter().any(|size| size.hit_ratio.is_none()) {

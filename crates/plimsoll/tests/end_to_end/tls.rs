@@ -129,6 +129,40 @@ fn curl_gets_what_it_asks_for_over_tls() {
 }
 
 #[test]
+fn the_log_tells_the_tls_of_a_client_and_whom_a_rule_turned_away() {
+    let home = Home::new();
+    let origin = Ours::origin();
+    authority(&home);
+    issue(&home, "a", "DNS:a.test", false);
+    issue(&home, "person", "DNS:person.test", false);
+    let format = "squid:%ssl::>negotiated_version %ssl::>sni %ssl::>cert_subject %>Hs %err_code";
+    let config = format!(
+        "[log]\npath = \"access.log\"\nformat = \"{format}\"\n[[listen]]\n\
+         address = \"127.0.0.1:0\"\n[listen.tls]\nclient_ca = \"ca.pem\"\n\
+         [[listen.tls.certificate]]\nchain = \"a.pem\"\nkey = \"a.key\"\n\
+         [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{}\"\n",
+        origin.url()
+    );
+    let proxy = Ours::configured(&home.write("plimsoll.toml", config));
+    let port = proxy.address().port();
+    let resolve = format!("a.test:{port}:127.0.0.1");
+    let url = format!("https://a.test:{port}/obj/1?size=10");
+    let flags = ["--cacert", "ca.pem", "--resolve", &resolve, "--output", "got", &url];
+    let known = ["--cert", "person.pem", "--key", "person.key"];
+    let said = curl(&home, &[&flags[..], &known].concat());
+    assert_eq!(said.code, Some(0), "{said:?}");
+    assert_ne!(curl(&home, &flags).code, Some(0), "without a certificate");
+    curl(&home, &[&format!("http://127.0.0.1:{port}/")]);
+    assert_eq!(proxy.stopped().0, Some(0));
+    let log = home.read("access.log");
+    let lines: Vec<&str> = log.lines().collect();
+    assert_eq!(
+        lines,
+        ["TLS/1.3 a.test CN=person 200 -", "- - - 000 client-certificate", "- - - 400 plain-http"]
+    );
+}
+
+#[test]
 fn a_new_certificate_is_used_after_a_reload_and_a_bad_one_is_not() {
     let home = Home::new();
     let origin = Ours::origin();
