@@ -5,7 +5,8 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::support::{
-    Home, Ours, Running, SOON, Said, am_root, free_port, get, output, program, run, wait_for,
+    Home, Ours, Running, SOON, Said, am_root, free_port, get, output, plimsoll, program, run,
+    wait_for,
 };
 
 pub(crate) fn openssl(home: &Home, args: &[&str]) -> Said {
@@ -120,6 +121,11 @@ fn curl_gets_what_it_asks_for_over_tls() {
         assert_eq!(fs::metadata(home.path().join("got")).unwrap().len(), 3_000_000);
     }
     assert!(get(proxy.admin(), "/metrics").contains("plimsoll_hits_total 1\n"));
+    let admin = proxy.admin().to_string();
+    let told = plimsoll(&["explain", &url, "--admin", &admin]).well().stdout;
+    assert!(told.contains("served from store"), "{told}");
+    let clear = url.replace("https:", "http:");
+    plimsoll(&["explain", &clear, "--admin", &admin]).refused(&["every listener speaks TLS"]);
     // In the clear it is told what is wrong; a name that no certificate has is its own to refuse.
     let clear = curl(&home, &[&format!("http://127.0.0.1:{port}/")]);
     assert!(clear.stdout.contains("ask with https://"), "{clear:?}");

@@ -305,7 +305,7 @@ fn goes_to(destination: &Destination<'_>) -> Request {
                     tls: server.tls,
                     ..request
                 },
-                Err(fault) => Request { fault: Some(fault.text().to_owned()), ..request },
+                Err(blocked) => Request { fault: Some(blocked.text().to_owned()), ..request },
             }
         }
     }

@@ -96,11 +96,21 @@ pub(crate) struct Foreseen {
 
 /// Why there is no server for a request just now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Blocked {
+pub(crate) enum Blocked {
     /// None is usable.
     Down,
     /// Those that are have as many requests as they may.
     Full,
+}
+
+impl Blocked {
+    /// For people.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Blocked::Down => "no server of the group is usable",
+            Blocked::Full => "its servers have as many requests as they may: it would wait",
+        }
+    }
 }
 
 /// Which servers are asked first.
@@ -294,14 +304,12 @@ impl Group {
     }
 
     /// The server that a request would go to now, without sending one.
-    pub(crate) fn foreseen(&self, key: u64) -> Result<Foreseen, Fault> {
+    pub(crate) fn foreseen(&self, key: u64) -> Result<Foreseen, Blocked> {
         let (tried, now) = (Tried::default(), time::now());
-        let tier = self.best_tier(tried, now).ok_or(Fault::NoServer)?;
-        let at = match &self.members[..] {
-            [_] => Some(0),
-            _ => self.balancer.foresee(self.with_room(tier, tried, now), key),
-        };
-        let member = &self.members[at.ok_or(Fault::QueueFull)?];
+        let tier = self.best_tier(tried, now).ok_or(Blocked::Down)?;
+        let with_room = self.with_room(tier, tried, now);
+        let at = self.balancer.foresee(with_room, key).ok_or(Blocked::Full)?;
+        let member = &self.members[at];
         Ok(Foreseen {
             authority: member.authority.clone(),
             addresses: member.state.addresses(),

@@ -53,6 +53,34 @@ fn no_server_has_more_than_it_may_and_a_ticket_gives_its_room_back() {
 }
 
 #[test]
+fn the_server_that_is_foreseen_is_the_one_that_is_chosen_and_looking_takes_no_turn() {
+    for balance in [Balance::RoundRobin, Balance::LeastOutstanding, Balance::HASH] {
+        let mut config = config(4);
+        config.balance = balance;
+        config.servers[1].weight = 3;
+        config.servers[3].outstanding_max = Some(1);
+        let group = group(&config);
+        let mut tickets = Vec::new();
+        for key in 0..40 {
+            let key = stable_hash(&[&[key]]);
+            let foreseen = || group.foreseen(key).unwrap().authority;
+            assert_eq!(foreseen(), foreseen());
+            let foreseen = foreseen();
+            let ticket = group.try_admit(key, Tried::default()).unwrap();
+            assert_eq!(group.members[ticket.at()].authority, foreseen, "{balance:?}");
+            tickets.push(ticket);
+            if tickets.len() > 5 {
+                tickets.remove(0);
+            }
+        }
+        drop(tickets);
+        let down = |member: &Member| member.state.note_check(false, 1, 1, time::now());
+        assert!(group.members.iter().all(down));
+        assert_eq!(group.foreseen(0).err(), Some(Blocked::Down));
+    }
+}
+
+#[test]
 fn failures_in_a_row_eject_but_never_more_than_the_share() {
     let group = group(&config(4));
     let fail = |at: usize, times: u32| (0..times).for_each(|_| group.failed(at));
