@@ -320,7 +320,8 @@ fn a_server_that_wants_a_certificate_gets_ours_or_refuses_us() {
             let text = format!(
                 "[[listen]]\naddress = \"127.0.0.1:0\"\n[[upstream]]\nname = \"site\"\n\
                  [[upstream.server]]\nurl = \"https://127.0.0.1:{port}\"\n[upstream.tls]\n\
-                 ca = \"ca.pem\"\nserver_name = \"origin.test\"\n{certificate}"
+                 ca = \"ca.pem\"\nserver_name = \"origin.test\"\n{certificate}\
+                 [limits]\nconnect_timeout = \"20s\"\n"
             );
             Ours::configured(&home.write(name, text))
         };
@@ -341,10 +342,11 @@ fn a_server_that_wants_a_certificate_gets_ours_or_refuses_us() {
                 ("-tls1_2", "none.toml") => "the TLS handshake with the upstream failed",
                 _ => "does not accept our certificate",
             };
-            // In TLS 1.3 its alert comes when we have asked already, and its close with it.
+            // In TLS 1.3 its alert comes when we have asked already, and its close with it; it
+            // serves one connection at a time, which may be too slow on a busy machine.
             wait_for(words, SOON, || {
                 let told = get(refused.address(), "/page");
-                assert!(told.starts_with("HTTP/1.1 502 "), "{version} {name}: {told}");
+                assert!(told.starts_with("HTTP/1.1 50"), "{version} {name}: {told}");
                 told.contains(words).then_some(())
             });
         }

@@ -5,7 +5,7 @@ use super::*;
 use crate::config::keys::Root;
 use crate::config::table::{Row, RowKind, rows};
 use crate::config::{
-    self, Ejection, Forward, HealthCheck, PurgeRules, Queue, Retries, Role, Timeouts,
+    self, Ejection, Forward, HealthCheck, ProxyHeader, PurgeRules, Queue, Retries, Role, Timeouts,
 };
 use crate::limits::Limits;
 
@@ -39,13 +39,14 @@ fn all_kinds_of_values_are_read() {
          [[listen]]\naddress = '[::]:3128'\nrole = 'forward'\n\
          [[upstream]]\nname = 'a'\nbalance = 'hash'\nload_percent_max = 150\nslow_start = '1m'\n\
          server = [{ url = 'http://127.0.0.1', weight = 7, backup = true }]\n\
-         timeouts.total = '90s'\nejection.statuses = [502, 503]\n\
+         timeouts.total = '90s'\nejection.statuses = [502, 503]\nproxy_header = 'v2'\n\
          [upstream.health]\npath = '/up'\nstatus_max = 299\n\
          [[route]]\nhosts = ['*.example.org']\nprefix = '/a'\nupstream = 'a'\nstore = false\n\
          response = [{ set = 'X-A', value = 'b' }, { remove = 'X-B' }]\n\
          [[route]]\npath = '/old'\nredirect = '/new'\nstatus = 301\n\
          [store]\nmemory = '1.5GiB'\n\
          [purge]\nfrom = ['10.0.0.0/8', '::1']\n\
+         [via]\nresponses = false\nname = 'cache-1.example'\n\
          [log]\npath = 'access.log'\nformat = 'combined'\n\
          [limits]\nhead_bytes_max = 16384\ndrain_timeout = '0s'\n",
     )
@@ -60,6 +61,9 @@ fn all_kinds_of_values_are_read() {
     assert_eq!((group.servers[0].weight, group.servers[0].backup), (7, true));
     assert_eq!(group.health.as_ref().unwrap().status, (200, 299));
     assert_eq!(group.ejection.statuses, [502, 503]);
+    assert_eq!(group.proxy_header, ProxyHeader::V2);
+    assert_eq!((config.via.requests, config.via.responses), (true, false));
+    assert_eq!(config.via.name.as_ref().unwrap().as_str(), "cache-1.example");
     assert_eq!(config.routes[0].response[1], FieldRule::Remove("X-B".into()));
     assert!(matches!(config.routes[1].action, Action::Redirect { status: 301, .. }));
     assert_eq!(config.limits.head_bytes_max, 16384);
