@@ -121,6 +121,9 @@ fn answer(out: &mut String, answer: &Answer) {
     if let Some(why) = &answer.why_whole {
         prose(out, "whole because", why);
     }
+    if let Some(value) = &answer.proxy_status {
+        row(out, "Proxy-Status", value);
+    }
     if let Some(value) = &answer.cache_status {
         let more = if answer.exact { "" } else { "; ... (as the origin answers)" };
         row(out, "Cache-Status", &format!("{value}{more}"));

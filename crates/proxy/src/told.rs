@@ -78,6 +78,11 @@ impl Told {
 /// The line of `Proxy-Status` that says why a request is refused: the type of error that others
 /// know, and the rule by our name for it.
 pub(crate) fn refused_line(refusal: Refusal) -> Vec<u8> {
+    format!("Proxy-Status: {}\r\n", refused_value(refusal)).into_bytes()
+}
+
+/// Its value.
+pub(crate) fn refused_value(refusal: Refusal) -> String {
     let (error, rule) = (refusal.error_type(), refusal.name());
-    format!("Proxy-Status: {NAME}; error={error}; details=\"{rule}\"\r\n").into_bytes()
+    format!("{NAME}; error={error}; details=\"{rule}\"")
 }

@@ -26,7 +26,7 @@ use crate::routes;
 use crate::shared::Lookup;
 use crate::site::Site;
 use crate::stored::{Entry, Stored, Wire};
-use crate::told::Told;
+use crate::told::{Told, refused_value};
 use crate::upstream::To;
 use crate::worker::Worker;
 
@@ -167,6 +167,7 @@ impl<'t> Telling<'t> {
         let of_list = Explanation { token: refusal.name(), clause: "", text: refusal.text() };
         self.does("refuse", rule.unwrap_or(of_list));
         self.own_answer(refusal.status());
+        self.out.answer.proxy_status = Some(refused_value(refusal));
     }
 
     /// It comes out of no cache, and tells of none.

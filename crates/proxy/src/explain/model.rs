@@ -58,6 +58,8 @@ pub struct Answer {
     pub cache_status: Option<String>,
     /// It is all of the member.
     pub exact: bool,
+    /// Our member of `Proxy-Status`, which a refusal has in place of it.
+    pub proxy_status: Option<String>,
     /// `Age`.
     pub age_seconds: Option<u64>,
     /// The ranges of bytes that it would have.

@@ -238,6 +238,8 @@ async fn held_to(world: &World, asked: &Asked) -> (String, String) {
         }
     }
     if told.answer.exact {
+        let refusal = got.field("proxy-status").map(str::to_owned);
+        assert_eq!(refusal, told.answer.proxy_status, "{context}");
         let age = told.answer.age_seconds.map(|age| age.to_string());
         assert_eq!(got.field("age").map(str::to_owned), age, "{context}");
     }
