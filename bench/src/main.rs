@@ -1,8 +1,8 @@
 //! What a request costs: the floor, the peers, our own.
 //!
 //! What: every server of the list under every scenario, in interleaved rounds (A B C … A B C …),
-//! each on CPU 0 with one worker and no access log (but for one row), the generator and the origin on CPU 1; the
-//! server's own CPU time per request, and its ratio to the null server's in the same round. Why:
+//! each on CPU 0 with one worker and no access log (but for one row), the generator and the origin
+//! on CPU 1; the server's own CPU time per request, and its ratio to the null server's in the same round. Why:
 //! this is the first thing to look at after a change to the data plane. What never happens: a row
 //! left out in silence; a server left running.
 
@@ -297,7 +297,8 @@ fn conditions(flags: &Flags, pace: &Pace) -> Vec<String> {
             pace.warm.as_secs_f64(),
         ),
         format!(
-            "server on CPU {SERVER_CPU}, one worker, no access log but where said; generator and origin on CPU {}",
+            "server on CPU {SERVER_CPU}, one worker, no access log but where said; generator and \
+             origin on CPU {}",
             pace.cpu
         ),
         format!(

@@ -57,13 +57,16 @@ impl Direction {
     }
 }
 
-// Bits of `armed` and of `ready`; the last three only of `ready`.
+// Bits of `armed` and of `ready`; all but the first two only of `ready`.
 const READ: u8 = 1;
 const WRITE: u8 = 2;
 /// The peer has closed its direction: every read is answered at once from now on.
 const READ_CLOSED: u8 = 4;
 /// Both directions are finished: the poller has nothing more to say.
 const FINISHED: u8 = 8;
+/// The system has told of a failure. It does so once, to whoever asks first, be it a write; every
+/// read is told of an end from then on.
+const FAILED: u8 = 16;
 
 fn interest(bits: u8) -> Interest {
     match bits & (READ | WRITE) {
@@ -269,8 +272,33 @@ impl Socket {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.clear(READ | READ_CLOSED | FINISHED);
             }
-            Err(_) => {}
+            Err(error) => self.failed(error),
         }
+    }
+
+    /// Takes note that an operation failed. A peer that ended in order before it failed is told of
+    /// as `BrokenPipe`: what it had sent is whole.
+    fn failed(&self, error: &io::Error) {
+        if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::Interrupted) {
+            self.add(FAILED);
+        }
+    }
+
+    /// What a read came to that the system calls `result`: the end of a connection that has failed
+    /// is no orderly end, even if the failure was told to a write.
+    pub(crate) fn end_in_order(
+        &self,
+        result: io::Result<usize>,
+        wanted: usize,
+    ) -> io::Result<usize> {
+        match result {
+            Ok(0) if wanted > 0 && self.has_failed() => Err(io::ErrorKind::ConnectionReset.into()),
+            result => result,
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.core.io.borrow().slots.get(self.token).is_some_and(|slot| slot.ready & FAILED != 0)
     }
 
     /// Takes note of what an operation that takes one whole thing (a connection, a datagram) came
@@ -290,7 +318,8 @@ impl Socket {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.clear(WRITE | FINISHED);
             }
-            _ => {}
+            Ok(_) => {}
+            Err(error) => self.failed(error),
         }
     }
 

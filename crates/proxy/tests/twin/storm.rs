@@ -91,7 +91,13 @@ fn check(asked: &Asked, got: &Response, storm: bool) {
         (_, Some(_)) => expected(target, asked.language.or(Some("none"))),
         (_, None) => expected(target, None),
     };
-    assert!(got.body == right, "{} bytes for {target}, not {}", got.body.len(), right.len());
+    assert!(
+        got.body == right,
+        "{} bytes, not {}, for {target}: {:?}",
+        got.body.len(),
+        right.len(),
+        got.fields
+    );
 }
 
 /// One client; gives how many whole answers it got.

@@ -12,14 +12,14 @@ pub(super) fn try_read(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
     count(&socket.core().counters.recv_calls);
     let result = socket.world().recv(socket.fd(), buf);
     socket.after_read(&result, buf.len());
-    result
+    socket.end_in_order(result, buf.len())
 }
 
 pub(super) fn try_peek(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
     count(&socket.core().counters.recv_calls);
     let result = socket.world().peek(socket.fd(), buf);
     socket.after_one(&result, Direction::Read);
-    result
+    socket.end_in_order(result, buf.len())
 }
 
 pub(super) fn try_write(socket: &Socket, buf: &[u8]) -> io::Result<usize> {

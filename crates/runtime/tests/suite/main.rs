@@ -173,6 +173,7 @@ on_every_ground!(
     streams::half_close,
     streams::a_reset_reaches_the_reader,
     streams::a_reset_reaches_the_writer,
+    streams::a_reset_told_to_the_writer_is_no_end_for_the_reader,
     streams::back_pressure,
     streams::a_connect_is_refused,
     streams::a_storm_of_connects,

@@ -106,6 +106,34 @@ pub(crate) async fn a_reset_reaches_the_writer(_: Ground) {
     assert!(matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{kind:?}");
 }
 
+/// The system tells of a failure once, here to a writer. A reader who does not hear of it would take
+/// what has come for the whole.
+pub(crate) async fn a_reset_told_to_the_writer_is_no_end_for_the_reader(_: Ground) {
+    let (client, server) = pair().await;
+    server.write_all(b"half").await.unwrap();
+    client.readable().await.unwrap();
+    sleep(5 * MS).await;
+    server.abort();
+    let told = loop {
+        match client.try_write(b"x") {
+            Ok(_) => sleep(MS).await,
+            Err(error) => break error.kind(),
+        }
+    };
+    assert_eq!(told, ErrorKind::ConnectionReset);
+    let mut got = Vec::new();
+    let end = loop {
+        let mut piece = [0; 16];
+        match client.try_read(&mut piece) {
+            Ok(0) => break None,
+            Ok(read) => got.extend_from_slice(&piece[..read]),
+            Err(error) => break Some(error.kind()),
+        }
+    };
+    assert_eq!((&got[..], end), (&b"half"[..], Some(ErrorKind::ConnectionReset)));
+    assert_eq!(client.try_peek(&mut [0]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+}
+
 pub(crate) async fn back_pressure(ground: Ground) {
     // More than the kernel's buffers can grow to; on the twin more than its buffer.
     let total = if ground.is_twin() { 70_000 } else { 32 << 20 };
