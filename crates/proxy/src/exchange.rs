@@ -113,7 +113,11 @@ pub(crate) async fn serve(
     };
     let (done, whole) = match exchange.run().await {
         Ok(done) => (done, true),
-        Err(Ended::Gone(done) | Ended::Over(done)) => (Done { keep: false, ..done }, false),
+        Err(Ended::Gone(done)) => {
+            exchange.break_off();
+            (Done { keep: false, ..done }, false)
+        }
+        Err(Ended::Over(done)) => (Done { keep: false, ..done }, false),
         Err(Ended::Refused(refusal)) => (exchange.refuse(refusal).await, true),
         Err(Ended::Fixed(action)) => (routes::answer(&mut exchange, &action).await, true),
     };

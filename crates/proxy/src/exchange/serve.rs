@@ -185,7 +185,6 @@ impl Exchange<'_> {
                 }
                 Ok(None) => break,
                 Err(_) => {
-                    self.break_off();
                     return Err(Ended::Gone(done));
                 }
             }
@@ -287,8 +286,9 @@ impl Exchange<'_> {
         }
     }
 
-    /// The response cannot be completed: the client must not take it for whole.
-    pub(crate) fn break_off(&mut self) {
+    /// The response cannot be completed, or the client does not take it: what it has got must not
+    /// be taken for whole.
+    pub(super) fn break_off(&mut self) {
         // A body that ends with the connection needs a reset to be told from a whole one; for the
         // others it does no harm.
         let _ = self.stream.set_linger0();

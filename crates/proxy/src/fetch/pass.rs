@@ -368,7 +368,6 @@ pub(crate) async fn relay(
             Err(fault) => {
                 tracing::debug!(%fault, "the response broke off");
                 worker.counters.upstream_errors.add(1);
-                exchange.break_off();
                 return Err(Ended::Gone(done));
             }
         }
