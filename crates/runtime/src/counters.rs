@@ -66,6 +66,14 @@ counters! {
     connect_calls,
     /// Reads of a file answered without leaving the core.
     file_reads_direct,
+    /// Reads of a file that would have blocked, and went to the pool.
+    file_reads_would_block,
+    /// Reads of a file that gave less than was asked for, before its end.
+    file_reads_short,
+    /// Writes to a file.
+    file_writes,
+    /// Syncs of a file.
+    file_syncs,
     /// Jobs handed to the thread pool, because they might have blocked the core.
     pool_jobs,
     /// Tasks spawned.

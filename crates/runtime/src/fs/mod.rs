@@ -1,18 +1,20 @@
-//! Files read without ever blocking the core.
+//! Files read and written without ever blocking the core.
 //!
 //! What: a read goes to the page cache first (`preadv2` with `RWF_NOWAIT`): what is there comes
 //! back within the call. What is not is read by a thread of a small pool, which wakes the task.
 //! Opening is the same: from the directory cache (`openat2` with `RESOLVE_CACHED`), else in the
-//! pool.
-//! Who owns: a [`File`] owns its descriptor; a read that a thread still works on keeps it open.
-//! What never happens: a core waits for a disk, and a short read from the page cache is taken for
-//! the end of the file.
+//! pool. What changes a file (writing, syncing, reserving room) may wait for the disk at any time
+//! and is always done by the pool.
+//! Who owns: a [`File`] owns its descriptor; an operation that a thread still works on keeps it
+//! open. A buffer to be written is lent to the thread and comes back with the answer.
+//! What never happens: a core waits for a disk; a short read from the page cache is taken for the
+//! end of the file; a write is taken for durable before a [`File::sync_data`] that began after it
+//! has ended well.
 
 pub(crate) mod pool;
 mod real;
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,14 +25,57 @@ use crate::sys::World;
 
 pub use pool::{THREADS_MAX, unblock};
 
-/// A file open for reading.
+/// How to open a file. The default is for reading what exists.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// Also for writing.
+    pub write: bool,
+    /// Make it, empty, if it does not exist.
+    pub create: bool,
+}
+
+impl OpenOptions {
+    /// For reading and writing; made if it does not exist.
+    pub const CREATE: OpenOptions = OpenOptions { write: true, create: true };
+    /// For reading and writing what exists.
+    pub const WRITE: OpenOptions = OpenOptions { write: true, create: false };
+}
+
+/// What a read that was to fill its buffer took.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Reads {
+    /// Reads that were made.
+    pub calls: u32,
+    /// Of these, such as would have blocked and went to the pool.
+    pub would_block: u32,
+    /// Of these, such as gave less than was asked for before the end: the rest was read again.
+    pub short: u32,
+}
+
+/// An open file. Any core may use it.
 #[derive(Debug)]
 pub struct File(Backing);
 
 #[derive(Debug)]
 enum Backing {
-    Real(Arc<OwnedFd>),
+    Real(Arc<std::fs::File>),
     Simulated(sim::FileHandle),
+}
+
+/// Runs the first with the file and its world on the twin, the second in the pool otherwise.
+macro_rules! in_world {
+    ($file:expr, |$world:ident, $simulated:ident| $twin:expr, |$real:ident| $job:expr) => {
+        match &$file.0 {
+            Backing::Simulated($simulated) => {
+                let $world = sim::current_world()?;
+                $twin
+            }
+            Backing::Real(real) => {
+                let $real = Arc::clone(real);
+                unblock(move || $job).await
+            }
+        }
+    };
 }
 
 impl File {
@@ -39,23 +84,34 @@ impl File {
     /// # Errors
     /// What the system says: it does not exist, may not be read, is no file.
     pub async fn open(path: impl AsRef<Path>) -> io::Result<File> {
+        File::open_with(path, OpenOptions::default()).await
+    }
+
+    /// Opens a file. One that was made is there after a power cut only once its directory has been
+    /// synced ([`sync_directory`]).
+    ///
+    /// # Errors
+    /// What the system says: it does not exist, may not be written, the file system is read-only.
+    pub async fn open_with(path: impl AsRef<Path>, options: OpenOptions) -> io::Result<File> {
         let core = core::current();
         let path = path.as_ref();
         match &core.world {
             World::Simulated(world) => {
-                let file = world.open_file(path);
+                let file = world.disk().open(path, options);
                 world.disk_delay().await;
                 file.map(|file| File(Backing::Simulated(file)))
             }
             World::Real => {
-                let fd = match real::open_cached(path) {
+                let cached =
+                    if options == OpenOptions::default() { real::open_cached(path) } else { None };
+                let file = match cached {
                     Some(result) => result?,
                     None => {
                         let path = path.to_path_buf();
-                        unblock(move || real::open(&path)).await?
+                        unblock(move || real::open(&path, options)).await?
                     }
                 };
-                Ok(File(Backing::Real(Arc::new(fd))))
+                Ok(File(Backing::Real(Arc::new(file))))
             }
         }
     }
@@ -66,39 +122,134 @@ impl File {
     /// # Errors
     /// What the disk says.
     pub async fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.read_counted(buf, offset, &mut Reads::default()).await
+    }
+
+    /// Fills `buf` from `offset`, and says what that took.
+    ///
+    /// # Errors
+    /// `UnexpectedEof` if the file ends before, or what the disk says.
+    pub async fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<Reads> {
+        let mut reads = Reads::default();
+        let mut filled = 0;
+        while filled < buf.len() {
+            let at = offset + filled as u64;
+            match self.read_counted(&mut buf[filled..], at, &mut reads).await? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => filled += read,
+            }
+            if filled < buf.len() {
+                reads.short += 1;
+                count(&core::current().counters.file_reads_short);
+            }
+        }
+        Ok(reads)
+    }
+
+    async fn read_counted(
+        &self,
+        buf: &mut [u8],
+        offset: u64,
+        reads: &mut Reads,
+    ) -> io::Result<usize> {
         core::spend().await; // a file that is all in the page cache
         let core = core::current();
+        reads.calls += 1;
         match &self.0 {
             Backing::Simulated(file) => {
-                let World::Simulated(world) = &core.world else {
-                    return Err(io::Error::other("a simulated file on a real core"));
-                };
+                let world = sim::current_world()?;
                 world.disk_delay().await;
                 world.read_file(file, buf, offset)
             }
-            Backing::Real(fd) => match real::read_cached(fd, buf, offset) {
+            Backing::Real(file) => match real::read_cached(file, buf, offset) {
                 Some(result) => {
                     count(&core.counters.file_reads_direct);
                     result
                 }
-                None => read_in_pool(Arc::clone(fd), buf, offset).await,
+                None => {
+                    count(&core.counters.file_reads_would_block);
+                    reads.would_block += 1;
+                    read_in_pool(Arc::clone(file), buf, offset).await
+                }
             },
         }
     }
 
-    /// Fills `buf` from `offset`.
-    ///
-    /// # Errors
-    /// `UnexpectedEof` if the file ends before, or what the disk says.
-    pub async fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let mut filled = 0;
-        while filled < buf.len() {
-            match self.read_at(&mut buf[filled..], offset + filled as u64).await? {
-                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                read => filled += read,
+    /// Writes all of `bytes` at `offset`, in the pool, and gives them back. After an error any part
+    /// of them may have been written. The future may be dropped; the write goes on.
+    pub async fn write_all_at<B>(&self, bytes: B, offset: u64) -> (io::Result<()>, B)
+    where
+        B: AsRef<[u8]> + Send + 'static,
+    {
+        count(&core::current().counters.file_writes);
+        match &self.0 {
+            Backing::Simulated(file) => {
+                let written = match sim::current_world() {
+                    Ok(world) => world.write_file(file, bytes.as_ref(), offset).await,
+                    Err(error) => Err(error),
+                };
+                (written, bytes)
+            }
+            Backing::Real(file) => {
+                let file = Arc::clone(file);
+                unblock(move || (real::write_all(&file, bytes.as_ref(), offset), bytes)).await
             }
         }
-        Ok(())
+    }
+
+    /// Makes durable what was written before, in the pool.
+    ///
+    /// # Errors
+    /// What the disk says. Then what was written since the last success may be lost, and a later
+    /// success says nothing about it.
+    pub async fn sync_data(&self) -> io::Result<()> {
+        count(&core::current().counters.file_syncs);
+        in_world!(self, |world, file| world.sync_file(file).await, |file| file.sync_data())
+    }
+
+    /// Sees to it that the file is at least so long and that all of it has its place on the disk.
+    ///
+    /// # Errors
+    /// The disk is full, or cannot reserve room.
+    pub async fn allocate(&self, bytes: u64) -> io::Result<()> {
+        in_world!(
+            self,
+            |world, file| {
+                world.disk_delay().await;
+                file.allocate(bytes)
+            },
+            |file| real::allocate(&file, bytes)
+        )
+    }
+
+    /// Cuts the file, or makes it longer by zeros that have no place on the disk yet.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub async fn set_len(&self, bytes: u64) -> io::Result<()> {
+        in_world!(
+            self,
+            |world, file| {
+                world.disk_delay().await;
+                file.set_len(bytes)
+            },
+            |file| file.set_len(bytes)
+        )
+    }
+
+    /// Takes the file for this process, until it is closed. False if another has it.
+    ///
+    /// # Errors
+    /// The file system knows no locks.
+    pub async fn try_lock(&self) -> io::Result<bool> {
+        in_world!(
+            self,
+            |world, file| {
+                world.disk_delay().await;
+                file.try_lock()
+            },
+            |file| real::try_lock(&file)
+        )
     }
 
     /// The file's length in bytes now.
@@ -107,8 +258,8 @@ impl File {
     /// What the system says.
     pub fn len(&self) -> io::Result<u64> {
         match &self.0 {
-            Backing::Real(fd) => real::len(fd),
-            Backing::Simulated(file) => Ok(file.len()),
+            Backing::Real(file) => real::len(file),
+            Backing::Simulated(file) => file.len(),
         }
     }
 
@@ -121,12 +272,64 @@ impl File {
     }
 }
 
+/// Gives a file another name, in place of what has that name; durable once the directory has been
+/// synced.
+///
+/// # Errors
+/// What the system says.
+pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<()> {
+    let (from, to) = (from.as_ref().to_path_buf(), to.as_ref().to_path_buf());
+    match &core::current().world {
+        World::Simulated(world) => world.disk().rename(&from, &to),
+        World::Real => unblock(move || std::fs::rename(from, to)).await,
+    }
+}
+
+/// Takes a name out of its directory; durable once that has been synced.
+///
+/// # Errors
+/// What the system says.
+pub async fn remove(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = path.as_ref().to_path_buf();
+    match &core::current().world {
+        World::Simulated(world) => world.disk().remove(&path),
+        World::Real => unblock(move || std::fs::remove_file(path)).await,
+    }
+}
+
+/// Makes a directory and those above it, as far as they do not exist.
+///
+/// # Errors
+/// What the system says.
+pub async fn create_directory(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = path.as_ref().to_path_buf();
+    match &core::current().world {
+        World::Simulated(_) => Ok(()), // has names only
+        World::Real => unblock(move || std::fs::create_dir_all(path)).await,
+    }
+}
+
+/// Makes durable what names a directory has.
+///
+/// # Errors
+/// What the disk says.
+pub async fn sync_directory(path: impl AsRef<Path>) -> io::Result<()> {
+    let path = path.as_ref().to_path_buf();
+    match &core::current().world {
+        World::Simulated(world) => {
+            world.disk_delay().await;
+            world.disk().sync_names()
+        }
+        World::Real => unblock(move || std::fs::File::open(path)?.sync_all()).await,
+    }
+}
+
 /// The pool's thread reads into a buffer of its own: the task may be gone before it is done.
-async fn read_in_pool(fd: Arc<OwnedFd>, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+async fn read_in_pool(file: Arc<std::fs::File>, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     let wanted = buf.len();
     let bytes = unblock(move || {
         let mut bytes = vec![0; wanted];
-        let read = real::read(&fd, &mut bytes, offset)?;
+        let read = real::read(&file, &mut bytes, offset)?;
         bytes.truncate(read);
         io::Result::Ok(bytes)
     })

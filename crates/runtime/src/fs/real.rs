@@ -1,14 +1,17 @@
 //! The system calls below [`super::File`].
 
+use std::ffi::CString;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use std::ffi::CString;
-use std::os::unix::ffi::OsStrExt;
+use super::OpenOptions;
 
-/// Opens `path` if that needs no disk. `None`: it might, or this kernel cannot tell.
-pub(super) fn open_cached(path: &Path) -> Option<io::Result<OwnedFd>> {
+/// Opens `path` for reading if that needs no disk. `None`: it might, or this kernel cannot tell.
+pub(super) fn open_cached(path: &Path) -> Option<io::Result<File>> {
     let path = match c_path(path) {
         Ok(path) => path,
         Err(error) => return Some(Err(error)),
@@ -36,16 +39,18 @@ pub(super) fn open_cached(path: &Path) -> Option<io::Result<OwnedFd>> {
         };
     }
     // SAFETY: a new descriptor that nobody else owns.
-    Some(Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }))
+    Some(Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }.into()))
 }
 
 /// Opens `path`, however long that takes.
-pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
-    std::fs::File::open(path).map(OwnedFd::from)
+pub(super) fn open(path: &Path, options: OpenOptions) -> io::Result<File> {
+    let OpenOptions { write, create } = options;
+    // What is there already is kept: the names of a store's files mean their bytes.
+    File::options().read(true).write(write).create(create).truncate(false).open(path)
 }
 
 /// Reads what is in the page cache. `None`: nothing is, or this file system cannot tell.
-pub(super) fn read_cached(fd: &OwnedFd, buf: &mut [u8], offset: u64) -> Option<io::Result<usize>> {
+pub(super) fn read_cached(file: &File, buf: &mut [u8], offset: u64) -> Option<io::Result<usize>> {
     if buf.is_empty() {
         return Some(Ok(0));
     }
@@ -53,13 +58,13 @@ pub(super) fn read_cached(fd: &OwnedFd, buf: &mut [u8], offset: u64) -> Option<i
     let offset = libc::off_t::try_from(offset).unwrap_or(libc::off_t::MAX);
     // SAFETY: one iovec that describes `buf`; both outlive the call.
     let read =
-        unsafe { libc::preadv2(fd.as_raw_fd(), &raw const room, 1, offset, libc::RWF_NOWAIT) };
+        unsafe { libc::preadv2(file.as_raw_fd(), &raw const room, 1, offset, libc::RWF_NOWAIT) };
     if read > 0 {
         return Some(Ok(read as usize));
     }
     if read == 0 {
         // The end, or a file system that says so when it has nothing at hand: the length tells.
-        return match len(fd) {
+        return match len(file) {
             Ok(len) if offset as u64 >= len && len > 0 => Some(Ok(0)),
             _ => None,
         };
@@ -72,30 +77,48 @@ pub(super) fn read_cached(fd: &OwnedFd, buf: &mut [u8], offset: u64) -> Option<i
 }
 
 /// Reads, however long that takes.
-pub(super) fn read(fd: &OwnedFd, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-    let offset = libc::off_t::try_from(offset).unwrap_or(libc::off_t::MAX);
+pub(super) fn read(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     loop {
-        // SAFETY: pointer and length describe `buf`.
-        let read =
-            unsafe { libc::pread(fd.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len(), offset) };
-        if read >= 0 {
-            return Ok(read as usize);
-        }
-        let error = io::Error::last_os_error();
-        if error.kind() != io::ErrorKind::Interrupted {
-            return Err(error);
+        match file.read_at(buf, offset) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
         }
     }
 }
 
-pub(super) fn len(fd: &OwnedFd) -> io::Result<u64> {
-    // SAFETY: a C struct of integers, for which zero is a value.
-    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
-    // SAFETY: writes one stat through the pointer.
-    if unsafe { libc::fstat(fd.as_raw_fd(), &raw mut stat) } < 0 {
-        return Err(io::Error::last_os_error());
+pub(super) fn write_all(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    file.write_all_at(bytes, offset)
+}
+
+pub(super) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    let length = libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX);
+    loop {
+        // SAFETY: no pointers.
+        if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, length) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            // A file system that cannot reserve room: the length at least.
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => {
+                return if len(file)? < bytes { file.set_len(bytes) } else { Ok(()) };
+            }
+            _ => return Err(error),
+        }
     }
-    Ok(stat.st_size as u64)
+}
+
+pub(super) fn try_lock(file: &File) -> io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+pub(super) fn len(file: &File) -> io::Result<u64> {
+    file.metadata().map(|metadata| metadata.len())
 }
 
 fn c_path(path: &Path) -> io::Result<CString> {

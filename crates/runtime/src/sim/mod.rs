@@ -11,6 +11,7 @@
 //! else than the seed and the program.
 
 mod datagram;
+mod disk;
 mod net;
 mod rng;
 mod stream;
@@ -22,12 +23,15 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Duration;
 
 use crate::core;
 use crate::sys::World as AnyWorld;
 
-pub(crate) use world::{FileHandle, World};
+pub(crate) use disk::FileHandle;
+pub use disk::{Disk, DiskCounters, Faults, SECTOR_BYTES};
+pub(crate) use world::World;
 
 /// What the simulated world is like. Probabilities are from 0 to 1.
 #[derive(Debug, Clone)]
@@ -55,6 +59,8 @@ pub struct Options {
     pub disk_delay: Range<Duration>,
     /// The probability that reading a file fails.
     pub disk_error: f64,
+    /// The disk; `None`: an empty one without other faults. One that is given outlives the runtime.
+    pub disk: Option<Disk>,
     /// The probability that a write stalls: it and what follows are under way for up to
     /// [`STALL_MAX`].
     pub stall: f64,
@@ -83,6 +89,7 @@ impl Options {
             buffer_bytes: 64 * 1024,
             disk_delay: Duration::from_micros(20)..Duration::from_millis(2),
             disk_error: 0.0,
+            disk: None,
             stall: 0.0,
             descriptors_max: 20_000,
             outside_wait: Duration::from_secs(5),
@@ -140,6 +147,14 @@ impl Options {
         self
     }
 
+    /// The same, on this disk, each operation of which takes so long.
+    #[must_use]
+    pub fn with_disk(mut self, disk: Disk, delay: Range<Duration>) -> Options {
+        self.disk = Some(disk);
+        self.disk_delay = delay;
+        self
+    }
+
     /// The same, with writes that stall with this probability.
     #[must_use]
     pub fn with_stall(mut self, stall: f64) -> Options {
@@ -167,7 +182,7 @@ impl Options {
 /// # Panics
 /// If the current core is not simulated.
 pub fn put_file(path: impl AsRef<Path>, bytes: impl Into<Vec<u8>>) {
-    with_world(|world| world.put_file(path.as_ref(), bytes.into()));
+    with_world(|world| world.disk().put(path, bytes));
 }
 
 /// Takes a file off the current core's simulated disk; open handles keep it.
@@ -175,7 +190,16 @@ pub fn put_file(path: impl AsRef<Path>, bytes: impl Into<Vec<u8>>) {
 /// # Panics
 /// If the current core is not simulated.
 pub fn remove_file(path: impl AsRef<Path>) -> io::Result<()> {
-    with_world(|world| world.remove_file(path.as_ref()))
+    with_world(|world| world.disk().remove(path.as_ref()))
+}
+
+/// The current core's simulated disk.
+///
+/// # Panics
+/// If the current core is not simulated.
+#[must_use]
+pub fn disk() -> Disk {
+    with_world(|world| world.disk().clone())
 }
 
 /// Resets every connection to or from `address`, as a peer does that crashes.
@@ -250,6 +274,14 @@ fn parse_seeds(text: &str) -> Option<Vec<u64>> {
     match text.split_once("..") {
         Some((start, end)) => Some((start.parse().ok()?..end.parse().ok()?).collect()),
         None => Some(vec![text.parse().ok()?]),
+    }
+}
+
+/// The world of the current core, for a file that is simulated.
+pub(crate) fn current_world() -> io::Result<Rc<World>> {
+    match &core::current().world {
+        AnyWorld::Simulated(world) => Ok(Rc::clone(world)),
+        AnyWorld::Real => Err(io::Error::other("a simulated file on a real core")),
     }
 }
 

@@ -7,18 +7,17 @@
 //! poller calls where a real one would sleep.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::RawFd;
 use std::os::unix::net::SocketAddr as UnixAddr;
-use std::path::{Path, PathBuf};
-use std::rc::Rc;
+use std::path::Path;
 use std::time::Duration;
 
 use readiness::simulated::Levels;
 
 use super::Options;
+use super::disk::{Disk, FileHandle};
 use super::net::{Address, Net};
 use crate::net::ListenOptions;
 
@@ -30,23 +29,16 @@ const START_NS: u64 = 1_000_000_000_000;
 /// would see it stand still for ever.
 const BUSY_TURN_NS: u64 = 1_000;
 
+/// Keeps the disk's chances apart from the network's.
+const DISK_SEED: u64 = 0x6469_736b;
+
 /// The simulated world of one core.
 pub(crate) struct World {
     net: RefCell<Net>,
-    files: RefCell<BTreeMap<PathBuf, Rc<[u8]>>>,
+    disk: Disk,
     idle: Cell<bool>,
     /// Processor time that scenarios have spent.
     burned_ns: Cell<u64>,
-}
-
-/// A simulated file that is open.
-#[derive(Debug, Clone)]
-pub(crate) struct FileHandle(Rc<[u8]>);
-
-impl FileHandle {
-    pub(crate) fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
 }
 
 fn error<T>(number: i32) -> io::Result<T> {
@@ -56,9 +48,10 @@ fn error<T>(number: i32) -> io::Result<T> {
 /// Clock and record.
 impl World {
     pub(crate) fn new(options: Options, levels: Levels) -> World {
+        let disk = options.disk.clone().unwrap_or_else(|| Disk::new(options.seed ^ DISK_SEED));
         World {
             net: RefCell::new(Net::new(options, levels, START_NS)),
-            files: RefCell::default(),
+            disk,
             idle: Cell::new(false),
             burned_ns: Cell::new(0),
         }
@@ -162,15 +155,8 @@ impl World {
 
 /// The disk.
 impl World {
-    pub(crate) fn put_file(&self, path: &Path, bytes: Vec<u8>) {
-        self.files.borrow_mut().insert(path.to_path_buf(), bytes.into());
-    }
-
-    pub(crate) fn remove_file(&self, path: &Path) -> io::Result<()> {
-        match self.files.borrow_mut().remove(path) {
-            Some(_) => Ok(()),
-            None => error(libc::ENOENT),
-        }
+    pub(crate) fn disk(&self) -> &Disk {
+        &self.disk
     }
 
     /// The time that a disk takes.
@@ -180,13 +166,8 @@ impl World {
             let range = net.options.disk_delay.clone();
             net.draw(&range)
         };
-        crate::time::sleep(Duration::from_nanos(delay)).await;
-    }
-
-    pub(crate) fn open_file(&self, path: &Path) -> io::Result<FileHandle> {
-        match self.files.borrow().get(path) {
-            Some(bytes) => Ok(FileHandle(Rc::clone(bytes))),
-            None => error(libc::ENOENT),
+        if delay > 0 {
+            crate::time::sleep(Duration::from_nanos(delay)).await;
         }
     }
 
@@ -202,12 +183,38 @@ impl World {
             net.trace("read file: error", 0, 0);
             return error(libc::EIO);
         }
-        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(file.0.len());
-        let there = buf.len().min(file.0.len() - start);
-        let read = net.short_read(there);
-        buf[..read].copy_from_slice(&file.0[start..start + read]);
-        net.trace("read file", offset, read);
-        Ok(read)
+        let asked = net.short_read(buf.len());
+        let read = file.read(&mut buf[..asked], offset);
+        net.trace("read file", offset, *read.as_ref().unwrap_or(&0));
+        read
+    }
+
+    /// The write is done after the delay, or when the future is dropped: what the pool has begun
+    /// goes on.
+    pub(crate) async fn write_file(
+        &self,
+        file: &FileHandle,
+        bytes: &[u8],
+        offset: u64,
+    ) -> io::Result<()> {
+        struct Goes<'f>(&'f FileHandle, u64);
+        impl Drop for Goes<'_> {
+            fn drop(&mut self) {
+                // A handle of an earlier life writes nothing.
+                drop(self.0.finish_write(self.1));
+            }
+        }
+        self.net.borrow_mut().trace("write file", offset, bytes.len());
+        let goes = Goes(file, file.begin_write(bytes, offset)?);
+        self.disk_delay().await;
+        file.finish_write(goes.1)
+    }
+
+    pub(crate) async fn sync_file(&self, file: &FileHandle) -> io::Result<()> {
+        let up_to = file.begin_sync()?;
+        self.disk_delay().await;
+        self.net.borrow_mut().trace("sync file", up_to, 0);
+        file.finish_sync(up_to)
     }
 }
 

@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use runtime::fs::File;
+use runtime::fs::{File, OpenOptions};
 use runtime::{sim, spawn};
 
 use crate::{Ground, pattern};
@@ -89,4 +89,86 @@ pub(crate) async fn many_at_once(ground: Ground) {
     for reader in readers {
         reader.await;
     }
+}
+
+pub(crate) async fn what_is_written_is_read(ground: Ground) {
+    let path = ground.dir.join("written");
+    let missing = File::open_with(&path, OpenOptions::WRITE).await.unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
+    let file = File::open_with(&path, OpenOptions::CREATE).await.unwrap();
+    assert!(file.is_empty().unwrap());
+    file.allocate(100_000).await.unwrap();
+    assert_eq!(file.len().unwrap(), 100_000);
+    file.allocate(10).await.unwrap();
+    assert_eq!(file.len().unwrap(), 100_000, "room that is there stays");
+    let bytes = pattern(70_001);
+    let (written, back) = file.write_all_at(bytes.clone(), 40_000).await;
+    written.unwrap();
+    assert!(back == bytes, "the buffer comes back");
+    assert_eq!(file.len().unwrap(), 110_001);
+    file.write_all_at(b"middle".as_slice(), 50_000).await.0.unwrap();
+    file.sync_data().await.unwrap();
+    let mut expected = vec![0; 110_001];
+    expected[40_000..].copy_from_slice(&bytes);
+    expected[50_000..50_006].copy_from_slice(b"middle");
+    // What another handle sees is the same, and what was there stays when it is opened again.
+    let again = File::open_with(&path, OpenOptions::CREATE).await.unwrap();
+    let mut all = vec![9; 110_001];
+    let reads = again.read_exact_at(&mut all, 0).await.unwrap();
+    assert!(all == expected);
+    assert_eq!(reads.calls, reads.short + 1);
+    again.set_len(50_003).await.unwrap();
+    let cut = file.read_exact_at(&mut all[..10], 50_000).await.unwrap_err();
+    assert_eq!(cut.kind(), ErrorKind::UnexpectedEof);
+    let read_only = File::open(&path).await.unwrap();
+    assert!(read_only.write_all_at(b"x".as_slice(), 0).await.0.is_err());
+}
+
+pub(crate) async fn names_change(ground: Ground) {
+    let dir = ground.dir.join("deep/er");
+    runtime::fs::create_directory(&dir).await.unwrap();
+    let (one, two) = (dir.join("one"), dir.join("two"));
+    let file = File::open_with(&one, OpenOptions::CREATE).await.unwrap();
+    file.write_all_at(b"1".as_slice(), 0).await.0.unwrap();
+    File::open_with(&two, OpenOptions::CREATE).await.unwrap();
+    runtime::fs::rename(&one, &two).await.unwrap();
+    runtime::fs::sync_directory(&dir).await.unwrap();
+    assert!(File::open(&one).await.is_err());
+    let mut buf = [0];
+    File::open(&two).await.unwrap().read_exact_at(&mut buf, 0).await.unwrap();
+    assert_eq!(buf, *b"1");
+    runtime::fs::remove(&two).await.unwrap();
+    assert_eq!(runtime::fs::remove(&two).await.unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(runtime::fs::rename(&one, &two).await.is_err());
+    file.read_exact_at(&mut buf, 0).await.unwrap(); // open handles keep it
+}
+
+pub(crate) async fn one_holder_of_a_lock(ground: Ground) {
+    let path = ground.dir.join("locked");
+    let first = File::open_with(&path, OpenOptions::CREATE).await.unwrap();
+    let second = File::open_with(&path, OpenOptions::CREATE).await.unwrap();
+    assert!(first.try_lock().await.unwrap());
+    assert!(!second.try_lock().await.unwrap());
+    drop(first);
+    assert!(second.try_lock().await.unwrap());
+}
+
+pub(crate) async fn many_writers(ground: Ground) {
+    let path = ground.dir.join("many");
+    let file = Rc::new(File::open_with(&path, OpenOptions::CREATE).await.unwrap());
+    let writers: Vec<_> = (0..20_u64)
+        .map(|i| {
+            let file = Rc::clone(&file);
+            spawn(async move {
+                file.write_all_at(vec![i as u8 + 1; 5_000], i * 5_000).await.0.unwrap();
+                file.sync_data().await.unwrap();
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await;
+    }
+    let mut all = vec![0; 100_000];
+    file.read_exact_at(&mut all, 0).await.unwrap();
+    assert!(all.chunks(5_000).zip(1..).all(|(chunk, i)| chunk.iter().all(|&byte| byte == i)));
 }

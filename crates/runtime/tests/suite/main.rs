@@ -194,7 +194,11 @@ on_every_ground!(
     files::read_all,
     files::edges,
     files::not_in_the_page_cache,
-    files::many_at_once
+    files::many_at_once,
+    files::what_is_written_is_read,
+    files::names_change,
+    files::one_holder_of_a_lock,
+    files::many_writers
 );
 
 /// Where the network itself must be without faults.
