@@ -4,13 +4,14 @@
 //! clone, such as an `Arc`), bounded in bytes. It is cut into shards by key, each behind a mutex
 //! held for O(1) work, so that the cores of a server share it without waiting for each other long.
 //! Which object goes when room is needed is decided by [`s3fifo`]; what a purge has taken, by
-//! [`Purges`].
+//! [`Purges`]. What is to outlive the process is kept by a [`disk::DiskStore`].
 //!
 //! What never happens: the sum of accounted bytes of a shard exceeds its bound, not even for a
 //! moment; a value is dropped while a lock is held; a get allocates.
 
 #![forbid(unsafe_code)]
 
+pub mod disk;
 mod key;
 mod purges;
 pub mod s3fifo;

@@ -104,7 +104,11 @@ struct Marks {
 
 impl Marks {
     fn note(&mut self, mark: Mark, soft: bool) {
-        *(if soft { &mut self.soft } else { &mut self.hard }) = mark;
+        let kept = if soft { &mut self.soft } else { &mut self.hard };
+        // What is read from a journal may be known already.
+        if mark.generation >= kept.generation {
+            *kept = mark;
+        }
     }
 
     /// The purges of these that came after `since`.
@@ -146,6 +150,22 @@ struct Records {
 }
 
 impl Records {
+    /// Notes a purge. Returns tables that were folded, to be dropped outside.
+    fn note(&mut self, what: Recorded<'_>, soft: bool, mark: Mark) -> Option<[Table; 2]> {
+        let marks = match what {
+            Recorded::Prefix(prefix) => self.young.prefixes.entry(prefix.into()).or_default(),
+            Recorded::Exact { key, .. } => self.young.exact.entry(key).or_default(),
+            Recorded::All => &mut self.all,
+        };
+        marks.note(mark, soft);
+        if let Recorded::Exact { tag: true, .. } = what {
+            self.tag.note(mark, soft);
+        }
+        let full = self.young.exact.len() > PURGE_RECORDS_MAX
+            || self.young.prefixes.len() > PURGE_PREFIXES_MAX;
+        full.then(|| self.fold(mark))
+    }
+
     /// All records become one that concerns everything. Returns the tables, to be dropped outside.
     fn fold(&mut self, mark: Mark) -> [Table; 2] {
         let tables = [std::mem::take(&mut self.young), std::mem::take(&mut self.old)];
@@ -192,33 +212,50 @@ impl Purges {
     /// # Panics
     /// When a prefix is longer than [`PURGE_PREFIX_BYTES_MAX`].
     pub fn purge(&self, what: Concerns<'_>, soft: bool, now_ms: u64) -> Mark {
-        let key = match what {
-            Concerns::Url(url) => Some(self.url_key(url)),
-            Concerns::Tag(tag) => Some(self.tag_key(tag)),
-            Concerns::All | Concerns::Prefix(_) => None,
+        self.purge_told(what, soft, now_ms, |_, _| ())
+    }
+
+    /// As [`Purges::purge`]; `told` is given the record before anybody sees the new generation, so
+    /// that a journal has it before all that is stored later.
+    pub(crate) fn purge_told(
+        &self,
+        what: Concerns<'_>,
+        soft: bool,
+        now_ms: u64,
+        told: impl FnOnce(&Recorded<'_>, Mark),
+    ) -> Mark {
+        let what = match what {
+            Concerns::All => Recorded::All,
+            Concerns::Url(url) => Recorded::Exact { key: self.url_key(url), tag: false },
+            Concerns::Tag(tag) => Recorded::Exact { key: self.tag_key(tag), tag: true },
+            Concerns::Prefix(prefix) => {
+                assert!(prefix.len() <= PURGE_PREFIX_BYTES_MAX, "the caller refuses longer ones");
+                Recorded::Prefix(prefix)
+            }
         };
         let mut records = self.write();
         let mark = Mark { generation: self.count.load(Ordering::Relaxed) + 1, at_ms: now_ms };
-        let marks = match (what, key) {
-            (Concerns::Prefix(prefix), _) => {
-                assert!(prefix.len() <= PURGE_PREFIX_BYTES_MAX, "the caller refuses longer ones");
-                records.young.prefixes.entry(prefix.into()).or_default()
-            }
-            (_, Some(key)) => records.young.exact.entry(key).or_default(),
-            (_, None) => &mut records.all,
-        };
-        marks.note(mark, soft);
-        if let Concerns::Tag(_) = what {
-            records.tag.note(mark, soft);
-        }
-        let full = records.young.exact.len() > PURGE_RECORDS_MAX
-            || records.young.prefixes.len() > PURGE_PREFIXES_MAX;
-        let folded = full.then(|| records.fold(mark));
+        told(&what, mark);
+        let folded = records.note(what, soft, mark);
         // Under the lock: whoever sees the new count finds its record.
         self.count.store(mark.generation, Ordering::Release);
         drop(records);
         drop(folded);
         mark
+    }
+
+    /// A purge of before, from a journal. Generations begin behind it.
+    pub(crate) fn replay(&self, what: Recorded<'_>, soft: bool, mark: Mark) {
+        let mut records = self.write();
+        let folded = records.note(what, soft, mark);
+        self.count.fetch_max(mark.generation, Ordering::AcqRel);
+        drop(records);
+        drop(folded);
+    }
+
+    /// No generation from now on is smaller.
+    pub(crate) fn advance_to(&self, generation: Generation) {
+        self.count.fetch_max(generation, Ordering::AcqRel);
     }
 
     /// What the purges after `since` mean for an object, and up to which generation that holds.
@@ -371,6 +408,10 @@ fn each_prefix<'a>(
         };
     }
 }
+
+mod saved;
+
+pub(crate) use saved::Recorded;
 
 #[cfg(test)]
 mod tests {

@@ -10,7 +10,8 @@ use crate::tree::Tree;
 const FLOORS: &[&[&str]] = &[
     &["planted"],
     &["readiness", "http1", "caching", "regress", "trial"],
-    &["runtime", "store"],
+    &["runtime"],
+    &["store"],
     &["proxy", "load", "record", "report", "interpose"],
     &["plimsoll"],
     &["bench", "xtask"],

@@ -1,0 +1,369 @@
+//! The journal's half of the flusher: changes into the journal, one sync for all that wait, and a
+//! saved index when a journal is half full.
+//!
+//! ```text
+//! saved index g complete ─▶ journal g ──half full──▶ Close ─▶ journal g+1 (goes on at once)
+//!                                                        └──▶ saved index g+1 is written beside
+//! a write or a sync of the journal failed ─▶ nothing is acknowledged ─▶ saved index g+1 anew,
+//!                                            from memory ─▶ an empty journal behind it
+//! ```
+//!
+//! Until the saved index `g+1` is complete, `g` with both journals is what a start reads. The new
+//! one is taken while changes go on: a change is in it, or in its journal, or in both, and to apply
+//! one twice does no harm.
+//! What never happens: a journal is overwritten that the last complete saved index needs; a change
+//! is acknowledged by a journal that does not follow from it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use runtime::fs::File;
+use runtime::time::{self, Instant};
+
+use super::bytes::Put;
+use super::counters::add;
+use super::journal::{BATCH_HEADER_BYTES, Change, SavedEntry, Tail};
+use super::limits::ENTRIES_PER_SLICE;
+use super::saved_index::{
+    COPY_BYTES, HEAD_AT, PREAMBLE_BYTES, Preamble, encode_head, slice_header,
+};
+use super::{Files, Inner};
+
+/// Room kept in a journal for its last batch.
+const CLOSE_BYTES: u32 = BATCH_HEADER_BYTES as u32 + 16;
+
+/// What the journal's half remembers.
+#[derive(Debug)]
+pub(super) struct Committer {
+    /// Of the journal that is written.
+    pub(super) generation: u64,
+    pub(super) tail: Tail,
+    /// Of the last saved index that is complete: the journal's, or the one before.
+    pub(super) complete: u64,
+    /// The saved index that is being written.
+    dump: Option<Dump>,
+    /// The journal cannot be trusted; a new one has to be begun.
+    broken: bool,
+    /// The position up to which changes are written, and whether the file was not synced since.
+    written: u64,
+    unsynced: bool,
+    synced_at: Instant,
+    /// The disk is left alone until then; and no index is saved until then.
+    retry_at: Option<Instant>,
+    save_at: Option<Instant>,
+}
+
+/// A saved index in the making.
+#[derive(Debug)]
+struct Dump {
+    preamble: Preamble,
+    /// The next shard.
+    shard: usize,
+    offset: u64,
+    /// Entries that are not written yet.
+    entries: Vec<u8>,
+}
+
+pub(super) async fn run(inner: &Arc<Inner>, mut committer: Committer) {
+    loop {
+        let ending = inner.closing.load(Ordering::Acquire) && inner.drained.load(Ordering::Acquire);
+        committer.turn(inner, ending).await;
+        if ending {
+            // Who still waits is not left waiting for ever.
+            if inner.journal.is_asked() {
+                inner.journal.note_failed(true);
+            }
+            return;
+        }
+        if committer.dump.is_some() || committer.is_urgent() {
+            runtime::yield_now().await;
+            continue;
+        }
+        let rest = time::sleep(inner.options.flush_interval);
+        runtime::race(inner.journal.signal.wait(), rest).await;
+    }
+}
+
+/// Writes both copies of what stands in a journal.
+async fn write_copies(
+    files: &Files,
+    generation: u64,
+    area_bytes: u32,
+    offset: u32,
+    bytes: Vec<u8>,
+) -> io::Result<()> {
+    let file = &files.journals[(generation & 1) as usize];
+    let (first, bytes) = file.write_all_at(bytes, u64::from(offset)).await;
+    first?;
+    file.write_all_at(bytes, u64::from(area_bytes) + u64::from(offset)).await.0
+}
+
+impl Committer {
+    /// Behind what a start has read.
+    pub(super) fn new(generation: u64, tail: Tail, complete: u64) -> Committer {
+        Committer {
+            generation,
+            tail,
+            complete,
+            dump: None,
+            broken: false,
+            written: 0,
+            unsynced: true,
+            synced_at: time::now(),
+            retry_at: None,
+            save_at: None,
+        }
+    }
+
+    /// A journal that failed for the first time is mended at once.
+    fn is_urgent(&self) -> bool {
+        self.broken && self.retry_at.is_none()
+    }
+
+    async fn turn(&mut self, inner: &Arc<Inner>, ending: bool) {
+        let waits = self.retry_at.is_some_and(|at| at > time::now());
+        if waits && !ending {
+            return;
+        }
+        if self.broken {
+            self.rebuild(inner).await;
+            return;
+        }
+        let due = time::now().since(self.synced_at) >= inner.options.sync_interval;
+        let sync = inner.journal.is_asked() || due || ending;
+        if let Err(error) = self.commit(inner, sync).await {
+            self.break_off(inner, "writing the journal", &error);
+            return;
+        }
+        if ending {
+            return;
+        }
+        if self.tail.offset > inner.options.geometry.journal_bytes / 2
+            && self.complete == self.generation
+            && let Err(error) = self.roll(inner).await
+        {
+            self.break_off(inner, "beginning a journal", &error);
+            return;
+        }
+        if self.save_at.is_none_or(|at| at <= time::now())
+            && let Err(error) = self.save_some(inner).await
+        {
+            // The journals have everything: it is tried again later.
+            self.dump = None;
+            let pause = inner.failures.note(&inner.failures.journal, "saving the index", &error);
+            self.save_at = Some(time::now() + pause);
+        }
+        let room = inner.options.geometry.journal_bytes - self.tail.offset;
+        let crowded = room < inner.options.geometry.journal_bytes / 4;
+        inner.failures.crowded.store(crowded, Ordering::Relaxed);
+    }
+
+    /// Goes on with a saved index that is due.
+    async fn save_some(&mut self, inner: &Inner) -> io::Result<()> {
+        if self.dump.is_some() {
+            return self.save_more(inner).await;
+        }
+        if self.complete < self.generation {
+            return self.begin_save(inner, self.generation, self.tail.nonce).await;
+        }
+        Ok(())
+    }
+
+    /// Writes the changes that wait; with `sync` they are durable then.
+    pub(super) async fn commit(&mut self, inner: &Inner, sync: bool) -> io::Result<()> {
+        let (changes, position) = inner.journal.take();
+        if !changes.is_empty() {
+            self.write(inner, &changes).await?;
+            self.written = position;
+        }
+        if !sync {
+            return Ok(());
+        }
+        self.synced_at = time::now();
+        if planted::is(planted::Bug::DiskAckBeforeSync) {
+            inner.journal.note_durable(self.written);
+            return Ok(());
+        }
+        if self.unsynced {
+            self.sync(inner).await?;
+        }
+        inner.journal.note_durable(self.written);
+        inner.failures.journal.store(0, Ordering::Relaxed);
+        Ok(())
+    }
+
+    async fn write(&mut self, inner: &Inner, changes: &[u8]) -> io::Result<()> {
+        let area = inner.options.geometry.journal_bytes;
+        let fits = |tail: Tail| {
+            let room = area - tail.offset - CLOSE_BYTES.min(area - tail.offset);
+            BATCH_HEADER_BYTES + changes.len() <= room as usize
+        };
+        if !fits(self.tail) && self.complete == self.generation && self.dump.is_none() {
+            self.roll(inner).await?;
+        }
+        if !fits(self.tail) {
+            return Err(io::Error::other("the journal is full"));
+        }
+        self.write_batch(inner, changes).await
+    }
+
+    async fn write_batch(&mut self, inner: &Inner, changes: &[u8]) -> io::Result<()> {
+        let area = inner.options.geometry.journal_bytes;
+        let (batch, next) = self.tail.batch(&inner.sums, changes);
+        add(&inner.counters.journal_bytes, 2 * batch.len() as u64);
+        add(&inner.counters.writes, 2);
+        write_copies(&inner.files, self.generation, area, self.tail.offset, batch).await?;
+        self.tail = next;
+        self.unsynced = true;
+        Ok(())
+    }
+
+    async fn sync(&mut self, inner: &Inner) -> io::Result<()> {
+        add(&inner.counters.syncs, 1);
+        let synced = inner.files.journals[(self.generation & 1) as usize].sync_data().await;
+        if let Err(error) = synced {
+            add(&inner.counters.sync_errors, 1);
+            if !planted::is(planted::Bug::DiskFailedSyncTrusted) {
+                return Err(error);
+            }
+        }
+        self.unsynced = false;
+        Ok(())
+    }
+
+    /// Closes this journal and begins the next.
+    async fn roll(&mut self, inner: &Inner) -> io::Result<()> {
+        let mut close = Vec::new();
+        Change::Close.encode(&mut close);
+        self.write_batch(inner, &close).await?;
+        self.sync(inner).await?;
+        let previous = self.tail.sum;
+        self.generation += 1;
+        self.tail = Tail::new(inner.number());
+        self.begin(inner, previous).await
+    }
+
+    /// The first batch of a journal.
+    pub(super) async fn begin(&mut self, inner: &Inner, previous: u64) -> io::Result<()> {
+        let mut begin = Vec::new();
+        Change::Begin { generation: self.generation, previous }.encode(&mut begin);
+        self.write_batch(inner, &begin).await
+    }
+
+    fn break_off(&mut self, inner: &Inner, what: &str, error: &io::Error) {
+        add(&inner.counters.write_errors, 1);
+        let pause = inner.failures.note(&inner.failures.journal, what, error);
+        self.broken = true;
+        self.dump = None;
+        // The first time it is tried again at once: who waits may still be answered.
+        if inner.failures.journal.load(Ordering::Relaxed) == 1 {
+            self.retry_at = None;
+            return;
+        }
+        self.retry_at = Some(time::now() + pause);
+        inner.journal.note_failed(true);
+    }
+
+    /// From what is in memory: a saved index, and an empty journal behind it.
+    async fn rebuild(&mut self, inner: &Inner) {
+        // What waits is in the index, and so will be in what is saved.
+        let (_, position) = inner.journal.take();
+        let generation = self.complete + 1;
+        let nonce = inner.number();
+        let mut saved = self.begin_save(inner, generation, nonce).await;
+        while saved.is_ok() && self.dump.is_some() {
+            saved = self.save_more(inner).await;
+        }
+        if saved.is_ok() {
+            self.generation = generation;
+            self.tail = Tail::new(nonce);
+            self.written = position;
+            saved = self.begin(inner, 0).await;
+        }
+        if saved.is_ok() {
+            // What a start would read is what there is, whatever else fails now.
+            self.broken = false;
+            self.retry_at = None;
+            inner.journal.note_durable(position);
+            saved = self.commit(inner, true).await;
+        }
+        if let Err(error) = saved {
+            self.break_off(inner, "beginning a journal", &error);
+        }
+    }
+
+    /// Begins to save the index: the head.
+    async fn begin_save(&mut self, inner: &Inner, generation: u64, nonce: u64) -> io::Result<()> {
+        // What stands there is older, or an attempt that failed: not to be taken for this one.
+        for copy in [0, COPY_BYTES] {
+            write_index(inner, generation, vec![0; PREAMBLE_BYTES], copy).await?;
+        }
+        inner.files.indexes[(generation & 1) as usize].sync_data().await?;
+        let alive = inner.segments.alive();
+        let purges = inner.purges.save();
+        let mut head = encode_head(&inner.sums, nonce, &alive, &purges);
+        let head_len = head.len() as u64;
+        head.extend_from_within(..);
+        let preamble = Preamble { generation, nonce, head_len, slices: 0, entries: 0 };
+        let offset = preamble.slices_at();
+        self.dump = Some(Dump { preamble, shard: 0, offset, entries: Vec::new() });
+        write_index(inner, generation, head, HEAD_AT).await
+    }
+
+    /// Saves one shard, or completes what was saved.
+    async fn save_more(&mut self, inner: &Inner) -> io::Result<()> {
+        let Some(dump) = &mut self.dump else { return Ok(()) };
+        if dump.shard < inner.index.shards() {
+            let count = inner.index.save(dump.shard, &mut dump.entries);
+            dump.preamble.entries += count as u64;
+            dump.shard += 1;
+            let full = ENTRIES_PER_SLICE * SavedEntry::BYTES;
+            while dump.entries.len() >= full {
+                let rest = dump.entries.split_off(full);
+                dump.write_slice(inner).await?;
+                dump.entries = rest;
+            }
+            return Ok(());
+        }
+        if !dump.entries.is_empty() {
+            dump.write_slice(inner).await?;
+        }
+        let preamble = dump.preamble;
+        let file = &inner.files.indexes[(preamble.generation & 1) as usize];
+        add(&inner.counters.syncs, 2);
+        file.sync_data().await?;
+        for copy in [0, COPY_BYTES] {
+            write_index(inner, preamble.generation, preamble.encode(&inner.sums), copy).await?;
+        }
+        file.sync_data().await?;
+        self.dump = None;
+        self.complete = preamble.generation;
+        add(&inner.counters.index_saves, 1);
+        Ok(())
+    }
+}
+
+impl Dump {
+    async fn write_slice(&mut self, inner: &Inner) -> io::Result<()> {
+        let mut slice = slice_header(&inner.sums, self.preamble.nonce, &self.entries);
+        slice.put(&self.entries);
+        self.entries.clear();
+        let offset = self.offset;
+        self.offset += slice.len() as u64;
+        self.preamble.slices += 1;
+        write_index(inner, self.preamble.generation, slice, offset).await
+    }
+}
+
+async fn write_index(
+    inner: &Inner,
+    generation: u64,
+    bytes: Vec<u8>,
+    offset: u64,
+) -> io::Result<()> {
+    let file: &File = &inner.files.indexes[(generation & 1) as usize];
+    add(&inner.counters.index_bytes, bytes.len() as u64);
+    add(&inner.counters.writes, 1);
+    file.write_all_at(bytes, offset).await.0
+}

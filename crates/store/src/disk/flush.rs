@@ -1,0 +1,190 @@
+//! The writing half of the flusher: records into segments, syncs, and room for more.
+//!
+//! One task, so that nothing here needs a lock against itself. Records that lie behind one another
+//! are written by one call. A segment of which a write or a sync failed is given up with all that
+//! it holds: after a failed sync nobody knows what the disk has.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use runtime::time::{self, Instant};
+
+use super::Inner;
+use super::counters::add;
+use super::limits::{ALIGNMENT, WRITE_BATCH_BYTES};
+use super::reclaim;
+use super::segments::Write;
+
+/// What the writing half remembers between its rounds.
+struct Flusher {
+    synced_at: Instant,
+    filled_at: Instant,
+    unsynced_bytes: u64,
+    /// Bad segments are left alone until then.
+    forgive_at: Option<Instant>,
+}
+
+pub(super) async fn run(inner: &Arc<Inner>) {
+    let now = time::now();
+    let mut state = Flusher { synced_at: now, filled_at: now, unsynced_bytes: 0, forgive_at: None };
+    loop {
+        let closing = inner.closing.load(Ordering::Acquire);
+        let asked = inner.rounds.is_asked();
+        inner.rounds.begin();
+        state.forgive(inner);
+        state.allow(inner);
+        state.write_waiting(inner).await;
+        // On a disk that fails, what there is stays.
+        while !inner.failures.is_off()
+            && let Some(victim) = inner.segments.victim()
+        {
+            reclaim::reclaim(inner, victim, &mut state).await;
+        }
+        let due = time::now().since(state.synced_at) >= inner.options.sync_interval
+            || state.unsynced_bytes >= inner.options.sync_bytes;
+        if due || asked || closing {
+            state.sync(inner).await;
+        }
+        inner.rounds.end();
+        if closing {
+            break;
+        }
+        let rest = time::sleep(inner.options.flush_interval);
+        runtime::race(inner.wake.wait(), rest).await;
+    }
+    inner.drained.store(true, Ordering::Release);
+    inner.journal.signal.raise();
+}
+
+impl reclaim::Drain for Flusher {
+    async fn drain(&mut self, inner: &Arc<Inner>) {
+        if inner.segments.waiting_bytes() >= WRITE_BATCH_BYTES {
+            self.write_waiting(inner).await;
+        }
+    }
+
+    async fn finish(&mut self, inner: &Arc<Inner>) {
+        self.write_waiting(inner).await;
+    }
+}
+
+impl Flusher {
+    /// Writes everything that waits, neighbours together.
+    async fn write_waiting(&mut self, inner: &Arc<Inner>) {
+        let mut writes = inner.segments.take_writes();
+        writes.sort_unstable_by_key(|write| write.place);
+        let mut rest = &writes[..];
+        while let Some(count) = neighbours(rest) {
+            let (run, later) = rest.split_at(count);
+            rest = later;
+            self.write_run(inner, run).await;
+            let bytes = run.iter().map(|write| write.bytes.len()).sum();
+            inner.release(bytes);
+        }
+    }
+
+    async fn write_run(&mut self, inner: &Arc<Inner>, run: &[Write]) {
+        let (place, life) = (run[0].place, run[0].life);
+        let lives = &inner.segments.lives[usize::from(place.segment)];
+        if lives.load(Ordering::Acquire) != life {
+            return; // given up meanwhile
+        }
+        let mut bytes = Vec::with_capacity(run.iter().map(|write| write.bytes.len() + 8).sum());
+        for write in run {
+            bytes.resize((write.place.offset - place.offset) as usize, 0);
+            bytes.extend_from_slice(&write.bytes);
+        }
+        let len = bytes.len() as u64;
+        add(&inner.counters.writes, 1);
+        let position = inner.segments.position(place);
+        let (written, _) = inner.files.segments.write_all_at(bytes, position).await;
+        match written {
+            Ok(()) => {
+                inner.failures.data.store(0, Ordering::Relaxed);
+                self.unsynced_bytes += len;
+                for write in run {
+                    inner.index.written(write.print, write.place);
+                    inner.segments.settled(write.place.segment, life, true);
+                }
+            }
+            Err(error) => {
+                add(&inner.counters.write_errors, 1);
+                self.failed(inner, "writing to a segment", &error);
+                inner.condemn(place.segment);
+            }
+        }
+    }
+
+    /// Makes durable what was written.
+    async fn sync(&mut self, inner: &Arc<Inner>) {
+        self.synced_at = time::now();
+        if !inner.segments.is_dirty() {
+            return;
+        }
+        let dirty = inner.segments.take_dirty();
+        add(&inner.counters.syncs, 1);
+        match inner.files.segments.sync_data().await {
+            Ok(()) => self.unsynced_bytes = 0,
+            Err(error) => {
+                add(&inner.counters.sync_errors, 1);
+                self.failed(inner, "syncing the segments", &error);
+                dirty.into_iter().for_each(|segment| inner.condemn(segment));
+            }
+        }
+    }
+
+    fn failed(&mut self, inner: &Inner, what: &str, error: &io::Error) {
+        let pause = inner.failures.note(&inner.failures.data, what, error);
+        self.forgive_at = Some(time::now() + pause);
+    }
+
+    /// Bad segments are tried again after a while.
+    fn forgive(&mut self, inner: &Inner) {
+        if self.forgive_at.is_some_and(|at| at <= time::now()) {
+            self.forgive_at = None;
+            inner.segments.forgive();
+            // One more failure, and it is off again for longer.
+            let failures = &inner.failures.data;
+            let trial = super::limits::FAILURES_MAX - 1;
+            let _ = failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+                (count > trial).then_some(trial)
+            });
+        }
+    }
+
+    /// Fills up what new objects may write.
+    fn allow(&mut self, inner: &Inner) {
+        let now = time::now();
+        let passed: Duration = now.since(self.filled_at);
+        self.filled_at = now;
+        let rate = inner.options.write_bytes_per_s as f64;
+        let more = (rate * passed.as_secs_f64()) as i64;
+        let most = inner.options.write_bytes_per_s as i64;
+        let _ = inner.allowance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            Some(left.saturating_add(more).min(most))
+        });
+    }
+}
+
+/// How many of the first ones lie behind one another; `None`: there are none.
+fn neighbours(writes: &[Write]) -> Option<usize> {
+    let first = writes.first()?;
+    let mut end = first.place.offset + first.bytes.len() as u32;
+    let mut total = first.bytes.len();
+    let mut count = 1;
+    for write in &writes[1..] {
+        total += write.bytes.len();
+        let follows = write.place.segment == first.place.segment
+            && write.life == first.life
+            && write.place.offset == end.next_multiple_of(ALIGNMENT)
+            && total <= WRITE_BATCH_BYTES;
+        if !follows {
+            break;
+        }
+        end = write.place.offset + write.bytes.len() as u32;
+        count += 1;
+    }
+    Some(count)
+}

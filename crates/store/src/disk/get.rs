@@ -1,0 +1,386 @@
+//! Fetching: metadata with the first block, the body block by block.
+//!
+//! What: a look-up reads the first block of a record, and with it the metadata and mostly the
+//! beginning of the body; [`Body`] reads the rest as it is asked for, of a range only the blocks
+//! that it touches. Every block is verified before a byte of it is given out.
+//! What never happens: a read behind the end of a record; a byte of another object, of an older one
+//! of the same key behind the first block of a newer one, or of a block that has gone bad.
+
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::checksum::Spot;
+use super::counters::add;
+use super::index::Found;
+use super::journal::Change;
+use super::record::{HEADER_BYTES, Header, Kind, SUM_BYTES};
+use super::{DiskStore, Inner, print_of};
+use crate::key::Key;
+use crate::purges::Generation;
+
+/// So often a record is looked up again that was moved while it was read.
+const TRIES_MAX: usize = 3;
+
+/// Verified bytes.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    bytes: Arc<Vec<u8>>,
+    range: Range<usize>,
+}
+
+impl Deref for Piece {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[self.range.clone()]
+    }
+}
+
+impl Piece {
+    fn part(&self, part: Range<usize>) -> Piece {
+        let start = self.range.start + part.start;
+        Piece { bytes: Arc::clone(&self.bytes), range: start..start + part.len() }
+    }
+}
+
+/// A body cannot be read to its end: a block is bad, or was evicted meanwhile. The object is gone
+/// from the store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Broken;
+
+impl std::fmt::Display for Broken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a stored body cannot be read to its end")
+    }
+}
+
+impl std::error::Error for Broken {}
+
+/// Why a block cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// Its segment was reclaimed meanwhile.
+    Overtaken,
+    Bad,
+}
+
+/// A record whose first block is good and whose key is the one asked for.
+#[derive(Debug)]
+pub(super) struct Opened {
+    store: DiskStore,
+    pub(super) found: Found,
+    pub(super) header: Header,
+    /// Its payload's beginning.
+    first: Piece,
+}
+
+/// What a look-up found.
+#[derive(Debug)]
+pub struct Hit {
+    /// As it was given with the object.
+    pub meta: Vec<u8>,
+    /// The purge generation at which its fetch began.
+    pub generation: Generation,
+    /// When it was stored, in unix milliseconds.
+    pub time_ms: u64,
+    /// Its number.
+    pub object: u64,
+    /// Bytes of the body.
+    pub body_len: u64,
+    record: Opened,
+}
+
+impl Hit {
+    /// The whole body.
+    #[must_use]
+    pub fn body(self) -> Body {
+        let end = self.body_len;
+        self.range(0..end)
+    }
+
+    /// A part of the body, cut to what there is.
+    #[must_use]
+    pub fn range(self, range: Range<u64>) -> Body {
+        let end = range.end.min(self.body_len);
+        Body { record: self.record, at: range.start.min(end), end, chunk: None }
+    }
+}
+
+/// A body that is read as it is asked for.
+#[derive(Debug)]
+pub struct Body {
+    record: Opened,
+    at: u64,
+    end: u64,
+    /// The chunk that is being read.
+    chunk: Option<(u32, Found)>,
+}
+
+impl Inner {
+    /// A block of a record, verified; from memory if it is not written yet. One read.
+    async fn block(&self, found: &Found, number: u32) -> Result<Piece, Fault> {
+        let range = self.blocks.range(number, found.len);
+        let len = (range.end - range.start) as usize;
+        let place = found.place;
+        let spot = Spot {
+            segment: place.segment,
+            offset: place.offset,
+            life: found.life,
+            print: found.print,
+        };
+        let (bytes, range) = match &found.bytes {
+            Some(bytes) => {
+                add(&self.counters.blocks_buffered, 1);
+                (Arc::clone(bytes), range.start as usize..range.end as usize)
+            }
+            None => {
+                let mut buf = vec![0; len];
+                let position = self.segments.position(place) + u64::from(range.start);
+                self.read(&mut buf, position).await?;
+                (Arc::new(buf), 0..len)
+            }
+        };
+        match self.blocks.check(&self.sums, &spot, number, &bytes[range.clone()]) {
+            Some(payload) => {
+                add(&self.counters.blocks, 1);
+                Ok(Piece { bytes, range: range.start..range.start + payload })
+            }
+            None if self.is_overtaken(found) => Err(Fault::Overtaken),
+            None => {
+                add(&self.counters.bad_blocks, 1);
+                Err(Fault::Bad)
+            }
+        }
+    }
+
+    async fn read(&self, buf: &mut [u8], position: u64) -> Result<(), Fault> {
+        let counters = &self.counters;
+        match self.files.segments.read_exact_at(buf, position).await {
+            Ok(reads) => {
+                add(&counters.reads, u64::from(reads.calls));
+                add(&counters.read_bytes, buf.len() as u64);
+                add(&counters.reads_would_block, u64::from(reads.would_block));
+                add(&counters.reads_short, u64::from(reads.short));
+                Ok(())
+            }
+            Err(error) => {
+                let ended = error.kind() == std::io::ErrorKind::UnexpectedEof;
+                add(if ended { &counters.reads_zero } else { &counters.read_errors }, 1);
+                Err(Fault::Bad)
+            }
+        }
+    }
+
+    fn is_overtaken(&self, found: &Found) -> bool {
+        let life = &self.segments.lives[usize::from(found.place.segment)];
+        life.load(Ordering::Acquire) != found.life
+    }
+
+    /// Takes out what could not be read, if it is still there.
+    fn drop_bad(&self, found: &Found) {
+        let print = found.print;
+        let gone = self.index.remove(print, Some(found.place), |there| {
+            if there {
+                self.journal.append(&Change::Delete { print });
+            }
+        });
+        add(&self.counters.dropped_bad, u64::from(gone));
+    }
+
+    /// All chunks of a large object: are they there? Counts as a touch of each.
+    fn has_chunks(&self, header: &Header) -> bool {
+        let chunk = |number| self.sums.chunk_key(header.key, header.object, number);
+        (0..header.chunks())
+            .all(|number| self.index.look_up(print_of(chunk(number)), true).is_some())
+    }
+}
+
+impl DiskStore {
+    /// What is stored under a key. Reads one block, more only for long metadata.
+    pub async fn get(&self, key: &Key) -> Option<Hit> {
+        let hit = self.find(key.to_u128()).await;
+        let counters = &self.0.counters;
+        add(if hit.is_some() { &counters.hits } else { &counters.misses }, 1);
+        hit
+    }
+
+    async fn find(&self, key: u128) -> Option<Hit> {
+        let record = self.open_record(key, true).await?;
+        let header = record.header;
+        if header.kind == Kind::Head && !self.0.has_chunks(&header) {
+            add(&self.0.counters.dropped_torn, 1);
+            self.0.drop_bad(&record.found);
+            return None;
+        }
+        let meta = record.payload(HEADER_BYTES as u64..header.body_at()).await.ok()?;
+        Some(Hit {
+            meta,
+            generation: header.generation,
+            time_ms: header.time_ms,
+            object: header.object,
+            body_len: header.body_len,
+            record,
+        })
+    }
+
+    /// Opens the record of an object: reads its first block.
+    pub(super) async fn open_record(&self, key: u128, touch: bool) -> Option<Opened> {
+        let inner = &self.0;
+        for _ in 0..TRIES_MAX {
+            let found = inner.index.look_up(print_of(key), touch)?;
+            let first = match inner.block(&found, 0).await {
+                Ok(first) => first,
+                Err(Fault::Overtaken) => {
+                    add(&inner.counters.overtaken, 1);
+                    continue;
+                }
+                Err(Fault::Bad) => {
+                    inner.drop_bad(&found);
+                    return None;
+                }
+            };
+            let header = Header::decode(&first)?;
+            if header.key != key && !planted::is(planted::Bug::DiskKeyUnchecked) {
+                add(&inner.counters.other_keys, 1);
+                return None;
+            }
+            let fits = inner.blocks.stored_len(header.payload_len()) == u64::from(found.len);
+            if header.kind == Kind::Chunk || !fits {
+                inner.drop_bad(&found);
+                return None;
+            }
+            return Some(Opened { store: self.clone(), found, header, first });
+        }
+        None
+    }
+}
+
+impl Opened {
+    /// The part of the payload from `at` that stands in one block, at most up to `end`. A record
+    /// that was moved meanwhile is found again.
+    async fn piece(&mut self, at: u64, end: u64) -> Result<Piece, Broken> {
+        let inner = Arc::clone(&self.store.0);
+        let payload_bytes = inner.blocks.payload_bytes();
+        let number = u32::try_from(at / payload_bytes).map_err(|_| Broken)?;
+        let within = (at % payload_bytes) as usize;
+        for _ in 0..TRIES_MAX {
+            let block = match number {
+                0 => Ok(self.first.clone()),
+                _ => inner.block(&self.found, number).await,
+            };
+            match block {
+                Ok(block) => {
+                    let until = block.len().min(within + (end - at) as usize);
+                    return Ok(block.part(within..until));
+                }
+                Err(Fault::Bad) => break,
+                Err(Fault::Overtaken) => {
+                    add(&inner.counters.overtaken, 1);
+                    let again = self.store.open_record(self.header.key, false).await;
+                    let again = again.ok_or(Broken)?;
+                    if again.header != self.header {
+                        return Err(Broken); // another object by now
+                    }
+                    *self = again;
+                }
+            }
+        }
+        inner.drop_bad(&self.found);
+        Err(Broken)
+    }
+
+    async fn payload(&self, range: Range<u64>) -> Result<Vec<u8>, Broken> {
+        let mut again = Opened {
+            store: self.store.clone(),
+            found: self.found.clone(),
+            header: self.header,
+            first: self.first.clone(),
+        };
+        let mut out = Vec::with_capacity((range.end - range.start) as usize);
+        while (out.len() as u64) < range.end - range.start {
+            let piece = again.piece(range.start + out.len() as u64, range.end).await?;
+            out.extend_from_slice(&piece);
+        }
+        Ok(out)
+    }
+
+    /// The bytes of the body that stand in this record.
+    pub(super) async fn body_here(&self) -> Result<Vec<u8>, Broken> {
+        self.payload(self.header.body_at()..self.header.payload_len()).await
+    }
+}
+
+impl Body {
+    /// Bytes that are still to come.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.end - self.at
+    }
+
+    /// The next bytes; `None` at the end.
+    ///
+    /// # Errors
+    /// They cannot be had: mend by asking the origin for the rest, or cut the connection.
+    pub async fn next(&mut self) -> Result<Option<Piece>, Broken> {
+        if self.at >= self.end {
+            return Ok(None);
+        }
+        let piece = match self.record.header.kind {
+            Kind::Head => self.next_of_chunk().await?,
+            _ => {
+                let body_at = self.record.header.body_at();
+                self.record.piece(body_at + self.at, body_at + self.end).await?
+            }
+        };
+        self.at += piece.len() as u64;
+        Ok(Some(piece))
+    }
+
+    /// A chunk is known by the number of its object: no other has its key, and its first block need
+    /// not be read for a part further on.
+    async fn next_of_chunk(&mut self) -> Result<Piece, Broken> {
+        let inner = Arc::clone(&self.record.store.0);
+        let header = self.record.header;
+        let chunk_bytes = u64::from(header.chunk_bytes);
+        let number = u32::try_from(self.at / chunk_bytes).map_err(|_| Broken)?;
+        let chunk_start = u64::from(number) * chunk_bytes;
+        let chunk_len = chunk_bytes.min(header.body_len - chunk_start);
+        let payload_at = HEADER_BYTES as u64 + (self.at - chunk_start);
+        let payload_end = HEADER_BYTES as u64 + (self.end - chunk_start).min(chunk_len);
+        let payload_bytes = inner.blocks.payload_bytes();
+        let block = u32::try_from(payload_at / payload_bytes).map_err(|_| Broken)?;
+        let within = (payload_at % payload_bytes) as usize;
+        for _ in 0..TRIES_MAX {
+            let found = match self.chunk.take() {
+                Some((of, found)) if of == number => found,
+                _ => {
+                    let key = inner.sums.chunk_key(header.key, header.object, number);
+                    let found = inner.index.look_up(print_of(key), false);
+                    let stored = inner.blocks.stored_len(HEADER_BYTES as u64 + chunk_len);
+                    match found {
+                        Some(found) if u64::from(found.len) == stored => found,
+                        _ => break,
+                    }
+                }
+            };
+            match inner.block(&found, block).await {
+                Ok(piece) => {
+                    self.chunk = Some((number, found));
+                    let until = piece.len().min(within + (payload_end - payload_at) as usize);
+                    return Ok(piece.part(within..until));
+                }
+                Err(Fault::Overtaken) => add(&inner.counters.overtaken, 1),
+                Err(Fault::Bad) => {
+                    inner.drop_bad(&found);
+                    break;
+                }
+            }
+        }
+        // Without one of its chunks the object is worth nothing.
+        inner.drop_bad(&self.record.found);
+        Err(Broken)
+    }
+}
+
+const _: () = assert!(SUM_BYTES < 512 && HEADER_BYTES < 512 - SUM_BYTES);

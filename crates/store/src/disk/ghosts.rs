@@ -1,0 +1,91 @@
+//! What has left the log of new objects, remembered by four bytes each.
+//!
+//! A set of small queues: a fingerprint belongs to one of them, enters at its front, and the oldest
+//! falls out at its end. The table has room for as many as there are objects; when it grows, what
+//! it remembers is kept. A collision only sends an object to the wrong log.
+
+const QUEUE: usize = 8;
+const EMPTY: u32 = 0;
+
+#[derive(Debug, Default)]
+pub(super) struct Ghosts {
+    tags: Vec<[u32; QUEUE]>,
+}
+
+/// Bits that neither choose the shard nor tag an entry of the index.
+fn tag(print: u64) -> u32 {
+    ((print >> 12) as u32).max(1)
+}
+
+impl Ghosts {
+    /// Remembers one, among as many as there are objects.
+    pub(super) fn remember(&mut self, print: u64, objects: usize) {
+        self.grow(objects);
+        let tag = tag(print);
+        let queue = self.queue_mut(tag).expect("it was grown to one at least");
+        let at = queue.iter().position(|known| *known == tag).unwrap_or(QUEUE - 1);
+        queue.copy_within(..at, 1);
+        queue[0] = tag;
+    }
+
+    /// Was this one remembered?
+    pub(super) fn knows(&self, print: u64) -> bool {
+        let tag = tag(print);
+        let queue = (tag as usize) & self.tags.len().wrapping_sub(1);
+        self.tags.get(queue).is_some_and(|queue| queue.contains(&tag))
+    }
+
+    /// Was this one remembered? Forgets it.
+    pub(super) fn forget(&mut self, print: u64) -> bool {
+        let tag = tag(print);
+        let Some(queue) = self.queue_mut(tag) else { return false };
+        let Some(at) = queue.iter().position(|known| *known == tag) else { return false };
+        queue.copy_within(at + 1.., at);
+        queue[QUEUE - 1] = EMPTY;
+        true
+    }
+
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.tags.capacity() * size_of::<[u32; QUEUE]>()
+    }
+
+    fn queue_mut(&mut self, tag: u32) -> Option<&mut [u32; QUEUE]> {
+        let queue = (tag as usize) & self.tags.len().wrapping_sub(1);
+        self.tags.get_mut(queue)
+    }
+
+    fn grow(&mut self, objects: usize) {
+        let wanted = objects.div_ceil(QUEUE).max(8).next_power_of_two();
+        if wanted <= self.tags.len() {
+            return;
+        }
+        let before = std::mem::replace(&mut self.tags, vec![[EMPTY; QUEUE]; wanted]);
+        for queue in before {
+            for tag in queue.into_iter().rev().filter(|tag| *tag != EMPTY) {
+                let queue = self.queue_mut(tag).expect("there are queues");
+                queue.copy_within(..QUEUE - 1, 1);
+                queue[0] = tag;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_ones_are_remembered_through_growth() {
+        let mut ghosts = Ghosts::default();
+        assert!(!ghosts.knows(7) && !ghosts.forget(7));
+        let print = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for i in 0..4000 {
+            ghosts.remember(print(i), i as usize);
+            ghosts.remember(print(i), i as usize);
+        }
+        let known = (3000..4000).filter(|i| ghosts.knows(print(*i))).count();
+        assert!(known > 950, "{known}");
+        assert!(ghosts.forget(print(3999)) && !ghosts.forget(print(3999)));
+        assert!(ghosts.allocated_bytes() <= 4096 * 8);
+    }
+}

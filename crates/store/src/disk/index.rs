@@ -1,0 +1,411 @@
+//! The index: where each object stands, in memory.
+//!
+//! What: a table from the fingerprint of a key (its low 64 bits) to place, length, a count of
+//! touches and flags, 20 bytes, in shards behind a short mutex each. The whole key is compared in
+//! the record. Beside it the records that are not written yet, and the ghosts of eviction.
+//! Who owns: the index is the truth while the process lives; the journal is told of each change
+//! under the shard's lock, so that it has the changes of a key in the order in which they happened.
+//! What never happens: an entry is found whose segment has no life, or is made in one that has
+//! ended meanwhile; a peek or a look-up reads the disk.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use hashbrown::HashTable;
+
+use super::bytes::Put;
+use super::ghosts::Ghosts;
+use super::journal::SavedEntry;
+use super::limits::SHARDS_MAX;
+
+/// Touches are counted up to this.
+pub(super) const TOUCHES_MAX: u16 = 3;
+
+const TOUCHES: u16 = 0b0011;
+/// Not written yet: the bytes are in `buffered`.
+const BUFFERED: u16 = 0b0100;
+/// A chunk of an object, no object.
+pub(super) const CHUNK: u16 = 0b1000;
+
+/// Where a record begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) segment: u16,
+    pub(super) offset: u32,
+}
+
+/// Words of four bytes, so that an entry takes 20.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    print: [u32; 2],
+    offset: u32,
+    len: u32,
+    segment: u16,
+    flags: u16,
+}
+
+/// Bytes of an entry with the control byte of its table.
+pub const ENTRY_BYTES: usize = size_of::<Entry>() + 1;
+const _: () = assert!(ENTRY_BYTES == 21);
+
+impl Entry {
+    fn print(&self) -> u64 {
+        u64::from(self.print[0]) | u64::from(self.print[1]) << 32
+    }
+
+    fn place(&self) -> Place {
+        Place { segment: self.segment, offset: self.offset }
+    }
+}
+
+/// What a look-up found.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) print: u64,
+    pub(super) place: Place,
+    pub(super) len: u32,
+    /// The life of its segment when it was looked up.
+    pub(super) life: u64,
+    /// Its bytes, if they are not written yet.
+    pub(super) bytes: Option<Arc<Vec<u8>>>,
+}
+
+/// A record that is to be found from now on.
+#[derive(Clone, Debug)]
+pub(super) struct New {
+    pub(super) print: u64,
+    pub(super) place: Place,
+    pub(super) len: u32,
+    pub(super) life: u64,
+    pub(super) touches: u16,
+    pub(super) chunk: bool,
+    pub(super) bytes: Arc<Vec<u8>>,
+}
+
+/// An entry of a segment that is reclaimed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub(super) print: u64,
+    pub(super) offset: u32,
+    pub(super) len: u32,
+    pub(super) touches: u16,
+    pub(super) chunk: bool,
+}
+
+#[derive(Default)]
+struct Shard {
+    table: HashTable<Entry>,
+    buffered: HashMap<u64, (Place, Arc<Vec<u8>>)>,
+    ghosts: Ghosts,
+    chunks: usize,
+}
+
+/// Two cache lines apart, so that neighbours do not slow each other down.
+#[repr(align(128))]
+struct Padded(Mutex<Shard>);
+
+pub(super) struct Index {
+    shards: Box<[Padded]>,
+    /// By segment; 0: nothing in it can be found.
+    lives: Arc<[AtomicU64]>,
+}
+
+fn hash(entry: &Entry) -> u64 {
+    entry.print()
+}
+
+impl Shard {
+    fn find(&self, print: u64) -> Option<&Entry> {
+        self.table.find(print, |entry| entry.print() == print)
+    }
+
+    fn find_mut(&mut self, print: u64) -> Option<&mut Entry> {
+        self.table.find_mut(print, |entry| entry.print() == print)
+    }
+
+    fn take(&mut self, print: u64) -> Option<Entry> {
+        let (entry, _) =
+            self.table.find_entry(print, |entry| entry.print() == print).ok()?.remove();
+        self.chunks -= usize::from(entry.flags & CHUNK != 0);
+        self.buffered.remove(&print);
+        Some(entry)
+    }
+
+    fn insert(&mut self, entry: Entry) {
+        self.chunks += usize::from(entry.flags & CHUNK != 0);
+        self.table.insert_unique(entry.print(), entry, hash);
+    }
+}
+
+impl Index {
+    pub(super) fn new(shards: usize, lives: Arc<[AtomicU64]>) -> Index {
+        let shards = shards.clamp(1, SHARDS_MAX).next_power_of_two();
+        Index { shards: (0..shards).map(|_| Padded(Mutex::default())).collect(), lives }
+    }
+
+    /// What is known of a key; counts as a touch if it is one.
+    pub(super) fn look_up(&self, print: u64, touch: bool) -> Option<Found> {
+        let mut shard = self.lock(print);
+        let entry = shard.find_mut(print)?;
+        let life = self.lives[usize::from(entry.segment)].load(Ordering::Acquire);
+        if life == 0 {
+            return None;
+        }
+        if touch && entry.flags & TOUCHES < TOUCHES_MAX {
+            entry.flags += 1;
+        }
+        let entry = *entry;
+        let bytes = (entry.flags & BUFFERED != 0).then(|| Arc::clone(&shard.buffered[&print].1));
+        Some(Found { print, place: entry.place(), len: entry.len, life, bytes })
+    }
+
+    /// Lets a record be found, in place of another with its key; with `instead_of` only of the one
+    /// at that place. `told` is called under the lock if so. False: its segment has ended, or the
+    /// other is not there any more.
+    pub(super) fn put(&self, new: New, instead_of: Option<Place>, told: impl FnOnce()) -> bool {
+        let mut shard = self.lock(new.print);
+        if self.lives[usize::from(new.place.segment)].load(Ordering::Acquire) != new.life {
+            return false;
+        }
+        if let Some(place) = instead_of {
+            let there = shard.find(new.print).is_some_and(|entry| entry.place() == place);
+            if !there {
+                return false;
+            }
+        }
+        shard.take(new.print);
+        shard.insert(Entry {
+            print: [new.print as u32, (new.print >> 32) as u32],
+            offset: new.place.offset,
+            len: new.len,
+            segment: new.place.segment,
+            flags: new.touches | BUFFERED | if new.chunk { CHUNK } else { 0 },
+        });
+        shard.buffered.insert(new.print, (new.place, new.bytes));
+        told();
+        true
+    }
+
+    /// Takes an entry out; with `at` only if it still is there. `told` is called under the lock,
+    /// with whether there was one.
+    pub(super) fn remove(&self, print: u64, at: Option<Place>, told: impl FnOnce(bool)) -> bool {
+        let mut shard = self.lock(print);
+        let there = shard.find(print).is_some_and(|e| at.is_none_or(|at| e.place() == at));
+        if there {
+            shard.take(print);
+        }
+        told(there);
+        there
+    }
+
+    /// Takes an entry out because room is needed; the ghosts remember it if asked to.
+    pub(super) fn evict(&self, print: u64, at: Place, remember: bool) -> bool {
+        let mut shard = self.lock(print);
+        let there = shard.find(print).is_some_and(|entry| entry.place() == at);
+        if there {
+            shard.take(print);
+            if remember {
+                let objects = shard.table.len();
+                shard.ghosts.remember(print, objects);
+            }
+        }
+        there
+    }
+
+    /// A record has been written: from now on it is read from the disk.
+    pub(super) fn written(&self, print: u64, place: Place) {
+        let mut shard = self.lock(print);
+        if shard.buffered.get(&print).is_some_and(|(buffered, _)| *buffered == place) {
+            shard.buffered.remove(&print);
+            if let Some(entry) = shard.find_mut(print) {
+                entry.flags &= !BUFFERED;
+            }
+        }
+    }
+
+    /// Does a ghost know it, and is it forgotten by that if it is `taken`?
+    pub(super) fn ghost(&self, print: u64, taken: bool) -> bool {
+        let mut shard = self.lock(print);
+        if taken { shard.ghosts.forget(print) } else { shard.ghosts.knows(print) }
+    }
+
+    /// Lets the ghosts remember what was not stored.
+    pub(super) fn remember(&self, print: u64) {
+        let mut shard = self.lock(print);
+        let objects = shard.table.len();
+        shard.ghosts.remember(print, objects);
+    }
+
+    /// All entries of a segment. Looks at every entry; a shard is held for its own only.
+    pub(super) fn in_segment(&self, segment: u16) -> Vec<Candidate> {
+        let mut found = Vec::new();
+        for shard in &self.shards {
+            let shard = lock(shard);
+            let here = shard.table.iter().filter(|entry| entry.segment == segment);
+            found.extend(here.map(|entry| Candidate {
+                print: entry.print(),
+                offset: entry.offset,
+                len: entry.len,
+                touches: entry.flags & TOUCHES,
+                chunk: entry.flags & CHUNK != 0,
+            }));
+        }
+        found
+    }
+
+    /// Takes out all entries of a segment whose life has ended. Returns how many.
+    pub(super) fn forget_segment(&self, segment: u16) -> usize {
+        let mut count = 0;
+        for candidate in self.in_segment(segment) {
+            let place = Place { segment, offset: candidate.offset };
+            count += usize::from(self.evict(candidate.print, place, false));
+        }
+        count
+    }
+
+    /// The entries of a shard as they are saved.
+    pub(super) fn save(&self, shard: usize, out: &mut Vec<u8>) -> usize {
+        let shard = lock(&self.shards[shard]);
+        let mut count = 0;
+        out.reserve(shard.table.len() * SavedEntry::BYTES);
+        for entry in &shard.table {
+            let life = self.lives[usize::from(entry.segment)].load(Ordering::Acquire);
+            if life != 0 {
+                let saved = SavedEntry {
+                    print: entry.print(),
+                    segment: entry.segment,
+                    flags: entry.flags & (TOUCHES | CHUNK),
+                    offset: entry.offset,
+                    len: entry.len,
+                    life,
+                };
+                out.put(&saved.encode());
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// An entry that was saved, unless something newer is there.
+    pub(super) fn load(&self, saved: &SavedEntry) {
+        let mut shard = self.lock(saved.print);
+        if shard.find(saved.print).is_none() {
+            shard.insert(Entry {
+                print: [saved.print as u32, (saved.print >> 32) as u32],
+                offset: saved.offset,
+                len: saved.len,
+                segment: saved.segment,
+                flags: saved.flags & (TOUCHES | CHUNK),
+            });
+        }
+    }
+
+    /// Room for so many without growing.
+    pub(super) fn reserve(&self, entries: usize) {
+        for shard in &self.shards {
+            lock(shard).table.reserve(entries / self.shards.len(), hash);
+        }
+    }
+
+    pub(super) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Objects, and chunks of objects.
+    pub(super) fn len(&self) -> (usize, usize) {
+        self.shards.iter().map(lock).fold((0, 0), |(objects, chunks), shard| {
+            (objects + shard.table.len() - shard.chunks, chunks + shard.chunks)
+        })
+    }
+
+    /// Bytes that tables and ghosts take.
+    pub(super) fn allocated_bytes(&self) -> usize {
+        let of = |shard: MutexGuard<'_, Shard>| {
+            shard.table.allocation_size() + shard.ghosts.allocated_bytes()
+        };
+        self.shards.iter().map(|shard| of(lock(shard))).sum()
+    }
+
+    fn lock(&self, print: u64) -> MutexGuard<'_, Shard> {
+        // Bits that neither place nor tag an entry in its table.
+        lock(&self.shards[(print >> 48) as usize & (self.shards.len() - 1)])
+    }
+}
+
+fn lock(shard: &Padded) -> MutexGuard<'_, Shard> {
+    shard.0.lock().expect("nobody panics while holding a shard")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn index() -> Index {
+        Index::new(4, (0..8).map(|_| AtomicU64::new(5)).collect())
+    }
+
+    fn new(print: u64, offset: u32) -> New {
+        let place = Place { segment: 1, offset };
+        let bytes = Arc::new(vec![1; 100]);
+        New { print, place, len: 100, life: 5, touches: 0, chunk: false, bytes }
+    }
+
+    #[test]
+    fn an_entry_is_found_until_its_segment_ends() {
+        let index = index();
+        assert!(index.look_up(9, true).is_none());
+        assert!(index.put(new(9, 0), None, || ()));
+        assert!(index.look_up(9, true).unwrap().bytes.is_some());
+        index.written(9, Place { segment: 1, offset: 8 });
+        assert!(index.look_up(9, true).unwrap().bytes.is_some(), "another record was written");
+        index.written(9, Place { segment: 1, offset: 0 });
+        assert!(index.look_up(9, true).unwrap().bytes.is_none());
+        assert_eq!(index.in_segment(1)[0].touches, 3, "counted up to three");
+        index.lives[1].store(0, Ordering::Release);
+        assert!(index.look_up(9, true).is_none());
+        assert!(!index.put(new(10, 0), None, || panic!("not told")), "its segment has ended");
+        assert_eq!(index.forget_segment(1), 1);
+        assert_eq!(index.len(), (0, 0));
+    }
+
+    #[test]
+    fn what_changed_meanwhile_is_left_alone() {
+        let index = index();
+        index.put(new(9, 0), None, || ());
+        index.put(new(9, 104), None, || ());
+        let first = Some(Place { segment: 1, offset: 0 });
+        assert!(!index.put(new(9, 208), first, || ()));
+        assert!(!index.remove(9, first, |there| assert!(!there)));
+        assert!(!index.evict(9, Place { segment: 1, offset: 0 }, true));
+        assert!(index.evict(9, Place { segment: 1, offset: 104 }, true));
+        assert!(index.ghost(9, false) && index.ghost(9, true) && !index.ghost(9, true));
+    }
+
+    /// The figure of the documentation: bytes of memory for an object, at the worst.
+    #[test]
+    fn an_object_takes_at_most_64_bytes_at_any_count() {
+        let index = Index::new(64, (0..8).map(|_| AtomicU64::new(5)).collect());
+        let mut random = 1_u64;
+        let mut worst = 0.0_f64;
+        for count in 1..=300_000_usize {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+            let print = (random ^ random >> 29).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            let saved = SavedEntry { print, segment: 1, flags: 0, offset: 0, len: 9, life: 5 };
+            index.load(&saved);
+            if count % 1024 == 0 {
+                index.remember(print ^ 0xffff_0000);
+            }
+            if count >= 100_000 && count % 5_000 == 0 {
+                // As many ghosts as the shards can have.
+                for shard in &index.shards {
+                    let mut shard = lock(shard);
+                    let objects = shard.table.len();
+                    shard.ghosts.remember(print, objects);
+                }
+                worst = worst.max(index.allocated_bytes() as f64 / count as f64);
+            }
+        }
+        assert!(worst > 24.0 && worst <= 64.0, "{worst}");
+    }
+}

@@ -1,0 +1,397 @@
+//! Storing: into memory at once, onto the disk by the flusher.
+//!
+//! What: a put reserves room in the open segment of a log, makes the record outside of any lock,
+//! lets it be found and hands it over. It never waits. A body longer than a chunk goes out chunk by
+//! chunk as it comes; its head is put last, so that a body whose end never comes is never found.
+//! What never happens: more bytes wait than [`super::Options::buffer_bytes_max`]; what was put
+//! before under a key is found after a newer object of that key was refused.
+
+use std::sync::atomic::Ordering;
+
+use super::checksum::Spot;
+use super::counters::add;
+use super::index::{New, Place};
+use super::journal::{Change, Log};
+use super::limits::WRITE_BATCH_BYTES;
+use super::record::{Header, Kind};
+use super::segments::Write;
+use super::{DiskStore, Inner, print_of};
+use crate::key::Key;
+use crate::purges::Generation;
+
+/// What the store keeps of an object beside its metadata and body.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// The purge generation at which its fetch began.
+    pub generation: Generation,
+    /// When it is stored, in unix milliseconds.
+    pub time_ms: u64,
+}
+
+/// Why an object was not stored. What was there before under its key is gone all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refused {
+    /// Metadata or body is longer than any may be.
+    TooLarge,
+    /// Too many bytes wait to be written.
+    Busy,
+    /// No segment is free for now.
+    NoRoom,
+    /// Writing is off after failures of the disk.
+    Off,
+    /// The disk writes too much for what was not asked for before.
+    New,
+    /// The object to be updated is not there any more.
+    Changed,
+}
+
+impl std::fmt::Display for Refused {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Refused::TooLarge => "it is larger than an object on the disk may be",
+            Refused::Busy => "too many bytes wait to be written to the disk",
+            Refused::NoRoom => "no segment of the disk store is free for now",
+            Refused::Off => "the disk store does not write for now, because the disk failed",
+            Refused::New => "the disk writes too much for what was not asked for before",
+            Refused::Changed => "the object to be updated is not there any more",
+        })
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// A record to be stored.
+pub(super) struct Record<'r> {
+    pub(super) header: Header,
+    pub(super) parts: [&'r [u8]; 2],
+    pub(super) log: Log,
+    /// Only in place of the one there.
+    pub(super) instead_of: Option<Place>,
+}
+
+impl Inner {
+    /// Stores a record: found at once, written later.
+    pub(super) fn store(&self, record: &Record<'_>) -> Result<(), Refused> {
+        let Record { header, parts, log, instead_of } = record;
+        let stored_len = self.blocks.stored_len(header.payload_len());
+        let len = u32::try_from(stored_len).map_err(|_| Refused::TooLarge)?;
+        if len > self.options.geometry.segment_bytes / 2 {
+            return Err(Refused::TooLarge);
+        }
+        if self.failures.is_off() {
+            return Err(Refused::Off);
+        }
+        self.charge(len as usize)?;
+        let Some(reserved) = self.segments.reserve(*log, len, false, &self.journal) else {
+            self.release(len as usize);
+            self.wake.raise();
+            return Err(Refused::NoRoom);
+        };
+        let print = print_of(header.key);
+        let (place, life) = (reserved.place, reserved.life);
+        let spot = Spot { segment: place.segment, offset: place.offset, life, print };
+        let bytes = self.blocks.encode(&self.sums, &spot, header, parts);
+        let bytes = std::sync::Arc::new(bytes);
+        let chunk = header.kind == Kind::Chunk;
+        let new = New { print, place, len, life, touches: 0, chunk, bytes: bytes.clone() };
+        if !self.index.put(new, *instead_of, || self.tell_put(print, place, len, chunk)) {
+            self.segments.give_up(reserved);
+            self.release(len as usize);
+            return Err(if instead_of.is_some() { Refused::Changed } else { Refused::Off });
+        }
+        if self.segments.hand_over(Write { place, life, print, bytes }) >= WRITE_BATCH_BYTES {
+            self.wake.raise();
+        }
+        self.allowance.fetch_sub(i64::from(len), Ordering::Relaxed);
+        add(&self.counters.written_bytes, u64::from(len));
+        Ok(())
+    }
+
+    pub(super) fn tell_put(&self, print: u64, place: Place, len: u32, chunk: bool) {
+        let Place { segment, offset } = place;
+        let flags = if chunk { super::index::CHUNK } else { 0 };
+        self.journal.append(&Change::Put { print, segment, flags, offset, len });
+    }
+
+    /// Takes bytes of what may wait in memory.
+    fn charge(&self, bytes: usize) -> Result<(), Refused> {
+        let before = self.buffered.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes > self.options.buffer_bytes_max {
+            self.release(bytes);
+            self.wake.raise();
+            return Err(Refused::Busy);
+        }
+        Ok(())
+    }
+
+    pub(super) fn release(&self, bytes: usize) {
+        self.buffered.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes out what is there, because something newer was not stored.
+    fn supersede(&self, print: u64) {
+        self.index.remove(print, None, |_| {
+            self.journal.append(&Change::Delete { print });
+        });
+    }
+
+    fn count_refused(&self, refused: Refused) {
+        let counters = &self.counters;
+        let cell = match refused {
+            Refused::TooLarge => &counters.refused_large,
+            Refused::Busy => &counters.refused_busy,
+            Refused::NoRoom => &counters.refused_room,
+            Refused::Off | Refused::Changed => &counters.refused_off,
+            Refused::New => &counters.refused_new,
+        };
+        add(cell, 1);
+    }
+
+    /// Where a new object goes, if it is to be stored.
+    fn admit(&self, print: u64) -> Result<Log, Refused> {
+        if self.index.ghost(print, false) {
+            return Ok(Log::Main);
+        }
+        if self.options.write_bytes_per_s > 0 && self.allowance.load(Ordering::Relaxed) < 0 {
+            self.index.remember(print);
+            return Err(Refused::New);
+        }
+        Ok(Log::Small)
+    }
+}
+
+impl DiskStore {
+    /// Stores an object in place of what was there. Returns the object's number.
+    ///
+    /// # Errors
+    /// It is not stored, and nothing is there.
+    pub fn put(&self, key: &Key, about: About, meta: &[u8], body: &[u8]) -> Result<u64, Refused> {
+        let mut writer = self.writer(key, about, meta);
+        writer.write(body)?;
+        writer.finish()
+    }
+
+    /// Begins an object whose body comes in pieces.
+    pub fn writer(&self, key: &Key, about: About, meta: &[u8]) -> Writer {
+        let key = key.to_u128();
+        let mut writer = Writer {
+            store: self.clone(),
+            key,
+            about,
+            meta: meta.to_vec(),
+            object: self.0.number(),
+            log: Log::Small,
+            buffer: Vec::new(),
+            chunks: 0,
+            body_len: 0,
+            ended: None,
+        };
+        let too_large = meta.len() > self.0.options.geometry.meta_bytes_max() as usize;
+        let admitted = if too_large { Err(Refused::TooLarge) } else { self.0.admit(print_of(key)) };
+        match admitted {
+            Ok(log) => writer.log = log,
+            Err(refused) => writer.ended = writer.refuse(refused).err().map(Err),
+        }
+        writer
+    }
+
+    /// Writes an object's head anew, with other metadata and the same body.
+    ///
+    /// # Errors
+    /// It is not that object any more, or it cannot be stored; then nothing is there.
+    pub async fn update(
+        &self,
+        key: &Key,
+        object: u64,
+        about: About,
+        meta: &[u8],
+    ) -> Result<(), Refused> {
+        let result = self.try_update(key.to_u128(), object, about, meta).await;
+        match result {
+            Ok(()) => add(&self.0.counters.updates, 1),
+            Err(Refused::Changed) => {}
+            Err(refused) => {
+                self.0.count_refused(refused);
+                self.0.supersede(print_of(key.to_u128()));
+            }
+        }
+        result
+    }
+
+    async fn try_update(
+        &self,
+        key: u128,
+        object: u64,
+        about: About,
+        meta: &[u8],
+    ) -> Result<(), Refused> {
+        if meta.len() > self.0.options.geometry.meta_bytes_max() as usize {
+            return Err(Refused::TooLarge);
+        }
+        let record = self.open_record(key, false).await.ok_or(Refused::Changed)?;
+        if record.header.object != object && !planted::is(planted::Bug::DiskUpdateOther) {
+            return Err(Refused::Changed);
+        }
+        let body = record.body_here().await.map_err(|_| Refused::Changed)?;
+        let header = Header {
+            generation: about.generation,
+            time_ms: about.time_ms,
+            meta_len: meta.len() as u32,
+            ..record.header
+        };
+        // It was asked for again, or it would not have been validated.
+        let log = Log::Main;
+        let instead_of = Some(record.found.place);
+        self.0.store(&Record { header, parts: [meta, &body], log, instead_of })
+    }
+}
+
+/// An object whose body is being received. Dropped before [`Writer::finish`], it was never there.
+#[derive(Debug)]
+#[must_use = "an object that is not finished is not stored"]
+pub struct Writer {
+    store: DiskStore,
+    key: u128,
+    about: About,
+    meta: Vec<u8>,
+    object: u64,
+    log: Log,
+    /// Less than or equal to a chunk; its bytes are charged.
+    buffer: Vec<u8>,
+    chunks: u32,
+    body_len: u64,
+    ended: Option<Result<(), Refused>>,
+}
+
+impl Writer {
+    /// The object's number.
+    #[must_use]
+    pub fn object(&self) -> u64 {
+        self.object
+    }
+
+    /// Adds to the body.
+    ///
+    /// # Errors
+    /// The object is not stored, and nothing is there under its key.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Refused> {
+        if let Some(Err(refused)) = self.ended {
+            return Err(refused);
+        }
+        let geometry = self.store.0.options.geometry;
+        if self.body_len + bytes.len() as u64 > geometry.body_bytes_max() {
+            return self.refuse(Refused::TooLarge);
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let chunk_bytes = geometry.chunk_bytes as usize;
+            if self.buffer.len() == chunk_bytes
+                && let Err(refused) = self.put_chunk()
+            {
+                return self.refuse(refused);
+            }
+            let (now, later) = rest.split_at(rest.len().min(chunk_bytes - self.buffer.len()));
+            if let Err(refused) = self.store.0.charge(now.len()) {
+                return self.refuse(refused);
+            }
+            self.buffer.extend_from_slice(now);
+            self.body_len += now.len() as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// The body is whole: the object is there from now on. Returns its number.
+    ///
+    /// # Errors
+    /// The object is not stored, and nothing is there under its key.
+    pub fn finish(mut self) -> Result<u64, Refused> {
+        match self.try_finish() {
+            Ok(()) => Ok(self.object),
+            Err(refused) => Err(refused),
+        }
+    }
+
+    fn try_finish(&mut self) -> Result<(), Refused> {
+        if let Some(ended) = self.ended {
+            return ended;
+        }
+        if self.chunks > 0
+            && let Err(refused) = self.put_chunk()
+        {
+            return self.refuse(refused);
+        }
+        let kind = if self.chunks > 0 { Kind::Head } else { Kind::Whole };
+        let header = self.header(kind, self.key, self.body_len, self.meta.len());
+        let parts = [&self.meta[..], &self.buffer[..]];
+        let inner = &self.store.0;
+        match inner.store(&Record { header, parts, log: self.log, instead_of: None }) {
+            Ok(()) => {
+                inner.index.ghost(print_of(self.key), true);
+                add(&inner.counters.puts, 1);
+                self.ended = Some(Ok(()));
+                Ok(())
+            }
+            Err(refused) => self.refuse(refused),
+        }
+    }
+
+    fn header(&self, kind: Kind, key: u128, body_len: u64, meta_len: usize) -> Header {
+        Header {
+            kind,
+            key,
+            object: self.object,
+            generation: self.about.generation,
+            time_ms: self.about.time_ms,
+            body_len,
+            meta_len: meta_len as u32,
+            chunk_bytes: self.store.0.options.geometry.chunk_bytes,
+        }
+    }
+
+    /// The bytes in the buffer become the next chunk.
+    fn put_chunk(&mut self) -> Result<(), Refused> {
+        let inner = &self.store.0;
+        let key = inner.sums.chunk_key(self.key, self.object, self.chunks);
+        let header = self.header(Kind::Chunk, key, self.buffer.len() as u64, 0);
+        let parts = [&[][..], &self.buffer[..]];
+        // Its own bytes are charged by the record from here on.
+        inner.release(self.buffer.len());
+        let stored = inner.store(&Record { header, parts, log: self.log, instead_of: None });
+        self.buffer.clear();
+        stored?;
+        add(&inner.counters.chunk_puts, 1);
+        self.chunks += 1;
+        Ok(())
+    }
+
+    fn refuse(&mut self, refused: Refused) -> Result<(), Refused> {
+        let inner = &self.store.0;
+        inner.count_refused(refused);
+        inner.supersede(print_of(self.key));
+        self.forget_chunks();
+        self.ended = Some(Err(refused));
+        Err(refused)
+    }
+
+    fn forget_chunks(&self) {
+        let inner = &self.store.0;
+        for number in 0..self.chunks {
+            inner.supersede(print_of(inner.sums.chunk_key(self.key, self.object, number)));
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if self.ended.is_none() {
+            if planted::is(planted::Bug::DiskUnfinishedFound) {
+                let _ = self.try_finish();
+            } else {
+                self.forget_chunks();
+            }
+        }
+        self.store.0.release(self.buffer.len());
+    }
+}

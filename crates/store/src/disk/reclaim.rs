@@ -1,0 +1,143 @@
+//! Eviction: S3-FIFO on whole segments.
+//!
+//! ```text
+//! new ──▶ [ small log, 10 % ] ──asked for again──▶ [ main log ] ──asked for since──▶ its head
+//!               │ else: the ghosts remember it          │ else
+//!               ▼                                       ▼ gone
+//! what a ghost knows is put into the main log at once
+//! ```
+//!
+//! The oldest segment of a log is reclaimed as a whole. Of what was asked for meanwhile the most
+//! asked for is moved, with its count lowered, but no more than half of the bytes the segment
+//! holds. That bounds write amplification: let `w` be all bytes ever written into segments, `m` of
+//! these moved. Each byte written is reclaimed at most once, and of those reclaimed at most half
+//! are moved, so `m <= w / 2`: for each byte stored at most two are written.
+//! What never happens: a record is moved whose blocks were not verified; a moved record takes the
+//! place of a newer one of its key.
+
+use std::sync::Arc;
+
+use super::Inner;
+use super::checksum::Spot;
+use super::counters::add;
+use super::index::{Candidate, New, Place};
+use super::journal::Log;
+use super::limits::MOVED_SHARE;
+use super::segments::{Victim, Write};
+
+/// Writes what waits.
+pub(super) trait Drain {
+    /// If it is enough for a batch.
+    async fn drain(&mut self, inner: &Arc<Inner>);
+    /// All of it.
+    async fn finish(&mut self, inner: &Arc<Inner>);
+}
+
+/// Frees a segment.
+pub(super) async fn reclaim(inner: &Arc<Inner>, victim: Victim, drain: &mut impl Drain) {
+    let entries = inner.index.in_segment(victim.segment);
+    let moving = chosen(&entries, u64::from(victim.used) / MOVED_SHARE);
+    for candidate in &moving {
+        move_record(inner, victim, candidate).await;
+        drain.drain(inner).await;
+    }
+    // What was moved is found elsewhere by now, and is not evicted by this.
+    for entry in &entries {
+        let place = Place { segment: victim.segment, offset: entry.offset };
+        // Also what was asked for and found no room among what is moved.
+        let remember = (victim.log == Log::Small || entry.touches > 0) && !entry.chunk;
+        if inner.index.evict(entry.print, place, remember) {
+            add(&inner.counters.evicted, 1);
+            add(&inner.counters.evicted_bytes, u64::from(entry.len));
+        }
+    }
+    add(&inner.counters.segments_reclaimed, 1);
+    inner.segments.reclaimed(victim, &inner.journal);
+    drain.finish(inner).await;
+}
+
+/// Of what was touched the most touched, as far as it fits; in the order of the segment.
+fn chosen(entries: &[Candidate], bytes_max: u64) -> Vec<Candidate> {
+    let mut touched: Vec<Candidate> =
+        entries.iter().filter(|entry| entry.touches > 0).copied().collect();
+    touched.sort_unstable_by_key(|entry| (std::cmp::Reverse(entry.touches), entry.offset));
+    let mut left = bytes_max;
+    touched.retain(|entry| {
+        let fits = u64::from(entry.len) <= left;
+        left -= if fits { u64::from(entry.len) } else { 0 };
+        fits
+    });
+    touched.sort_unstable_by_key(|entry| entry.offset);
+    touched
+}
+
+/// Puts a verified copy of a record into the main log. If that cannot be, it is evicted later.
+async fn move_record(inner: &Arc<Inner>, victim: Victim, candidate: &Candidate) {
+    let Candidate { print, offset, len, .. } = *candidate;
+    let place = Place { segment: victim.segment, offset };
+    // It may have been replaced meanwhile.
+    let Some(found) = inner.index.look_up(print, false).filter(|found| found.place == place) else {
+        return;
+    };
+    let mut bytes = vec![0; len as usize];
+    let position = inner.segments.position(place);
+    if inner.files.segments.read_exact_at(&mut bytes, position).await.is_err() {
+        add(&inner.counters.read_errors, 1);
+        return;
+    }
+    let from = Spot { segment: place.segment, offset, life: found.life, print };
+    let Some(reserved) = inner.segments.reserve(Log::Main, len, true, &inner.journal) else {
+        return;
+    };
+    let (to, life) = (reserved.place, reserved.life);
+    let spot = Spot { segment: to.segment, offset: to.offset, life, print };
+    let Some(moved) = inner.blocks.moved(&inner.sums, &from, &spot, &bytes) else {
+        add(&inner.counters.bad_blocks, 1);
+        inner.segments.give_up(reserved);
+        return;
+    };
+    let bytes = Arc::new(moved);
+    // What comes out of the small log begins anew.
+    let touches = if victim.log == Log::Small { 0 } else { candidate.touches - 1 };
+    let chunk = candidate.chunk;
+    let new = New { print, place: to, len, life, touches, chunk, bytes: bytes.clone() };
+    let old = if planted::is(planted::Bug::DiskMoveOverNewer) { None } else { Some(place) };
+    if !inner.index.put(new, old, || inner.tell_put(print, to, len, chunk)) {
+        inner.segments.give_up(reserved);
+        return;
+    }
+    inner.buffered.fetch_add(len as usize, std::sync::atomic::Ordering::Relaxed);
+    inner.segments.hand_over(Write { place: to, life, print, bytes });
+    add(&inner.counters.moved, 1);
+    add(&inner.counters.moved_bytes, u64::from(len));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_touched_half_is_moved() {
+        let candidate = |offset, len, touches| Candidate {
+            print: u64::from(offset),
+            offset,
+            len,
+            touches,
+            chunk: false,
+        };
+        let entries = [
+            candidate(0, 100, 1),
+            candidate(100, 300, 0),
+            candidate(400, 200, 3),
+            candidate(600, 250, 2),
+            candidate(850, 40, 1),
+        ];
+        let offsets = |bytes_max| -> Vec<u32> {
+            chosen(&entries, bytes_max).iter().map(|entry| entry.offset).collect()
+        };
+        assert_eq!(offsets(10_000), [0, 400, 600, 850], "what nobody asked for stays behind");
+        assert_eq!(offsets(445), [0, 400, 850]);
+        assert_eq!(offsets(500), [400, 600, 850]);
+        assert_eq!(offsets(0), [0_u32; 0]);
+    }
+}

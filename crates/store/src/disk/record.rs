@@ -1,0 +1,284 @@
+//! Records: what stands in a segment.
+//!
+//! ```text
+//! payload:  header (64) | metadata | body
+//! on disk:  [payload, at most block - 8 | sum 8] [ ... | sum 8] [ rest | sum 8]
+//! ```
+//!
+//! A record is a whole object; or the head of a large one, without its body; or one chunk of a
+//! large body. The index knows the exact length on the disk, so that a record of one block is one
+//! read, any other `ceil(length / block)`, and nothing is read behind the end. Each block is
+//! checked for itself ([`super::checksum`]); the key in the header is compared as a whole.
+//! What never happens: a byte is used of a block whose sum was not compared.
+
+use std::ops::Range;
+
+use super::bytes::{Put, Take};
+use super::checksum::{Spot, Sums};
+
+pub(super) const HEADER_BYTES: usize = 64;
+pub(super) const SUM_BYTES: usize = 8;
+const MAGIC: u32 = 0x504c_5231;
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// An object with its body.
+    Whole = 1,
+    /// An object whose body is in chunks.
+    Head = 2,
+    /// One chunk of a body.
+    Chunk = 3,
+}
+
+/// The first bytes of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) kind: Kind,
+    pub(super) key: u128,
+    /// The object's number; of no two bodies the same.
+    pub(super) object: u64,
+    /// The purge generation at which its fetch began.
+    pub(super) generation: u64,
+    /// When it was stored, in unix milliseconds.
+    pub(super) time_ms: u64,
+    /// Of the whole body; of a chunk, its own.
+    pub(super) body_len: u64,
+    pub(super) meta_len: u32,
+    /// How long the chunks of a head are, but the last.
+    pub(super) chunk_bytes: u32,
+}
+
+impl Header {
+    fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut bytes = Vec::with_capacity(HEADER_BYTES);
+        bytes.put_u32(MAGIC);
+        bytes.put_u32(self.kind as u32);
+        bytes.put_u128(self.key);
+        bytes.put_u64(self.object);
+        bytes.put_u64(self.generation);
+        bytes.put_u64(self.time_ms);
+        bytes.put_u64(self.body_len);
+        bytes.put_u32(self.meta_len);
+        bytes.put_u32(self.chunk_bytes);
+        bytes.try_into().expect("the fields are 64 bytes")
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Option<Header> {
+        let mut take = Take(bytes);
+        let magic = take.u32()?;
+        let kind = match take.u32()? {
+            1 => Kind::Whole,
+            2 => Kind::Head,
+            3 => Kind::Chunk,
+            _ => return None,
+        };
+        (magic == MAGIC).then_some(())?;
+        Some(Header {
+            kind,
+            key: take.u128()?,
+            object: take.u64()?,
+            generation: take.u64()?,
+            time_ms: take.u64()?,
+            body_len: take.u64()?,
+            meta_len: take.u32()?,
+            chunk_bytes: take.u32()?,
+        })
+    }
+
+    /// Bytes of the body that stand in this record.
+    pub(super) fn body_here(&self) -> u64 {
+        if self.kind == Kind::Head { 0 } else { self.body_len }
+    }
+
+    pub(super) fn payload_len(&self) -> u64 {
+        HEADER_BYTES as u64 + u64::from(self.meta_len) + self.body_here()
+    }
+
+    /// Where in the payload the body begins.
+    pub(super) fn body_at(&self) -> u64 {
+        HEADER_BYTES as u64 + u64::from(self.meta_len)
+    }
+
+    pub(super) fn chunks(&self) -> u32 {
+        if self.kind != Kind::Head || self.chunk_bytes == 0 {
+            return 0;
+        }
+        u32::try_from(self.body_len.div_ceil(u64::from(self.chunk_bytes))).unwrap_or(u32::MAX)
+    }
+}
+
+/// How a payload is cut into blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Blocks {
+    pub(super) block_bytes: u32,
+}
+
+impl Blocks {
+    /// Bytes of the payload in a full block.
+    pub(super) fn payload_bytes(self) -> u64 {
+        u64::from(self.block_bytes) - SUM_BYTES as u64
+    }
+
+    /// What a payload takes on the disk.
+    pub(super) fn stored_len(self, payload_len: u64) -> u64 {
+        payload_len + SUM_BYTES as u64 * payload_len.div_ceil(self.payload_bytes())
+    }
+
+    /// Where a block of a record so long lies within it.
+    pub(super) fn range(self, number: u32, stored_len: u32) -> Range<u32> {
+        let start = number * self.block_bytes;
+        start..stored_len.min(start.saturating_add(self.block_bytes))
+    }
+
+    /// The payload of a block, if it is the block that it should be.
+    pub(super) fn check(
+        self,
+        sums: &Sums,
+        spot: &Spot,
+        number: u32,
+        block: &[u8],
+    ) -> Option<usize> {
+        let payload_len = block.len().checked_sub(SUM_BYTES)?;
+        let (payload, sum) = block.split_at(payload_len);
+        if planted::is(planted::Bug::DiskSumUnchecked) {
+            return Some(payload_len);
+        }
+        (sums.block(spot, number, payload).to_le_bytes() == sum).then_some(payload_len)
+    }
+
+    /// The bytes of a record as they stand at `spot`. `parts` are the metadata and the body.
+    pub(super) fn encode(
+        self,
+        sums: &Sums,
+        spot: &Spot,
+        header: &Header,
+        parts: &[&[u8]],
+    ) -> Vec<u8> {
+        let payload_len = header.payload_len();
+        let stored_len = self.stored_len(payload_len);
+        let mut out = Vec::with_capacity(usize::try_from(stored_len).unwrap_or(0));
+        let mut number = 0;
+        let mut begin = 0;
+        let head = header.encode();
+        for part in std::iter::once(&head[..]).chain(parts.iter().copied()) {
+            let mut part = part;
+            while !part.is_empty() {
+                let room = self.payload_bytes() as usize - (out.len() - begin);
+                let (now, later) = part.split_at(room.min(part.len()));
+                out.extend_from_slice(now);
+                part = later;
+                if out.len() - begin == self.payload_bytes() as usize {
+                    let sum = sums.block(spot, number, &out[begin..]);
+                    out.put_u64(sum);
+                    (number, begin) = (number + 1, out.len());
+                }
+            }
+        }
+        if out.len() > begin {
+            let sum = sums.block(spot, number, &out[begin..]);
+            out.put_u64(sum);
+        }
+        assert_eq!(out.len() as u64, stored_len, "the parts are as long as the header says");
+        out
+    }
+
+    /// The same record for another spot. `None`: a block is not what it should be.
+    pub(super) fn moved(
+        self,
+        sums: &Sums,
+        from: &Spot,
+        to: &Spot,
+        bytes: &[u8],
+    ) -> Option<Vec<u8>> {
+        let mut out = Vec::with_capacity(bytes.len());
+        for (block, number) in bytes.chunks(self.block_bytes as usize).zip(0..) {
+            let payload_len = self.check(sums, from, number, block)?;
+            out.extend_from_slice(&block[..payload_len]);
+            out.put_u64(sums.block(to, number, &block[..payload_len]));
+        }
+        Some(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCKS: Blocks = Blocks { block_bytes: 512 };
+
+    fn spot() -> Spot {
+        Spot { segment: 3, offset: 4096, life: 9, print: 77 }
+    }
+
+    fn record(meta: &[u8], body: &[u8]) -> (Header, Vec<u8>) {
+        let header = Header {
+            kind: Kind::Whole,
+            key: 77,
+            object: 5,
+            generation: 6,
+            time_ms: 7,
+            body_len: body.len() as u64,
+            meta_len: meta.len() as u32,
+            chunk_bytes: 0,
+        };
+        (header, BLOCKS.encode(&Sums::new(1), &spot(), &header, &[meta, body]))
+    }
+
+    #[test]
+    fn every_length_is_stored_exactly_and_read_back() {
+        let sums = Sums::new(1);
+        for body_len in [0, 1, 430, 432, 433, 439, 440, 441, 504, 505, 1007, 1008, 1009, 5000] {
+            let body: Vec<u8> = (0..body_len).map(|i| i as u8).collect();
+            let (header, bytes) = record(b"meta", &body);
+            let len = bytes.len() as u32;
+            assert_eq!(u64::from(len), BLOCKS.stored_len(header.payload_len()));
+            let mut payload = Vec::new();
+            for number in 0..len.div_ceil(512) {
+                let range = BLOCKS.range(number, len);
+                let block = &bytes[range.start as usize..range.end as usize];
+                let good = BLOCKS.check(&sums, &spot(), number, block).unwrap();
+                payload.extend_from_slice(&block[..good]);
+            }
+            assert_eq!(Header::decode(&payload), Some(header));
+            assert_eq!(&payload[64..68], b"meta");
+            assert_eq!(payload[68..], body);
+        }
+    }
+
+    #[test]
+    fn a_block_is_good_in_its_own_place_only() {
+        let sums = Sums::new(1);
+        let (_, bytes) = record(b"m", &[1; 900]);
+        let block = &bytes[..512];
+        assert!(BLOCKS.check(&sums, &spot(), 0, block).is_some());
+        let others = [
+            Spot { segment: 4, ..spot() },
+            Spot { offset: 8, ..spot() },
+            Spot { life: 8, ..spot() },
+            Spot { print: 78, ..spot() },
+        ];
+        for other in others {
+            assert!(BLOCKS.check(&sums, &other, 0, block).is_none(), "{other:?}");
+        }
+        assert!(BLOCKS.check(&sums, &spot(), 1, block).is_none());
+        assert!(BLOCKS.check(&Sums::new(2), &spot(), 0, block).is_none());
+        assert!(BLOCKS.check(&sums, &spot(), 0, &block[..7]).is_none());
+        for bit in [0, 8 * 300, 8 * 511] {
+            let mut rotten = block.to_vec();
+            rotten[bit / 8] ^= 1;
+            assert!(BLOCKS.check(&sums, &spot(), 0, &rotten).is_none());
+        }
+    }
+
+    #[test]
+    fn what_is_moved_is_good_in_its_new_place() {
+        let sums = Sums::new(1);
+        let (header, mut bytes) = record(b"meta", &[7; 1500]);
+        let to = Spot { segment: 9, offset: 64, life: 30, print: 77 };
+        let moved = BLOCKS.moved(&sums, &spot(), &to, &bytes).unwrap();
+        assert_eq!(moved, BLOCKS.encode(&sums, &to, &header, &[b"meta", &[7; 1500]]));
+        bytes[1000] ^= 4;
+        assert_eq!(BLOCKS.moved(&sums, &spot(), &to, &bytes), None, "rot does not travel");
+    }
+}

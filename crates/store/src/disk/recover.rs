@@ -1,0 +1,603 @@
+//! Starting: what a directory holds, read without reading an object.
+//!
+//! The superblock says what the store is; the last complete saved index has its entries, and the
+//! journals what changed since. The journals are replayed first: they decide for every key they
+//! name. Then come the saved entries of all other keys. An entry counts only while the life of its
+//! segment is the one it was made in. What cannot be trusted is begun anew, and said: a cache that
+//! is cold is better than one that serves what was deleted.
+//! What never happens: an object is read; a torn end of a journal is taken for a change; a number
+//! of a life, an object or a purge is given out twice, not even by processes that crashed.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize};
+
+use runtime::fs::{self, File, OpenOptions};
+
+use super::bytes::Take;
+use super::checksum::Sums;
+use super::commit::Committer;
+use super::counters::Cells;
+use super::geometry::Geometry;
+use super::index::Index;
+use super::journal::{Change, Journal, Log, SavedEntry, Tail};
+use super::limits::{ENTRIES_PER_SLICE, FORMAT_VERSION, SHARDS_MAX};
+use super::record::Blocks;
+use super::saved_index::{
+    self, COPY_BYTES, HEAD_AT, PREAMBLE_BYTES, Preamble, SLICE_HEADER_BYTES, decode_head,
+    decode_slice_header, encode_head,
+};
+use super::segments::{Alive, Segments};
+use super::signal::{Rounds, Signal};
+use super::superblock::{self, Read, Superblock};
+use super::{DiskStore, Failures, Files, Inner, Options};
+use crate::key::KeyHasher;
+use crate::purges::Purges;
+
+/// Numbers of one process begin behind those of all before it.
+const EPOCH_SHIFT: u32 = 40;
+/// More purges than this are saved by nobody.
+const HEAD_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// Why a store on disk cannot be opened.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process has it.
+    InUse(PathBuf),
+    /// A program of another version made it.
+    OtherVersion {
+        /// The directory.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// The system refuses.
+    System {
+        /// The file or directory.
+        path: PathBuf,
+        /// What was to be done.
+        doing: &'static str,
+        /// What the system says.
+        error: io::Error,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            OpenError::InUse(path) => write!(
+                f,
+                "{}: another process uses this disk store; stop it, or name another directory",
+                path.display()
+            ),
+            OpenError::OtherVersion { path, found } => write!(
+                f,
+                "{}: a disk store of format {found}, and this program writes format \
+                 {FORMAT_VERSION}; remove the directory to begin a new store, or name another",
+                path.display()
+            ),
+            OpenError::System { path, doing, error } => {
+                write!(f, "{}: {doing}: {error}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// How a store began.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// There was none.
+    New,
+    /// With what was there.
+    Warm {
+        /// Objects that can be found.
+        objects: usize,
+        /// Saved entries that could not be read, and were lost.
+        entries_lost: u64,
+    },
+    /// Empty, although something was there: why.
+    Fresh(String),
+}
+
+/// A store that was read.
+struct Loaded {
+    generation: u64,
+    tail: Tail,
+    complete: u64,
+    /// The last journal is closed, and the next was not begun.
+    closed: bool,
+    /// A journal is to be begun: it has nothing yet.
+    empty: bool,
+    epoch: u32,
+    alive: Vec<Alive>,
+    overlay: HashMap<u64, Option<SavedEntry>>,
+    purges: Purges,
+    preamble: Preamble,
+    /// The good batches of the journals that were read: generation, bytes.
+    journals: Vec<(u64, Vec<u8>)>,
+}
+
+/// What journals say, put together.
+struct Replay {
+    overlay: HashMap<u64, Option<SavedEntry>>,
+    segments: Vec<(u64, Log)>,
+    epoch: u32,
+    closed: bool,
+}
+
+pub(super) async fn open(options: Options) -> Result<(DiskStore, Start), OpenError> {
+    let path = options.path.clone();
+    let system = |doing| {
+        let path = path.clone();
+        move |error| OpenError::System { path, doing, error }
+    };
+    fs::create_directory(&path).await.map_err(system("making the directory"))?;
+    let superblock = path.join("superblock");
+    let superblock = File::open_with(superblock, OpenOptions::CREATE).await;
+    let superblock = superblock.map_err(system("opening the superblock"))?;
+    if !superblock.try_lock().await.map_err(system("locking the superblock"))? {
+        return Err(OpenError::InUse(path));
+    }
+    let copies = read_copies(&superblock, COPY_BYTES, superblock::BYTES).await;
+    let copies = copies.map_err(system("reading the superblock"))?;
+    let existed = copies.iter().any(|copy| !copy.is_empty());
+    let copies = copies.map(|copy| Superblock::decode(&copy));
+    let files = open_files(&path, superblock).await.map_err(system("opening the files"))?;
+    let good = copies.iter().filter_map(|copy| match copy {
+        Read::Good(block) => Some(*block),
+        _ => None,
+    });
+    let good = good.max_by_key(|block| block.epoch);
+    let other = copies.iter().find_map(|copy| match copy {
+        Read::Other(found) => Some(*found),
+        _ => None,
+    });
+    let read = match (good, other) {
+        (None, Some(found)) => return Err(OpenError::OtherVersion { path, found }),
+        (None, None) if !existed => Err(None),
+        (None, None) => Err(Some("the superblock is damaged".to_owned())),
+        (Some(block), _) if block.geometry != options.geometry => {
+            Err(Some("the size in the configuration is another than that of the store".to_owned()))
+        }
+        (Some(block), _) => match load(&files, &block).await {
+            Ok(loaded) => Ok((block, loaded)),
+            Err(Unread::System(error)) => return Err(system("reading the index")(error)),
+            Err(Unread::Damaged(what)) => Err(Some(what)),
+        },
+    };
+    match read {
+        Ok((block, loaded)) => {
+            warm(options, files, block, loaded).await.map_err(system("going on with the journal"))
+        }
+        Err(why) => {
+            let store = fresh(options, files).await.map_err(system("beginning a store"))?;
+            Ok((store, why.map_or(Start::New, Start::Fresh)))
+        }
+    }
+}
+
+async fn open_files(path: &Path, superblock: File) -> io::Result<Files> {
+    let open = |name: &str| File::open_with(path.join(name), OpenOptions::CREATE);
+    Ok(Files {
+        superblock,
+        segments: open("segments").await?,
+        journals: [open("journal-0").await?, open("journal-1").await?],
+        indexes: [open("index-0").await?, open("index-1").await?],
+    })
+}
+
+/// Both copies of something; what the file is too short for is empty.
+async fn read_copies(file: &File, distance: u64, len: usize) -> io::Result<[Vec<u8>; 2]> {
+    let mut copies = [Vec::new(), Vec::new()];
+    for (copy, at) in copies.iter_mut().zip([0, distance]) {
+        if file.len()? >= at + len as u64 {
+            copy.resize(len, 0);
+            file.read_exact_at(copy, at).await?;
+        }
+    }
+    Ok(copies)
+}
+
+/// Writes both copies, the second when the first is durable.
+async fn write_superblock(files: &Files, block: &Superblock) -> io::Result<()> {
+    for at in [0, superblock::COPY_BYTES] {
+        files.superblock.write_all_at(block.encode(), at).await.0?;
+        files.superblock.sync_data().await?;
+    }
+    Ok(())
+}
+
+/// Begins an empty store. What was there is no store any more before anything of it is touched, and
+/// the new superblock is written last: in between there is none.
+async fn fresh(options: Options, files: Files) -> io::Result<DiskStore> {
+    if !files.superblock.is_empty()? {
+        files.superblock.write_all_at(vec![0; 2 * superblock::COPY_BYTES as usize], 0).await.0?;
+        files.superblock.sync_data().await?;
+    }
+    let random = |domain: u64| RandomState::new().hash_one(domain);
+    let [secret, seed0, seed1] = options.seeds.unwrap_or_else(|| [0, 1, 2].map(random));
+    // Also with given seeds no two stores have the same.
+    let secret = Sums::new(secret).chained(runtime::time::now().as_ns(), b"secret");
+    let block = Superblock { geometry: options.geometry, seeds: [seed0, seed1], secret, epoch: 1 };
+    let Geometry { journal_bytes, .. } = options.geometry;
+    files.segments.allocate(options.geometry.data_bytes()).await?;
+    for journal in &files.journals {
+        journal.set_len(0).await?;
+        journal.allocate(2 * u64::from(journal_bytes)).await?;
+    }
+    for index in &files.indexes {
+        index.set_len(0).await?;
+    }
+    let inner = inner(options, files, &block, None);
+    let nonce = inner.number();
+    let purges = inner.purges.save();
+    let mut head = encode_head(&inner.sums, nonce, &[], &purges);
+    let preamble =
+        Preamble { generation: 0, nonce, head_len: head.len() as u64, slices: 0, entries: 0 };
+    head.extend_from_within(..);
+    let index = &inner.files.indexes[0];
+    index.write_all_at(head, HEAD_AT).await.0?;
+    for at in [0, COPY_BYTES] {
+        index.write_all_at(preamble.encode(&inner.sums), at).await.0?;
+    }
+    let mut committer = Committer::new(0, Tail::new(nonce), 0);
+    committer.begin(&inner, 0).await?;
+    inner.journal.append(&Change::Epoch { epoch: 1 });
+    committer.commit(&inner, true).await?;
+    for file in inner.files.indexes.iter().chain(&inner.files.journals) {
+        file.sync_data().await?;
+    }
+    inner.files.segments.sync_data().await?;
+    write_superblock(&inner.files, &block).await?;
+    fs::sync_directory(&inner.options.path).await?;
+    Ok(finished(inner, committer))
+}
+
+/// Goes on with a store that was read.
+async fn warm(
+    options: Options,
+    files: Files,
+    mut block: Superblock,
+    loaded: Loaded,
+) -> io::Result<(DiskStore, Start)> {
+    block.epoch = block.epoch.max(loaded.epoch) + 1;
+    write_superblock(&files, &block).await?;
+    let Loaded { generation, tail, complete, closed, empty, preamble, journals, .. } = loaded;
+    harden(&options.path, &files, &block, &preamble, journals).await?;
+    let inner = inner(options, files, &block, Some(loaded.purges));
+    inner.segments.restore(loaded.alive);
+    for entry in loaded.overlay.values().flatten() {
+        take_entry(&inner, entry);
+    }
+    let mut committer = Committer::new(generation, tail, complete);
+    if closed {
+        committer.generation += 1;
+        committer.tail = Tail::new(inner.number());
+        committer.begin(&inner, tail.sum).await?;
+    } else if empty {
+        committer.begin(&inner, 0).await?;
+    }
+    inner.journal.append(&Change::Epoch { epoch: block.epoch });
+    committer.commit(&inner, true).await?;
+    let entries_lost = load_entries(&inner, &preamble, &loaded.overlay).await;
+    let objects = inner.index.len().0;
+    Ok((finished(inner, committer), Start::Warm { objects, entries_lost }))
+}
+
+/// Writes again what was read and will be built upon, into both copies, and syncs it. What a
+/// process that was killed has written may be in the page cache only, and if a sync of it failed,
+/// no other would ever bring it to the disk.
+async fn harden(
+    directory: &Path,
+    files: &Files,
+    block: &Superblock,
+    preamble: &Preamble,
+    journals: Vec<(u64, Vec<u8>)>,
+) -> io::Result<()> {
+    let index = &files.indexes[(preamble.generation & 1) as usize];
+    for at in [0, COPY_BYTES] {
+        index.write_all_at(preamble.encode(&Sums::new(block.secret)), at).await.0?;
+    }
+    index.sync_data().await?;
+    // The other one was not completed, or is older; on the disk it may look otherwise.
+    let other = &files.indexes[(preamble.generation & 1 ^ 1) as usize];
+    for at in [0, COPY_BYTES] {
+        other.write_all_at(vec![0; PREAMBLE_BYTES], at).await.0?;
+    }
+    other.sync_data().await?;
+    // The names of the files as well.
+    fs::sync_directory(directory).await?;
+    for (generation, bytes) in journals {
+        let file = &files.journals[(generation & 1) as usize];
+        let (first, bytes) = file.write_all_at(bytes, 0).await;
+        first?;
+        file.write_all_at(bytes, u64::from(block.geometry.journal_bytes)).await.0?;
+        file.sync_data().await?;
+    }
+    Ok(())
+}
+
+fn finished(inner: Inner, committer: Committer) -> DiskStore {
+    *inner.committer.lock().expect("nobody else has it yet") = Some(committer);
+    DiskStore(Arc::new(inner))
+}
+
+fn inner(options: Options, files: Files, block: &Superblock, purges: Option<Purges>) -> Inner {
+    let hasher = KeyHasher::seeded(block.seeds[0], block.seeds[1]);
+    let first = u64::from(block.epoch) << EPOCH_SHIFT;
+    let purges = purges.unwrap_or_else(|| Purges::new(hasher.clone()));
+    purges.advance_to(first);
+    let segments = Segments::new(options.geometry, first);
+    // A tiny store needs few shards, and a start looks at each.
+    let shards = SHARDS_MAX.min(options.geometry.segments as usize / 4);
+    Inner {
+        sums: Sums::new(block.secret),
+        blocks: Blocks { block_bytes: options.geometry.block_bytes },
+        hasher,
+        purges: Arc::new(purges),
+        index: Index::new(shards, Arc::clone(&segments.lives)),
+        segments,
+        journal: Journal::default(),
+        wake: Signal::default(),
+        rounds: Rounds::default(),
+        counters: Cells::default(),
+        buffered: AtomicUsize::new(0),
+        numbers: AtomicU64::new(first),
+        allowance: AtomicI64::new(i64::try_from(options.write_bytes_per_s).unwrap_or(i64::MAX)),
+        failures: Failures::default(),
+        closing: AtomicBool::new(false),
+        drained: AtomicBool::new(false),
+        committer: Mutex::new(None),
+        options,
+        files,
+    }
+}
+
+enum Unread {
+    System(io::Error),
+    Damaged(String),
+}
+
+impl From<io::Error> for Unread {
+    fn from(error: io::Error) -> Unread {
+        Unread::System(error)
+    }
+}
+
+fn damaged<T>(what: &str) -> Result<T, Unread> {
+    Err(Unread::Damaged(what.to_owned()))
+}
+
+/// The preamble of the last complete saved index.
+async fn last_preamble(files: &Files, sums: &Sums) -> io::Result<Option<Preamble>> {
+    let mut last: Option<Preamble> = None;
+    for (file, slot) in files.indexes.iter().zip(0..) {
+        for copy in read_copies(file, COPY_BYTES, PREAMBLE_BYTES).await? {
+            let preamble = Preamble::decode(sums, &copy);
+            let preamble = preamble.filter(|preamble| preamble.generation & 1 == slot);
+            let newer =
+                |preamble: &Preamble| last.is_none_or(|last| last.generation < preamble.generation);
+            last = preamble.filter(newer).or(last);
+        }
+    }
+    Ok(last)
+}
+
+async fn load(files: &Files, block: &Superblock) -> Result<Loaded, Unread> {
+    let sums = Sums::new(block.secret);
+    let geometry = block.geometry;
+    let Some(preamble) = last_preamble(files, &sums).await? else {
+        return damaged("no saved index is complete");
+    };
+    let index = &files.indexes[(preamble.generation & 1) as usize];
+    if preamble.head_len > HEAD_BYTES_MAX || preamble.slices_at() > index.len()? {
+        return damaged("the saved index is cut");
+    }
+    let mut head = vec![0; preamble.head_len as usize];
+    index.read_exact_at(&mut head, HEAD_AT).await?;
+    if decode_head(&sums, preamble.nonce, &head).is_none() {
+        index.read_exact_at(&mut head, HEAD_AT + preamble.head_len).await?;
+    }
+    let Some((alive, purges)) = decode_head(&sums, preamble.nonce, &head) else {
+        return damaged("the head of the saved index is damaged");
+    };
+    let hasher = KeyHasher::seeded(block.seeds[0], block.seeds[1]);
+    let Some(purges) = Purges::restored(hasher, purges) else {
+        return damaged("the saved purges are damaged");
+    };
+    let mut replay = Replay {
+        overlay: HashMap::new(),
+        segments: vec![(0, Log::Small); geometry.segments as usize],
+        epoch: 0,
+        closed: false,
+    };
+    for (segment, life, log) in alive {
+        if let Some(state) = replay.segments.get_mut(usize::from(segment)) {
+            *state = (life, log);
+        }
+    }
+    let this = Areas::read(files, preamble.generation, geometry.journal_bytes).await?;
+    let tail = Tail::new(preamble.nonce);
+    let (mut end, bytes) = this.replay(&sums, tail, &mut replay, &purges);
+    let mut journals = vec![(preamble.generation, bytes)];
+    let mut generation = preamble.generation;
+    let next = Areas::read(files, generation + 1, geometry.journal_bytes).await?;
+    if let Some((nonce, previous)) = next.begins(&sums, generation + 1) {
+        // It was begun when this one had been closed and synced.
+        if !replay.closed || previous != end.sum {
+            return damaged("a journal does not follow from the one before it");
+        }
+        replay.closed = false;
+        generation += 1;
+        let (last, bytes) = next.replay(&sums, Tail::new(nonce), &mut replay, &purges);
+        end = last;
+        journals.push((generation, bytes));
+    }
+    let alive = replay.segments.iter().enumerate().filter(|(_, (life, _))| *life != 0);
+    let alive: Vec<_> = alive.map(|(segment, &(life, log))| (segment as u16, life, log)).collect();
+    Ok(Loaded {
+        generation,
+        tail: end,
+        complete: preamble.generation,
+        closed: replay.closed,
+        empty: end.number == 0,
+        epoch: replay.epoch,
+        alive,
+        overlay: replay.overlay,
+        purges,
+        preamble,
+        journals,
+    })
+}
+
+/// Both copies of a journal.
+struct Areas {
+    copies: [Vec<u8>; 2],
+}
+
+impl Areas {
+    async fn read(files: &Files, generation: u64, journal_bytes: u32) -> io::Result<Areas> {
+        let file = &files.journals[(generation & 1) as usize];
+        let copies = read_copies(file, u64::from(journal_bytes), journal_bytes as usize).await?;
+        Ok(Areas { copies })
+    }
+
+    /// The next batch, from whichever copy is good: its bytes, its changes, what follows.
+    fn next(&self, sums: &Sums, tail: Tail) -> Option<(&[u8], &[u8], Tail)> {
+        self.copies.iter().find_map(|copy| {
+            let bytes = copy.get(tail.offset as usize..)?;
+            let (changes, next) = tail.read(sums, bytes)?;
+            Some((&bytes[..(next.offset - tail.offset) as usize], changes, next))
+        })
+    }
+
+    /// The nonce of this journal, if it is of that generation, and the sum of the one before it.
+    fn begins(&self, sums: &Sums, generation: u64) -> Option<(u64, u64)> {
+        let nonces = self.copies.iter().filter_map(|copy| Tail::nonce_in(copy));
+        nonces.into_iter().find_map(|nonce| {
+            let (_, changes, _) = self.next(sums, Tail::new(nonce))?;
+            match Change::decode(&mut Take(changes))? {
+                Change::Begin { generation: of, previous } if of == generation => {
+                    Some((nonce, previous))
+                }
+                _ => None,
+            }
+        })
+    }
+
+    /// Replays all batches that are good. Returns where they end, and their bytes.
+    fn replay(
+        &self,
+        sums: &Sums,
+        tail: Tail,
+        replay: &mut Replay,
+        purges: &Purges,
+    ) -> (Tail, Vec<u8>) {
+        let (mut at, mut all) = (tail, Vec::new());
+        while let Some((bytes, changes, next)) = self.next(sums, at) {
+            all.extend_from_slice(bytes);
+            let mut take = Take(changes);
+            while let Some(change) = Change::decode(&mut take) {
+                replay.apply(change, purges);
+            }
+            at = next;
+        }
+        (at, all)
+    }
+}
+
+impl Replay {
+    fn apply(&mut self, change: Change<'_>, purges: &Purges) {
+        match change {
+            Change::Put { print, segment, flags, offset, len } => {
+                let life = self.segments.get(usize::from(segment)).map_or(0, |(life, _)| *life);
+                let entry = SavedEntry { print, segment, flags, offset, len, life };
+                self.overlay.insert(print, Some(entry));
+            }
+            Change::Delete { print } => {
+                self.overlay.insert(print, None);
+            }
+            Change::Open { segment, life, log } => {
+                if let Some(state) = self.segments.get_mut(usize::from(segment)) {
+                    *state = (life, log);
+                }
+            }
+            Change::Free { segment } => {
+                if let Some((life, _)) = self.segments.get_mut(usize::from(segment)) {
+                    *life = 0;
+                }
+            }
+            Change::Purge { what, soft, mark } => purges.replay(what, soft, mark),
+            Change::Begin { .. } => {}
+            Change::Close => self.closed = true,
+            Change::Epoch { epoch } => self.epoch = self.epoch.max(epoch),
+        }
+    }
+}
+
+/// Takes an entry into the index if the life it was made in still is its segment's.
+fn take_entry(inner: &Inner, entry: &SavedEntry) {
+    let lives = &inner.segments.lives;
+    let Some(life) = lives.get(usize::from(entry.segment)) else { return };
+    let end = u64::from(entry.offset) + u64::from(entry.len);
+    let inside = end <= u64::from(inner.options.geometry.segment_bytes);
+    if entry.life != 0 && life.load(std::sync::atomic::Ordering::Acquire) == entry.life && inside {
+        inner.index.load(entry);
+        inner.segments.restore_used(entry.segment, end as u32);
+    }
+}
+
+/// Loads the saved entries of which the journals say nothing. Returns how many could not be read.
+async fn load_entries(
+    inner: &Inner,
+    preamble: &Preamble,
+    decided: &HashMap<u64, Option<SavedEntry>>,
+) -> u64 {
+    inner.index.reserve(usize::try_from(preamble.entries).unwrap_or(0).min(1 << 28));
+    let file = &inner.files.indexes[(preamble.generation & 1) as usize];
+    let mut at = preamble.slices_at();
+    let mut left = preamble.entries;
+    for _ in 0..preamble.slices {
+        let Some(entries) = read_slice(inner, file, preamble.nonce, at).await else { break };
+        at += (SLICE_HEADER_BYTES + entries.0) as u64;
+        left = left.saturating_sub((entries.0 / SavedEntry::BYTES) as u64);
+        let Some(bytes) = entries.1 else {
+            left += (entries.0 / SavedEntry::BYTES) as u64;
+            continue;
+        };
+        for entry in bytes.chunks_exact(SavedEntry::BYTES).filter_map(SavedEntry::decode) {
+            if !decided.contains_key(&entry.print) {
+                take_entry(inner, &entry);
+            }
+        }
+    }
+    left
+}
+
+/// A slice's length, and its entries if they are good. `None`: it cannot even be told how long it
+/// is, and where the next one begins.
+async fn read_slice(
+    inner: &Inner,
+    file: &File,
+    nonce: u64,
+    at: u64,
+) -> Option<(usize, Option<Vec<u8>>)> {
+    let mut header = [0; SLICE_HEADER_BYTES];
+    file.read_exact_at(&mut header, at).await.ok()?;
+    let count = decode_slice_header(&header)?;
+    if count == 0 || count > ENTRIES_PER_SLICE {
+        return None;
+    }
+    let mut entries = vec![0; count * SavedEntry::BYTES];
+    file.read_exact_at(&mut entries, at + SLICE_HEADER_BYTES as u64).await.ok()?;
+    let good = saved_index::slice_header(&inner.sums, nonce, &entries) == header;
+    Some((entries.len(), good.then_some(entries)))
+}

@@ -1,0 +1,339 @@
+//! The segments: which are free, which are being written, which are full and in which order.
+//!
+//! ```text
+//! free ──▶ open (one for each log) ──▶ full, in the queue of its log ──▶ reclaimed ──▶ free
+//!                    └────────── a write or a sync failed ──────▶ bad ──(after a while)──┘
+//! ```
+//!
+//! Space is reserved under a short lock; the record is made outside of it and handed over to be
+//! written. Each opening of a segment begins a *life* with a number that is never used again, not
+//! by a later process either: what an older life has left at a place is never taken for a record.
+//! What never happens: a segment is reclaimed while a record of it is not written yet.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use super::geometry::Geometry;
+use super::index::Place;
+use super::journal::{Change, Journal, Log};
+use super::limits::{ALIGNMENT, SEGMENTS_FOR_MOVES, SEGMENTS_FREE, SMALL_SHARE};
+
+/// A record that waits to be written.
+#[derive(Clone, Debug)]
+pub(super) struct Write {
+    pub(super) place: Place,
+    pub(super) life: u64,
+    pub(super) print: u64,
+    pub(super) bytes: Arc<Vec<u8>>,
+}
+
+/// Room for one record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "what is reserved is handed over or given up"]
+pub(super) struct Reserved {
+    pub(super) place: Place,
+    pub(super) life: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    segment: u16,
+    used: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Segment {
+    /// Bytes up to the end of its last record.
+    used: u32,
+    /// Records that are reserved and not written.
+    outstanding: u32,
+}
+
+struct Logs {
+    free: VecDeque<u16>,
+    bad: Vec<u16>,
+    full: [VecDeque<u16>; 2],
+    /// Out of its queue, and its records still there.
+    reclaiming: Option<(u16, Log)>,
+    open: [Option<Open>; 2],
+    segments: Vec<Segment>,
+    writes: Vec<Write>,
+    write_bytes: usize,
+    /// Written since the last sync.
+    dirty: BTreeSet<u16>,
+    next_life: u64,
+}
+
+pub(super) struct Segments {
+    geometry: Geometry,
+    /// By segment; 0: nothing in it can be found.
+    pub(super) lives: Arc<[AtomicU64]>,
+    logs: Mutex<Logs>,
+}
+
+/// A segment with a life: which, since when, of which log.
+pub(super) type Alive = (u16, u64, Log);
+
+/// A segment to be reclaimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Victim {
+    pub(super) segment: u16,
+    pub(super) log: Log,
+    pub(super) used: u32,
+}
+
+impl Segments {
+    /// All free. Lives are counted from `next_life`.
+    pub(super) fn new(geometry: Geometry, next_life: u64) -> Segments {
+        let count = geometry.segments as usize;
+        let logs = Logs {
+            free: (0..count).map(|segment| segment as u16).collect(),
+            bad: Vec::new(),
+            full: Default::default(),
+            reclaiming: None,
+            open: [None; 2],
+            segments: vec![Segment::default(); count],
+            writes: Vec::new(),
+            write_bytes: 0,
+            dirty: BTreeSet::new(),
+            next_life,
+        };
+        let lives = (0..count).map(|_| AtomicU64::new(0)).collect();
+        Segments { geometry, lives, logs: Mutex::new(logs) }
+    }
+
+    /// Takes over what was found on the disk: segments with lives, none of them open any more.
+    pub(super) fn restore(&self, mut found: Vec<Alive>) {
+        found.sort_unstable_by_key(|&(_, life, _)| life);
+        let mut logs = self.lock();
+        for (segment, life, log) in found {
+            self.lives[usize::from(segment)].store(life, Ordering::Release);
+            logs.free.retain(|free| *free != segment);
+            logs.full[log as usize].push_back(segment);
+        }
+    }
+
+    /// Of a segment that was restored: a record of it ends here.
+    pub(super) fn restore_used(&self, segment: u16, end: u32) {
+        let used = &mut self.lock().segments[usize::from(segment)].used;
+        *used = (*used).max(end);
+    }
+
+    /// Room for a record of `len` bytes, which is not more than half a segment. `None`: no segment
+    /// is free; the flusher is behind, or the disk fails.
+    pub(super) fn reserve(
+        &self,
+        log: Log,
+        len: u32,
+        moved: bool,
+        journal: &Journal,
+    ) -> Option<Reserved> {
+        let mut logs = self.lock();
+        let fits = logs.open[log as usize]
+            .is_some_and(|open| self.geometry.segment_bytes - open.used >= len);
+        if !fits {
+            let kept = if moved { 0 } else { SEGMENTS_FOR_MOVES };
+            if logs.free.len() <= kept {
+                return None;
+            }
+            self.open_next(&mut logs, log, journal)?;
+        }
+        let open = logs.open[log as usize].as_mut()?;
+        let place = Place { segment: open.segment, offset: open.used };
+        let end = open.used + len;
+        open.used = end.next_multiple_of(ALIGNMENT).min(self.geometry.segment_bytes);
+        let segment = &mut logs.segments[usize::from(place.segment)];
+        segment.used = end;
+        segment.outstanding += 1;
+        let life = self.lives[usize::from(place.segment)].load(Ordering::Acquire);
+        Some(Reserved { place, life })
+    }
+
+    /// Closes what is open in a log and opens the next free segment.
+    fn open_next(&self, logs: &mut Logs, log: Log, journal: &Journal) -> Option<()> {
+        let segment = logs.free.pop_front()?;
+        if let Some(open) = logs.open[log as usize].take() {
+            logs.full[log as usize].push_back(open.segment);
+        }
+        let life = logs.next_life;
+        logs.next_life += 1;
+        logs.segments[usize::from(segment)] = Segment::default();
+        logs.open[log as usize] = Some(Open { segment, used: 0 });
+        self.lives[usize::from(segment)].store(life, Ordering::Release);
+        // Under the lock: before any record that is put into it.
+        journal.append(&Change::Open { segment, life, log });
+        Some(())
+    }
+
+    /// Hands a record over to be written. Returns the bytes that wait.
+    pub(super) fn hand_over(&self, write: Write) -> usize {
+        let mut logs = self.lock();
+        logs.write_bytes += write.bytes.len();
+        logs.writes.push(write);
+        logs.write_bytes
+    }
+
+    /// What was reserved is not used.
+    pub(super) fn give_up(&self, reserved: Reserved) {
+        self.settled(reserved.place.segment, reserved.life, false);
+    }
+
+    /// A record was written, or will not be.
+    pub(super) fn settled(&self, segment: u16, life: u64, written: bool) {
+        let mut logs = self.lock();
+        // A segment that went bad has forgotten what it waited for.
+        if self.lives[usize::from(segment)].load(Ordering::Acquire) == life {
+            logs.segments[usize::from(segment)].outstanding -= 1;
+            if written {
+                logs.dirty.insert(segment);
+            }
+        }
+    }
+
+    /// Everything that waits to be written.
+    pub(super) fn take_writes(&self) -> Vec<Write> {
+        let mut logs = self.lock();
+        logs.write_bytes = 0;
+        std::mem::take(&mut logs.writes)
+    }
+
+    pub(super) fn waiting_bytes(&self) -> usize {
+        self.lock().write_bytes
+    }
+
+    /// The segments that were written since this was asked last.
+    pub(super) fn take_dirty(&self) -> BTreeSet<u16> {
+        std::mem::take(&mut self.lock().dirty)
+    }
+
+    pub(super) fn is_dirty(&self) -> bool {
+        !self.lock().dirty.is_empty()
+    }
+
+    /// The segment to be reclaimed next, if there are too few free ones; out of its queue.
+    pub(super) fn victim(&self) -> Option<Victim> {
+        let mut logs = self.lock();
+        let logs = &mut *logs;
+        if logs.free.len() >= SEGMENTS_FREE {
+            return None;
+        }
+        let small_max = (self.geometry.segments / SMALL_SHARE).max(1) as usize;
+        let small_first = logs.full[0].len() >= small_max || logs.full[1].is_empty();
+        let order = if small_first { [Log::Small, Log::Main] } else { [Log::Main, Log::Small] };
+        for log in order {
+            let Some(&segment) = logs.full[log as usize].front() else { continue };
+            let state = logs.segments[usize::from(segment)];
+            if state.outstanding == 0 {
+                logs.full[log as usize].pop_front();
+                logs.reclaiming = Some((segment, log));
+                return Some(Victim { segment, log, used: state.used });
+            }
+        }
+        None
+    }
+
+    /// All records of a victim are gone from the index: its life ends, and it can be opened again.
+    pub(super) fn reclaimed(&self, victim: Victim, journal: &Journal) {
+        let mut logs = self.lock();
+        logs.reclaiming = None;
+        if self.lives[usize::from(victim.segment)].swap(0, Ordering::AcqRel) != 0 {
+            logs.dirty.remove(&victim.segment);
+            logs.free.push_back(victim.segment);
+            journal.append(&Change::Free { segment: victim.segment });
+        }
+    }
+
+    /// Takes a segment out of use until [`Segments::forgive`]; ends its life. False: it has none.
+    pub(super) fn condemn(&self, segment: u16) -> bool {
+        let mut logs = self.lock();
+        if self.lives[usize::from(segment)].swap(0, Ordering::AcqRel) == 0 {
+            return false;
+        }
+        for log in [0, 1] {
+            logs.full[log].retain(|full| *full != segment);
+            if logs.open[log].is_some_and(|open| open.segment == segment) {
+                logs.open[log] = None;
+            }
+        }
+        logs.dirty.remove(&segment);
+        logs.segments[usize::from(segment)] = Segment::default();
+        logs.bad.push(segment);
+        true
+    }
+
+    /// Segments that went bad are tried again.
+    pub(super) fn forgive(&self) {
+        let mut logs = self.lock();
+        let bad = std::mem::take(&mut logs.bad);
+        logs.free.extend(bad);
+    }
+
+    #[cfg(test)]
+    fn bad(&self) -> usize {
+        self.lock().bad.len()
+    }
+
+    #[cfg(test)]
+    fn free(&self) -> usize {
+        self.lock().free.len()
+    }
+
+    /// All segments that have a life.
+    pub(super) fn alive(&self) -> Vec<Alive> {
+        let logs = self.lock();
+        let mut found = Vec::new();
+        for log in [Log::Small, Log::Main] {
+            let open = logs.open[log as usize].map(|open| open.segment);
+            let leaving = logs.reclaiming.filter(|(_, of)| *of == log).map(|(segment, _)| segment);
+            for segment in leaving.into_iter().chain(logs.full[log as usize].clone()).chain(open) {
+                let life = self.lives[usize::from(segment)].load(Ordering::Acquire);
+                if life != 0 {
+                    found.push((segment, life, log));
+                }
+            }
+        }
+        found
+    }
+
+    /// Where in the file of the segments a place is.
+    pub(super) fn position(&self, place: Place) -> u64 {
+        u64::from(place.segment) * u64::from(self.geometry.segment_bytes) + u64::from(place.offset)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Logs> {
+        self.logs.lock().expect("nobody panics while holding the logs")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_goes_round() {
+        let journal = Journal::default();
+        let segments = Segments::new(Geometry::tiny(16), 100);
+        let len = 20_000;
+        let mut reserved = Vec::new();
+        while let Some(room) = segments.reserve(Log::Small, len, false, &journal) {
+            assert_eq!(room.place.offset % ALIGNMENT, 0);
+            reserved.push(room);
+        }
+        assert_eq!(reserved.len(), 15 * 3, "the last is for what is moved");
+        assert!(segments.reserve(Log::Main, len, true, &journal).is_some());
+        assert_eq!(segments.victim(), None, "nothing of it is written yet");
+        reserved.iter().take(3).for_each(|room| segments.give_up(*room));
+        let victim = segments.victim().unwrap();
+        assert_eq!((victim.segment, victim.log), (0, Log::Small));
+        assert!(victim.used == 3 * len);
+        segments.reclaimed(victim, &journal);
+        let again = segments.reserve(Log::Main, 64_000, true, &journal).unwrap();
+        assert!(again.place == Place { segment: 0, offset: 0 } && again.life > reserved[44].life);
+        assert!(segments.condemn(0) && !segments.condemn(0));
+        segments.settled(0, again.life, true); // does not matter any more
+        assert!(segments.bad() == 1 && segments.free() == 0 && !segments.is_dirty());
+        segments.forgive();
+        assert_eq!(segments.free(), 1);
+    }
+}

@@ -1,0 +1,95 @@
+//! How any core tells the flusher that there is something to do, and learns that it was done.
+
+use std::future::poll_fn;
+use std::sync::{Mutex, MutexGuard};
+use std::task::{Poll, Waker};
+
+/// A flag that one task waits for and anybody raises.
+#[derive(Default)]
+pub(super) struct Signal(Mutex<(bool, Option<Waker>)>);
+
+impl Signal {
+    pub(super) fn raise(&self) {
+        let mut state = self.lock();
+        state.0 = true;
+        let waker = state.1.take();
+        drop(state);
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Waits until it is raised, and lowers it.
+    pub(super) async fn wait(&self) {
+        poll_fn(|cx| {
+            let mut state = self.lock();
+            if std::mem::take(&mut state.0) {
+                return Poll::Ready(());
+            }
+            state.1 = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (bool, Option<Waker>)> {
+        self.0.lock().expect("nobody panics while holding a signal")
+    }
+}
+
+/// Rounds of work that many wait for: who asks waits for the end of a round that begins later.
+#[derive(Default)]
+pub(super) struct Rounds(Mutex<RoundsState>);
+
+#[derive(Default)]
+struct RoundsState {
+    asked: u64,
+    begun: u64,
+    done: u64,
+    waiters: Vec<Waker>,
+}
+
+impl Rounds {
+    /// Asks for a round; [`Rounds::wait`] for what is returned.
+    pub(super) fn ask(&self) -> u64 {
+        let mut state = self.lock();
+        state.asked = state.begun + 1;
+        state.asked
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        let state = self.lock();
+        state.asked > state.begun
+    }
+
+    /// A round begins.
+    pub(super) fn begin(&self) {
+        let mut state = self.lock();
+        state.begun += 1;
+    }
+
+    /// The round that began last has ended.
+    pub(super) fn end(&self) {
+        let mut state = self.lock();
+        state.done = state.begun;
+        let waiters = std::mem::take(&mut state.waiters);
+        drop(state);
+        waiters.into_iter().for_each(Waker::wake);
+    }
+
+    pub(super) async fn wait(&self, round: u64) {
+        poll_fn(|cx| {
+            let mut state = self.lock();
+            if state.done >= round {
+                return Poll::Ready(());
+            }
+            state.waiters.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, RoundsState> {
+        self.0.lock().expect("nobody panics while holding a round")
+    }
+}

@@ -1,0 +1,102 @@
+//! The superblock: what a store is, in two copies, each in a sector of its own.
+//!
+//! It holds the shape, the seeds of keys and checksums, and how often the store was opened: that
+//! count (the *epoch*) makes the numbers of lives, objects and purges of one process different from
+//! those of every other, also when the last ones of a process that crashed are not known.
+
+use super::bytes::{Put, Take};
+use super::checksum::Sums;
+use super::geometry::Geometry;
+use super::limits::FORMAT_VERSION;
+
+const MAGIC: u64 = 0x504c_494d_534f_4c4c;
+/// Where the second copy begins.
+pub(super) const COPY_BYTES: u64 = 4096;
+/// What a copy takes.
+pub(super) const BYTES: usize = 96;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Superblock {
+    pub(super) geometry: Geometry,
+    /// Of the keys.
+    pub(super) seeds: [u64; 2],
+    /// Of the checksums.
+    pub(super) secret: u64,
+    pub(super) epoch: u32,
+}
+
+/// What a copy turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Read {
+    Good(Superblock),
+    /// Another version's.
+    Other(u32),
+    Nothing,
+}
+
+impl Superblock {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(BYTES);
+        out.put_u64(MAGIC);
+        out.put_u32(FORMAT_VERSION);
+        out.put_u32(self.epoch);
+        let Geometry { segment_bytes, segments, block_bytes, chunk_bytes, journal_bytes } =
+            self.geometry;
+        for number in [segment_bytes, segments, block_bytes, chunk_bytes, journal_bytes, 0] {
+            out.put_u32(number);
+        }
+        self.seeds.iter().for_each(|seed| out.put_u64(*seed));
+        out.put_u64(self.secret);
+        out.resize(BYTES - 8, 0);
+        out.put_u64(Sums::new(MAGIC).chained(0, &out));
+        out
+    }
+
+    pub(super) fn decode(bytes: &[u8]) -> Read {
+        Superblock::take(bytes).unwrap_or(Read::Nothing)
+    }
+
+    fn take(bytes: &[u8]) -> Option<Read> {
+        let (fields, sum) = bytes.get(..BYTES)?.split_at(BYTES - 8);
+        let mut take = Take(fields);
+        let (magic, version) = (take.u64()?, take.u32()?);
+        if magic != MAGIC || Sums::new(MAGIC).chained(0, fields).to_le_bytes() != sum {
+            return None;
+        }
+        if version != FORMAT_VERSION {
+            return Some(Read::Other(version));
+        }
+        let epoch = take.u32()?;
+        let geometry = Geometry {
+            segment_bytes: take.u32()?,
+            segments: take.u32()?,
+            block_bytes: take.u32()?,
+            chunk_bytes: take.u32()?,
+            journal_bytes: take.u32()?,
+        };
+        take.u32()?;
+        let seeds = [take.u64()?, take.u64()?];
+        let secret = take.u64()?;
+        geometry.is_sound().then_some(Read::Good(Superblock { geometry, seeds, secret, epoch }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_read_back_or_is_nothing() {
+        let geometry = Geometry::for_bytes(1 << 30).unwrap();
+        let block = Superblock { geometry, seeds: [1, 2], secret: 3, epoch: 4 };
+        let bytes = block.encode();
+        assert_eq!(bytes.len(), BYTES);
+        assert_eq!(Superblock::decode(&bytes), Read::Good(block));
+        for at in 0..BYTES {
+            let mut torn = bytes.clone();
+            torn[at] ^= 1;
+            assert_eq!(Superblock::decode(&torn), Read::Nothing);
+        }
+        assert_eq!(Superblock::decode(&[]), Read::Nothing);
+    }
+}

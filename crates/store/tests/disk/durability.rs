@@ -1,0 +1,233 @@
+//! What survives an end of the process, of the power, and faults.
+
+use runtime::fs;
+use runtime::sim::{Disk, Faults};
+use store::disk::{DiskStore, Geometry, OpenError, Refused, Start};
+use store::{Concerns, Known, Verdict};
+
+use crate::{ABOUT, Running, body, key, on, options, whole};
+
+async fn fill(store: &DiskStore, from: u64, to: u64) {
+    for number in from..to {
+        store.put(&key(number), ABOUT, b"meta", &body(number, 2000)).unwrap();
+    }
+    store.flush().await.unwrap();
+}
+
+async fn check_all(store: &DiskStore, from: u64, to: u64) {
+    for number in from..to {
+        let expected = Some((b"meta".to_vec(), body(number, 2000)));
+        assert!(whole(store, &key(number)).await == expected, "{number}");
+    }
+}
+
+/// Synced is synced: all of it is there after a power cut, and found without reading an object.
+#[test]
+fn what_was_flushed_survives_a_power_cut() {
+    for seed in 0..20 {
+        let disk = Disk::new(seed);
+        let mut next = 0;
+        for round in 0..4 {
+            on(&disk, async {
+                let running = Running::open(options()).await;
+                match running.start {
+                    Start::Warm { objects, entries_lost } => {
+                        assert_eq!((objects as u64, entries_lost), (next, 0), "{seed} {round}");
+                    }
+                    Start::New => assert_eq!(round, 0),
+                    Start::Fresh(why) => panic!("{why}"),
+                }
+                assert_eq!(running.store.counters().blocks, 0);
+                check_all(&running.store, 0, next).await;
+                fill(&running.store, next, next + 60).await;
+                next += 60;
+                // Not flushed: these may be lost.
+                for number in 1000..1010 {
+                    running.store.put(&key(number), ABOUT, b"m", b"b").unwrap();
+                }
+                running.flusher.abort();
+                disk.crash();
+            });
+        }
+    }
+}
+
+#[test]
+fn a_store_that_is_closed_is_all_there() {
+    let disk = Disk::new(3);
+    on(&disk, async {
+        let running = Running::open(options()).await;
+        for number in 0..100 {
+            running.store.put(&key(number), ABOUT, b"meta", &body(number, 2000)).unwrap();
+        }
+        running.close().await;
+    });
+    disk.crash();
+    on(&disk, async {
+        let running = Running::open(options()).await;
+        assert_eq!(running.start, Start::Warm { objects: 100, entries_lost: 0 });
+        check_all(&running.store, 0, 100).await;
+    });
+}
+
+#[test]
+fn an_acknowledged_delete_or_purge_outlives_a_power_cut() {
+    for seed in 0..30 {
+        let disk = Disk::new(seed);
+        on(&disk, async {
+            let running = Running::open(options()).await;
+            fill(&running.store, 0, 50).await;
+            running.store.delete(&key(7)).durable().await.unwrap();
+            running.store.delete(&key(8)).durable().await.unwrap();
+            let (mark, pending) = running.store.purge(Concerns::Prefix(b"h/a/"), false, 5);
+            assert_eq!(running.store.purges().now(), mark.generation, "seen at once");
+            pending.durable().await.unwrap();
+            running.abort();
+            disk.crash();
+        });
+        on(&disk, async {
+            let running = Running::open(options()).await;
+            let store = &running.store;
+            assert!(!store.contains(&key(7)) && !store.contains(&key(8)));
+            check_all(store, 9, 50).await;
+            let generation = store.get(&key(9)).await.unwrap().generation;
+            let known = |url: &'static [u8]| Known { url, tags: b"", more_tags: false };
+            let judge = |url| store.purges().judge(known(url), generation).0;
+            assert_eq!((judge(b"h/a/x"), judge(b"h/b")), (Verdict::Gone, Verdict::Good));
+            running.abort();
+        });
+    }
+}
+
+/// Generations never repeat, not even when the last ones were lost.
+#[test]
+fn a_purge_after_a_crash_is_newer_than_all_before() {
+    let disk = Disk::new(5);
+    let mut last = 0;
+    for _ in 0..5 {
+        on(&disk, async {
+            let running = Running::open(options()).await;
+            assert!(running.store.purges().now() > last);
+            for _ in 0..10 {
+                let (mark, pending) = running.store.purge(Concerns::All, false, 1);
+                drop(pending); // nobody waits for it
+                last = mark.generation;
+            }
+            running.abort();
+            disk.crash();
+        });
+    }
+}
+
+#[test]
+fn one_process_has_a_store_and_what_is_no_store_is_said() {
+    let disk = Disk::new(1);
+    on(&disk, async {
+        let running = Running::open(options()).await;
+        let second = DiskStore::open(options()).await;
+        assert!(matches!(second, Err(OpenError::InUse(_))));
+        fill(&running.store, 0, 10).await;
+        running.close().await;
+    });
+    disk.kill();
+    on(&disk, async {
+        let mut other = options();
+        other.geometry = Geometry::tiny(30);
+        let running = Running::open(other.clone()).await;
+        assert!(matches!(&running.start, Start::Fresh(why) if why.contains("size")));
+        assert!(running.store.is_empty());
+        running.close().await;
+        let again = Running::open(other).await;
+        assert!(matches!(again.start, Start::Warm { objects: 0, .. }));
+        again.close().await;
+    });
+    disk.kill();
+    for name in ["superblock", "index-0", "index-1"] {
+        disk.put(format!("/store/{name}"), vec![0x5a; 10_000]);
+    }
+    on(&disk, async {
+        let running = Running::open(options()).await;
+        assert!(matches!(&running.start, Start::Fresh(why) if why.contains("damaged")));
+    });
+}
+
+#[test]
+fn a_bad_block_is_a_miss_and_never_a_wrong_byte() {
+    let disk = Disk::new(1);
+    on(&disk, async {
+        let running = Running::open(options()).await;
+        let store = &running.store;
+        fill(store, 0, 100).await;
+        disk.set_faults(Faults::default().with_rot(0.3).with_misread(0.2).with_read_error(0.1));
+        let mut found = 0;
+        for number in 0..100 {
+            if let Some((meta, all)) = whole(store, &key(number)).await {
+                assert!(meta == b"meta" && all == body(number, 2000));
+                found += 1;
+            } else {
+                assert!(!store.contains(&key(number)), "it is dropped");
+            }
+        }
+        let counters = store.counters();
+        assert!((20..80).contains(&found), "{found}");
+        assert_eq!(counters.dropped_bad, 100 - found);
+        assert!(counters.bad_blocks > 0 && counters.read_errors > 0);
+    });
+}
+
+/// A disk that fails costs hits: nothing panics, nothing hangs, and it goes on when the disk does.
+#[test]
+fn a_failing_disk_is_passed_by_and_used_again() {
+    for (faults, full) in [
+        (Faults::default().with_write_error(1.0), false),
+        (Faults::default().with_sync_error(1.0), false),
+        (Faults::default().with_no_space(1.0), true),
+    ] {
+        let disk = Disk::new(9);
+        on(&disk, async {
+            let running = Running::open(options()).await;
+            let store = &running.store;
+            fill(store, 0, 50).await;
+            disk.set_faults(faults);
+            let mut refused = 0;
+            for number in 100..300 {
+                let put = store.put(&key(number), ABOUT, b"meta", &body(number, 2000));
+                refused += usize::from(put == Err(Refused::Off));
+                runtime::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+            assert!(refused > 50, "{faults:?}: {refused}");
+            assert!(store.trouble().is_some());
+            assert!(store.delete(&key(1)).durable().await.is_err(), "not acknowledged");
+            assert!(!store.contains(&key(1)), "gone all the same");
+            disk.set_faults(Faults::default());
+            runtime::time::sleep(std::time::Duration::from_secs(300)).await;
+            assert_eq!(store.trouble(), None, "full: {full}");
+            fill(store, 300, 340).await;
+            check_all(store, 300, 340).await;
+            store.delete(&key(2)).durable().await.unwrap();
+            running.abort();
+            disk.crash();
+        });
+        on(&disk, async {
+            let running = Running::open(options()).await;
+            assert!(!running.store.contains(&key(1)) && !running.store.contains(&key(2)));
+            check_all(&running.store, 300, 340).await;
+        });
+    }
+}
+
+#[test]
+fn a_disk_without_room_is_an_error_at_the_start() {
+    let disk = Disk::new(1);
+    disk.set_bytes_max(100_000);
+    on(&disk, async {
+        let error = DiskStore::open(options()).await.unwrap_err();
+        assert!(matches!(error, OpenError::System { .. }), "{error}");
+        assert!(error.to_string().contains("/store: beginning a store"));
+    });
+    disk.set_bytes_max(u64::MAX);
+    on(&disk, async {
+        assert_eq!(Running::open(options()).await.start, Start::New);
+        fs::remove("/store/superblock").await.unwrap();
+    });
+}

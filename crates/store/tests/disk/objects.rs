@@ -1,0 +1,208 @@
+//! What is put is found: whole, in parts, by exact reads.
+
+use runtime::sim::Disk;
+use store::disk::{DiskCounters, Refused};
+
+use crate::{ABOUT, Running, SEGMENTS, body, key, on, options, whole};
+
+const BLOCK: u64 = 4096;
+
+fn since(store: &store::disk::DiskStore, before: DiskCounters) -> (u64, u64, u64) {
+    let now = store.counters();
+    (now.reads - before.reads, now.blocks - before.blocks, now.read_bytes - before.read_bytes)
+}
+
+#[test]
+fn objects_of_every_length_are_found_before_and_after_they_are_written() {
+    on(&Disk::new(1), async {
+        let running = Running::open(options()).await;
+        let store = &running.store;
+        for (number, len) in [0, 1, 100, 4000, 4096, 5000, 16_383, 16_384, 16_385, 40_000, 60_000]
+            .into_iter()
+            .enumerate()
+        {
+            let (key, meta) = (key(number as u64), format!("meta of {len}").into_bytes());
+            assert!(!store.contains(&key) && whole(store, &key).await.is_none());
+            store.put(&key, ABOUT, &meta, &body(len as u64, len)).unwrap();
+            let expected = Some((meta, body(len as u64, len)));
+            assert!(whole(store, &key).await == expected, "{len} from memory");
+            store.flush().await.unwrap();
+            assert!(store.contains(&key));
+            assert!(whole(store, &key).await == expected, "{len} from the disk");
+        }
+        assert_eq!((store.len(), store.buffered_bytes()), (11, 0));
+        running.close().await;
+    });
+}
+
+/// The cure: one read for an object of one block, ceil(length / block) else, none behind the end.
+#[test]
+fn an_object_is_read_at_its_exact_length() {
+    on(&Disk::new(1), async {
+        let running = Running::open(options()).await;
+        let store = &running.store;
+        for len in [0, 1, 1000, 4000, 4016, 4017, 4018, 8000, 12_000, 16_000] {
+            let key = key(len as u64);
+            store.put(&key, ABOUT, b"metadata", &body(3, len)).unwrap();
+            store.flush().await.unwrap();
+            let before = store.counters();
+            whole(store, &key).await.unwrap();
+            let payload = 64 + 8 + len as u64;
+            let stored = payload + 8 * payload.div_ceil(BLOCK - 8);
+            let blocks = stored.div_ceil(BLOCK);
+            assert_eq!(since(store, before), (blocks, blocks, stored), "{len}");
+            assert_eq!(store.counters().reads_zero, 0);
+        }
+        running.close().await;
+    });
+}
+
+#[test]
+fn a_range_reads_only_its_blocks() {
+    on(&Disk::new(1), async {
+        let running = Running::open(options()).await;
+        let store = &running.store;
+        let all = body(9, 60_000);
+        store.put(&key(1), ABOUT, b"m", &all).unwrap();
+        store.put(&key(2), ABOUT, b"m", &all[..15_000]).unwrap();
+        store.flush().await.unwrap();
+        for (key, len) in [(key(1), 60_000), (key(2), 15_000)] {
+            for (start, end) in [(0, 1), (4022, 4025), (9000, 9001), (7000, 14_000), (0, 15_000)] {
+                let before = store.counters();
+                let mut part = store.get(&key).await.unwrap().range(start..end);
+                let mut got = Vec::new();
+                while let Some(piece) = part.next().await.unwrap() {
+                    got.extend_from_slice(&piece);
+                }
+                assert!(got == all[start as usize..end as usize], "{start}..{end} of {len}");
+                let reads = since(store, before).0;
+                let most = (end - start).div_ceil(BLOCK - 8) + 2;
+                assert!(reads <= most, "{start}..{end} of {len}: {reads} reads");
+            }
+        }
+        let hit = store.get(&key(1)).await.unwrap();
+        assert_eq!(hit.body_len, 60_000);
+        let mut behind = hit.range(59_000..90_000);
+        assert_eq!(behind.left(), 1000);
+        let mut got = 0;
+        while let Some(piece) = behind.next().await.unwrap() {
+            got += piece.len();
+        }
+        assert_eq!(got, 1000);
+        running.close().await;
+    });
+}
+
+#[test]
+fn a_peek_takes_nothing_off_the_disk() {
+    on(&Disk::new(1), async {
+        let running = Running::open(options()).await;
+        let store = &running.store;
+        store.put(&key(1), ABOUT, b"m", b"body").unwrap();
+        store.flush().await.unwrap();
+        let before = store.counters();
+        assert!(store.contains(&key(1)) && !store.contains(&key(2)));
+        assert_eq!(store.counters(), before);
+        running.close().await;
+    });
+}
+
+#[test]
+fn a_head_is_written_anew_with_the_old_body() {
+    on(&Disk::new(1), async {
+        let running = Running::open(options()).await;
+        let store = &running.store;
+        for len in [10, 9000, 50_000] {
+            let all = body(5, len);
+            let object = store.put(&key(1), ABOUT, b"old", &all).unwrap();
+            store.flush().await.unwrap();
+            store.update(&key(1), object, ABOUT, b"a longer new head").await.unwrap();
+            let expected = Some((b"a longer new head".to_vec(), all.clone()));
+            assert!(whole(store, &key(1)).await == expected);
+            assert_eq!(store.get(&key(1)).await.unwrap().object, object, "the same body");
+            let other = store.put(&key(1), ABOUT, b"other", b"other").unwrap();
+            let refused = store.update(&key(1), object, ABOUT, b"late").await;
+            assert_eq!(refused, Err(Refused::Changed));
+            assert_eq!(store.get(&key(1)).await.unwrap().object, other);
+        }
+        running.close().await;
+    });
+}
+
+#[test]
+fn a_body_that_does_not_end_leaves_nothing() {
+    on(&Disk::new(1), async {
+        let running = Running::open(options()).await;
+        let store = &running.store;
+        store.put(&key(1), ABOUT, b"m", b"before").unwrap();
+        let mut writer = store.writer(&key(1), ABOUT, b"m");
+        for _ in 0..5 {
+            writer.write(&body(1, 9000)).unwrap();
+        }
+        drop(writer);
+        assert_eq!(whole(store, &key(1)).await.unwrap().1, b"before");
+        store.flush().await.unwrap();
+        assert_eq!(store.buffered_bytes(), 0);
+        running.close().await;
+    });
+}
+
+#[test]
+fn what_is_refused_takes_out_what_was_there() {
+    on(&Disk::new(1), async {
+        let running = Running::open(options()).await;
+        let store = &running.store;
+        let limit = store.geometry().body_bytes_max() as usize;
+        for (meta, len) in [(vec![0; 9000], 1), (vec![], limit + 1)] {
+            store.put(&key(1), ABOUT, b"m", b"before").unwrap();
+            let refused = store.put(&key(1), ABOUT, &meta, &body(1, len));
+            assert_eq!(refused, Err(Refused::TooLarge));
+            assert!(!store.contains(&key(1)));
+        }
+        // Too much at once for the flusher, which has not run since.
+        let mut refused = 0;
+        for number in 0..100 {
+            refused += usize::from(store.put(&key(number), ABOUT, b"m", &body(1, 16_000)).is_err());
+        }
+        assert!(refused > 50 && store.buffered_bytes() <= 512 * 1024);
+        assert!(store.counters().refused_busy > 0);
+        running.close().await;
+    });
+}
+
+/// Twice as much as there is room for, several times over: the new ones are there, those that were
+/// asked for again stay, and what was moved is at most what was stored.
+#[test]
+fn eviction_keeps_what_is_asked_for_and_write_amplification_within_two() {
+    on(&Disk::new(1), async {
+        let running = Running::open(options()).await;
+        let store = &running.store;
+        let hot = 60;
+        let (mut asked, mut found) = (0, 0);
+        for number in hot..4000_u64 {
+            store.put(&key(number), ABOUT, b"meta", &body(number, 3000)).unwrap();
+            if number % 8 == 0 {
+                store.flush().await.unwrap();
+                for hot in 0..hot {
+                    asked += 1;
+                    if let Some(hit) = whole(store, &key(hot)).await {
+                        assert!(hit.1 == body(hot, 3000));
+                        found += 1;
+                    } else {
+                        store.put(&key(hot), ABOUT, b"meta", &body(hot, 3000)).unwrap();
+                    }
+                }
+            }
+        }
+        store.flush().await.unwrap();
+        assert!(found > asked * 8 / 10, "{found} of {asked}");
+        let recent = (3980..4000).filter(|number| store.contains(&key(*number))).count();
+        assert!(recent > 15, "{recent}");
+        let counters = store.counters();
+        assert!(counters.segments_reclaimed > 100 && counters.moved > 0);
+        assert!(counters.moved_bytes <= counters.written_bytes);
+        let room = u64::from(SEGMENTS) * 64 * 1024 / 3000;
+        assert!((store.len() as u64) < room && store.len() as u64 > room / 2, "{}", store.len());
+        running.close().await;
+    });
+}
