@@ -1,5 +1,6 @@
-//! The chores: `cargo xtask tidy` checks what rustc, rustfmt and clippy do not, and
-//! `cargo xtask planted` whether the tests find the bugs that are planted on purpose.
+//! The chores: `cargo xtask tidy` checks what rustc, rustfmt and clippy do not,
+//! `cargo xtask planted` whether the tests find the bugs that are planted on purpose, and
+//! `cargo xtask simulate` runs fresh seeds of the disk store's simulation.
 //!
 //! It uses no other crate, so that it builds in a second and runs before anything else does. It
 //! never changes a file: each finding says what is wrong and the mend.
@@ -12,15 +13,17 @@ mod tidy;
 mod tree;
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-const USAGE: &str = "usage: cargo xtask tidy | cargo xtask planted [BUG...]";
+const USAGE: &str = "usage: cargo xtask tidy | cargo xtask planted [BUG...] \
+                     | cargo xtask simulate [--seconds N] [--seed S]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => run_tidy(),
         ["planted", bugs @ ..] => planted::run(&root(), bugs),
+        ["simulate", flags @ ..] => simulate(flags),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
@@ -31,6 +34,20 @@ fn main() -> ExitCode {
 /// xtask stands directly under it; the manifest's directory is known when it is built.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Builds the simulation and runs it; its last line holds `N operations`.
+fn simulate(flags: &[&str]) -> ExitCode {
+    let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    cargo.current_dir(root()).args(["run", "--quiet", "--locked", "-p", "store"]);
+    cargo.args(["--example", "simulate", "--"]).args(flags);
+    match cargo.status() {
+        Ok(status) => ExitCode::from(status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(1)),
+        Err(error) => {
+            eprintln!("simulate: cargo: {error}");
+            ExitCode::from(2)
+        }
+    }
 }
 
 fn run_tidy() -> ExitCode {

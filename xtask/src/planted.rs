@@ -28,6 +28,8 @@ const SUITES: &[(&str, &str, &str)] = &[
     ("caching", "caching", ""),
     ("caching", "model", ""),
     ("store", "store", ""),
+    ("store", "disk", ""),
+    ("store", "simulation", ""),
     ("http1", "corpus", ""),
     ("proxy", "proxy", ""),
     ("proxy", "twin", "caching_rules"),
