@@ -70,10 +70,8 @@ pub(super) async fn run(inner: &Arc<Inner>, mut committer: Committer) {
         let ending = inner.closing.load(Ordering::Acquire) && inner.drained.load(Ordering::Acquire);
         committer.turn(inner, ending).await;
         if ending {
-            // Who still waits is not left waiting for ever.
-            if inner.journal.is_asked() {
-                inner.journal.note_failed(true);
-            }
+            // Who still waits, or comes later, is not left waiting for ever.
+            inner.journal.note_failed(true);
             return;
         }
         if committer.dump.is_some() || committer.is_urgent() {

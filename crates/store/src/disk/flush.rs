@@ -54,6 +54,7 @@ pub(super) async fn run(inner: &Arc<Inner>) {
         let rest = time::sleep(inner.options.flush_interval);
         runtime::race(inner.wake.wait(), rest).await;
     }
+    inner.rounds.finish();
     inner.drained.store(true, Ordering::Release);
     inner.journal.signal.raise();
 }

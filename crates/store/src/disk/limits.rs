@@ -51,8 +51,8 @@ pub(super) const SEGMENTS_FOR_MOVES: usize = 1;
 
 /// The flusher writes when so many bytes wait.
 pub(super) const WRITE_BATCH_BYTES: usize = 1024 * 1024;
-/// Shards of the index.
-pub(super) const SHARDS_MAX: usize = 64;
+/// Shards of the index: one for each two segments, so that saving one under its lock is short.
+pub(super) const SHARDS_MAX: usize = 256;
 /// Entries in a chunk of the saved index.
 pub(super) const ENTRIES_PER_SLICE: usize = 8 * 1024;
 

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher, RandomState};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -107,6 +107,26 @@ pub enum Start {
     Fresh(String),
 }
 
+/// What journals say of fingerprints, which are random already.
+type Overlay = HashMap<u64, Option<SavedEntry>, BuildHasherDefault<Fingerprint>>;
+
+#[derive(Default)]
+struct Fingerprint(u64);
+
+impl Hasher for Fingerprint {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("fingerprints are numbers");
+    }
+
+    fn write_u64(&mut self, print: u64) {
+        self.0 = print;
+    }
+}
+
 /// A store that was read.
 struct Loaded {
     generation: u64,
@@ -118,7 +138,7 @@ struct Loaded {
     empty: bool,
     epoch: u32,
     alive: Vec<Alive>,
-    overlay: HashMap<u64, Option<SavedEntry>>,
+    overlay: Overlay,
     purges: Purges,
     preamble: Preamble,
     /// The good batches of the journals that were read: generation, bytes.
@@ -127,7 +147,7 @@ struct Loaded {
 
 /// What journals say, put together.
 struct Replay {
-    overlay: HashMap<u64, Option<SavedEntry>>,
+    overlay: Overlay,
     segments: Vec<(u64, Log)>,
     epoch: u32,
     closed: bool,
@@ -336,8 +356,7 @@ fn inner(options: Options, files: Files, block: &Superblock, purges: Option<Purg
     let purges = purges.unwrap_or_else(|| Purges::new(hasher.clone()));
     purges.advance_to(first);
     let segments = Segments::new(options.geometry, first);
-    // A tiny store needs few shards, and a start looks at each.
-    let shards = SHARDS_MAX.min(options.geometry.segments as usize / 4);
+    let shards = SHARDS_MAX.min(options.geometry.segments as usize / 2);
     Inner {
         sums: Sums::new(block.secret),
         blocks: Blocks { block_bytes: options.geometry.block_bytes },
@@ -414,7 +433,7 @@ async fn load(files: &Files, block: &Superblock) -> Result<Loaded, Unread> {
         return damaged("the saved purges are damaged");
     };
     let mut replay = Replay {
-        overlay: HashMap::new(),
+        overlay: Overlay::default(),
         segments: vec![(0, Log::Small); geometry.segments as usize],
         epoch: 0,
         closed: false,
@@ -556,11 +575,7 @@ fn take_entry(inner: &Inner, entry: &SavedEntry) {
 }
 
 /// Loads the saved entries of which the journals say nothing. Returns how many could not be read.
-async fn load_entries(
-    inner: &Inner,
-    preamble: &Preamble,
-    decided: &HashMap<u64, Option<SavedEntry>>,
-) -> u64 {
+async fn load_entries(inner: &Inner, preamble: &Preamble, decided: &Overlay) -> u64 {
     inner.index.reserve(usize::try_from(preamble.entries).unwrap_or(0).min(1 << 28));
     let file = &inner.files.indexes[(preamble.generation & 1) as usize];
     let mut at = preamble.slices_at();

@@ -54,7 +54,8 @@ impl Rounds {
     pub(super) fn ask(&self) -> u64 {
         let mut state = self.lock();
         state.asked = state.begun + 1;
-        state.asked
+        // After the last round this is the one that was done.
+        if state.done == u64::MAX - 1 { state.done } else { state.asked }
     }
 
     pub(super) fn is_asked(&self) -> bool {
@@ -75,6 +76,12 @@ impl Rounds {
         let waiters = std::mem::take(&mut state.waiters);
         drop(state);
         waiters.into_iter().for_each(Waker::wake);
+    }
+
+    /// There will be no more rounds: nobody waits for one.
+    pub(super) fn finish(&self) {
+        self.lock().begun = u64::MAX - 1;
+        self.end();
     }
 
     pub(super) async fn wait(&self, round: u64) {

@@ -60,7 +60,12 @@ fn a_store_that_is_closed_is_all_there() {
         for number in 0..100 {
             running.store.put(&key(number), ABOUT, b"meta", &body(number, 2000)).unwrap();
         }
+        let store = running.store.clone();
         running.close().await;
+        // Nobody writes any more, and nobody is left waiting for it.
+        let _ = store.put(&key(200), ABOUT, b"m", b"late");
+        assert!(store.flush().await.is_err());
+        assert!(store.delete(&key(200)).durable().await.is_err());
     });
     disk.crash();
     on(&disk, async {

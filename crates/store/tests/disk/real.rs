@@ -49,3 +49,51 @@ fn a_real_directory_keeps_it_over_a_restart() {
         })
     });
 }
+
+/// One flusher, and every core puts, gets and deletes, each on a runtime of its own.
+#[test]
+fn any_core_may_use_it() {
+    const CORES: u64 = 3;
+    let dir = tempfile::tempdir().unwrap();
+    let geometry = Geometry::for_bytes(24 << 20).unwrap();
+    let options = store::disk::Options::new(dir.path(), geometry);
+    let mut runtime = Runtime::new(Options::default()).unwrap();
+    runtime.block_on(async {
+        let running = Running::open(options).await;
+        let cores: Vec<_> = (0..CORES)
+            .map(|core| {
+                let store = running.store.clone();
+                runtime::spawn(runtime::fs::unblock(move || {
+                    let mut runtime = Runtime::new(Options::default()).unwrap();
+                    runtime.block_on(async {
+                        for number in 0..400 {
+                            let own = key(core * 1000 + number);
+                            let len = (number * 97 % 9000) as usize;
+                            store.put(&own, ABOUT, b"meta", &body(number, len)).unwrap();
+                            store.put(&key(9999), ABOUT, b"meta", &body(1, 500)).unwrap();
+                            assert!(whole(&store, &own).await.unwrap().1 == body(number, len));
+                            if number % 50 == 0 {
+                                store.delete(&own).durable().await.unwrap();
+                                assert!(!store.contains(&own));
+                            }
+                            if let Some((_, shared)) = whole(&store, &key(9999)).await {
+                                assert!(shared == body(1, 500));
+                            }
+                        }
+                    });
+                }))
+            })
+            .collect();
+        for core in cores {
+            core.await;
+        }
+        running.store.flush().await.unwrap();
+        for core in 0..CORES {
+            for number in (0..400).filter(|number| number % 50 != 0) {
+                let all = whole(&running.store, &key(core * 1000 + number)).await.unwrap().1;
+                assert!(all == body(number, (number * 97 % 9000) as usize));
+            }
+        }
+        running.close().await;
+    });
+}

@@ -34,7 +34,7 @@ fn seeds_that_failed_before() {
 
 #[test]
 fn fresh_seeds() {
-    let all = run_all(0..3000);
+    let all = run_all(0..2000);
     assert!(all.operations > 100_000 && all.hits > 20_000, "{all:?}");
     assert!(all.crashes > 500 && all.kills > 500 && all.faults > 1000, "{all:?}");
     assert!(all.moved > 500 && all.saves > 100, "{all:?}");
