@@ -236,3 +236,24 @@ fn a_disk_without_room_is_an_error_at_the_start() {
         fs::remove("/store/superblock").await.unwrap();
     });
 }
+
+#[test]
+fn one_sync_answers_all_who_wait() {
+    let disk = Disk::new(4);
+    on(&disk, async {
+        let running = Running::open(options()).await;
+        fill(&running.store, 0, 100).await;
+        let before = running.store.counters().syncs;
+        let deletes: Vec<_> = (0..100)
+            .map(|number| {
+                let store = running.store.clone();
+                runtime::spawn(async move { store.delete(&key(number)).durable().await })
+            })
+            .collect();
+        for delete in deletes {
+            delete.await.unwrap();
+        }
+        let syncs = running.store.counters().syncs - before;
+        assert!((1..=3).contains(&syncs), "{syncs} syncs for 100 deletes");
+    });
+}
