@@ -2,9 +2,9 @@
 //!
 //! What: every server of the list under every scenario, in interleaved rounds (A B C … A B C …),
 //! each on CPU 0 with one worker and no access log (but for one row), the generator and the origin
-//! on CPU 1; the server's own CPU time per request, and its ratio to the null server's in the same round. Why:
-//! this is the first thing to look at after a change to the data plane. What never happens: a row
-//! left out in silence; a server left running.
+//! on CPU 1; the server's own CPU time per request, and its ratio to the null server's in the same
+//! round. Why: this is the first thing to look at after a change to the data plane. What never
+//! happens: a row left out in silence; a server left running.
 
 mod generators;
 mod measure;
