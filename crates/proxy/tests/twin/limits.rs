@@ -50,6 +50,22 @@ fn an_origin_that_stops_within_a_body_breaks_the_response() {
     });
 }
 
+/// To a client of HTTP/1.0 a body without a length ends with the connection: one that is cut for its
+/// slowness must not see an orderly end.
+#[test]
+fn a_client_cut_for_its_slowness_does_not_take_half_for_the_whole() {
+    each_way(reverse, async |_: Rc<World>| {
+        for cc in ["no-store", "max-age=60"] {
+            let mut client = Client::new().await;
+            let target = format!("/sl?size=2000000&frame=close&cc={cc}");
+            let request = format!("GET {target} HTTP/1.0\r\nHost: s\r\n\r\n");
+            client.send(request.as_bytes()).await.unwrap();
+            sleep(200 * SECOND).await;
+            assert_eq!(client.response().await.unwrap_err(), Broken::Within, "{cc}");
+        }
+    });
+}
+
 #[test]
 fn an_idle_connection_is_closed_after_its_time_and_not_before() {
     each_way(reverse, async |world: Rc<World>| {
