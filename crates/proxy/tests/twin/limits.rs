@@ -50,8 +50,8 @@ fn an_origin_that_stops_within_a_body_breaks_the_response() {
     });
 }
 
-/// To a client of HTTP/1.0 a body without a length ends with the connection: one that is cut for its
-/// slowness must not see an orderly end.
+/// To a client of HTTP/1.0 a body without a length ends with the connection: one that is cut for
+/// its slowness must not see an orderly end.
 #[test]
 fn a_client_cut_for_its_slowness_does_not_take_half_for_the_whole() {
     each_way(reverse, async |_: Rc<World>| {

@@ -106,8 +106,8 @@ pub(crate) async fn a_reset_reaches_the_writer(_: Ground) {
     assert!(matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{kind:?}");
 }
 
-/// The system tells of a failure once, here to a writer. A reader who does not hear of it would take
-/// what has come for the whole.
+/// The system tells of a failure once, here to a writer. A reader who does not hear of it would
+/// take what has come for the whole.
 pub(crate) async fn a_reset_told_to_the_writer_is_no_end_for_the_reader(_: Ground) {
     let (client, server) = pair().await;
     server.write_all(b"half").await.unwrap();
