@@ -138,11 +138,8 @@ fn a_connection_a_request() {
     for server in [Server::origin(), Server::scripted(says_and_closes)] {
         let plan = Plan { keep_alive: false, ..server.plan("/obj/1", "300", 500) };
         let outcome = run(&plan);
-        let completed = outcome.counts.completed;
-        // On a machine that has no time for us some may be left to start.
-        assert_eq!(completed + outcome.unstarted, 150, "{:?}", outcome.counts.errors);
-        assert!((completed..=150).contains(&outcome.counts.connects));
-        assert!(completed > 20);
+        assert_eq!(outcome.counts.completed, 150, "{:?}", outcome.counts.errors);
+        assert_eq!(outcome.counts.connects, 150);
         let closed = Plan { keep_alive: false, ..server.plan("/obj/1", "closed", 200) };
         let outcome = run(&closed);
         assert!(outcome.counts.completed > 20);
@@ -158,10 +155,8 @@ fn a_server_that_ends_the_connection_after_some_requests_is_no_error() {
         say(stream, &format!("HTTP/1.1 200 OK\r\n{close}Content-Length: 2\r\n\r\nhi")) && !last
     });
     let outcome = run(&server.plan("/", "600", 500));
-    let completed = outcome.counts.completed;
-    assert_eq!(completed + outcome.unstarted, 300, "{:?}", outcome.counts.errors);
-    assert!(outcome.counts.connects >= completed / 4, "{}", outcome.counts.connects);
-    assert!(completed > 20);
+    assert_eq!(outcome.counts.completed, 300, "{:?}", outcome.counts.errors);
+    assert!(outcome.counts.connects >= 80, "{}", outcome.counts.connects);
 }
 
 #[test]
@@ -368,8 +363,7 @@ fn a_late_generator_marks_its_rows() {
     let row = &outcome.rows[0];
     assert!(row.behind && row.counts.late_starts > 0, "{row:?}");
     assert!(row.lag_max_ns >= 40_000_000, "{}", row.lag_max_ns);
-    assert_eq!(outcome.latency_invalid.count, outcome.counts.completed);
-    assert!(outcome.counts.completed > 100);
+    assert_eq!(outcome.latency_invalid.count, 600);
     assert_eq!(outcome.latency.count, 0, "no latency of a late row counts as the server's");
 }
 
