@@ -22,12 +22,12 @@ fn says_and_closes(stream: &mut TcpStream, _: u32) -> bool {
 #[test]
 fn every_intended_request_is_sent_and_answered() {
     let server = Server::null();
-    let outcome = run(&server.plan("/", "2000", 1500));
+    let outcome = run(&server.requests("/", 2000.0, 3000));
     assert_eq!(outcome.counts.intended, 3000);
     assert_eq!(outcome.counts.completed, 3000);
     assert_eq!(outcome.counts.body_bytes, 3000 * 1024);
     assert_eq!(outcome.counts.connects, 0, "connections are made before the run and kept");
-    assert_eq!(outcome.rows.len(), 2);
+    assert_eq!(outcome.rows.len(), 3);
     assert!(outcome.latency_invalid.max_ns.max(outcome.latency.max_ns) > 0);
     assert!(outcome.cpu_per_request_us > 0.0 && !outcome.stopped);
 }
@@ -57,7 +57,7 @@ fn a_stall_is_not_hidden() {
         }
         say(stream, OK)
     });
-    let outcome = run(&server.plan("/", "500", 1000));
+    let outcome = run(&server.requests("/", 500.0, 500));
     assert_eq!(outcome.counts.completed, 500);
     // 150 requests were meant to start during the stall; with 8 connections only 8 could. The
     // others' waiting counts all the same: the k-th of them waited for what was left of it.
@@ -89,7 +89,7 @@ fn what_a_slow_server_leaves_unstarted_is_told() {
 #[test]
 fn cold_connections_stay_open_and_silent() {
     let server = Server::origin();
-    let plan = Plan { cold: 300, sources: 3, ..server.plan("/obj/1", "500", 400) };
+    let plan = Plan { cold: 300, sources: 3, ..server.requests("/obj/1", 500.0, 200) };
     let mut open = Vec::new();
     let outcome = load::run(&plan, &AtomicBool::new(false), &mut |tick: &Tick<'_>| {
         if tick.phase == Phase::Running {
@@ -136,7 +136,7 @@ fn cold_connections_that_the_server_closes_are_opened_again() {
 #[test]
 fn a_connection_a_request() {
     for server in [Server::origin(), Server::scripted(says_and_closes)] {
-        let plan = Plan { keep_alive: false, ..server.plan("/obj/1", "300", 500) };
+        let plan = Plan { keep_alive: false, ..server.requests("/obj/1", 300.0, 150) };
         let outcome = run(&plan);
         assert_eq!(outcome.counts.completed, 150, "{:?}", outcome.counts.errors);
         assert_eq!(outcome.counts.connects, 150);
@@ -154,7 +154,7 @@ fn a_server_that_ends_the_connection_after_some_requests_is_no_error() {
         let close = if last { "Connection: close\r\n" } else { "" };
         say(stream, &format!("HTTP/1.1 200 OK\r\n{close}Content-Length: 2\r\n\r\nhi")) && !last
     });
-    let outcome = run(&server.plan("/", "600", 500));
+    let outcome = run(&server.requests("/", 600.0, 300));
     assert_eq!(outcome.counts.completed, 300, "{:?}", outcome.counts.errors);
     assert!(outcome.counts.connects >= 80, "{}", outcome.counts.connects);
 }
@@ -163,16 +163,20 @@ fn a_server_that_ends_the_connection_after_some_requests_is_no_error() {
 fn idle_connections_closed_by_the_server_are_made_again() {
     let server = Server::scripted(says_and_closes);
     // Three at once at most: each connection is idle for long when it is closed.
-    let outcome = run(&server.plan("/", "40", 500));
+    let outcome = run(&server.requests("/", 40.0, 20));
     assert_eq!(outcome.counts.completed, 20, "{:?}", outcome.counts.errors);
     assert_eq!(outcome.counts.connects, 12, "8 were made before");
 }
 
-/// Runs against a server that answers each request with `text` and then does as `after` says.
+/// A server that answers each request with `text` and then does as `after` says.
+fn answering(text: &'static str, after: fn(&mut TcpStream) -> bool) -> Server {
+    Server::scripted(move |stream, _| say(stream, text) && after(stream))
+}
+
+/// Thirty requests to such a server.
 fn answered(text: &'static str, after: fn(&mut TcpStream) -> bool) -> Outcome {
-    let server = Server::scripted(move |stream, _| say(stream, text) && after(stream));
-    let plan = Plan { timeout: Duration::from_millis(200), ..server.plan("/", "100", 300) };
-    run(&plan)
+    let server = answering(text, after);
+    run(&server.requests("/", 100.0, 30))
 }
 
 #[test]
@@ -202,7 +206,9 @@ fn errors_are_told_apart() {
         let errors = kind(text, close);
         assert_eq!((errors.bad_framing, errors.total()), (30, 30), "{text:?} {errors:?}");
     }
-    let errors = kind("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi", keep);
+    let server = answering("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi", keep);
+    let timeout = Duration::from_millis(200);
+    let errors = run(&Plan { timeout, ..server.requests("/", 100.0, 30) }).counts.errors;
     assert!(errors.timeout >= 8 && errors.timeout == errors.total(), "{errors:?}");
 }
 
@@ -284,16 +290,16 @@ fn objects_of_the_origin_are_checked_byte_for_byte() {
     let path = "/obj/{n}?size={size}";
     for verify in [false, true] {
         let plan =
-            Plan { population: population.clone(), verify, ..server.plan(path, "2000", 500) };
+            Plan { population: population.clone(), verify, ..server.requests(path, 2000.0, 1000) };
         let outcome = run(&plan);
         assert_eq!(outcome.counts.completed, 1000, "{:?}", outcome.counts.errors);
         assert!(outcome.counts.body_bytes > 1_000_000);
     }
     // Another object's bytes, and another size, are seen.
-    let plan = Plan { verify: true, ..server.plan("/obj/7", "100", 100) };
+    let plan = Plan { verify: true, ..server.requests("/obj/7", 100.0, 10) };
     assert_eq!(run(&plan).counts.errors.wrong_bytes, 10);
     let path = "/obj/{n}?size={size}&size=10";
-    assert_eq!(run(&server.plan(path, "100", 100)).counts.errors.wrong_size, 10);
+    assert_eq!(run(&server.requests(path, 100.0, 10)).counts.errors.wrong_size, 10);
 }
 
 #[test]
@@ -349,7 +355,7 @@ fn the_outcome_survives_json() {
 #[test]
 fn a_late_generator_marks_its_rows() {
     let server = Server::null();
-    let plan = server.plan("/", "1000", 600);
+    let plan = server.requests("/", 1000.0, 500);
     let mut stalled = false;
     // The observer runs in the generator's thread: a slow one makes it late.
     let outcome = load::run(&plan, &AtomicBool::new(false), &mut |tick: &Tick<'_>| {
@@ -363,7 +369,7 @@ fn a_late_generator_marks_its_rows() {
     let row = &outcome.rows[0];
     assert!(row.behind && row.counts.late_starts > 0, "{row:?}");
     assert!(row.lag_max_ns >= 40_000_000, "{}", row.lag_max_ns);
-    assert_eq!(outcome.latency_invalid.count, 600);
+    assert_eq!(outcome.latency_invalid.count, 500);
     assert_eq!(outcome.latency.count, 0, "no latency of a late row counts as the server's");
 }
 

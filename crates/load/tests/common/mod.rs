@@ -66,6 +66,16 @@ impl Server {
         plan.connections = 8;
         plan
     }
+
+    /// A plan of exactly `count` requests at `rate` a second, and then as long a rest: a machine
+    /// that is busy with other things starts them all within the run.
+    pub(crate) fn requests(&self, path: &str, rate: f64, count: u32) -> Plan {
+        let busy_s = (f64::from(count) - 0.5) / rate;
+        let mut plan = self.plan(path, "1", 1);
+        plan.schedule = Schedule::Steps(vec![rate, rate * 1e-6]);
+        plan.duration = Duration::from_secs_f64(2.0 * busy_s);
+        plan
+    }
 }
 
 impl Drop for Server {

@@ -192,9 +192,17 @@ impl<'t> Parser<'t> {
         is_next
     }
 
+    /// One line; what it quotes of the text may hold control characters, which are escaped.
     fn wrong(&self, at: usize, what: impl std::fmt::Display) -> String {
         let column = self.text.get(..at).map_or(at, |before| before.chars().count()) + 1;
-        format!("log format, column {column}: {what}")
+        let mut line = format!("log format, column {column}: ");
+        for c in what.to_string().chars() {
+            match c {
+                c if c.is_control() => line.extend(c.escape_default()),
+                c => line.push(c),
+            }
+        }
+        line
     }
 
     fn escape(&mut self) -> Result<(), String> {

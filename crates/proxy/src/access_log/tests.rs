@@ -237,6 +237,7 @@ fn what_is_wrong_names_its_column_and_the_nearest_code() {
         ("apache:%h %Z", "column 4: %Z is none of Apache's codes that are known; the nearest is %"),
         ("apache:%42s", "42 is no status"),
         ("apache:%{ns}T", "%T knows s, ms and us"),
+        ("apache:%\n", "column 1: %\\n is none of Apache's codes"),
         ("apache:%", "column 1: % is none of Apache's codes"),
         ("jsn", "unknown log format \"jsn\": it is squid, common, combined or json, or a format"),
         ("%h %t", "behind squid: or apache:"),
