@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod disk;
+pub mod fuzzing;
 mod key;
 mod purges;
 pub mod s3fifo;

@@ -305,6 +305,36 @@ const PARSERS: &[Parser] = &[
         function: "parse",
         target: "fuzz/fuzz_targets/proxy_texts.rs",
     },
+    Parser {
+        file: "crates/store/src/disk/superblock.rs",
+        function: "decode",
+        target: "fuzz/fuzz_targets/disk_store.rs",
+    },
+    Parser {
+        file: "crates/store/src/disk/journal.rs",
+        function: "decode",
+        target: "fuzz/fuzz_targets/disk_store.rs",
+    },
+    Parser {
+        file: "crates/store/src/disk/saved_index.rs",
+        function: "decode_head",
+        target: "fuzz/fuzz_targets/disk_store.rs",
+    },
+    Parser {
+        file: "crates/store/src/disk/saved_index.rs",
+        function: "decode_slice_header",
+        target: "fuzz/fuzz_targets/disk_store.rs",
+    },
+    Parser {
+        file: "crates/store/src/disk/record.rs",
+        function: "decode",
+        target: "fuzz/fuzz_targets/disk_store.rs",
+    },
+    Parser {
+        file: "crates/store/src/purges/saved.rs",
+        function: "restored",
+        target: "fuzz/fuzz_targets/disk_store.rs",
+    },
 ];
 
 /// Functions that look like a parser of foreign bytes and are none.
@@ -312,7 +342,7 @@ const NOT_PARSERS: &[(&str, &str)] = &[];
 
 pub(super) fn fuzz_targets(tree: &Tree, findings: &mut Vec<Finding>) {
     targets_exist(tree, PARSERS, findings);
-    for crate_name in ["http1", "caching", "record", "proxy", "plimsoll"] {
+    for crate_name in ["http1", "caching", "record", "proxy", "plimsoll", "store"] {
         let src = format!("crates/{crate_name}/src/");
         for (path, text) in tree.with_suffix(".rs").filter(|(path, _)| path.starts_with(&src)) {
             for (number, function) in parsers_in(text) {

@@ -32,6 +32,8 @@ use super::{Files, Inner};
 
 /// Room kept in a journal for its last batch.
 const CLOSE_BYTES: u32 = BATCH_HEADER_BYTES as u32 + 16;
+/// And what a start writes.
+const START_BYTES: u32 = BATCH_HEADER_BYTES as u32 + 16 + CLOSE_BYTES;
 
 /// What the journal's half remembers.
 #[derive(Debug)]
@@ -112,6 +114,17 @@ impl Committer {
             retry_at: None,
             save_at: None,
         }
+    }
+
+    /// What a start has to say. A journal that has no room for it, because it was full when the
+    /// process ended, is as good as one that failed: the index is saved anew.
+    pub(super) async fn go_on(&mut self, inner: &Inner) -> io::Result<()> {
+        let room = inner.options.geometry.journal_bytes - self.tail.offset;
+        if room < START_BYTES {
+            self.broken = true;
+            return Ok(());
+        }
+        self.commit(inner, true).await
     }
 
     /// A journal that failed for the first time is mended at once.

@@ -240,7 +240,10 @@ impl DiskStore {
                     return None;
                 }
             };
-            let header = Header::decode(&first)?;
+            let Some(header) = Header::decode(&first) else {
+                inner.drop_bad(&found);
+                return None;
+            };
             if header.key != key && !planted::is(planted::Bug::DiskKeyUnchecked) {
                 add(&inner.counters.other_keys, 1);
                 return None;

@@ -13,6 +13,8 @@ pub(super) const SEGMENT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 pub const SEGMENTS_MIN: u32 = 16;
 /// A segment's number has 16 bits.
 pub const SEGMENTS_MAX: u32 = 1 << 16;
+/// All segments together, and so any body, have at most so many bytes.
+pub(super) const STORE_BYTES_MAX: u64 = SEGMENTS_MAX as u64 * SEGMENT_BYTES_MAX;
 /// So many are aimed at, as long as the segments may be smaller.
 pub(super) const SEGMENTS_WANTED: u64 = 128;
 
@@ -62,6 +64,13 @@ pub(super) const FAILURES_MAX: u32 = 3;
 pub(super) const OFF_MIN: Duration = Duration::from_secs(1);
 /// But no longer than this.
 pub(super) const OFF_MAX: Duration = Duration::from_secs(60);
+
+/// Numbers of one process begin behind those of all before it: its epoch stands in the upper bits.
+pub(super) const EPOCH_SHIFT: u32 = 40;
+/// A store that was opened so often is begun anew.
+pub(super) const EPOCH_MAX: u32 = u32::MAX >> (EPOCH_SHIFT - 32);
+/// Saved indexes are not counted further than this.
+pub(super) const GENERATION_MAX: u64 = u64::MAX >> 1;
 
 const _: () = assert!(SEGMENT_BYTES_MIN.is_power_of_two() && SEGMENT_BYTES_MAX.is_power_of_two());
 const _: () = assert!(SEGMENTS_WANTED >= SEGMENTS_MIN as u64);

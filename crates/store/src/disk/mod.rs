@@ -21,6 +21,7 @@ mod checksum;
 mod commit;
 mod counters;
 mod flush;
+pub(crate) mod fuzzing;
 mod geometry;
 mod get;
 mod ghosts;

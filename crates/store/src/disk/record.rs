@@ -15,6 +15,7 @@ use std::ops::Range;
 
 use super::bytes::{Put, Take};
 use super::checksum::{Spot, Sums};
+use super::limits::STORE_BYTES_MAX;
 
 pub(super) const HEADER_BYTES: usize = 64;
 pub(super) const SUM_BYTES: usize = 8;
@@ -74,7 +75,7 @@ impl Header {
             _ => return None,
         };
         (magic == MAGIC).then_some(())?;
-        Some(Header {
+        let header = Header {
             kind,
             key: take.u128()?,
             object: take.u64()?,
@@ -83,7 +84,14 @@ impl Header {
             body_len: take.u64()?,
             meta_len: take.u32()?,
             chunk_bytes: take.u32()?,
-        })
+        };
+        header.is_sound().then_some(header)
+    }
+
+    /// Lengths that may be added up, and divided by.
+    fn is_sound(&self) -> bool {
+        let chunked = self.kind != Kind::Head || self.chunk_bytes > 0;
+        self.body_len <= STORE_BYTES_MAX && chunked
     }
 
     /// Bytes of the body that stand in this record.

@@ -26,7 +26,9 @@ use super::counters::Cells;
 use super::geometry::Geometry;
 use super::index::Index;
 use super::journal::{Change, Journal, Log, SavedEntry, Tail};
-use super::limits::{ENTRIES_PER_SLICE, FORMAT_VERSION, SHARDS_MAX};
+use super::limits::{
+    ENTRIES_PER_SLICE, EPOCH_MAX, EPOCH_SHIFT, FORMAT_VERSION, GENERATION_MAX, SHARDS_MAX,
+};
 use super::record::Blocks;
 use super::saved_index::{
     self, COPY_BYTES, HEAD_AT, PREAMBLE_BYTES, Preamble, SLICE_HEADER_BYTES, decode_head,
@@ -39,8 +41,6 @@ use super::{DiskStore, Failures, Files, Inner, Options};
 use crate::key::KeyHasher;
 use crate::purges::Purges;
 
-/// Numbers of one process begin behind those of all before it.
-const EPOCH_SHIFT: u32 = 40;
 /// More purges than this are saved by nobody.
 const HEAD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
@@ -136,6 +136,7 @@ struct Loaded {
     closed: bool,
     /// A journal is to be begun: it has nothing yet.
     empty: bool,
+    /// The last one, of superblock and journals.
     epoch: u32,
     alive: Vec<Alive>,
     overlay: Overlay,
@@ -288,7 +289,7 @@ async fn warm(
     mut block: Superblock,
     loaded: Loaded,
 ) -> io::Result<(DiskStore, Start)> {
-    block.epoch = block.epoch.max(loaded.epoch) + 1;
+    block.epoch = loaded.epoch + 1;
     write_superblock(&files, &block).await?;
     let Loaded { generation, tail, complete, closed, empty, preamble, journals, .. } = loaded;
     harden(&options.path, &files, &block, &preamble, journals).await?;
@@ -306,7 +307,7 @@ async fn warm(
         committer.begin(&inner, 0).await?;
     }
     inner.journal.append(&Change::Epoch { epoch: block.epoch });
-    committer.commit(&inner, true).await?;
+    committer.go_on(&inner).await?;
     let entries_lost = load_entries(&inner, &preamble, &loaded.overlay).await;
     let objects = inner.index.len().0;
     Ok((finished(inner, committer), Start::Warm { objects, entries_lost }))
@@ -417,6 +418,9 @@ async fn load(files: &Files, block: &Superblock) -> Result<Loaded, Unread> {
         return damaged("no saved index is complete");
     };
     let index = &files.indexes[(preamble.generation & 1) as usize];
+    if preamble.generation > GENERATION_MAX {
+        return damaged("the saved index has a number that none can have");
+    }
     if preamble.head_len > HEAD_BYTES_MAX || preamble.slices_at() > index.len()? {
         return damaged("the saved index is cut");
     }
@@ -462,13 +466,22 @@ async fn load(files: &Files, block: &Superblock) -> Result<Loaded, Unread> {
     }
     let alive = replay.segments.iter().enumerate().filter(|(_, (life, _))| *life != 0);
     let alive: Vec<_> = alive.map(|(segment, &(life, log))| (segment as u16, life, log)).collect();
+    let epoch = block.epoch.max(replay.epoch);
+    if epoch >= EPOCH_MAX {
+        return damaged("it was opened more often than can be counted");
+    }
+    // What comes next must be newer than all there is.
+    let numbers = alive.iter().map(|(_, life, _)| *life).chain([purges.now()]);
+    if numbers.max().is_some_and(|last| last >> EPOCH_SHIFT > u64::from(epoch)) {
+        return damaged("a number was given out that none can have");
+    }
     Ok(Loaded {
         generation,
         tail: end,
         complete: preamble.generation,
         closed: replay.closed,
         empty: end.number == 0,
-        epoch: replay.epoch,
+        epoch,
         alive,
         overlay: replay.overlay,
         purges,
@@ -576,8 +589,10 @@ fn take_entry(inner: &Inner, entry: &SavedEntry) {
 
 /// Loads the saved entries of which the journals say nothing. Returns how many could not be read.
 async fn load_entries(inner: &Inner, preamble: &Preamble, decided: &Overlay) -> u64 {
-    inner.index.reserve(usize::try_from(preamble.entries).unwrap_or(0).min(1 << 28));
     let file = &inner.files.indexes[(preamble.generation & 1) as usize];
+    let there = file.len().unwrap_or(0).saturating_sub(preamble.slices_at());
+    let entries = preamble.entries.min(there / SavedEntry::BYTES as u64);
+    inner.index.reserve(usize::try_from(entries).unwrap_or(0));
     let mut at = preamble.slices_at();
     let mut left = preamble.entries;
     for _ in 0..preamble.slices {

@@ -44,14 +44,14 @@ impl Preamble {
             out.put_u64(number);
         }
         out.resize(PREAMBLE_BYTES - 8, 0);
-        out.put_u64(sums.chained(MAGIC, &out));
+        out.put_u64(Preamble::sum(sums, &out));
         out
     }
 
     pub(super) fn decode(sums: &Sums, bytes: &[u8]) -> Option<Preamble> {
         let (fields, sum) = bytes.get(..PREAMBLE_BYTES)?.split_at(PREAMBLE_BYTES - 8);
         let mut take = Take(fields);
-        let good = sums.chained(MAGIC, fields).to_le_bytes() == sum && take.u64()? == MAGIC;
+        let good = Preamble::sum(sums, fields).to_le_bytes() == sum && take.u64()? == MAGIC;
         good.then_some(())?;
         Some(Preamble {
             generation: take.u64()?,
@@ -60,6 +60,11 @@ impl Preamble {
             slices: take.u64()?,
             entries: take.u64()?,
         })
+    }
+
+    /// Of what stands before it in a copy.
+    pub(super) fn sum(sums: &Sums, fields: &[u8]) -> u64 {
+        sums.chained(MAGIC, fields)
     }
 
     /// Where the slices begin.

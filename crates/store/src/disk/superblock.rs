@@ -48,7 +48,7 @@ impl Superblock {
         self.seeds.iter().for_each(|seed| out.put_u64(*seed));
         out.put_u64(self.secret);
         out.resize(BYTES - 8, 0);
-        out.put_u64(Sums::new(MAGIC).chained(0, &out));
+        out.put_u64(sum(&out));
         out
     }
 
@@ -57,10 +57,10 @@ impl Superblock {
     }
 
     fn take(bytes: &[u8]) -> Option<Read> {
-        let (fields, sum) = bytes.get(..BYTES)?.split_at(BYTES - 8);
+        let (fields, found) = bytes.get(..BYTES)?.split_at(BYTES - 8);
         let mut take = Take(fields);
         let (magic, version) = (take.u64()?, take.u32()?);
-        if magic != MAGIC || Sums::new(MAGIC).chained(0, fields).to_le_bytes() != sum {
+        if magic != MAGIC || sum(fields).to_le_bytes() != found {
             return None;
         }
         if version != FORMAT_VERSION {
@@ -79,6 +79,11 @@ impl Superblock {
         let secret = take.u64()?;
         geometry.is_sound().then_some(Read::Good(Superblock { geometry, seeds, secret, epoch }))
     }
+}
+
+/// Of what stands before it in a copy.
+pub(super) fn sum(fields: &[u8]) -> u64 {
+    Sums::new(MAGIC).chained(0, fields)
 }
 
 #[cfg(test)]

@@ -56,8 +56,12 @@ fn put_marks(out: &mut Vec<u8>, marks: Marks) {
     }
 }
 
-fn take_marks(take: &mut Take<'_>) -> Option<Marks> {
-    let mut mark = || Some(Mark { generation: take.u64()?, at_ms: take.u64()? });
+/// None is newer than the last one.
+fn take_marks(take: &mut Take<'_>, last: Generation) -> Option<Marks> {
+    let mut mark = || {
+        let mark = Mark { generation: take.u64()?, at_ms: take.u64()? };
+        (mark.generation <= last).then_some(mark)
+    };
     Some(Marks { hard: mark()?, soft: mark()? })
 }
 
@@ -79,15 +83,16 @@ fn put_table(out: &mut Vec<u8>, tables: [&Table; 2]) {
 fn take_records(take: &mut Take<'_>) -> Option<(Generation, Records)> {
     let count = take.u64()?;
     let mut records = Records { floor: take.u64()?, ..Records::default() };
-    records.all = take_marks(take)?;
-    records.tag = take_marks(take)?;
+    (records.floor <= count).then_some(())?;
+    records.all = take_marks(take, count)?;
+    records.tag = take_marks(take, count)?;
     for _ in 0..take.u32()? {
         let Recorded::Exact { key, .. } = Recorded::decode(take)? else { return None };
-        records.young.exact.entry(key).or_default().merge(take_marks(take)?);
+        records.young.exact.entry(key).or_default().merge(take_marks(take, count)?);
     }
     for _ in 0..take.u32()? {
         let Recorded::Prefix(prefix) = Recorded::decode(take)? else { return None };
-        let marks = take_marks(take)?;
+        let marks = take_marks(take, count)?;
         records.young.prefixes.entry(prefix.into()).or_default().merge(marks);
     }
     Some((count, records))

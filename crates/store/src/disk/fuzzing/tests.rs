@@ -1,0 +1,123 @@
+//! What the fuzz target has found, each by its name. All of it stands behind a good checksum.
+
+use super::super::bytes::Put;
+use super::*;
+
+/// What a start says after some edits, and which of the objects are found whole.
+fn started(edits: &[u8]) -> (Start, Vec<usize>) {
+    let base = base();
+    let mut image = base.image.clone();
+    image.edit_all(edits, EDITS_MAX);
+    assert!(image.forged, "the edits do what they say");
+    let disk = Disk::new(1);
+    image.put(&disk, Path::new(DIRECTORY));
+    on(&disk, async {
+        let (store, start) = DiskStore::open(options()).await.unwrap();
+        let work = async {
+            let mut found = Vec::new();
+            for (number, (key, contents)) in base.contents.iter().enumerate() {
+                let Some(hit) = store.get(key).await else { continue };
+                if whole(hit).await.is_some_and(|content| contents.contains(&content)) {
+                    found.push(number);
+                }
+            }
+            store.flush().await.unwrap();
+            store.close();
+            found
+        };
+        (start, runtime::join(store.run(), work).await.1)
+    })
+}
+
+fn text(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.put_u16(bytes.len() as u16);
+    out.put(bytes);
+}
+
+/// A field of the superblock or of the preamble.
+fn field(operation: u8, at: u8, value: &[u8]) -> Vec<u8> {
+    let mut edit = vec![operation, at];
+    text(&mut edit, value);
+    edit
+}
+
+fn batch(operation: u8, changes: &[u8]) -> Vec<u8> {
+    let mut edit = vec![operation];
+    text(&mut edit, changes);
+    edit
+}
+
+/// A field in the header of each record.
+fn headers(at: u16, value: &[u8]) -> Vec<u8> {
+    let mut edits = Vec::new();
+    for record in 0..14_u8 {
+        edits.put_u8(11 | record << 4);
+        edits.put_u8(0);
+        edits.put_u16(at);
+        text(&mut edits, value);
+    }
+    edits
+}
+
+fn is_begun_anew(edits: &[u8], why: &str) {
+    let (start, found) = started(edits);
+    assert_eq!(start, Start::Fresh(why.to_owned()));
+    assert_eq!(found, [0; 0]);
+}
+
+/// All that are not deleted.
+const ALL: [usize; 11] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11];
+
+#[test]
+fn an_epoch_with_none_behind_it_begins_the_store_anew() {
+    let why = "it was opened more often than can be counted";
+    is_begun_anew(&field(5, 12, &[0xff; 4]), why);
+    is_begun_anew(&batch(9, &[8, 0xff, 0xff, 0xff, 0xff]), why);
+    // Its numbers would be those of the epochs before.
+    is_begun_anew(&field(5, 12, &(1_u32 << 24).to_le_bytes()), why);
+}
+
+#[test]
+fn a_purge_or_a_life_with_none_behind_it_begins_the_store_anew() {
+    let why = "a number was given out that none can have";
+    let mut purge = vec![5, 0];
+    purge.put_u64(u64::MAX);
+    purge.put_u64(7);
+    purge.put_u8(0);
+    is_begun_anew(&batch(9, &purge), why);
+    let mut open = vec![3, 15, 0];
+    open.put_u64(u64::MAX);
+    open.put_u8(0);
+    is_begun_anew(&batch(9, &open), why);
+}
+
+#[test]
+fn a_saved_index_with_none_behind_it_begins_the_store_anew() {
+    is_begun_anew(&field(6, 8, &[0xff; 8]), "the saved index has a number that none can have");
+}
+
+#[test]
+fn a_count_of_entries_that_the_file_has_no_room_for_reserves_no_memory() {
+    let (start, found) = started(&field(6, 40, &[0xff; 8]));
+    assert!(matches!(start, Start::Warm { objects: 11, .. }), "{start:?}");
+    assert_eq!(found, ALL);
+    // That a start stays within its bound is held by the corpus, where allocations are counted.
+}
+
+#[test]
+fn a_record_with_lengths_that_cannot_be_is_a_miss() {
+    let (start, found) = started(&headers(48, &[0xff; 8]));
+    assert!(matches!(start, Start::Warm { .. }), "{start:?}");
+    assert_eq!(found, [0; 0], "longer than any store");
+    let (_, found) = started(&headers(60, &[0; 4]));
+    assert_eq!(found, [0, 1, 2, 3, 4, 5, 6, 7, 9, 11], "chunks of no length");
+}
+
+#[test]
+fn a_journal_that_is_full_does_not_keep_the_store_shut() {
+    // Behind a journal that was closed, before the index was saved.
+    let deletes: Vec<u8> = (0..900_u64).flat_map(|_| [2, 9, 9, 9, 9, 9, 9, 9, 9]).collect();
+    let (start, found) = started(&batch(10, &deletes));
+    assert!(matches!(start, Start::Warm { objects: 11, .. }), "{start:?}");
+    assert_eq!(found, ALL);
+}
