@@ -10,7 +10,7 @@ endif
 
 help:
 	@echo "make demo    install what is missing, build, draw a load line (a minute after the build)"
-	@echo "make test    format, lints, tidy, every test"
+	@echo "make test    format, lints, tidy, two minutes of simulation, every test"
 	@echo "make bench   what a request costs: the floor, the peers, our own"
 	@echo "make lint    format, lints and tidy alone"
 	@echo "make setup   install what the tests need"
@@ -20,8 +20,10 @@ demo:
 	cargo build --release --locked -p plimsoll
 	@target/release/plimsoll demo
 
-# The tests are the last step, so that their closing lines end the output.
+# Two minutes of fresh seeds for the disk store: a failure prints its seed and the command that runs
+# it again. The tests are the last step, so that their closing lines end the output.
 test: lint
+	cargo xtask simulate --seconds 120
 	cargo test --workspace --locked
 
 lint:

@@ -56,6 +56,8 @@ fn main() -> ExitCode {
     let time = Duration::from_secs(wanted.seconds.unwrap_or(SECONDS));
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if single { 1 } else { wanted.threads.unwrap_or(processors).max(1) };
+    // Said first, for a run that does not come to its end.
+    println!("seeds from {first} on, {threads} at a time");
     let begun = Instant::now();
     let next = AtomicU64::new(first);
     let all = Mutex::new((Report::default(), 0_u64, None));
