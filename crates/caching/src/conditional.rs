@@ -1,13 +1,15 @@
 //! Conditions: those of clients, answered from what is stored (RFC 9110, 13; RFC 9111, 4.3.2), and
 //! those sent to the origin to validate it (RFC 9111, 4.3.1).
 
+use serde::{Deserialize, Serialize};
+
 use crate::date;
 use crate::etag::{self, EntityTag};
 use crate::fields::{FieldSource, Request, trim};
 use crate::reuse::RequestHints;
 
 /// What a stored response can be validated by.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validators {
     /// `ETag` as received; sent back to the origin byte by byte.
     pub etag: Option<Box<[u8]>>,

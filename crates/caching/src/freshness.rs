@@ -4,6 +4,8 @@
 //! origin's; all arithmetic saturates, so that a clock set back or a date from another century ends
 //! in "old" or "not yet older" and never in a panic.
 
+use serde::{Deserialize, Serialize};
+
 use crate::date;
 use crate::directives::{CacheControl, Delta};
 use crate::fields::{Escapes, FieldSource, delta_seconds, members, trim};
@@ -18,7 +20,7 @@ pub struct Exchange {
 }
 
 /// Which rule gave the freshness lifetime (RFC 9111, 4.2.1, in order of precedence).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LifetimeSource {
     /// `s-maxage`, in a shared cache.
     SMaxage,
@@ -43,7 +45,7 @@ impl LifetimeSource {
 }
 
 /// What was stated and not understood.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum InvalidFreshness {
     /// `s-maxage` with no number.
     SMaxage,
@@ -54,7 +56,7 @@ pub enum InvalidFreshness {
 }
 
 /// The numbers a stored response's freshness follows from; they stay the same while it is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Freshness {
     /// `Date`, or the instant of receipt when there was none (RFC 9110, 6.6.1).
     pub date_value_ms: u64,

@@ -4,6 +4,8 @@
 //! the later decisions need, computed once; it must be dropped and computed anew when the fields
 //! change (a 304, a HEAD).
 
+use serde::{Deserialize, Serialize};
+
 use crate::conditional::Validators;
 use crate::directives::{CacheControl, Scope};
 use crate::fields::{FieldSource, Request, Response, trim};
@@ -145,7 +147,7 @@ const PROXY_FIELDS: [&str; 3] =
     ["proxy-authenticate", "proxy-authentication-info", "proxy-authorization"];
 
 /// What reuse, validation and explanation need to know of a stored response.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredMeta {
     /// Its status.
     pub status: u16,
@@ -169,7 +171,7 @@ pub struct StoredMeta {
 }
 
 /// Why a response is never served stale (RFC 9111, 4.2.4).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NeverStale {
     /// `must-revalidate`.
     MustRevalidate,

@@ -5,6 +5,8 @@
 //! content negotiation neither do case, the order of members nor a weight of 1. What is compared
 //! (or hashed into a key) is one unambiguous string of bytes; absent and empty differ.
 
+use serde::{Deserialize, Serialize};
+
 use crate::fields::{Escapes, FieldSource, is_ows, is_token_byte, members};
 
 /// A response with more names in `Vary` than this is taken for `*`: nobody will match it.
@@ -30,11 +32,11 @@ pub enum Vary {
 
 /// Names of selecting fields: lower case, in order, each once. By default none, which every request
 /// selects.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VaryNames(Box<[Box<str>]>);
 
 /// The selecting fields of one request. Equal when they are so after normalisation.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VaryKey {
     normalised: Box<[u8]>,
     /// As received: most requests repeat it to the byte, and then nothing need be normalised.

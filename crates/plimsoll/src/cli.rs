@@ -71,7 +71,7 @@ pub(crate) struct Serve {
     /// Serve by this configuration file; what it can say is then not said by flags
     #[arg(long, short, value_name = "FILE", conflicts_with_all = [
         "listen", "origin", "forward", "allow_to", "allow_from", "workers", "access_log",
-        "log_format", "admin", "backend", "memory",
+        "log_format", "admin", "backend", "memory", "disk",
     ])]
     pub(crate) config: Option<PathBuf>,
     /// Address to listen on, such as 127.0.0.1:3128 or [::]:80; may be given several times
@@ -112,6 +112,13 @@ pub(crate) struct Serve {
     /// Bytes of memory for stored responses; K, M and G are understood
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_bytes)]
     pub(crate) memory: u64,
+    /// Directory of a store on disk, where stored responses outlive the process; made if it does
+    /// not exist
+    #[arg(long, value_name = "DIR")]
+    pub(crate) disk: Option<PathBuf>,
+    /// Bytes that the store on disk takes there, from the beginning on; K, M and G are understood
+    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes, requires = "disk")]
+    pub(crate) disk_bytes: u64,
     /// Print the addresses as one line of JSON on stdout once they are bound
     #[arg(long)]
     pub(crate) json: bool,

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use proxy::config::UpstreamTls;
 use proxy::{
-    ClientTls, Config, LogTo, LogWriter, Order, Orders, Origin, Renewal, Server, Settings, Sockets,
+    ClientTls, Config, DiskConfig, LogTo, LogWriter, Order, Orders, Origin, Renewal, Server,
+    Settings, Sockets,
 };
 use readiness::Choice;
 use runtime::process::{self, Identity, Told};
@@ -214,6 +215,9 @@ fn config(flags: &cli::Serve) -> Result<Config, Failure> {
         config.forward.allow_from.clone_from(&flags.allow_from);
     }
     config.memory_bytes = flags.memory;
+    if let Some(path) = &flags.disk {
+        config.disk = Some(DiskConfig::of(path, flags.disk_bytes).map_err(misuse)?);
+    }
     config.log_format = flags.log_format.clone();
     Ok(config)
 }

@@ -214,7 +214,7 @@ impl Admin {
             "/what-if" => Reply::json(200, &self.shared.sizing.tell()),
             "/reload" => self.obeyed(Order::Reload).await,
             "/restart" => self.obeyed(Order::Restart).await,
-            _ => purge::api::answer(call, &self.shared),
+            _ => purge::api::answer(call, &self.shared).await,
         }
     }
 

@@ -621,7 +621,8 @@ pub(crate) fn at_once(
     let Lookup::Found(stored, key) = worker.shared.look(look, uri, &wire, now_ms) else {
         return None;
     };
-    (hints.is_plain() && stored.head.meta.is_fresh(now_ms)).then_some((stored, key))
+    let is_here = stored.away.is_none();
+    (is_here && hints.is_plain() && stored.head.meta.is_fresh(now_ms)).then_some((stored, key))
 }
 
 /// Whether the client may ask again on this connection. A forward proxy does not heed an HTTP/1.0

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use runtime::net::TcpListener;
 use runtime::stop::StopToken;
 use runtime::sync::{Inbox, inbox};
+use store::disk::DiskStore;
 
 use crate::admin;
 use crate::config::{Config, Listener};
@@ -49,7 +50,17 @@ pub struct Core {
 impl Core {
     /// `workers` cores of one server.
     pub fn of(config: Config, workers: usize, log: &LogTo) -> Vec<Core> {
-        let shared = Arc::new(Shared::new(&config, workers, log.sink()));
+        Core::with_disk(config, workers, log, None)
+    }
+
+    /// The same with a store on disk, which the first of them runs.
+    pub fn with_disk(
+        config: Config,
+        workers: usize,
+        log: &LogTo,
+        disk: Option<DiskStore>,
+    ) -> Vec<Core> {
+        let shared = Arc::new(Shared::new(&config, workers, log.sink(), disk));
         let site = Site::new(config, &shared.upstreams, &shared.pseudonym);
         let all: Vec<Arc<Counters>> = (0..workers).map(|_| Arc::default()).collect();
         all.iter()
@@ -86,6 +97,16 @@ impl Core {
         let worker = Worker::new(Arc::clone(&self.shared), self.site, self.counters);
         // One core looks after the upstream servers for all.
         let attending = is_first.then(|| runtime::spawn(health::attend(Rc::clone(&worker))));
+        // And one after the disk.
+        let shared = Arc::clone(&self.shared);
+        let writing = (is_first && shared.disk.is_some()).then(|| {
+            let shared = Arc::clone(&shared);
+            runtime::spawn(async move {
+                if let Some(disk) = &shared.disk {
+                    disk.run().await;
+                }
+            })
+        });
         let admin = admin.map(|listener| {
             worker.shared.own.add_of(&listener);
             runtime::spawn(admin::serve(Rc::clone(&worker), listener, self.all, self.shared))
@@ -96,6 +117,10 @@ impl Core {
         }
         if let Some(admin) = admin {
             admin.abort();
+        }
+        if let (Some(disk), Some(writing)) = (&shared.disk, writing) {
+            disk.close();
+            writing.await;
         }
     }
 

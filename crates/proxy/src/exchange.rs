@@ -33,12 +33,15 @@ use crate::arrival::Arrived;
 use crate::client::{Client, append_error, linger};
 use crate::config::Action;
 use crate::connection::wants_more;
+use crate::disk::sending::Torn;
+use crate::disk::swap_in::swap_in;
 use crate::exchange::plan::{Plan, Planning};
 use crate::exchange::way::{Case, Look, Seen, Way, not_stored};
 use crate::fault::Fault;
 use crate::fetch::{self, Ask, Asking, Held};
 use crate::flight::{Found, Joined, Reader, Settled};
 use crate::forward;
+use crate::limits::BODIES_LOST_MAX;
 use crate::purge;
 use crate::refusal::Refusal;
 use crate::request_body::RequestBody;
@@ -120,6 +123,9 @@ pub(crate) async fn serve(
         Err(Ended::Over(done)) => (Done { keep: false, ..done }, false),
         Err(Ended::Refused(refusal)) => (exchange.refuse(refusal).await, true),
         Err(Ended::Fixed(action)) => (routes::answer(&mut exchange, &action).await, true),
+        Err(Ended::BodyLost | Ended::Torn(_)) => {
+            unreachable!("`run` asks the origin instead")
+        }
     };
     exchange.finish(&done);
     let keep = done.keep && exchange.keep;
@@ -146,6 +152,10 @@ pub(crate) enum Ended {
     Over(Done),
     /// We answer with an error of our own.
     Refused(Refusal),
+    /// Nothing has been sent, and the body that was to be is not on the disk any more.
+    BodyLost,
+    /// The body on the disk broke off after its head had been sent.
+    Torn(Box<Torn>),
 }
 
 impl Ended {
@@ -214,11 +224,28 @@ impl<'x> Exchange<'x> {
                 return Box::pin(upgrade::serve(self, &destination, &protocols)).await;
             }
         };
+        for _ in 0..=BODIES_LOST_MAX {
+            match self.stored(&destination).await {
+                Err(Ended::BodyLost) => {}
+                Err(Ended::Torn(torn)) => {
+                    return Box::pin(self.mend(&destination, *torn)).await;
+                }
+                ended => return ended,
+            }
+        }
+        fetch::pass(self, &destination, Forward::Miss).await
+    }
+
+    /// Answers as what is stored decides.
+    async fn stored(&mut self, destination: &Destination<'x>) -> Result<Done, Ended> {
         let shared = Arc::clone(&self.worker.shared);
         let uri = shared.uri_key(destination.realm, destination.authority, destination.path);
         let mut alone = false;
         for _ in 0..LOOKS_MAX {
             self.began = shared.purges.now();
+            if shared.disk().is_some() {
+                Box::pin(swap_in(&shared, uri, &Wire(self.head.fields))).await;
+            }
             let ask = match self.planning().plan(uri, Look::Use).0 {
                 Plan::Serve { held, key, told, behind } => {
                     if let Held::Whole(stored) = &held {
@@ -227,15 +254,15 @@ impl<'x> Exchange<'x> {
                     if let Some(ask) = behind
                         && self.shed().is_ok()
                     {
-                        fetch::behind::revalidate(self, &destination, ask);
+                        fetch::behind::revalidate(self, destination, ask);
                     }
                     return Box::pin(self.serve_held(&held, told)).await;
                 }
-                Plan::Pass(why) => return fetch::pass(self, &destination, why).await,
+                Plan::Pass(why) => return fetch::pass(self, destination, why).await,
                 Plan::Head { why, key, stored } => {
                     let watch = shared.under_way.watch(uri);
                     let of = fetch::Confirming { why, key, stored, watch };
-                    return Box::pin(fetch::head(self, &destination, of)).await;
+                    return Box::pin(fetch::head(self, destination, of)).await;
                 }
                 Plan::Refuse => return Err(not_stored()),
                 Plan::Ask(ask) => ask,
@@ -246,15 +273,15 @@ impl<'x> Exchange<'x> {
             if alone || ask.is_for_one() {
                 let watch = shared.under_way.watch(uri);
                 let lead = shared.flights.alone(ask.key, self.began, watch);
-                return Box::pin(fetch::lead(self, &destination, ask, lead, None)).await;
+                return Box::pin(fetch::lead(self, destination, ask, lead, None)).await;
             }
-            match self.join(&destination, uri, self.planning().flight_key(&ask)) {
+            match self.join(destination, uri, self.planning().flight_key(&ask)) {
                 Joined::Lead(lead) => {
-                    let leading = fetch::lead(self, &destination, ask, lead, Some(uri));
+                    let leading = fetch::lead(self, destination, ask, lead, Some(uri));
                     return Box::pin(leading).await;
                 }
                 Joined::Follow(reader) => {
-                    match Box::pin(self.follow(&reader, &destination, &ask)).await? {
+                    match Box::pin(self.follow(&reader, destination, &ask)).await? {
                         Followed::Done(done) => return Ok(done),
                         Followed::LookAgain => {}
                         Followed::Alone => alone = true,
@@ -262,7 +289,7 @@ impl<'x> Exchange<'x> {
                 }
             }
         }
-        fetch::pass(self, &destination, Forward::Miss).await
+        fetch::pass(self, destination, Forward::Miss).await
     }
 
     /// The request, for what decides about it.

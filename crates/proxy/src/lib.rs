@@ -20,6 +20,7 @@ pub mod config;
 mod connection;
 mod control;
 mod core;
+mod disk;
 mod exchange;
 pub mod explain;
 mod fault;
@@ -60,8 +61,8 @@ mod worker;
 
 pub use access_log::{LogCode, LogFormat, LogTemplate, LogWriter, log_codes};
 pub use config::{
-    Config, Domain, Forward, Listener, Origin, PasswordRealm, Ports, Problem, Process, Protocol,
-    PurgeRules, Role, Settings, TellClient, Unusable, Users,
+    Config, DiskConfig, Domain, Forward, Listener, Origin, PasswordRealm, Ports, Problem, Process,
+    Protocol, PurgeRules, Role, Settings, TellClient, Unusable, Users,
 };
 pub use control::{Answer, Order, Orders};
 pub use core::Core;

@@ -69,6 +69,10 @@ pub const DNS_NAMES_MAX: usize = 10_000;
 pub const ADMIN_BODY_BYTES_MAX: usize = 64 * 1024;
 /// Keys of variants that a URI remembers, so that they can be listed.
 pub const VARIANTS_LISTED_MAX: usize = 32;
+/// A body on the disk that is longer is not brought into memory: it is sent from where it is.
+pub const SWAP_IN_BYTES_MAX: u64 = 256 * 1024;
+/// How often a request begins anew because a body on the disk turned out not to be there.
+pub const BODIES_LOST_MAX: usize = 2;
 /// Sets of names in `Vary` that are kept for one URI, and so look-ups for a request to it.
 pub const VARY_SETS_MAX: usize = 8;
 /// Variants that a request which selects none of them is asked for with, by their tags,

@@ -22,6 +22,7 @@ use prometheus_client::registry::Unit;
 
 pub(crate) use self::latency::Latency;
 use crate::control::CONTROL_FIGURES;
+use crate::disk;
 use crate::pressure::{resident_bytes, stalled};
 use crate::server::descriptors;
 use crate::shared::SHARED_FIGURES;
@@ -156,6 +157,8 @@ counters! {
     collapsed: Counter, "Requests that waited for a fetch that was already under way";
     passed: Counter, "Requests passed through: method, request or response may not be stored";
     not_modified: Counter, "304 responses to a client's own validators";
+    bodies_mended: Counter,
+        "Stored bodies that broke off on the disk, and whose rest the origin has sent";
     client_errors: Counter, "Requests refused as malformed or too large";
     upstream_errors: Counter, "Requests that failed because of the upstream (502, 504)";
     bytes_received as "received_bytes": Counter, "Bytes read from clients";
@@ -414,6 +417,7 @@ pub(crate) fn all() -> Vec<Described> {
         .chain(of_core)
         .chain(OF_PROCESS)
         .copied()
+        .chain(disk::metrics())
         .collect()
 }
 

@@ -14,9 +14,10 @@ use runtime::process::{self, Successor, Told};
 use runtime::stop::StopSource;
 use runtime::sync::{Sender, inbox};
 use runtime::{Options, Runtime};
+use store::disk::{DiskStore, OpenError, Start};
 
 use crate::access_log::{LogWriter, Sink};
-use crate::config::{Config, Listener};
+use crate::config::{Config, DiskConfig, Listener};
 use crate::control::{Answer, Event, Order, Orders};
 use crate::core::{CHANGES_MAX, Change, Core};
 use crate::limits::{DESCRIPTORS_OF_CLIENTS_PERCENT, DESCRIPTORS_RESERVED};
@@ -65,6 +66,8 @@ pub enum StartError {
     Bind(SocketAddr, io::Error),
     /// The event notification or a thread cannot be had.
     System(io::Error),
+    /// The store on disk is not to be used as it is.
+    Disk(OpenError),
 }
 
 impl fmt::Display for StartError {
@@ -75,6 +78,7 @@ impl fmt::Display for StartError {
             }
             StartError::Bind(address, error) => write!(f, "cannot listen on {address}: {error}"),
             StartError::System(error) => write!(f, "the server cannot start: {error}"),
+            StartError::Disk(error) => error.fmt(f),
         }
     }
 }
@@ -137,7 +141,11 @@ impl Server {
     ) -> Result<Server, StartError> {
         fit(&mut config, workers);
         let listeners = config.listeners.clone();
-        let cores = Core::of(config, workers, &log);
+        let disk = match config.disk.clone() {
+            Some(wanted) => open_disk(wanted, options)?,
+            None => None,
+        };
+        let cores = Core::with_disk(config, workers, &log, disk);
         let shared = Arc::clone(&cores[0].shared);
         let (orders, events) = Orders::queue();
         shared.control.obey(orders.clone());
@@ -376,6 +384,13 @@ impl Server {
         let Some((program, arguments)) = &renewal.program else {
             return Answer::refused("this server does not know its program");
         };
+        if let Some(disk) = &self.shared.disk {
+            // The successor is to have the directory; until then we serve from memory.
+            disk.close();
+            if !disk.is_released_within(renewal.patience) {
+                return Answer::refused("the store on disk cannot be let go of in time");
+            }
+        }
         let served = Successor::start(program, arguments, &self.sockets.all())
             .map_err(|error| format!("{} cannot be run: {error}", program.display()))
             .and_then(|successor| successor.serves_within(renewal.patience));
@@ -398,6 +413,33 @@ impl Server {
             self.tell_core(core, Change::HandedOver);
         }
         self.sockets = Sockets::default();
+    }
+}
+
+/// Opens the store on disk, or begins it. A disk that fails costs hits and no request: it is said,
+/// and the server does without.
+fn open_disk(wanted: DiskConfig, options: &Options) -> Result<Option<DiskStore>, StartError> {
+    let mut runtime = Runtime::new(*options).map_err(StartError::System)?;
+    let path = wanted.path.display().to_string();
+    match runtime.block_on(DiskStore::open(wanted.options())) {
+        Ok((disk, start)) => {
+            match start {
+                Start::New => tracing::info!("{path}: a new store on disk"),
+                Start::Warm { objects, entries_lost: 0 } => {
+                    tracing::info!(objects, "{path}: the store on disk is warm");
+                }
+                Start::Warm { objects, entries_lost } => {
+                    tracing::warn!(objects, entries_lost, "{path}: some of the index is lost");
+                }
+                Start::Fresh(why) => tracing::warn!("{path}: begun anew: {why}"),
+            }
+            Ok(Some(disk))
+        }
+        Err(error @ OpenError::System { .. }) => {
+            tracing::error!("{error}; serving without the store on disk");
+            Ok(None)
+        }
+        Err(error) => Err(StartError::Disk(error)),
     }
 }
 

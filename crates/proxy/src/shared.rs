@@ -8,11 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use store::disk::{DiskStore, Pending};
 use store::{Key, KeyHasher, Purges, Store};
 
 use crate::access_log::{Queue, Sink};
 use crate::config::Config;
 use crate::control::Control;
+use crate::disk::Disk;
 use crate::exchange::way::Look;
 use crate::flight::{Flights, Settled};
 use crate::forward::{Known, OwnAddresses};
@@ -34,7 +36,9 @@ use crate::upstream::group::Registry;
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) store: Store<Entry>,
-    pub(crate) purges: Purges,
+    pub(crate) purges: Arc<Purges>,
+    /// What is stored beyond the memory.
+    pub(crate) disk: Option<Disk>,
     pub(crate) sweeping: Sweeping,
     pub(crate) sizing: Sizing,
     pub(crate) flights: Arc<Flights>,
@@ -54,7 +58,7 @@ pub(crate) struct Shared {
     pub(crate) hasher: KeyHasher,
     /// Numbers of sets of names that responses vary by.
     pub(crate) epochs: AtomicU64,
-    object_bytes_max: u64,
+    memory_object_bytes_max: u64,
     refusals: [AtomicU64; COUNTED.len()],
     arriving_bytes: AtomicU64,
     arriving_bytes_max: u64,
@@ -73,20 +77,32 @@ pub(crate) enum Lookup {
 }
 
 impl Shared {
-    pub(crate) fn new(config: &Config, workers: usize, log: Sink) -> Shared {
-        let hasher = match config.hash_seed {
-            Some([a, b]) => KeyHasher::seeded(a, b),
-            None => KeyHasher::random(),
+    /// Keys and purges are those of the disk, if there is one: they outlive the process.
+    pub(crate) fn new(
+        config: &Config,
+        workers: usize,
+        log: Sink,
+        disk: Option<DiskStore>,
+    ) -> Shared {
+        let hasher = match (&disk, config.hash_seed) {
+            (Some(disk), _) => disk.hasher().clone(),
+            (None, Some([a, b])) => KeyHasher::seeded(a, b),
+            (None, None) => KeyHasher::random(),
+        };
+        let purges = match &disk {
+            Some(disk) => Arc::clone(disk.purges()),
+            None => Arc::new(Purges::new(hasher.clone())),
         };
         let mut options = store::Options::for_workers(workers, config.memory_bytes);
         options.hasher = hasher.clone();
         let store = Store::new(options);
         let share = config.memory_bytes / config.limits.object_share.max(1) as u64;
-        let object_bytes_max = share.min(store.object_bytes_max());
+        let memory_object_bytes_max = share.min(store.object_bytes_max());
         let arriving_bytes_max = config.memory_bytes / config.limits.arriving_share.max(1) as u64;
         Shared {
             store,
-            purges: Purges::new(hasher.clone()),
+            purges,
+            disk: disk.map(Disk::new),
             sweeping: Sweeping::default(),
             sizing: Sizing::new(config.memory_bytes),
             flights: Flights::new(),
@@ -101,7 +117,7 @@ impl Shared {
             control: Control::default(),
             hasher,
             epochs: AtomicU64::new(1),
-            object_bytes_max,
+            memory_object_bytes_max,
             refusals: [const { AtomicU64::new(0) }; COUNTED.len()],
             arriving_bytes: AtomicU64::new(0),
             arriving_bytes_max,
@@ -139,7 +155,20 @@ impl Shared {
 
     /// The largest body that is stored.
     pub(crate) fn object_bytes_max(&self) -> u64 {
-        self.object_bytes_max
+        self.memory_object_bytes_max.max(self.disk_body_bytes_max())
+    }
+
+    /// The largest body that memory takes.
+    pub(crate) fn memory_object_bytes_max(&self) -> u64 {
+        self.memory_object_bytes_max
+    }
+
+    /// A number for a set of names that responses vary by: nothing stored has it, nor did have.
+    pub(crate) fn epoch(&self) -> u64 {
+        match self.disk() {
+            Some(disk) => disk.number(),
+            None => self.epochs.fetch_add(1, Ordering::Relaxed),
+        }
     }
 
     /// The key of a URI. The authority's case does not matter, nor does the port that is the
@@ -207,10 +236,20 @@ impl Shared {
     /// not stored either, which costs hits and nothing else.
     pub(crate) fn insert(&self, watch: &Watch, key: Key, entry: Entry) {
         if let Entry::Response(stored) = &entry {
+            if stored.away.is_some_and(|away| away.key != key) {
+                // Its body stays under the key that it has, where nobody will look for it.
+                return;
+            }
             self.sizing.brought(key, stored);
         }
+        self.write_through(watch, key, &entry);
+        self.insert_read(watch, key, entry);
+    }
+
+    /// The same for what is on the disk already.
+    pub(crate) fn insert_read(&self, watch: &Watch, key: Key, entry: Entry) {
         let bytes = entry.accounted_bytes();
-        match self.store.insert_if(key, || !watch.is_overtaken(), entry, bytes) {
+        match self.store.insert_if(key, |_| !watch.is_overtaken(), entry, bytes) {
             Ok(true) => {}
             Ok(false) => tracing::debug!("not stored: it has been changed meanwhile"),
             Err(refused) => tracing::debug!(%refused, "not stored"),
@@ -222,19 +261,23 @@ impl Shared {
         let is_it = |entry: &Entry| entry.is(old) && !watch.is_overtaken();
         let entry = Entry::Response(new);
         let bytes = entry.accounted_bytes();
-        if let Err(refused) = self.store.replace_if(key, is_it, entry, bytes) {
-            tracing::debug!(%refused, "not stored");
+        match self.store.replace_if(key, is_it, entry.clone(), bytes) {
+            Ok(true) => self.write_through(watch, key, &entry),
+            Ok(false) => {}
+            Err(refused) => tracing::debug!(%refused, "not stored"),
         }
     }
 
     /// What is stored for a URI holds no longer (RFC 9111, 4.4), nor what is being asked for it:
-    /// `own` is the watch of the request that has changed it.
-    pub(crate) fn invalidate(&self, uri: Key, own: Option<&mut Watch>) {
+    /// `own` is the watch of the request that has changed it. What comes back is to be waited for
+    /// before the change is told.
+    pub(crate) fn invalidate(&self, uri: Key, own: Option<&mut Watch>) -> Option<Pending> {
         match own {
             Some(watch) => watch.change(),
             None => self.under_way.change(&uri),
         }
         self.store.remove(&uri);
+        self.disk().map(|disk| disk.delete(&uri))
     }
 
     /// Stores a part: with those that are there already, if they may be combined. What is then
@@ -327,7 +370,7 @@ impl SharedFigures for Shared {
             lost,
         ];
         let figures = SHARED_FIGURES.iter().copied().zip(values);
-        figures.chain(self.control.figures()).collect()
+        figures.chain(self.control.figures()).chain(self.disk_figures()).collect()
     }
 
     fn forecasts(&self) -> [Vec<(&'static str, f64)>; 2] {

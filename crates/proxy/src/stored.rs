@@ -12,7 +12,8 @@ use caching::{
     ContentRange, Exchange, FieldSource, Policy, Response, StoredMeta, Vary, VaryKey, VaryNames,
 };
 use http1::{Fields, write};
-use store::{Generation, Mark};
+use serde::{Deserialize, Serialize};
+use store::{Generation, Key, Mark};
 
 use crate::partial::Partial;
 use crate::purge::{Resource, is_tag_field};
@@ -55,7 +56,7 @@ impl FieldSource for Wire<'_> {
     }
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Span {
     name_start: u32,
     name_len: u32,
@@ -63,7 +64,7 @@ struct Span {
 }
 
 /// The head of a response that is, or is about to be, stored.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Head {
     /// Its status.
     pub(crate) status: u16,
@@ -76,9 +77,13 @@ pub(crate) struct Head {
     /// The soft purge that made it stale, if one did.
     pub(crate) purged: Option<Mark>,
     /// The length that the origin announced, while the body is still arriving.
+    #[serde(skip)]
     pub(crate) announced_length: Option<u64>,
     /// What is arriving is this part only, and the status that it is sent with is 206.
+    #[serde(skip)]
     pub(crate) part: Option<ContentRange>,
+    /// Written apart, as it is.
+    #[serde(skip)]
     block: Box<[u8]>,
     /// Where the fields begin in `block`: behind the status line.
     fields_at: u32,
@@ -219,6 +224,24 @@ impl Head {
             || planted::is(planted::Bug::CollapsedAcrossVary)
     }
 
+    /// The bytes that it is sent with.
+    pub(crate) fn block(&self) -> &[u8] {
+        &self.block
+    }
+
+    /// A head as it was written, with its bytes; `None` if these are not its own.
+    pub(crate) fn read(self, block: &[u8]) -> Option<Head> {
+        let fits = |span: &Span| {
+            let value_at = span.name_start.checked_add(span.name_len)?.checked_add(2)?;
+            Some(value_at.checked_add(span.value_len)? as usize <= block.len())
+        };
+        let sound = self.spans.iter().all(|span| fits(span) == Some(true))
+            && self.fields_at as usize <= block.len()
+            && self.via_at as usize <= block.len()
+            && self.content_type.is_none_or(|at| (at as usize) < self.spans.len());
+        sound.then(|| Head { block: block.into(), ..self })
+    }
+
     fn field(&self, span: &Span) -> (&[u8], &[u8]) {
         let name_end = (span.name_start + span.name_len) as usize;
         let value_start = name_end + 2;
@@ -248,13 +271,24 @@ impl FieldSource for Head {
     }
 }
 
+/// Where a body is that is on the disk alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Away {
+    /// The key of its record.
+    pub(crate) key: Key,
+    /// The number of the object: another under the same key has another.
+    pub(crate) object: u64,
+}
+
 /// A complete stored response.
 #[derive(Debug)]
 pub(crate) struct Stored {
     /// Its head.
     pub(crate) head: Arc<Head>,
-    /// Its body, in pieces.
+    /// Its body, in pieces; none if it is `away`.
     pub(crate) pieces: Box<[Piece]>,
+    /// The body is on the disk alone.
+    pub(crate) away: Option<Away>,
     /// The body's length.
     pub(crate) body_bytes: u64,
     /// No purge up to this generation concerns it.
@@ -265,13 +299,20 @@ impl Stored {
     pub(crate) fn new(head: Arc<Head>, pieces: Vec<Piece>) -> Stored {
         let body_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
         let checked = AtomicU64::new(head.resource.began());
-        Stored { head, pieces: pieces.into_boxed_slice(), body_bytes, checked }
+        Stored { head, pieces: pieces.into_boxed_slice(), away: None, body_bytes, checked }
+    }
+
+    /// A response whose body is on the disk.
+    pub(crate) fn away(head: Arc<Head>, body_bytes: u64, away: Away) -> Stored {
+        let checked = AtomicU64::new(head.resource.began());
+        Stored { head, pieces: Box::default(), away: Some(away), body_bytes, checked }
     }
 
     /// What the store accounts for this response.
     pub(crate) fn accounted_bytes(&self) -> u64 {
         let pieces = self.pieces.len() * PIECE_STRUCTURE_BYTES;
-        self.head.accounted_bytes() + self.body_bytes + pieces as u64
+        let body = if self.away.is_some() { 0 } else { self.body_bytes };
+        self.head.accounted_bytes() + body + pieces as u64
     }
 
     /// The same body under another head: after a 304 (RFC 9111, 4.3.4) or a HEAD (4.3.5).
@@ -289,6 +330,7 @@ impl Stored {
         Stored {
             head: Arc::new(head),
             pieces: self.pieces.clone(),
+            away: self.away,
             body_bytes: self.body_bytes,
             checked: AtomicU64::new(checked),
         }

@@ -88,9 +88,20 @@ impl Watch {
             && !planted::is(planted::Bug::ChangeOvertaken)
     }
 
+    /// Does something that no change of the URI comes in between, unless one has come already. It
+    /// must be short.
+    pub(crate) fn unless_overtaken(&self, work: impl FnOnce()) {
+        let _shard = self.table.shard(&self.uri);
+        if !self.is_overtaken() {
+            work();
+        }
+    }
+
     /// The URI has changed by the very request that this watch is of: all others are overtaken,
     /// and this one only if it was before.
     pub(crate) fn change(&mut self) {
+        // Under the lock that `unless_overtaken` works under.
+        let _shard = self.table.shard(&self.uri);
         let before = self.changes.fetch_add(1, Ordering::AcqRel);
         if before == self.seen {
             self.seen += 1;

@@ -13,10 +13,10 @@
 //! [`VARIANTS_OFFERED_MAX`] tags, or [`OFFERED_BYTES_MAX`] bytes of them, in a request to the
 //! origin.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use caching::{StoredMeta, VaryNames};
+use serde::{Deserialize, Serialize};
 use store::Key;
 
 use crate::exchange::way::Look;
@@ -38,8 +38,8 @@ pub(crate) struct Varies {
 }
 
 /// Names that some of its responses differ by.
-#[derive(Clone, Debug)]
-struct VarySet {
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct VarySet {
     names: VaryNames,
     /// Goes into the keys.
     number: u64,
@@ -48,6 +48,17 @@ struct VarySet {
 impl Varies {
     fn new(sets: Vec<VarySet>, listed: Vec<Key>) -> Varies {
         Varies { sets: sets.into(), listed: Mutex::new(listed) }
+    }
+
+    /// The sets of names.
+    pub(crate) fn sets(&self) -> &[VarySet] {
+        &self.sets
+    }
+
+    /// As it was written; `None` if it is not what this program would have made.
+    pub(crate) fn read(sets: Vec<VarySet>, listed: Vec<u128>) -> Option<Varies> {
+        let fits = (1..=VARY_SETS_MAX).contains(&sets.len()) && listed.len() <= VARIANTS_LISTED_MAX;
+        fits.then(|| Varies::new(sets, listed.into_iter().map(Key::from_u128).collect()))
     }
 
     /// With one more set, and without the oldest of too many.
@@ -180,6 +191,11 @@ impl Shared {
         }
     }
 
+    /// The keys under which there may be what this request selects.
+    pub(crate) fn variant_keys(&self, uri: Key, varies: &Varies, request: &Wire<'_>) -> Vec<Key> {
+        varies.sets.iter().map(|set| self.variant_key(uri, set, request)).collect()
+    }
+
     #[inline]
     fn variant_key(&self, uri: Key, set: &VarySet, request: &Wire<'_>) -> Key {
         let mut builder = self.hasher.within(uri);
@@ -224,7 +240,7 @@ impl Shared {
             there.list(key);
             return key;
         }
-        let set = VarySet { names, number: self.epochs.fetch_add(1, Ordering::Relaxed) };
+        let set = VarySet { names, number: self.epoch() };
         let key = self.variant_key(uri, &set, request);
         let varies = match there {
             Some(there) => there.with(set),

@@ -225,19 +225,20 @@ impl<V> Store<V> {
         bytes.map(|()| Inserted { left: leaving.len() })
     }
 
-    /// Stores a value if the test holds, which runs under the shard's lock: it must be short. What
-    /// makes the test fail and then takes the key out finds either nothing or this value.
+    /// Stores a value if the test holds, which is given what is there and runs under the shard's
+    /// lock: it must be short. What makes the test fail and then takes the key out finds either
+    /// nothing or this value.
     pub fn insert_if(
         &self,
         key: Key,
-        test: impl FnOnce() -> bool,
+        test: impl FnOnce(Option<&V>) -> bool,
         value: V,
         bytes: u64,
     ) -> Result<bool, Refused> {
         let mut leaving = Leaving::new();
         let mut stored = false;
         self.admit(key, bytes, |shard, bytes| {
-            stored = test();
+            stored = test(shard.peek(key));
             match stored {
                 true => shard.insert(key, value, bytes, &mut leaving),
                 false => leaving.push(value),

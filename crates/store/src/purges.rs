@@ -22,6 +22,8 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use serde::{Deserialize, Serialize};
+
 use crate::key::KeyHasher;
 
 /// Records of single URLs and tags in a table before all are folded into one.
@@ -49,7 +51,7 @@ pub enum Concerns<'a> {
 }
 
 /// One purge.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
     /// Its generation; zero: there was none.
     pub generation: Generation,

@@ -53,13 +53,13 @@ fn too_large_an_object_is_refused_with_its_numbers() {
 fn what_the_test_forbids_is_not_stored() {
     let store = store(1 << 20, 1);
     let a = key(&store, 1);
-    assert_eq!(store.insert_if(a, || false, Arc::new(1), 10), Ok(false));
+    assert_eq!(store.insert_if(a, |_| false, Arc::new(1), 10), Ok(false));
     assert!(store.is_empty());
-    assert_eq!(store.insert_if(a, || true, Arc::new(2), 10), Ok(true));
-    assert_eq!(store.insert_if(a, || false, Arc::new(3), 10), Ok(false));
+    assert_eq!(store.insert_if(a, |_| true, Arc::new(2), 10), Ok(true));
+    assert_eq!(store.insert_if(a, |_| false, Arc::new(3), 10), Ok(false));
     assert_eq!(store.peek(&a), Some(Arc::new(2)), "what is there stays");
-    assert!(store.insert_if(a, || true, Arc::new(4), 1 << 20).is_err());
-    assert_eq!(store.insert_if(a, || true, Arc::new(5), 10), Ok(true));
+    assert!(store.insert_if(a, |_| true, Arc::new(4), 1 << 20).is_err());
+    assert_eq!(store.insert_if(a, |_| true, Arc::new(5), 10), Ok(true));
     assert_eq!(store.peek(&a), Some(Arc::new(5)));
 }
 

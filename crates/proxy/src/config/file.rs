@@ -9,11 +9,13 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 
 use super::Path as RoutePath;
-use super::keys::{Root, RouteTable, UpstreamTable};
+use super::keys::{Root, RouteTable, StoreSection, UpstreamTable};
 use super::problem::{Problem, Unusable};
 use super::table::{Here, Reader, Table, at_restart, read_table};
 use super::tls_keys;
-use super::{Action, Balance, Config, FieldRule, Group, HostSent, Listener, Route, Server};
+use super::{
+    Action, Balance, Config, DiskConfig, FieldRule, Group, HostSent, Listener, Route, Server,
+};
 use crate::access_log::LogFormat;
 
 /// All that a configuration file says.
@@ -120,6 +122,7 @@ impl Root {
             via: self.via.clone(),
             upgrades: self.upgrade.protocols.clone(),
             memory_bytes: self.store.memory,
+            disk: self.store.disk(here),
             log_format: self
                 .log
                 .format
@@ -171,6 +174,18 @@ impl Root {
                     _ => "",
                 };
                 here.mistake_of(&format!("route[{at}]{key}"), wrong);
+            }
+        }
+    }
+}
+
+impl StoreSection {
+    fn disk(&self, here: &mut Here<'_, '_>) -> Option<DiskConfig> {
+        match DiskConfig::of(self.path.as_ref()?, self.bytes) {
+            Ok(disk) => Some(disk),
+            Err(wrong) => {
+                here.mistake_of("store.bytes", wrong);
+                None
             }
         }
     }

@@ -11,8 +11,8 @@ use super::forward_keys::UpgradeSection;
 use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Parsed, TIMEOUT, WHILE, words};
 use super::{
-    Balance, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host, ListenerTls, Origin,
-    ProxyHeader, PurgeRules, Queue, Retries, Role, Timeouts, UpstreamTls, Via,
+    Balance, DiskConfig, Ejection, FieldRule, Forward, ForwardedFields, HealthCheck, Host,
+    ListenerTls, Origin, ProxyHeader, PurgeRules, Queue, Retries, Role, Timeouts, UpstreamTls, Via,
 };
 use crate::access_log::LogFormat;
 use crate::limits::{DNS_SERVERS_MAX, Limits, READ_BUFFER_BYTES, WEIGHT_MAX};
@@ -513,16 +513,26 @@ impl Table for FieldTable {
 #[derive(Debug)]
 pub(crate) struct StoreSection {
     pub(crate) memory: u64,
+    pub(crate) path: Option<PathBuf>,
+    pub(crate) bytes: u64,
 }
 
 impl Table for StoreSection {
     const KEYS: &'static [Key<StoreSection>] = keys![StoreSection;
         memory: Kind::Bytes(MIB, u64::MAX), memory,
             "Memory that stored responses may take, all cores together.", restart !;
+        path: Kind::Path, path,
+            "Directory of a store on disk, where stored responses outlive the process; made if it \
+             does not exist. Without it there is memory alone.",
+            restart !, example "\"/var/cache/plimsoll\"";
+        bytes: Kind::Bytes(DiskConfig::BYTES_MIN, u64::MAX), bytes,
+            "What the store on disk takes there, from the beginning on. Another size begins it \
+             anew.", restart !;
     ];
 
     fn blank() -> StoreSection {
-        StoreSection { memory: super::Config::forward(&[]).memory_bytes }
+        let memory = super::Config::forward(&[]).memory_bytes;
+        StoreSection { memory, path: None, bytes: DiskConfig::BYTES_DEFAULT }
     }
 }
 

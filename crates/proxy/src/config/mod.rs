@@ -20,9 +20,11 @@ mod value;
 mod via;
 
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use store::disk::Geometry;
 
 pub use forward::{Domain, Forward, PasswordRealm, Ports, Protocol, TellClient, Users};
 
@@ -43,6 +45,38 @@ pub use upstreams::{
 };
 pub use via::{Via, ViaName};
 
+/// A store on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiskConfig {
+    /// Its directory; made if it does not exist.
+    pub path: PathBuf,
+    /// How it is cut, by the bytes that it may take.
+    pub geometry: Geometry,
+}
+
+impl DiskConfig {
+    /// The fewest bytes of which a store can be made: 16 segments of 1 MiB, and the journals.
+    pub const BYTES_MIN: u64 = 32 << 20;
+    /// Unless another size is said.
+    pub const BYTES_DEFAULT: u64 = 1 << 30;
+
+    /// A store of at most so many bytes.
+    ///
+    /// # Errors
+    /// There are too few.
+    pub fn of(path: impl Into<PathBuf>, bytes: u64) -> Result<DiskConfig, String> {
+        let geometry = Geometry::for_bytes(bytes).filter(|_| bytes >= DiskConfig::BYTES_MIN);
+        let geometry = geometry.ok_or_else(|| {
+            format!("a store on disk takes at least {} MiB", DiskConfig::BYTES_MIN >> 20)
+        })?;
+        Ok(DiskConfig { path: path.into(), geometry })
+    }
+
+    pub(crate) fn options(&self) -> store::disk::Options {
+        store::disk::Options::new(&self.path, self.geometry)
+    }
+}
+
 /// The server's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -62,6 +96,8 @@ pub struct Config {
     pub upgrades: Vec<Protocol>,
     /// Bytes of memory that stored responses may take, all cores together.
     pub memory_bytes: u64,
+    /// Where responses are stored beyond it.
+    pub disk: Option<DiskConfig>,
     /// Format of the access log.
     pub log_format: LogFormat,
     /// Limits and time-outs.
@@ -96,6 +132,7 @@ impl Config {
             via: Via::default(),
             upgrades: Protocol::usual(),
             memory_bytes: 256 << 20,
+            disk: None,
             log_format: LogFormat::default(),
             limits: Limits::default(),
             purge: PurgeRules::default(),

@@ -176,6 +176,13 @@ impl Planning<'_> {
             {
                 (Plan::Pass(ask.why), because::TOO_LARGE)
             }
+            // Parts are in memory, which has no room for all of them.
+            (Plan::Ask(ask), rule)
+                if ask.what == What::Whole
+                    && complete_bytes > self.shared.memory_object_bytes_max() =>
+            {
+                (Plan::Ask(nothing_held(ask)), rule)
+            }
             (Plan::Ask(ask), rule) if ask.what == What::Whole => {
                 let whole = ByteRange { first: 0, last: complete_bytes.saturating_sub(1) };
                 let continuable = caching::if_range(&partial.head.meta.validators).is_some();

@@ -16,7 +16,7 @@ use crate::exchange::{Done, Ended, Exchange};
 use crate::fetch::Held;
 use crate::flight::Reader;
 use crate::ranges::{Content, Parts};
-use crate::stored::{Connection, Framing, Head, Stored, Use, Wire, has_length};
+use crate::stored::{Away, Connection, Framing, Head, Stored, Use, Wire, has_length};
 use crate::told::Told;
 
 /// A part of what arrives, for a client that asked for it.
@@ -56,12 +56,22 @@ impl Exchange<'_> {
         let length = stored.body_bytes;
         let form = self.planning().form(head, length);
         match form {
-            Form::Whole(_) => {}
+            Form::Whole(_) => {
+                if let Some(away) = stored.away {
+                    return self.serve_away(stored, (away, None), told, aged, own_lines).await;
+                }
+            }
             Form::NotModified => return self.send_not_modified(head, &told, aged).await,
             Form::Unsatisfied => {
                 return self.send_unsatisfied(head, length, &told, aged).await;
             }
             Form::Parts(ranges) => {
+                if let Some(away) = stored.away {
+                    // Several at once would have to be found before the head can be sent: then it
+                    // is the whole.
+                    let part = if let [range] = ranges[..] { Some(range) } else { None };
+                    return self.serve_away(stored, (away, part), told, aged, own_lines).await;
+                }
                 let done = self.done(&told, 206);
                 let content = Content::Whole(stored);
                 return self.serve_parts(content, ranges, &told, own_lines, aged, done).await;
@@ -79,6 +89,46 @@ impl Exchange<'_> {
             _ => self.client.send_pieces(&stored.pieces, 0).await,
         };
         sent.map(|()| done).map_err(|Gone| Ended::Gone(done))
+    }
+
+    /// Answers with a body that is on the disk alone, or one part of it.
+    async fn serve_away(
+        &mut self,
+        stored: &Arc<Stored>,
+        (away, part): (Away, Option<ByteRange>),
+        told: Told,
+        aged: bool,
+        own_lines: &[u8],
+    ) -> Result<Done, Ended> {
+        let whole = ByteRange { first: 0, last: stored.body_bytes.saturating_sub(1) };
+        let range = part.unwrap_or(whole);
+        let opened = match self.head.method {
+            Method::Head => None,
+            _ => {
+                let shared = Arc::clone(&self.worker.shared);
+                Some(shared.open_away(stored, away, range).await.ok_or(Ended::BodyLost)?)
+            }
+        };
+        let status = told.value();
+        let connection = self.connection(true);
+        let now_ms = aged.then(time::wall_ms);
+        let use_ = Use { cache_status: &status, now_ms, connection, own_lines };
+        self.count_hit(&told);
+        let complete_bytes = stored.body_bytes;
+        self.client.held(|out| match part {
+            None => stored.append_head(out, &use_),
+            Some(range) => {
+                let framing = Framing::Length(range.bytes());
+                let part = ContentRange { range, complete_bytes };
+                stored.head.append_part(out, part, framing, &use_);
+            }
+        });
+        let status = if part.is_some() { 206 } else { stored.head.status };
+        let done = self.done(&told, status);
+        match opened {
+            Some(opened) => self.send_away(stored, range, opened, done).await,
+            None => self.client.flush().await.map(|()| done).map_err(|Gone| Ended::Gone(done)),
+        }
     }
 
     /// 206, with one part or several.

@@ -14,6 +14,7 @@ use super::{stored, text};
 use crate::access_log::Outcome;
 use crate::config::{Action, Role};
 use crate::connection::{at_once, destination};
+use crate::disk::swap_in::swap_in;
 use crate::exchange::because;
 use crate::exchange::plan::{Form, Plan, Planning};
 use crate::exchange::way::{Case, Look, Seen, Way};
@@ -48,9 +49,14 @@ pub(super) async fn explained(
         with_body: !RequestBody::new(worker, head.body(), Vec::new()).is_none(),
         look: Look::Peek,
     };
+    let shared = &worker.shared;
+    if let Some(asked) = destination(case.door, &case.head) {
+        // What is on the disk is read, as the request would have it read.
+        let uri = shared.uri_key(asked.realm, asked.authority, asked.path);
+        swap_in(shared, uri, &Wire(head.fields)).await;
+    }
     let now_ms = time::wall_ms();
     let mut telling = Telling::new(&case, question, now_ms);
-    let shared = &worker.shared;
     if let Some((found, key)) =
         at_once(worker, case.door, case.peer.ip(), &head, Look::Peek, now_ms)
     {
@@ -159,7 +165,7 @@ impl<'t> Telling<'t> {
                 }
             }
             // Nobody is there who could leave, and nothing was sent.
-            Ended::Gone(_) | Ended::Over(_) => {}
+            Ended::Gone(_) | Ended::Over(_) | Ended::BodyLost | Ended::Torn(_) => {}
         }
     }
 

@@ -10,11 +10,12 @@ use caching::ContentRange;
 use caching::range::ByteRange;
 use runtime::time;
 use store::Key;
+use store::disk::Writer;
 
 use crate::fault::Fault;
 use crate::flight::{Fill, Reader, Settled};
 use crate::partial::Partial;
-use crate::stored::{Entry, Head, Piece, Stored};
+use crate::stored::{Away, Entry, Head, Piece, Stored};
 use crate::upstream::UpstreamBody;
 use crate::worker::Worker;
 
@@ -50,7 +51,8 @@ impl Filling {
         let Filling { worker, fill, key, head, into } = self;
         let place = worker.fillings.borrow_mut().insert(Arc::clone(fill.flight()));
         let pieces = Some(Vec::new());
-        let mut bringing = Bringing { worker, fill, key, head, pieces, total: 0, arriving: 0 };
+        let mut bringing =
+            Bringing { worker, fill, key, head, pieces, writer: None, total: 0, arriving: 0 };
         let task = async move {
             let mut body = body;
             let settled = bringing.bring(&mut body, first, into).await;
@@ -68,8 +70,10 @@ struct Bringing {
     fill: Fill,
     key: Key,
     head: Arc<Head>,
-    /// What is to be stored, until the body turns out not to be.
+    /// What is to be stored, until the body turns out too large for memory.
     pieces: Option<Vec<Piece>>,
+    /// It goes to the disk from then on.
+    writer: Option<Writer>,
     /// Bytes of the body so far ...
     total: u64,
     /// ... and those that count as arriving.
@@ -99,14 +103,14 @@ impl Bringing {
             Into::Part(part) if came != part.range.bytes() => return Settled::Uncacheable,
             Into::Part(part) => return self.store_part(part),
             Into::Rest { gap_bytes, .. } if came != gap_bytes => {
-                self.worker.shared.store.remove(&self.key);
+                self.worker.shared.remove(&self.key);
                 return Settled::Failed(Fault::Malformed);
             }
             Into::Rest { after, .. } => {
                 after.into_iter().for_each(|piece| self.push(piece, false));
             }
         }
-        let Some(pieces) = self.pieces.take() else { return Settled::Uncacheable };
+        let Some(pieces) = self.pieces.take() else { return self.end_on_disk() };
         let stored = Stored::new(Arc::clone(&self.head), joined(pieces, self.total));
         let stored = Arc::new(stored);
         let (shared, watch) = (&self.worker.shared, self.fill.flight().watch());
@@ -114,10 +118,26 @@ impl Bringing {
         Settled::Stored(stored)
     }
 
+    /// The last of a body that memory did not take has gone to the disk, if it did.
+    fn end_on_disk(&mut self) -> Settled {
+        let Some(writer) = self.writer.take() else { return Settled::Uncacheable };
+        let (shared, watch) = (&self.worker.shared, self.fill.flight().watch());
+        let away = Away { key: self.key, object: writer.object() };
+        let mut finished = false;
+        watch.unless_overtaken(|| finished = writer.finish().is_ok());
+        if !finished {
+            return Settled::Uncacheable;
+        }
+        let stored = Arc::new(Stored::away(Arc::clone(&self.head), self.total, away));
+        shared.insert_read(watch, self.key, Entry::Response(Arc::clone(&stored)));
+        Settled::Stored(stored)
+    }
+
     async fn pull(&mut self, body: &mut UpstreamBody) -> Result<(), Fault> {
         loop {
             let window = self.worker.limits().stream_window_bytes;
-            if !std::future::poll_fn(|cx| self.fill.poll_room(cx, window)).await {
+            let is_read = std::future::poll_fn(|cx| self.fill.poll_room(cx, window)).await;
+            if !is_read && self.writer.is_none() {
                 // Nobody reads what cannot be stored.
                 return Err(Fault::Abandoned);
             }
@@ -137,22 +157,48 @@ impl Bringing {
         let shared = &self.worker.shared;
         let bytes = piece.len() as u64;
         self.total += bytes;
-        let too_large = self.total > shared.object_bytes_max();
+        let fits = self.total <= shared.memory_object_bytes_max();
         if let Some(pieces) = &mut self.pieces {
-            if !too_large && (!new || shared.take_arriving(bytes)) {
+            if fits && (!new || shared.take_arriving(bytes)) {
                 self.arriving += if new { bytes } else { 0 };
                 pieces.push(Arc::clone(&piece));
             } else {
-                self.pieces = None;
-                self.fill.bound();
-                if too_large && self.head.part.is_none() {
-                    let memory = self.worker.limits().uncacheable_memory;
-                    let watch = self.fill.flight().watch();
-                    shared.remember_uncacheable(watch, self.key, time::wall_ms(), memory);
-                }
+                self.leave_memory(&piece);
             }
+        } else if let Some(writer) = &mut self.writer
+            && writer.write(&piece).is_err()
+        {
+            self.writer = None;
+            self.is_too_large();
         }
         self.fill.push(piece);
+    }
+
+    /// What came so far goes to the disk, if it can, and so will the rest; else it is not stored.
+    fn leave_memory(&mut self, piece: &Piece) {
+        let before = self.pieces.take().unwrap_or_default();
+        self.fill.bound();
+        if self.head.part.is_none() {
+            self.writer = self.worker.shared.disk_writer(self.key, &self.head);
+            let mut all = before.iter().chain([piece]);
+            let refused = |writer: &mut Writer| all.any(|piece| writer.write(piece).is_err());
+            if self.writer.as_mut().is_some_and(refused) {
+                self.writer = None;
+            }
+        }
+        if self.writer.is_none() {
+            self.is_too_large();
+        }
+    }
+
+    /// Nobody need wait for the next one of these.
+    fn is_too_large(&self) {
+        let shared = &self.worker.shared;
+        if self.total > shared.memory_object_bytes_max() && self.head.part.is_none() {
+            let memory = self.worker.limits().uncacheable_memory;
+            let watch = self.fill.flight().watch();
+            shared.remember_uncacheable(watch, self.key, time::wall_ms(), memory);
+        }
     }
 
     fn store_part(&mut self, part: ContentRange) -> Settled {

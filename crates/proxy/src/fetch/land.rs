@@ -81,7 +81,7 @@ fn told_stored(told: Told, lead: &Lead) -> Told {
 }
 
 fn unfit(asking: &Asking<'_>, ask: &Ask, lead: Lead) -> Landed {
-    asking.worker.shared.store.remove(&ask.key);
+    asking.worker.shared.remove(&ask.key);
     lead.settle(Settled::Uncacheable);
     Landed::Unfit
 }
@@ -114,7 +114,7 @@ fn confirmed(asking: &Asking<'_>, ask: &Ask, lead: Lead, mut answer: Answer) -> 
     };
     if key != ask.key && ask.key != ask.uri {
         // It varies by other fields from now on.
-        worker.shared.store.remove(&ask.key);
+        worker.shared.remove(&ask.key);
     }
     let (held, entry, settled) = match &held {
         Held::Whole(stale) => {
@@ -137,7 +137,7 @@ fn confirmed(asking: &Asking<'_>, ask: &Ask, lead: Lead, mut answer: Answer) -> 
         Err(why) => {
             // For this client it is the answer; for the others it is as if it had not come.
             if is_of_the_response(why) {
-                worker.shared.store.remove(&ask.key);
+                worker.shared.remove(&ask.key);
             }
             lead.settle(Settled::Uncacheable);
         }
@@ -189,7 +189,7 @@ fn store(
     let key = worker.shared.storage_key(ask.uri, &head, &request, lead.watch());
     if key != ask.key && ask.key != ask.uri {
         // The response varies by other fields than the last did.
-        worker.shared.store.remove(&ask.key);
+        worker.shared.remove(&ask.key);
     }
     let mut first = Vec::new();
     let into = match head.part {

@@ -17,6 +17,7 @@ use runtime::time;
 
 use crate::access_log::Outcome;
 use crate::client::{Gone, append_date};
+use crate::disk::Changes;
 use crate::exchange::{Destination, Done, Ended, Exchange};
 use crate::fault::Fault;
 use crate::fetch::fill::{Filling, Into};
@@ -64,7 +65,7 @@ pub(crate) async fn pass(
     match upstream::exchange(exchange.worker, &destination.to, outgoing, &mut interim).await {
         Ok(answer) => {
             let answer = exchange.asking(destination).ruled(answer);
-            let own = invalidate(exchange, destination, &answer, own);
+            let own = invalidate(exchange, destination, &answer, own).await;
             answered(exchange, destination, answer, why, own).await
         }
         Err(fault) => Err(unanswered(exchange.worker, fault)),
@@ -197,8 +198,9 @@ pub(crate) fn unanswered(worker: &Worker, fault: Fault) -> Ended {
 }
 
 /// RFC 9111, 4.4: what a successful unsafe request has changed is no longer served, nor is what was
-/// asked for before. `own` is the watch of the request itself, which its own change leaves alone.
-fn invalidate(
+/// asked for before, not even after a crash. `own` is the watch of the request itself, which its own
+/// change leaves alone.
+async fn invalidate(
     exchange: &Exchange<'_>,
     destination: &Destination<'_>,
     answer: &Answer,
@@ -212,10 +214,12 @@ fn invalidate(
     let Destination { realm, authority, path, .. } = *destination;
     let scheme = realm.scheme.name();
     let target = caching::TargetUri { scheme, authority, path_and_query: path };
-    shared.invalidate(shared.uri_key(realm, authority, path), own.as_mut());
+    let uri = shared.uri_key(realm, authority, path);
+    let mut changes = Changes::of(shared.invalidate(uri, own.as_mut()));
     for path in caching::invalidated_locations(&target, &Wire(head.fields)) {
-        shared.invalidate(shared.uri_key(realm, authority, &path), None);
+        changes.push(shared.invalidate(shared.uri_key(realm, authority, &path), None));
     }
+    changes.durable().await;
     own
 }
 
@@ -277,7 +281,7 @@ async fn with_body(
     let method = exchange.head.method;
     let answer = upstream::answer(worker, upstream, head, reading, method, request_ms);
     let mut answer = exchange.asking(destination).ruled(answer);
-    let own = invalidate(exchange, destination, &answer, own);
+    let own = invalidate(exchange, destination, &answer, own).await;
     if matches!(pump.sent, Some(Ok(()))) {
         return answered(exchange, destination, answer, why, own).await;
     }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use store::{Concerns, PURGE_PREFIX_BYTES_MAX};
 
 use crate::admin::{Call, Reply};
+use crate::disk::Changes;
 use crate::shared::Shared;
 use runtime::time;
 
@@ -42,24 +43,34 @@ struct Done {
     soft: bool,
     /// How many purges there have been with this one.
     generation: u64,
+    /// Whether it would survive a crash, of a server with a store on disk.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    durable: Option<bool>,
 }
 
 /// Carries out a call.
-pub(crate) fn answer(call: &Call, shared: &Shared) -> Reply {
+pub(crate) async fn answer(call: &Call, shared: &Shared) -> Reply {
     let target = order(call).and_then(|order| Ok((target(&order)?, order.soft)));
     let (purged, soft) = match target {
         Ok(found) => found,
         Err(text) => return Reply::error(400, text),
     };
     let now_ms = time::wall_ms();
-    let one = |what| shared.purge(what, soft, now_ms).generation;
+    let mut changes = Changes::default();
+    let mut one = |what| {
+        let (mark, pending) = shared.purge(what, soft, now_ms);
+        changes.push(pending);
+        mark.generation
+    };
     let generation = match &purged {
         Target::Url(url) => one(Concerns::Url(url.as_bytes())),
         Target::Prefix(prefix) => one(Concerns::Prefix(prefix.as_bytes())),
         Target::Tags(tags) => tags.iter().fold(0, |_, tag| one(Concerns::Tag(tag.as_bytes()))),
         Target::All => one(Concerns::All),
     };
-    Reply::json(200, &Done { purged, soft, generation })
+    let durable = changes.durable().await;
+    let durable = shared.disk.is_some().then_some(durable);
+    Reply::json(200, &Done { purged, soft, generation, durable })
 }
 
 fn order(call: &Call) -> Result<Order, String> {

@@ -17,11 +17,14 @@ use std::sync::{Arc, Mutex, TryLockError};
 use caching::FieldSource;
 use http1::write;
 use runtime::time;
+use serde::{Deserialize, Serialize};
+use store::disk::Pending;
 use store::{Concerns, Cursor, Generation, Key, Known, Mark, Sweep, Verdict};
 
 use crate::access_log::Outcome;
 use crate::client::{Gone, append_date};
 use crate::connection::{Asked, destination};
+use crate::disk::Changes;
 use crate::exchange::way::{Case, Look};
 use crate::exchange::{Done, Ended, Exchange};
 use crate::limits::{PURGE_SWEEP_SLOTS_PER_LOCK, PURGE_SWEEP_SLOTS_PER_TICK, TAGS_MAX};
@@ -32,7 +35,7 @@ use crate::site::Realm;
 use crate::stored::{Connection, Entry, Stored, Wire};
 
 /// What purges know a response by.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Resource {
     /// Authority as in keys, then path and query.
     url: Box<[u8]>,
@@ -91,7 +94,7 @@ pub(crate) fn is_tag_field(name: &[u8]) -> bool {
 }
 
 /// The tags of a response.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Tags {
     /// One space between each two.
     kept: Box<[u8]>,
@@ -126,7 +129,8 @@ pub(crate) async fn by_method(exchange: &mut Exchange<'_>) -> Result<Done, Ended
     let url = url(realm, authority, path);
     let fields = Wire(exchange.head.fields);
     let soft = ["soft-purge", "fastly-soft-purge"].iter().any(|name| is_yes(fields.first(name)));
-    let mark = exchange.worker.shared.purge(Concerns::Url(&url), soft, time::wall_ms());
+    let (mark, pending) = exchange.worker.shared.purge(Concerns::Url(&url), soft, time::wall_ms());
+    Changes::of(pending).durable().await;
     let text = format!(
         "{{\"purged\":{{\"url\":{}}},\"soft\":{soft},\"generation\":{}}}\n",
         serde_json::Value::from(String::from_utf8_lossy(&url)),
@@ -170,13 +174,24 @@ pub(crate) fn append_json(out: &mut Vec<u8>, status: u16, text: &str, connection
 
 impl Shared {
     /// Carries a purge out: from now on nobody is served what it concerned. O(1) in what is
-    /// stored.
-    pub(crate) fn purge(&self, what: Concerns<'_>, soft: bool, now_ms: u64) -> Mark {
-        let mark = self.purges.purge(what, soft, now_ms);
+    /// stored. What comes back with it is to be waited for before the purge is told.
+    pub(crate) fn purge(
+        &self,
+        what: Concerns<'_>,
+        soft: bool,
+        now_ms: u64,
+    ) -> (Mark, Option<Pending>) {
+        let (mark, pending) = match self.disk() {
+            Some(disk) => {
+                let (mark, pending) = disk.purge(what, soft, now_ms);
+                (mark, Some(pending))
+            }
+            None => (self.purges.purge(what, soft, now_ms), None),
+        };
         if what == Concerns::All && !soft {
             self.store.clear();
         }
-        mark
+        (mark, pending)
     }
 
     /// A response found in the store, unless a purge has taken it. The usual way is one comparison.
@@ -213,6 +228,9 @@ impl Shared {
             }
             ((Verdict::Gone, _), Look::Use) => {
                 self.store.remove_if(&key, is_same);
+                if let Some(disk) = self.disk() {
+                    self.delete_there(disk, &key);
+                }
                 None
             }
         }
@@ -273,7 +291,8 @@ impl Shared {
             Err(TryLockError::WouldBlock) => return,
         };
         if sweeping.is_none() {
-            if !self.purges.wants_sweep() {
+            // What is on the disk is not swept, so that no record of a purge can be let go of.
+            if self.disk.is_some() || !self.purges.wants_sweep() {
                 return;
             }
             *sweeping = self.purges.begin_sweep().map(|sweep| (sweep, Cursor::default()));

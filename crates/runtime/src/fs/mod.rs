@@ -237,7 +237,7 @@ impl File {
         )
     }
 
-    /// Takes the file for this process, until it is closed. False if another has it.
+    /// Takes the file for this process, until it is closed or unlocked. False if another has it.
     ///
     /// # Errors
     /// The file system knows no locks.
@@ -250,6 +250,17 @@ impl File {
             },
             |file| real::try_lock(&file)
         )
+    }
+
+    /// Gives back what [`File::try_lock`] took, while the file stays open.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn unlock(&self) -> io::Result<()> {
+        match &self.0 {
+            Backing::Real(file) => file.unlock(),
+            Backing::Simulated(file) => file.unlock(),
+        }
     }
 
     /// The file's length in bytes now.

@@ -334,6 +334,16 @@ impl FileHandle {
         })
     }
 
+    pub(crate) fn unlock(&self) -> io::Result<()> {
+        self.with(|state| {
+            let lock = &mut state.files[self.file].locked_by;
+            if *lock == Some(self.handle) {
+                *lock = None;
+            }
+            Ok(())
+        })
+    }
+
     pub(crate) fn allocate(&self, bytes: u64) -> io::Result<()> {
         self.with(|state| {
             let more = bytes.saturating_sub(state.files[self.file].bytes.len() as u64);
@@ -462,15 +472,8 @@ impl FileHandle {
 
 impl Drop for FileHandle {
     fn drop(&mut self) {
-        // A lock goes with its handle.
-        let released = self.with(|state| {
-            let lock = &mut state.files[self.file].locked_by;
-            if *lock == Some(self.handle) {
-                *lock = None;
-            }
-            Ok(())
-        });
-        drop(released); // a handle of an earlier life has none
+        // A lock goes with its handle; a handle of an earlier life has none.
+        drop(self.unlock());
     }
 }
 

@@ -151,6 +151,11 @@ pub(crate) async fn one_holder_of_a_lock(ground: Ground) {
     assert!(!second.try_lock().await.unwrap());
     drop(first);
     assert!(second.try_lock().await.unwrap());
+    let third = File::open_with(&path, OpenOptions::CREATE).await.unwrap();
+    third.unlock().unwrap();
+    assert!(!third.try_lock().await.unwrap(), "only the holder gives it back");
+    second.unlock().unwrap();
+    assert!(third.try_lock().await.unwrap());
 }
 
 pub(crate) async fn many_writers(ground: Ground) {

@@ -15,9 +15,10 @@ macro_rules! counters {
         }
 
         impl DiskCounters {
-            /// Every counter as (name, help, value), in the order of the list.
+            /// Every counter as (name with `disk_` before it, help, value), in the order of the
+            /// list.
             pub fn list(&self) -> Vec<(&'static str, &'static str, u64)> {
-                vec![$((stringify!($name), concat!($($help),+).trim_ascii(), self.$name),)+]
+                vec![$((concat!("disk_", stringify!($name)), concat!($($help),+).trim_ascii(), self.$name),)+]
             }
         }
 
@@ -132,7 +133,7 @@ mod tests {
         let cells = Cells::default();
         add(&cells.moved, 2);
         let list = cells.copy().list();
-        assert!(list.contains(&("moved", "Records moved.", 2)));
+        assert!(list.contains(&("disk_moved", "Records moved.", 2)));
         assert!(list.iter().all(|(_, help, _)| !help.is_empty()));
     }
 }

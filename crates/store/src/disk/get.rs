@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 
 use super::checksum::Spot;
 use super::counters::add;
-use super::index::Found;
+use super::index::{Found, Place};
 use super::journal::Change;
 use super::record::{HEADER_BYTES, Header, Kind, SUM_BYTES};
 use super::{DiskStore, Inner, print_of};
@@ -91,7 +91,26 @@ pub struct Hit {
     record: Opened,
 }
 
+/// Where a record stood when it was looked up: another put under its key stands elsewhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    place: Place,
+    life: u64,
+}
+
+impl Version {
+    pub(super) fn of(found: &Found) -> Version {
+        Version { place: found.place, life: found.life }
+    }
+}
+
 impl Hit {
+    /// For [`DiskStore::is_current`].
+    #[must_use]
+    pub fn version(&self) -> Version {
+        Version::of(&self.record.found)
+    }
+
     /// The whole body.
     #[must_use]
     pub fn body(self) -> Body {

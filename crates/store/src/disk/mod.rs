@@ -58,7 +58,7 @@ use signal::{Rounds, Signal};
 
 pub use counters::DiskCounters;
 pub use geometry::Geometry;
-pub use get::{Body, Broken, Hit, Piece};
+pub use get::{Body, Broken, Hit, Piece, Version};
 pub use index::ENTRY_BYTES;
 pub use journal::NotDurable;
 pub use limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, META_BYTES_MAX, SEGMENTS_MAX, SEGMENTS_MIN};
@@ -237,9 +237,14 @@ impl DiskStore {
         let committer = self.0.committer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let committer = committer.expect("a store has one flusher");
         runtime::join(flush::run(&self.0), commit::run(&self.0, committer)).await;
+        // Whoever opens the directory next need not wait until the last clone is gone.
+        if let Err(error) = self.0.files.superblock.unlock() {
+            self.0.failures.note(&self.0.failures.data, "unlocking the superblock", &error);
+        }
     }
 
-    /// Asks [`DiskStore::run`] to make everything durable and to end.
+    /// Asks [`DiskStore::run`] to make everything durable, to let go of the directory and to end.
+    /// Nothing is to be put, found or deleted from then on: another process may have the directory.
     pub fn close(&self) {
         self.0.closing.store(true, Ordering::Release);
         self.0.wake.raise();
@@ -273,6 +278,19 @@ impl DiskStore {
     #[must_use]
     pub fn contains(&self, key: &Key) -> bool {
         self.0.index.look_up(print_of(key.to_u128()), false).is_some()
+    }
+
+    /// Is what a look-up found still what stands under its key?
+    #[must_use]
+    pub fn is_current(&self, key: &Key, version: &Version) -> bool {
+        let found = self.0.index.look_up(print_of(key.to_u128()), false);
+        found.is_some_and(|found| Version::of(&found) == *version)
+    }
+
+    /// A number that was never given out by this store, nor will be, by this process or another.
+    #[must_use]
+    pub fn number(&self) -> u64 {
+        self.0.number()
     }
 
     /// Takes out what is under a key: nobody finds it from now on. Wait for [`Pending::durable`]

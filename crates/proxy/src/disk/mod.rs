@@ -1,0 +1,231 @@
+//! The disk below the memory.
+//!
+//! What: what is stored goes through to the [`DiskStore`], if there is one; what memory does not
+//! have is brought from there before anything is decided ([`swap_in`]); a long body is sent from
+//! there ([`sending`]). Why below: all rules are asked about what is in memory, so that nothing
+//! else knows where a response has come from.
+//!
+//! On the disk are whole responses and, under the key of a URI, the sets of names that its
+//! responses vary by. Parts of responses, and what is known of uncacheable ones, are in memory
+//! alone.
+//!
+//! A body longer than [`SWAP_IN_BYTES_MAX`] stays where it is: memory has its head, and the pages of
+//! it that are asked for are in the system's page cache. So a response may be larger than the
+//! memory.
+//!
+//! What never happens: a request waits for a write, but for the delete that an unsafe method or a
+//! purge is answered after; what was asked for before a change is found by who asks after it: it is
+//! stored under the lock that a change takes first, and deleted by the change afterwards; a failure
+//! of the disk fails a request that has not begun to be answered from it.
+
+mod codec;
+pub(crate) mod sending;
+pub(crate) mod swap_in;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use runtime::time;
+use store::Key;
+use store::disk::{About, DiskStore, Pending, Writer};
+
+use crate::limits::SWAP_IN_BYTES_MAX;
+use crate::metrics::{Described, Shape};
+use crate::shared::Shared;
+use crate::stored::{Away, Entry, Head, Stored};
+use crate::underway::Watch;
+
+/// The store on disk of a server, while it is the server's.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    store: DiskStore,
+    /// It is being let go of: another process is to have it.
+    closed: AtomicBool,
+    released: Mutex<bool>,
+    told: Condvar,
+}
+
+impl Disk {
+    pub(crate) fn new(store: DiskStore) -> Disk {
+        let (closed, released) = (AtomicBool::new(false), Mutex::new(false));
+        Disk { store, closed, released, told: Condvar::new() }
+    }
+
+    /// Writes what is put, until [`Disk::close`]. One core runs it.
+    pub(crate) async fn run(&self) {
+        self.store.run().await;
+        *self.released.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        self.told.notify_all();
+    }
+
+    /// Nobody uses it from now on; what was put is made durable, then the directory is free.
+    pub(crate) fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        self.store.close();
+    }
+
+    /// Waits until the directory is free, from a thread that may block. False when it takes longer.
+    pub(crate) fn is_released_within(&self, patience: Duration) -> bool {
+        let released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.told.wait_timeout_while(released, patience, |released| !*released);
+        *waited.unwrap_or_else(PoisonError::into_inner).0
+    }
+}
+
+/// Changes that are seen by all and not yet durable.
+#[derive(Debug, Default)]
+#[must_use = "they are durable only after Changes::durable"]
+pub(crate) struct Changes(Vec<Pending>);
+
+impl Changes {
+    /// Waits until they would survive a crash. Says whether they do: a disk that fails fails
+    /// nobody's request.
+    pub(crate) async fn durable(self) -> bool {
+        let mut all = true;
+        for pending in self.0 {
+            all &= pending.durable().await.is_ok();
+        }
+        all
+    }
+
+    pub(crate) fn of(pending: Option<Pending>) -> Changes {
+        Changes(pending.into_iter().collect())
+    }
+
+    pub(crate) fn push(&mut self, pending: Option<Pending>) {
+        self.0.extend(pending);
+    }
+}
+
+/// Whether the body of such a length is brought into memory.
+fn is_brought(body_bytes: u64) -> bool {
+    body_bytes <= SWAP_IN_BYTES_MAX
+}
+
+fn about(head: &Head) -> About {
+    About { generation: head.resource.began(), time_ms: time::wall_ms() }
+}
+
+impl Shared {
+    /// The store on disk, if there is one and it is ours.
+    #[inline]
+    pub(crate) fn disk(&self) -> Option<&DiskStore> {
+        let disk = self.disk.as_ref()?;
+        (!disk.closed.load(Ordering::Acquire)).then_some(&disk.store)
+    }
+
+    /// Writes an entry through to the disk, unless its URI has changed since it was asked for.
+    /// Comes before it is put into memory.
+    pub(crate) fn write_through(&self, watch: &Watch, key: Key, entry: &Entry) {
+        let Some(disk) = self.disk() else { return };
+        match entry {
+            Entry::Response(stored) => match stored.away {
+                Some(away) => self.write_head(away, &stored.head),
+                None => self.write_response(disk, watch, key, stored),
+            },
+            Entry::Varies(varies) => {
+                let about = About { generation: self.purges.now(), time_ms: time::wall_ms() };
+                let writer = disk.writer(&key, about, &codec::varies(varies));
+                watch.unless_overtaken(|| told(writer.finish().map(drop)));
+            }
+            Entry::Part(_) | Entry::Uncacheable { .. } => self.delete_there(disk, &key),
+        }
+    }
+
+    fn write_response(&self, disk: &DiskStore, watch: &Watch, key: Key, stored: &Stored) {
+        let mut writer = disk.writer(&key, about(&stored.head), &codec::response(&stored.head));
+        for piece in &stored.pieces {
+            if let Err(refused) = writer.write(piece) {
+                return told(Err(refused));
+            }
+        }
+        watch.unless_overtaken(|| told(writer.finish().map(drop)));
+    }
+
+    /// A body on the disk gets another head.
+    fn write_head(&self, away: Away, head: &Head) {
+        let Some(disk) = self.disk().cloned() else { return };
+        let (about, meta) = (about(head), codec::response(head));
+        let task = async move { disk.update(&away.key, away.object, about, &meta).await };
+        runtime::spawn(async move { told(task.await) }).detach();
+    }
+
+    /// Begins to write a response whose body comes in pieces and is too large for memory.
+    pub(crate) fn disk_writer(&self, key: Key, head: &Head) -> Option<Writer> {
+        let disk = self.disk()?;
+        Some(disk.writer(&key, about(head), &codec::response(head)))
+    }
+
+    /// The largest body that can be stored on the disk; 0 if there is none.
+    pub(crate) fn disk_body_bytes_max(&self) -> u64 {
+        self.disk().map_or(0, |disk| disk.geometry().body_bytes_max())
+    }
+
+    /// Takes out what is under a key, in memory and on the disk.
+    pub(crate) fn remove(&self, key: &Key) {
+        self.store.remove(key);
+        if let Some(disk) = self.disk() {
+            self.delete_there(disk, key);
+        }
+    }
+
+    /// Takes it out of the disk, if it is there; that this is durable matters to nobody.
+    pub(crate) fn delete_there(&self, disk: &DiskStore, key: &Key) {
+        if disk.contains(key) {
+            drop(disk.delete(key));
+        }
+    }
+
+    /// What the disk does and has, for `/metrics`.
+    pub(crate) fn disk_figures(&self) -> Vec<(Described, u64)> {
+        let Some(disk) = &self.disk else { return Vec::new() };
+        let store = &disk.store;
+        let on = u64::from(self.disk().is_some() && store.trouble().is_none());
+        let gauges =
+            [on, store.len() as u64, store.index_bytes() as u64, store.buffered_bytes() as u64];
+        let gauges = DISK_GAUGES.iter().copied().zip(gauges);
+        let counted = store.counters().list().into_iter().zip(disk_counters());
+        gauges.chain(counted.map(|((_, _, value), described)| (described, value))).collect()
+    }
+}
+
+fn told(result: Result<(), store::disk::Refused>) {
+    if let Err(refused) = result {
+        tracing::debug!(?refused, "not on the disk");
+    }
+}
+
+const DISK_GAUGES: [Described; 4] = [
+    Described {
+        name: "disk_up",
+        help: "1 while the store on disk is written to, 0 after failures or once it is handed over",
+        shape: Shape::Gauge,
+    },
+    Described { name: "disk_objects", help: "Objects on the disk now", shape: Shape::Gauge },
+    Described {
+        name: "disk_index_bytes",
+        help: "Memory that the index of the disk takes",
+        shape: Shape::Gauge,
+    },
+    Described {
+        name: "disk_buffered_bytes",
+        help: "Bytes that wait in memory to be written to the disk",
+        shape: Shape::Gauge,
+    },
+];
+
+/// The counters of the store, as metrics.
+fn disk_counters() -> impl Iterator<Item = Described> {
+    let list = store::disk::DiskCounters::default().list().into_iter();
+    list.map(|(name, help, _)| Described {
+        name,
+        help: help.trim_end_matches('.'),
+        shape: Shape::Counter,
+    })
+}
+
+/// Every metric of [`Shared::disk_figures`].
+pub(crate) fn metrics() -> impl Iterator<Item = Described> {
+    DISK_GAUGES.into_iter().chain(disk_counters())
+}

@@ -1,0 +1,150 @@
+//! Sending a body from the disk.
+//!
+//! A block is read and verified, then sent; a range reads its own blocks only. A block that cannot
+//! be had before anything was sent makes it a miss. Later the rest is asked of the origin, if it is
+//! certain to be the rest of the same (RFC 9110, 13.1.5); else the connection is cut.
+
+use std::sync::Arc;
+
+use caching::ContentRange;
+use caching::range::ByteRange;
+use http1::Method;
+use store::disk::{Body, Piece};
+
+use crate::exchange::{Destination, Done, Ended, Exchange};
+use crate::fetch::{Ask, Held, Purpose, What};
+use crate::partial::Partial;
+use crate::shared::Shared;
+use crate::stored::{Away, Entry, Stored};
+use crate::upstream::{self, Answer, Outgoing};
+
+/// A body on the disk of which the first bytes are here.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    first: Option<Piece>,
+    rest: Body,
+}
+
+/// A body that broke off.
+#[derive(Debug)]
+pub(crate) struct Torn {
+    stored: Arc<Stored>,
+    /// What is still to be sent.
+    missing: ByteRange,
+    done: Done,
+}
+
+impl Shared {
+    /// Opens a part of a body. `None`: it is not there any more, and nobody finds it in memory.
+    pub(crate) async fn open_away(
+        &self,
+        stored: &Arc<Stored>,
+        away: Away,
+        range: ByteRange,
+    ) -> Option<Opened> {
+        let opened = self.try_open(stored, away, range).await;
+        if opened.is_none() {
+            self.store.remove_if(&away.key, |entry: &Entry| entry.is(stored));
+        }
+        opened
+    }
+
+    async fn try_open(&self, stored: &Stored, away: Away, range: ByteRange) -> Option<Opened> {
+        let hit = self.disk()?.get(&away.key).await?;
+        if hit.object != away.object || hit.body_len != stored.body_bytes {
+            return None;
+        }
+        let mut rest = hit.range(range.first..range.last + 1);
+        let first = rest.next().await.ok()?;
+        Some(Opened { first, rest })
+    }
+}
+
+impl Exchange<'_> {
+    /// Sends what was opened: what is held already goes before it.
+    pub(crate) async fn send_away(
+        &mut self,
+        stored: &Arc<Stored>,
+        range: ByteRange,
+        opened: Opened,
+        done: Done,
+    ) -> Result<Done, Ended> {
+        let Opened { first, mut rest } = opened;
+        let mut next = Ok(first);
+        let mut at = range.first;
+        loop {
+            match next {
+                Ok(Some(piece)) => {
+                    self.client.send_slices(&[&piece]).await.map_err(|_| Ended::Gone(done))?;
+                    at += piece.len() as u64;
+                }
+                Ok(None) => return Ok(done),
+                Err(_) => {
+                    let missing = ByteRange { first: at, last: range.last };
+                    let stored = Arc::clone(stored);
+                    return Err(Ended::Torn(Box::new(Torn { stored, missing, done })));
+                }
+            }
+            next = rest.next().await;
+        }
+    }
+
+    /// Asks the origin for the rest of a body that broke off, and sends it.
+    pub(crate) async fn mend(
+        &mut self,
+        destination: &Destination<'_>,
+        torn: Torn,
+    ) -> Result<Done, Ended> {
+        let Torn { stored, missing, done } = torn;
+        let gone = Err(Ended::Gone(done));
+        if caching::if_range(&stored.head.meta.validators).is_none() {
+            return gone;
+        }
+        let complete_bytes = stored.body_bytes;
+        let wanted = ContentRange { range: missing, complete_bytes };
+        let held = Partial::new(Arc::clone(&stored.head), wanted, Vec::new());
+        let uri =
+            self.worker.shared.uri_key(destination.realm, destination.authority, destination.path);
+        let why = caching::cache_status::Forward::Partial;
+        let ask = Ask::of(uri, uri, why, Held::Part(Arc::new(held)));
+        let ask = Ask { what: What::Rest(missing), ..ask };
+        let bytes = self.asking(destination).bytes(Purpose::Store(&ask));
+        let outgoing = Outgoing { bytes: &bytes, method: Method::Get, repeatable: true };
+        let worker = self.worker;
+        let answer = upstream::exchange(worker, &destination.to, outgoing, &mut |_| {}).await;
+        let Ok(mut answer) = answer else { return gone };
+        if !continues(&stored, &answer, wanted) {
+            return gone;
+        }
+        let mut left = missing.bytes();
+        while left > 0 {
+            let mut data = Vec::new();
+            let pulled = answer.body.pull(worker, &mut |part| data.extend_from_slice(part)).await;
+            if data.len() as u64 > left {
+                return gone;
+            }
+            left -= data.len() as u64;
+            self.client.send(&data).await.map_err(|_| Ended::Gone(done))?;
+            match pulled {
+                Ok(true) if left > 0 => return gone,
+                Ok(_) => {}
+                Err(fault) => {
+                    tracing::debug!(%fault, "the rest of a stored body did not come");
+                    return gone;
+                }
+            }
+        }
+        worker.counters.bodies_mended.add(1);
+        Ok(done)
+    }
+}
+
+/// Whether an answer is the part that is wanted, of the same representation.
+fn continues(stored: &Stored, answer: &Answer, wanted: ContentRange) -> bool {
+    let head = answer.head.head();
+    let fields = crate::stored::Wire(head.fields);
+    let validators = caching::Validators::of(&fields, answer.response_ms);
+    head.status == 206
+        && ContentRange::of(&fields) == Some(wanted)
+        && caching::may_combine(&stored.head.meta.validators, &validators)
+}
