@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use runtime::time;
 use store::Key;
-use store::disk::{About, DiskStore, Pending, Writer};
+use store::disk::{About, DiskCounters, DiskStore, Pending, Writer};
 
 use crate::limits::SWAP_IN_BYTES_MAX;
 use crate::metrics::{Described, Shape};
@@ -177,16 +177,18 @@ impl Shared {
         }
     }
 
-    /// What the disk does and has, for `/metrics`.
+    /// What the disk does and has, for `/metrics`: nothing, if there is none.
     pub(crate) fn disk_figures(&self) -> Vec<(Described, u64)> {
-        let Some(disk) = &self.disk else { return Vec::new() };
-        let store = &disk.store;
-        let on = u64::from(self.disk().is_some() && store.trouble().is_none());
-        let gauges =
-            [on, store.len() as u64, store.index_bytes() as u64, store.buffered_bytes() as u64];
-        let gauges = DISK_GAUGES.iter().copied().zip(gauges);
-        let counted = store.counters().list().into_iter().zip(disk_counters());
-        gauges.chain(counted.map(|((_, _, value), described)| (described, value))).collect()
+        let (gauges, counters) = match &self.disk {
+            Some(Disk { store, .. }) => {
+                let on = u64::from(self.disk().is_some() && store.trouble().is_none());
+                let (index, waiting) = (store.index_bytes() as u64, store.buffered_bytes() as u64);
+                ([on, store.len() as u64, index, waiting], store.counters())
+            }
+            None => ([0; 4], DiskCounters::default()),
+        };
+        let counted = counters.list().into_iter().map(|(_, _, value)| value);
+        metrics().zip(gauges.into_iter().chain(counted)).collect()
     }
 }
 
@@ -204,7 +206,7 @@ const DISK_GAUGES: [Described; 4] = [
     },
     Described { name: "disk_objects", help: "Objects on the disk now", shape: Shape::Gauge },
     Described {
-        name: "disk_index_bytes",
+        name: "disk_index_memory_bytes",
         help: "Memory that the index of the disk takes",
         shape: Shape::Gauge,
     },
@@ -217,7 +219,7 @@ const DISK_GAUGES: [Described; 4] = [
 
 /// The counters of the store, as metrics.
 fn disk_counters() -> impl Iterator<Item = Described> {
-    let list = store::disk::DiskCounters::default().list().into_iter();
+    let list = DiskCounters::default().list().into_iter();
     list.map(|(name, help, _)| Described {
         name,
         help: help.trim_end_matches('.'),

@@ -99,7 +99,8 @@ fn cores_are_added_up_and_every_metric_is_in_the_text() {
     assert_eq!(samples["plimsoll_core_request_cpu_seconds{core=\"1\"}"], 0.000_031);
     assert!(samples["plimsoll_process_resident_bytes"] > 1e5);
     let shared = |of: &&Described| {
-        SHARED_FIGURES.iter().chain(CONTROL_FIGURES).any(|figure| figure.name == of.name)
+        let figures = SHARED_FIGURES.iter().chain(CONTROL_FIGURES).copied();
+        figures.chain(disk::metrics()).any(|figure| figure.name == of.name)
     };
     for described in all().iter().filter(|of| !shared(of)) {
         let help = format!("# HELP plimsoll_{} {}\n", described.name, described.help);
