@@ -262,6 +262,12 @@ impl DiskStore {
         self.0.journal.durable(self.0.journal.position()).await
     }
 
+    /// Has what waits written now, instead of after [`Options::flush_interval`]. Does not wait for
+    /// it, and asks for no sync: [`DiskStore::buffered_bytes`] falls when it is done.
+    pub fn hasten(&self) {
+        self.0.wake.raise();
+    }
+
     /// Makes the keys of this store: they are the same after a restart.
     #[must_use]
     pub fn hasher(&self) -> &KeyHasher {

@@ -35,6 +35,24 @@ fn objects_of_every_length_are_found_before_and_after_they_are_written() {
     });
 }
 
+#[test]
+fn what_waits_is_written_at_once_when_that_is_asked_for_and_without_a_sync() {
+    on(&Disk::new(1), async {
+        let mut options = options();
+        options.flush_interval = std::time::Duration::from_secs(3600);
+        let running = Running::open(options).await;
+        let store = &running.store;
+        let syncs = store.counters().syncs;
+        store.put(&key(1), ABOUT, b"meta", &body(1, 3000)).unwrap();
+        assert!(store.buffered_bytes() > 3000);
+        store.hasten();
+        runtime::time::sleep(std::time::Duration::from_secs(1)).await;
+        assert_eq!((store.buffered_bytes(), store.counters().syncs), (0, syncs));
+        assert!(whole(store, &key(1)).await.is_some());
+        running.close().await;
+    });
+}
+
 /// The cure: one read for an object of one block, ceil(length / block) else, none behind the end.
 #[test]
 fn an_object_is_read_at_its_exact_length() {
