@@ -12,6 +12,7 @@
 //! | `terminal` | tables that are readable at 80 columns |
 //! | `page` | one self-contained page, light and dark, for screen and print |
 //! | `figure` | SVG |
+//! | [`mod@sheet`] | sentences, tables and curves of results that are no trial |
 //! | `format` | how numbers are written |
 //!
 //! What never happens: a figure without its count of samples, what was left out, and its interval;
@@ -25,6 +26,7 @@ mod error;
 mod figure;
 mod format;
 mod page;
+pub mod sheet;
 mod summary;
 mod terminal;
 

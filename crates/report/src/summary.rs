@@ -37,7 +37,7 @@ pub(crate) struct Column {
 impl Table {
     /// A column's name that begins with `<` is one of words, with `~` one of words that may be
     /// wrapped; the others are of numbers.
-    fn new(title: &str, columns: &[&str], note: &str) -> Table {
+    pub(crate) fn new(title: &str, columns: &[&str], note: &str) -> Table {
         let column = |name: &&str| {
             let words = name.trim_start_matches(['<', '~']);
             let (numeric, wraps) = (words.len() == name.len(), name.starts_with('~'));

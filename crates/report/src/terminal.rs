@@ -32,13 +32,39 @@ pub fn terminal(analysis: &Analysis, width: usize) -> String {
     tables.extend(summary::latencies(analysis));
     tables.push(summary::losses(analysis));
     tables.push(summary::predictions(analysis));
+    write_tables(&mut out, &tables, width);
+    printable(&out)
+}
+
+/// The same of any sentences and tables.
+pub(crate) fn sheet(
+    title: &str,
+    facts: &[(String, String)],
+    tables: &[Table],
+    width: usize,
+) -> String {
+    let width = width.max(WIDTH_MIN);
+    let mut out = String::new();
+    paragraph(&mut out, "", title, width);
+    out.push('\n');
+    for (label, text) in facts {
+        paragraph(&mut out, label, text, width);
+    }
+    write_tables(&mut out, tables, width);
+    printable(&out)
+}
+
+fn write_tables(out: &mut String, tables: &[Table], width: usize) {
     // A table without rows may still have something to say.
     let says = |table: &&Table| !(table.rows.is_empty() && table.note.is_empty());
     for table in tables.iter().filter(says) {
         out.push('\n');
-        write_table(&mut out, table, width);
+        write_table(out, table, width);
     }
-    out.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+}
+
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }
 
 fn write_table(out: &mut String, table: &Table, width: usize) {

@@ -35,6 +35,11 @@ impl Canvas {
         self.add(format_args!("<polygon class=\"{class}\" points=\"{list}\"/>"));
     }
 
+    pub(super) fn polyline(&mut self, class: &str, points: &[(f64, f64)]) {
+        let list = list(points);
+        self.add(format_args!("<polyline class=\"{class}\" points=\"{list}\"/>"));
+    }
+
     /// `anchor` is `start`, `middle` or `end`.
     pub(super) fn text(&mut self, class: &str, anchor: &str, at: (f64, f64), text: &str) {
         let ((x, y), text) = (at, escape(text));

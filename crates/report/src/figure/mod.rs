@@ -6,6 +6,7 @@
 //! | `scale.rs` | from data to pixels, and where the ticks stand |
 //! | `load_line.rs` | idle, kernel and user against the rate, and where the idle line meets zero |
 //! | `latency.rs` | median, 99th percentile and maximum against the rate |
+//! | `curves.rs` | panels of curves, for results that are no trial |
 //!
 //! Colours are those of Okabe and Ito (told apart by the colour-blind), lighter ones in the dark;
 //! each series has a marker of its own as well, so that a print in grey can be read: circles for
@@ -13,11 +14,14 @@
 //! carries its own style, so that it stands alone as well as in a page.
 
 mod canvas;
+mod curves;
 mod latency;
 mod load_line;
 mod scale;
 
 use canvas::{Canvas, Marker};
+pub(crate) use curves::curves;
+pub use curves::{Curve, Panel, Tone};
 pub(crate) use latency::latency;
 pub(crate) use load_line::load_line;
 

@@ -1,0 +1,216 @@
+//! Panels of curves, such as delays by size: two beside each other, each with its own axes that
+//! begin at zero, verticals where something begins, and points joined in order.
+
+use super::canvas::{Canvas, Marker};
+use super::legend;
+use super::scale::Scale;
+
+const WIDTH: f64 = 960.0;
+const PANEL_WIDTH: f64 = 460.0;
+const PANEL_HEIGHT: f64 = 286.0;
+const HEAD: f64 = 30.0;
+const LEFT: f64 = 48.0;
+const RIGHT: f64 = 446.0;
+const TOP: f64 = 58.0;
+const BOTTOM: f64 = 238.0;
+/// Room above the highest point.
+const HEADROOM: f64 = 1.06;
+/// A point so many times as high as nine of ten others would flatten all the rest: it stands at the
+/// edge, with its value.
+const FAR: f64 = 4.0;
+/// Values at the edge that would cover each other are left out.
+const FAR_APART: f64 = 52.0;
+
+/// How a curve is drawn: its colour and marker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// Blue circles.
+    First,
+    /// Orange squares.
+    Second,
+    /// Green triangles.
+    Third,
+    /// Purple diamonds.
+    Fourth,
+}
+
+/// Points in the order in which they are joined.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// Its name in the legend.
+    pub name: String,
+    /// Its colour and marker.
+    pub tone: Tone,
+    /// Dashed, to be told from another of the same tone.
+    pub dashed: bool,
+    /// x, y, and what a pointer over it shows. A point that is not finite is left out.
+    pub points: Vec<(f64, f64, String)>,
+}
+
+/// One pair of axes.
+#[derive(Clone, Debug)]
+pub struct Panel {
+    /// What is shown.
+    pub title: String,
+    /// The quantity and unit along the x axis.
+    pub x: String,
+    /// The quantity and unit along the y axis.
+    pub y: String,
+    /// Verticals at these x, and what begins there.
+    pub marks: Vec<(f64, String)>,
+    /// The curves; without one the panel has `note` instead.
+    pub curves: Vec<Curve>,
+    /// Why there is no curve.
+    pub note: String,
+}
+
+/// The figure: panels two by two, `title` above them.
+pub(crate) fn curves(title: &str, description: &str, panels: &[Panel], style: &str) -> String {
+    let rows = panels.len().div_ceil(2);
+    let mut canvas = Canvas::new(WIDTH, HEAD + PANEL_HEIGHT * rows as f64);
+    canvas.text("strong", "start", (10.0, 20.0), title);
+    for (at, panel) in panels.iter().enumerate() {
+        let corner = ((at % 2) as f64 * (PANEL_WIDTH + 20.0), (at / 2) as f64 * PANEL_HEIGHT);
+        draw(&mut canvas, panel, (corner.0, corner.1 + HEAD));
+    }
+    canvas.finish(title, description, style)
+}
+
+fn draw(canvas: &mut Canvas, panel: &Panel, (dx, dy): (f64, f64)) {
+    let (left, right, top, bottom) = (LEFT + dx, RIGHT + dx, TOP + dy, BOTTOM + dy);
+    canvas.text("strong", "start", (10.0 + dx, 16.0 + dy), &panel.title);
+    let points = || panel.curves.iter().flat_map(finite);
+    if points().next().is_none() {
+        let middle = (f64::midpoint(left, right), f64::midpoint(top, bottom));
+        canvas.text("soft", "middle", middle, &panel.note);
+        return;
+    }
+    let end = points().map(|point| point.0).fold(0.0, f64::max);
+    let high = height(points().map(|point| point.1).collect());
+    let x = Scale::linear((0.0, end), (left, right));
+    let y = Scale::linear((0.0, HEADROOM * high), (bottom, top));
+    for tick in y.ticks(5) {
+        canvas.line("rule", (left, y.at(tick)), (right, y.at(tick)));
+        let text = crate::format::thousands(tick);
+        let text = if high < 5.0 { crate::format::fixed(tick, 1) } else { text };
+        canvas.text("soft", "end", (left - 6.0, y.at(tick) + 4.0), &text);
+    }
+    canvas.line("axis", (left, bottom), (right, bottom));
+    for tick in eights(end) {
+        canvas.line("axis", (x.at(tick), bottom), (x.at(tick), bottom + 4.0));
+        let text = crate::format::thousands(tick);
+        canvas.text("soft", "middle", (x.at(tick), bottom + 17.0), &text);
+    }
+    canvas.text("soft", "end", (right, bottom + 32.0), &panel.x);
+    canvas.text("soft", "start", (left, bottom + 32.0), &panel.y);
+    for (at, name) in panel.marks.iter().filter(|(at, _)| *at <= end) {
+        canvas.line("axis dots", (x.at(*at), top), (x.at(*at), bottom));
+        canvas.text("soft halo", "start", (x.at(*at) + 3.0, top + 9.0), name);
+    }
+    for curve in &panel.curves {
+        let (class, marker) = look(curve.tone);
+        let dash = if curve.dashed { " beyond" } else { "" };
+        let joined: Vec<_> =
+            finite(curve).map(|point| (x.at(point.0), y.at(point.1.min(high)))).collect();
+        canvas.polyline(&format!("line thin {class}{dash}"), &joined);
+        let mut told = f64::NEG_INFINITY;
+        for ((_, value, title), at) in finite(curve).zip(joined) {
+            canvas.marker(&format!("point {class}"), marker, at, 2.6, title);
+            if *value > high && at.0 - told >= FAR_APART {
+                told = at.0;
+                let text = format!("{} ↑", crate::format::thousands(*value));
+                canvas.text(&format!("halo {class}"), "end", (at.0 - 5.0, at.1 + 4.0), &text);
+            }
+        }
+    }
+    let entries: Vec<(String, Option<Marker>, &str)> = panel
+        .curves
+        .iter()
+        .map(|curve| {
+            let (class, marker) = look(curve.tone);
+            (format!("point {class}"), Some(marker), curve.name.as_str())
+        })
+        .collect();
+    for (row, entries) in entries.chunks(2).enumerate() {
+        legend(canvas, (left, 33.0 + 15.0 * row as f64 + dy), entries);
+    }
+}
+
+/// How high the axis goes.
+fn height(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let highest = values.last().copied().unwrap_or(0.0);
+    highest.min(FAR * values.get(values.len() * 9 / 10).copied().unwrap_or(highest))
+}
+
+/// Ticks at multiples of a power of two, as sizes in KiB have them: about eight.
+fn eights(end: f64) -> Vec<f64> {
+    let step = 2f64.powf((end / 8.0).log2().ceil()).max(1.0);
+    (0..=(end / step + 1e-9) as usize).map(|k| k as f64 * step).collect()
+}
+
+fn finite(curve: &Curve) -> impl Iterator<Item = &(f64, f64, String)> {
+    curve.points.iter().filter(|point| point.0.is_finite() && point.1.is_finite())
+}
+
+fn look(tone: Tone) -> (&'static str, Marker) {
+    match tone {
+        Tone::First => ("first", Marker::Circle),
+        Tone::Second => ("second", Marker::Square),
+        Tone::Third => ("third", Marker::Triangle),
+        Tone::Fourth => ("mark", Marker::Diamond),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn panel(points: Vec<(f64, f64, String)>) -> Panel {
+        let tone = Tone::First;
+        Panel {
+            title: "a < b".into(),
+            x: "KiB".into(),
+            y: "µs".into(),
+            marks: vec![(8.0, "2nd block".into()), (900.0, "far".into())],
+            curves: vec![Curve { name: "one".into(), tone, dashed: false, points }],
+            note: "nothing was measured".into(),
+        }
+    }
+
+    #[test]
+    fn each_point_is_drawn_and_what_is_no_number_is_not() {
+        let point = |x: f64, y: f64| (x, y, String::new());
+        let points = vec![point(0.5, 10.0), point(1.5, f64::NAN), point(16.0, 20.0)];
+        let svg = curves("t", "d", &[panel(points)], "");
+        assert_eq!(svg.matches("<circle").count(), 2 + 1, "two points and the legend: {svg}");
+        assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+        assert!(svg.contains("2nd block") && !svg.contains("far"), "{svg}");
+        assert!(svg.contains("a &lt; b"));
+    }
+
+    #[test]
+    fn one_point_far_above_all_others_does_not_flatten_them() {
+        assert_eq!(height(vec![3.0; 5]), 3.0);
+        assert_eq!(height((0..20).map(f64::from).collect()), 19.0);
+        let mut values = vec![10.0; 30];
+        values.push(4000.0);
+        assert_eq!(height(values.clone()), 40.0);
+        let points = values.iter().enumerate().map(|(at, y)| (at as f64, *y, String::new()));
+        let svg = curves("t", "d", &[panel(points.collect())], "");
+        assert!(svg.contains("4,000 ↑"), "its value is told: {svg}");
+    }
+
+    #[test]
+    fn a_panel_without_points_says_why() {
+        let svg = curves("t", "d", &[panel(Vec::new())], "");
+        assert!(svg.contains("nothing was measured") && !svg.contains("<circle"), "{svg}");
+    }
+
+    #[test]
+    fn ticks_of_sizes_are_powers_of_two() {
+        assert_eq!(eights(128.0).len(), 9);
+        assert_eq!(eights(31.0), [0.0, 4.0, 8.0, 12.0, 16.0, 20.0, 24.0, 28.0]);
+        assert_eq!(eights(0.7), [0.0]);
+    }
+}
