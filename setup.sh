@@ -24,6 +24,7 @@ test  curl       curl             -         a client that is not ours, for the t
 test  nginx      nginx-light      nginx     a live server to record
 test  haproxy    haproxy          haproxy   a live server to record
 test  squid      squid            squid     a live server to record
+test  strace     strace           -         sees what Squid reads, for plimsoll study swapin
 test  python3    python3          -         passes a socket as a supervisor would, for the tests
 test  pip3       python3-pip      -         a client that is told to use the proxy, for the tests
 test  chromium   chromium         -         the same: a browser through the proxy (about 100 MB)

@@ -19,6 +19,7 @@ mod record;
 mod reference;
 mod report;
 mod serve;
+mod study;
 
 use std::process::ExitCode;
 
@@ -85,6 +86,7 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Record(flags) => record::record(&flags),
         Verb::Report(flags) => report::report(&flags),
         Verb::Demo(flags) => demo::demo(&flags),
+        Verb::Study(flags) => study::study(&flags),
         Verb::Origin(flags) => serve::origin(&flags),
         Verb::NullServer(flags) => serve::null_server(&flags),
         Verb::Completions { shell } => {

@@ -16,16 +16,9 @@ pub(crate) fn markdown() -> String {
     );
     let command = Cli::command();
     for verb in command.get_subcommands().filter(|verb| !verb.is_hide_set()) {
-        let _ = write!(out, "\n## plimsoll {}\n\n", verb.get_name());
-        if let Some(about) = verb.get_about() {
-            let _ = write!(out, "{about}.\n\n");
-        }
-        let mut rows = String::new();
-        for arg in verb.get_arguments().filter(|arg| !arg.is_hide_set()) {
-            row_of(arg, &mut rows);
-        }
-        if !rows.is_empty() {
-            let _ = write!(out, "| flag | meaning | default |\n| --- | --- | --- |\n{rows}");
+        section(verb.get_name(), verb, &mut out);
+        for below in verb.get_subcommands() {
+            section(&format!("{} {}", verb.get_name(), below.get_name()), below, &mut out);
         }
     }
     out.push_str("\n## Metrics\n\nServed as OpenMetrics on `/metrics` of the admin address.\n\n");
@@ -37,6 +30,21 @@ pub(crate) fn markdown() -> String {
     }
     log_codes(&mut out);
     out
+}
+
+/// A verb, or what stands below one.
+fn section(name: &str, command: &clap::Command, out: &mut String) {
+    let _ = write!(out, "\n## plimsoll {name}\n\n");
+    if let Some(about) = command.get_about() {
+        let _ = write!(out, "{about}.\n\n");
+    }
+    let mut rows = String::new();
+    for arg in command.get_arguments().filter(|arg| !arg.is_hide_set()) {
+        row_of(arg, &mut rows);
+    }
+    if !rows.is_empty() {
+        let _ = write!(out, "| flag | meaning | default |\n| --- | --- | --- |\n{rows}");
+    }
 }
 
 fn log_codes(out: &mut String) {

@@ -42,7 +42,7 @@ pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 /// Columns of the terminal; 100 where there is none.
-fn width() -> usize {
+pub(crate) fn width() -> usize {
     let columns = console::Term::stdout().size_checked().map_or(100, |(_, columns)| columns);
     usize::from(columns).clamp(60, 160)
 }

@@ -31,6 +31,7 @@ const LIBRARIES: &[&str] = &[
     "report",
     "runtime",
     "store",
+    "study",
     "trial",
 ];
 

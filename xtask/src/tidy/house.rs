@@ -13,6 +13,7 @@ const FLOORS: &[&[&str]] = &[
     &["runtime"],
     &["store"],
     &["proxy", "load", "record", "report", "interpose"],
+    &["study"],
     &["plimsoll"],
     &["bench", "xtask"],
 ];

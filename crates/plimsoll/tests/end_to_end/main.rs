@@ -13,6 +13,7 @@ mod peers;
 mod proxy_header;
 mod settings;
 mod smuggling;
+mod study;
 mod support;
 mod tls;
 mod tools;

@@ -1,0 +1,19 @@
+//! The experiments of the papers, run again on the machine at hand.
+//!
+//! What: each study is a module that measures, holds what it found against the patterns that were
+//! published, and says of each whether it holds, does not, or cannot be told. [`STUDIES`] lists
+//! them; what came of them on one machine, with the figures, is in `studies/` of the project.
+//! Why: a claim of 1997 is worth what it is worth on today's machines.
+//! Who owns: a study owns the directory it works in and the servers that it starts, and removes
+//! and ends them.
+//! What never happens: the mistakes of old that a study makes on purpose are never in the code that
+//! serves; a pattern that the data cannot tell is never said to hold or not to.
+#![forbid(unsafe_code)]
+
+pub mod swapin;
+
+/// The studies there are: name, and what it asks.
+pub const STUDIES: &[(&str, &str)] = &[(
+    "swapin",
+    "what the extra read of Squid's swap-in bug (1997) costs today, and whether ours makes it",
+)];

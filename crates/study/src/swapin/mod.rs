@@ -1,0 +1,324 @@
+//! The swap-in bug of 1997, and its cure, on the machine at hand.
+//!
+//! In 1997 Rousskov and Soloviev plotted the median disk response time of Squid 1.1.15 by object
+//! size: the delay of the first block and of the whole object, in and out. The first block of a
+//! swap-in, and of it alone, came sooner for objects of more than one block. The reader asked for
+//! a whole block, got the shorter object, took that for an unfinished read, read again and was told
+//! 0. Our store asks for the exact length.
+//!
+//! What: the same plot ([`Plot`]) for our store as it is; for readers of files with the old mistake
+//! and with the cure, in blocks of our size and of those of 1997; and for a real Squid, seen from
+//! outside. Reads are counted exactly; delays are medians; [`patterns`] says what holds today.
+//!
+//! | module | what it owns |
+//! | --- | --- |
+//! | `bins` | the bins of the plot, medians, the sizes of the objects |
+//! | `sample` | one object once, and over the rounds; reads, counted |
+//! | `ours` | our store |
+//! | `files` | the readers of 1997 |
+//! | `measure` | the rounds: warm and cold, all readers in turn |
+//! | `squid`, `trace` | a real Squid, and what strace saw of it |
+//! | [`patterns`] | what holds, what does not, what cannot be told |
+//! | `ground` | the machine, the file system, the directory |
+//! | `show` | all of it as text and as a figure |
+
+mod bins;
+mod files;
+mod ground;
+mod measure;
+mod ours;
+pub mod patterns;
+mod sample;
+mod show;
+mod squid;
+mod trace;
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use regress::Rng;
+use serde::Serialize;
+
+pub use bins::{Bin, bin_of, binned, median};
+pub use ground::Ground;
+pub use sample::Reads;
+pub use show::{figure, text};
+
+use ground::Temporary;
+use measure::{Set, Way};
+use patterns::{Figure, Pattern};
+use sample::{Rows, Sample, Took};
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// A directory on the file system to be measured; one of ours is made in it.
+    pub path: PathBuf,
+    /// Objects of each of the two sets.
+    pub objects: usize,
+    /// How often each is read, warm and cold.
+    pub rounds: usize,
+    /// No round begins later than this.
+    pub time: Duration,
+    /// Seed of sizes and orders.
+    pub seed: u64,
+    /// Look at a real Squid too.
+    pub squid: bool,
+}
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file system refuses.
+    #[error("{0} cannot be used: {1}; choose another directory with --path")]
+    Directory(PathBuf, std::io::Error),
+    /// A file of the study cannot be read or written.
+    #[error("the study's files: {0}")]
+    Files(#[from] std::io::Error),
+    /// The store did not do what it was asked for.
+    #[error("the store: {0}")]
+    Store(String),
+    /// The user has had enough.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// One plot: medians by size, what was read, and what holds of the patterns.
+#[derive(Clone, Debug, Serialize)]
+pub struct Plot {
+    /// Who: `store`, `exact`, `again`, `scheduled` or `squid`.
+    pub who: &'static str,
+    /// `in` or `out`.
+    pub direction: &'static str,
+    /// `warm` or `cold`: the page cache.
+    pub cache: &'static str,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Samples of each object.
+    pub rounds: usize,
+    /// System calls, of swap-ins.
+    pub reads: Option<Reads>,
+    /// Medians by bin.
+    pub bins: Vec<Bin>,
+    /// What holds.
+    pub patterns: Vec<Pattern>,
+}
+
+/// What the old mistake costs, against the same files read well in the same rounds.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cost {
+    /// `again` or `scheduled`.
+    pub who: &'static str,
+    /// `warm` or `cold`.
+    pub cache: &'static str,
+    /// Bytes of a block.
+    pub block_bytes: u64,
+    /// Microseconds an object, all sizes.
+    pub us: Figure,
+    /// In percent of what an object of one block takes.
+    pub loss: Pattern,
+}
+
+/// Whether the page cache was cold when it was meant to be.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cold {
+    /// Bytes of a block of the set.
+    pub block_bytes: u64,
+    /// Bytes of objects read in the cold rounds.
+    pub asked_bytes: u64,
+    /// Bytes the kernel fetched from the device meanwhile; none if it does not tell.
+    pub fetched_bytes: Option<u64>,
+    /// Enough of them for the delays to be those of the device.
+    pub cold: bool,
+}
+
+/// What came of looking at a real Squid.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Peer {
+    /// It was looked at; its plots are there.
+    Seen(String),
+    /// It was not asked for.
+    LeftOut,
+    /// It could not be, and why.
+    NotSupported(String),
+}
+
+/// All that was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Where.
+    pub ground: Ground,
+    /// Objects of each set.
+    pub objects: usize,
+    /// Seed of sizes and orders.
+    pub seed: u64,
+    /// The plots.
+    pub plots: Vec<Plot>,
+    /// What the mistake costs.
+    pub costs: Vec<Cost>,
+    /// Was it cold?
+    pub cold: Vec<Cold>,
+    /// The real Squid.
+    pub squid: Peer,
+}
+
+/// Sizes that the real Squid is asked for, how often each is stored, and how often what was stored
+/// is asked for again: under strace all is slow.
+const SQUID_SIZES_MAX: usize = 240;
+const SQUID_WRITES: usize = 3;
+const SQUID_ROUNDS_MAX: usize = 2;
+
+/// Measures. `say` is told what is being done.
+///
+/// # Errors
+/// The directory cannot be used; the store fails; interrupted.
+pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
+    let begun = Instant::now();
+    let refused = |error| Error::Directory(plan.path.clone(), error);
+    let home = Temporary::new(&plan.path).map_err(refused)?;
+    let mut outcome = Outcome {
+        ground: Ground::of(home.path()),
+        objects: plan.objects,
+        seed: plan.seed,
+        plots: Vec::new(),
+        costs: Vec::new(),
+        cold: Vec::new(),
+        squid: Peer::LeftOut,
+    };
+    let mut rng = Rng::new(plan.seed);
+    // The wider set has four times the bytes.
+    for (set, part) in [(Set::OURS, 0.55), (Set::OF_1997, 0.8)] {
+        let until = begun + plan.time.mul_f64(part);
+        let found = measure::measure(&set, home.path(), plan, until, &mut rng, stop, say)?;
+        outcome.add(&set, &found);
+    }
+    if plan.squid {
+        let until = begun + plan.time.max(Duration::from_secs(10));
+        outcome.look_at_squid(plan, home.path(), until, &mut rng, stop, say);
+    }
+    if stop.load(std::sync::atomic::Ordering::Relaxed) {
+        return Err(Error::Interrupted);
+    }
+    Ok(outcome)
+}
+
+impl Outcome {
+    fn add(&mut self, set: &Set, found: &measure::Found) {
+        let cold = Cold {
+            block_bytes: set.block_bytes,
+            asked_bytes: found.cold_asked_bytes,
+            fetched_bytes: found.cold_fetched_bytes,
+            cold: found.was_cold(),
+        };
+        for (cache, rows) in [("warm", &found.warm), ("cold", &found.cold)] {
+            if cache == "cold" && !cold.cold {
+                continue;
+            }
+            for (way, rows) in rows {
+                self.plots.push(plot(way.name(), "in", cache, set.block_bytes, rows));
+            }
+            let of = |wanted: Way| rows.iter().find(|(way, _)| *way == wanted).map(|(_, r)| r);
+            let Some(well) = of(Way::Exact) else { continue };
+            for way in [Way::Again, Way::Scheduled] {
+                let Some(ill) = of(way) else { continue };
+                let pairs = well.longer_in(ill);
+                self.costs.push(Cost {
+                    who: way.name(),
+                    cache,
+                    block_bytes: set.block_bytes,
+                    us: patterns::cost(&pairs),
+                    loss: patterns::loss(&pairs),
+                });
+            }
+        }
+        for (way, rows) in &found.out {
+            self.plots.push(plot(way.name(), "out", "warm", set.block_bytes, rows));
+        }
+        self.cold.push(cold);
+    }
+
+    fn look_at_squid(
+        &mut self,
+        plan: &Plan,
+        home: &Path,
+        until: Instant,
+        rng: &mut Rng,
+        stop: &AtomicBool,
+        say: &mut dyn FnMut(&str),
+    ) {
+        say("a real Squid with a ufs cache_dir, under strace");
+        let sizes = bins::sizes(plan.objects.min(SQUID_SIZES_MAX), Set::OF_1997.size_kib_max, rng);
+        let order = measure::shuffled(SQUID_WRITES * sizes.len(), rng);
+        let asked: Vec<u64> = order.iter().map(|at| sizes[at % sizes.len()]).collect();
+        let directory = home.join("squid");
+        let seen =
+            std::fs::create_dir(&directory).map_err(|error| error.to_string()).and_then(|()| {
+                let rounds = plan.rounds.min(SQUID_ROUNDS_MAX);
+                squid::observe(&directory, &asked, rounds, until, stop)
+            });
+        match seen {
+            Err(why) => self.squid = Peer::NotSupported(why),
+            Ok(seen) => {
+                for (out, direction) in [(false, "in"), (true, "out")] {
+                    let rows = rows_of(&sizes, &seen.swaps, out);
+                    self.plots.push(plot("squid", direction, "warm", squid::PAGE_BYTES, &rows));
+                }
+                self.squid = Peer::Seen(seen.version);
+            }
+        }
+    }
+
+    /// The plot of one way in one direction.
+    #[must_use]
+    pub fn plot(&self, who: &str, direction: &str, cache: &str, block_bytes: u64) -> Option<&Plot> {
+        self.plots.iter().find(|plot| {
+            (plot.who, plot.direction, plot.cache) == (who, direction, cache)
+                && plot.block_bytes == block_bytes
+        })
+    }
+}
+
+fn plot(
+    who: &'static str,
+    direction: &'static str,
+    cache: &'static str,
+    block_bytes: u64,
+    rows: &Rows,
+) -> Plot {
+    Plot {
+        who,
+        direction,
+        cache,
+        block_bytes,
+        rounds: rows.rounds(),
+        reads: (direction == "in").then(|| rows.reads()),
+        bins: rows.bins(),
+        patterns: patterns::patterns(&rows.objects(), block_bytes),
+    }
+}
+
+/// What was seen of Squid, an object a row. Its file has a head of its own before the response, so
+/// that the blocks are those of the file.
+fn rows_of(sizes: &[u64], swaps: &[(u64, trace::Swap)], out: bool) -> Rows {
+    let of_size = |size: u64| sizes.iter().position(|other| *other == size);
+    let blocks = |size: u64| {
+        let file = swaps.iter().find(|(of, _)| *of == size).map_or(size, |(_, swap)| swap.bytes());
+        u32::try_from(file.div_ceil(squid::PAGE_BYTES)).unwrap_or(u32::MAX)
+    };
+    let mut rows = Rows::new(sizes.iter().map(|size| (*size, blocks(*size))).collect());
+    for (size, swap) in swaps.iter().filter(|(_, swap)| swap.out == out) {
+        let us = |us: f64| Duration::from_secs_f64(us.max(0.0) / 1e6);
+        let took = Took {
+            reads: u32::try_from(swap.calls.len()).unwrap_or(u32::MAX),
+            zero: u32::try_from(swap.zero()).unwrap_or(u32::MAX),
+            ..Took::default()
+        };
+        if let Some(object) = of_size(*size) {
+            rows.add(object, Sample::new(us(swap.first_us), us(swap.total_us), took));
+        }
+    }
+    rows
+}

@@ -1,0 +1,117 @@
+//! Our store as it is: objects put, and got again.
+//!
+//! The first delay of a swap-in is that of finding the object and verifying its first block, which
+//! holds the head and the beginning of the body; the total ends with the last byte verified. The
+//! first delay of a swap-out ends when the object is found by everybody, out of memory: what a
+//! request waits for; the total when it has been written into the page cache. No sync is in it:
+//! nothing waits for one.
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use runtime::JoinHandle;
+use store::Key;
+use store::disk::{About, BLOCK_BYTES, DiskStore, Geometry, Options};
+
+use super::Error;
+use super::sample::{Sample, Took};
+
+/// A head of a response, about as long as they are.
+const META_BYTES: usize = 300;
+/// What a record takes beside metadata and body, and a block beside its payload: docs/disk.md.
+const HEADER_BYTES: u64 = 64;
+const SUM_BYTES: u64 = 8;
+/// Room for all objects, as often as they are written, without an eviction.
+const ROOM: u64 = 8;
+const ROOM_BYTES_MIN: u64 = 64 << 20;
+
+pub(super) struct Ours {
+    store: DiskStore,
+    flusher: JoinHandle<()>,
+    segments: PathBuf,
+}
+
+impl Ours {
+    /// Begins a store with room for so many bytes of bodies. To be called on a runtime.
+    pub(super) async fn open(directory: &Path, body_bytes: u64) -> Result<Ours, Error> {
+        let room = (ROOM * body_bytes).max(ROOM_BYTES_MIN);
+        let geometry = Geometry::for_bytes(room).ok_or(Error::Store("no room".into()))?;
+        let mut options = Options::new(directory, geometry);
+        options.seeds = Some([1, 9, 97]);
+        let opened = DiskStore::open(options).await;
+        let (store, _) = opened.map_err(|error| Error::Store(error.to_string()))?;
+        let running = store.clone();
+        let flusher = runtime::spawn(async move { running.run().await });
+        Ok(Ours { store, flusher, segments: directory.join("segments") })
+    }
+
+    /// The file that the records are in.
+    pub(super) fn segments(&self) -> &Path {
+        &self.segments
+    }
+
+    /// Puts an object, and waits until it is written.
+    pub(super) async fn write(&self, object: usize, body: &[u8]) -> Result<Sample, Error> {
+        let begun = Instant::now();
+        let put = self.store.put(&key(object), About::default(), &[b'h'; META_BYTES], body);
+        let first = begun.elapsed();
+        put.map_err(|refused| Error::Store(refused.to_string()))?;
+        self.store.hasten();
+        while self.store.buffered_bytes() > 0 {
+            if let Some(trouble) = self.store.trouble() {
+                return Err(Error::Store(trouble));
+            }
+            runtime::yield_now().await;
+        }
+        Ok(Sample::new(first, begun.elapsed(), Took::default()))
+    }
+
+    /// Has all that was written on the disk.
+    pub(super) async fn sync(&self) -> Result<(), Error> {
+        self.store.flush().await.map_err(|error| Error::Store(error.to_string()))
+    }
+
+    /// Gets an object of so many bytes.
+    pub(super) async fn read(&self, object: usize, len: u64) -> Result<Sample, Error> {
+        let before = self.store.counters();
+        let gone = || Error::Store(format!("object {object} is not there any more"));
+        let begun = Instant::now();
+        let hit = self.store.get(&key(object)).await.ok_or_else(gone)?;
+        let mut body = hit.body();
+        let mut read = 0;
+        let mut first = None;
+        while let Some(piece) = body.next().await.map_err(|_| gone())? {
+            first.get_or_insert_with(|| begun.elapsed());
+            read += piece.len() as u64;
+        }
+        let total = begun.elapsed();
+        let counters = self.store.counters();
+        if read != len {
+            return Err(Error::Store(format!("object {object} has {read} bytes and not {len}")));
+        }
+        let took = Took {
+            reads: u32::try_from(counters.reads - before.reads).unwrap_or(u32::MAX),
+            zero: u32::try_from(counters.reads_zero - before.reads_zero).unwrap_or(u32::MAX),
+            short: u32::try_from(counters.reads_short - before.reads_short).unwrap_or(u32::MAX),
+            would_block: 0,
+        };
+        Ok(Sample::new(first.unwrap_or(total), total, took))
+    }
+
+    /// Ends the store.
+    pub(super) async fn close(self) {
+        self.store.close();
+        self.flusher.await;
+    }
+}
+
+/// Blocks of an object of so many bytes.
+pub(super) fn blocks(len: u64) -> u32 {
+    let payload = HEADER_BYTES + META_BYTES as u64 + len;
+    u32::try_from(payload.div_ceil(u64::from(BLOCK_BYTES) - SUM_BYTES)).unwrap_or(u32::MAX)
+}
+
+fn key(object: usize) -> Key {
+    let mixed = |salt: u64| (object as u64 + salt).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    Key::from_u128(u128::from(mixed(1)) << 64 | u128::from(mixed(7).rotate_left(32)))
+}
