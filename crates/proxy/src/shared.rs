@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use store::disk::{DiskStore, Pending};
-use store::{Key, KeyHasher, Purges, Store};
+use store::{Generation, Key, KeyHasher, Purges, Store};
 
 use crate::access_log::{Queue, Sink};
 use crate::config::Config;
@@ -59,6 +59,8 @@ pub(crate) struct Shared {
     /// Numbers of sets of names that responses vary by.
     pub(crate) epochs: AtomicU64,
     memory_object_bytes_max: u64,
+    /// Purges before this process.
+    purged_before: Generation,
     refusals: [AtomicU64; COUNTED.len()],
     arriving_bytes: AtomicU64,
     arriving_bytes_max: u64,
@@ -93,6 +95,7 @@ impl Shared {
             Some(disk) => Arc::clone(disk.purges()),
             None => Arc::new(Purges::new(hasher.clone())),
         };
+        let purged_before = purges.now();
         let mut options = store::Options::for_workers(workers, config.memory_bytes);
         options.hasher = hasher.clone();
         let store = Store::new(options);
@@ -118,6 +121,7 @@ impl Shared {
             hasher,
             epochs: AtomicU64::new(1),
             memory_object_bytes_max,
+            purged_before,
             refusals: [const { AtomicU64::new(0) }; COUNTED.len()],
             arriving_bytes: AtomicU64::new(0),
             arriving_bytes_max,
@@ -363,7 +367,7 @@ impl SharedFigures for Shared {
             store.evictions,
             self.arriving_bytes.load(Ordering::Relaxed),
             self.flights.len() as u64,
-            self.purges.now(),
+            self.purges.now() - self.purged_before,
             self.purges.records() as u64,
             self.purges.folded(),
             self.pressure.shrinks(),

@@ -72,7 +72,9 @@ impl DiskConfig {
         Ok(DiskConfig { path: path.into(), geometry })
     }
 
-    pub(crate) fn options(&self) -> store::disk::Options {
+    /// How it is opened.
+    #[must_use]
+    pub fn options(&self) -> store::disk::Options {
         store::disk::Options::new(&self.path, self.geometry)
     }
 }

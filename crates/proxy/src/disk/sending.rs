@@ -117,22 +117,26 @@ impl Exchange<'_> {
             return gone;
         }
         let mut left = missing.bytes();
-        while left > 0 {
-            let mut data = Vec::new();
-            let pulled = answer.body.pull(worker, &mut |part| data.extend_from_slice(part)).await;
+        let mut data = Vec::new();
+        // What came with the head, then what comes.
+        let mut pulled = answer.body.take_ready(worker, &mut |part| data.extend_from_slice(part));
+        loop {
             if data.len() as u64 > left {
                 return gone;
             }
             left -= data.len() as u64;
             self.client.send(&data).await.map_err(|_| Ended::Gone(done))?;
             match pulled {
-                Ok(true) if left > 0 => return gone,
-                Ok(_) => {}
+                _ if left == 0 => break,
+                Ok(false) => {}
+                Ok(true) => return gone,
                 Err(fault) => {
                     tracing::debug!(%fault, "the rest of a stored body did not come");
                     return gone;
                 }
             }
+            data.clear();
+            pulled = answer.body.pull(worker, &mut |part| data.extend_from_slice(part)).await;
         }
         worker.counters.bodies_mended.add(1);
         Ok(done)

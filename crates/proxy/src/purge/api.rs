@@ -41,7 +41,7 @@ enum Target {
 struct Done {
     purged: Target,
     soft: bool,
-    /// How many purges there have been with this one.
+    /// A number that grows with each purge.
     generation: u64,
     /// Whether it would survive a crash, of a server with a store on disk.
     #[serde(skip_serializing_if = "Option::is_none")]

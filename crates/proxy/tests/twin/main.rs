@@ -10,6 +10,7 @@ mod bodies;
 mod caching_rules;
 mod changes;
 mod collapsing;
+mod disk;
 mod dns;
 mod explaining;
 mod faults;

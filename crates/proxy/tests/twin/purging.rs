@@ -8,7 +8,7 @@ use runtime::time::sleep;
 
 use crate::common::Response;
 use crate::origin::expected;
-use crate::world::{ADMIN, Client, PROXY_TOO, World, each_way, forward, reverse};
+use crate::world::{ADMIN, Client, PROXY_TOO, World, each_way, forward, in_memory, reverse};
 
 async fn purge(target: &str, fields: &str) -> Response {
     let request = format!("PURGE {target} HTTP/1.1\r\nHost: site\r\n{fields}\r\n");
@@ -33,7 +33,7 @@ async fn get(target: &str, fields: &str) -> Response {
 
 #[test]
 fn a_purged_url_is_gone_with_its_variants_and_no_other_is() {
-    each_way(reverse, async |world: Rc<World>| {
+    in_memory(reverse, async |world: Rc<World>| {
         let (target, other) = ("/a?size=90&cc=max-age=600&vary=x-v", "/b?size=9&cc=max-age=600");
         for _ in 0..2 {
             for variant in ["x-v: 1\r\n", "x-v: 2\r\n"] {
@@ -198,7 +198,7 @@ fn the_admin_address_purges_by_tag_by_prefix_by_url_and_everything() {
         ("/purge?all=true&soft=1", "", [true, true, true]),
         ("/purge?all=0&url=https://site/c", "", [false, false, false]),
     ];
-    each_way(reverse, async |world: Rc<World>| {
+    in_memory(reverse, async |world: Rc<World>| {
         let mut counts = [1; 3];
         for target in targets {
             get(target, "").await;
@@ -228,7 +228,7 @@ fn the_admin_address_purges_by_tag_by_prefix_by_url_and_everything() {
 
 #[test]
 fn a_sweep_frees_what_nobody_asks_for_again() {
-    each_way(reverse, async |world: Rc<World>| {
+    in_memory(reverse, async |world: Rc<World>| {
         for n in 0..30 {
             get(&format!("/{n}?size=100&cc=max-age=600&key=k{}", n % 3), "").await;
         }

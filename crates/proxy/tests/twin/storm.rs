@@ -150,7 +150,7 @@ async fn client(seed: u64, storm: bool) -> u64 {
     whole
 }
 
-async fn everybody(world: Rc<World>, seed: u64) -> u64 {
+pub(crate) async fn everybody(world: Rc<World>, seed: u64) -> u64 {
     let clients: Vec<_> = (0..CLIENTS)
         .map(|at| runtime::spawn(client(seed.wrapping_mul(1000) + at, world.storm)))
         .collect();

@@ -7,11 +7,12 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use proxy::{Config, Core, LogFormat, LogTo, NameServers, Origin as OriginUrl, Role};
+use proxy::{Config, Core, DiskConfig, LogFormat, LogTo, NameServers, Origin as OriginUrl, Role};
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::stop::StopSource;
 use runtime::time::{sleep, timeout};
 use runtime::{JoinHandle, Runtime, sim};
+use store::disk::{DiskStore, Geometry};
 
 use crate::common::{Response, read_log_line, read_metrics, read_response};
 use crate::origin::Origin;
@@ -65,7 +66,7 @@ pub(crate) struct World {
 pub(crate) fn run(options: sim::Options, config: Config, scenario: impl AsyncFnOnce(Rc<World>)) {
     let mut runtime = Runtime::simulated(options.clone());
     runtime.block_on(async {
-        let world = World::start(config, &options);
+        let world = World::start(config, &options).await;
         // The core ticks for ever, so a scenario that hangs would not end by itself.
         let ended = timeout(SCENARIO_MAX, scenario(Rc::clone(&world))).await;
         ended.expect("a scenario that hangs says so");
@@ -75,19 +76,36 @@ pub(crate) fn run(options: sim::Options, config: Config, scenario: impl AsyncFnO
 
 /// Runs a scenario on a smooth network and on rough ones: whatever the delays and the splits.
 pub(crate) fn each_way(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
+    in_memory(&config, &scenario);
+    // What is stored goes through to a disk, which changes nothing that can be seen.
+    sim::check(7..9, |seed| run(sim::Options::rough(seed), on_disk(config()), &scenario));
+}
+
+/// The same in memory alone.
+pub(crate) fn in_memory(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
     sim::check(0..2, |seed| run(sim::Options::new(seed), config(), &scenario));
     sim::check(2..6, |seed| run(sim::Options::rough(seed), config(), &scenario));
     let bytewise = |seed| sim::Options::new(seed).with_split(1.0).with_buffer_bytes(600);
     sim::check(6..7, |seed| run(bytewise(seed), config(), &scenario));
 }
 
+/// The same with a store on disk.
+pub(crate) fn on_disk(config: Config) -> Config {
+    let disk = DiskConfig { path: "/store".into(), geometry: Geometry::tiny(48) };
+    Config { disk: Some(disk), ..config }
+}
+
 impl World {
-    fn start(config: Config, options: &sim::Options) -> Rc<World> {
+    async fn start(config: Config, options: &sim::Options) -> Rc<World> {
         let origin = Origin::start(address(ORIGIN));
         let log = Arc::new(Mutex::new(Vec::new()));
         let to = LogTo::Memory(Arc::clone(&log));
         let listeners = config.listeners.clone();
-        let cores = Core::of(config, 2, &to);
+        let disk = match &config.disk {
+            Some(disk) => Some(open(disk).await),
+            None => None,
+        };
+        let cores = Core::with_disk(config, 2, &to, disk);
         let stop = StopSource::new();
         let bind = |at| TcpListener::bind(at, &ListenOptions::default()).unwrap();
         let mut running = Vec::new();
@@ -153,6 +171,11 @@ impl World {
         assert_eq!(self.counter("requests") + denied, lines, "one line a request");
         assert_eq!(self.counter("log_lines"), lines);
     }
+}
+
+async fn open(disk: &DiskConfig) -> DiskStore {
+    let options = store::disk::Options { seeds: Some([1, 2, 3]), ..disk.options() };
+    DiskStore::open(options).await.unwrap().0
 }
 
 /// Why there is no response.
