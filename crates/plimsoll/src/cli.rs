@@ -119,7 +119,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "DIR")]
     pub(crate) disk: Option<PathBuf>,
     /// Bytes that the store on disk takes there, from the beginning on; K, M and G are understood
-    #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = parse_bytes, requires = "disk")]
+    #[arg(long, value_name = "BYTES", default_value = "1G", requires = "disk",
+        value_parser = parse_bytes)]
     pub(crate) disk_bytes: u64,
     /// Print the addresses as one line of JSON on stdout once they are bound
     #[arg(long)]

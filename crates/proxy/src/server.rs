@@ -141,7 +141,7 @@ impl Server {
     ) -> Result<Server, StartError> {
         fit(&mut config, workers);
         let listeners = config.listeners.clone();
-        let disk = match config.disk.clone() {
+        let disk = match &config.disk {
             Some(wanted) => open_disk(wanted, options)?,
             None => None,
         };
@@ -402,7 +402,11 @@ impl Server {
             }
             Err(why) => {
                 self.shared.control.restart_failed();
-                Answer::refused(format!("this process serves on: {why}"))
+                let disk = match self.shared.disk {
+                    Some(_) => ", without the store on disk",
+                    None => "",
+                };
+                Answer::refused(format!("this process serves on{disk}: {why}"))
             }
         }
     }
@@ -418,10 +422,16 @@ impl Server {
 
 /// Opens the store on disk, or begins it. A disk that fails costs hits and no request: it is said,
 /// and the server does without.
-fn open_disk(wanted: DiskConfig, options: &Options) -> Result<Option<DiskStore>, StartError> {
-    let mut runtime = Runtime::new(*options).map_err(StartError::System)?;
+fn open_disk(wanted: &DiskConfig, options: &Options) -> Result<Option<DiskStore>, StartError> {
     let path = wanted.path.display().to_string();
-    match runtime.block_on(DiskStore::open(wanted.options())) {
+    // In a thread of its own: a runtime may pin the thread that it runs in.
+    let open = || {
+        Runtime::new(*options)
+            .map(|mut runtime| runtime.block_on(DiskStore::open(wanted.options())))
+    };
+    let opened = std::thread::scope(|scope| scope.spawn(open).join());
+    let opened = opened.unwrap_or_else(|_| Err(io::Error::other("the disk's thread failed")));
+    match opened.map_err(StartError::System)? {
         Ok((disk, start)) => {
             match start {
                 Start::New => tracing::info!("{path}: a new store on disk"),

@@ -9,9 +9,8 @@
 //! responses vary by. Parts of responses, and what is known of uncacheable ones, are in memory
 //! alone.
 //!
-//! A body longer than [`SWAP_IN_BYTES_MAX`] stays where it is: memory has its head, and the pages of
-//! it that are asked for are in the system's page cache. So a response may be larger than the
-//! memory.
+//! A body longer than [`SWAP_IN_BYTES_MAX`] stays where it is: memory has its head, and what is
+//! asked for of it is in the system's page cache. So a response may be larger than the memory.
 //!
 //! What never happens: a request waits for a write, but for the delete that an unsafe method or a
 //! purge is answered after; what was asked for before a change is found by who asks after it: it is

@@ -58,7 +58,7 @@ async fn take(shared: &Shared, disk: &DiskStore, watch: &Watch, key: Key, hit: H
     let entry = match codec::read(&hit.meta) {
         Some(codec::Read::Varies(varies)) => Entry::Varies(Arc::new(varies)),
         Some(codec::Read::Response(head)) => {
-            let (head, body_bytes) = (Arc::new(head), hit.body_len);
+            let body_bytes = hit.body_len;
             let away = Away { key, object: hit.object };
             if is_brought(body_bytes) && body_bytes <= shared.memory_object_bytes_max() {
                 match body(hit).await {

@@ -198,8 +198,8 @@ pub(crate) fn unanswered(worker: &Worker, fault: Fault) -> Ended {
 }
 
 /// RFC 9111, 4.4: what a successful unsafe request has changed is no longer served, nor is what was
-/// asked for before, not even after a crash. `own` is the watch of the request itself, which its own
-/// change leaves alone.
+/// asked for before, not even after a crash. `own` is the watch of the request itself, which its
+/// own change leaves alone.
 async fn invalidate(
     exchange: &Exchange<'_>,
     destination: &Destination<'_>,

@@ -18,7 +18,11 @@ macro_rules! counters {
             /// Every counter as (name with `disk_` before it, help, value), in the order of the
             /// list.
             pub fn list(&self) -> Vec<(&'static str, &'static str, u64)> {
-                vec![$((concat!("disk_", stringify!($name)), concat!($($help),+).trim_ascii(), self.$name),)+]
+                vec![$((
+                    concat!("disk_", stringify!($name)),
+                    concat!($($help),+).trim_ascii(),
+                    self.$name,
+                ),)+]
             }
         }
 
