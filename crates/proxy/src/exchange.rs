@@ -26,6 +26,7 @@ use std::sync::Arc;
 use caching::cache_status::Forward;
 use http1::{Method, Name, OwnedRequest, RequestHead};
 use runtime::time::{self, Instant};
+use store::disk::Hit;
 use store::{Generation, Key};
 
 use crate::access_log::{Outcome, Record, last_field};
@@ -111,6 +112,7 @@ pub(crate) async fn serve(
         started: time::now(),
         arrived_ms: time::wall_ms(),
         began: worker.shared.purges.now(),
+        at_hand: None,
         forwarded: None,
         rule: "",
     };
@@ -190,6 +192,8 @@ pub(crate) struct Exchange<'x> {
     arrived_ms: u64,
     /// Purges until it looked into the store.
     pub(crate) began: Generation,
+    /// Found on the disk for this request, perhaps with the body that it is answered with.
+    pub(crate) at_hand: Option<Box<Hit>>,
     /// The origin is asked, for this reason.
     pub(crate) forwarded: Option<Forward>,
     /// The rule that refused the request, if one did.
@@ -244,7 +248,7 @@ impl<'x> Exchange<'x> {
         for _ in 0..LOOKS_MAX {
             self.began = shared.purges.now();
             if shared.disk().is_some() {
-                Box::pin(swap_in(&shared, uri, &Wire(self.head.fields))).await;
+                self.at_hand = Box::pin(swap_in(&shared, uri, &Wire(self.head.fields))).await;
             }
             let ask = match self.planning().plan(uri, Look::Use).0 {
                 Plan::Serve { held, key, told, behind } => {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use caching::ContentRange;
 use caching::range::ByteRange;
 use http1::Method;
-use store::disk::{Body, Piece};
+use store::disk::{Body, Hit, Piece};
 
 use crate::exchange::{Destination, Done, Ended, Exchange};
 use crate::fetch::{Ask, Held, Purpose, What};
@@ -35,22 +35,37 @@ pub(crate) struct Torn {
 }
 
 impl Shared {
-    /// Opens a part of a body. `None`: it is not there any more, and nobody finds it in memory.
+    /// Opens a part of a body. `at_hand` is what was found a moment ago, perhaps for this: then its
+    /// first block is not read again. `None`: it is not there any more, and nobody finds it in
+    /// memory.
     pub(crate) async fn open_away(
         &self,
         stored: &Arc<Stored>,
         away: Away,
         range: ByteRange,
+        at_hand: Option<Box<Hit>>,
     ) -> Option<Opened> {
-        let opened = self.try_open(stored, away, range).await;
+        let opened = self.try_open(stored, away, range, at_hand).await;
         if opened.is_none() {
             self.store.remove_if(&away.key, |entry: &Entry| entry.is(stored));
         }
         opened
     }
 
-    async fn try_open(&self, stored: &Stored, away: Away, range: ByteRange) -> Option<Opened> {
-        let hit = self.disk()?.get(&away.key).await?;
+    async fn try_open(
+        &self,
+        stored: &Stored,
+        away: Away,
+        range: ByteRange,
+        at_hand: Option<Box<Hit>>,
+    ) -> Option<Opened> {
+        let disk = self.disk()?;
+        let is_it =
+            |hit: &Hit| hit.object == away.object && disk.is_current(&away.key, &hit.version());
+        let hit = match at_hand {
+            Some(hit) if is_it(&hit) => *hit,
+            _ => disk.get(&away.key).await?,
+        };
         if hit.object != away.object || hit.body_len != stored.body_bytes {
             return None;
         }

@@ -20,41 +20,61 @@ use crate::underway::Watch;
 const ROUNDS_MAX: usize = 3;
 
 /// Brings into memory what this request may be answered with. Afterwards memory knows what the disk
-/// does, as long as there is room.
-pub(crate) async fn swap_in(shared: &Arc<Shared>, uri: Key, request: &Wire<'_>) {
+/// does, as long as there is room. What was found last whose body stays there comes back: its first
+/// block is here.
+pub(crate) async fn swap_in(
+    shared: &Arc<Shared>,
+    uri: Key,
+    request: &Wire<'_>,
+) -> Option<Box<Hit>> {
+    let mut at_hand = None;
     for _ in 0..ROUNDS_MAX {
-        let Some(disk) = shared.disk() else { return };
+        let Some(disk) = shared.disk() else { return at_hand };
         let wanted = shared.wanted_from(disk, uri, request);
         if wanted.is_empty() {
-            return;
+            return at_hand;
         }
         for key in wanted {
-            bring(shared, disk, uri, key).await;
+            at_hand = bring(shared, disk, uri, key).await.or(at_hand);
         }
     }
+    at_hand
 }
 
 /// Brings what is under one key; whoever comes meanwhile waits for it.
-async fn bring(shared: &Shared, disk: &DiskStore, uri: Key, key: Key) {
+async fn bring(shared: &Shared, disk: &DiskStore, uri: Key, key: Key) -> Option<Box<Hit>> {
     let mut own = shared.hasher.within(key);
     own.raw(b"disk");
     let now: Generation = shared.purges.now();
     let watch = || shared.under_way.watch(uri);
     // A purge is asked about when what was brought is looked up.
     match shared.flights.join(own.finish(), now, watch, |_| false) {
-        Joined::Follow(reader) => drop(reader.found().await),
+        Joined::Follow(reader) => {
+            drop(reader.found().await);
+            None
+        }
         Joined::Lead(lead) => {
-            if let Some(hit) = disk.get(&key).await {
-                take(shared, disk, lead.watch(), key, hit).await;
-            }
+            let at_hand = match disk.get(&key).await {
+                Some(hit) => take(shared, disk, lead.watch(), key, hit).await,
+                None => None,
+            };
             // Who waited looks into memory again.
             lead.settle(Settled::Uncacheable);
+            at_hand
         }
     }
 }
 
-async fn take(shared: &Shared, disk: &DiskStore, watch: &Watch, key: Key, hit: Hit) {
+/// Puts it into memory, or its head: then what was found comes back.
+async fn take(
+    shared: &Shared,
+    disk: &DiskStore,
+    watch: &Watch,
+    key: Key,
+    hit: Hit,
+) -> Option<Box<Hit>> {
     let version = hit.version();
+    let mut at_hand = None;
     let entry = match codec::read(&hit.meta) {
         Some(codec::Read::Varies(varies)) => Entry::Varies(Arc::new(varies)),
         Some(codec::Read::Response(head)) => {
@@ -63,13 +83,17 @@ async fn take(shared: &Shared, disk: &DiskStore, watch: &Watch, key: Key, hit: H
             if is_brought(body_bytes) && body_bytes <= shared.memory_object_bytes_max() {
                 match body(hit).await {
                     Some(pieces) => Entry::Response(Arc::new(Stored::new(head, pieces))),
-                    None => return,
+                    None => return None,
                 }
             } else {
+                at_hand = Some(Box::new(hit));
                 Entry::Response(Arc::new(Stored::away(head, body_bytes, away)))
             }
         }
-        None => return shared.delete_there(disk, &key),
+        None => {
+            shared.delete_there(disk, &key);
+            return None;
+        }
     };
     let bytes = entry.accounted_bytes();
     let is_good = |there: Option<&Entry>| {
@@ -78,6 +102,7 @@ async fn take(shared: &Shared, disk: &DiskStore, watch: &Watch, key: Key, hit: H
     if let Err(refused) = shared.store.insert_if(key, is_good, entry, bytes) {
         tracing::debug!(%refused, "not brought into memory");
     }
+    at_hand
 }
 
 /// A body that fits into memory, in one piece; `None` if it cannot be read.

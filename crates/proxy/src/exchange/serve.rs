@@ -106,7 +106,8 @@ impl Exchange<'_> {
             Method::Head => None,
             _ => {
                 let shared = Arc::clone(&self.worker.shared);
-                Some(shared.open_away(stored, away, range).await.ok_or(Ended::BodyLost)?)
+                let opened = shared.open_away(stored, away, range, self.at_hand.take()).await;
+                Some(opened.ok_or(Ended::BodyLost)?)
             }
         };
         let status = told.value();
