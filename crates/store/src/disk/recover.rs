@@ -249,7 +249,12 @@ async fn fresh(options: Options, files: Files) -> io::Result<DiskStore> {
     let secret = Sums::new(secret).chained(runtime::time::now().as_ns(), b"secret");
     let block = Superblock { geometry: options.geometry, seeds: [seed0, seed1], secret, epoch: 1 };
     let Geometry { journal_bytes, .. } = options.geometry;
-    files.segments.allocate(options.geometry.data_bytes()).await?;
+    // Room that a larger one took, or tried to take, is given back.
+    files.segments.set_len(0).await?;
+    if let Err(error) = files.segments.allocate(options.geometry.data_bytes()).await {
+        files.segments.set_len(0).await?;
+        return Err(error);
+    }
     for journal in &files.journals {
         journal.set_len(0).await?;
         journal.allocate(2 * u64::from(journal_bytes)).await?;
