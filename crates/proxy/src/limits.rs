@@ -71,6 +71,11 @@ pub const ADMIN_BODY_BYTES_MAX: usize = 64 * 1024;
 pub const VARIANTS_LISTED_MAX: usize = 32;
 /// A body on the disk that is longer is not brought into memory: it is sent from where it is.
 pub const SWAP_IN_BYTES_MAX: u64 = 256 * 1024;
+/// How often it is looked whether the disk fails, to tell the log.
+pub const DISK_LOOK: Duration = Duration::from_secs(1);
+/// After so many looks without a failure it is told that the disk is well again: a disk that fails
+/// is tried anew every minute at least.
+pub const DISK_LOOKS_WELL: u32 = 120;
 /// How often a request begins anew because a body on the disk turned out not to be there.
 pub const BODIES_LOST_MAX: usize = 2;
 /// Sets of names in `Vary` that are kept for one URI, and so look-ups for a request to it.

@@ -29,7 +29,7 @@ use runtime::time;
 use store::Key;
 use store::disk::{About, DiskCounters, DiskStore, Pending, Writer};
 
-use crate::limits::SWAP_IN_BYTES_MAX;
+use crate::limits::{DISK_LOOK, DISK_LOOKS_WELL, SWAP_IN_BYTES_MAX};
 use crate::metrics::{Described, Shape};
 use crate::shared::Shared;
 use crate::stored::{Away, Entry, Head, Stored};
@@ -53,9 +53,36 @@ impl Disk {
 
     /// Writes what is put, until [`Disk::close`]. One core runs it.
     pub(crate) async fn run(&self) {
-        self.store.run().await;
+        runtime::race(self.store.run(), self.tell()).await;
         *self.released.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.told.notify_all();
+    }
+
+    /// Tells the log when writing is given up, and when it has long gone on again: a disk that fails
+    /// is tried from time to time, which is not told each time.
+    async fn tell(&self) {
+        let (mut told, mut well) = (None, 0);
+        loop {
+            time::sleep(DISK_LOOK).await;
+            match self.store.trouble() {
+                Some(why) => {
+                    well = 0;
+                    if told.as_ref() != Some(&why) {
+                        let path = self.store.path().display();
+                        tracing::error!("{path}: the store on disk does not write for now: {why}");
+                        told = Some(why);
+                    }
+                }
+                None if told.is_some() && well == DISK_LOOKS_WELL => {
+                    tracing::warn!(
+                        "{}: the store on disk writes again",
+                        self.store.path().display()
+                    );
+                    told = None;
+                }
+                None => well += 1,
+            }
+        }
     }
 
     /// Nobody uses it from now on; what was put is made durable, then the directory is free.

@@ -364,6 +364,12 @@ impl DiskStore {
         self.0.buffered.load(Ordering::Relaxed)
     }
 
+    /// The directory.
+    #[must_use]
+    pub fn path(&self) -> &std::path::Path {
+        &self.0.options.path
+    }
+
     /// How it is cut.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
