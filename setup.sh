@@ -29,6 +29,8 @@ test  python3    python3          -         passes a socket as a supervisor woul
 test  pip3       python3-pip      -         a client that is told to use the proxy, for the tests
 test  chromium   chromium         -         the same: a browser through the proxy (about 100 MB)
 test  openssl    openssl          -         for the tests: certificates, and a TLS client
+test  strace     strace           -         for the tests: reads of the disk, counted from outside
+test  mkfs.ext4  e2fsprogs        -         for the tests: a file system that fills up or breaks
 bench varnishd   varnish          varnish   a peer in the table of costs
 bench wrk        wrk              -         the load generator ours is held against
 '

@@ -1,0 +1,498 @@
+//! The store on disk on real disks: a server that is killed, a file system that is full, or turns
+//! read-only, bytes that rot, and what is read, counted from outside.
+//!
+//! Throughout, clients compare every response with what the origin says ([`checker`]): a wrong byte
+//! is never served, what was acknowledged as changed is not served as it was, and what befalls the
+//! disk costs hits and no request.
+
+mod checker;
+mod image;
+mod origin;
+
+use std::fs::File;
+use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use checker::Scene;
+use image::Image;
+use origin::{Kind, Object, Random};
+
+use crate::support::{Home, Ours, Running, SOON, get, output, plimsoll, program, wait_for};
+
+/// What was put is on the disk after this: twice the time in which it is written.
+const WRITTEN: Duration = Duration::from_millis(600);
+
+/// A server before a scene's origin, with its store in `disk`. Its memory is small, so that most
+/// of what it has is on the disk alone.
+fn configured(home: &Home, scene: &Scene, disk: &str, bytes: &str) -> String {
+    let url = scene.origin.url();
+    home.write(
+        "plimsoll.toml",
+        format!(
+            "[server]\nadmin = '127.0.0.1:0'\nworkers = 2\n\
+             [[listen]]\naddress = '127.0.0.1:0'\n\
+             [[upstream]]\nname = 'site'\nserver = [{{ url = '{url}' }}]\n\
+             [store]\nmemory = '4MiB'\npath = '{disk}'\nbytes = '{bytes}'\n\
+             [limits]\noverload_shed = false\n"
+        ),
+    )
+}
+
+/// Starts it.
+fn served(scene: &Scene, config: &str) -> Ours {
+    let server = Ours::configured(config);
+    scene.begins(server.address(), server.admin());
+    server
+}
+
+/// The same, and tells the scene of its end.
+fn stopped(scene: &Scene, server: Ours) -> String {
+    scene.ends();
+    let (code, stderr) = server.stopped();
+    assert_eq!(code, Some(0), "{stderr}");
+    stderr
+}
+
+fn metric(admin: SocketAddr, name: &str) -> u64 {
+    let told = get(admin, "/metrics");
+    let lines = told.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let values: Vec<f64> = lines.map(|value| value.parse().unwrap()).collect();
+    assert_eq!(values.len(), 1, "{name} in {told}");
+    values[0] as u64
+}
+
+fn object(bytes: u64, number: u64) -> Object {
+    Object { kind: Kind::Plain, bytes, number }
+}
+
+/// All lengths that are treated differently, of all kinds.
+fn mixed() -> Vec<Object> {
+    let lengths = [
+        0, 1, 200, 1_000, 5_000, 20_000, 32_000, 32_768, 40_000, 100_000, 262_144, 262_145,
+        300_000, 700_000, 1_048_576, 1_100_000, 2_097_000,
+    ];
+    let kinds = [Kind::Plain, Kind::Plain, Kind::Vary, Kind::Bare];
+    let mut objects = Vec::new();
+    for bytes in lengths {
+        let copies = if bytes > 262_144 { 1 } else { 3 };
+        for number in 0..copies * kinds.len() as u64 {
+            let kind = kinds[(number % kinds.len() as u64) as usize];
+            objects.push(Object { kind, bytes, number });
+        }
+    }
+    objects
+}
+
+#[test]
+fn twenty_kills_under_load_serve_no_wrong_byte_and_undo_no_change() {
+    const KILLS: u64 = 20;
+    const SEED: u64 = 1;
+    let home = Home::alone();
+    let mut scene = Scene::new(mixed());
+    scene.changes = true;
+    let config = configured(&home, &scene, &home.at("store"), "64MiB");
+    let mut random = Random(SEED);
+    let mut warm = 0;
+    scene.under_load(6, SEED, || {
+        for life in 0..=KILLS {
+            let mut server = served(&scene, &config);
+            std::thread::sleep(Duration::from_millis(700 + random.below(700)));
+            if life > 0 {
+                // What this process has not stored itself.
+                let hits = metric(server.admin(), "plimsoll_disk_hits_total");
+                assert!(hits > 0, "no hit after kill {life}");
+                warm += hits;
+            }
+            scene.is_well();
+            if life < KILLS {
+                scene.ends();
+                server.child.signal("KILL");
+                server.child.ended(SOON);
+            } else {
+                assert_eq!(metric(server.admin(), "plimsoll_disk_reads_zero_total"), 0);
+                let stderr = stopped(&scene, server);
+                assert_eq!(stderr, "");
+            }
+        }
+    });
+    scene.is_well();
+    let [compared, hits, broken, changed] =
+        [&scene.compared, &scene.hits, &scene.broken, &scene.changed]
+            .map(|count| count.load(Ordering::Relaxed));
+    eprintln!(
+        "{compared} responses compared, {hits} of them hits, {broken} broken by kills, \
+         {changed} changes acknowledged, {warm} hits of the disk after kills"
+    );
+    assert!(compared > 1000 && hits > 100 && changed > 50 && broken > 0);
+}
+
+#[test]
+fn a_store_larger_than_its_file_system_is_done_without_and_said() {
+    let home = Home::new();
+    let Some(image) = Image::mounted(&home, "small") else { return };
+    let scene = Scene::new(mixed());
+    let config = configured(&home, &scene, &image.at("store"), "128MiB");
+    let server = served(&scene, &config);
+    for object in &scene.objects {
+        scene.one(*object);
+    }
+    scene.one(object(1000, 0));
+    assert!(scene.one(object(1000, 0)).is_hit(), "memory is there");
+    assert_eq!(metric(server.admin(), "plimsoll_disk_up"), 0);
+    let stderr = stopped(&scene, server);
+    for words in ["No space left", "serving without the store on disk", &image.at("store")] {
+        assert!(stderr.contains(words), "no {words:?} in {stderr}");
+    }
+    // What was tried takes no room from one that would fit.
+    let config = configured(&home, &scene, &image.at("store"), "40MiB");
+    let server = served(&scene, &config);
+    scene.one(object(1000, 0));
+    assert_eq!(metric(server.admin(), "plimsoll_disk_up"), 1);
+    stopped(&scene, server);
+}
+
+/// Asks for new objects from several clients until there have been enough of them.
+fn many(scene: &Scene, numbers: std::ops::Range<u64>) {
+    const CLIENTS: u64 = 8;
+    std::thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let numbers = numbers.clone();
+            let own = numbers.filter(move |number| number % CLIENTS == client);
+            scope.spawn(move || scene.all(own.map(|number| object(300, number))));
+        }
+    });
+}
+
+#[test]
+fn a_file_system_that_fills_up_costs_hits_and_no_request() {
+    let home = Home::alone();
+    let Some(image) = Image::mounted(&home, "full") else { return };
+    let scene = Scene::new(mixed());
+    let config = configured(&home, &scene, &image.at("store"), "40MiB");
+    let server = served(&scene, &config);
+    let admin = server.admin();
+    many(&scene, 0..500);
+    image.fill();
+    // The journal is preallocated; that the index cannot be saved is trouble when it is full.
+    let mut asked = 500;
+    while metric(admin, "plimsoll_disk_up") == 1 {
+        assert!(asked < 30_000, "the journal does not fill up");
+        many(&scene, asked..asked + 1000);
+        asked += 1000;
+    }
+    assert!(metric(admin, "plimsoll_disk_write_errors_total") + 1 > 0);
+    eprintln!("trouble after {asked} objects");
+    scene.under_load(4, 2, || std::thread::sleep(Duration::from_secs(2)));
+    scene.is_well();
+    assert!(metric(admin, "plimsoll_disk_refused_off_total") > 0);
+    assert!(scene.hits.load(Ordering::Relaxed) > 0, "there are no hits any more");
+    image.empty();
+    wait_for("the store to write again", Duration::from_secs(90), || {
+        (metric(admin, "plimsoll_disk_up") == 1).then_some(())
+    });
+    let puts = metric(admin, "plimsoll_disk_puts_total");
+    let new = object(5_000, 1_000_000);
+    scene.one(new);
+    assert_eq!(metric(admin, "plimsoll_disk_puts_total"), puts + 1);
+    std::thread::sleep(WRITTEN);
+    stopped(&scene, server);
+    let server = served(&scene, &config);
+    assert!(scene.one(new).is_hit(), "what was stored then has outlived the process");
+    assert_eq!(stopped(&scene, server), "");
+}
+
+/// The files that are written while it runs.
+fn files(store: &Path) -> Vec<PathBuf> {
+    let names = ["segments", "journal-0", "journal-1", "index-0", "index-1"];
+    names.iter().map(|name| store.join(name)).collect()
+}
+
+#[test]
+fn a_disk_that_refuses_every_write_costs_hits_and_no_request_and_is_written_to_again() {
+    let home = Home::alone();
+    let Some(image) = Image::mounted(&home, "refusing") else { return };
+    let scene = Scene::new(mixed());
+    let config = configured(&home, &scene, &image.at("store"), "40MiB");
+    let server = served(&scene, &config);
+    let admin = server.admin();
+    let kept: Vec<Object> = (0..20).map(|number| object(20_000, 1_000 + number)).collect();
+    scene.all(kept.iter().copied());
+    std::thread::sleep(WRITTEN);
+    for file in files(&image.path().join("store")) {
+        image.refuse_writes(&file, true);
+    }
+    let refused = scene.under_load(4, 3, || {
+        wait_for("the store to give up writing", SOON, || {
+            (metric(admin, "plimsoll_disk_up") == 0).then_some(())
+        });
+        std::thread::sleep(Duration::from_secs(1));
+        // A change is carried out, although nobody can promise that it outlives a crash.
+        scene.change(kept[0]);
+        assert!(!scene.one(kept[0]).is_hit());
+        metric(admin, "plimsoll_disk_write_errors_total")
+    });
+    scene.is_well();
+    assert!(refused > 0);
+    for file in files(&image.path().join("store")) {
+        image.refuse_writes(&file, false);
+    }
+    wait_for("the store to write again", Duration::from_secs(90), || {
+        (metric(admin, "plimsoll_disk_up") == 1).then_some(())
+    });
+    let new = object(5_000, 1_000_000);
+    scene.one(new);
+    scene.change(kept[1]);
+    std::thread::sleep(WRITTEN);
+    stopped(&scene, server);
+    let server = served(&scene, &config);
+    assert!(scene.one(new).is_hit(), "what was stored then has outlived the process");
+    // And what was changed meanwhile, and since.
+    scene.all(kept.iter().copied());
+    assert!(metric(server.admin(), "plimsoll_disk_hits_total") > 0);
+    stopped(&scene, server);
+}
+
+#[test]
+fn a_file_system_that_turns_read_only_costs_hits_and_no_request() {
+    let home = Home::alone();
+    let Some(image) = Image::mounted(&home, "broken") else { return };
+    let scene = Scene::new(mixed());
+    let config = configured(&home, &scene, &image.at("store"), "40MiB");
+    let server = served(&scene, &config);
+    // More than the memory holds. An end makes it durable: what the file system has not written
+    // when it breaks is lost.
+    let kept: Vec<Object> = (0..60).map(|number| object(100_000, 1_000 + number)).collect();
+    scene.all(kept.iter().copied());
+    stopped(&scene, server);
+    let server = served(&scene, &config);
+    let admin = server.admin();
+    image.breaks();
+    scene.under_load(4, 4, || {
+        wait_for("the store to give up writing", SOON, || {
+            (metric(admin, "plimsoll_disk_up") == 0).then_some(())
+        });
+        let hits = metric(admin, "plimsoll_disk_hits_total");
+        let from_disk = kept.iter().filter(|object| scene.one(**object).is_hit()).count();
+        assert!(from_disk > 10, "{from_disk} hits");
+        assert!(metric(admin, "plimsoll_disk_hits_total") > hits, "hits do not go on");
+        std::thread::sleep(Duration::from_secs(2)); // it is told once a second
+    });
+    scene.is_well();
+    let stderr = stopped(&scene, server);
+    assert!(stderr.contains("Read-only file system"), "{stderr}");
+    image.repaired(&home, "broken");
+    let server = served(&scene, &config);
+    assert_eq!(metric(server.admin(), "plimsoll_disk_up"), 1);
+    let found = kept.iter().filter(|object| scene.one(**object).is_hit()).count();
+    assert!(found > 10, "{found} of {} are there after the repair", kept.len());
+    stopped(&scene, server);
+}
+
+#[test]
+fn random_bytes_over_the_segments_are_never_served() {
+    const SEED: u64 = 5;
+    let home = Home::alone();
+    let mut scene = Scene::new(mixed());
+    scene.changes = true;
+    scene.cuts = true;
+    let config = configured(&home, &scene, &home.at("store"), "64MiB");
+    let server = served(&scene, &config);
+    let admin = server.admin();
+    let segments = File::options().write(true).open(home.at("store/segments")).unwrap();
+    let length = segments.metadata().unwrap().len();
+    let mut random = Random(SEED);
+    scene.under_load(6, SEED, || {
+        let until = Instant::now() + Duration::from_secs(8);
+        while Instant::now() < until {
+            let bytes: Vec<u8> =
+                (0..=random.below(512)).flat_map(|_| random.next().to_le_bytes()).collect();
+            let at = random.below(length - bytes.len() as u64);
+            segments.write_all_at(&bytes, at).unwrap();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    });
+    scene.is_well();
+    let [bad, hits, mended] = ["disk_bad_blocks", "disk_hits", "bodies_mended"]
+        .map(|name| metric(admin, &format!("plimsoll_{name}_total")));
+    let [compared, cut] = [&scene.compared, &scene.cut].map(|count| count.load(Ordering::Relaxed));
+    eprintln!(
+        "{compared} responses compared, {hits} hits of the disk, {bad} bad blocks, \
+         {mended} bodies mended, {cut} cut off"
+    );
+    assert!(bad > 0 && hits > 0 && compared > 500);
+    assert_eq!(stopped(&scene, server), "");
+}
+
+/// Where some bytes stand in a file.
+fn find(file: &File, bytes: &[u8]) -> u64 {
+    let mut all = vec![0; file.metadata().unwrap().len() as usize];
+    file.read_exact_at(&mut all, 0).unwrap();
+    let at = all.windows(bytes.len()).position(|window| window == bytes);
+    at.expect("it is in the file") as u64
+}
+
+#[test]
+fn a_body_that_rots_in_its_middle_is_mended_from_the_origin_or_cut() {
+    let home = Home::new();
+    let scene = {
+        let mut scene = Scene::new(Vec::new());
+        scene.cuts = true;
+        scene
+    };
+    let config = configured(&home, &scene, &home.at("store"), "64MiB");
+    let server = served(&scene, &config);
+    let certain = object(1_500_000, 0);
+    let bare = Object { kind: Kind::Bare, ..certain };
+    let segments = File::options().read(true).write(true).open(home.at("store/segments")).unwrap();
+    for object in [certain, bare] {
+        scene.one(object);
+        std::thread::sleep(WRITTEN);
+        assert!(scene.one(object).is_hit());
+        let body = object.body("", 0);
+        let at = find(&segments, &body[900_000..900_032]);
+        segments.write_all_at(&[body[900_000] ^ 1], at).unwrap();
+    }
+    let before = scene.origin.requests();
+    let mended = scene.one(certain);
+    assert!(mended.whole && mended.is_hit());
+    assert_eq!(scene.origin.requests(), before + 1, "asked for the rest");
+    assert_eq!(metric(server.admin(), "plimsoll_bodies_mended_total"), 1);
+    let cut = scene.one(bare);
+    assert!(!cut.whole && cut.is_hit());
+    assert_eq!(metric(server.admin(), "plimsoll_disk_bad_blocks_total"), 2);
+    // It is gone, and comes anew.
+    assert!(scene.one(bare).whole && !scene.one(certain).body.is_empty());
+    stopped(&scene, server);
+}
+
+/// The reads of a store's segments that a process makes while `work` runs, by strace: what each
+/// gave. `None` where processes may not be traced, which is said.
+fn reads_of_segments(home: &Home, server: &Ours, work: impl FnOnce()) -> Option<Vec<i64>> {
+    let (trace, said) = (home.at("trace"), "strace.err");
+    let flags = ["-f", "-y", "-e", "trace=read,readv,pread64,preadv,preadv2", "-o", &trace, "-p"];
+    let mut strace = Running::start(
+        Command::new(program("strace", "strace"))
+            .args(flags)
+            .arg(server.child.pid())
+            .stdout(Stdio::null())
+            .stderr(output(home, said)),
+    );
+    let attached = wait_for("strace", SOON, || {
+        let told = home.read(said);
+        (told.contains("attached") || strace.has_ended()).then_some(told.contains("attached"))
+    });
+    if !attached {
+        eprintln!("skipped: processes may not be traced here: {}", home.read(said).trim());
+        return None;
+    }
+    work();
+    strace.signal("INT");
+    strace.ended(SOON);
+    let trace = home.read("trace");
+    Some(results(&trace))
+}
+
+/// What the calls on segments gave. One that another thread's line divides has its result on a
+/// second line of the same thread, and the file's name on the first.
+fn results(trace: &str) -> Vec<i64> {
+    let mut halves = Vec::new();
+    let mut results = Vec::new();
+    for line in trace.lines() {
+        let thread = line.split(' ').next().unwrap();
+        if line.contains("/segments>") && line.ends_with("<unfinished ...>") {
+            halves.push(thread);
+            continue;
+        }
+        let resumed = line.contains(" resumed>") && halves.contains(&thread);
+        halves.retain(|half| *half != thread);
+        if resumed || line.contains("/segments>") {
+            let result = line.rsplit_once(" = ").and_then(|(_, told)| told.split(' ').next());
+            results.push(result.and_then(|told| told.parse().ok()).expect(line));
+        }
+    }
+    results
+}
+
+#[test]
+fn an_object_is_read_at_its_exact_length() {
+    const BLOCK: u64 = 32 * 1024;
+    let home = Home::new();
+    let scene = Scene::new(Vec::new());
+    let config = configured(&home, &scene, &home.at("store"), "1GiB");
+    let lengths = [1_000, 20_000, 100_000, 1_000_000];
+    let server = served(&scene, &config);
+    for bytes in lengths {
+        scene.one(object(bytes, 0));
+    }
+    stopped(&scene, server);
+    for bytes in lengths {
+        // Anew each time, so that memory has nothing.
+        let server = served(&scene, &config);
+        let asked = || assert!(scene.one(object(bytes, 0)).is_hit());
+        let Some(reads) = reads_of_segments(&home, &server, asked) else { return };
+        let wanted = if bytes < BLOCK { 1 } else { bytes.div_ceil(BLOCK) };
+        assert_eq!(reads.len() as u64, wanted, "{bytes} bytes: {reads:?}");
+        assert!(reads.iter().all(|read| *read > 0), "{bytes} bytes: {reads:?}");
+        let sum: i64 = reads.iter().sum();
+        // Head and checksums are little beside it, and nothing behind it is read.
+        assert!((bytes as i64..bytes as i64 + 2_000).contains(&sum), "{bytes} bytes: {sum} read");
+        stopped(&scene, server);
+    }
+}
+
+/// The process that has taken another's place, which is nobody's child here. Ended with the test.
+struct Successor(u32);
+
+impl Successor {
+    fn stop(&self) {
+        let lives = || {
+            std::fs::read_to_string(format!("/proc/{}/stat", self.0))
+                .is_ok_and(|stat| !stat.contains(") Z "))
+        };
+        if lives() {
+            let told = Command::new("sh").args(["-c", &format!("kill {}", self.0)]).status();
+            assert!(told.unwrap().success());
+        }
+        wait_for("the end of the successor", SOON, || (!lives()).then_some(()));
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        let _ = Command::new("sh").args(["-c", &format!("kill {} 2>&-", self.0)]).status();
+    }
+}
+
+#[test]
+fn a_restart_hands_the_disk_over_warm_and_fails_no_request() {
+    let home = Home::alone();
+    let mut scene = Scene::new(mixed());
+    let config = configured(&home, &scene, &home.at("store"), "64MiB");
+    let mut server = served(&scene, &config);
+    // No changes while there are two processes, of which the old one has no store any more.
+    scene.changes = true;
+    scene.under_load(4, 6, || std::thread::sleep(Duration::from_secs(1)));
+    scene.changes = false;
+    let kept = object(100_000, 1_000_000);
+    scene.one(kept);
+    let successor = scene.under_load(4, 7, || {
+        std::thread::sleep(Duration::from_millis(500));
+        let said = plimsoll(&["restart", "--admin", &server.admin().to_string()]).well();
+        let pid = said.stdout.strip_prefix("process ").and_then(|rest| rest.split(' ').next());
+        let successor = Successor(pid.unwrap().parse().unwrap());
+        std::thread::sleep(Duration::from_secs(1));
+        successor
+    });
+    assert!(server.child.ended(SOON).success());
+    assert!(scene.one(kept).is_hit(), "what the one before had stored");
+    assert!(metric(server.admin(), "plimsoll_disk_hits_total") > 0);
+    scene.changes = true;
+    scene.under_load(4, 8, || std::thread::sleep(Duration::from_secs(1)));
+    scene.is_well();
+    assert_eq!(metric(server.admin(), "plimsoll_disk_up"), 1);
+    successor.stop();
+}
