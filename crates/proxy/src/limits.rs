@@ -76,6 +76,8 @@ pub const DISK_LOOK: Duration = Duration::from_secs(1);
 /// After so many looks without a failure it is told that the disk is well again: a disk that fails
 /// is tried anew every minute at least.
 pub const DISK_LOOKS_WELL: u32 = 120;
+/// A response that the origin has confirmed for less than this is not written to the disk again.
+pub const CONFIRMED_WRITTEN_MIN: Duration = Duration::from_secs(60);
 /// How often a request begins anew because a body on the disk turned out not to be there.
 pub const BODIES_LOST_MAX: usize = 2;
 /// Sets of names in `Vary` that are kept for one URI, and so look-ups for a request to it.

@@ -19,7 +19,7 @@ use crate::exchange::way::Look;
 use crate::flight::{Flights, Settled};
 use crate::forward::{Known, OwnAddresses};
 use crate::hop;
-use crate::limits::Limits;
+use crate::limits::{CONFIRMED_WRITTEN_MIN, Limits};
 use crate::metrics::{Described, Shape, SharedFigures};
 use crate::partial::Partial;
 use crate::pressure::{Pressure, store_bytes_left};
@@ -248,6 +248,19 @@ impl Shared {
         }
         self.write_through(watch, key, &entry);
         self.insert_read(watch, key, entry);
+    }
+
+    /// The same for a response that the origin has confirmed: the disk has it, and is told of its
+    /// new head only if that lives long enough to be worth the writing. Else it is asked for anew
+    /// when it comes from there.
+    pub(crate) fn insert_confirmed(&self, watch: &Watch, key: Key, entry: Entry) {
+        let lives_long = entry.meta().is_some_and(|meta| {
+            meta.freshness.lifetime_ms >= CONFIRMED_WRITTEN_MIN.as_millis() as u64
+        });
+        match self.disk() {
+            Some(disk) if !lives_long && disk.contains(&key) => self.insert_read(watch, key, entry),
+            _ => self.insert(watch, key, entry),
+        }
     }
 
     /// The same for what is on the disk already.

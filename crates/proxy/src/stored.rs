@@ -535,6 +535,15 @@ impl Entry {
         matches!(self, Entry::Response(there) if Arc::ptr_eq(there, stored))
     }
 
+    /// What the rules know of it, if it is a response or parts of one.
+    pub(crate) fn meta(&self) -> Option<&StoredMeta> {
+        match self {
+            Entry::Response(stored) => Some(&stored.head.meta),
+            Entry::Part(partial) => Some(&partial.head.meta),
+            Entry::Varies(_) | Entry::Uncacheable { .. } => None,
+        }
+    }
+
     /// What the store accounts for this entry.
     pub(crate) fn accounted_bytes(&self) -> u64 {
         match self {

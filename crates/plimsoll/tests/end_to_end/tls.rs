@@ -142,8 +142,10 @@ fn the_log_tells_the_tls_of_a_client_and_whom_a_rule_turned_away() {
     issue(&home, "a", "DNS:a.test", false);
     issue(&home, "person", "DNS:person.test", false);
     let format = "squid:%ssl::>negotiated_version %ssl::>sni %ssl::>cert_subject %>Hs %err_code";
+    // One core, so that the lines stand in the order in which they were written.
     let config = format!(
-        "[log]\npath = \"access.log\"\nformat = \"{format}\"\n[[listen]]\n\
+        "[server]\nworkers = 1\n\
+         [log]\npath = \"access.log\"\nformat = \"{format}\"\n[[listen]]\n\
          address = \"127.0.0.1:0\"\n[listen.tls]\nclient_ca = \"ca.pem\"\n\
          [[listen.tls.certificate]]\nchain = \"a.pem\"\nkey = \"a.key\"\n\
          [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{}\"\n",

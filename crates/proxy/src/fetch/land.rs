@@ -131,7 +131,7 @@ fn confirmed(asking: &Asking<'_>, ask: &Ask, lead: Lead, mut answer: Answer) -> 
     };
     match verdict {
         Ok(()) => {
-            worker.shared.insert(lead.watch(), key, entry);
+            worker.shared.insert_confirmed(lead.watch(), key, entry);
             lead.settle(settled);
         }
         Err(why) => {
