@@ -58,8 +58,8 @@ impl Disk {
         self.told.notify_all();
     }
 
-    /// Tells the log when writing is given up, and when it has long gone on again: a disk that fails
-    /// is tried from time to time, which is not told each time.
+    /// Tells the log when writing is given up, and when it has long gone on again: a disk that
+    /// fails is tried from time to time, which is not told each time.
     async fn tell(&self) {
         let (mut told, mut well) = (None, 0);
         loop {
