@@ -6,11 +6,14 @@
 //! round. Why: this is the first thing to look at after a change to the data plane. What never
 //! happens: a row left out in silence; a server left running.
 
+mod asking;
+mod beside_writes;
 mod generators;
 mod measure;
 mod process;
 mod servers;
 mod table;
+mod warm_start;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -26,7 +29,7 @@ use load::{NullServer, Origin, OriginCounters, sys};
 use serde::Serialize;
 
 use measure::{Pace, SCENARIOS, Scenario};
-use servers::{Ground, Kind, Running, SERVERS, Server};
+use servers::{Ground, Kind, Running, SERVERS, Server, Tier};
 use table::{Results, Spread, Summary};
 
 /// The CPU of the server under measurement.
@@ -51,9 +54,17 @@ struct Flags {
     /// Only these servers (the floor always runs), by the beginning of their names.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Only these scenarios: hit, cold, miss, large, generator.
+    /// Only these scenarios, by the beginning of their names: hit, cold, miss, large, generator;
+    /// and such as run only when they are named, for they take minutes and gigabytes:
+    /// disk_hit_1k, disk_hit_16k, disk_hit_1m, warm_start, beside_writes.
     #[arg(long, value_delimiter = ',')]
     scenario: Vec<String>,
+    /// Objects of warm_start.
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
+    objects: u32,
+    /// Megabytes a second of misses in beside_writes.
+    #[arg(long, default_value_t = 300.0)]
+    misses: f64,
     /// Print JSON instead of tables.
     #[arg(long)]
     json: bool,
@@ -77,6 +88,8 @@ struct Report {
     versions: BTreeMap<String, String>,
     generators: Vec<GeneratorRow>,
     rows: Vec<Summary>,
+    warm_starts: Vec<warm_start::Starts>,
+    beside_writes: Vec<beside_writes::Rounds>,
     cells: Vec<table::Row>,
 }
 
@@ -86,6 +99,13 @@ struct GeneratorRow {
     cpu_us: Option<Spread>,
     rate: Option<Spread>,
     note: Option<String>,
+}
+
+impl Flags {
+    /// Whether a scenario is asked for by its name.
+    fn names(&self, scenario: &str) -> bool {
+        self.scenario.iter().any(|name| scenario.starts_with(name.as_str()))
+    }
 }
 
 fn main() -> ExitCode {
@@ -161,14 +181,17 @@ fn chosen(flags: &Flags) -> Result<(Vec<&'static Server>, Vec<&'static Scenario>
             return Err(format!("--only {only}: the servers are {}", names.join(", ")));
         }
     }
-    for name in &flags.scenario {
-        if name != GENERATOR && !SCENARIOS.iter().any(|scenario| scenario.name == name) {
-            let why = "the scenarios are hit, cold, miss, large, generator";
-            return Err(format!("--scenario {name}: {why}"));
+    let apart = [GENERATOR, warm_start::NAME, beside_writes::NAME];
+    let all = || SCENARIOS.iter().map(|scenario| scenario.name).chain(apart);
+    for asked in &flags.scenario {
+        if !all().any(|name| name.starts_with(asked.as_str())) {
+            let names: Vec<&str> = all().collect();
+            return Err(format!("--scenario {asked}: the scenarios are {}", names.join(", ")));
         }
     }
     let asked = |scenario: &&Scenario| {
-        flags.scenario.is_empty() || flags.scenario.iter().any(|name| name == scenario.name)
+        let by_default = flags.scenario.is_empty() && !scenario.is_of_disk();
+        by_default || flags.names(scenario.name)
     };
     Ok((SERVERS.iter().filter(wanted).collect(), SCENARIOS.iter().filter(asked).collect()))
 }
@@ -187,19 +210,20 @@ fn run(
 ) -> Result<Report, String> {
     let mut fleet = Fleet::new();
     for scenario in scenarios {
-        for server in servers {
-            let size = size_of_null(server, scenario.body_bytes);
-            fleet.entry((server.name, size)).or_insert_with(|| server.start(ground, size));
+        for server in servers.iter().filter(|server| scenario.is_for(server)) {
+            let size = size_of(server, scenario);
+            let start = || started(server, scenario, ground, pace, stop);
+            fleet.entry((server.name, size)).or_insert_with(start);
         }
     }
     let mut results = Results::default();
     for round in 1..=flags.rounds {
         for scenario in scenarios {
-            for server in servers {
+            for server in servers.iter().filter(|server| scenario.is_for(server)) {
                 if stop.load(Ordering::Relaxed) {
                     return Err("stopped".to_owned());
                 }
-                let cell = match &fleet[&(server.name, size_of_null(server, scenario.body_bytes))] {
+                let cell = match &fleet[&(server.name, size_of(server, scenario))] {
                     Ok(running) => measure::cell(running, scenario, pace, counters, stop),
                     Err(why) => Err(why.clone()),
                 };
@@ -208,25 +232,56 @@ fn run(
             }
         }
     }
-    let with_generators =
-        flags.scenario.is_empty() || flags.scenario.iter().any(|name| name == GENERATOR);
+    let with_generators = flags.scenario.is_empty() || flags.names(GENERATOR);
     let generators =
         if with_generators { generators(flags, servers, ground, pace, stop)? } else { Vec::new() };
     let version = |((name, _), running): (&(&str, u64), &Result<Running, String>)| {
         let version = running.as_ref().ok().map(|running| running.version.clone());
         version.filter(|text| !text.is_empty()).map(|text| ((*name).to_owned(), text))
     };
+    let versions = fleet.iter().filter_map(version).collect();
+    drop(fleet);
+    let (rounds, objects) = (flags.rounds, flags.objects);
+    let warm_starts = if flags.names(warm_start::NAME) {
+        warm_start::Bench { ground, pace, origin: counters, stop, objects, rounds }.run(servers)?
+    } else {
+        Vec::new()
+    };
+    let beside_writes = if flags.names(beside_writes::NAME) {
+        let mb_per_s = flags.misses;
+        beside_writes::Bench { ground, pace, stop, rounds, mb_per_s }.run()?
+    } else {
+        Vec::new()
+    };
     Ok(Report {
         conditions: conditions(flags, pace),
-        versions: fleet.iter().filter_map(version).collect(),
+        versions,
         generators,
+        warm_starts,
+        beside_writes,
         rows: results.summaries(),
         cells: results.rows,
     })
 }
 
-fn size_of_null(server: &Server, body_bytes: u64) -> u64 {
-    if server.kind == Kind::Null { body_bytes } else { 0 }
+/// The size by which a running server is known, if it serves no other.
+fn size_of(server: &Server, scenario: &Scenario) -> u64 {
+    if server.tier == Tier::Memory { 0 } else { scenario.body_bytes }
+}
+
+/// A server that runs, and has what it is to be asked for if that is many objects.
+fn started(
+    server: &Server,
+    scenario: &Scenario,
+    ground: &Ground<'_>,
+    pace: &Pace,
+    stop: &AtomicBool,
+) -> Result<Running, String> {
+    let running = server.start(ground, size_of(server, scenario))?;
+    if server.tier == Tier::Disk {
+        asking::fill(running.addr, scenario.path, scenario.objects, pace.cpu, stop)?;
+    }
+    Ok(running)
 }
 
 fn progress(
@@ -323,6 +378,14 @@ fn print(report: &Report, scenarios: &[&Scenario], json: bool) -> Result<(), Str
     }
     for scenario in scenarios {
         println!("\n{}", table::scenario_table(scenario, &report.rows));
+    }
+    if !report.warm_starts.is_empty() {
+        println!("\nstarts after kill -9, objects of 1 KB; median (least..greatest), least hits");
+        println!("{}", warm_start::table(&report.warm_starts));
+    }
+    if !report.beside_writes.is_empty() {
+        println!("\nhits of 1 KB in memory, alone and beside misses of 1 MB that are stored");
+        println!("{}", beside_writes::table(&report.beside_writes));
     }
     if !report.generators.is_empty() {
         println!("\nthe generators' own CPU time a request, against the null server");

@@ -12,8 +12,9 @@ use std::time::Duration;
 use load::{OriginCounters, Outcome, Phase, Plan, Schedule, Tick};
 use serde::Serialize;
 
+use crate::asking::{self, HOST};
 use crate::process;
-use crate::servers::Running;
+use crate::servers::{Running, Server, Tier};
 
 /// Connections that carry requests.
 pub(crate) const HOT: u32 = 64;
@@ -23,16 +24,36 @@ pub(crate) const COLD: u32 = 10_000;
 const OTHERS_PART_MAX: f64 = 0.1;
 /// A part of the requests that may have been otherwise than the scenario says.
 const STRAY_PART_MAX: f64 = 0.01;
+/// Our own server's count of hits on disk.
+const DISK_HITS: &str = "plimsoll_disk_hits_total";
+/// A part of the hits on disk that may have been hits in memory.
+const MEMORY_PART_MAX: f64 = 0.1;
 
 /// What is asked of the servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    path: &'static str,
+    /// `{n}` stands for the number of the object.
+    pub(crate) path: &'static str,
+    /// How many there are; each is as likely to be asked for.
+    pub(crate) objects: u32,
     pub(crate) body_bytes: u64,
     pub(crate) cold: u32,
     cached: bool,
+    tier: Tier,
+}
+
+impl Scenario {
+    /// Whether it is asked of this server.
+    pub(crate) fn is_for(&self, server: &Server) -> bool {
+        server.tier == Tier::Floor || server.tier == self.tier
+    }
+
+    /// Whether bodies come from the disk. Such scenarios are run when they are named.
+    pub(crate) fn is_of_disk(&self) -> bool {
+        self.tier == Tier::Disk
+    }
 }
 
 /// All scenarios, in the order they are run and shown.
@@ -41,33 +62,71 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         name: "hit",
         title: "cached hit of 1 KB, 64 keep-alive connections",
         path: "/obj/1?size=1024",
+        objects: 1,
         body_bytes: 1024,
         cold: 0,
         cached: true,
+        tier: Tier::Memory,
     },
     Scenario {
         name: "cold",
         title: "the same with 10,000 cold connections beside them",
         path: "/obj/1?size=1024",
+        objects: 1,
         body_bytes: 1024,
         cold: COLD,
         cached: true,
+        tier: Tier::Memory,
     },
     Scenario {
         name: "miss",
         title: "miss passed through (no-store) of 1 KB, 64 keep-alive connections",
         path: "/obj/2?size=1024&cc=no-store",
+        objects: 1,
         body_bytes: 1024,
         cold: 0,
         cached: false,
+        tier: Tier::Memory,
     },
     Scenario {
         name: "large",
         title: "cached hit of 64 KB, 64 keep-alive connections",
         path: "/obj/3?size=65536",
+        objects: 1,
         body_bytes: 65536,
         cold: 0,
         cached: true,
+        tier: Tier::Memory,
+    },
+    Scenario {
+        name: "disk_hit_1k",
+        title: "hit on disk of 1 KB, 16,000 objects in the page cache, 64 keep-alive connections",
+        path: "/obj/{n}?size=1024",
+        objects: 16_000,
+        body_bytes: 1024,
+        cold: 0,
+        cached: true,
+        tier: Tier::Disk,
+    },
+    Scenario {
+        name: "disk_hit_16k",
+        title: "hit on disk of 16 KB, 8,000 objects in the page cache, 64 keep-alive connections",
+        path: "/obj/{n}?size=16384",
+        objects: 8_000,
+        body_bytes: 16_384,
+        cold: 0,
+        cached: true,
+        tier: Tier::Disk,
+    },
+    Scenario {
+        name: "disk_hit_1m",
+        title: "hit on disk of 1 MB, 200 objects in the page cache, 64 keep-alive connections",
+        path: "/obj/{n}?size=1048576",
+        objects: 200,
+        body_bytes: 1 << 20,
+        cold: 0,
+        cached: true,
+        tier: Tier::Disk,
     },
 ];
 
@@ -95,6 +154,8 @@ pub(crate) struct Cell {
     pub(crate) others: f64,
     /// Memory that each cold connection added; `None` without cold ones.
     pub(crate) bytes_per_cold: Option<f64>,
+    /// The part of the requests that our own server answered from its disk; `None` for others.
+    pub(crate) from_disk: Option<f64>,
     /// What is wrong with it, if anything.
     pub(crate) fault: Option<String>,
 }
@@ -122,9 +183,15 @@ pub(crate) fn cell(
     stop: &AtomicBool,
 ) -> Result<Cell, String> {
     let target = format!("http://{}{}", server.addr, scenario.path);
-    let target = target.parse().map_err(|e| format!("{e}"))?;
+    let mut target: load::Target = target.parse().map_err(|e| format!("{e}"))?;
+    if scenario.is_of_disk() {
+        // As it was filled.
+        HOST.clone_into(&mut target.authority);
+    }
     let mut plan = Plan::new(target, Schedule::ClosedLoop, pace.warm + pace.measured);
     plan.connections = HOT;
+    plan.population.objects = scenario.objects;
+    plan.population.size = load::Size::Fixed { bytes: scenario.body_bytes };
     plan.cold = scenario.cold;
     plan.sources = if scenario.cold > 0 { 2 } else { 0 };
     plan.count_hits = false;
@@ -133,6 +200,8 @@ pub(crate) fn cell(
     // to the origin, with which it shares it.
     plan.busy_poll = scenario.cached;
     let family = server.process.family();
+    let disk_hits = || server.admin.and_then(|admin| asking::figure(admin, DISK_HITS));
+    let hits_before = disk_hits();
     let mut memory_before = None;
     let mut memory_after = None;
     let (mut from, mut to) = (None, Reading::default());
@@ -163,6 +232,9 @@ pub(crate) fn cell(
     if completed == 0 {
         return Err(format!("no request was completed: {}", errors(&outcome)));
     }
+    let from_disk = hits_before.zip(disk_hits()).map(|(before, after)| {
+        (after - before) / outcome.counts.completed.max(1) as f64 // the warm-up's included
+    });
     let length_s = (to.elapsed - from.elapsed).as_secs_f64();
     let cpu_ns = (to.cpu_ns - from.cpu_ns) as f64;
     let others = ((to.busy_ns - from.busy_ns) as f64 - cpu_ns).max(0.0) / 1e9 / length_s;
@@ -173,7 +245,12 @@ pub(crate) fn cell(
         utilisation: cpu_ns / 1e9 / length_s,
         others,
         bytes_per_cold: added.map(|bytes| bytes / f64::from(scenario.cold)),
+        from_disk,
         fault: fault(&outcome, scenario, (to.fetched - from.fetched) as f64 / completed as f64)
+            .or_else(|| {
+                let part = from_disk.filter(|part| *part < 1.0 - MEMORY_PART_MAX)?;
+                Some(format!("only {:.0} % came from its disk", 100.0 * part))
+            })
             .or_else(|| {
                 let part = 100.0 * others;
                 (others > OTHERS_PART_MAX).then(|| format!("others took {part:.0} % of its CPU"))

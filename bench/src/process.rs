@@ -75,8 +75,30 @@ impl Process {
     }
 }
 
+impl Process {
+    /// Ends the whole family at once, as `kill -9` does, and waits until none of it is left.
+    pub(crate) fn kill(mut self) -> Result<(), String> {
+        let family = self.family();
+        for pid in &family {
+            signal(*pid, libc::SIGKILL);
+        }
+        self.child.wait().map_err(|e| e.to_string())?;
+        let began = Instant::now();
+        while family.iter().any(|pid| is_running(*pid)) {
+            if began.elapsed() > END_MAX {
+                return Err("outlives SIGKILL".to_owned());
+            }
+            thread::sleep(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+}
+
 impl Drop for Process {
     fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return; // the pid may be another's by now
+        }
         let family = self.family();
         signal(self.child.id().cast_signed(), libc::SIGTERM);
         let began = Instant::now();
@@ -99,6 +121,23 @@ impl Drop for Process {
 /// CPU time of a family so far, ns. Who has ended meanwhile is not counted.
 pub(crate) fn cpu_ns(family: &[i32]) -> u64 {
     family.iter().filter_map(|pid| sys::process_cpu_ns(*pid).ok()).sum()
+}
+
+/// Bytes that a family has had written to disks so far.
+pub(crate) fn written_bytes(family: &[i32]) -> u64 {
+    let of = |pid: &i32| {
+        let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+        let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: "))?;
+        line.trim().parse::<u64>().ok()
+    };
+    family.iter().filter_map(of).sum()
+}
+
+/// Whether a process is there, and not only its entry for the parent.
+fn is_running(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rfind(')').and_then(|at| stat[at + 1..].split_whitespace().next());
+    state.is_some_and(|state| state != "Z")
 }
 
 /// How long a CPU was busy since the machine started, ns, in the kernel's steps of 10 ms; 0 if it
@@ -206,6 +245,20 @@ mod tests {
         drop(process);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
         signal(family[1], libc::SIGKILL);
+    }
+
+    #[test]
+    fn a_killed_family_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let command = command(&find("sh").unwrap(), ["-c", "sleep 60 & wait"]);
+        let process = Process::start(command, 0, dir.path().join("errors")).unwrap();
+        let began = Instant::now();
+        while process.family().len() < 2 && began.elapsed() < Duration::from_secs(5) {
+            thread::sleep(LOOK_AGAIN);
+        }
+        let family = process.family();
+        assert_eq!(process.kill(), Ok(()));
+        assert!(family.len() == 2 && !family.into_iter().any(is_running));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use crate::measure::{Cell, Scenario};
+use crate::servers::NGINX_DISK;
 
 /// A median with the least and the greatest.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -61,12 +62,16 @@ pub(crate) struct Summary {
     pub(crate) cpu_us: Option<Spread>,
     /// Cost over the null server's in the same round.
     pub(crate) to_floor: Option<Spread>,
+    /// Cost over that of nginx on disk in the same round.
+    pub(crate) to_nginx: Option<Spread>,
     /// Cost over the server's own without cold connections in the same round.
     pub(crate) to_hot: Option<Spread>,
     pub(crate) rate: Option<Spread>,
     pub(crate) utilisation: Option<Spread>,
     /// Of the first round: later ones find memory already taken.
     pub(crate) bytes_per_cold: Option<f64>,
+    /// The part of the requests that our own server answered from its disk.
+    pub(crate) from_disk: Option<Spread>,
     pub(crate) note: Option<String>,
 }
 
@@ -124,31 +129,42 @@ impl Results {
             scenario: row.scenario.clone(),
             cpu_us: each(|cell| cell.cpu_us),
             to_floor: ratios(self.find("null", &row.scenario)),
+            to_nginx: ratios(self.find(NGINX_DISK, &row.scenario)),
             to_hot: if is_cold { ratios(self.find(&row.server, "hit")) } else { None },
             rate: each(|cell| cell.rate),
             utilisation: each(|cell| cell.utilisation),
             bytes_per_cold: first.and_then(|cell| cell.bytes_per_cold),
+            from_disk: Spread::of(row.cells.iter().flatten().filter_map(|cell| cell.from_disk)),
             note: row.why_not.clone(),
         }
     }
 }
 
-/// The table of one scenario.
-pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> String {
-    let is_cold = scenario.cold > 0;
+/// A table without rows: names, then figures, then a note.
+pub(crate) fn plain(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
-    let mut header = vec!["server", "CPU us a request", "x floor", "requests/s", "CPU used"];
-    if is_cold {
-        header.extend(["x own hot", "bytes a cold conn."]);
-    }
-    header.push("note");
-    table.set_header(&header);
+    table.set_header(header);
     for column in 1..header.len() - 1 {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
+    table
+}
+
+/// The table of one scenario.
+pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> String {
+    let is_cold = scenario.cold > 0;
+    let mut header = vec!["server", "CPU us a request", "x floor", "requests/s", "CPU used"];
+    if is_cold {
+        header.extend(["x own hot", "bytes a cold conn."]);
+    }
+    if scenario.is_of_disk() {
+        header.extend(["x nginx", "from its disk"]);
+    }
+    header.push("note");
+    let mut table = plain(&header);
     let text = |spread: Option<Spread>| spread.map_or("-".to_owned(), |s| s.to_string());
     for summary in summaries.iter().filter(|summary| summary.scenario == scenario.name) {
         let mut cells = vec![
@@ -161,6 +177,11 @@ pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> Stri
         if is_cold {
             cells.push(text(summary.to_hot));
             cells.push(summary.bytes_per_cold.map_or("-".to_owned(), |b| format!("{b:.0}")));
+        }
+        if scenario.is_of_disk() {
+            cells.push(text(summary.to_nginx));
+            let part = |s: Spread| format!("{:.1} %", 100.0 * s.min);
+            cells.push(summary.from_disk.map_or("-".to_owned(), part));
         }
         cells.push(summary.note.clone().unwrap_or_default());
         table.add_row(cells);
@@ -181,6 +202,7 @@ mod tests {
             utilisation: 1.0,
             others: 0.0,
             bytes_per_cold,
+            from_disk: None,
             fault: None,
         })
     }

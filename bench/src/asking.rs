@@ -1,0 +1,176 @@
+//! One request after the other: to fill a cache, and to see what it still has.
+//!
+//! What: a blocking client of keep-alive connections that reads each answer to its end. Why beside
+//! the generator: that one draws its objects, and here each is asked for once. What never happens:
+//! an answer that is not 200 and whole is taken for one.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use load::sys;
+
+/// What every request for many objects names, so that a server may move to another port.
+pub(crate) const HOST: &str = "objects.test";
+/// Connections that fill a cache.
+const FILLING: u32 = 16;
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// A client with one connection.
+#[derive(Debug)]
+pub(crate) struct Asker {
+    addr: SocketAddr,
+    stream: Option<TcpStream>,
+    buffer: Vec<u8>,
+}
+
+impl Asker {
+    pub(crate) fn new(addr: SocketAddr) -> Asker {
+        Asker { addr, stream: None, buffer: vec![0; BUFFER_BYTES] }
+    }
+
+    /// Asks for a path and reads the answer.
+    ///
+    /// # Errors
+    /// There is no connection, or the answer is not whole, or not a 200.
+    pub(crate) fn ask(&mut self, path: &str) -> io::Result<()> {
+        self.exchange(path, |_| ())
+    }
+
+    /// The same; the body goes to `take` as it comes.
+    fn exchange(&mut self, path: &str, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+        let mut stream = match self.stream.take() {
+            Some(stream) => stream,
+            None => {
+                let stream = TcpStream::connect(self.addr)?;
+                stream.set_read_timeout(Some(ANSWER_MAX))?;
+                stream.set_nodelay(true)?;
+                stream
+            }
+        };
+        stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n").as_bytes())?;
+        let (mut filled, head) = (0, b"\r\n\r\n");
+        let body_at = loop {
+            let read = stream.read(&mut self.buffer[filled..])?;
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            filled += read;
+            let found = self.buffer[..filled].windows(head.len()).position(|part| part == head);
+            if let Some(at) = found {
+                break at + head.len();
+            }
+        };
+        let mut left = body_bytes(&self.buffer[..body_at])?;
+        let mut piece = body_at..filled;
+        loop {
+            take(&self.buffer[piece.clone()]);
+            left = left.checked_sub(piece.len() as u64).ok_or(io::ErrorKind::InvalidData)?;
+            if left == 0 {
+                break;
+            }
+            match stream.read(&mut self.buffer)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => piece = 0..read,
+            }
+        }
+        self.stream = Some(stream);
+        Ok(())
+    }
+}
+
+/// How long the body of a 200 is.
+fn body_bytes(head: &[u8]) -> io::Result<u64> {
+    let bad = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
+    let text = String::from_utf8_lossy(head);
+    let mut lines = text.split("\r\n");
+    let status = lines.next().unwrap_or_default();
+    if status.split(' ').nth(1) != Some("200") {
+        return Err(bad(status));
+    }
+    let length = lines.find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        let named = name.eq_ignore_ascii_case("content-length");
+        if named { value.trim().parse().ok() } else { None }
+    });
+    length.ok_or_else(|| bad("an answer without a length"))
+}
+
+/// Asks for each of so many objects once, from the given CPU.
+///
+/// # Errors
+/// The first thing that went wrong; one line.
+pub(crate) fn fill(
+    addr: SocketAddr,
+    path: &str,
+    objects: u32,
+    cpu: usize,
+    stop: &AtomicBool,
+) -> Result<(), String> {
+    let part = |first: u32| {
+        sys::pin_to_cpu(cpu)?;
+        let mut asker = Asker::new(addr);
+        for object in (first..objects).step_by(FILLING as usize) {
+            if stop.load(Ordering::Relaxed) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            asker.ask(&of(path, object))?;
+        }
+        Ok(())
+    };
+    let ended: io::Result<()> = thread::scope(|scope| {
+        let parts: Vec<_> =
+            (0..FILLING.min(objects)).map(|first| scope.spawn(move || part(first))).collect();
+        let panicked = || Err(io::Error::other("a thread panicked"));
+        parts.into_iter().try_for_each(|part| part.join().unwrap_or_else(|_| panicked()))
+    });
+    ended.map_err(|e| format!("while it was filled: {e}"))
+}
+
+/// The path of an object.
+pub(crate) fn of(path: &str, object: u32) -> String {
+    path.replace("{n}", &object.to_string())
+}
+
+/// A figure of our own server's, by its name in the metrics.
+pub(crate) fn figure(admin: SocketAddr, name: &str) -> Option<f64> {
+    let mut page = Vec::new();
+    Asker::new(admin).exchange("/metrics", |part| page.extend_from_slice(part)).ok()?;
+    let page = String::from_utf8_lossy(&page);
+    page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use load::Origin;
+
+    use super::*;
+
+    #[test]
+    fn each_object_is_asked_for_once() {
+        let origin = Origin::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let (addr, counters) = (origin.local_addr(), origin.counters());
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let serving = thread::spawn(move || origin.run(&told));
+        let filled = fill(addr, "/obj/{n}?size=100000", 37, 0, &AtomicBool::new(false));
+        assert_eq!(filled, Ok(()));
+        assert_eq!(counters.requests.load(Ordering::Relaxed), 37);
+        assert!(Asker::new(addr).ask("/nothing").is_err());
+        assert!(fill(addr, "/obj/{n}", 37, 0, &AtomicBool::new(true)).is_err());
+        stop.store(true, Ordering::Relaxed);
+        serving.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn an_answer_has_a_length_and_is_a_200() {
+        assert_eq!(body_bytes(b"HTTP/1.1 200 OK\r\ncontent-Length: 7\r\n\r\n").unwrap(), 7);
+        assert!(body_bytes(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+        assert!(body_bytes(b"HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\n\r\n").is_err());
+    }
+}

@@ -1,0 +1,206 @@
+//! What the writing of a store on disk does to hits in memory.
+//!
+//! What: hits of one object at a steady rate, alone and beside misses of 1 MB at a steady rate; the
+//! 99th percentile of the hits' latency and its ratio, round by round. Why three rows: passing
+//! misses on costs hits something by itself; our own server without a store on disk shows how much
+//! of the ratio that is, and nginx, whose bodies go to disk as well, what others make of it. What
+//! never happens: a latency that was the generator's fault is counted; a row without its writes
+//! passes for one with them: what was written is shown.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use load::{Outcome, Plan, Schedule, Size};
+use serde::Serialize;
+
+use crate::asking::HOST;
+use crate::measure::Pace;
+use crate::process;
+use crate::servers::{BESIDE_WRITES, Ground, Running, Server};
+use crate::table::Spread;
+
+/// The name of the scenario.
+pub(crate) const NAME: &str = "beside_writes";
+const HITS_PER_S: f64 = 3000.0;
+const HIT: &str = "/obj/1?size=1024";
+const MISS: &str = "/obj/{n}?size=1048576";
+const MISS_BYTES: u64 = 1 << 20;
+/// So many that hardly any is asked for twice.
+const MISSES: u32 = 1 << 24;
+const MISS_CONNECTIONS: u32 = 16;
+/// Writes go on so long before hits are measured beside them.
+const WRITES_FIRST: Duration = Duration::from_secs(1);
+
+/// One round of one server.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Round {
+    pub(crate) alone_p99_us: f64,
+    pub(crate) beside_p99_us: f64,
+    /// Median beside the misses.
+    pub(crate) beside_p50_us: f64,
+    /// Misses answered, MB/s.
+    pub(crate) missed_mb_s: f64,
+    /// What the server had written to the disk, MB/s.
+    pub(crate) written_mb_s: f64,
+    /// The part of its CPU that the server used beside the misses.
+    pub(crate) utilisation: f64,
+    /// The part of the hits whose latency is the generator's fault, at worst.
+    pub(crate) invalid: f64,
+}
+
+/// All rounds of one server.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Rounds {
+    pub(crate) server: &'static str,
+    pub(crate) rounds: Vec<Round>,
+    pub(crate) note: Option<String>,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) struct Bench<'b> {
+    pub(crate) ground: &'b Ground<'b>,
+    pub(crate) pace: &'b Pace,
+    pub(crate) stop: &'b AtomicBool,
+    pub(crate) rounds: u32,
+    /// Misses, MB/s.
+    pub(crate) mb_per_s: f64,
+}
+
+impl Bench<'_> {
+    pub(crate) fn run(&self) -> Result<Vec<Rounds>, String> {
+        let mut rows: Vec<(Rounds, Option<Running>)> =
+            BESIDE_WRITES.iter().map(started(self)).collect();
+        for round in 1..=self.rounds {
+            for (row, running) in &mut rows {
+                if self.stop.load(Ordering::Relaxed) {
+                    return Err("stopped".to_owned());
+                }
+                let Some(running) = running else { continue };
+                let of = self.rounds;
+                match self.round(running, round) {
+                    Ok(measured) => {
+                        eprintln!("round {round}/{of} {NAME} {:<24} {measured:?}", row.server);
+                        row.rounds.push(measured);
+                    }
+                    Err(why) => row.note = Some(why),
+                }
+            }
+        }
+        Ok(rows.into_iter().map(|(row, _)| row).collect())
+    }
+
+    fn round(&self, running: &Running, round: u32) -> Result<Round, String> {
+        let alone = self.hits(running)?;
+        let misses = self.misses(running, round)?;
+        let family = running.process.family();
+        let (beside, missed, took) = thread::scope(|scope| {
+            let missing = scope.spawn(|| load::run(&misses, self.stop, &mut |_| ()));
+            thread::sleep(WRITES_FIRST);
+            let (cpu, written) = (process::cpu_ns(&family), process::written_bytes(&family));
+            let began = Instant::now();
+            let beside = self.hits(running);
+            let length_s = began.elapsed().as_secs_f64();
+            let cpu = (process::cpu_ns(&family) - cpu) as f64 / 1e9 / length_s;
+            let written = process::written_bytes(&family) - written;
+            let missed = missing.join().map_err(|_| "the misses' thread panicked".to_owned());
+            (beside, missed, (cpu, written as f64 / 1e6 / length_s))
+        });
+        let missed = missed?.map_err(|e| e.to_string())?;
+        let (beside, (utilisation, written_mb_s)) = (beside?, took);
+        let invalid = |of: &Outcome| {
+            let all = of.latency.count + of.latency_invalid.count;
+            of.latency_invalid.count as f64 / all.max(1) as f64
+        };
+        let us = |ns: u64| ns as f64 / 1e3;
+        Ok(Round {
+            alone_p99_us: us(alone.latency.p99_ns),
+            beside_p99_us: us(beside.latency.p99_ns),
+            beside_p50_us: us(beside.latency.p50_ns),
+            missed_mb_s: missed.rate() * MISS_BYTES as f64 / 1e6,
+            written_mb_s,
+            utilisation,
+            invalid: invalid(&alone).max(invalid(&beside)),
+        })
+    }
+
+    fn hits(&self, running: &Running) -> Result<Outcome, String> {
+        let mut plan = self.plan(running, HIT, HITS_PER_S, self.pace.measured)?;
+        plan.busy_poll = true;
+        load::run(&plan, self.stop, &mut |_| ()).map_err(|e| e.to_string())
+    }
+
+    /// Misses for as long as hits are measured, and before.
+    fn misses(&self, running: &Running, round: u32) -> Result<Plan, String> {
+        let per_s = self.mb_per_s * 1e6 / MISS_BYTES as f64;
+        let length = WRITES_FIRST + self.pace.measured;
+        let mut plan = self.plan(running, MISS, per_s, length)?;
+        plan.connections = MISS_CONNECTIONS;
+        plan.population.objects = MISSES;
+        plan.population.size = Size::Fixed { bytes: MISS_BYTES };
+        plan.seed = u64::from(round) + 1;
+        Ok(plan)
+    }
+
+    fn plan(
+        &self,
+        running: &Running,
+        path: &str,
+        per_s: f64,
+        length: Duration,
+    ) -> Result<Plan, String> {
+        let target = format!("http://{}{path}", running.addr);
+        let mut target: load::Target = target.parse().map_err(|e| format!("{e}"))?;
+        HOST.clone_into(&mut target.authority);
+        let mut plan = Plan::new(target, Schedule::Constant(per_s), length);
+        plan.count_hits = false;
+        plan.pin_cpu = Some(self.pace.cpu);
+        Ok(plan)
+    }
+}
+
+fn started<'b>(bench: &'b Bench<'_>) -> impl Fn(&Server) -> (Rounds, Option<Running>) + 'b {
+    |server| {
+        let (running, note) = match server.start(bench.ground, 0) {
+            Ok(running) => (Some(running), None),
+            Err(why) => (None, Some(why)),
+        };
+        (Rounds { server: server.name, rounds: Vec::new(), note }, running)
+    }
+}
+
+/// The rows as a table.
+pub(crate) fn table(rows: &[Rounds]) -> comfy_table::Table {
+    let mut table = crate::table::plain(&[
+        "server",
+        "p99 alone, us",
+        "p99 beside misses, us",
+        "ratio",
+        "misses, MB/s",
+        "written, MB/s",
+        "CPU used",
+        "not counted",
+        "note",
+    ]);
+    for row in rows {
+        let text = |of: fn(&Round) -> f64, digits: usize| {
+            let spread = Spread::of(row.rounds.iter().map(of));
+            spread.map_or("-".to_owned(), |s| {
+                format!("{:.digits$} ({:.digits$}..{:.digits$})", s.median, s.min, s.max)
+            })
+        };
+        table.add_row(vec![
+            row.server.to_owned(),
+            text(|round| round.alone_p99_us, 0),
+            text(|round| round.beside_p99_us, 0),
+            text(|round| round.beside_p99_us / round.alone_p99_us, 2),
+            text(|round| round.missed_mb_s, 0),
+            text(|round| round.written_mb_s, 0),
+            text(|round| 100.0 * round.utilisation, 0) + " %",
+            text(|round| 100.0 * round.invalid, 1) + " %",
+            row.note.clone().unwrap_or_default(),
+        ]);
+    }
+    table
+}

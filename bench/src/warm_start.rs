@@ -1,0 +1,259 @@
+//! How soon a server that was killed serves what it had stored.
+//!
+//! What: every server on disk is filled with objects of 1 KB, left alone until all of it must be
+//! synced, killed with its children by SIGKILL, and started again on its files: the time from its
+//! exec to the first answer and to the first hit, and the hits among 10,000 random objects, at once
+//! and again when it has come to rest. The machine itself is not stopped: the page cache is warm
+//! for all. What never happens: a miss is taken for a hit: the origin counts what it is asked for.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use load::OriginCounters;
+use serde::Serialize;
+
+use crate::asking::{self, Asker};
+use crate::measure::Pace;
+use crate::process;
+use crate::servers::{Ground, Running, Server, Tier};
+use crate::table::Spread;
+
+/// The name of the scenario.
+pub(crate) const NAME: &str = "warm_start";
+const PATH: &str = "/obj/{n}?size=1024";
+/// Under this size its files stand beside those of the other scenarios.
+const OWN_FILES: u64 = 0;
+/// Random objects that are asked for after a start.
+const SAMPLE: u32 = 10_000;
+/// After this whatever was stored is synced, or never will be: our own store syncs each 5 s.
+const SYNCED_AFTER: Duration = Duration::from_secs(7);
+/// The first hit is waited for so long.
+const FIRST_HIT_MAX: Duration = Duration::from_secs(60);
+/// And so long until the server has come to rest.
+const REST_MAX: Duration = Duration::from_secs(60);
+const REST_LOOK: Duration = Duration::from_millis(500);
+const ASK_AGAIN: Duration = Duration::from_millis(1);
+
+/// One start of a server.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Start {
+    /// From exec to the first answer, ms.
+    pub(crate) answer_ms: f64,
+    /// From exec to the first hit, ms.
+    pub(crate) hit_ms: f64,
+    /// Hits among random objects, asked for one after the other at once.
+    pub(crate) hits_at_once: f64,
+    /// From exec to the time when the server had come to rest, ms.
+    pub(crate) rest_ms: f64,
+    /// Hits among others then.
+    pub(crate) hits_at_rest: f64,
+    /// CPU time that the server had taken until then, but for the requests, ms.
+    pub(crate) cpu_ms: f64,
+}
+
+/// The starts of one server.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Starts {
+    pub(crate) server: &'static str,
+    pub(crate) objects: u32,
+    /// How long it took to fill it through the proxy, s.
+    pub(crate) filled_s: f64,
+    pub(crate) starts: Vec<Start>,
+    pub(crate) note: Option<String>,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(crate) struct Bench<'b> {
+    pub(crate) ground: &'b Ground<'b>,
+    pub(crate) pace: &'b Pace,
+    pub(crate) origin: &'b OriginCounters,
+    pub(crate) stop: &'b AtomicBool,
+    pub(crate) objects: u32,
+    pub(crate) rounds: u32,
+}
+
+impl Bench<'_> {
+    pub(crate) fn run(&self, servers: &[&Server]) -> Result<Vec<Starts>, String> {
+        let mut rows = Vec::new();
+        for server in servers.iter().filter(|server| server.tier == Tier::Disk) {
+            rows.push((self.filled(server)?, *server));
+        }
+        for round in 1..=self.rounds {
+            thread::sleep(SYNCED_AFTER);
+            for ((starts, running), server) in &mut rows {
+                if self.stop.load(Ordering::Relaxed) {
+                    return Err("stopped".to_owned());
+                }
+                let Some(before) = running.take() else { continue };
+                let of = self.rounds;
+                match self.start_again(before, server, u64::from(round)) {
+                    Ok((start, again)) => {
+                        eprintln!("round {round}/{of} {NAME} {:<24} {start:?}", server.name);
+                        starts.starts.push(start);
+                        *running = Some(again);
+                    }
+                    Err(why) => {
+                        eprintln!("round {round}/{of} {NAME} {:<24} {why}", server.name);
+                        starts.note = Some(why);
+                    }
+                }
+            }
+        }
+        Ok(rows.into_iter().map(|((starts, _), _)| starts).collect())
+    }
+
+    /// Starts it for the first time and stores everything.
+    fn filled(&self, server: &Server) -> Result<(Starts, Option<Running>), String> {
+        let began = Instant::now();
+        let running = server.start(self.ground, OWN_FILES).and_then(|running| {
+            asking::fill(running.addr, PATH, self.objects, self.pace.cpu, self.stop)?;
+            Ok(running)
+        });
+        if self.stop.load(Ordering::Relaxed) {
+            return Err("stopped".to_owned());
+        }
+        let filled_s = began.elapsed().as_secs_f64();
+        eprintln!("{NAME} {:<24} filled in {filled_s:.1} s", server.name);
+        let (running, note) = match running {
+            Ok(running) => (Some(running), None),
+            Err(why) => (None, Some(why)),
+        };
+        let (server, starts) = (server.name, Vec::new());
+        Ok((Starts { server, objects: self.objects, filled_s, starts, note }, running))
+    }
+
+    fn start_again(
+        &self,
+        before: Running,
+        server: &Server,
+        seed: u64,
+    ) -> Result<(Start, Running), String> {
+        before.process.kill()?;
+        let running = server.launch(self.ground, OWN_FILES)?;
+        let mut drawn = (0..).map(|at| draw(seed << 32 | at, self.objects));
+        let mut next = || asking::of(PATH, drawn.next().unwrap_or_default());
+        let mut asker = Asker::new(running.addr);
+        let mut answer_ms = None;
+        let since_ms = || running.began.elapsed().as_secs_f64() * 1e3;
+        let hit_ms = loop {
+            let fetched = self.fetched();
+            if asker.ask(&next()).is_ok() {
+                let now_ms = since_ms();
+                answer_ms.get_or_insert(now_ms);
+                if self.fetched() == fetched {
+                    break now_ms;
+                }
+            } else {
+                thread::sleep(ASK_AGAIN);
+            }
+            if running.began.elapsed() > FIRST_HIT_MAX {
+                return Err(format!("no hit within {} s", FIRST_HIT_MAX.as_secs()));
+            }
+        };
+        let family = running.process.family();
+        let hits_at_once = self.hits(&mut asker, &mut next)?;
+        let asked_ns = process::cpu_ns(&family);
+        rest(&running, self.stop);
+        let rest_ms = since_ms();
+        let cpu_ms = process::cpu_ns(&family) as f64 / 1e6;
+        let hits_at_rest = self.hits(&mut asker, &mut next)?;
+        // What one sample cost, the other did.
+        let sample_ms = process::cpu_ns(&family) as f64 / 1e6 - cpu_ms;
+        let cpu_ms = (cpu_ms - sample_ms.min(asked_ns as f64 / 1e6)).max(0.0);
+        let answer_ms = answer_ms.unwrap_or(hit_ms);
+        let start = Start { answer_ms, hit_ms, hits_at_once, rest_ms, hits_at_rest, cpu_ms };
+        Ok((start, running))
+    }
+
+    /// The part of a sample that is hits.
+    fn hits(&self, asker: &mut Asker, next: &mut impl FnMut() -> String) -> Result<f64, String> {
+        let before = self.fetched();
+        for _ in 0..SAMPLE {
+            asker.ask(&next()).map_err(|e| format!("after its start: {e}"))?;
+        }
+        Ok(1.0 - (self.fetched() - before) as f64 / f64::from(SAMPLE))
+    }
+
+    fn fetched(&self) -> u64 {
+        self.origin.requests.load(Ordering::SeqCst)
+    }
+}
+
+/// Waits until it does nothing any more.
+fn rest(running: &Running, stop: &AtomicBool) {
+    let began = Instant::now();
+    let used = || process::cpu_ns(&running.process.family());
+    let mut before = used();
+    while began.elapsed() < REST_MAX && !stop.load(Ordering::Relaxed) {
+        thread::sleep(REST_LOOK);
+        let now = used();
+        if now.saturating_sub(before) < REST_LOOK.as_nanos() as u64 / 50 {
+            return;
+        }
+        before = now;
+    }
+}
+
+/// A number below `objects`, as random as it has to be (SplitMix64).
+fn draw(seed: u64, objects: u32) -> u32 {
+    let x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((((x ^ (x >> 31)) >> 32) * u64::from(objects)) >> 32) as u32
+}
+
+/// The rows as a table.
+pub(crate) fn table(rows: &[Starts]) -> comfy_table::Table {
+    let mut table = crate::table::plain(&[
+        "server",
+        "objects",
+        "filled in",
+        "first answer, ms",
+        "first hit, ms",
+        "hits at once",
+        "at rest after, ms",
+        "hits then",
+        "CPU of the start, ms",
+        "note",
+    ]);
+    for row in rows {
+        let spread = |of: fn(&Start) -> f64| {
+            let spread = Spread::of(row.starts.iter().map(of));
+            spread
+                .map_or("-".to_owned(), |s| format!("{:.0} ({:.0}..{:.0})", s.median, s.min, s.max))
+        };
+        let part = |of: fn(&Start) -> f64| {
+            let spread = Spread::of(row.starts.iter().map(of));
+            // The least: a start that has lost something is not made good by another.
+            spread.map_or("-".to_owned(), |s| format!("{:.2} %", 100.0 * s.min))
+        };
+        table.add_row(vec![
+            row.server.to_owned(),
+            row.objects.to_string(),
+            format!("{:.0} s", row.filled_s),
+            spread(|start| start.answer_ms),
+            spread(|start| start.hit_ms),
+            part(|start| start.hits_at_once),
+            spread(|start| start.rest_ms),
+            part(|start| start.hits_at_rest),
+            spread(|start| start.cpu_ms),
+            row.note.clone().unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_are_spread_over_all_objects() {
+        let mut drawn: Vec<u32> = (0..1000).map(|at| draw(1 << 32 | at, 100)).collect();
+        drawn.sort_unstable();
+        drawn.dedup();
+        assert!(drawn.len() == 100 && drawn.last() == Some(&99));
+    }
+}
