@@ -146,6 +146,44 @@ impl File {
         Ok(reads)
     }
 
+    /// Appends the `len` bytes at `offset` to `out`, whose room is not cleared first if the page
+    /// cache has them, and says what that took. After an error `out` has any part of them.
+    ///
+    /// # Errors
+    /// As [`File::read_exact_at`].
+    pub async fn append_exact_at(
+        &self,
+        out: &mut Vec<u8>,
+        len: usize,
+        offset: u64,
+    ) -> io::Result<Reads> {
+        let (begin, mut reads) = (out.len(), Reads::default());
+        if let Backing::Real(file) = &self.0 {
+            core::spend().await; // a file that is all in the page cache
+            if let Some(read) = real::append_cached(file, out, len, offset) {
+                count(&core::current().counters.file_reads_direct);
+                reads.calls = 1;
+                match read? {
+                    read if read == len => return Ok(reads),
+                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    _ => {
+                        reads.short = 1;
+                        count(&core::current().counters.file_reads_short);
+                    }
+                }
+            }
+        }
+        let here = out.len();
+        out.resize(begin + len, 0);
+        let rest = offset + (here - begin) as u64;
+        let more = self.read_exact_at(&mut out[here..], rest).await?;
+        Ok(Reads {
+            calls: reads.calls + more.calls,
+            would_block: more.would_block,
+            short: reads.short + more.short,
+        })
+    }
+
     async fn read_counted(
         &self,
         buf: &mut [u8],

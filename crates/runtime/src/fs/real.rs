@@ -3,6 +3,7 @@
 use std::ffi::CString;
 use std::fs::{File, TryLockError};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
@@ -51,14 +52,41 @@ pub(super) fn open(path: &Path, options: OpenOptions) -> io::Result<File> {
 
 /// Reads what is in the page cache. `None`: nothing is, or this file system cannot tell.
 pub(super) fn read_cached(file: &File, buf: &mut [u8], offset: u64) -> Option<io::Result<usize>> {
-    if buf.is_empty() {
+    // SAFETY: as large and as aligned; `fill_cached` writes nothing but bytes that were read.
+    let room = unsafe { &mut *(std::ptr::from_mut(buf) as *mut [MaybeUninit<u8>]) };
+    fill_cached(file, room, offset)
+}
+
+/// The same, for up to `len` bytes behind what `out` holds: room that need not be cleared before.
+pub(super) fn append_cached(
+    file: &File,
+    out: &mut Vec<u8>,
+    len: usize,
+    offset: u64,
+) -> Option<io::Result<usize>> {
+    out.reserve_exact(len);
+    let result = fill_cached(file, &mut out.spare_capacity_mut()[..len], offset);
+    if let Some(Ok(read)) = result {
+        // SAFETY: so many bytes of the spare room, from its beginning, have been written.
+        unsafe { out.set_len(out.len() + read) };
+    }
+    result
+}
+
+/// The beginning of `room` has as many bytes as is said.
+fn fill_cached(
+    file: &File,
+    room: &mut [MaybeUninit<u8>],
+    offset: u64,
+) -> Option<io::Result<usize>> {
+    if room.is_empty() {
         return Some(Ok(0));
     }
-    let room = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+    let slices = libc::iovec { iov_base: room.as_mut_ptr().cast(), iov_len: room.len() };
     let offset = libc::off_t::try_from(offset).unwrap_or(libc::off_t::MAX);
-    // SAFETY: one iovec that describes `buf`; both outlive the call.
+    // SAFETY: one iovec that describes `room`; both outlive the call.
     let read =
-        unsafe { libc::preadv2(file.as_raw_fd(), &raw const room, 1, offset, libc::RWF_NOWAIT) };
+        unsafe { libc::preadv2(file.as_raw_fd(), &raw const slices, 1, offset, libc::RWF_NOWAIT) };
     if read > 0 {
         return Some(Ok(read as usize));
     }

@@ -36,6 +36,9 @@ pub(crate) async fn read_all(ground: Ground) {
     let mut middle = vec![0; 300_000];
     file.read_exact_at(&mut middle, 500_000).await.unwrap();
     assert!(middle == bytes[500_000..800_000]);
+    let reads = file.append_exact_at(&mut middle, 600_003, 400_000).await.unwrap();
+    assert!(reads.calls > 0 && middle[..300_000] == bytes[500_000..800_000]);
+    assert!(middle[300_000..] == bytes[400_000..]);
 }
 
 pub(crate) async fn edges(ground: Ground) {
@@ -53,6 +56,14 @@ pub(crate) async fn edges(ground: Ground) {
     assert_eq!(small.read_at(&mut [], 3).await.unwrap(), 0);
     let short = small.read_exact_at(&mut buf[..4], 7).await.unwrap_err();
     assert_eq!(short.kind(), ErrorKind::UnexpectedEof);
+    for (len, offset) in [(4, 7), (1, 10), (1, 1 << 40)] {
+        let short = small.append_exact_at(&mut Vec::new(), len, offset).await.unwrap_err();
+        assert_eq!(short.kind(), ErrorKind::UnexpectedEof);
+    }
+    let mut out = Vec::from(*b"x");
+    small.append_exact_at(&mut out, 3, 7).await.unwrap();
+    small.append_exact_at(&mut out, 0, 3).await.unwrap();
+    assert_eq!(out, b"x789");
 }
 
 /// A file that no page cache holds is read by the pool, and its length says nothing.

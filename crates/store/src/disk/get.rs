@@ -154,10 +154,8 @@ impl Inner {
                 (Arc::clone(bytes), range.start as usize..range.end as usize)
             }
             None => {
-                let mut buf = vec![0; len];
                 let position = self.segments.position(place) + u64::from(range.start);
-                self.read(&mut buf, position).await?;
-                (Arc::new(buf), 0..len)
+                (Arc::new(self.read(len, position).await?), 0..len)
             }
         };
         match self.blocks.check(&self.sums, &spot, number, &bytes[range.clone()]) {
@@ -173,15 +171,16 @@ impl Inner {
         }
     }
 
-    async fn read(&self, buf: &mut [u8], position: u64) -> Result<(), Fault> {
+    async fn read(&self, len: usize, position: u64) -> Result<Vec<u8>, Fault> {
         let counters = &self.counters;
-        match self.files.segments.read_exact_at(buf, position).await {
+        let mut bytes = Vec::new();
+        match self.files.segments.append_exact_at(&mut bytes, len, position).await {
             Ok(reads) => {
                 add(&counters.reads, u64::from(reads.calls));
-                add(&counters.read_bytes, buf.len() as u64);
+                add(&counters.read_bytes, len as u64);
                 add(&counters.reads_would_block, u64::from(reads.would_block));
                 add(&counters.reads_short, u64::from(reads.short));
-                Ok(())
+                Ok(bytes)
             }
             Err(error) => {
                 let ended = error.kind() == std::io::ErrorKind::UnexpectedEof;
@@ -313,6 +312,9 @@ impl Opened {
     }
 
     async fn payload(&self, range: Range<u64>) -> Result<Vec<u8>, Broken> {
+        if let Some(here) = self.first.get(range.start as usize..range.end as usize) {
+            return Ok(here.to_vec());
+        }
         let mut again = Opened {
             store: self.store.clone(),
             found: self.found.clone(),
