@@ -16,6 +16,9 @@ use load::sys;
 pub(crate) const HOST: &str = "objects.test";
 /// Connections that fill a cache.
 const FILLING: u32 = 16;
+/// So often it is asked for an object, at such intervals.
+const TRIES_MAX: u32 = 20;
+const TRY_AGAIN: Duration = Duration::from_millis(100);
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 const BUFFER_BYTES: usize = 64 * 1024;
 
@@ -117,7 +120,7 @@ pub(crate) fn fill(
             if stop.load(Ordering::Relaxed) {
                 return Err(io::ErrorKind::Interrupted.into());
             }
-            asker.ask(&of(path, object))?;
+            insist(&mut asker, &of(path, object))?;
         }
         Ok(())
     };
@@ -128,6 +131,17 @@ pub(crate) fn fill(
         parts.into_iter().try_for_each(|part| part.join().unwrap_or_else(|_| panicked()))
     });
     ended.map_err(|e| format!("while it was filled: {e}"))
+}
+
+/// Asks until there is an answer: a server may refuse while it has more to do than it can.
+fn insist(asker: &mut Asker, path: &str) -> io::Result<()> {
+    for _ in 1..TRIES_MAX {
+        if asker.ask(path).is_ok() {
+            return Ok(());
+        }
+        thread::sleep(TRY_AGAIN);
+    }
+    asker.ask(path)
 }
 
 /// The path of an object.

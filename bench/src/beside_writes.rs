@@ -84,7 +84,10 @@ impl Bench<'_> {
                         eprintln!("round {round}/{of} {NAME} {:<24} {measured:?}", row.server);
                         row.rounds.push(measured);
                     }
-                    Err(why) => row.note = Some(why),
+                    Err(why) => {
+                        eprintln!("round {round}/{of} {NAME} {:<24} {why}", row.server);
+                        row.note = Some(why);
+                    }
                 }
             }
         }
@@ -113,6 +116,9 @@ impl Bench<'_> {
             let all = of.latency.count + of.latency_invalid.count;
             of.latency_invalid.count as f64 / all.max(1) as f64
         };
+        if alone.latency.count == 0 || beside.latency.count == 0 {
+            return Err("in a round the generator fell behind: nothing of it counts".to_owned());
+        }
         let us = |ns: u64| ns as f64 / 1e3;
         Ok(Round {
             alone_p99_us: us(alone.latency.p99_ns),
@@ -127,6 +133,7 @@ impl Bench<'_> {
 
     fn hits(&self, running: &Running) -> Result<Outcome, String> {
         let mut plan = self.plan(running, HIT, HITS_PER_S, self.pace.measured)?;
+        // On a machine that others use, who sleeps is woken late.
         plan.busy_poll = true;
         load::run(&plan, self.stop, &mut |_| ()).map_err(|e| e.to_string())
     }
@@ -179,8 +186,8 @@ pub(crate) fn table(rows: &[Rounds]) -> comfy_table::Table {
         "ratio",
         "misses, MB/s",
         "written, MB/s",
-        "CPU used",
-        "not counted",
+        "CPU used, %",
+        "not counted, %",
         "note",
     ]);
     for row in rows {
@@ -197,8 +204,8 @@ pub(crate) fn table(rows: &[Rounds]) -> comfy_table::Table {
             text(|round| round.beside_p99_us / round.alone_p99_us, 2),
             text(|round| round.missed_mb_s, 0),
             text(|round| round.written_mb_s, 0),
-            text(|round| 100.0 * round.utilisation, 0) + " %",
-            text(|round| 100.0 * round.invalid, 1) + " %",
+            text(|round| 100.0 * round.utilisation, 0),
+            text(|round| 100.0 * round.invalid, 1),
             row.note.clone().unwrap_or_default(),
         ]);
     }

@@ -63,7 +63,7 @@ struct Flags {
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
     objects: u32,
     /// Megabytes a second of misses in beside_writes.
-    #[arg(long, default_value_t = 300.0)]
+    #[arg(long, default_value_t = 150.0, value_parser = positive)]
     misses: f64,
     /// Print JSON instead of tables.
     #[arg(long)]
@@ -99,6 +99,12 @@ struct GeneratorRow {
     cpu_us: Option<Spread>,
     rate: Option<Spread>,
     note: Option<String>,
+}
+
+/// A number above zero.
+fn positive(text: &str) -> Result<f64, String> {
+    let value: f64 = text.parse().map_err(|_| "not a number")?;
+    if value > 0.0 && value <= 1e6 { Ok(value) } else { Err("not in 0..=1000000".to_owned()) }
 }
 
 impl Flags {

@@ -48,8 +48,6 @@ pub(crate) struct Start {
     pub(crate) rest_ms: f64,
     /// Hits among others then.
     pub(crate) hits_at_rest: f64,
-    /// CPU time that the server had taken until then, but for the requests, ms.
-    pub(crate) cpu_ms: f64,
 }
 
 /// The starts of one server.
@@ -152,18 +150,12 @@ impl Bench<'_> {
                 return Err(format!("no hit within {} s", FIRST_HIT_MAX.as_secs()));
             }
         };
-        let family = running.process.family();
         let hits_at_once = self.hits(&mut asker, &mut next)?;
-        let asked_ns = process::cpu_ns(&family);
         rest(&running, self.stop);
         let rest_ms = since_ms();
-        let cpu_ms = process::cpu_ns(&family) as f64 / 1e6;
         let hits_at_rest = self.hits(&mut asker, &mut next)?;
-        // What one sample cost, the other did.
-        let sample_ms = process::cpu_ns(&family) as f64 / 1e6 - cpu_ms;
-        let cpu_ms = (cpu_ms - sample_ms.min(asked_ns as f64 / 1e6)).max(0.0);
         let answer_ms = answer_ms.unwrap_or(hit_ms);
-        let start = Start { answer_ms, hit_ms, hits_at_once, rest_ms, hits_at_rest, cpu_ms };
+        let start = Start { answer_ms, hit_ms, hits_at_once, rest_ms, hits_at_rest };
         Ok((start, running))
     }
 
@@ -215,7 +207,6 @@ pub(crate) fn table(rows: &[Starts]) -> comfy_table::Table {
         "hits at once",
         "at rest after, ms",
         "hits then",
-        "CPU of the start, ms",
         "note",
     ]);
     for row in rows {
@@ -238,7 +229,6 @@ pub(crate) fn table(rows: &[Starts]) -> comfy_table::Table {
             part(|start| start.hits_at_once),
             spread(|start| start.rest_ms),
             part(|start| start.hits_at_rest),
-            spread(|start| start.cpu_ms),
             row.note.clone().unwrap_or_default(),
         ]);
     }
