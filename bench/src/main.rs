@@ -60,7 +60,8 @@ struct Flags {
     #[arg(long, value_delimiter = ',')]
     scenario: Vec<String>,
     /// Objects of warm_start.
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
+    #[arg(long, default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
     objects: u32,
     /// Megabytes a second of misses in beside_writes.
     #[arg(long, default_value_t = 150.0, value_parser = positive)]

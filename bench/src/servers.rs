@@ -121,7 +121,8 @@ pub(crate) const SERVERS: &[Server] = &[
     Server { name: "squid-ufs", kind: squid_disk(SQUID_UFS), tier: Tier::Disk },
 ];
 
-/// The rows of hits beside writes: what passing on costs, what writing adds, what a peer makes of it.
+/// The rows of hits beside writes: what passing on costs, what writing adds, what a peer makes of
+/// it.
 pub(crate) const BESIDE_WRITES: &[Server] = &[
     Server { name: "plimsoll, no disk", kind: Kind::Plimsoll("epoll"), tier: Tier::Memory },
     Server {
