@@ -99,6 +99,7 @@ impl Core {
         let attending = is_first.then(|| runtime::spawn(health::attend(Rc::clone(&worker))));
         // And one after the disk.
         let shared = Arc::clone(&self.shared);
+        let serving = Serving(Arc::clone(&self.shared));
         let writing = (is_first && shared.disk.is_some()).then(|| {
             let shared = Arc::clone(&shared);
             runtime::spawn(async move {
@@ -111,7 +112,8 @@ impl Core {
             worker.shared.own.add_of(&listener);
             runtime::spawn(admin::serve(Rc::clone(&worker), listener, self.all, self.shared))
         });
-        worker.run(listeners, changes, stop).await;
+        Rc::clone(&worker).run(listeners, changes, stop).await;
+        drop(serving);
         if let Some(attending) = attending {
             attending.abort();
         }
@@ -119,6 +121,8 @@ impl Core {
             admin.abort();
         }
         if let (Some(disk), Some(writing)) = (&shared.disk, writing) {
+            let limits = worker.limits();
+            disk.cores_ended(limits.drain_timeout + limits.linger_timeout).await;
             disk.close();
             writing.await;
         }
@@ -127,5 +131,16 @@ impl Core {
     /// The counters of this core, in the order of [`crate::described_metrics`]' first ones.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         crate::metrics::COUNTERS.iter().map(|c| c.name).zip(self.counters.values()).collect()
+    }
+}
+
+/// Says that a core serves nobody any more, however it ends.
+struct Serving(Arc<Shared>);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if let Some(disk) = &self.0.disk {
+            disk.core_ended();
+        }
     }
 }

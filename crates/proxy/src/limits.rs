@@ -71,6 +71,9 @@ pub const ADMIN_BODY_BYTES_MAX: usize = 64 * 1024;
 pub const VARIANTS_LISTED_MAX: usize = 32;
 /// A body on the disk that is longer is not brought into memory: it is sent from where it is.
 pub const SWAP_IN_BYTES_MAX: u64 = 256 * 1024;
+/// What an unsafe method or a purge has changed is answered after this even if the disk has not
+/// taken it.
+pub const DURABLE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked whether the disk fails, to tell the log.
 pub const DISK_LOOK: Duration = Duration::from_secs(1);
 /// After so many looks without a failure it is told that the disk is well again: a disk that fails

@@ -381,16 +381,17 @@ impl Server {
         if self.handed_over || self.stop.is_stopped() {
             return Answer::refused("this process is about to end");
         }
+        if self.shared.disk.is_some() {
+            // What clients change at the old process while two of them serve would have to reach
+            // the disk of the new one before it is told; there is no way for that.
+            return Answer::refused(
+                "a store on disk is not handed over to another process: stop this server and \
+                 start it again, it is warm at once",
+            );
+        }
         let Some((program, arguments)) = &renewal.program else {
             return Answer::refused("this server does not know its program");
         };
-        if let Some(disk) = &self.shared.disk {
-            // The successor is to have the directory; until then we serve from memory.
-            disk.close();
-            if !disk.is_released_within(renewal.patience) {
-                return Answer::refused("the store on disk cannot be let go of in time");
-            }
-        }
         let served = Successor::start(program, arguments, &self.sockets.all())
             .map_err(|error| format!("{} cannot be run: {error}", program.display()))
             .and_then(|successor| successor.serves_within(renewal.patience));
@@ -402,11 +403,7 @@ impl Server {
             }
             Err(why) => {
                 self.shared.control.restart_failed();
-                let disk = match self.shared.disk {
-                    Some(_) => ", without the store on disk",
-                    None => "",
-                };
-                Answer::refused(format!("this process serves on{disk}: {why}"))
+                Answer::refused(format!("this process serves on: {why}"))
             }
         }
     }

@@ -105,7 +105,7 @@ impl Shared {
         Shared {
             store,
             purges,
-            disk: disk.map(Disk::new),
+            disk: disk.map(|disk| Disk::new(disk, workers)),
             sweeping: Sweeping::default(),
             sizing: Sizing::new(config.memory_bytes),
             flights: Flights::new(),

@@ -21,15 +21,14 @@ mod codec;
 pub(crate) mod sending;
 pub(crate) mod swap_in;
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use runtime::time;
 use store::Key;
 use store::disk::{About, DiskCounters, DiskStore, Pending, Writer};
 
-use crate::limits::{DISK_LOOK, DISK_LOOKS_WELL, SWAP_IN_BYTES_MAX};
+use crate::limits::{DISK_LOOK, DISK_LOOKS_WELL, DURABLE_WAIT_MAX, SWAP_IN_BYTES_MAX};
 use crate::metrics::{Described, Shape};
 use crate::shared::Shared;
 use crate::stored::{Away, Entry, Head, Stored};
@@ -39,23 +38,35 @@ use crate::underway::Watch;
 #[derive(Debug)]
 pub(crate) struct Disk {
     store: DiskStore,
-    /// It is being let go of: another process is to have it.
+    /// It is being let go of: another process may have it.
     closed: AtomicBool,
-    released: Mutex<bool>,
-    told: Condvar,
+    /// Cores that serve.
+    cores: AtomicUsize,
 }
 
 impl Disk {
-    pub(crate) fn new(store: DiskStore) -> Disk {
-        let (closed, released) = (AtomicBool::new(false), Mutex::new(false));
-        Disk { store, closed, released, told: Condvar::new() }
+    /// For so many cores.
+    pub(crate) fn new(store: DiskStore, cores: usize) -> Disk {
+        Disk { store, closed: AtomicBool::new(false), cores: AtomicUsize::new(cores) }
+    }
+
+    /// A core serves nobody any more, however it ends.
+    pub(crate) fn core_ended(&self) {
+        self.cores.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Waits until no core serves anybody, but not longer than `patience`: a change that one of
+    /// them answers for is to be on the disk.
+    pub(crate) async fn cores_ended(&self, patience: Duration) {
+        let deadline = time::now() + patience;
+        while self.cores.load(Ordering::Acquire) > 0 && time::now() < deadline {
+            time::sleep(Duration::from_millis(5)).await;
+        }
     }
 
     /// Writes what is put, until [`Disk::close`]. One core runs it.
     pub(crate) async fn run(&self) {
         runtime::race(self.store.run(), self.tell()).await;
-        *self.released.lock().unwrap_or_else(PoisonError::into_inner) = true;
-        self.told.notify_all();
     }
 
     /// Tells the log when writing is given up, and when it has long gone on again: a disk that
@@ -90,13 +101,6 @@ impl Disk {
         self.closed.store(true, Ordering::Release);
         self.store.close();
     }
-
-    /// Waits until the directory is free, from a thread that may block. False when it takes longer.
-    pub(crate) fn is_released_within(&self, patience: Duration) -> bool {
-        let released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = self.told.wait_timeout_while(released, patience, |released| !*released);
-        *waited.unwrap_or_else(PoisonError::into_inner).0
-    }
 }
 
 /// Changes that are seen by all and not yet durable.
@@ -105,14 +109,17 @@ impl Disk {
 pub(crate) struct Changes(Vec<Pending>);
 
 impl Changes {
-    /// Waits until they would survive a crash. Says whether they do: a disk that fails fails
-    /// nobody's request.
+    /// Waits until they would survive a crash, but not for ever. Says whether they do: a disk that
+    /// fails fails nobody's request.
     pub(crate) async fn durable(self) -> bool {
-        let mut all = true;
-        for pending in self.0 {
-            all &= pending.durable().await.is_ok();
-        }
-        all
+        let all = async {
+            let mut all = true;
+            for pending in self.0 {
+                all &= pending.durable().await.is_ok();
+            }
+            all
+        };
+        time::timeout(DURABLE_WAIT_MAX, all).await.unwrap_or(false)
     }
 
     pub(crate) fn of(pending: Option<Pending>) -> Changes {
@@ -227,7 +234,7 @@ fn told(result: Result<(), store::disk::Refused>) {
 const DISK_GAUGES: [Described; 4] = [
     Described {
         name: "disk_up",
-        help: "1 while the store on disk is written to, 0 after failures or once it is handed over",
+        help: "1 while the store on disk is written to, 0 after failures",
         shape: Shape::Gauge,
     },
     Described { name: "disk_objects", help: "Objects on the disk now", shape: Shape::Gauge },

@@ -447,55 +447,26 @@ fn an_object_is_read_at_its_exact_length() {
     }
 }
 
-/// The process that has taken another's place, which is nobody's child here. Ended with the test.
-struct Successor(u32);
-
-impl Successor {
-    fn stop(&self) {
-        let lives = || {
-            std::fs::read_to_string(format!("/proc/{}/stat", self.0))
-                .is_ok_and(|stat| !stat.contains(") Z "))
-        };
-        if lives() {
-            let told = Command::new("sh").args(["-c", &format!("kill {}", self.0)]).status();
-            assert!(told.unwrap().success());
-        }
-        wait_for("the end of the successor", SOON, || (!lives()).then_some(()));
-    }
-}
-
-impl Drop for Successor {
-    fn drop(&mut self) {
-        let _ = Command::new("sh").args(["-c", &format!("kill {} 2>&-", self.0)]).status();
-    }
-}
-
 #[test]
-fn a_restart_hands_the_disk_over_warm_and_fails_no_request() {
+fn a_restart_is_refused_where_changes_could_miss_the_disk() {
     let home = Home::alone();
     let mut scene = Scene::new(mixed());
+    scene.changes = true;
     let config = configured(&home, &scene, &home.at("store"), "64MiB");
     let mut server = served(&scene, &config);
-    // No changes while there are two processes, of which the old one has no store any more.
-    scene.changes = true;
-    scene.under_load(4, 6, || std::thread::sleep(Duration::from_secs(1)));
-    scene.changes = false;
-    let kept = object(100_000, 1_000_000);
-    scene.one(kept);
-    let successor = scene.under_load(4, 7, || {
-        std::thread::sleep(Duration::from_millis(500));
-        let said = plimsoll(&["restart", "--admin", &server.admin().to_string()]).well();
-        let pid = said.stdout.strip_prefix("process ").and_then(|rest| rest.split(' ').next());
-        let successor = Successor(pid.unwrap().parse().unwrap());
+    scene.under_load(4, 6, || {
+        let refused = plimsoll(&["restart", "--admin", &server.admin().to_string()]);
+        refused.refused(&["a store on disk is not handed over", "start it again"]);
         std::thread::sleep(Duration::from_secs(1));
-        successor
     });
-    assert!(server.child.ended(SOON).success());
-    assert!(scene.one(kept).is_hit(), "what the one before had stored");
-    assert!(metric(server.admin(), "plimsoll_disk_hits_total") > 0);
-    scene.changes = true;
-    scene.under_load(4, 8, || std::thread::sleep(Duration::from_secs(1)));
     scene.is_well();
     assert_eq!(metric(server.admin(), "plimsoll_disk_up"), 1);
-    successor.stop();
+    let kept = object(100_000, 1_000_000);
+    scene.one(kept);
+    assert_eq!(stopped(&scene, server), "");
+    server = served(&scene, &config);
+    assert!(scene.one(kept).is_hit(), "it is warm at once");
+    scene.under_load(4, 7, || std::thread::sleep(Duration::from_secs(1)));
+    scene.is_well();
+    assert_eq!(stopped(&scene, server), "");
 }
