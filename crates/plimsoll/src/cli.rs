@@ -73,7 +73,7 @@ pub(crate) struct Serve {
     /// Serve by this configuration file; what it can say is then not said by flags
     #[arg(long, short, value_name = "FILE", conflicts_with_all = [
         "listen", "origin", "forward", "allow_to", "allow_from", "workers", "access_log",
-        "log_format", "admin", "backend", "memory", "disk",
+        "log_format", "admin", "backend", "memory", "disk", "disk_bytes",
     ])]
     pub(crate) config: Option<PathBuf>,
     /// Address to listen on, such as 127.0.0.1:3128 or [::]:80; may be given several times
