@@ -17,13 +17,13 @@ async fn get(at: &str, target: &str, fields: &str) -> Response {
 }
 
 /// By the other core, which knows of the fetch only by the table.
-async fn change(method: &str, target: &str) -> Response {
+pub(crate) async fn change(method: &str, target: &str) -> Response {
     let request = format!("{method} {target} HTTP/1.1\r\nHost: site\r\nContent-Length: 0\r\n\r\n");
     Client::to(PROXY_TOO).await.unwrap().ask(request.as_bytes()).await
 }
 
 /// The version that a response is of.
-fn version(response: &Response) -> u32 {
+pub(crate) fn version(response: &Response) -> u32 {
     let tag = response.field("etag").expect("the origin tags what it says").trim_matches('"');
     tag.rsplit('.').next().unwrap().parse().expect("a version")
 }

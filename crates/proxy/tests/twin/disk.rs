@@ -9,6 +9,7 @@ use proxy::Config;
 use runtime::sim::{self, Disk, Faults};
 use runtime::time::sleep;
 
+use crate::changes::{change, version};
 use crate::common::Response;
 use crate::origin::expected;
 use crate::storm::{Draw, everybody};
@@ -191,17 +192,6 @@ fn a_validation_that_holds_for_a_moment_writes_nothing() {
             assert_eq!(metric(&world, "plimsoll_disk_puts_total").await, 1);
         });
     });
-}
-
-async fn change(method: &str, target: &str) -> Response {
-    let request = format!("{method} {target} HTTP/1.1\r\nHost: site\r\nContent-Length: 0\r\n\r\n");
-    Client::to(PROXY_TOO).await.unwrap().ask(request.as_bytes()).await
-}
-
-/// The version that a response is of.
-fn version(response: &Response) -> u32 {
-    let tag = response.field("etag").expect("the origin tags what it says").trim_matches('"');
-    tag.rsplit('.').next().unwrap().parse().expect("a version")
 }
 
 async fn purge(query: &str) -> Response {
