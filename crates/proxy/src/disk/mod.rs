@@ -155,25 +155,24 @@ impl Shared {
         match entry {
             Entry::Response(stored) => match stored.away {
                 Some(away) => self.write_head(away, &stored.head),
-                None => self.write_response(disk, watch, key, stored),
+                None => self.write_response(watch, key, stored),
             },
             Entry::Varies(varies) => {
                 let about = About { generation: self.purges.now(), time_ms: time::wall_ms() };
-                let writer = disk.writer(&key, about, &codec::varies(varies));
-                watch.unless_overtaken(|| told(writer.finish().map(drop)));
+                finish(watch, disk.writer(&key, about, &codec::varies(varies)));
             }
             Entry::Part(_) | Entry::Uncacheable { .. } => self.delete_there(disk, &key),
         }
     }
 
-    fn write_response(&self, disk: &DiskStore, watch: &Watch, key: Key, stored: &Stored) {
-        let mut writer = disk.writer(&key, about(&stored.head), &codec::response(&stored.head));
+    fn write_response(&self, watch: &Watch, key: Key, stored: &Stored) {
+        let Some(mut writer) = self.disk_writer(key, &stored.head) else { return };
         for piece in &stored.pieces {
             if let Err(refused) = writer.write(piece) {
                 return told(Err(refused));
             }
         }
-        watch.unless_overtaken(|| told(writer.finish().map(drop)));
+        finish(watch, writer);
     }
 
     /// A body on the disk gets another head.
@@ -184,7 +183,7 @@ impl Shared {
         runtime::spawn(async move { told(task.await) }).detach();
     }
 
-    /// Begins to write a response whose body comes in pieces and is too large for memory.
+    /// Begins to write a response whose body comes in pieces.
     pub(crate) fn disk_writer(&self, key: Key, head: &Head) -> Option<Writer> {
         let disk = self.disk()?;
         Some(disk.writer(&key, about(head), &codec::response(head)))
@@ -223,6 +222,16 @@ impl Shared {
         let counted = counters.list().into_iter().map(|(_, _, value)| value);
         metrics().zip(gauges.into_iter().chain(counted)).collect()
     }
+}
+
+/// The body is whole: it is found from now on, unless its URI has changed. Says whether it is.
+pub(crate) fn finish(watch: &Watch, writer: Writer) -> bool {
+    let mut finished = false;
+    watch.unless_overtaken(|| match writer.finish() {
+        Ok(_) => finished = true,
+        Err(refused) => told(Err(refused)),
+    });
+    finished
 }
 
 fn told(result: Result<(), store::disk::Refused>) {

@@ -12,6 +12,7 @@ use runtime::time;
 use store::Key;
 use store::disk::Writer;
 
+use crate::disk;
 use crate::fault::Fault;
 use crate::flight::{Fill, Reader, Settled};
 use crate::partial::Partial;
@@ -123,9 +124,7 @@ impl Bringing {
         let Some(writer) = self.writer.take() else { return Settled::Uncacheable };
         let (shared, watch) = (&self.worker.shared, self.fill.flight().watch());
         let away = Away { key: self.key, object: writer.object() };
-        let mut finished = false;
-        watch.unless_overtaken(|| finished = writer.finish().is_ok());
-        if !finished {
+        if !disk::finish(watch, writer) {
             return Settled::Uncacheable;
         }
         let stored = Arc::new(Stored::away(Arc::clone(&self.head), self.total, away));

@@ -145,7 +145,7 @@ fn a_change_that_failed_overtakes_nothing() {
 
 /// One client of either core, which asks and changes as its seed has it.
 async fn busy(seed: u64, at: &'static str) {
-    let mut draw = Draw(seed);
+    let mut draw = Draw::new(seed);
     for _ in 0..12 {
         sleep(Duration::from_millis(draw.below(120))).await;
         let more = ["", "&vary=x-v", "&frame=chunked", "&ranges=1"][(seed % 4) as usize];

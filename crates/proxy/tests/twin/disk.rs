@@ -331,7 +331,7 @@ fn no_life_serves_what_an_earlier_one_has_changed() {
     ];
     sim::check(0..12, |seed| {
         let disk = Disk::new(seed);
-        let mut draw = Draw(seed);
+        let mut draw = Draw::new(seed);
         // Of the origin, and for each target the oldest version that may still be served.
         let (mut now, mut floors) = (0, [0; TARGETS.len()]);
         for life in 0..5 {
@@ -339,7 +339,7 @@ fn no_life_serves_what_an_earlier_one_has_changed() {
             let told = Rc::new((Cell::new(now), Cell::new(floors)));
             live(seed * 10 + life, &disk, little_memory(), async |world: Rc<World>| {
                 world.origin.version.set(told.0.get());
-                let mut draw = Draw(chosen);
+                let mut draw = Draw::new(chosen);
                 for _ in 0..40 {
                     let at = draw.below(TARGETS.len() as u64) as usize;
                     let (target, fields) = TARGETS[at];

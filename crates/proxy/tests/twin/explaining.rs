@@ -273,7 +273,7 @@ fn what_is_said_is_what_then_happens() {
     let rules = RefCell::new(BTreeSet::new());
     sim::check(0..24, |seed| {
         run(sim::Options::new(seed), reverse(), async |world: Rc<World>| {
-            let mut draw = Draw(seed);
+            let mut draw = Draw::new(seed);
             for _ in 0..40 {
                 let told = held_to(&world, &Asked::of(&mut draw)).await;
                 rules.borrow_mut().insert(told);
@@ -297,7 +297,7 @@ const RULES_MIN: usize = 25;
 #[test]
 fn asking_changes_nothing() {
     run(sim::Options::new(7), reverse(), async |world: Rc<World>| {
-        let mut draw = Draw(7);
+        let mut draw = Draw::new(7);
         for _ in 0..60 {
             let asked = Asked::of(&mut draw);
             let mut client = Client::new().await;

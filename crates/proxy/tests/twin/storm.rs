@@ -6,7 +6,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use runtime::sim;
+use runtime::sim::{self, Rng};
 use runtime::time::sleep;
 
 use crate::common::Response;
@@ -16,16 +16,16 @@ use crate::world::{Client, PROXY, PROXY_TOO, World, reverse, run};
 const CLIENTS: u64 = 100;
 const REQUESTS: u64 = 4;
 
-/// A small generator of our own, so that the clients' choices hang on the seed alone.
-pub(crate) struct Draw(pub(crate) u64);
+/// What clients choose, which hangs on the seed alone.
+pub(crate) struct Draw(Rng);
 
 impl Draw {
+    pub(crate) fn new(seed: u64) -> Draw {
+        Draw(Rng::new(seed))
+    }
+
     pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
+        self.0.next() % n
     }
 
     pub(crate) fn of<T: Copy>(&mut self, all: &[T]) -> T {
@@ -102,7 +102,7 @@ fn check(asked: &Asked, got: &Response, storm: bool) {
 
 /// One client; gives how many whole answers it got.
 async fn client(seed: u64, storm: bool) -> u64 {
-    let mut draw = Draw(seed);
+    let mut draw = Draw::new(seed);
     sleep(Duration::from_millis(draw.below(2000))).await;
     let (mut whole, mut asked) = (0, 0);
     while asked < REQUESTS {

@@ -31,6 +31,7 @@ use crate::sys::World as AnyWorld;
 
 pub(crate) use disk::FileHandle;
 pub use disk::{Disk, DiskCounters, Faults, SECTOR_BYTES};
+pub use rng::Rng;
 pub(crate) use world::World;
 
 /// What the simulated world is like. Probabilities are from 0 to 1.
@@ -100,7 +101,7 @@ impl Options {
     /// every peer that keeps to the rules.
     #[must_use]
     pub fn rough(seed: u64) -> Options {
-        let mut rng = rng::Rng::new(seed ^ 0x726f_7567_6821);
+        let mut rng = Rng::new(seed ^ 0x726f_7567_6821);
         let split = [0.0, 0.001, 0.02, 0.3, 1.0][rng.below(5) as usize];
         let buffer_bytes = [512, 4096, 65536][rng.below(3) as usize];
         Options {

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use runtime::sim::{self, Disk, Faults};
+use runtime::sim::{self, Disk, Faults, Rng};
 use runtime::{JoinHandle, Runtime, spawn, time};
 use store::disk::{About, Body, DiskStore, Geometry, Hit, Options, Refused, Start, Writer};
 use store::{Concerns, Known, Verdict};
@@ -47,31 +47,6 @@ impl Report {
     }
 }
 
-/// SplitMix64: a seed must mean the same run next year.
-pub(crate) struct Random(u64);
-
-impl Random {
-    pub(crate) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
-    }
-
-    fn percent(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-}
-
 /// What a seed makes of a run.
 #[derive(Clone, Debug)]
 struct Plan {
@@ -91,7 +66,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn draw(random: &mut Random) -> Plan {
+    fn draw(random: &mut Rng) -> Plan {
         let none = Faults::default();
         let kind = random.below(8);
         let faults = match kind {
@@ -111,8 +86,7 @@ impl Plan {
             rot: kind >= 6 || kind == 3,
             sound: kind < 3,
             keys: [6, 16, 40, 200][random.below(4) as usize],
-            fixed_len: random
-                .percent(45)
+            fixed_len: (random.below(100) < 45)
                 .then(|| [200, 2100, 4000, 9000, 14_000][random.below(5) as usize]),
             lives: 2 + random.below(5),
             steps: 60 + random.below(400),
@@ -143,7 +117,7 @@ struct Writing {
 
 struct Run<'p> {
     pattern: &'p Pattern,
-    random: Random,
+    random: Rng,
     plan: Plan,
     disk: Disk,
     model: Model,
@@ -158,7 +132,7 @@ struct Run<'p> {
 /// # Panics
 /// When something was found that may not be.
 pub(crate) fn run(seed: u64, pattern: &Pattern) -> Report {
-    let mut random = Random::new(seed);
+    let mut random = Rng::new(seed);
     let plan = Plan::draw(&mut random);
     let disk = Disk::new(random.next());
     let delay = Duration::ZERO..Duration::from_millis(plan.delay_ms);
@@ -269,7 +243,7 @@ impl Run<'_> {
                 90..92 => self.rot(),
                 _ => time::sleep(Duration::from_millis(self.random.below(60))).await,
             }
-            if self.random.percent(20) {
+            if self.random.below(100) < 20 {
                 runtime::yield_now().await;
             }
             self.take_acknowledged();
@@ -344,14 +318,14 @@ impl Run<'_> {
         let Some(hit) = store.get(&id).await else { return };
         let Some(version) = self.judge(store, key, &hit) else { return };
         self.report.hits += 1;
-        let (start, end) = if self.random.percent(70) {
+        let (start, end) = if self.random.below(100) < 70 {
             (0, version.len)
         } else {
             let start = self.random.below(version.len + 1);
             (start, start + self.random.below(version.len + 10))
         };
         let mut reading = Reading { body: hit.range(start..end), version, at: start };
-        if self.random.percent(10) {
+        if self.random.below(100) < 10 {
             readings.push(reading);
             return;
         }
@@ -413,7 +387,7 @@ impl Run<'_> {
 
     /// Begins a body, or goes on with one, ends it, or gives it up.
     fn write_some(&mut self, store: &DiskStore, key: usize, writings: &mut Vec<Writing>) {
-        if writings.len() < 3 && self.random.percent(40) {
+        if writings.len() < 3 && self.random.below(100) < 40 {
             let (number, about) = self.begin(store, key, None);
             let meta = meta_of(number, &self.model.version(number));
             let writer = store.writer(&self.model.keys[key].key, about, &meta);
@@ -426,7 +400,7 @@ impl Run<'_> {
         let left = version.len - writing.written;
         let now = self.random.below(left + 1).max(left.min(700));
         let end = writing.written + now;
-        if self.random.percent(15) {
+        if self.random.below(100) < 15 {
             return; // given up: what was there is there
         }
         if writing.writer.write(&body[writing.written as usize..end as usize]).is_err() {
@@ -443,7 +417,7 @@ impl Run<'_> {
     async fn delete(&mut self, store: &DiskStore, key: usize) {
         let pending = store.delete(&self.model.keys[key].key);
         let up_to = self.model.deleted(key);
-        if self.random.percent(50) {
+        if self.random.below(100) < 50 {
             if pending.durable().await.is_ok() {
                 self.model.delete_acknowledged(key, up_to);
             }
@@ -473,7 +447,7 @@ impl Run<'_> {
                 acknowledged.borrow_mut().purges.push(mark.generation);
             }
         });
-        if self.random.percent(50) {
+        if self.random.below(100) < 50 {
             waiting.await;
         }
     }

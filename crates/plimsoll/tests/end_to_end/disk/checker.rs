@@ -11,7 +11,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use super::origin::{Kind, Object, Origin, Random, TAGS, field};
+use runtime::sim::Rng;
+
+use super::origin::{Kind, Object, Origin, TAGS, field};
 use crate::support::SOON;
 
 /// What a request was answered with, as far as it came.
@@ -172,7 +174,7 @@ impl Scene {
     /// One client. In each life of the server it first asks for its share of everything, so that
     /// what came back that should not is seen before it is changed again.
     fn run(&self, number: u64, clients: u64, seed: u64) {
-        let mut random = Random(seed ^ (number << 32));
+        let mut random = Rng::new(seed ^ (number << 32));
         let mut life = 0;
         let mut client = None;
         let mut sweep = Vec::new();
@@ -211,7 +213,7 @@ impl Scene {
         }
     }
 
-    fn any(&self, client: &mut Option<Client>, random: &mut Random) -> Result<(), Fault> {
+    fn any(&self, client: &mut Option<Client>, random: &mut Rng) -> Result<(), Fault> {
         let object = self.objects[random.below(self.objects.len() as u64) as usize];
         match random.below(100) {
             0..=4 if self.changes => self.post(client, object),
@@ -242,7 +244,7 @@ impl Scene {
         &self,
         client: &mut Option<Client>,
         object: Object,
-        random: &mut Random,
+        random: &mut Rng,
     ) -> Result<(), Fault> {
         let variant = match object.kind {
             Kind::Vary => ["a", "b", "c"][random.below(3) as usize],

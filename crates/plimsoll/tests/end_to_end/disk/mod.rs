@@ -17,9 +17,11 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use runtime::sim::Rng;
+
 use checker::Scene;
 use image::Image;
-use origin::{Kind, Object, Random};
+use origin::{Kind, Object};
 
 use crate::support::{Home, Ours, Running, SOON, get, output, plimsoll, program, wait_for};
 
@@ -95,7 +97,7 @@ fn twenty_kills_under_load_serve_no_wrong_byte_and_undo_no_change() {
     let mut scene = Scene::new(mixed());
     scene.changes = true;
     let config = configured(&home, &scene, &home.at("store"), "64MiB");
-    let mut random = Random(SEED);
+    let mut random = Rng::new(SEED);
     let mut warm = 0;
     scene.under_load(6, SEED, || {
         for life in 0..=KILLS {
@@ -307,7 +309,7 @@ fn random_bytes_over_the_segments_are_never_served() {
     let admin = server.admin();
     let segments = File::options().write(true).open(home.at("store/segments")).unwrap();
     let length = segments.metadata().unwrap().len();
-    let mut random = Random(SEED);
+    let mut random = Rng::new(SEED);
     scene.under_load(6, SEED, || {
         let until = Instant::now() + Duration::from_secs(8);
         while Instant::now() < until {

@@ -10,6 +10,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use runtime::sim::Rng;
+
 /// What a response is like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -64,30 +66,12 @@ impl Object {
             (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
         });
         let mut body = Vec::with_capacity(bytes + 8);
-        let mut random = Random(seed);
+        let mut random = Rng::new(seed);
         while body.len() < bytes {
             body.extend_from_slice(&random.next().to_le_bytes());
         }
         body.truncate(bytes);
         body
-    }
-}
-
-/// SplitMix64.
-pub(super) struct Random(pub(super) u64);
-
-impl Random {
-    pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// Less than `bound`.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.next() % bound
     }
 }
 
