@@ -4,7 +4,7 @@
 //! bytes stand. So bytes of another record, of an older life of the same place, of another store,
 //! or what a client has sent to look like ours, never pass for what was asked for.
 
-use xxhash_rust::xxh3::{xxh3_64_with_seed, xxh3_128_with_seed};
+use twox_hash::{XxHash3_64, XxHash3_128};
 
 /// The maker of all checksums of one store.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,12 +41,12 @@ impl Sums {
         if planted::is(planted::Bug::DiskLifeUnchecked) {
             context[8..16].fill(0);
         }
-        xxh3_64_with_seed(bytes, xxh3_64_with_seed(&context, self.secret))
+        XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot_with_seed(self.secret, &context), bytes)
     }
 
     /// Of bytes that follow what has the sum `before`.
     pub(super) fn chained(&self, before: u64, bytes: &[u8]) -> u64 {
-        xxh3_64_with_seed(bytes, self.secret ^ before.rotate_left(17))
+        XxHash3_64::oneshot_with_seed(self.secret ^ before.rotate_left(17), bytes)
     }
 
     /// The key of a chunk of an object.
@@ -55,6 +55,6 @@ impl Sums {
         context[..16].copy_from_slice(&key.to_le_bytes());
         context[16..24].copy_from_slice(&object.to_le_bytes());
         context[24..].copy_from_slice(&number.to_le_bytes());
-        xxh3_128_with_seed(&context, !self.secret)
+        XxHash3_128::oneshot_with_seed(!self.secret, &context)
     }
 }
