@@ -2,7 +2,8 @@
 //!
 //! A trial is one experiment on one machine, kept in one SQLite file: what the machine and the
 //! server were ([`Manifest`]), what happened in every interval ([`Interval`]), the latencies
-//! ([`LatencyRow`]), what was lost ([`Loss`]) and what was foretold ([`Prediction`]).
+//! ([`LatencyRow`]), where the CPUs were ([`profile`]), what was lost ([`Loss`]) and what was
+//! foretold ([`Prediction`]).
 //!
 //! - `record` (or the demo) owns a [`Writer`]. Each interval is one transaction, in WAL mode, so
 //!   that readers read while it writes and a killed recorder loses at most the interval it was in.
@@ -22,6 +23,7 @@
 mod digest;
 mod error;
 mod model;
+pub mod profile;
 mod reader;
 mod schema;
 mod writer;

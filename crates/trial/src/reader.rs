@@ -20,6 +20,7 @@ use crate::model::{
     CpuModes, Interval, LatencyRow, LatencySource, Loss, Manifest, Modes, Prediction, ProcessTimes,
     ThreadTimes,
 };
+use crate::profile::{self, Frame, Profile, ProfileInfo, SampleRow, Stack};
 use crate::schema::{APPLICATION_ID, HEADER_BYTES, Header, MODES, SCHEMA_VERSION, header, key};
 
 /// How long a reader waits for a lock. Only the folding at the end of a recording takes one.
@@ -35,6 +36,7 @@ pub struct Trial {
     latencies: Vec<LatencyRow>,
     losses: Vec<Loss>,
     predictions: Vec<Prediction>,
+    profile: Profile,
 }
 
 impl Trial {
@@ -103,6 +105,26 @@ impl Trial {
     /// The ledger of predictions, oldest first.
     pub fn predictions(&self) -> &[Prediction] {
         &self.predictions
+    }
+
+    /// The procedures of the profile; a frame's number is its place here.
+    pub fn frames(&self) -> &[Frame] {
+        &self.profile.frames
+    }
+
+    /// The stacks of the profile; a stack's number is its place here.
+    pub fn stacks(&self) -> &[Stack] {
+        &self.profile.stacks
+    }
+
+    /// The samples, by interval, owner and stack. The numbers in them lead somewhere.
+    pub fn samples(&self) -> &[SampleRow] {
+        &self.profile.samples
+    }
+
+    /// How the profile was made; `None` if there is none.
+    pub fn profile_info(&self) -> Option<&ProfileInfo> {
+        self.profile.info.as_ref()
     }
 }
 
@@ -218,10 +240,11 @@ fn load(connection: &Connection, place: &Place<'_>) -> Result<Trial, Error> {
         losses: rows(connection, "SELECT kind, count, note FROM loss ORDER BY id", loss)
             .map_err(sql)?,
         predictions: rows(connection, PREDICTIONS, prediction).map_err(sql)?,
+        profile: profile::read(connection, place)?,
     })
 }
 
-fn meta(connection: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
+pub(crate) fn meta(connection: &Connection, key: &str) -> rusqlite::Result<Option<String>> {
     let mut select = connection.prepare("SELECT value FROM meta WHERE key = ?")?;
     let mut rows = select.query([key])?;
     rows.next()?.map(|row| row.get(0)).transpose()

@@ -8,7 +8,7 @@
 pub(crate) const APPLICATION_ID: u32 = 0x506C_6D73;
 
 /// The schema this crate writes, and the newest it reads.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;
 
 /// Keys of the table `meta`.
 pub(crate) mod key {
@@ -18,6 +18,8 @@ pub(crate) mod key {
     pub(crate) const COMPLETE: &str = "complete";
     /// Digest of everything else, set with `COMPLETE`.
     pub(crate) const DIGEST: &str = "digest";
+    /// How the profile was made, JSON.
+    pub(crate) const PROFILE: &str = "profile";
 }
 
 /// Names of the modes' columns, in the order of [`crate::Modes`].
@@ -70,6 +72,10 @@ CREATE TABLE prediction (
 );
 ";
 
+/// What each version added, from the second on; a trial of an older one is brought up to date when
+/// it is opened for writing. Each part says its own tables, "if not exists".
+pub(crate) const ADDED: [&str; 1] = [crate::profile::CREATE];
+
 /// What the first page of a SQLite file says about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
@@ -101,4 +107,45 @@ pub(crate) fn header(bytes: &[u8]) -> Option<Header> {
         wal: bytes[18] == 2,
         bytes: page * u64::from(number(28)),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::Connection;
+
+    use super::*;
+    use crate::{Manifest, Trial, Writer, digest};
+
+    /// A complete trial as version 1 wrote it: its tables only, and sealed.
+    fn version_1(path: &std::path::Path) {
+        let file = Connection::open(path).unwrap();
+        file.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
+        file.pragma_update(None, "user_version", 1).unwrap();
+        file.execute_batch(CREATE).unwrap();
+        let manifest = Manifest { schema: 1, tool_version: "0".to_owned(), ..Manifest::default() };
+        let put = |key, value: &str| {
+            file.execute("INSERT INTO meta VALUES (?, ?)", [key, value]).unwrap();
+        };
+        put(key::MANIFEST, &serde_json::to_string(&manifest).unwrap());
+        file.execute_batch("INSERT INTO loss (kind, count, note) VALUES ('x', 3, 'y')").unwrap();
+        put(key::COMPLETE, "1");
+        put(key::DIGEST, &digest::of(&file).unwrap());
+    }
+
+    #[test]
+    fn version_1_is_read_and_is_brought_up_to_date_when_it_is_written_to() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("old.trial");
+        version_1(&path);
+        let old = Trial::open(&path).unwrap();
+        assert!(old.complete());
+        assert_eq!((old.manifest().schema, old.losses()[0].count), (1, 3));
+        assert!(old.samples().is_empty() && old.profile_info().is_none());
+
+        assert!(Writer::reopen(&path).unwrap().finish().unwrap().complete);
+        let new = Trial::open(&path).unwrap();
+        assert_eq!((new.manifest().schema, new.losses()), (SCHEMA_VERSION, old.losses()));
+        let header = header(&std::fs::read(&path).unwrap()).unwrap();
+        assert_eq!(header.user_version, SCHEMA_VERSION);
+    }
 }

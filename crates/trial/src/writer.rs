@@ -17,8 +17,8 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
 use crate::error::{Error, Place};
 use crate::model::{Amendment, Interval, LatencyRow, Loss, Manifest, Modes, Prediction};
-use crate::schema::{APPLICATION_ID, CREATE, MODES, SCHEMA_VERSION, key};
-use crate::{digest, reader};
+use crate::schema::{ADDED, APPLICATION_ID, CREATE, MODES, SCHEMA_VERSION, key};
+use crate::{digest, profile, reader};
 
 /// How long the writer waits for whoever holds the file. Readers hold it for one reading only.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
@@ -39,11 +39,13 @@ pub struct Finished {
 /// Writes one trial.
 #[derive(Debug)]
 pub struct Writer {
-    connection: Connection,
+    pub(crate) connection: Connection,
     path: PathBuf,
     intervals: u64,
     /// What `finish` may say: false for a trial that was found unfinished.
     completes: bool,
+    /// Samples that wait for their interval.
+    pub(crate) profile: profile::Pending,
 }
 
 impl Writer {
@@ -92,16 +94,21 @@ impl Writer {
         let place = Place { path, doing: "opening it for writing", whole: 0 };
         let connection = open(path).map_err(|error| place.sql(error))?;
         wal(&connection).map_err(|error| place.sql(error))?;
-        let writer = Writer {
+        let mut writer = Writer {
             connection,
             path: path.to_owned(),
             intervals: before.intervals().len() as u64,
             completes: before.complete(),
+            profile: profile::Pending::default(),
         };
-        writer
-            .connection
-            .execute("DELETE FROM meta WHERE key IN (?1, ?2)", [key::COMPLETE, key::DIGEST])
-            .map_err(|error| writer.place("opening it for writing").sql(error))?;
+        writer.transaction("opening it for writing", |transaction| {
+            transaction
+                .execute("DELETE FROM meta WHERE key IN (?1, ?2)", [key::COMPLETE, key::DIGEST])?;
+            if before.manifest().schema < SCHEMA_VERSION {
+                set_meta(transaction, key::MANIFEST, &manifest_text(before.manifest()))?;
+            }
+            add_tables(transaction)
+        })?;
         Ok(writer)
     }
 
@@ -143,13 +150,18 @@ impl Writer {
         if !interval.requests.is_finite() {
             return Err(self.place(&doing).refused("requests is not a number"));
         }
-        self.transaction(&doing, |transaction| {
+        let profile = std::mem::take(&mut self.profile);
+        let done = self.transaction(&doing, |transaction| {
             insert_interval(transaction, interval)?;
+            profile.write(transaction)?;
             for latency in latencies {
                 insert_latency(transaction, latency)?;
             }
             losses.iter().try_for_each(|loss| insert_loss(transaction, loss))
-        })?;
+        });
+        self.profile = profile;
+        done?;
+        self.profile.written();
         self.intervals += 1;
         Ok(())
     }
@@ -243,6 +255,10 @@ impl Writer {
     /// Makes it one whole file, complete and sealed, and safe on the disk.
     pub fn finish(mut self) -> Result<Finished, Error> {
         let doing = "finishing";
+        let profile = std::mem::take(&mut self.profile);
+        if !profile.is_empty() {
+            self.transaction(doing, |transaction| profile.write(transaction))?;
+        }
         if self.completes {
             self.transaction(doing, |transaction| {
                 set_meta(transaction, key::COMPLETE, "1")?;
@@ -264,21 +280,27 @@ impl Writer {
         let fill = |connection: &mut Connection| -> rusqlite::Result<()> {
             let transaction = connection.transaction()?;
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
-            transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
             transaction.execute_batch(CREATE)?;
+            add_tables(&transaction)?;
             set_meta(&transaction, key::MANIFEST, &manifest_text(manifest))?;
             transaction.commit()?;
             wal(connection)
         };
         fill(&mut connection).map_err(|error| place.sql(error))?;
-        Ok(Writer { connection, path: path.to_owned(), intervals: 0, completes: true })
+        Ok(Writer {
+            connection,
+            path: path.to_owned(),
+            intervals: 0,
+            completes: true,
+            profile: profile::Pending::default(),
+        })
     }
 
-    fn place<'a>(&'a self, doing: &'a str) -> Place<'a> {
+    pub(crate) fn place<'a>(&'a self, doing: &'a str) -> Place<'a> {
         Place { path: &self.path, doing, whole: self.intervals }
     }
 
-    fn transaction(
+    pub(crate) fn transaction(
         &mut self,
         doing: &str,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
@@ -359,7 +381,13 @@ fn manifest_text(manifest: &Manifest) -> String {
     serde_json::to_string(&stamped).expect("a manifest has only string keys")
 }
 
-fn set_meta(connection: &Connection, key: &str, value: &str) -> rusqlite::Result<()> {
+/// The tables of the newest version, as far as they are not there.
+fn add_tables(connection: &Connection) -> rusqlite::Result<()> {
+    ADDED.iter().try_for_each(|tables| connection.execute_batch(tables))?;
+    connection.pragma_update(None, "user_version", SCHEMA_VERSION)
+}
+
+pub(crate) fn set_meta(connection: &Connection, key: &str, value: &str) -> rusqlite::Result<()> {
     connection
         .prepare_cached("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)")?
         .execute([key, value])

@@ -61,7 +61,7 @@ fn a_newer_schema_is_told_with_both_versions() {
     let later = rusqlite::Connection::open(&path).unwrap();
     later.pragma_update(None, "user_version", 3).unwrap();
     drop(later);
-    assert!(why(&path).contains("newer schema 3, this plimsoll reads up to 1"));
+    assert!(why(&path).contains("newer schema 3, this plimsoll reads up to 2"));
     assert!(matches!(Writer::reopen(&path), Err(Error::NewerSchema { found: 3, .. })));
 }
 

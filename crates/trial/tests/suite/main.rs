@@ -3,4 +3,5 @@
 
 mod common;
 mod damage;
+mod profile;
 mod round_trip;
