@@ -1,20 +1,47 @@
 //! Two lines beside each other: what changed, as ratios, and is it more than chance?
 //!
-//! Ratios come with block-bootstrap intervals, each trial resampled on its own. The interaction
-//! test asks whether the slopes differ: their difference over its Newey–West error, the trials
-//! being independent of each other. "No change" is not the absence of a difference but an interval
-//! that lies within the margin that matters ([`Comparison::equivalent`]).
+//! Ratios come with block-bootstrap intervals, each trial resampled on its own: what the trials'
+//! own intervals can tell. Two runs of one server differ by more than that (see
+//! [`crate::capacity`]), so a verdict stands on the wider interval beside it, which adds the sd
+//! between runs for each of the two; servers that took turns under one load need none of it. The
+//! interaction test asks whether the slopes differ: their difference over its Newey–West error,
+//! the trials being independent of each other. "No change" is not the absence of a difference but
+//! an interval that lies within the margin that matters ([`equivalent`]).
 
 use serde::Serialize;
 
 use crate::bootstrap::{Bootstrap, block_length, bootstrap_blocks};
-use crate::capacity::RESAMPLES;
+use crate::capacity::{RESAMPLES, weighted};
 use crate::curvature::Test;
 use crate::dist::student_t_two_sided_p;
 use crate::line::{Line, ols};
 use crate::linear::{Design, hac_cov, hac_lags, least_squares};
 use crate::small::Moments;
-use crate::{Estimate, Unfit};
+use crate::{Estimate, Interval, Unfit, wakes};
+
+/// One of the trials.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// Requests per second.
+    pub rate: &'a [f64],
+    /// Use of the resource.
+    pub cost: &'a [f64],
+    /// Wakes per second, where its capacity is to be read off the line with wakes.
+    pub wakes: Option<&'a [f64]>,
+    /// The use at which the resource is used up.
+    pub cap: f64,
+}
+
+/// On what terms they are compared.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Level of the intervals.
+    pub level: f64,
+    /// Sd of the level between runs, as a share; 0 where the two took turns.
+    pub between_run: f64,
+    /// Seed of the bootstrap.
+    pub seed: u64,
+}
 
 /// What changed from one trial to another.
 #[derive(Clone, Debug, Serialize)]
@@ -23,86 +50,158 @@ pub struct Comparison {
     pub before: Line,
     /// The straight line after.
     pub after: Line,
-    /// Marginal cost after over before.
+    /// Marginal cost after over before, by the straight lines.
     pub slope_ratio: Estimate,
+    /// The same, with what runs differ by.
+    pub slope_ratio_of_runs: Estimate,
     /// Capacity after over before.
     pub capacity_ratio: Estimate,
+    /// The same, with what runs differ by.
+    pub capacity_ratio_of_runs: Estimate,
+    /// Whether the capacities were read off lines with wakes.
+    pub with_wakes: bool,
     /// Do the slopes differ?
     pub interaction: Test,
 }
 
-impl Comparison {
-    /// Is the capacity the same to within `margin` (0.05: five percent), at the interval's level?
-    #[must_use]
-    pub fn equivalent(&self, margin: f64) -> bool {
-        let bounds = self.capacity_ratio.interval.bounds();
-        bounds.is_some_and(|(low, high)| low >= 1.0 / (1.0 + margin) && high <= 1.0 + margin)
-    }
+/// Does the interval of a ratio lie within `margin` of one (0.05: five percent)? That, and not the
+/// absence of a difference, is "no change".
+#[must_use]
+pub fn equivalent(ratio: &Interval, margin: f64) -> bool {
+    ratio.bounds().is_some_and(|(low, high)| low >= 1.0 / (1.0 + margin) && high <= 1.0 + margin)
 }
 
-/// Compares the straight lines of two trials: `(rate, cost)` of each, one cap for both.
+/// Compares two trials. Capacities are read off the lines with wakes if both have wakes, and off
+/// the straight ones otherwise: of one kind, or their ratio would be one of models.
 ///
 /// # Errors
 /// As [`ols`], for either trial.
 pub fn compare(
-    before: (&[f64], &[f64]),
-    after: (&[f64], &[f64]),
-    cap: f64,
-    level: f64,
-    seed: u64,
+    before: &Subject<'_>,
+    after: &Subject<'_>,
+    terms: &Terms,
 ) -> Result<Comparison, Unfit> {
-    let (line_before, line_after) = (ols(before.0, before.1)?, ols(after.0, after.1)?);
-    let old = bootstrap_lines(before, seed)?;
-    let new = bootstrap_lines(after, seed.wrapping_add(1))?;
-    let ratio = |of: fn(&[f64; 2], f64) -> Option<f64>| {
-        let mut values: Vec<f64> = old
-            .iter()
-            .zip(&new)
-            .filter_map(|(o, n)| Some(of(n, cap)? / of(o, cap)?))
-            .filter(|v| v.is_finite())
-            .collect();
-        values.sort_unstable_by(f64::total_cmp);
-        let failed = RESAMPLES - values.len();
-        // Each trial has blocks of its own length; an interval needs neither.
-        let drawn = Bootstrap { values, failed, resamples: RESAMPLES, block_length: 0, seed };
-        drawn.interval(level)
+    let (line_before, line_after) = (ols(before.rate, before.cost)?, ols(after.rate, after.cost)?);
+    let with_wakes = before.wakes.is_some() && after.wakes.is_some();
+    let old = Lines::draw(before, false, terms.seed)?;
+    let new = Lines::draw(after, false, terms.seed.wrapping_add(1))?;
+    let slope = |line: &[f64; 2], _: f64| (line[1] > 0.0).then_some(line[1]);
+    let slope_ratio = ratio(
+        (line_before.slope, line_after.slope),
+        (&old, before.cap),
+        (&new, after.cap),
+        slope,
+        terms.level,
+    );
+    let (old, new) = if with_wakes {
+        let seed = terms.seed;
+        (Lines::draw(before, true, seed)?, Lines::draw(after, true, seed.wrapping_add(1))?)
+    } else {
+        (old, new)
     };
-    let method = "circular block bootstrap of each trial".to_owned();
+    let meets = |line: &[f64; 2], cap: f64| (line[1] > 0.0).then(|| (cap - line[0]) / line[1]);
+    let value = |lines: &Lines, cap: f64| (cap - lines.whole[0]) / lines.whole[1];
+    let capacity_ratio = ratio(
+        (value(&old, before.cap), value(&new, after.cap)),
+        (&old, before.cap),
+        (&new, after.cap),
+        meets,
+        terms.level,
+    );
     Ok(Comparison {
-        slope_ratio: Estimate {
-            value: line_after.slope / line_before.slope,
-            interval: ratio(|line, _| (line[1] > 0.0).then_some(line[1])),
-            level,
-            method: method.clone(),
-        },
-        capacity_ratio: Estimate {
-            value: line_after.reaches(cap) / line_before.reaches(cap),
-            interval: ratio(|line, cap| (line[1] > 0.0).then(|| (cap - line[0]) / line[1])),
-            level,
-            method,
-        },
-        interaction: interaction(before, after)?,
+        slope_ratio_of_runs: widened(&slope_ratio, terms),
+        slope_ratio,
+        capacity_ratio_of_runs: widened(&capacity_ratio, terms),
+        capacity_ratio,
+        with_wakes,
+        interaction: interaction((before.rate, before.cost), (after.rate, after.cost))?,
         before: line_before,
         after: line_after,
     })
 }
 
-/// Intercept and slope of each resample; NaN where there was no line.
-fn bootstrap_lines(trial: (&[f64], &[f64]), seed: u64) -> Result<Vec<[f64; 2]>, Unfit> {
-    let design = Design::new(&[trial.0])?;
-    let fit = least_squares(&design, trial.1, None)?;
-    let length = block_length(&fit.residuals).ceil() as usize;
-    let mut lines = Vec::with_capacity(RESAMPLES);
-    let moments = Moments::new(&design, &design, trial.1, None);
-    bootstrap_blocks(design.rows(), length, RESAMPLES, seed, |blocks| {
-        lines.push(moments.fit(blocks).map_or([f64::NAN; 2], |c| [c[0], c[1]]));
-        None
-    });
-    Ok(lines)
+/// A trial's line (intercept and slope; the cost of wakes is not asked for), and that of each
+/// resample; NaN where there was none.
+struct Lines {
+    whole: [f64; 2],
+    drawn: Vec<[f64; 2]>,
+}
+
+impl Lines {
+    fn draw(trial: &Subject<'_>, with_wakes: bool, seed: u64) -> Result<Lines, Unfit> {
+        let (moments, whole, length) = match trial.wakes.filter(|_| with_wakes) {
+            Some(measured) => {
+                let shape = wakes::shape(trial.rate, measured, trial.cost, seed)?;
+                let fit = least_squares(&shape.design, trial.cost, Some(&shape.weights))?;
+                let residuals = shape.measured.residuals(trial.cost, &fit.coefficients);
+                let length = block_length(&weighted(&residuals, Some(&shape.weights)));
+                let (z, x, w) = (&shape.instruments, &shape.measured, &shape.weights);
+                (Moments::new(z, x, trial.cost, Some(w)), fit.coefficients, length)
+            }
+            None => {
+                let design = Design::new(&[trial.rate])?;
+                let fit = least_squares(&design, trial.cost, None)?;
+                let length = block_length(&fit.residuals);
+                (Moments::new(&design, &design, trial.cost, None), fit.coefficients, length)
+            }
+        };
+        let mut drawn = Vec::with_capacity(RESAMPLES);
+        bootstrap_blocks(moments.rows(), length.ceil() as usize, RESAMPLES, seed, |blocks| {
+            drawn.push(moments.fit(blocks).map_or([f64::NAN; 2], |c| [c[0], c[1]]));
+            None
+        });
+        Ok(Lines { whole: [whole[0], whole[1]], drawn })
+    }
+}
+
+fn ratio(
+    (before, after): (f64, f64),
+    old: (&Lines, f64),
+    new: (&Lines, f64),
+    of: impl Fn(&[f64; 2], f64) -> Option<f64>,
+    level: f64,
+) -> Estimate {
+    let mut values: Vec<f64> = old
+        .0
+        .drawn
+        .iter()
+        .zip(&new.0.drawn)
+        .filter_map(|(o, n)| Some(of(n, new.1)? / of(o, old.1)?))
+        .filter(|v| v.is_finite())
+        .collect();
+    values.sort_unstable_by(f64::total_cmp);
+    let failed = RESAMPLES - values.len();
+    // Each trial has blocks of its own length; an interval needs neither.
+    let drawn = Bootstrap { values, failed, resamples: RESAMPLES, block_length: 0, seed: 0 };
+    Estimate {
+        value: after / before,
+        interval: drawn.interval(level),
+        level,
+        method: "circular block bootstrap of each trial".to_owned(),
+    }
+}
+
+/// The interval with the sd between runs for each of the two, on the scale of logarithms.
+fn widened(ratio: &Estimate, terms: &Terms) -> Estimate {
+    let normal = crate::dist::t_critical(terms.level, 1e6);
+    let runs = normal * terms.between_run * std::f64::consts::SQRT_2;
+    let interval = match ratio.interval.bounds() {
+        Some((low, high)) if low > 0.0 && ratio.value > 0.0 => {
+            let reach = |end: f64| (ratio.value / end).ln().hypot(runs).exp();
+            Interval::Bounded { low: ratio.value / reach(low), high: ratio.value * reach(high) }
+        }
+        _ => ratio.interval.clone(),
+    };
+    let percent = 100.0 * terms.between_run;
+    let method = format!("{}, with an sd of {percent:.1} % between runs", ratio.method);
+    Estimate { interval, method, ..ratio.clone() }
 }
 
 /// The t of the difference of the slopes, with Newey–West errors over each trial on its own.
-fn interaction(before: (&[f64], &[f64]), after: (&[f64], &[f64])) -> Result<Test, Unfit> {
+///
+/// # Errors
+/// As [`ols`], for either trial.
+pub fn interaction(before: (&[f64], &[f64]), after: (&[f64], &[f64])) -> Result<Test, Unfit> {
     let slope = |(rate, cost): (&[f64], &[f64])| -> Result<(f64, f64, usize), Unfit> {
         let design = Design::new(&[rate])?;
         let fit = least_squares(&design, cost, None)?;

@@ -17,6 +17,8 @@
 //! | [`capacity`] | where a line meets the cap, with its three intervals |
 //! | [`wakes`] | the line with wakes, in two stages |
 //! | [`load_line`](mod@load_line) | all of it together, for one resource |
+//! | [`costs`](mod@costs) | what parts of the work cost, so that they add up to the whole |
+//! | [`fdr`] | many tests at once |
 //! | [`what_if`](mod@what_if), [`compare`](mod@compare), [`objective`] | what is done with lines |
 //!
 //! Units are the caller's: rates in requests per second and costs in CPU seconds per second
@@ -31,8 +33,10 @@
 pub mod bootstrap;
 pub mod capacity;
 pub mod compare;
+pub mod costs;
 pub mod curvature;
 mod dist;
+pub mod fdr;
 pub mod interval;
 pub mod line;
 pub mod linear;
@@ -48,9 +52,11 @@ pub mod what_if;
 
 pub use bootstrap::{block_bootstrap, block_length};
 pub use capacity::{Capacity, Why};
-pub use compare::{Comparison, compare};
+pub use compare::{Comparison, Subject, Terms, compare};
+pub use costs::{Coefficient, Cost, Costs, PartsClosure, costs, difference};
 pub use curvature::{Curvature, Test, curvature};
 pub use dist::{student_t_quantile, student_t_two_sided_p};
+pub use fdr::benjamini_hochberg;
 pub use interval::{Estimate, Fieller, Interval, fieller};
 pub use line::{Line, TheilSen, ols, theil_sen, wls};
 pub use linear::{Design, LinearFit, least_squares};
@@ -61,4 +67,4 @@ pub use rng::Rng;
 pub use robust::{Robust, mm};
 pub use unfit::Unfit;
 pub use wakes::{Collinearity, WakesFit};
-pub use what_if::{Change, Group, WhatIf, what_if};
+pub use what_if::{Change, FIRST_ORDER, Foretold, Group, WhatIf, foretell, what_if};

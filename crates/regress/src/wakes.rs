@@ -18,6 +18,7 @@ use crate::dist::t_upper_p;
 use crate::linear::{Design, least_squares, scaled, two_stage};
 use crate::robust::{Robust, mean_psi_slope, mm};
 use crate::small::Moments;
+use crate::what_if::Shape;
 use crate::{Unfit, ols};
 
 /// The line with wakes: `C = a + b·x + w·wakes`, by two-stage MM-estimation.
@@ -116,6 +117,19 @@ pub(crate) fn fit_wakes(
         curvature: curvature_of(&fit.projected, &measured, cost, Some(&weights), question.cap).ok(),
         robust,
     })
+}
+
+/// The line with wakes as a form to fit any response to: the part of a cost goes through the same
+/// stages with the same weights as the whole of it.
+pub(crate) fn shape(rate: &[f64], wakes: &[f64], cost: &[f64], seed: u64) -> Result<Shape, Unfit> {
+    let instruments = instruments(rate)?;
+    let measured = Design::new(&[rate, wakes])?;
+    let smooth = mm(&instruments, wakes, seed)?;
+    let told: Vec<f64> =
+        (0..rate.len()).map(|i| instruments.fitted(i, &smooth.coefficients)).collect();
+    let weights = mm(&Design::new(&[rate, &told])?, cost, seed)?.weights;
+    let design = two_stage(&instruments, &measured, cost, Some(&weights))?.projected;
+    Ok(Shape { instruments, measured, design, weights })
 }
 
 /// The rate's powers up to the third, or second where it took only three values, of the rate

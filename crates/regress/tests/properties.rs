@@ -3,8 +3,9 @@
 
 use proptest::prelude::*;
 use regress::{
-    AtObjective, Curvature, Design, Interval, LoadLineInput, Rng, TheilSen, Unfit, block_bootstrap,
-    block_length, capacity_at_objective, curvature, isotonic, load_line, mm, ols, theil_sen, wls,
+    AtObjective, Change, Curvature, Design, Interval, LoadLineInput, Rng, TheilSen, Unfit,
+    block_bootstrap, block_length, capacity_at_objective, costs, curvature, foretell, isotonic,
+    load_line, mm, ols, theil_sen, wls,
 };
 
 /// A noisy line with steps of the rate, and wakes that are not a line of it.
@@ -195,6 +196,63 @@ proptest! {
         for (a, b) in ends(&one, 1.0).iter().zip(ends(&other, kilo)) {
             prop_assert!((a / b - 1.0).abs() < 1e-6, "{a} and {b}");
         }
+    }
+
+    /// However wild the parts, and however many orders of size lie between them.
+    #[test]
+    fn costs_of_parts_close_to_rounding(
+        seed in 0..1_000_u64,
+        parts in 1..9_usize,
+        sizes in proptest::collection::vec(-6.0..3.0_f64, 9),
+        wild in proptest::collection::vec(0..60_usize, 0..12),
+        with_wakes in any::<bool>(),
+    ) {
+        let (rate, wakes, _) = made_up(60, seed);
+        let mut rng = Rng::new(seed);
+        let mut rows: Vec<Vec<f64>> = sizes[..parts]
+            .iter()
+            .map(|size| {
+                let per = 10f64.powf(*size);
+                rate.iter().map(|x| per * (1.0 + 1e-3 * x * (1.0 + 0.2 * rng.normal()))).collect()
+            })
+            .collect();
+        for (at, &row) in wild.iter().enumerate() {
+            rows[at % parts][row] *= 40.0;
+        }
+        let whole: Vec<f64> = (0..60).map(|i| rows.iter().map(|part| part[i]).sum()).collect();
+        let views: Vec<&[f64]> = rows.iter().map(Vec::as_slice).collect();
+        let columns: &[&[f64]] = if with_wakes { &[&rate, &wakes] } else { &[&rate] };
+        let design = Design::new(columns).unwrap();
+        let found = costs(&design, &whole, &views, 0.95, seed).unwrap();
+        let scale = whole.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
+        prop_assert!(found.closure.fixed_gap.abs() <= 1e-11 * scale, "{:?}", found.closure);
+        prop_assert!(found.closure.marginal_gap.abs() <= 1e-11 * scale, "{:?}", found.closure);
+        for cost in found.parts.iter().chain([&found.whole]) {
+            for c in &cost.coefficients {
+                prop_assert!(c.low <= c.value && c.value <= c.high && c.dof >= 3.0, "{c:?}");
+            }
+        }
+    }
+
+    /// Taking a part away is the formula, by whichever line.
+    #[test]
+    fn a_what_if_is_the_capacity_of_what_remains(
+        seed in 0..200_u64,
+        fraction in 0.0..1.0_f64,
+        with_wakes in any::<bool>(),
+    ) {
+        let (rate, wakes, cost) = made_up(60, seed);
+        let mut input = LoadLineInput::new(&rate, &cost, 1.0);
+        input.wakes = with_wakes.then_some(wakes.as_slice());
+        // A part with the shape of the whole: what remains is the whole, less.
+        let part: Vec<f64> = cost.iter().map(|c| 0.4 * c).collect();
+        let told = foretell(&input, &part, Change::Remove { fraction }).unwrap();
+        let left = 1.0 - 0.4 * fraction;
+        let whole = foretell(&input, &part, Change::Remove { fraction: 0.0 }).unwrap();
+        prop_assert!((told.marginal_after / whole.marginal_before - left).abs() < 1e-9);
+        let (low, high) = told.ratio.interval.bounds().expect("a bounded ratio");
+        prop_assert!(low <= told.ratio.value * (1.0 + 1e-9));
+        prop_assert!(told.ratio.value <= high * (1.0 + 1e-9));
     }
 
     #[test]

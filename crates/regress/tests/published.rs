@@ -4,9 +4,10 @@
 mod facts;
 
 use facts::{Day, IMPROVEMENTS, SAMPLES, SELECT_NEW, SELECT_OLD, SQUID_NEW, SQUID_OLD};
+use regress::compare::equivalent;
 use regress::{
-    Change, Group, LoadLineInput, ModesFit, Rng, closure, compare, fieller, load_line, modes_fit,
-    modes_fit_weighted, ols, what_if,
+    Change, Design, Group, LoadLineInput, ModesFit, Rng, Subject, Terms, closure, compare, costs,
+    difference, fieller, foretell, load_line, modes_fit, modes_fit_weighted, ols, what_if,
 };
 
 /// A day's samples: user + kernel + idle = 100 in every one.
@@ -186,20 +187,51 @@ fn old_against_new() {
     let (old, new) = (construct(&SQUID_OLD), construct(&SQUID_NEW));
     let busy = |s: &Sample| -> Vec<f64> { s.idle.iter().map(|idle| 100.0 - idle).collect() };
     let (old_busy, new_busy) = (busy(&old), busy(&new));
-    let total = compare((&old.rate, &old_busy), (&new.rate, &new_busy), 100.0, 0.95, 1).unwrap();
+    let terms = Terms { level: 0.95, between_run: 0.03, seed: 1 };
+    let set = |rate, cost| Subject { rate, cost, wakes: None, cap: 100.0 };
+    let total = compare(&set(&old.rate, &old_busy), &set(&new.rate, &new_busy), &terms).unwrap();
     assert_eq!(((total.capacity_ratio.value - 1.0) * 100.0).round(), 51.0);
     let (low, high) = total.capacity_ratio.interval.bounds().unwrap();
     assert!(1.2 < low && low < 1.51 && 1.51 < high && high < 1.9, "{low}..{high}");
+    let (wider_low, wider_high) = total.capacity_ratio_of_runs.interval.bounds().unwrap();
+    assert!(wider_low < low && high < wider_high && 1.15 < wider_low, "{wider_low}..{wider_high}");
     assert!(total.interaction.p < 0.001, "{:?}", total.interaction);
-    assert!(!total.equivalent(0.05));
+    assert!(!equivalent(&total.capacity_ratio.interval, 0.05));
 
-    let user = compare((&old.rate, &old.user), (&new.rate, &new.user), 100.0, 0.95, 1).unwrap();
+    let user = compare(&set(&old.rate, &old.user), &set(&new.rate, &new.user), &terms).unwrap();
     assert!(user.interaction.p > 0.05, "{:?}", user.interaction);
     assert!(user.slope_ratio.interval.holds(1.0), "{:?}", user.slope_ratio);
 
-    let same = compare((&old.rate, &old_busy), (&old.rate, &old_busy), 100.0, 0.95, 1).unwrap();
-    assert!(same.equivalent(0.15), "{:?}", same.capacity_ratio);
+    let same = compare(&set(&old.rate, &old_busy), &set(&old.rate, &old_busy), &terms).unwrap();
+    assert!(equivalent(&same.capacity_ratio.interval, 0.15), "{:?}", same.capacity_ratio);
+    assert!(!equivalent(&same.capacity_ratio_of_runs.interval, 0.05), "runs differ by more");
     assert_eq!(same.interaction.statistic, 0.0);
+}
+
+/// The what-if on a day's intervals: select's part, taken as proportional to the rate as the
+/// published arithmetic does, exchanged for the new kernel's or taken away.
+#[test]
+fn what_if_on_the_day_itself() {
+    let day = construct(&SQUID_OLD);
+    let busy: Vec<f64> = day.idle.iter().map(|idle| 100.0 - idle).collect();
+    let select: Vec<f64> = day.rate.iter().map(|x| SELECT_OLD.0 / SELECT_OLD.1 * x).collect();
+    let input = LoadLineInput::new(&day.rate, &busy, 100.0);
+    let new = Change::Replace { intercept: 0.0, slope: SELECT_NEW.0 / SELECT_NEW.1 };
+    for (change, published) in [(new, 80.0), (Change::Remove { fraction: 1.0 }, 106.0)] {
+        let told = foretell(&input, &select, change).unwrap();
+        assert!((told.before - 55.0).abs() < 0.6, "{}", told.before);
+        assert!((told.after.value - published).abs() < 1.5, "{}", told.after.value);
+        assert!(told.after.interval.holds(published) && told.after.interval.bounds().is_some());
+        let (low, high) = told.ratio.interval.bounds().unwrap();
+        assert!(low < told.ratio.value && told.ratio.value < high, "{:?}", told.ratio);
+        // What both lines share is not in the ratio.
+        let (after_low, after_high) = told.after.interval.bounds().unwrap();
+        assert!(high / low < after_high / after_low, "{:?} {:?}", told.ratio, told.after);
+    }
+    let nothing = foretell(&input, &select, Change::Remove { fraction: 0.0 }).unwrap();
+    assert_eq!(nothing.ratio.value, 1.0);
+    let too_much = foretell(&input, &busy, Change::Remove { fraction: 3.0 });
+    assert!(too_much.is_err(), "nothing is left to have a capacity");
 }
 
 #[test]
@@ -239,18 +271,24 @@ fn a_rate_that_does_not_vary_is_not_identifiable() {
     assert_eq!(unbounded.bounds(), None);
 }
 
-/// Groups of procedures add up to the whole exactly, whatever the weights.
+/// Groups of procedures add up to the whole exactly, and have intervals of their own.
 #[test]
 fn costs_of_parts_add_up_to_the_cost_of_the_whole() {
     let Sample { rate, user, kernel, idle } = construct(&SQUID_OLD);
     let busy: Vec<f64> = idle.iter().map(|idle| 100.0 - idle).collect();
-    let design = regress::Design::new(&[&rate]).unwrap();
-    let weights = regress::mm(&design, &busy, 3).unwrap().weights;
-    let fits = regress::shared_fit(&design, &[&user, &kernel, &busy], &weights).unwrap();
-    for j in 0..2 {
-        let parts = fits[0].coefficients[j] + fits[1].coefficients[j];
-        assert!((parts - fits[2].coefficients[j]).abs() < 1e-12 * parts.abs().max(1.0));
+    let design = Design::new(&[&rate]).unwrap();
+    let found = costs(&design, &busy, &[&user, &kernel], 0.95, 3).unwrap();
+    assert!(found.closure.marginal_gap.abs() < 1e-13, "{:?}", found.closure);
+    assert!(found.closure.fixed_gap.abs() < 1e-11, "{:?}", found.closure);
+    for (part, (published, _)) in found.parts.iter().zip([SQUID_OLD.user, SQUID_OLD.kernel]) {
+        let slope = part.marginal();
+        assert!(slope.low < published && published < slope.high, "{slope:?}");
+        assert!(slope.differs_from(0.0) && !slope.differs_from(published));
     }
+    let again = found.of(&design, &[&kernel]).unwrap();
+    assert_eq!(again[0].marginal().value, found.parts[1].marginal().value);
+    let test = difference(&found.parts[0].marginal(), &found.parts[1].marginal());
+    assert!(test.statistic > 0.0 && test.p < 0.01, "the kernel costs more: {test:?}");
 }
 
 #[test]

@@ -1,0 +1,175 @@
+//! What parts of the work cost: one fit of the whole, and the same fit of every part.
+//!
+//! In each interval the parts (procedure groups, procedures, modes, what is left over) add up to
+//! the whole. They go through one design matrix with one vector of weights, that of the
+//! MM-estimate of the whole, and with the same columns: none is dropped for one part alone. The
+//! fit is then one linear map, and the coefficients of the parts add up to those of the whole, to
+//! rounding; [`PartsClosure`] says by how much they do not. Fitting each part robustly on its own would
+//! give each a set of intervals of its own, and a sum that means nothing.
+//!
+//! Intervals of the coefficients are Student's, with the largest of the three errors of
+//! [`crate::capacity`] and as many degrees of freedom as the intervals are worth. The weights
+//! count as given: they were chosen by the whole, of which a part is seldom most.
+
+use serde::Serialize;
+
+use crate::capacity::{Autocorrelation, Errors, weighted};
+use crate::curvature::Test;
+use crate::dist::{student_t_two_sided_p, t_critical};
+use crate::linear::{Design, LinearFit};
+use crate::{Robust, Unfit, mm, shared_fit};
+
+/// A coefficient with its interval.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Coefficient {
+    /// The estimate.
+    pub value: f64,
+    /// Its standard error, which stands autocorrelation and unequal variance.
+    pub se: f64,
+    /// Lower end of its interval.
+    pub low: f64,
+    /// Upper end of it.
+    pub high: f64,
+    /// Degrees of freedom of the interval.
+    pub dof: f64,
+}
+
+impl Coefficient {
+    /// Is it told from `value`?
+    #[must_use]
+    pub fn differs_from(&self, value: f64) -> bool {
+        value < self.low || self.high < value
+    }
+}
+
+/// What a part, or the whole, costs: the fixed cost first, then one cost a column of the design.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cost {
+    /// The coefficients, the intercept first.
+    pub coefficients: Vec<Coefficient>,
+}
+
+impl Cost {
+    /// What is paid when nobody asks.
+    #[must_use]
+    pub fn fixed(&self) -> Coefficient {
+        self.coefficients[0]
+    }
+
+    /// What one more request costs: the coefficient of the first column.
+    #[must_use]
+    pub fn marginal(&self) -> Coefficient {
+        self.coefficients[1]
+    }
+}
+
+/// Do the parts add up? Each is the sum over the parts less the whole's.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct PartsClosure {
+    /// Of the fixed costs.
+    pub fixed_gap: f64,
+    /// The largest over the other coefficients.
+    pub marginal_gap: f64,
+}
+
+/// The costs of the whole and of its parts.
+#[derive(Clone, Debug, Serialize)]
+pub struct Costs {
+    /// Of the whole.
+    pub whole: Cost,
+    /// Of the parts, in the order they were given.
+    pub parts: Vec<Cost>,
+    /// Do they add up?
+    pub closure: PartsClosure,
+    /// The weights all were fitted with.
+    #[serde(skip)]
+    pub weights: Vec<f64>,
+    /// Rows that the weights set aside.
+    pub set_aside: Vec<usize>,
+    /// Rows.
+    pub n: usize,
+    /// Level of the intervals.
+    pub level: f64,
+}
+
+/// Fits the whole and its parts on one design. The parts are to add up to the whole in each row;
+/// if they do not, the closure says so. Coefficients of `extra` responses, which are no parts (a
+/// procedure inside a group), come by [`Costs::of`].
+///
+/// # Errors
+/// As [`mm`]; a part that is not as long as the whole or not finite.
+pub fn costs(
+    design: &Design,
+    whole: &[f64],
+    parts: &[&[f64]],
+    level: f64,
+    seed: u64,
+) -> Result<Costs, Unfit> {
+    if !(level > 0.0 && level < 1.0) {
+        return Err(Unfit::NotPositive { what: "the level, or one less it," });
+    }
+    if design.coefficients() < 2 {
+        return Err(Unfit::Singular);
+    }
+    let Robust { weights, set_aside, .. } = mm(design, whole, seed)?;
+    let mut responses = vec![whole];
+    responses.extend_from_slice(parts);
+    let fits = shared_fit(design, &responses, &weights)?;
+    let mut fitted: Vec<Cost> = fits.iter().map(|fit| cost(design, fit, &weights, level)).collect();
+    let parts = fitted.split_off(1);
+    let whole = fitted.remove(0);
+    let gap = |j: usize| {
+        parts.iter().map(|part| part.coefficients[j].value).sum::<f64>()
+            - whole.coefficients[j].value
+    };
+    let marginal_gap = (1..design.coefficients())
+        .map(gap)
+        .fold(0.0, |m: f64, g| if g.abs() > m.abs() { g } else { m });
+    let closure = PartsClosure { fixed_gap: gap(0), marginal_gap };
+    Ok(Costs { whole, parts, closure, set_aside, n: weights.len(), weights, level })
+}
+
+impl Costs {
+    /// The costs of further responses by the same fit, such as the procedures of a group: they
+    /// add up to the group's as the groups do to the whole.
+    ///
+    /// # Errors
+    /// A response that is not as long as the whole or not finite.
+    pub fn of(&self, design: &Design, responses: &[&[f64]]) -> Result<Vec<Cost>, Unfit> {
+        let fits = shared_fit(design, responses, &self.weights)?;
+        Ok(fits.iter().map(|fit| cost(design, fit, &self.weights, self.level)).collect())
+    }
+}
+
+/// Do two estimates of independent trials differ? Welch's t: the trials need not be equally noisy.
+#[must_use]
+pub fn difference(before: &Coefficient, after: &Coefficient) -> Test {
+    let (old, new) = (before.se.powi(2), after.se.powi(2));
+    let statistic = (after.value - before.value) / (old + new).sqrt();
+    let dof = (old + new).powi(2) / (old.powi(2) / before.dof + new.powi(2) / after.dof);
+    Test {
+        statistic_name: "t of the difference (errors robust to autocorrelation)".to_owned(),
+        statistic,
+        p: student_t_two_sided_p(statistic, dof),
+        dof,
+    }
+}
+
+fn cost(design: &Design, fit: &LinearFit, weights: &[f64], level: f64) -> Cost {
+    let scores = weighted(&fit.residuals, Some(weights));
+    let errors = Errors::new(design, &scores, &fit.unscaled_cov, fit.cov.clone());
+    let alike = Autocorrelation::of(&scores, design.coefficients());
+    let critical = t_critical(level, alike.dof);
+    let coefficient = |j: usize| {
+        let variance = [
+            errors.plain[j][j] * alike.per_one,
+            errors.unequal[j][j] * alike.per_one,
+            errors.hac[j][j],
+        ];
+        let se = variance.into_iter().fold(0.0, f64::max).sqrt();
+        let value = fit.coefficients[j];
+        let half = critical * se;
+        Coefficient { value, se, low: value - half, high: value + half, dof: alike.dof }
+    };
+    Cost { coefficients: (0..design.coefficients()).map(coefficient).collect() }
+}
