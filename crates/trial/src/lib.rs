@@ -2,7 +2,8 @@
 //!
 //! A trial is one experiment on one machine, kept in one SQLite file: what the machine and the
 //! server were ([`Manifest`]), what happened in every interval ([`Interval`]), the latencies
-//! ([`LatencyRow`]), where the CPUs were ([`profile`]), what was lost ([`Loss`]) and what was
+//! ([`LatencyRow`]), where the CPUs were ([`profile`]), waits for locks
+//! ([`waits`]), what became of files ([`files`]), what was lost ([`Loss`]) and what was
 //! foretold ([`Prediction`]).
 //!
 //! - `record` (or the demo) owns a [`Writer`]. Each interval is one transaction, in WAL mode, so
@@ -22,10 +23,12 @@
 
 mod digest;
 mod error;
+pub mod files;
 mod model;
 pub mod profile;
 mod reader;
 mod schema;
+pub mod waits;
 mod writer;
 
 pub use error::Error;

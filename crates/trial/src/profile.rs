@@ -195,6 +195,12 @@ impl Writer {
         Ok(())
     }
 
+    /// How many stacks have a number.
+    pub(crate) fn stacks_known(&mut self) -> Result<usize, Error> {
+        self.load_profile()?;
+        Ok(self.profile.stacks.len())
+    }
+
     /// Says how the profile was made. The last one stays.
     pub fn profile_info(&mut self, info: &ProfileInfo) -> Result<(), Error> {
         let value = serde_json::to_string(info).expect("it has only string keys");

@@ -16,12 +16,14 @@ use rusqlite::{Connection, OpenFlags, Row};
 
 use crate::digest;
 use crate::error::{Error, Place};
+use crate::files::{self, FileRow};
 use crate::model::{
     CpuModes, Interval, LatencyRow, LatencySource, Loss, Manifest, Modes, Prediction, ProcessTimes,
     ThreadTimes,
 };
 use crate::profile::{self, Frame, Profile, ProfileInfo, SampleRow, Stack};
 use crate::schema::{APPLICATION_ID, HEADER_BYTES, Header, MODES, SCHEMA_VERSION, header, key};
+use crate::waits::{self, WaitRow};
 
 /// How long a reader waits for a lock. Only the folding at the end of a recording takes one.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
@@ -37,6 +39,8 @@ pub struct Trial {
     losses: Vec<Loss>,
     predictions: Vec<Prediction>,
     profile: Profile,
+    waits: Vec<WaitRow>,
+    files: Vec<FileRow>,
 }
 
 impl Trial {
@@ -120,6 +124,16 @@ impl Trial {
     /// The samples, by interval, owner and stack. The numbers in them lead somewhere.
     pub fn samples(&self) -> &[SampleRow] {
         &self.profile.samples
+    }
+
+    /// Waits for locks, in the order of their intervals.
+    pub fn waits(&self) -> &[WaitRow] {
+        &self.waits
+    }
+
+    /// What became of files, by direction and size.
+    pub fn files(&self) -> &[FileRow] {
+        &self.files
     }
 
     /// How the profile was made; `None` if there is none.
@@ -231,6 +245,7 @@ fn load(connection: &Connection, place: &Place<'_>) -> Result<Trial, Error> {
             attach(&mut intervals, rows(connection, THREADS, thread)?, |i| &mut i.threads)
         })
         .map_err(sql)?;
+    let profile = profile::read(connection, place)?;
     Ok(Trial {
         path: place.path.to_owned(),
         complete,
@@ -240,8 +255,19 @@ fn load(connection: &Connection, place: &Place<'_>) -> Result<Trial, Error> {
         losses: rows(connection, "SELECT kind, count, note FROM loss ORDER BY id", loss)
             .map_err(sql)?,
         predictions: rows(connection, PREDICTIONS, prediction).map_err(sql)?,
-        profile: profile::read(connection, place)?,
+        waits: waits::read(connection, place, profile.stacks.len())?,
+        files: files::read(connection, place)?,
+        profile,
     })
+}
+
+/// Whether there is such a table: a trial of an older version may lack it.
+pub(crate) fn has_table(connection: &Connection, name: &str) -> rusqlite::Result<bool> {
+    connection.query_row(
+        "SELECT count(*) > 0 FROM sqlite_schema WHERE type = 'table' AND name = ?",
+        [name],
+        |row| row.get(0),
+    )
 }
 
 pub(crate) fn meta(connection: &Connection, key: &str) -> rusqlite::Result<Option<String>> {

@@ -18,7 +18,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 use crate::error::{Error, Place};
 use crate::model::{Amendment, Interval, LatencyRow, Loss, Manifest, Modes, Prediction};
 use crate::schema::{ADDED, APPLICATION_ID, CREATE, MODES, SCHEMA_VERSION, key};
-use crate::{digest, profile, reader};
+use crate::{digest, files, profile, reader, waits};
 
 /// How long the writer waits for whoever holds the file. Readers hold it for one reading only.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
@@ -46,6 +46,8 @@ pub struct Writer {
     completes: bool,
     /// Samples that wait for their interval.
     pub(crate) profile: profile::Pending,
+    pub(crate) waits: waits::Pending,
+    pub(crate) files: files::Pending,
 }
 
 impl Writer {
@@ -100,6 +102,8 @@ impl Writer {
             intervals: before.intervals().len() as u64,
             completes: before.complete(),
             profile: profile::Pending::default(),
+            waits: waits::Pending::default(),
+            files: files::Pending::default(),
         };
         writer.transaction("opening it for writing", |transaction| {
             transaction
@@ -151,17 +155,23 @@ impl Writer {
             return Err(self.place(&doing).refused("requests is not a number"));
         }
         let profile = std::mem::take(&mut self.profile);
+        let waits = std::mem::take(&mut self.waits);
+        let files = std::mem::take(&mut self.files);
         let done = self.transaction(&doing, |transaction| {
             insert_interval(transaction, interval)?;
             profile.write(transaction)?;
+            waits.write(transaction)?;
+            files.write(transaction)?;
             for latency in latencies {
                 insert_latency(transaction, latency)?;
             }
             losses.iter().try_for_each(|loss| insert_loss(transaction, loss))
         });
-        self.profile = profile;
+        (self.profile, self.waits, self.files) = (profile, waits, files);
         done?;
         self.profile.written();
+        self.waits.written();
+        self.files.written();
         self.intervals += 1;
         Ok(())
     }
@@ -259,6 +269,14 @@ impl Writer {
         if !profile.is_empty() {
             self.transaction(doing, |transaction| profile.write(transaction))?;
         }
+        let waits = std::mem::take(&mut self.waits);
+        let files = std::mem::take(&mut self.files);
+        if !(waits.is_empty() && files.is_empty()) {
+            self.transaction(doing, |transaction| {
+                waits.write(transaction)?;
+                files.write(transaction)
+            })?;
+        }
         if self.completes {
             self.transaction(doing, |transaction| {
                 set_meta(transaction, key::COMPLETE, "1")?;
@@ -293,6 +311,8 @@ impl Writer {
             intervals: 0,
             completes: true,
             profile: profile::Pending::default(),
+            waits: waits::Pending::default(),
+            files: files::Pending::default(),
         })
     }
 

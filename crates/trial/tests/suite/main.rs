@@ -1,6 +1,7 @@
 //! The tests of the trial file, in one binary: what comes back, and what damage does.
 #![allow(clippy::unwrap_used)]
 
+mod bpf;
 mod common;
 mod damage;
 mod profile;
