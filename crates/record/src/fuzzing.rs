@@ -3,7 +3,7 @@
 //! Lines of logs and files of /proc hold what strangers chose: whatever they are, nothing panics,
 //! and what is understood makes sense. Never part of a recording.
 
-use crate::logs::{LogFormat, Request, Stamps};
+use crate::logs::{Format, LogFormat, Request, Stamps};
 use crate::procfs;
 
 /// Target `record_logs`: the bytes as lines of a log, and as files of /proc.
@@ -22,7 +22,7 @@ pub fn record_logs(data: &[u8]) {
         let [_, _, combined, common] = understood[..] else { unreachable!("four formats") };
         assert!(combined.is_none() || combined == common, "the longer form is also the shorter");
         let first = LogFormat::ALL.into_iter().zip(&understood).find(|(_, found)| found.is_some());
-        assert_eq!(LogFormat::detect(line, &mut kept), first.map(|(format, _)| format));
+        assert_eq!(Format::detect(line, &mut kept), first.map(|(format, _)| format.into()));
     }
     if let Some(stat) = procfs::stat(data) {
         assert!(stat.name.len() <= 3 * data.len(), "a name is part of the file");
@@ -45,5 +45,5 @@ fn check(format: LogFormat, request: &Request) {
 pub fn lines_understood(data: &[u8]) -> usize {
     let mut stamps = Stamps::default();
     let lines = data.split(|&byte| byte == b'\n');
-    lines.filter(|line| LogFormat::detect(line, &mut stamps).is_some()).count()
+    lines.filter(|line| Format::detect(line, &mut stamps).is_some()).count()
 }

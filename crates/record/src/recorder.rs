@@ -25,9 +25,10 @@ use trial::{Amendment, Finished, Interval, LatencyRow, LatencySource, Loss, Mani
 use crate::clock;
 use crate::error::Error;
 use crate::host;
+use crate::logs::FormatChoice;
 use crate::machine::Machine;
 use crate::procfs;
-use crate::requests::{FormatChoice, Polled, Requests};
+use crate::requests::{Polled, Requests};
 use crate::server::{Server, Target};
 use crate::spread::Tally;
 
@@ -188,7 +189,7 @@ pub fn record(
     }
     let server = Server::attach(&spec.target)?;
     let requests = match &spec.access_log {
-        Some(path) => Some(Requests::open(path, spec.log_format)?),
+        Some(path) => Some(Requests::open(path, spec.log_format.clone())?),
         None => None,
     };
     let mut recorder = Recorder::new(spec, server, requests)?;
@@ -406,7 +407,11 @@ impl Recorder {
         let format = self.requests.as_ref().and_then(Requests::format);
         let why = match format {
             Some(format) => format!("not of the {format} format, or cut"),
-            None => "no line was; the formats are squid, haproxy, combined, clf".to_owned(),
+            None => {
+                "no line was; the formats are squid, haproxy, combined, clf, json; for another \
+                     give its string"
+                    .to_owned()
+            }
         };
         self.lose("log: line not understood", polled.counts.bad, &why);
         self.lose("log: truncated", polled.truncations, "what was cut away was not read");

@@ -149,7 +149,7 @@ impl Spread {
     }
 
     fn spread(&mut self, request: Request) {
-        let Request { start_ns, end_ns, elapsed_us } = request;
+        let Request { start_ns, end_ns, elapsed_us, .. } = request;
         let last_ns = request.last_ns();
         // Of a point, all lies where it lies.
         let life_ns = (end_ns - start_ns).max(1);
@@ -196,7 +196,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn request(start_ns: i64, end_ns: i64) -> Request {
-        Request { start_ns, end_ns, elapsed_us: Some(7) }
+        Request::of_life(start_ns, end_ns, Some(7))
     }
 
     fn all(spread: &mut Spread) -> Vec<(f64, u64)> {
