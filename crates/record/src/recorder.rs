@@ -20,12 +20,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
+use trial::classes::ClassRow;
 use trial::{Amendment, Finished, Interval, LatencyRow, LatencySource, Loss, Manifest, Writer};
 
 use crate::clock;
 use crate::error::Error;
 use crate::host;
-use crate::logs::FormatChoice;
+use crate::logs::{Class, FormatChoice};
 use crate::machine::Machine;
 use crate::procfs;
 use crate::requests::{Polled, Requests};
@@ -457,6 +458,7 @@ impl Recorder {
             interval.requests_ended = tally.ended;
             let latencies: Vec<_> = latency(interval.index, &tally).into_iter().collect();
             let losses: Vec<_> = std::mem::take(&mut self.losses).into_values().collect();
+            self.writer.classes(&classes(interval.index, &tally))?;
             self.writer.append_all(&interval, &latencies, &losses)?;
             self.counts.requests += tally.requests;
             observer(&interval);
@@ -474,6 +476,7 @@ impl Recorder {
         let mut latencies = Vec::new();
         for addition in late {
             let Tally { requests, ended, .. } = addition.tally;
+            self.writer.classes(&classes(addition.index, &addition.tally))?;
             self.counts.requests += requests;
             self.counts.late += ended;
             amendments.push(Amendment {
@@ -570,6 +573,19 @@ impl Recorder {
 fn latency(index: u64, tally: &Tally) -> Option<LatencyRow> {
     let histogram = tally.latency_us.as_ref()?;
     Some(LatencyRow::new(index, LatencySource::Log, false, histogram))
+}
+
+/// What a tally holds by class; nothing where the log tells no classes.
+fn classes(interval: u64, tally: &Tally) -> Vec<ClassRow> {
+    let told = tally.classes.iter().filter(|of_class| of_class.class != Class::default());
+    told.map(|of_class| ClassRow {
+        interval,
+        class: of_class.class.to_string(),
+        requests: of_class.requests,
+        ended: of_class.ended,
+        bytes: of_class.bytes,
+    })
+    .collect()
 }
 
 fn machine(buffer: &mut Vec<u8>) -> Result<Machine, Error> {
