@@ -1,8 +1,8 @@
 //! Format strings as nginx, Squid and Apache (and varnishncsa) write them.
 //!
-//! Each dialect is a table of what counts; other variables of nginx are text, as anybody may make
-//! new ones, other codes of Squid and Apache must be known to exist, because only a known code tells
-//! where it ends.
+//! Each dialect is a table of what counts. Other variables of nginx are text, as anybody may make
+//! new ones; other codes of Squid and Apache must be known to exist, because only a known code
+//! tells where it ends.
 
 use super::pattern::{Builder, MS, Pattern, What};
 use super::strftime::Strftime;

@@ -121,8 +121,7 @@ impl Pattern {
         let mut told = Told::default();
         let mut at = 0;
         let mut quoted = false;
-        let mut pieces = self.pieces.iter().enumerate();
-        while let Some((index, piece)) = pieces.next() {
+        for (index, piece) in self.pieces.iter().enumerate() {
             let rest = &line[at..];
             at += match piece {
                 Piece::Literal(literal) => {

@@ -72,7 +72,8 @@ impl Strftime {
         let has = |part| parts.contains(&part);
         let date = has(Part::Year) && (has(Part::Month) || has(Part::MonthName)) && has(Part::Day);
         let time = has(Part::Hour) && has(Part::Minute) && has(Part::Second);
-        if !has(Part::Epoch) && !(date && time) {
+        let whole = has(Part::Epoch) || date && time;
+        if !whole {
             return Err("its time lacks a year, month, day, hour, minute or second".to_owned());
         }
         Ok(Strftime { parts: parts.into(), utc })
