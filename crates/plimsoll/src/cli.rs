@@ -282,17 +282,22 @@ pub(crate) struct Record {
     /// The server's access log
     #[arg(long, value_name = "FILE")]
     pub(crate) access_log: PathBuf,
-    /// Format of the access log: squid, combined, clf, haproxy, json, json:WHAT=KEY,... or the
-    /// string of the server's configuration behind nginx:, squid: or apache: (varnishncsa's too)
-    /// [default: told by its first lines]
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) log_format: Option<::record::FormatChoice>,
+    /// Format of the access log [default: told by its first lines]
+    #[arg(long, value_name = "FORMAT", value_parser = parse_log_format)]
+    pub(crate) log_format: Option<::record::LogFormat>,
     /// Length of an interval
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) interval: Duration,
     /// How long [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
+    /// Samples a second, of each CPU, for the profile: 49 to 999
+    #[arg(long, value_name = "HZ", default_value_t = ::record::ProfileSpec::default().hz,
+        value_parser = parse_profile_hz)]
+    pub(crate) profile: u32,
+    /// Record no profile
+    #[arg(long, conflicts_with = "profile")]
+    pub(crate) no_profile: bool,
     /// The trial to write
     #[arg(long, short, value_name = "NAME.trial")]
     pub(crate) output: PathBuf,
@@ -454,6 +459,22 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
         unit => return Err(format!("unknown unit {unit:?} of bytes: K, M or G")),
     };
     number.checked_shl(shift).filter(|n| n >> shift == number).ok_or(format!("{text} is too many"))
+}
+
+fn parse_profile_hz(text: &str) -> Result<u32, String> {
+    let (least, most) = (::record::PROFILE_HZ_MIN, ::record::PROFILE_HZ_MAX);
+    match text.parse() {
+        Ok(hz) if (least..=most).contains(&hz) => Ok(hz),
+        _ => Err(format!("{text:?} is no rate of samples: give {least} to {most} a second")),
+    }
+}
+
+fn parse_log_format(name: &str) -> Result<::record::LogFormat, String> {
+    let all = ::record::LogFormat::ALL;
+    all.iter().copied().find(|format| format.as_str() == name).ok_or_else(|| {
+        let names: Vec<_> = all.iter().map(|format| format.as_str()).collect();
+        format!("unknown log format {name:?}: it is one of {}", names.join(", "))
+    })
 }
 
 /// A number of bytes, or `web`.

@@ -42,6 +42,13 @@ pub(crate) fn process_cpu_ns(pid: u32) -> io::Result<i64> {
     read((!pid << 3) | CPUCLOCK_SCHED)
 }
 
+/// The number of the calling thread.
+pub(crate) fn own_tid() -> u32 {
+    // SAFETY: gettid has no preconditions.
+    let tid = unsafe { libc::gettid() };
+    u32::try_from(tid).expect("a thread has a positive number")
+}
+
 /// Sleeps until the monotonic clock shows `deadline_ns`. May return early, on a signal.
 pub(crate) fn sleep_until(deadline_ns: i64) {
     let until = libc::timespec { tv_sec: deadline_ns / NS_PER_S, tv_nsec: deadline_ns % NS_PER_S };

@@ -49,3 +49,8 @@ pub enum Error {
     #[error(transparent)]
     Trial(#[from] trial::Error),
 }
+
+/// Why a sampler cannot work here, and what would help: a capability of the manifest, never a
+/// failed recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Unsupported(pub(crate) String);

@@ -1,14 +1,15 @@
-//! The samplers: modes of the CPU, threads of a server, access logs.
+//! The samplers: modes of the CPU, threads of a server, its profile, access logs.
 //!
-//! [`record`] observes a server that it did not start and does not touch: it reads /proc and the
-//! tail of an access log, and writes one [`trial`] file, interval by interval. It works on any
-//! server that logs in a format of [`LogFormat`].
+//! [`record`] observes a server that it did not start and does not touch: it reads /proc, perf
+//! events and the tail of an access log, and writes one [`trial`] file, interval by interval. It
+//! works on any server that logs in a format of [`LogFormat`].
 //!
 //! The way of a sample:
 //!
 //! ```text
 //! /proc/stat ----------- machine ----+
 //! /proc/PID, CPU clocks - server ----+--> recorder --> trial
+//! perf events - profile -------------+
 //! access log - tail - logs - spread -+
 //! ```
 //!
@@ -30,6 +31,7 @@ mod host;
 mod logs;
 mod machine;
 mod procfs;
+mod profile;
 mod recorder;
 mod requests;
 mod server;
@@ -38,6 +40,8 @@ mod spread;
 mod tail;
 
 pub use error::Error;
-pub use logs::{Format, FormatChoice, JsonKeys, LogFormat};
+pub use logs::LogFormat;
+pub use profile::{PROFILE_HZ_MAX, PROFILE_HZ_MIN, ProfileSpec};
 pub use recorder::{Ended, INTERVAL_MAX, INTERVAL_MIN, Spec, Summary, record};
+pub use requests::FormatChoice;
 pub use server::Target;

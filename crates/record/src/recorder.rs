@@ -20,16 +20,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
-use trial::classes::ClassRow;
 use trial::{Amendment, Finished, Interval, LatencyRow, LatencySource, Loss, Manifest, Writer};
 
 use crate::clock;
-use crate::error::Error;
+use crate::error::{Error, Unsupported};
 use crate::host;
-use crate::logs::{Class, FormatChoice};
 use crate::machine::Machine;
 use crate::procfs;
-use crate::requests::{Polled, Requests};
+use crate::profile::{Profile, ProfileSpec};
+use crate::requests::{FormatChoice, Polled, Requests};
 use crate::server::{Server, Target};
 use crate::spread::Tally;
 
@@ -69,6 +68,8 @@ pub struct Spec {
     pub interval: Duration,
     /// How long, rounded up to whole intervals; until it is stopped if `None`.
     pub duration: Option<Duration>,
+    /// Where the CPUs are, sampled; no profile if `None`.
+    pub profile: Option<ProfileSpec>,
     /// The trial to write.
     pub out: PathBuf,
     /// Whether an older trial of that name may be replaced.
@@ -78,7 +79,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// One-second intervals, until stopped, the format found, nothing overwritten.
+    /// One-second intervals, until stopped, the format found, with a profile, nothing overwritten.
     pub fn new(target: Target, access_log: Option<PathBuf>, out: impl Into<PathBuf>) -> Spec {
         Spec {
             target,
@@ -86,6 +87,7 @@ impl Spec {
             log_format: FormatChoice::Auto,
             interval: Duration::from_secs(1),
             duration: None,
+            profile: Some(ProfileSpec::default()),
             out: out.into(),
             overwrite: false,
             notes: Vec::new(),
@@ -190,10 +192,12 @@ pub fn record(
     }
     let server = Server::attach(&spec.target)?;
     let requests = match &spec.access_log {
-        Some(path) => Some(Requests::open(path, spec.log_format.clone())?),
+        Some(path) => Some(Requests::open(path, spec.log_format)?),
         None => None,
     };
-    let mut recorder = Recorder::new(spec, server, requests)?;
+    let pids = server.pids();
+    let profile = spec.profile.map(|profile| Profile::start(profile, &spec.target, &pids));
+    let mut recorder = Recorder::new(spec, server, requests, profile)?;
     let ended = recorder.run(spec, stop, observer)?;
     recorder.finish(spec, ended, observer)
 }
@@ -211,6 +215,7 @@ struct Recorder {
     server: Server,
     machine: Machine,
     requests: Option<Requests>,
+    profile: Option<Profile>,
     /// Intervals that wait for late lines.
     kept: VecDeque<Interval>,
     /// What was lost since the last write, and altogether.
@@ -253,10 +258,15 @@ impl Boundary {
 }
 
 impl Recorder {
-    fn new(spec: &Spec, server: Server, requests: Option<Requests>) -> Result<Recorder, Error> {
+    fn new(
+        spec: &Spec,
+        server: Server,
+        requests: Option<Requests>,
+        profile: Option<Result<Profile, Unsupported>>,
+    ) -> Result<Recorder, Error> {
         let pids = server.pids();
         let format = requests.as_ref().and_then(Requests::format);
-        let manifest = Manifest {
+        let mut manifest = Manifest {
             schema: trial::SCHEMA_VERSION,
             created_ns: clock::wall_ns(),
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -268,6 +278,8 @@ impl Recorder {
             capabilities: host::capabilities(&pids, format, requests.is_some()),
             notes: spec.notes.clone(),
         };
+        let says = |profile: &Profile| profile.says();
+        manifest.capabilities.push(host::sampler("profile", profile.as_ref(), says));
         let mut buffer = Vec::new();
         let machine = machine(&mut buffer)?;
         let create = if spec.overwrite { Writer::replace } else { Writer::create };
@@ -278,6 +290,7 @@ impl Recorder {
             server,
             machine,
             requests,
+            profile: profile.and_then(Result::ok),
             kept: VecDeque::new(),
             losses: BTreeMap::new(),
             all_losses: BTreeMap::new(),
@@ -299,7 +312,7 @@ impl Recorder {
             let slots = duration.as_nanos().div_ceil(spec.interval.as_nanos());
             u64::try_from(slots.max(1)).unwrap_or(u64::MAX)
         });
-        if wait(self.first_boundary_ns(), stop) == Woken::Stop {
+        if self.wait(self.first_boundary_ns(), stop)? == Woken::Stop {
             return Ok(Ended::Stopped);
         }
         self.baseline()?;
@@ -307,7 +320,7 @@ impl Recorder {
         let mut slot = 0u64;
         loop {
             let deadline_ns = origin_ns.saturating_add(nth(slot + 1, interval_ns));
-            let woken = wait(deadline_ns, stop);
+            let woken = self.wait(deadline_ns, stop)?;
             let begun_ns = self.boundary.monotonic_ns;
             if woken == Woken::Stop && clock::monotonic_ns() - begun_ns < REST_NS_MIN {
                 return Ok(Ended::Stopped);
@@ -332,6 +345,23 @@ impl Recorder {
         }
     }
 
+    /// Sleeps to a deadline, looking now and then whether to stop, and into the rings.
+    fn wait(&mut self, deadline_ns: i64, stop: &AtomicBool) -> Result<Woken, Error> {
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(Woken::Stop);
+            }
+            let now_ns = clock::monotonic_ns();
+            if now_ns >= deadline_ns {
+                return Ok(Woken::Deadline);
+            }
+            clock::sleep_until(deadline_ns.min(now_ns + LOOK_NS));
+            if let Some(profile) = &mut self.profile {
+                profile.drain(&mut self.writer)?;
+            }
+        }
+    }
+
     /// Now, or the next whole second of the wall clock where the log stamps whole seconds (or
     /// might: its format is not known yet).
     fn first_boundary_ns(&self) -> i64 {
@@ -350,6 +380,9 @@ impl Recorder {
         self.server.take_unseen();
         if let Some(requests) = &mut self.requests {
             requests.begin(self.boundary.wall_ns);
+        }
+        if let Some(profile) = &mut self.profile {
+            profile.begin(&mut self.writer, self.boundary.monotonic_ns)?;
         }
         Ok(())
     }
@@ -376,6 +409,7 @@ impl Recorder {
         }
         let steady = server.alive && !self.server_absent;
         self.server_absent = !server.alive;
+        self.profile_interval(index)?;
         let mut interval = Interval {
             index,
             start_ns: last.wall_ns,
@@ -404,15 +438,21 @@ impl Recorder {
         Ok(server.alive)
     }
 
+    fn profile_interval(&mut self, index: u64) -> Result<(), Error> {
+        let Some(profile) = &mut self.profile else { return Ok(()) };
+        let end_ns = self.boundary.monotonic_ns;
+        profile.interval(&mut self.writer, index, end_ns, &self.server.pids())?;
+        for (kind, count, note) in profile.take_lost().each() {
+            self.lose(kind, count, note);
+        }
+        Ok(())
+    }
+
     fn note_log(&mut self, polled: Polled) {
         let format = self.requests.as_ref().and_then(Requests::format);
         let why = match format {
             Some(format) => format!("not of the {format} format, or cut"),
-            None => {
-                "no line was; the formats are squid, haproxy, combined, clf, json; for another \
-                     give its string"
-                    .to_owned()
-            }
+            None => "no line was; the formats are squid, haproxy, combined, clf".to_owned(),
         };
         self.lose("log: line not understood", polled.counts.bad, &why);
         self.lose("log: truncated", polled.truncations, "what was cut away was not read");
@@ -458,7 +498,6 @@ impl Recorder {
             interval.requests_ended = tally.ended;
             let latencies: Vec<_> = latency(interval.index, &tally).into_iter().collect();
             let losses: Vec<_> = std::mem::take(&mut self.losses).into_values().collect();
-            self.writer.classes(&classes(interval.index, &tally))?;
             self.writer.append_all(&interval, &latencies, &losses)?;
             self.counts.requests += tally.requests;
             observer(&interval);
@@ -476,7 +515,6 @@ impl Recorder {
         let mut latencies = Vec::new();
         for addition in late {
             let Tally { requests, ended, .. } = addition.tally;
-            self.writer.classes(&classes(addition.index, &addition.tally))?;
             self.counts.requests += requests;
             self.counts.late += ended;
             amendments.push(Amendment {
@@ -499,7 +537,7 @@ impl Recorder {
             let patience = spec.interval.min(LAST_LINES_MAX);
             // Not to be interrupted: it is short, and the last intervals are worth it.
             let until_ns = clock::monotonic_ns() + clock::ns(patience);
-            wait(until_ns, &AtomicBool::new(false));
+            self.wait(until_ns, &AtomicBool::new(false))?;
             let polled = self.requests.as_mut().map(Requests::poll).unwrap_or_default();
             self.note_log(polled);
         }
@@ -511,6 +549,9 @@ impl Recorder {
             self.writer.loss(&loss)?;
         }
         self.remark();
+        if let Some(profile) = &self.profile {
+            self.writer.profile_info(profile.info())?;
+        }
         self.writer.set_manifest(&self.manifest)?;
         let intervals = self.writer.intervals();
         let Finished { one_file, .. } = self.writer.finish()?;
@@ -575,19 +616,6 @@ fn latency(index: u64, tally: &Tally) -> Option<LatencyRow> {
     Some(LatencyRow::new(index, LatencySource::Log, false, histogram))
 }
 
-/// What a tally holds by class; nothing where the log tells no classes.
-fn classes(interval: u64, tally: &Tally) -> Vec<ClassRow> {
-    let told = tally.classes.iter().filter(|of_class| of_class.class != Class::default());
-    told.map(|of_class| ClassRow {
-        interval,
-        class: of_class.class.to_string(),
-        requests: of_class.requests,
-        ended: of_class.ended,
-        bytes: of_class.bytes,
-    })
-    .collect()
-}
-
 fn machine(buffer: &mut Vec<u8>) -> Result<Machine, Error> {
     let tick_ns = NS_PER_S / i64::from(clock::ticks_per_second());
     Machine::start(read_stat(buffer)?, tick_ns).ok_or_else(no_modes)
@@ -604,18 +632,4 @@ fn no_modes() -> Error {
 
 fn nth(slot: u64, interval_ns: i64) -> i64 {
     i64::try_from(slot).unwrap_or(i64::MAX).saturating_mul(interval_ns)
-}
-
-/// Sleeps to a deadline, looking now and then whether to stop.
-fn wait(deadline_ns: i64, stop: &AtomicBool) -> Woken {
-    loop {
-        if stop.load(Ordering::Relaxed) {
-            return Woken::Stop;
-        }
-        let now_ns = clock::monotonic_ns();
-        if now_ns >= deadline_ns {
-            return Woken::Deadline;
-        }
-        clock::sleep_until(deadline_ns.min(now_ns + LOOK_NS));
-    }
 }

@@ -4,9 +4,19 @@
 use std::path::Path;
 
 use crate::error::Error;
-use crate::logs::{Format, FormatChoice, Stamps};
+use crate::logs::{LogFormat, Stamps};
 use crate::spread::Spread;
 use crate::tail::Tail;
+
+/// Which format a log is in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FormatChoice {
+    /// The first format that understands a line of it.
+    #[default]
+    Auto,
+    /// This one.
+    Named(LogFormat),
+}
 
 /// Part of a poll's lines that may be bad before its interval's rate is not to be used.
 const BAD_SHARE_MAX: f64 = 0.01;
@@ -65,8 +75,8 @@ impl Requests {
     }
 
     /// The format, once it is known.
-    pub(crate) fn format(&self) -> Option<&Format> {
-        self.reader.format.as_ref()
+    pub(crate) fn format(&self) -> Option<LogFormat> {
+        self.reader.format
     }
 
     /// Reads what came.
@@ -91,27 +101,29 @@ impl Requests {
 
 #[derive(Debug)]
 struct LineReader {
-    choice: FormatChoice,
-    format: Option<Format>,
+    format: Option<LogFormat>,
     stamps: Stamps,
 }
 
 impl LineReader {
     fn new(choice: FormatChoice) -> LineReader {
-        LineReader { format: choice.format(), choice, stamps: Stamps::default() }
+        let format = match choice {
+            FormatChoice::Auto => None,
+            FormatChoice::Named(format) => Some(format),
+        };
+        LineReader { format, stamps: Stamps::default() }
     }
 
     fn look_at(&mut self, line: &[u8]) {
         if self.format.is_none() {
-            self.format = self.choice.look_at(line, &mut self.stamps);
+            self.format = LogFormat::detect(line, &mut self.stamps);
         }
     }
 
     fn take(&mut self, line: &[u8], spread: &mut Spread, counts: &mut Counts) {
         self.look_at(line);
         counts.lines += 1;
-        let format = self.format.as_ref();
-        match format.and_then(|format| format.parse(line, &mut self.stamps)) {
+        match self.format.and_then(|format| format.parse(line, &mut self.stamps)) {
             Some(request) => {
                 counts.understood += 1;
                 spread.place(request);
@@ -124,7 +136,6 @@ impl LineReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::logs::LogFormat;
     use proptest::prelude::*;
     use std::fs;
 
@@ -136,9 +147,9 @@ mod tests {
         let path = home.path().join("log");
         fs::write(&path, format!("notice\n{SQUID}")).unwrap();
         let open = |choice| Requests::open(&path, choice).unwrap();
-        assert_eq!(open(FormatChoice::Auto).format(), Some(&LogFormat::Squid.into()));
+        assert_eq!(open(FormatChoice::Auto).format(), Some(LogFormat::Squid));
         let named = open(FormatChoice::Named(LogFormat::Common));
-        assert_eq!(named.format(), Some(&LogFormat::Common.into()));
+        assert_eq!(named.format(), Some(LogFormat::Common));
 
         fs::write(&path, "notice\n").unwrap();
         let mut requests = open(FormatChoice::Auto);
@@ -146,7 +157,7 @@ mod tests {
         fs::write(&path, format!("notice\nanother\n{SQUID}{SQUID}")).unwrap();
         let polled = requests.poll();
         assert_eq!(polled.counts, Counts { lines: 3, understood: 2, bad: 1 });
-        assert_eq!(requests.format(), Some(&LogFormat::Squid.into()));
+        assert_eq!(requests.format(), Some(LogFormat::Squid));
         assert!(!polled.sound(), "a third of the lines was not understood");
     }
 

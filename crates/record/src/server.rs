@@ -440,7 +440,8 @@ fn descriptors(pid: u32) -> Option<u64> {
     }
 }
 
-fn cut(name: &str) -> &str {
+/// A name as the kernel cuts it.
+pub(crate) fn cut(name: &str) -> &str {
     let mut end = name.len().min(NAME_BYTES_MAX);
     while !name.is_char_boundary(end) {
         end -= 1;

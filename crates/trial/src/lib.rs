@@ -2,8 +2,7 @@
 //!
 //! A trial is one experiment on one machine, kept in one SQLite file: what the machine and the
 //! server were ([`Manifest`]), what happened in every interval ([`Interval`]), the latencies
-//! ([`LatencyRow`]), requests by class ([`classes`]), where the CPUs were
-//! ([`profile`]), waits for locks
+//! ([`LatencyRow`]), where the CPUs were ([`profile`]), waits for locks
 //! ([`waits`]), what became of files ([`files`]), what was lost ([`Loss`]) and what was
 //! foretold ([`Prediction`]).
 //!
@@ -22,7 +21,6 @@
 //! histograms of microseconds.
 #![forbid(unsafe_code)]
 
-pub mod classes;
 mod digest;
 mod error;
 pub mod files;

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod bpf;
-mod classes;
 mod common;
 mod damage;
 mod profile;

@@ -1,0 +1,315 @@
+//! The events that sample: opened on every CPU, for every process, kernel and user.
+//!
+//! What is counted: the processor's cycles where a probe shows that they count (a busy loop of
+//! known length must show about twice as many when it is twice as long), for their interrupt also
+//! comes where ordinary ones are held off. Else the kernel's `cpu-clock`, a timer: what it finds
+//! with interrupts off is put where they are let in again.
+//!
+//! One set of events serves all: stacks are copied for every process's samples, though only those
+//! of the server are used. Idle CPUs and kernel threads have none, and copying one takes some
+//! microseconds; a second set for the server would need an event for each of its threads and CPUs.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use perf_event_open_sys::bindings as sys;
+use perf_event_open_sys::bindings::perf_event_attr;
+
+use super::ring::Ring;
+use crate::clock;
+use crate::error::Unsupported;
+
+/// Whether user stacks are taken, for an unwinder that knows this processor. Elsewhere the kernel
+/// follows frame pointers.
+pub(crate) const STACKS: bool = cfg!(target_arch = "x86_64");
+
+/// Registers that are taken with a stack: bp, sp, ip (asm/perf_regs.h of x86).
+pub(crate) const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
+
+/// Bytes of user stack that are taken with a sample.
+pub(crate) const STACK_BYTES: u32 = 16 << 10;
+
+/// Most frames of a chain.
+const CHAIN_MAX: u16 = 120;
+
+/// A sample with an average chain.
+const SAMPLE_BYTES: u64 = if STACKS { STACK_BYTES as u64 } else { 0 } + 512;
+
+/// The rings hold so much time's samples: a reader comes by ten times a second.
+const HELD_MS: u64 = 400;
+
+/// Bounds of a ring.
+const RING_BYTES_MIN: u64 = 128 << 10;
+const RING_BYTES_MAX: u64 = 16 << 20;
+
+/// A processor does between these many cycles in a nanosecond.
+const CYCLES_PER_NS: std::ops::Range<f64> = 0.05..20.0;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Event {
+    /// The kernel's timer, ns.
+    CpuClock,
+    /// The processor's cycles, and how many a nanosecond the probe saw.
+    Cycles { per_ns: f64 },
+}
+
+impl Event {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Event::CpuClock => "cpu-clock",
+            Event::Cycles { .. } => "cycles",
+        }
+    }
+
+    /// The time that a sample of so many stands for, ns.
+    pub(crate) fn ns(self, period: u64) -> i64 {
+        match self {
+            Event::CpuClock => i64::try_from(period).unwrap_or(i64::MAX),
+            Event::Cycles { per_ns } => (period as f64 / per_ns) as i64,
+        }
+    }
+
+    fn attributes(self) -> perf_event_attr {
+        let mut attributes = perf_event_attr {
+            size: size_of::<perf_event_attr>() as u32,
+            ..perf_event_attr::default()
+        };
+        (attributes.type_, attributes.config) = match self {
+            Event::CpuClock => (sys::PERF_TYPE_SOFTWARE, sys::PERF_COUNT_SW_CPU_CLOCK.into()),
+            Event::Cycles { .. } => (sys::PERF_TYPE_HARDWARE, sys::PERF_COUNT_HW_CPU_CYCLES.into()),
+        };
+        attributes.set_disabled(1);
+        attributes
+    }
+}
+
+/// The events of all CPUs and their rings.
+#[derive(Debug)]
+pub(crate) struct Events {
+    pub(crate) event: Event,
+    pub(crate) rings: Vec<Ring>,
+    descriptors: Vec<OwnedFd>,
+}
+
+impl Events {
+    /// Opens them, not yet counting.
+    pub(crate) fn open(hz: u32) -> Result<Events, Unsupported> {
+        let cycles = probe_cycles().and_then(|event| Events::of(event, hz).ok());
+        match cycles {
+            Some(events) => Ok(events),
+            None => Events::of(Event::CpuClock, hz).map_err(|error| Unsupported(why(&error))),
+        }
+    }
+
+    fn of(event: Event, hz: u32) -> io::Result<Events> {
+        let mut attributes = event.attributes();
+        sampling(&mut attributes, hz);
+        let mut events = Events { event, rings: Vec::new(), descriptors: Vec::new() };
+        let mut bytes = ring_bytes(hz);
+        for cpu in cpus_online() {
+            let descriptor = match open(&mut attributes, -1, cpu) {
+                // A CPU that went offline just now.
+                Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
+                opened => opened?,
+            };
+            let ring = loop {
+                match Ring::map(descriptor.as_fd(), bytes) {
+                    // Who may lock little memory has smaller rings.
+                    Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                        bytes /= 2;
+                        if (bytes as u64) < RING_BYTES_MIN {
+                            return Err(error);
+                        }
+                    }
+                    mapped => break mapped?,
+                }
+            };
+            events.rings.push(ring);
+            events.descriptors.push(descriptor);
+        }
+        if events.rings.is_empty() {
+            return Err(io::Error::other("no CPU is online"));
+        }
+        Ok(events)
+    }
+
+    /// CPUs that are sampled.
+    pub(crate) fn cpus(&self) -> usize {
+        self.rings.len()
+    }
+
+    /// Begins to count.
+    pub(crate) fn enable(&self) -> io::Result<()> {
+        for descriptor in &self.descriptors {
+            // SAFETY: an open event, and a call without an argument.
+            if unsafe { perf_event_open_sys::ioctls::ENABLE(descriptor.as_raw_fd(), 0) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn sampling(attributes: &mut perf_event_attr, hz: u32) {
+    attributes.set_freq(1);
+    attributes.__bindgen_anon_1.sample_freq = hz.into();
+    attributes.sample_type = (sys::PERF_SAMPLE_IP
+        | sys::PERF_SAMPLE_TID
+        | sys::PERF_SAMPLE_TIME
+        | sys::PERF_SAMPLE_PERIOD
+        | sys::PERF_SAMPLE_CALLCHAIN) as u64;
+    attributes.sample_max_stack = CHAIN_MAX;
+    if STACKS {
+        attributes.sample_type |= (sys::PERF_SAMPLE_REGS_USER | sys::PERF_SAMPLE_STACK_USER) as u64;
+        attributes.sample_regs_user = REGISTERS;
+        attributes.sample_stack_user = STACK_BYTES;
+        attributes.set_exclude_callchain_user(1);
+    }
+    attributes.set_sample_id_all(1);
+    attributes.set_use_clockid(1);
+    attributes.clockid = libc::CLOCK_MONOTONIC;
+    attributes.set_mmap(1);
+    attributes.set_mmap2(1);
+    attributes.set_comm(1);
+    attributes.set_comm_exec(1);
+    attributes.set_task(1);
+}
+
+/// A ring's bytes, a power of two.
+fn ring_bytes(hz: u32) -> usize {
+    let held = u64::from(hz) * SAMPLE_BYTES * HELD_MS / 1000;
+    let bytes = held.next_power_of_two().clamp(RING_BYTES_MIN, RING_BYTES_MAX);
+    usize::try_from(bytes).expect("the bound of a ring fits")
+}
+
+fn open(attributes: &mut perf_event_attr, pid: libc::pid_t, cpu: i32) -> io::Result<OwnedFd> {
+    // SAFETY: the attributes are initialised and say their size.
+    let descriptor = unsafe {
+        perf_event_open_sys::perf_event_open(
+            attributes,
+            pid,
+            cpu,
+            -1,
+            sys::PERF_FLAG_FD_CLOEXEC.into(),
+        )
+    };
+    if descriptor < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// Whether cycles count: what a busy loop shows, and one of twice its length.
+fn probe_cycles() -> Option<Event> {
+    let counting = Event::Cycles { per_ns: 1.0 };
+    let descriptor = open(&mut counting.attributes(), 0, -1).ok()?;
+    // SAFETY: an open event, and a call without an argument.
+    if unsafe { perf_event_open_sys::ioctls::ENABLE(descriptor.as_raw_fd(), 0) } != 0 {
+        return None;
+    }
+    let mut file = std::fs::File::from(descriptor);
+    let mut measure = |length_ns: i64| {
+        let before = count(&mut file)?;
+        let begun_ns = clock::thread_cpu_ns();
+        let mut number = 1u64;
+        while clock::thread_cpu_ns() - begun_ns < length_ns {
+            for _ in 0..1000 {
+                number = std::hint::black_box(number.wrapping_mul(6_364_136_223_846_793_005) | 1);
+            }
+        }
+        let ns = clock::thread_cpu_ns() - begun_ns;
+        Some((count(&mut file)?.checked_sub(before)? as f64, ns as f64))
+    };
+    let short = measure(1_000_000)?;
+    let long = measure(2_000_000)?;
+    credible(short, long).map(|per_ns| Event::Cycles { per_ns })
+}
+
+/// Cycles a nanosecond by two measurements (cycles, ns), if they can be true.
+fn credible(short: (f64, f64), long: (f64, f64)) -> Option<f64> {
+    let (first, second) = (short.0 / short.1, long.0 / long.1);
+    let alike = first > second * 0.5 && first < second * 2.0;
+    (CYCLES_PER_NS.contains(&first) && CYCLES_PER_NS.contains(&second) && alike).then_some(second)
+}
+
+fn count(file: &mut std::fs::File) -> Option<u64> {
+    let mut bytes = [0; 8];
+    io::Read::read_exact(file, &mut bytes).ok()?;
+    Some(u64::from_ne_bytes(bytes))
+}
+
+fn cpus_online() -> Vec<i32> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    cpu_list(&text).unwrap_or_else(|| (0..clock::cpus_online() as i32).collect())
+}
+
+/// A list like "0-3,8".
+fn cpu_list(text: &str) -> Option<Vec<i32>> {
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let range = first.parse::<u16>().ok()?..=last.parse::<u16>().ok()?;
+        cpus.extend(range.map(i32::from));
+    }
+    Some(cpus)
+}
+
+/// Why it cannot be had, and what would help.
+fn why(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")
+                .map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned());
+            format!(
+                "perf events of all processes are not permitted (kernel.perf_event_paranoid is \
+                 {paranoid}): record as root or with CAP_PERFMON"
+            )
+        }
+        Some(libc::ENOSYS) => "this kernel has no perf events".to_owned(),
+        Some(libc::EMFILE) => "too many open files: raise the limit of descriptors".to_owned(),
+        _ => format!("perf events: {error}"),
+    }
+}
+
+const _: () = assert!(RING_BYTES_MIN > 4 * SAMPLE_BYTES);
+const _: () = assert!(STACK_BYTES.is_multiple_of(8) && STACK_BYTES < u16::MAX as u32 - 2048);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus() {
+        assert_eq!(cpu_list("0-2,5\n"), Some(vec![0, 1, 2, 5]));
+        assert_eq!(cpu_list("0"), Some(vec![0]));
+        assert_eq!(cpu_list(""), None);
+        assert!(!cpus_online().is_empty());
+    }
+
+    #[test]
+    fn cycles_that_cannot_be_true_are_not_believed() {
+        let alike = credible((3.0e6, 1.0e6), (6.1e6, 2.0e6));
+        assert!(alike.is_some_and(|per_ns| (per_ns - 3.05).abs() < 1e-9));
+        assert_eq!(credible((0.0, 1.0e6), (0.0, 2.0e6)), None, "a counter that reads zero");
+        assert_eq!(credible((3.0e6, 1.0e6), (3.0e5, 2.0e6)), None, "one that stopped");
+        assert_eq!(credible((3.0e12, 1.0e6), (6.0e12, 2.0e6)), None, "one that is noise");
+    }
+
+    #[test]
+    fn rings_are_whole_pages_and_hold_what_comes() {
+        for hz in [49, 99, 999] {
+            let bytes = ring_bytes(hz);
+            assert!(bytes.is_power_of_two() && bytes >= 64 << 10);
+            assert!(bytes as u64 >= u64::from(hz) * SAMPLE_BYTES / 10);
+        }
+    }
+
+    #[test]
+    fn refusals_say_what_would_help() {
+        let refused = why(&io::Error::from_raw_os_error(libc::EACCES));
+        assert!(refused.contains("perf_event_paranoid") && refused.contains("root"));
+        assert!(why(&io::Error::from_raw_os_error(libc::ENOSYS)).contains("no perf events"));
+    }
+}

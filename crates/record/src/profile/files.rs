@@ -1,0 +1,367 @@
+//! The files that code lies in, and the names of their procedures.
+//!
+//! A file is opened once, when something in it is first looked for, by the process that maps it:
+//! through `/proc/PID/map_files`, which leads to the very file even if it was deleted or lies in a
+//! container, else through `/proc/PID/root`. Names are those of its symbol table, of the table of
+//! its debug file (by build id or debug link) if it was stripped, else its dynamic symbols.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use blazesym::symbolize::source::{Elf as ElfSource, Source};
+use blazesym::symbolize::{Input, Symbolized, Symbolizer};
+
+use super::elf::Elf;
+use super::records::Map;
+
+/// Where debug files lie.
+const DEBUG_ROOT: &str = "/usr/lib/debug";
+
+/// The code that the kernel gives to every process.
+pub(crate) const VDSO: &str = "[vdso]";
+
+/// Most bytes of a vdso.
+const VDSO_BYTES_MAX: u64 = 1 << 20;
+
+/// A file's place in [`Files`].
+pub(crate) type FileId = usize;
+
+/// What tells one file from another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Identity {
+    device: (u32, u32),
+    inode: u64,
+    path: String,
+}
+
+/// One file.
+#[derive(Debug)]
+pub(crate) struct CodeFile {
+    /// Its name without its directory; of what is no file, a word in brackets.
+    pub(crate) name: String,
+    path: String,
+    content: Content,
+}
+
+#[derive(Debug)]
+enum Content {
+    NotYet,
+    /// Not an ELF file, or not to be had.
+    None,
+    Elf(Box<Opened>),
+}
+
+#[derive(Debug)]
+struct Opened {
+    elf: Elf,
+    /// Where the names are: what the symbolizer opens.
+    symbols: Vec<PathBuf>,
+    /// The paths lead through this descriptor.
+    _file: File,
+}
+
+/// All files that were met.
+pub(crate) struct Files {
+    symbolizer: Symbolizer,
+    files: Vec<CodeFile>,
+    known: HashMap<Identity, FileId>,
+}
+
+impl Files {
+    pub(crate) fn new() -> Files {
+        let symbolizer = Symbolizer::builder()
+            .enable_auto_reload(false)
+            .enable_code_info(false)
+            .enable_inlined_fns(false)
+            .enable_demangling(true)
+            .build();
+        Files { symbolizer, files: Vec::new(), known: HashMap::new() }
+    }
+
+    /// The symbolizer itself, for what lies in no file.
+    pub(crate) fn symbolizer(&self) -> &Symbolizer {
+        &self.symbolizer
+    }
+
+    /// The file of a mapping; `None` if it is none (stacks, heaps, code made at run time).
+    pub(crate) fn of(&mut self, map: &Map) -> Option<FileId> {
+        if map.path != VDSO && !map.path.starts_with('/') || map.path.starts_with("//anon") {
+            return None;
+        }
+        let path = map.path.clone();
+        let identity = Identity { device: map.device, inode: map.inode, path };
+        if let Some(&id) = self.known.get(&identity) {
+            return Some(id);
+        }
+        let shown = map.path.strip_suffix(" (deleted)").unwrap_or(&map.path);
+        let name = shown.rsplit('/').next().unwrap_or(shown).to_owned();
+        self.files.push(CodeFile { name, path: map.path.clone(), content: Content::NotYet });
+        let id = self.files.len() - 1;
+        self.known.insert(identity, id);
+        Some(id)
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self, id: FileId) -> &str {
+        &self.files[id].name
+    }
+
+    /// What it says of itself, read when it is first asked for.
+    pub(crate) fn elf(&mut self, id: FileId, map: &Map) -> Option<&Elf> {
+        let file = &mut self.files[id];
+        if matches!(file.content, Content::NotYet) {
+            file.content = match open(map, &file.path) {
+                Some(opened) => Content::Elf(Box::new(opened)),
+                None => Content::None,
+            };
+        }
+        match &file.content {
+            Content::Elf(opened) => Some(&opened.elf),
+            _ => None,
+        }
+    }
+
+    /// The procedure at an address that the file states. To be asked after [`Files::elf`].
+    pub(crate) fn symbol(&self, id: FileId, address: u64) -> Option<String> {
+        let Content::Elf(opened) = &self.files[id].content else { return None };
+        opened.symbols.iter().find_map(|path| {
+            let mut source = ElfSource::new(path);
+            source.debug_syms = false;
+            let found = self
+                .symbolizer
+                .symbolize_single(&Source::Elf(source), Input::VirtOffset(address))
+                .ok()?;
+            match found {
+                Symbolized::Sym(symbol) => Some(symbol.name.into_owned()),
+                Symbolized::Unknown(_) => None,
+            }
+        })
+    }
+}
+
+fn open(map: &Map, path: &str) -> Option<Opened> {
+    let file = if path == VDSO { in_memory(&vdso()?)? } else { open_mapped(map, path)? };
+    let length = file.metadata().ok()?.len();
+    let elf = Elf::read(&|offset, count| {
+        // What is not there is not made room for.
+        if offset.checked_add(count as u64)? > length {
+            return None;
+        }
+        let mut bytes = vec![0; count];
+        file.read_exact_at(&mut bytes, offset).ok()?;
+        Some(bytes)
+    })?;
+    let mut symbols = Vec::new();
+    if !elf.symbols {
+        symbols.extend(debug_file(&elf, Path::new(path)));
+    }
+    // The path of the name might lead elsewhere tomorrow; the descriptor does not.
+    symbols.push(PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
+    Some(Opened { elf, symbols, _file: file })
+}
+
+fn open_mapped(map: &Map, path: &str) -> Option<File> {
+    let Map { pid, start, end, .. } = map;
+    let exact = format!("/proc/{pid}/map_files/{start:x}-{end:x}");
+    let inside = format!("/proc/{pid}/root{path}");
+    [exact.as_str(), inside.as_str(), path].iter().find_map(|path| {
+        let file = File::open(path).ok()?;
+        file.metadata().ok()?.is_file().then_some(file)
+    })
+}
+
+/// The file with what was stripped of this one, if it is installed (GDB's manual, "Separate Debug
+/// Files").
+fn debug_file(elf: &Elf, path: &Path) -> Option<PathBuf> {
+    let mut candidates = Vec::new();
+    if let Some((first, rest)) = elf.build_id.as_deref().and_then(<[u8]>::split_first) {
+        let rest: String = rest.iter().map(|byte| format!("{byte:02x}")).collect();
+        candidates.push(format!("{DEBUG_ROOT}/.build-id/{first:02x}/{rest}.debug").into());
+    }
+    if let (Some(link), Some(home)) = (&elf.debug_link, path.parent()) {
+        candidates.push(home.join(link));
+        candidates.push(home.join(".debug").join(link));
+        if let Ok(home) = home.strip_prefix("/") {
+            candidates.push(Path::new(DEBUG_ROOT).join(home).join(link));
+        }
+    }
+    candidates.into_iter().find(|candidate| candidate != path && candidate.is_file())
+}
+
+/// This process's vdso: the same for all 64-bit processes of a boot.
+pub(crate) fn vdso() -> Option<Vec<u8>> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|line| line.ends_with(VDSO))?;
+    let (start, end) = line.split_once(' ')?.0.split_once('-')?;
+    let start = u64::from_str_radix(start, 16).ok()?;
+    let length = u64::from_str_radix(end, 16).ok()?.checked_sub(start)?;
+    let mut bytes = vec![0; usize::try_from(length.min(VDSO_BYTES_MAX)).ok()?];
+    File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, start).ok()?;
+    Some(bytes)
+}
+
+/// A file without a name, for whom only files will do.
+fn in_memory(bytes: &[u8]) -> Option<File> {
+    // SAFETY: the name is a string that ends with a zero.
+    let descriptor = unsafe { libc::memfd_create(c"vdso".as_ptr(), libc::MFD_CLOEXEC) };
+    if descriptor < 0 {
+        return None;
+    }
+    // SAFETY: a new descriptor that nobody else owns.
+    let mut file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
+    file.write_all(bytes).ok()?;
+    Some(file)
+}
+
+/// Names of code made at run time: `/tmp/perf-PID.map`, lines of start, size and name.
+#[derive(Debug, Default)]
+pub(crate) struct JitNames {
+    /// Start, end and name, by start.
+    names: Vec<(u64, u64, String)>,
+    bytes_read: u64,
+}
+
+/// Most bytes of a file of names.
+const JIT_BYTES_MAX: u64 = 64 << 20;
+
+impl JitNames {
+    /// The name at an address. A file that grew is read again.
+    pub(crate) fn symbol(&mut self, pid: u32, address: u64) -> Option<&str> {
+        if self.find(address).is_none() {
+            self.read(pid);
+        }
+        self.find(address).map(|at| self.names[at].2.as_str())
+    }
+
+    fn find(&self, address: u64) -> Option<usize> {
+        let at = self.names.partition_point(|name| name.0 <= address).checked_sub(1)?;
+        (address < self.names[at].1).then_some(at)
+    }
+
+    fn read(&mut self, pid: u32) {
+        let Some(file) = jit_file(pid) else { return };
+        let length = file.metadata().map_or(0, |kind| kind.len());
+        if length == self.bytes_read {
+            return;
+        }
+        self.bytes_read = length;
+        let mut bytes = Vec::new();
+        if file.take(JIT_BYTES_MAX).read_to_end(&mut bytes).is_ok() {
+            self.names = jit_names(&bytes);
+        }
+    }
+}
+
+/// The file of names as the process sees its own number, and its own /tmp.
+fn jit_file(pid: u32) -> Option<File> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let inner = inner.and_then(|line| line.split_whitespace().last())?;
+    let file = File::open(format!("/proc/{pid}/root/tmp/perf-{inner}.map")).ok()?;
+    file.metadata().ok()?.is_file().then_some(file)
+}
+
+fn jit_names(bytes: &[u8]) -> Vec<(u64, u64, String)> {
+    let mut names: Vec<_> = bytes
+        .split(|&byte| byte == b'\n')
+        .filter_map(|line| {
+            let line = std::str::from_utf8(line).ok()?;
+            let mut parts = line.splitn(3, ' ');
+            let mut number =
+                || u64::from_str_radix(parts.next()?.trim_start_matches("0x"), 16).ok();
+            let (start, length) = (number()?, number()?);
+            let name = parts.next()?.trim();
+            (!name.is_empty()).then_some((start, start.checked_add(length)?, name.to_owned()))
+        })
+        .collect();
+    // What was written later replaces what lay there before.
+    names.reverse();
+    names.sort_by_key(|name| name.0);
+    names.dedup_by_key(|name| name.0);
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn own_map(of: &str) -> Map {
+        let pid = std::process::id();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        super::super::maps::parse(pid, &maps)
+            .into_iter()
+            .find(|map| map.path.ends_with(of))
+            .unwrap_or_else(|| panic!("{of} is mapped"))
+    }
+
+    #[test]
+    fn a_procedure_of_this_program_and_of_its_library_have_their_names() {
+        let mut files = Files::new();
+        let exe = std::fs::read_link("/proc/self/exe").unwrap();
+        let at = jit_names as *const () as u64;
+        let map = own_map(exe.file_name().unwrap().to_str().unwrap());
+        let id = files.of(&map).unwrap();
+        assert_eq!(files.of(&map), Some(id));
+        let pid = std::process::id();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let maps = super::super::maps::parse(pid, &maps);
+        let code = maps.iter().find(|map| (map.start..map.end).contains(&at)).unwrap();
+        let address = files.elf(id, code).unwrap().address_of(at - code.start + code.offset);
+        let name = files.symbol(id, address.unwrap()).unwrap();
+        assert!(name.ends_with("jit_names"), "{name}");
+
+        let at = libc::getpid as *const () as u64;
+        let code = maps.iter().find(|map| (map.start..map.end).contains(&at)).unwrap();
+        let id = files.of(code).unwrap();
+        assert!(files.name(id).starts_with("libc"), "{}", files.name(id));
+        let address = files.elf(id, code).unwrap().address_of(at - code.start + code.offset);
+        let name = files.symbol(id, address.unwrap()).unwrap();
+        assert!(name.contains("getpid"), "{name}");
+    }
+
+    #[test]
+    fn the_vdso_is_unwound_and_named_like_a_file() {
+        let mut files = Files::new();
+        let map = own_map(VDSO);
+        let id = files.of(&map).unwrap();
+        let elf = files.elf(id, &map).unwrap();
+        assert!(elf.eh_frame.is_some());
+        let text = elf.text.clone().unwrap();
+        assert!(text.clone().step_by(16).any(|address| files.symbol(id, address).is_some()));
+    }
+
+    #[test]
+    fn what_is_no_file_has_none() {
+        let mut files = Files::new();
+        for path in ["", "//anon", "[heap]", "[stack]", "anon_inode:[perf_event]"] {
+            assert_eq!(files.of(&Map { path: path.to_owned(), ..Map::default() }), None, "{path}");
+        }
+        let gone = Map { path: "/no/such/library.so (deleted)".to_owned(), ..Map::default() };
+        let id = files.of(&gone).unwrap();
+        assert_eq!(files.name(id), "library.so");
+        assert!(files.elf(id, &gone).is_none());
+        assert_eq!(files.symbol(id, 0x1000), None);
+    }
+
+    #[test]
+    fn the_last_name_of_a_place_counts() {
+        let text = b"1000 10 old\nnonsense\n2000 8 LazyCompile:~f g.js:1\n1000 20 new\n";
+        let mut jit = JitNames { names: jit_names(text), bytes_read: 0 };
+        assert_eq!(jit.symbol(u32::MAX, 0x101f), Some("new"));
+        assert_eq!(jit.symbol(u32::MAX, 0x2007), Some("LazyCompile:~f g.js:1"));
+        assert_eq!(jit.symbol(u32::MAX, 0x2008), None);
+        assert_eq!(jit.symbol(u32::MAX, 0xfff), None);
+    }
+
+    proptest! {
+        #[test]
+        fn noise_is_no_name(text in "([0-9a-fx]{0,20} [0-9a-f]{0,20} .{0,9}\n){0,9}") {
+            let _ = jit_names(text.as_bytes());
+        }
+    }
+}

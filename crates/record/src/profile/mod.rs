@@ -1,0 +1,474 @@
+//! The profile: where the CPUs are, asked some hundred times a second.
+//!
+//! ```text
+//! perf events, one a CPU -> rings -> records -> samples --- owner, stack ---> trial
+//!                                           `-> maps, names, forks, exits -> spaces
+//! ```
+//!
+//! Every CPU is sampled, kernel and user. Samples of the observed processes have their whole
+//! stack: the kernel's part as the kernel knows it, the user's unwound from a copy of the stack
+//! ([`unwind`]) where the processor is known, else by frame pointers. Of everybody else only the
+//! innermost procedure is kept, in user mode only the process's name; an idle CPU is idle, unless
+//! an interrupt was being served on it.
+//!
+//! The rings are read ten times a second by the recorder's own thread: what it costs stands in the
+//! intervals like the rest, and what part of it the sampler saw has an owner of its own.
+//!
+//! What never happens: the recording fails because there is no profile; a sample is dropped and
+//! not counted; a name is made up.
+
+mod elf;
+mod event;
+mod files;
+mod maps;
+mod names;
+mod records;
+mod ring;
+mod unwind;
+
+use std::collections::HashMap;
+
+use trial::Writer;
+use trial::profile::{Owner, ProfileInfo, STACK_FRAMES_MAX, SampleRow, Stack};
+
+use self::event::{Events, STACK_BYTES, STACKS};
+use self::maps::Space;
+use self::names::Names;
+use self::records::{Record, Sample};
+use self::unwind::{Rules, Unwinder};
+use crate::clock;
+use crate::error::Unsupported;
+use crate::server::{Target, cut};
+
+/// Least samples a second: below it an hour tells little.
+pub const PROFILE_HZ_MIN: u32 = 49;
+
+/// Most: above it the profile would be of the profiler.
+pub const PROFILE_HZ_MAX: u32 = 999;
+
+/// Distinct stacks in a trial; of further ones only the innermost procedure is kept.
+const STACKS_MAX: u32 = 200_000;
+
+/// How to sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProfileSpec {
+    /// Samples a second of each CPU, from [`PROFILE_HZ_MIN`] to [`PROFILE_HZ_MAX`]; one that does
+    /// not fall into step with timers, which like round numbers.
+    pub hz: u32,
+}
+
+impl Default for ProfileSpec {
+    fn default() -> ProfileSpec {
+        ProfileSpec { hz: 99 }
+    }
+}
+
+/// What was not seen, since it was last asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// Records that the kernel had no room for.
+    pub(crate) records: u64,
+    /// Times that something in a ring was no record.
+    pub(crate) garbage: u64,
+    /// Times the kernel held the sampling back.
+    pub(crate) throttled: u64,
+    /// Stacks of which only the innermost procedure was kept.
+    pub(crate) stacks: u64,
+}
+
+impl Lost {
+    /// As losses: kind, count, remark.
+    pub(crate) fn each(&self) -> [(&'static str, u64, &'static str); 4] {
+        [
+            ("profile: sample lost", self.records, "a ring was full"),
+            ("profile: ring not understood", self.garbage, "what was in it then is lost"),
+            ("profile: held back", self.throttled, "the kernel found sampling too dear"),
+            ("profile: stack cut", self.stacks, "of a new stack the innermost frame is kept"),
+        ]
+    }
+}
+
+/// What came, by owner and stack.
+type Tally = HashMap<(Owner, u32), Count>;
+
+/// How often a stack was met.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    samples: u32,
+    ns: i64,
+    /// Whether the stack has user frames, and is whole.
+    user: bool,
+    whole: bool,
+}
+
+/// The sampler.
+pub(crate) struct Profile {
+    events: Events,
+    /// Who is observed when processes of a name are.
+    name: Option<String>,
+    own_tid: u32,
+    names: Names,
+    /// The observed processes.
+    spaces: HashMap<u32, Space>,
+    /// Those that ended; their last samples may still come.
+    ended: Vec<u32>,
+    rules: Rules,
+    /// Samples of the interval under way, and of the one after it.
+    tally: Tally,
+    next: Tally,
+    /// The samples that count, on the monotonic clock.
+    from_ns: i64,
+    until_ns: i64,
+    stacks: u32,
+    info: ProfileInfo,
+    lost: Lost,
+    /// Room for one stack: addresses and frames.
+    addresses: Vec<u64>,
+    kernel_is_named: bool,
+}
+
+impl Profile {
+    /// Opens the events and reads the spaces of the observed processes.
+    pub(crate) fn start(
+        spec: ProfileSpec,
+        target: &Target,
+        pids: &[u32],
+    ) -> Result<Profile, Unsupported> {
+        let hz = spec.hz.clamp(PROFILE_HZ_MIN, PROFILE_HZ_MAX);
+        let events = Events::open(hz)?;
+        // What is mapped from here on comes as a record.
+        events.enable().map_err(|error| Unsupported(format!("perf events: {error}")))?;
+        let names = Names::new();
+        let kernel_is_named = names.kernel_is_named();
+        let info = ProfileInfo {
+            event: events.event.name().to_owned(),
+            hz,
+            unwinder: if STACKS {
+                format!(".eh_frame, over {STACK_BYTES} bytes of stack")
+            } else {
+                "frame pointers".to_owned()
+            },
+            ..ProfileInfo::default()
+        };
+        let mut profile = Profile {
+            events,
+            name: match target {
+                Target::Name(name) => Some(cut(name).to_owned()),
+                Target::Pid(_) => None,
+            },
+            own_tid: clock::own_tid(),
+            names,
+            spaces: HashMap::new(),
+            ended: Vec::new(),
+            rules: Rules::new(),
+            tally: Tally::new(),
+            next: Tally::new(),
+            from_ns: i64::MAX,
+            until_ns: i64::MAX,
+            stacks: 0,
+            info,
+            lost: Lost::default(),
+            addresses: Vec::new(),
+            kernel_is_named,
+        };
+        profile.observe(pids);
+        for space in profile.spaces.values_mut() {
+            // Before the first interval rather than in it.
+            space.unwinder = Some(Unwinder::of(space, &mut profile.names.files));
+        }
+        Ok(profile)
+    }
+
+    /// How it samples, for the manifest.
+    pub(crate) fn says(&self) -> String {
+        let ProfileInfo { event, hz, unwinder, .. } = &self.info;
+        let cpus = self.events.cpus();
+        let mut says =
+            format!("{event}, {hz} a second on each of {cpus} CPUs; user stacks by {unwinder}");
+        if event != "cpu-clock" {
+            says.push_str("; idle CPUs do not count cycles and have no samples");
+        }
+        if !self.kernel_is_named {
+            says.push_str(
+                "; the kernel's procedures without names (kernel.kptr_restrict hides them)",
+            );
+        }
+        says
+    }
+
+    /// The first interval begins: what came before counts no more.
+    pub(crate) fn begin(&mut self, writer: &mut Writer, now_ns: i64) -> Result<(), trial::Error> {
+        self.from_ns = now_ns;
+        self.drain(writer)?;
+        self.take_lost();
+        writer.profile_info(&self.info)
+    }
+
+    /// Reads what is in the rings.
+    pub(crate) fn drain(&mut self, writer: &mut Writer) -> Result<(), trial::Error> {
+        let mut rings = std::mem::take(&mut self.events.rings);
+        let done = self.drain_rings(&mut rings, writer);
+        self.events.rings = rings;
+        done
+    }
+
+    /// An interval ended at a moment of the monotonic clock: its samples go to the writer.
+    pub(crate) fn interval(
+        &mut self,
+        writer: &mut Writer,
+        index: u64,
+        end_ns: i64,
+        pids: &[u32],
+    ) -> Result<(), trial::Error> {
+        self.until_ns = end_ns;
+        self.drain(writer)?;
+        self.until_ns = i64::MAX;
+        self.observe(pids);
+        self.spaces.retain(|pid, _| {
+            pids.contains(pid) || std::path::Path::new(&format!("/proc/{pid}")).exists()
+        });
+        let tally = std::mem::replace(&mut self.tally, std::mem::take(&mut self.next));
+        let mut rows = Vec::with_capacity(tally.len());
+        for ((owner, stack), Count { samples, ns, whole, user }) in tally {
+            rows.push(SampleRow { interval: index, owner, stack, samples, ns });
+            let info = &mut self.info;
+            let samples = u64::from(samples);
+            info.samples += samples;
+            info.server_samples += if owner == Owner::Server { samples } else { 0 };
+            info.user_samples += if user { samples } else { 0 };
+            info.unwound_whole += if user && whole { samples } else { 0 };
+        }
+        writer.samples(&rows)
+    }
+
+    /// Takes what was not seen since the last call.
+    pub(crate) fn take_lost(&mut self) -> Lost {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// How it went, so far.
+    pub(crate) fn info(&self) -> &ProfileInfo {
+        &self.info
+    }
+
+    /// Adds processes that are not observed yet.
+    fn observe(&mut self, pids: &[u32]) {
+        let now_ns = clock::monotonic_ns();
+        for &pid in pids {
+            let files = &mut self.names.files;
+            self.spaces.entry(pid).or_insert_with(|| Space::of(pid, files, now_ns));
+        }
+    }
+
+    fn drain_rings(
+        &mut self,
+        rings: &mut [ring::Ring],
+        writer: &mut Writer,
+    ) -> Result<(), trial::Error> {
+        // Two readings of the same records. First what changes the spaces, of all CPUs, in the
+        // order of time: a process may fork on one and map its code on another.
+        let mut changes: Vec<(u64, Vec<u8>)> = Vec::new();
+        for ring in rings.iter_mut() {
+            ring.look();
+            ring.peek(&mut |record| {
+                if records::header(record).is_some_and(|(kind, _)| !records::is_sample(kind)) {
+                    changes.push((records::time_ns(record), record.to_vec()));
+                }
+            });
+        }
+        changes.sort_by_key(|change| change.0);
+        let ended_before = std::mem::take(&mut self.ended);
+        for (_, change) in &changes {
+            self.change(change, writer)?;
+        }
+        // Then the samples, in place.
+        let now_ns = clock::monotonic_ns();
+        let mut done = Ok(());
+        for ring in rings.iter_mut() {
+            let whole = ring.take(&mut |record| {
+                if done.is_ok()
+                    && let Some(Record::Sample(sample)) = records::read(record)
+                {
+                    done = self.sample(&sample, writer, now_ns);
+                }
+            });
+            self.lost.garbage += u64::from(!whole);
+        }
+        for pid in ended_before {
+            self.spaces.remove(&pid);
+            self.names.forget_process(pid);
+        }
+        done
+    }
+
+    fn change(&mut self, record: &[u8], writer: &mut Writer) -> Result<(), trial::Error> {
+        match records::read(record) {
+            Some(Record::Map(map)) => {
+                if let Some(space) = self.spaces.get_mut(&map.pid) {
+                    space.add(map, &mut self.names.files);
+                }
+            }
+            Some(Record::Name { pid, tid, exec, name }) if pid == tid => {
+                self.names.name_process(writer, pid, &name)?;
+                if exec && let Some(space) = self.spaces.get_mut(&pid) {
+                    // Another program: its maps follow.
+                    *space = Space::default();
+                }
+                if self.name.as_ref() == Some(&name) {
+                    self.observe(&[pid]);
+                }
+            }
+            Some(Record::Fork { pid, parent }) if pid != parent => {
+                self.names.fork_process(pid, parent);
+                if let Some(space) = self.spaces.get(&parent) {
+                    let forked = space.forked();
+                    self.spaces.insert(pid, forked);
+                }
+            }
+            Some(Record::Exit { pid, tid }) if pid == tid => self.ended.push(pid),
+            Some(Record::Lost(count)) => {
+                self.lost.records += count;
+                self.info.lost += count;
+            }
+            Some(Record::Throttled) => {
+                self.lost.throttled += 1;
+                self.info.throttled += 1;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn sample(
+        &mut self,
+        sample: &Sample<'_>,
+        writer: &mut Writer,
+        now_ns: i64,
+    ) -> Result<(), trial::Error> {
+        let time_ns = i64::try_from(sample.time_ns).unwrap_or(i64::MAX);
+        if time_ns < self.from_ns {
+            return Ok(());
+        }
+        let (owner, mut stack) = if self.spaces.contains_key(&sample.pid) {
+            (Owner::Server, self.server_stack(sample, writer, now_ns)?)
+        } else {
+            self.other_stack(sample, writer)?
+        };
+        if self.stacks >= STACKS_MAX && stack.frames.len() > 1 {
+            stack.frames.truncate(1);
+            stack.whole = false;
+            self.lost.stacks += 1;
+        }
+        let whole = stack.whole;
+        let stack = writer.stack(&stack)?;
+        self.stacks = self.stacks.max(stack.saturating_add(1));
+        let tally = if time_ns <= self.until_ns { &mut self.tally } else { &mut self.next };
+        let count = tally.entry((owner, stack)).or_default();
+        count.samples += 1;
+        count.ns += self.events.event.ns(sample.period);
+        // The addresses of the server's stack are still there.
+        count.user = owner == Owner::Server && !self.addresses.is_empty();
+        count.whole = whole;
+        Ok(())
+    }
+
+    /// The whole stack of an observed process.
+    fn server_stack(
+        &mut self,
+        sample: &Sample<'_>,
+        writer: &mut Writer,
+        now_ns: i64,
+    ) -> Result<Stack, trial::Error> {
+        let mut stack = Stack::default();
+        if !sample.user_mode {
+            for (depth, ip) in kernel_chain(sample).enumerate() {
+                // All but the innermost are where a call returns to.
+                let address = if depth == 0 { ip } else { ip.saturating_sub(1) };
+                stack.frames.push(self.names.kernel(writer, address)?.frame);
+            }
+        }
+        let Some(space) = self.spaces.get_mut(&sample.pid) else { return Ok(stack) };
+        self.addresses.clear();
+        let room = STACK_FRAMES_MAX.saturating_sub(stack.frames.len());
+        let whole = match &sample.user {
+            Some(user) if user.wide => {
+                if space.unwinder.is_none() {
+                    space.unwinder = Some(Unwinder::of(space, &mut self.names.files));
+                }
+                space.unwinder.as_ref().is_some_and(|unwinder| {
+                    unwinder.unwind(user, &mut self.rules, room, &mut self.addresses)
+                })
+            }
+            Some(user) => {
+                self.addresses.push(user.ip);
+                false
+            }
+            None => {
+                self.addresses.extend(user_chain(sample).take(room));
+                // A thread that the kernel runs for the process has no user part to lack.
+                self.addresses.is_empty()
+            }
+        };
+        if self.addresses.is_empty() {
+            stack.whole = whole;
+            return Ok(stack);
+        }
+        // A way that leads through places that no file describes is none that can be believed.
+        let described =
+            |&address: &u64| space.find(address).is_some_and(|mapping| mapping.file.is_some());
+        stack.whole = whole && self.addresses.iter().all(described);
+        for &address in &self.addresses {
+            let at = (sample.pid, address);
+            stack.frames.push(self.names.user(writer, space, at, now_ns)?);
+        }
+        Ok(stack)
+    }
+
+    /// The innermost procedure of everybody else.
+    fn other_stack(
+        &mut self,
+        sample: &Sample<'_>,
+        writer: &mut Writer,
+    ) -> Result<(Owner, Stack), trial::Error> {
+        let frame = if sample.user_mode {
+            self.names.process(writer, sample.pid)?
+        } else {
+            self.names.kernel(writer, sample.ip)?.frame
+        };
+        let owner = if sample.tid == self.own_tid {
+            Owner::Recorder
+        } else if sample.pid == 0 && !sample.user_mode && !self.interrupted(sample, writer)? {
+            Owner::Idle
+        } else {
+            Owner::Other
+        };
+        Ok((owner, Stack { frames: vec![frame], whole: false }))
+    }
+
+    /// Whether an interrupt is being served.
+    fn interrupted(
+        &mut self,
+        sample: &Sample<'_>,
+        writer: &mut Writer,
+    ) -> Result<bool, trial::Error> {
+        for (depth, ip) in kernel_chain(sample).enumerate() {
+            let address = if depth == 0 { ip } else { ip.saturating_sub(1) };
+            if self.names.kernel(writer, address)?.interrupt {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
+
+/// The kernel's part, which is at least where it was.
+fn kernel_chain<'a>(sample: &Sample<'a>) -> impl Iterator<Item = u64> + use<'a> {
+    let mut chain = sample.kernel().peekable();
+    let alone = chain.peek().is_none().then_some(sample.ip);
+    alone.into_iter().chain(chain)
+}
+
+/// The user's part by frame pointers; addresses to look up.
+fn user_chain<'a>(sample: &Sample<'a>) -> impl Iterator<Item = u64> + use<'a> {
+    sample.user_chain().enumerate().map(|(depth, ip)| if depth == 0 { ip } else { ip - 1 })
+}

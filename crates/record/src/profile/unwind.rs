@@ -1,0 +1,85 @@
+//! User stacks without frame pointers: unwound by the `.eh_frame` of the mapped files, from
+//! registers and a copy of the stack.
+//!
+//! Most distributions build without frame pointers; the tables that exceptions are thrown by are
+//! in every binary. An unwinder is made for a space when a stack of it is first met, and shared
+//! with what forks from it.
+
+use std::sync::Arc;
+
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _};
+
+use super::files::Files;
+use super::maps::Space;
+use super::records::User;
+
+/// The unwinder of one space.
+#[derive(Clone)]
+pub(crate) struct Unwinder(UnwinderX86_64<Arc<[u8]>>);
+
+/// Rules that were met before: for all spaces.
+pub(crate) type Rules = CacheX86_64;
+
+impl Unwinder {
+    /// Reads the tables of all files in a space.
+    pub(crate) fn of(space: &Space, files: &mut Files) -> Unwinder {
+        let mut unwinder = UnwinderX86_64::new();
+        for mapping in space.mappings() {
+            let Some(id) = mapping.file else { continue };
+            let Some(elf) = files.elf(id, &mapping.map) else { continue };
+            let Some(stated) = elf.address_of(mapping.map.offset) else { continue };
+            let Some(eh_frame) = &elf.eh_frame else { continue };
+            let base = elf.base();
+            let sections = ExplicitModuleSectionInfo {
+                base_svma: base,
+                text_svma: elf.text.clone(),
+                eh_frame_svma: Some(eh_frame.addresses.clone()),
+                eh_frame: Some(Arc::clone(&eh_frame.bytes)),
+                eh_frame_hdr_svma: elf.eh_frame_hdr.as_ref().map(|s| s.addresses.clone()),
+                eh_frame_hdr: elf.eh_frame_hdr.as_ref().map(|s| Arc::clone(&s.bytes)),
+                ..ExplicitModuleSectionInfo::default()
+            };
+            let loaded_at = mapping.map.start.wrapping_sub(stated).wrapping_add(base);
+            let range = mapping.map.start..mapping.map.end;
+            unwinder.add_module(Module::new(String::new(), range, loaded_at, sections));
+        }
+        Unwinder(unwinder)
+    }
+
+    /// Adds the instruction pointers of a thread, the innermost first, up to `most` of them.
+    /// Addresses are those to look up: a return address less one. Whether the bottom was reached.
+    pub(crate) fn unwind(
+        &self,
+        user: &User<'_>,
+        rules: &mut Rules,
+        most: usize,
+        addresses: &mut Vec<u64>,
+    ) -> bool {
+        let mut word = |address: u64| {
+            let at =
+                address.checked_sub(user.sp).and_then(|at| usize::try_from(at).ok()).ok_or(())?;
+            let end = at.checked_add(8).ok_or(())?;
+            let bytes = user.stack.get(at..end).ok_or(())?;
+            bytes.try_into().map(u64::from_le_bytes).map_err(drop)
+        };
+        let registers = UnwindRegsX86_64::new(user.ip, user.sp, user.bp);
+        let mut frames = self.0.iter_frames(user.ip, registers, rules, &mut word);
+        let mut found = 0;
+        loop {
+            match frames.next() {
+                Ok(Some(_)) if found == most => return false,
+                Ok(Some(frame)) => {
+                    found += 1;
+                    addresses.push(lookup(frame));
+                }
+                Ok(None) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+fn lookup(frame: FrameAddress) -> u64 {
+    frame.address_for_lookup()
+}

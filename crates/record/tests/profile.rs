@@ -1,0 +1,241 @@
+//! The profile of processes that burn CPU in procedures whose names the test knows.
+//!
+//! No test asserts a time. Where perf events are not permitted, the tests say so and end: what a
+//! recording is without them is tested too.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::hint::black_box;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use record::{ProfileSpec, Spec, Summary, Target, record};
+use trial::Trial;
+use trial::profile::{Frame, FrameMode, Owner};
+
+const ROLE: &str = "PLIMSOLL_TEST_BURNER";
+
+/// A child of the tests that burns until it is killed.
+struct Burner(Child);
+
+impl Burner {
+    fn start(role: &str) -> Burner {
+        Burner(burner(role).spawn().unwrap())
+    }
+}
+
+impl Drop for Burner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn burner(role: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "burner_runs", "--quiet"])
+        .env(ROLE, role)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    command
+}
+
+/// Not a test of its own: what the observed processes run. They end by themselves too, should
+/// nobody be left to kill them.
+#[test]
+fn burner_runs() {
+    match std::env::var(ROLE).as_deref() {
+        Ok("burns") => {
+            for _ in 0..20_000 {
+                the_known_caller();
+            }
+        }
+        Ok("starts others") => {
+            for _ in 0..200 {
+                // Short lives one after the other, each with its own address space.
+                let mut child = burner("lives shortly").spawn().unwrap();
+                child.wait().unwrap();
+            }
+        }
+        Ok("lives shortly") => {
+            for _ in 0..20 {
+                the_known_caller();
+            }
+        }
+        _ => {}
+    }
+}
+
+#[inline(never)]
+fn the_known_caller() {
+    for round in 0..10 {
+        black_box(the_known_burner(black_box(round)));
+    }
+}
+
+#[inline(never)]
+fn the_known_burner(seed: u64) -> u64 {
+    let mut number = seed | 1;
+    let mut round = 0;
+    while round < 100_000 {
+        round += 1;
+        // No call in it, optimised or not.
+        number ^= number << 13;
+        number ^= number >> 7;
+        number ^= number << 17;
+    }
+    number
+}
+
+fn recorded(pid: u32, home: &Path) -> (Summary, Trial) {
+    let spec = Spec {
+        interval: Duration::from_millis(100),
+        duration: Some(Duration::from_secs(1)),
+        profile: Some(ProfileSpec { hz: 499 }),
+        ..Spec::new(Target::Pid(pid), None, home.join("out.trial"))
+    };
+    let summary = record(&spec, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    let trial = Trial::open(&summary.out).unwrap();
+    (summary, trial)
+}
+
+/// Why there is no profile here, if there is none.
+fn unsupported(trial: &Trial) -> Option<String> {
+    let capability = trial.manifest().capabilities.iter().find(|c| c.name == "profile").unwrap();
+    (!capability.supported).then(|| capability.reason.clone())
+}
+
+/// Samples of the server by the procedure that ran, and how many of those were called by another.
+fn procedures(trial: &Trial, caller: &str) -> BTreeMap<Frame, (u64, u64)> {
+    let frame = |number: u32| &trial.frames()[number as usize];
+    let is = |frame: &Frame, name: &str| frame.symbol.as_ref().is_some_and(|s| s.contains(name));
+    let mut found: BTreeMap<Frame, (u64, u64)> = BTreeMap::new();
+    for row in trial.samples().iter().filter(|row| row.owner == Owner::Server) {
+        let stack = &trial.stacks()[row.stack as usize].frames;
+        let counts = found.entry(frame(stack[0]).clone()).or_default();
+        counts.0 += u64::from(row.samples);
+        if stack[1..].iter().any(|&number| is(frame(number), caller)) {
+            counts.1 += u64::from(row.samples);
+        }
+    }
+    found
+}
+
+fn top(procedures: &BTreeMap<Frame, (u64, u64)>) -> (&Frame, (u64, u64)) {
+    let (frame, counts) = procedures.iter().max_by_key(|(_, counts)| counts.0).unwrap();
+    (frame, *counts)
+}
+
+#[test]
+fn the_procedure_that_burns_is_on_top_with_its_callers_below() {
+    let home = tempfile::tempdir().unwrap();
+    let burner = Burner::start("burns");
+    let (summary, trial) = recorded(burner.0.id(), home.path());
+    if let Some(why) = unsupported(&trial) {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let info = trial.profile_info().unwrap();
+    assert_eq!(info.hz, 499);
+    assert!(info.server_samples > 10, "{info:?}");
+    let sum = |owner: Option<Owner>| -> u64 {
+        let of = |row: &&trial::profile::SampleRow| owner.is_none_or(|owner| row.owner == owner);
+        trial.samples().iter().filter(of).map(|row| u64::from(row.samples)).sum()
+    };
+    assert_eq!(info.samples, sum(None));
+    assert_eq!(info.server_samples, sum(Some(Owner::Server)));
+
+    let procedures = procedures(&trial, "the_known_caller");
+    let (frame, (samples, called)) = top(&procedures);
+    assert!(
+        frame.symbol.as_ref().is_some_and(|s| s.contains("the_known_burner")),
+        "{procedures:?}"
+    );
+    assert_eq!(frame.mode, FrameMode::User);
+    let exe = std::env::current_exe().unwrap();
+    assert_eq!(Some(frame.module.as_str()), exe.file_name().unwrap().to_str());
+    // It does nothing else; what is left is interrupts.
+    assert!(samples * 10 >= info.server_samples * 8, "{samples} of {info:?}");
+    if cfg!(target_arch = "x86_64") {
+        assert!(called * 10 >= samples * 9, "{called} of {samples}");
+        assert!(info.unwound_whole * 10 >= info.user_samples * 9, "{info:?}");
+    }
+
+    // Each sample stands for its part of the time: together, in an interval, not more than all
+    // CPUs had, up to a sample of each.
+    let cpus = i64::from(trial.manifest().host.cpus);
+    for interval in trial.intervals() {
+        let rows = trial.samples().iter().filter(|row| row.interval == interval.index);
+        let ns: i64 = rows.map(|row| row.ns).sum();
+        let grain = 2 * 1_000_000_000 / 499;
+        assert!(ns <= cpus * (interval.length_ns + grain), "{ns} in {}", interval.length_ns);
+    }
+    assert!(trial.samples().iter().all(|row| row.interval < summary.intervals));
+}
+
+#[test]
+fn processes_that_come_and_go_between_two_looks_are_named_too() {
+    let home = tempfile::tempdir().unwrap();
+    let starter = Burner::start("starts others");
+    let (_, trial) = recorded(starter.0.id(), home.path());
+    if let Some(why) = unsupported(&trial) {
+        eprintln!("skipped: {why}");
+        return;
+    }
+    let procedures = procedures(&trial, "the_known_caller");
+    let burnt = procedures
+        .iter()
+        .find(|(frame, _)| frame.symbol.as_ref().is_some_and(|s| s.contains("the_known_burner")));
+    let (_, &(samples, called)) = burnt.unwrap_or_else(|| panic!("{procedures:?}"));
+    assert!(samples > 5, "{procedures:?}");
+    if cfg!(target_arch = "x86_64") {
+        assert!(called * 10 >= samples * 8, "{called} of {samples}");
+    }
+}
+
+#[test]
+fn without_the_right_to_sample_there_is_everything_but_a_profile() {
+    let home = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+    let burner = Burner::start("burns");
+    let pid = burner.0.id();
+    let path = home.path().to_owned();
+    // The raw call changes this thread alone, and with it goes what root may do.
+    let (summary, trial) = std::thread::spawn(move || {
+        const NOBODY: libc::uid_t = 65_534;
+        // SAFETY: a system call on numbers; it fails if we are not root, which is as good.
+        unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
+        recorded(pid, &path)
+    })
+    .join()
+    .unwrap();
+    assert!(trial.complete() && summary.intervals >= 5);
+    let Some(why) = unsupported(&trial) else {
+        eprintln!("skipped: everybody may sample here");
+        return;
+    };
+    assert!(why.contains("perf events"), "{why}");
+    assert!(trial.samples().is_empty() && trial.profile_info().is_none());
+    let server: i64 = trial.intervals().iter().map(|i| i.server.unwrap().total_ns).sum();
+    assert!(server > 0);
+}
+
+#[test]
+fn a_recording_that_was_asked_for_no_profile_has_none() {
+    let home = tempfile::tempdir().unwrap();
+    let burner = Burner::start("burns");
+    let spec = Spec {
+        interval: Duration::from_millis(100),
+        duration: Some(Duration::from_millis(200)),
+        profile: None,
+        ..Spec::new(Target::Pid(burner.0.id()), None, home.path().join("out.trial"))
+    };
+    let summary = record(&spec, &AtomicBool::new(false), &mut |_| {}).unwrap();
+    let trial = Trial::open(&summary.out).unwrap();
+    assert!(unsupported(&trial).is_some_and(|why| why.contains("not asked for")));
+    assert!(trial.samples().is_empty());
+}
