@@ -282,9 +282,11 @@ pub(crate) struct Record {
     /// The server's access log
     #[arg(long, value_name = "FILE")]
     pub(crate) access_log: PathBuf,
-    /// Format of the access log [default: told by its first lines]
-    #[arg(long, value_name = "FORMAT", value_parser = parse_log_format)]
-    pub(crate) log_format: Option<::record::LogFormat>,
+    /// Format of the access log: squid, combined, clf, haproxy, json, json:WHAT=KEY,... or the
+    /// string of the server's configuration behind nginx:, squid: or apache: (varnishncsa's too)
+    /// [default: told by its first lines]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<::record::FormatChoice>,
     /// Length of an interval
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) interval: Duration,
@@ -467,14 +469,6 @@ fn parse_profile_hz(text: &str) -> Result<u32, String> {
         Ok(hz) if (least..=most).contains(&hz) => Ok(hz),
         _ => Err(format!("{text:?} is no rate of samples: give {least} to {most} a second")),
     }
-}
-
-fn parse_log_format(name: &str) -> Result<::record::LogFormat, String> {
-    let all = ::record::LogFormat::ALL;
-    all.iter().copied().find(|format| format.as_str() == name).ok_or_else(|| {
-        let names: Vec<_> = all.iter().map(|format| format.as_str()).collect();
-        format!("unknown log format {name:?}: it is one of {}", names.join(", "))
-    })
 }
 
 /// A number of bytes, or `web`.

@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use ::record::{Ended, FormatChoice, ProfileSpec, Spec, Target};
+use ::record::{Ended, ProfileSpec, Spec, Target};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli;
@@ -18,7 +18,7 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
         (None, None) => return Err(misuse("say which server: --pid N or --name NAME")),
     };
     let mut spec = Spec::new(target, Some(flags.access_log.clone()), &flags.output);
-    spec.log_format = flags.log_format.map_or(FormatChoice::Auto, FormatChoice::Named);
+    spec.log_format = flags.log_format.clone().unwrap_or_default();
     spec.interval = flags.interval;
     spec.duration = flags.duration;
     spec.profile = (!flags.no_profile).then_some(ProfileSpec { hz: flags.profile });

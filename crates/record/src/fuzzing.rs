@@ -1,13 +1,16 @@
 //! What the fuzz target runs, and what the stable tests replay over the checked-in corpus.
 //!
-//! Lines of logs and files of /proc hold what strangers chose: whatever they are, nothing panics,
-//! and what is understood makes sense. Never part of a recording.
+//! Lines of logs and files of /proc hold what strangers chose, and format strings what operators
+//! typed: whatever they are, nothing panics, and what is understood makes sense. Never part of a
+//! recording.
 
-use crate::logs::{LogFormat, Request, Stamps};
+use crate::logs::{Format, FormatChoice, LogFormat, Request, Stamps};
 use crate::procfs;
 
-/// Target `record_logs`: the bytes as lines of a log, and as files of /proc.
+/// Target `record_logs`: the bytes as lines of a log, as a format string with lines behind it, and
+/// as files of /proc.
 pub fn record_logs(data: &[u8]) {
+    format_strings(data);
     let mut kept = Stamps::default();
     for line in data.split(|&byte| byte == b'\n') {
         let understood: Vec<_> =
@@ -22,7 +25,9 @@ pub fn record_logs(data: &[u8]) {
         let [_, _, combined, common] = understood[..] else { unreachable!("four formats") };
         assert!(combined.is_none() || combined == common, "the longer form is also the shorter");
         let first = LogFormat::ALL.into_iter().zip(&understood).find(|(_, found)| found.is_some());
-        assert_eq!(LogFormat::detect(line, &mut kept), first.map(|(format, _)| format));
+        if line.first() != Some(&b'{') {
+            assert_eq!(Format::detect(line, &mut kept), first.map(|(format, _)| format.into()));
+        }
     }
     if let Some(stat) = procfs::stat(data) {
         assert!(stat.name.len() <= 3 * data.len(), "a name is part of the file");
@@ -30,9 +35,40 @@ pub fn record_logs(data: &[u8]) {
     let _ = (procfs::schedstat_ns(data), procfs::switches(data));
 }
 
-fn check(format: LogFormat, request: &Request) {
+/// The first line as a format, as it is typed (`nginx:$msec ...`) and as a string of each dialect;
+/// the others as lines of it.
+fn format_strings(data: &[u8]) {
+    let mut lines = data.split(|&byte| byte == b'\n');
+    let Some(first) = lines.next().and_then(|first| std::str::from_utf8(first).ok()) else {
+        return;
+    };
+    for prefix in ["", "nginx:", "squid:", "apache:", "json:"] {
+        let choice = match format!("{prefix}{first}").parse::<FormatChoice>() {
+            Ok(choice) => choice,
+            Err(error) => {
+                assert!(error.contains(" format"), "it says what is wrong: {error}");
+                continue;
+            }
+        };
+        let mut kept = Stamps::default();
+        for line in lines.clone() {
+            let Some(format) = choice.look_at(line, &mut kept) else { continue };
+            let request = format.parse(line, &mut kept);
+            assert_eq!(request, format.parse(line, &mut Stamps::default()), "{format}");
+            if let Some(request) = request {
+                forward(&format.to_string(), &request);
+            }
+        }
+    }
+}
+
+fn forward(format: &str, request: &Request) {
     assert!(request.start_ns <= request.end_ns, "{format}: it ends before it begins");
     assert!((request.start_ns..=request.end_ns).contains(&request.last_ns()), "{format}");
+}
+
+fn check(format: LogFormat, request: &Request) {
+    forward(format.as_str(), request);
     let life_us = u64::try_from((request.end_ns - request.start_ns) / 1000).ok();
     match request.elapsed_us {
         Some(_) => assert_eq!(request.elapsed_us, life_us, "{format}"),
@@ -41,9 +77,20 @@ fn check(format: LogFormat, request: &Request) {
     }
 }
 
+/// How many of the lines are understood by the format that the first one is.
+pub fn lines_by_format_string(data: &[u8]) -> usize {
+    let mut lines = data.split(|&byte| byte == b'\n');
+    let first = lines.next().and_then(|first| std::str::from_utf8(first).ok()).unwrap_or("");
+    let Ok(choice) = first.parse::<FormatChoice>() else { return 0 };
+    let mut stamps = Stamps::default();
+    let format = lines.clone().find_map(|line| choice.look_at(line, &mut stamps));
+    let Some(format) = format else { return 0 };
+    lines.filter(|line| format.parse(line, &mut stamps).is_some()).count()
+}
+
 /// How many of the lines some format understands.
 pub fn lines_understood(data: &[u8]) -> usize {
     let mut stamps = Stamps::default();
     let lines = data.split(|&byte| byte == b'\n');
-    lines.filter(|line| LogFormat::detect(line, &mut stamps).is_some()).count()
+    lines.filter(|line| Format::detect(line, &mut stamps).is_some()).count()
 }

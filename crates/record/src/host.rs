@@ -7,7 +7,7 @@ use trial::{Capability, Host, Server as ServerManifest};
 
 use crate::clock;
 use crate::error::Unsupported;
-use crate::logs::LogFormat;
+use crate::logs::Format;
 use crate::procfs;
 
 /// The machine.
@@ -51,7 +51,7 @@ pub(crate) fn server(pids: &[u32]) -> ServerManifest {
 }
 
 /// What the samplers can do here, tried on the server's first process.
-pub(crate) fn capabilities(pids: &[u32], format: Option<LogFormat>, log: bool) -> Vec<Capability> {
+pub(crate) fn capabilities(pids: &[u32], format: Option<&Format>, log: bool) -> Vec<Capability> {
     let tick_ms = 1000 / clock::ticks_per_second();
     let first = pids.first().copied().unwrap_or(0);
     let readable = |file: &str| fs::read(format!("/proc/{first}/task/{first}/{file}"));
@@ -96,7 +96,7 @@ pub(crate) fn capabilities(pids: &[u32], format: Option<LogFormat>, log: bool) -
 }
 
 /// What the log tells.
-pub(crate) fn log_capabilities(format: Option<LogFormat>, log: bool) -> Vec<Capability> {
+pub(crate) fn log_capabilities(format: Option<&Format>, log: bool) -> Vec<Capability> {
     match format {
         _ if !log => {
             let none = || "no access log was named".to_owned();
@@ -156,6 +156,7 @@ fn field(path: &str, label: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logs::LogFormat;
 
     #[test]
     fn this_machine_and_this_process_are_described() {
@@ -165,14 +166,15 @@ mod tests {
         let server = server(&[own]);
         assert_eq!((server.pid, server.pids.as_slice()), (Some(own), [own].as_slice()));
         assert!(!server.name.is_empty() && server.command_line.contains("record"));
-        let all = capabilities(&[own], Some(LogFormat::Squid), true);
+        let all = capabilities(&[own], Some(&LogFormat::Squid.into()), true);
         assert!(all.iter().all(|capability| capability.supported), "{all:?}");
     }
 
     #[test]
     fn what_is_not_there_is_said() {
         let elapsed = |format, log| log_capabilities(format, log).pop().unwrap();
-        assert!(!elapsed(Some(LogFormat::Common), true).supported);
+        let common = LogFormat::Common.into();
+        assert!(!elapsed(Some(&common), true).supported);
         assert!(elapsed(None, true).reason.contains("understood"));
         assert!(elapsed(None, false).reason.contains("no access log"));
     }

@@ -40,8 +40,7 @@ mod spread;
 mod tail;
 
 pub use error::Error;
-pub use logs::LogFormat;
+pub use logs::{Format, FormatChoice, JsonKeys, LogFormat};
 pub use profile::{PROFILE_HZ_MAX, PROFILE_HZ_MIN, ProfileSpec};
 pub use recorder::{Ended, INTERVAL_MAX, INTERVAL_MIN, Spec, Summary, record};
-pub use requests::FormatChoice;
 pub use server::Target;

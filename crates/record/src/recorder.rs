@@ -20,15 +20,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
+use trial::classes::ClassRow;
 use trial::{Amendment, Finished, Interval, LatencyRow, LatencySource, Loss, Manifest, Writer};
 
 use crate::clock;
 use crate::error::{Error, Unsupported};
 use crate::host;
+use crate::logs::{Class, FormatChoice};
 use crate::machine::Machine;
 use crate::procfs;
 use crate::profile::{Profile, ProfileSpec};
-use crate::requests::{FormatChoice, Polled, Requests};
+use crate::requests::{Polled, Requests};
 use crate::server::{Server, Target};
 use crate::spread::Tally;
 
@@ -192,7 +194,7 @@ pub fn record(
     }
     let server = Server::attach(&spec.target)?;
     let requests = match &spec.access_log {
-        Some(path) => Some(Requests::open(path, spec.log_format)?),
+        Some(path) => Some(Requests::open(path, spec.log_format.clone())?),
         None => None,
     };
     let pids = server.pids();
@@ -452,7 +454,11 @@ impl Recorder {
         let format = self.requests.as_ref().and_then(Requests::format);
         let why = match format {
             Some(format) => format!("not of the {format} format, or cut"),
-            None => "no line was; the formats are squid, haproxy, combined, clf".to_owned(),
+            None => {
+                "no line was; the formats are squid, haproxy, combined, clf, json; for another \
+                     give its string"
+                    .to_owned()
+            }
         };
         self.lose("log: line not understood", polled.counts.bad, &why);
         self.lose("log: truncated", polled.truncations, "what was cut away was not read");
@@ -498,6 +504,7 @@ impl Recorder {
             interval.requests_ended = tally.ended;
             let latencies: Vec<_> = latency(interval.index, &tally).into_iter().collect();
             let losses: Vec<_> = std::mem::take(&mut self.losses).into_values().collect();
+            self.writer.classes(&classes(interval.index, &tally))?;
             self.writer.append_all(&interval, &latencies, &losses)?;
             self.counts.requests += tally.requests;
             observer(&interval);
@@ -515,6 +522,7 @@ impl Recorder {
         let mut latencies = Vec::new();
         for addition in late {
             let Tally { requests, ended, .. } = addition.tally;
+            self.writer.classes(&classes(addition.index, &addition.tally))?;
             self.counts.requests += requests;
             self.counts.late += ended;
             amendments.push(Amendment {
@@ -614,6 +622,19 @@ impl Recorder {
 fn latency(index: u64, tally: &Tally) -> Option<LatencyRow> {
     let histogram = tally.latency_us.as_ref()?;
     Some(LatencyRow::new(index, LatencySource::Log, false, histogram))
+}
+
+/// What a tally holds by class; nothing where the log tells no classes.
+fn classes(interval: u64, tally: &Tally) -> Vec<ClassRow> {
+    let told = tally.classes.iter().filter(|of_class| of_class.class != Class::default());
+    told.map(|of_class| ClassRow {
+        interval,
+        class: of_class.class.to_string(),
+        requests: of_class.requests,
+        ended: of_class.ended,
+        bytes: of_class.bytes,
+    })
+    .collect()
 }
 
 fn machine(buffer: &mut Vec<u8>) -> Result<Machine, Error> {

@@ -4,19 +4,9 @@
 use std::path::Path;
 
 use crate::error::Error;
-use crate::logs::{LogFormat, Stamps};
+use crate::logs::{Format, FormatChoice, Stamps};
 use crate::spread::Spread;
 use crate::tail::Tail;
-
-/// Which format a log is in.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum FormatChoice {
-    /// The first format that understands a line of it.
-    #[default]
-    Auto,
-    /// This one.
-    Named(LogFormat),
-}
 
 /// Part of a poll's lines that may be bad before its interval's rate is not to be used.
 const BAD_SHARE_MAX: f64 = 0.01;
@@ -75,8 +65,8 @@ impl Requests {
     }
 
     /// The format, once it is known.
-    pub(crate) fn format(&self) -> Option<LogFormat> {
-        self.reader.format
+    pub(crate) fn format(&self) -> Option<&Format> {
+        self.reader.format.as_ref()
     }
 
     /// Reads what came.
@@ -101,29 +91,27 @@ impl Requests {
 
 #[derive(Debug)]
 struct LineReader {
-    format: Option<LogFormat>,
+    choice: FormatChoice,
+    format: Option<Format>,
     stamps: Stamps,
 }
 
 impl LineReader {
     fn new(choice: FormatChoice) -> LineReader {
-        let format = match choice {
-            FormatChoice::Auto => None,
-            FormatChoice::Named(format) => Some(format),
-        };
-        LineReader { format, stamps: Stamps::default() }
+        LineReader { format: choice.format(), choice, stamps: Stamps::default() }
     }
 
     fn look_at(&mut self, line: &[u8]) {
         if self.format.is_none() {
-            self.format = LogFormat::detect(line, &mut self.stamps);
+            self.format = self.choice.look_at(line, &mut self.stamps);
         }
     }
 
     fn take(&mut self, line: &[u8], spread: &mut Spread, counts: &mut Counts) {
         self.look_at(line);
         counts.lines += 1;
-        match self.format.and_then(|format| format.parse(line, &mut self.stamps)) {
+        let format = self.format.as_ref();
+        match format.and_then(|format| format.parse(line, &mut self.stamps)) {
             Some(request) => {
                 counts.understood += 1;
                 spread.place(request);
@@ -136,6 +124,7 @@ impl LineReader {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::logs::LogFormat;
     use proptest::prelude::*;
     use std::fs;
 
@@ -147,9 +136,9 @@ mod tests {
         let path = home.path().join("log");
         fs::write(&path, format!("notice\n{SQUID}")).unwrap();
         let open = |choice| Requests::open(&path, choice).unwrap();
-        assert_eq!(open(FormatChoice::Auto).format(), Some(LogFormat::Squid));
+        assert_eq!(open(FormatChoice::Auto).format(), Some(&LogFormat::Squid.into()));
         let named = open(FormatChoice::Named(LogFormat::Common));
-        assert_eq!(named.format(), Some(LogFormat::Common));
+        assert_eq!(named.format(), Some(&LogFormat::Common.into()));
 
         fs::write(&path, "notice\n").unwrap();
         let mut requests = open(FormatChoice::Auto);
@@ -157,7 +146,7 @@ mod tests {
         fs::write(&path, format!("notice\nanother\n{SQUID}{SQUID}")).unwrap();
         let polled = requests.poll();
         assert_eq!(polled.counts, Counts { lines: 3, understood: 2, bad: 1 });
-        assert_eq!(requests.format(), Some(LogFormat::Squid));
+        assert_eq!(requests.format(), Some(&LogFormat::Squid.into()));
         assert!(!polled.sound(), "a third of the lines was not understood");
     }
 

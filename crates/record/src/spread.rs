@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use trial::Histogram;
 
-use crate::logs::Request;
+use crate::logs::{Class, Request};
 
 /// Intervals remembered after they were handed out: how late a line may amend them.
 const REMEMBERED_MAX: usize = 3600;
@@ -30,6 +30,29 @@ pub(crate) struct Tally {
     pub(crate) ended: u64,
     /// Latencies of those that ended in it, us, where the log tells them.
     pub(crate) latency_us: Option<Histogram<u64>>,
+    /// The same requests by class, of a few dozen in the order in which they came.
+    pub(crate) classes: Vec<OfClass>,
+}
+
+/// The requests of one class in one interval.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OfClass {
+    pub(crate) class: Class,
+    pub(crate) requests: f64,
+    pub(crate) ended: u64,
+    /// Bytes sent, spread as the requests are.
+    pub(crate) bytes: f64,
+}
+
+impl Tally {
+    fn of_class(&mut self, class: Class) -> &mut OfClass {
+        let at = self.classes.iter().position(|known| known.class == class);
+        let at = at.unwrap_or_else(|| {
+            self.classes.push(OfClass { class, ..OfClass::default() });
+            self.classes.len() - 1
+        });
+        &mut self.classes[at]
+    }
 }
 
 /// An addition to an interval that was already handed out.
@@ -149,7 +172,7 @@ impl Spread {
     }
 
     fn spread(&mut self, request: Request) {
-        let Request { start_ns, end_ns, elapsed_us } = request;
+        let Request { start_ns, end_ns, elapsed_us, class, bytes } = request;
         let last_ns = request.last_ns();
         // Of a point, all lies where it lies.
         let life_ns = (end_ns - start_ns).max(1);
@@ -166,6 +189,7 @@ impl Spread {
             }
             if slot.start_ns <= last_ns && last_ns < slot.end_ns {
                 slot.tally.ended += 1;
+                slot.tally.of_class(class).ended += 1;
                 if let Some(us) = elapsed_us {
                     let histogram = slot.tally.latency_us.get_or_insert_with(new_histogram);
                     // Saturating would not let it grow.
@@ -176,6 +200,9 @@ impl Spread {
             if overlap_ns > 0 {
                 let share = overlap_ns as f64 / life_ns as f64;
                 slot.tally.requests += share;
+                let of_class = slot.tally.of_class(class);
+                of_class.requests += share;
+                of_class.bytes += share * bytes as f64;
                 left -= share;
             }
         }
@@ -196,7 +223,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn request(start_ns: i64, end_ns: i64) -> Request {
-        Request { start_ns, end_ns, elapsed_us: Some(7) }
+        Request::of_life(start_ns, end_ns, Some(7))
     }
 
     fn all(spread: &mut Spread) -> Vec<(f64, u64)> {

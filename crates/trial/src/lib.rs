@@ -2,7 +2,8 @@
 //!
 //! A trial is one experiment on one machine, kept in one SQLite file: what the machine and the
 //! server were ([`Manifest`]), what happened in every interval ([`Interval`]), the latencies
-//! ([`LatencyRow`]), where the CPUs were ([`profile`]), waits for locks
+//! ([`LatencyRow`]), requests by class ([`classes`]), where the CPUs were
+//! ([`profile`]), waits for locks
 //! ([`waits`]), what became of files ([`files`]), what was lost ([`Loss`]) and what was
 //! foretold ([`Prediction`]).
 //!
@@ -21,6 +22,7 @@
 //! histograms of microseconds.
 #![forbid(unsafe_code)]
 
+pub mod classes;
 mod digest;
 mod error;
 pub mod files;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OpenFlags, Row};
 
+use crate::classes::{self, ClassRow};
 use crate::digest;
 use crate::error::{Error, Place};
 use crate::files::{self, FileRow};
@@ -41,6 +42,7 @@ pub struct Trial {
     profile: Profile,
     waits: Vec<WaitRow>,
     files: Vec<FileRow>,
+    classes: Vec<ClassRow>,
 }
 
 impl Trial {
@@ -134,6 +136,11 @@ impl Trial {
     /// What became of files, by direction and size.
     pub fn files(&self) -> &[FileRow] {
         &self.files
+    }
+
+    /// Requests by class, in the order of intervals and names.
+    pub fn classes(&self) -> &[ClassRow] {
+        &self.classes
     }
 
     /// How the profile was made; `None` if there is none.
@@ -257,6 +264,7 @@ fn load(connection: &Connection, place: &Place<'_>) -> Result<Trial, Error> {
         predictions: rows(connection, PREDICTIONS, prediction).map_err(sql)?,
         waits: waits::read(connection, place, profile.stacks.len())?,
         files: files::read(connection, place)?,
+        classes: classes::read(connection, place)?,
         profile,
     })
 }

@@ -18,7 +18,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 use crate::error::{Error, Place};
 use crate::model::{Amendment, Interval, LatencyRow, Loss, Manifest, Modes, Prediction};
 use crate::schema::{ADDED, APPLICATION_ID, CREATE, MODES, SCHEMA_VERSION, key};
-use crate::{digest, files, profile, reader, waits};
+use crate::{classes, digest, files, profile, reader, waits};
 
 /// How long the writer waits for whoever holds the file. Readers hold it for one reading only.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
@@ -48,6 +48,7 @@ pub struct Writer {
     pub(crate) profile: profile::Pending,
     pub(crate) waits: waits::Pending,
     pub(crate) files: files::Pending,
+    pub(crate) classes: classes::Pending,
 }
 
 impl Writer {
@@ -104,6 +105,7 @@ impl Writer {
             profile: profile::Pending::default(),
             waits: waits::Pending::default(),
             files: files::Pending::default(),
+            classes: classes::Pending::default(),
         };
         writer.transaction("opening it for writing", |transaction| {
             transaction
@@ -157,21 +159,25 @@ impl Writer {
         let profile = std::mem::take(&mut self.profile);
         let waits = std::mem::take(&mut self.waits);
         let files = std::mem::take(&mut self.files);
+        let classes = std::mem::take(&mut self.classes);
         let done = self.transaction(&doing, |transaction| {
             insert_interval(transaction, interval)?;
             profile.write(transaction)?;
             waits.write(transaction)?;
             files.write(transaction)?;
+            classes.write(transaction)?;
             for latency in latencies {
                 insert_latency(transaction, latency)?;
             }
             losses.iter().try_for_each(|loss| insert_loss(transaction, loss))
         });
         (self.profile, self.waits, self.files) = (profile, waits, files);
+        self.classes = classes;
         done?;
         self.profile.written();
         self.waits.written();
         self.files.written();
+        self.classes.written();
         self.intervals += 1;
         Ok(())
     }
@@ -187,7 +193,9 @@ impl Writer {
         if amendments.iter().any(|amendment| !amendment.requests.is_finite()) {
             return Err(self.place(doing).refused("requests is not a number"));
         }
-        self.transaction(doing, |transaction| {
+        let classes = std::mem::take(&mut self.classes);
+        let done = self.transaction(doing, |transaction| {
+            classes.write(transaction)?;
             let mut add = transaction.prepare_cached(
                 "UPDATE interval SET requests = requests + ?,
                      requests_ended = requests_ended + ? WHERE idx = ?",
@@ -196,7 +204,11 @@ impl Writer {
                 add.execute(params![a.requests, a.requests_ended, a.interval])?;
             }
             latencies.iter().try_for_each(|latency| insert_latency(transaction, latency))
-        })
+        });
+        self.classes = classes;
+        done?;
+        self.classes.written();
+        Ok(())
     }
 
     /// Adds latencies.
@@ -271,8 +283,10 @@ impl Writer {
         }
         let waits = std::mem::take(&mut self.waits);
         let files = std::mem::take(&mut self.files);
-        if !(waits.is_empty() && files.is_empty()) {
+        let classes = std::mem::take(&mut self.classes);
+        if !(waits.is_empty() && files.is_empty() && classes.is_empty()) {
             self.transaction(doing, |transaction| {
+                classes.write(transaction)?;
                 waits.write(transaction)?;
                 files.write(transaction)
             })?;
@@ -313,6 +327,7 @@ impl Writer {
             profile: profile::Pending::default(),
             waits: waits::Pending::default(),
             files: files::Pending::default(),
+            classes: classes::Pending::default(),
         })
     }
 

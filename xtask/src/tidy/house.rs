@@ -252,7 +252,7 @@ const PARSERS: &[Parser] = &[
         target: "fuzz/fuzz_targets/caching_fields.rs",
     },
     Parser {
-        file: "crates/record/src/logs/mod.rs",
+        file: "crates/record/src/logs/format.rs",
         function: "parse",
         target: "fuzz/fuzz_targets/record_logs.rs",
     },

@@ -4,7 +4,7 @@
 //! Servers escape quotes inside quotes with a backslash (Apache) or as `\x22` (nginx). What follows
 //! the known fields is ignored: many sites add their own.
 
-use super::{NS_PER_S, Request, Stamps, is_size, is_status};
+use super::{Facts, Instant, NS_PER_S, Request, Stamps};
 
 /// What follows the size.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -15,17 +15,18 @@ pub(super) enum Tail {
 
 pub(super) fn parse(line: &[u8], tail: Tail, stamps: &mut Stamps) -> Option<Request> {
     let (second, rest) = stamped(line, stamps)?;
-    let rest = quoted(rest.strip_prefix(b" ")?)?;
+    let request = rest.strip_prefix(b" \"")?;
+    let rest = quoted(&rest[1..])?;
+    let mut facts = Facts::default();
+    facts.take_request_line(&request[..request.len() - rest.len() - 1]);
     let mut fields = rest.strip_prefix(b" ")?.splitn(3, |&byte| byte == b' ');
-    if !is_status(fields.next()?) || !is_size(fields.next()?) {
-        return None;
-    }
+    facts.take_status(fields.next().filter(|status| status.len() == 3)?)?;
+    facts.take_bytes(fields.next()?)?;
     if tail == Tail::RefererAndAgent {
         let agent = quoted(fields.next()?)?;
         quoted(agent.strip_prefix(b" ")?)?;
     }
-    let start_ns = second * NS_PER_S;
-    Some(Request { start_ns, end_ns: start_ns + NS_PER_S, elapsed_us: None })
+    Some(Request::lived(second * NS_PER_S, NS_PER_S, Instant::Start, None, facts))
 }
 
 /// The time in brackets, and what follows them. A user name may hold brackets too, so that the

@@ -1,135 +1,122 @@
-//! Lines of access logs to requests: which instant a line stamps, how finely, and for how long
-//! the request lived.
+//! Lines of access logs to requests: which instant a line stamps, how finely, for how long the
+//! request lived, and of which class it was.
 //!
 //! One file a format, all of one shape: `parse(line, stamps) -> Option<Request>`. A line that is
 //! not understood is `None`, never an error and never a panic: logs hold notices, half lines and
-//! whatever clients send.
+//! whatever clients send. A format string is compiled once ([`pattern`]), by its server's
+//! dialect ([`dialects`]).
 //!
-//! | format   | stamps                     | grain | elapsed        |
-//! |----------|----------------------------|-------|----------------|
-//! | squid    | the end                    | 1 ms  | yes, ms        |
-//! | haproxy  | the start of the request   | 1 ms  | yes, ms        |
-//! | combined | nginx: the end; Apache: the start | 1 s | no        |
-//! | common   | as combined                | 1 s   | no             |
+//! | format         | stamps                     | grain | elapsed        |
+//! |----------------|----------------------------|-------|----------------|
+//! | squid          | the end                    | 1 ms  | yes, ms        |
+//! | haproxy        | the start of the request   | 1 ms  | yes, ms        |
+//! | combined       | nginx: the end; Apache, varnishncsa: the start | 1 s | no |
+//! | clf            | as combined                | 1 s   | no             |
+//! | json           | the end, or the start where the key says so | as written | by its key |
+//! | nginx:STRING   | the end                    | 1 ms with $msec, else 1 s | $request_time |
+//! | squid:STRING   | the end                    | 1 ms with %tu, else 1 s | %tr |
+//! | apache:STRING  | the start; the end with %{end:...}t | as the code | %D, %T |
 //!
-//! Without an elapsed time a request is taken to have happened somewhere in its second.
+//! Without an elapsed time a request is taken to have happened somewhere in its stamp's grain.
 
 mod clf;
+mod dialects;
+mod facts;
+mod format;
 mod haproxy;
+mod json;
+mod pattern;
 mod squid;
 mod stamp;
+mod strftime;
 
 use std::fmt;
-use std::str::FromStr;
 
 use serde::Serialize;
 
+pub(crate) use facts::{Class, Facts};
+pub use format::{Format, FormatChoice, JsonKeys, LogFormat};
 pub(crate) use stamp::Stamps;
 
-/// A format of access logs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+/// Which end of a request a line stamps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    /// Squid's native format.
-    Squid,
-    /// HAProxy's `option httplog`, with or without a syslog prefix.
-    Haproxy,
-    /// The combined format of Apache and nginx.
-    Combined,
-    /// The common log format.
-    Common,
+pub(crate) enum Instant {
+    /// Its first byte, or when it was accepted.
+    Start,
+    /// When its answer was sent.
+    #[default]
+    End,
 }
 
-impl LogFormat {
-    /// All formats, in the order in which they are tried: the stricter first.
-    pub const ALL: [LogFormat; 4] =
-        [LogFormat::Squid, LogFormat::Haproxy, LogFormat::Combined, LogFormat::Common];
-
-    /// Its name on the command line and in the trial.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            LogFormat::Squid => "squid",
-            LogFormat::Haproxy => "haproxy",
-            LogFormat::Combined => "combined",
-            LogFormat::Common => "clf",
-        }
-    }
-
-    /// Whether it tells how long a request took.
-    pub fn has_elapsed(self) -> bool {
-        matches!(self, LogFormat::Squid | LogFormat::Haproxy)
-    }
-
-    /// The grain of its stamps, ns.
-    pub fn grain_ns(self) -> i64 {
-        if self.has_elapsed() { 1_000_000 } else { 1_000_000_000 }
-    }
-
-    /// One sentence on what it stamps, for the trial.
-    pub fn declares(self) -> &'static str {
-        match self {
-            LogFormat::Squid => "stamps the end, grain 1 ms, with elapsed time",
-            LogFormat::Haproxy => {
-                "stamps the start in local time, grain 1 ms, with the active time Ta"
-            }
-            LogFormat::Combined | LogFormat::Common => {
-                "grain 1 s, no elapsed time (nginx stamps the end, Apache the start): \
-                 each request is spread over its second"
-            }
-        }
-    }
-
-    /// Understands a line, without its newline.
-    pub(crate) fn parse(self, line: &[u8], stamps: &mut Stamps) -> Option<Request> {
-        match self {
-            LogFormat::Squid => squid::parse(line),
-            LogFormat::Haproxy => haproxy::parse(line, stamps),
-            LogFormat::Combined => clf::parse(line, clf::Tail::RefererAndAgent, stamps),
-            LogFormat::Common => clf::parse(line, clf::Tail::Nothing, stamps),
-        }
-    }
-
-    /// The first format that understands a line.
-    pub(crate) fn detect(line: &[u8], stamps: &mut Stamps) -> Option<LogFormat> {
-        LogFormat::ALL.into_iter().find(|format| format.parse(line, stamps).is_some())
-    }
+/// What is wrong with a format, and where in it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FormatError {
+    dialect: &'static str,
+    /// Of the string behind the dialect's name, from 1.
+    column: usize,
+    found: String,
+    what: String,
+    mend: String,
 }
 
-impl fmt::Display for LogFormat {
+impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for LogFormat {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<LogFormat, String> {
-        match name {
-            "common" => Ok(LogFormat::Common),
-            _ => {
-                LogFormat::ALL.into_iter().find(|format| format.as_str() == name).ok_or_else(|| {
-                    format!("no log format {name:?}; there are squid, haproxy, combined, clf")
-                })
-            }
+        let FormatError { dialect, column, found, what, mend } = self;
+        write!(f, "{dialect} format, column {column}")?;
+        if !found.is_empty() {
+            write!(f, ", {found}")?;
         }
+        write!(f, ": {what}; {mend}")
     }
 }
 
-/// One request, as a line told it. Its life is `[start_ns, end_ns]` on the wall clock, or the
-/// second in which it happened.
+impl std::error::Error for FormatError {}
+
+/// One request, as a line told it. Its life is `[start_ns, end_ns]` on the wall clock; where the
+/// stamp is coarse, that and all instants the stamp may mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     pub(crate) start_ns: i64,
     pub(crate) end_ns: i64,
-    /// Where the format tells it.
+    /// Where the line tells it.
     pub(crate) elapsed_us: Option<u64>,
+    pub(crate) class: Class,
+    /// Bytes sent, where the line tells them.
+    pub(crate) bytes: u64,
 }
 
+/// Stamps of this grain and coarser stand for every instant in it.
+const COARSE_NS: i64 = 1_000_000_000;
+
 impl Request {
+    /// A request by its stamp.
+    fn lived(
+        stamp_ns: i64,
+        grain_ns: i64,
+        instant: Instant,
+        elapsed_us: Option<u64>,
+        facts: Facts,
+    ) -> Request {
+        let life_ns = i64::try_from(elapsed_us.unwrap_or(0)).unwrap_or(0).saturating_mul(1000);
+        let slack_ns = if grain_ns >= COARSE_NS { grain_ns } else { 0 };
+        let (start_ns, end_ns) = match instant {
+            Instant::End => (stamp_ns - life_ns, stamp_ns + slack_ns),
+            Instant::Start => (stamp_ns, stamp_ns + slack_ns + life_ns),
+        };
+        let bytes = facts.bytes.unwrap_or(0);
+        Request { start_ns, end_ns, elapsed_us, class: facts.class(), bytes }
+    }
+
     /// The last instant of its life. One of no length, by its stamps, lies at its stamp.
     pub(crate) fn last_ns(&self) -> i64 {
         if self.end_ns > self.start_ns { self.end_ns - 1 } else { self.end_ns }
+    }
+
+    /// Only its life and its length of time, for tests and checks.
+    #[cfg(test)]
+    pub(crate) fn of_life(start_ns: i64, end_ns: i64, elapsed_us: Option<u64>) -> Request {
+        Request { start_ns, end_ns, elapsed_us, class: Class::default(), bytes: 0 }
     }
 }
 
@@ -143,15 +130,12 @@ const ELAPSED_MS_MAX: i64 = 10 * 366 * 86_400_000;
 const SECONDS_MAX: i64 = 7_258_118_400;
 
 /// A request of a format in milliseconds. Some servers write -1 for a time they do not know.
-fn from_ms(stamp_ns: i64, elapsed_ms: i64, stamps_end: bool) -> Option<Request> {
+fn from_ms(stamp_ns: i64, elapsed_ms: i64, instant: Instant, facts: Facts) -> Option<Request> {
     if !(-1..=ELAPSED_MS_MAX).contains(&elapsed_ms) {
         return None;
     }
-    let known = u64::try_from(elapsed_ms).ok();
-    let life_ns = elapsed_ms.max(0) * NS_PER_MS;
-    let (start_ns, end_ns) =
-        if stamps_end { (stamp_ns - life_ns, stamp_ns) } else { (stamp_ns, stamp_ns + life_ns) };
-    Some(Request { start_ns, end_ns, elapsed_us: known.map(|ms| ms * 1000) })
+    let elapsed_us = u64::try_from(elapsed_ms).ok().map(|ms| ms * 1000);
+    Some(Request::lived(stamp_ns, NS_PER_MS, instant, elapsed_us, facts))
 }
 
 /// Digits only, at least one, and no overflow.
@@ -172,15 +156,7 @@ fn signed(bytes: &[u8]) -> Option<i64> {
     }
 }
 
-/// A status: three digits.
-fn is_status(bytes: &[u8]) -> bool {
-    bytes.len() == 3 && digits(bytes).is_some()
-}
-
-/// A count of bytes, or `-` for none.
-fn is_size(bytes: &[u8]) -> bool {
-    bytes == b"-" || digits(bytes).is_some()
-}
-
+#[cfg(test)]
+mod strings;
 #[cfg(test)]
 mod tests;

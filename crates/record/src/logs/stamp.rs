@@ -10,6 +10,16 @@ use crate::clock;
 pub(crate) struct Stamps {
     zoned: Option<([u8; 26], i64)>,
     local: Option<([u8; 20], i64)>,
+    /// The seconds of a date and time as if it were in UTC, and as local time.
+    iso: Option<([u8; 19], i64)>,
+    iso_local: Option<([u8; 19], i64)>,
+}
+
+/// An instant and how finely it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    pub(super) ns: i64,
+    pub(super) grain_ns: i64,
 }
 
 impl Stamps {
@@ -20,16 +30,10 @@ impl Stamps {
             return Some(seconds);
         }
         let (date, time) = civil(&stamp[..20])?;
-        let sign = match &stamp[20..22] {
-            b" +" => 1,
-            b" -" => -1,
-            _ => return None,
-        };
-        let (hours, minutes) = (two(&stamp[22..24])?, two(&stamp[24..26])?);
-        let east = sign * i64::from(hours * 3600 + minutes * 60);
-        let seconds = days_since_epoch(date) * 86_400
-            + i64::from(time.0 * 3600 + time.1 * 60 + time.2)
-            - east;
+        if stamp[20] != b' ' || !matches!(stamp[21], b'+' | b'-') {
+            return None;
+        }
+        let seconds = utc(date, time) - east(stamp[21], &stamp[22..24], &stamp[24..26])?;
         self.zoned = Some((*stamp, seconds));
         Some(seconds)
     }
@@ -52,29 +56,118 @@ impl Stamps {
     }
 }
 
+impl Stamps {
+    /// An instant by ISO 8601: `2015-05-17T10:05:03.042Z`, with a space for the T, with a zone of
+    /// `+02:00` or `+0200`, without a fraction; without a zone it is local time.
+    pub(super) fn iso(&mut self, stamp: &[u8]) -> Option<Stamp> {
+        let (second, rest) = stamp.split_first_chunk::<19>()?;
+        let (fraction, zone) = match rest {
+            [b'.' | b',', rest @ ..] => {
+                let end = rest.iter().position(|byte| !byte.is_ascii_digit());
+                rest.split_at(end.unwrap_or(rest.len()))
+            }
+            rest => (&b""[..], rest),
+        };
+        let east = match zone {
+            b"" => None,
+            b"Z" | b"z" => Some(0),
+            [sign @ (b'+' | b'-'), h @ .., b':', m1, m2] => Some(east(*sign, h, &[*m1, *m2])?),
+            [sign @ (b'+' | b'-'), h1, h2, m1, m2] => Some(east(*sign, &[*h1, *h2], &[*m1, *m2])?),
+            _ => return None,
+        };
+        let seconds = match east {
+            Some(east) => {
+                remembered(&mut self.iso, second, |date, time| Some(utc(date, time)))? - east
+            }
+            None => remembered(&mut self.iso_local, second, clock::local_to_unix)?,
+        };
+        let (ns, grain_ns) = fraction_ns(fraction)?;
+        Some(Stamp { ns: seconds * NS_PER_S + ns, grain_ns })
+    }
+
+    /// Works out a date and time, in UTC if it has no zone of its own.
+    pub(super) fn utc_seconds(date: Date, time: Time) -> Option<i64> {
+        valid(date, time).then(|| utc(date, time))
+    }
+
+    /// The same in local time.
+    pub(super) fn local_seconds(date: Date, time: Time) -> Option<i64> {
+        valid(date, time).then(|| clock::local_to_unix(date, time))?
+    }
+}
+
+/// Nanoseconds of the digits behind a point, and what the last of them is worth. Digits beyond the
+/// ninth are passed over.
+pub(super) fn fraction_ns(digits: &[u8]) -> Option<(i64, i64)> {
+    let kept = &digits[..digits.len().min(9)];
+    if digits.is_empty() {
+        return Some((0, NS_PER_S));
+    }
+    let unit = 10i64.pow(9 - kept.len() as u32);
+    Some((super::digits(kept)? * unit, unit))
+}
+
+fn remembered(
+    last: &mut Option<([u8; 19], i64)>,
+    second: &[u8; 19],
+    seconds: impl Fn(Date, Time) -> Option<i64>,
+) -> Option<i64> {
+    if let Some((_, seconds)) = last.filter(|(known, _)| known == second) {
+        return Some(seconds);
+    }
+    let s = second;
+    if [s[4], s[7], s[13], s[16]] != *b"--::" || !matches!(s[10], b'T' | b't' | b' ') {
+        return None;
+    }
+    let year = two(&s[..2])? * 100 + two(&s[2..4])?;
+    let date = (year as i32, two(&s[5..7])?, two(&s[8..10])?);
+    let time = (two(&s[11..13])?, two(&s[14..16])?, two(&s[17..])?);
+    let seconds = valid(date, time).then(|| seconds(date, time))??;
+    *last = Some((*second, seconds));
+    Some(seconds)
+}
+
+/// Seconds that a zone lies east of Greenwich.
+pub(super) fn east(sign: u8, hours: &[u8], minutes: &[u8]) -> Option<i64> {
+    let seconds = i64::from(two(hours)? * 3600 + two(minutes)? * 60);
+    Some(if sign == b'-' { -seconds } else { seconds })
+}
+
+fn valid((year, month, day): Date, (hour, minute, second): Time) -> bool {
+    // 60 is a leap second.
+    (1970..=2200).contains(&year)
+        && (1..=12).contains(&month)
+        && (1..=31).contains(&day)
+        && hour < 24
+        && minute < 60
+        && second <= 60
+}
+
+fn utc(date: Date, time: Time) -> i64 {
+    days_since_epoch(date) * 86_400 + i64::from(time.0 * 3600 + time.1 * 60 + time.2)
+}
+
+/// The number of a month by its English name, shortened.
+pub(super) fn month(name: &[u8]) -> Option<u32> {
+    const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
+    MONTHS.chunks(3).position(|month| month == name).map(|at| at as u32 + 1)
+}
+
 /// Year, month from 1, day from 1.
-type Date = (i32, u32, u32);
+pub(super) type Date = (i32, u32, u32);
 /// Hour, minute, second.
-type Time = (u32, u32, u32);
+pub(super) type Time = (u32, u32, u32);
 
 /// `10/Oct/2000:13:55:36`.
 fn civil(stamp: &[u8]) -> Option<(Date, Time)> {
-    const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
     let marks = [stamp[2], stamp[6], stamp[11], stamp[14], stamp[17]];
     if marks != *b"//:::" {
         return None;
     }
-    let month = MONTHS.chunks(3).position(|name| name == &stamp[3..6])? as u32 + 1;
     let year = two(&stamp[7..9])? * 100 + two(&stamp[9..11])?;
-    let day = two(&stamp[..2])?;
+    let date = (year as i32, month(&stamp[3..6])?, two(&stamp[..2])?);
     let time = (two(&stamp[12..14])?, two(&stamp[15..17])?, two(&stamp[18..20])?);
-    // 60 is a leap second.
-    let valid = (1..=31).contains(&day)
-        && (1970..=2200).contains(&year)
-        && time.0 < 24
-        && time.1 < 60
-        && time.2 <= 60;
-    valid.then_some(((year as i32, month, day), time))
+    valid(date, time).then_some((date, time))
 }
 
 fn two(bytes: &[u8]) -> Option<u32> {

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod bpf;
+mod classes;
 mod common;
 mod damage;
 mod profile;
