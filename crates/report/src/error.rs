@@ -38,6 +38,30 @@ pub enum Error {
         /// What was asked for.
         resource: &'static str,
     },
+    /// There is no profile to divide the costs by.
+    #[error("{trial}: no profile in it: record it again with one")]
+    NoProfile {
+        /// File name of the trial.
+        trial: String,
+    },
+    /// A group that is not in the profile.
+    #[error("{trial}: no group {group:?} in its profile; there are {known}")]
+    NoSuchGroup {
+        /// File name of the trial.
+        trial: String,
+        /// What was asked for.
+        group: String,
+        /// What there is.
+        known: String,
+    },
+    /// No capacity can be foretold.
+    #[error("{trial}: nothing can be foretold: {why}")]
+    NothingForetold {
+        /// File name of the trial.
+        trial: String,
+        /// Why.
+        why: String,
+    },
     /// An option out of its range.
     #[error("{what}")]
     Option {
@@ -51,5 +75,15 @@ pub enum Error {
         trial: String,
         /// What `regress` said.
         unfit: regress::Unfit,
+    },
+    /// A file of procedure groups that cannot be used.
+    #[error("{file}, line {line}: {what}")]
+    Groups {
+        /// Its name.
+        file: String,
+        /// Where.
+        line: usize,
+        /// What is wrong there, and what mends it.
+        what: String,
     },
 }

@@ -8,8 +8,11 @@
 //!
 //! | module | what it owns |
 //! | --- | --- |
-//! | `analysis` | the figures: resources, capacity, modes, latency, standing of each interval |
+//! | `analysis` | the figures: resources, capacity, modes, latency, standing of each interval; |
+//! | | profile and costs by group; what-if; the comparison of two trials |
+//! | [`mod@groups`] | the rules by which samples belong to procedure groups |
 //! | `terminal` | tables that are readable at 80 columns |
+//! | `tables` | profile, costs, what-if and comparison as text |
 //! | `page` | one self-contained page, light and dark, for screen and print |
 //! | `figure` | SVG |
 //! | [`mod@sheet`] | sentences, tables and curves of results that are no trial |
@@ -25,16 +28,22 @@ mod analysis;
 mod error;
 mod figure;
 mod format;
+pub mod groups;
 mod page;
 pub mod sheet;
 mod summary;
+mod tables;
 mod terminal;
 
 pub use analysis::{
-    Analysis, CapacityFigure, Excluded, IntervalRow, Latency, LatencyBin, LatencyPoint, ModeLine,
-    Modes, Objective, Options, PHASE_SATURATION, PHASE_WARM_UP, Resource, ResourceKind, Saturation,
-    Standing, TrialFacts, WakesLine, analyse,
+    AllIntervals, Analysis, CapacityFigure, CompareOptions, Comparison, CostRow, CostTable,
+    Excluded, Grade, Graded, GroupCost, Instead, IntervalRow, Latency, LatencyBin, LatencyPoint,
+    ModeChange, ModeLine, Modes, Objective, Options, PHASE_SATURATION, PHASE_WARM_UP, PartChange,
+    Procedure, Profile, ProfileRow, QUANTITY_CAPACITY, Ratio, Resource, ResourceKind, RowKind,
+    Saturation, Side, Standing, TrialFacts, Verdict, WakesLine, WhatIf, analyse, compare, what_if,
 };
 pub use error::Error;
+pub use groups::Groups;
 pub use page::{html, svg_loadline};
+pub use tables::{terminal_comparison, terminal_what_if};
 pub use terminal::terminal;

@@ -9,9 +9,11 @@ use crate::analysis::Analysis;
 use crate::figure;
 use crate::format::{instant, thousands};
 use crate::summary::{self, Fact, Table};
+use crate::tables;
 
 /// The page of an analysis.
 pub fn html(analysis: &Analysis) -> String {
+    let costs = analysis.costs.as_ref();
     let page = Page {
         title: format!("Load line of {}", analysis.trial.server),
         recorded: instant(analysis.manifest.created_ns),
@@ -26,6 +28,9 @@ pub fn html(analysis: &Analysis) -> String {
             .chain((analysis.resources.len() > 1).then(|| summary::resources(analysis)))
             .filter(|table| !table.rows.is_empty())
             .collect(),
+        cost_figure: costs.and_then(|costs| figure::cost(costs, "")).unwrap_or_default(),
+        cost_table: costs.map(tables::costs),
+        profile: analysis.profile.as_ref().map(tables::profile),
         latency_figure: figure::latency(analysis, "").unwrap_or_default(),
         latency_table: summary::latencies(analysis),
         intervals: summary::intervals(analysis),
@@ -58,6 +63,9 @@ struct Page {
     load_line: String,
     caption: String,
     figures: Vec<Table>,
+    cost_figure: String,
+    cost_table: Option<Table>,
+    profile: Option<Table>,
     latency_figure: String,
     latency_table: Option<Table>,
     intervals: Table,

@@ -7,6 +7,7 @@ use crate::analysis::{Analysis, CapacityFigure, IntervalRow, Standing};
 use crate::format::{
     NONE, bytes, duration, fixed, instant, latency, percent, rate, thousands, three,
 };
+use crate::tables;
 
 /// A labelled sentence.
 pub(crate) struct Fact {
@@ -49,6 +50,11 @@ impl Table {
             rows: Vec::new(),
             note: note.to_string(),
         }
+    }
+
+    /// Whether a row belongs to the one above it: one of its cells is moved to the right.
+    pub(crate) fn is_below(&self, row: &[String]) -> bool {
+        row.iter().any(|cell| cell.starts_with(tables::INDENT))
     }
 }
 
@@ -106,6 +112,8 @@ pub(crate) fn facts(analysis: &Analysis) -> Vec<Fact> {
         facts.push(fact("Reach", reach_sentence(&analysis.capacity)));
     }
     facts.extend(cost(analysis));
+    let dearest = analysis.costs.as_ref().and_then(tables::dearest);
+    facts.extend(dearest.map(|text| fact("Request", text)));
     if let Some(line) = analysis.resources.first().and_then(|first| first.line.as_ref()) {
         facts.push(fact("Checks", checks(analysis, line)));
         facts.push(fact("Robust", robust(analysis, line)));
@@ -318,6 +326,9 @@ pub(crate) fn capacities(analysis: &Analysis) -> Table {
         table.rows.push(cells);
     };
     row("straight line (1998)", &analysis.capacity_straight);
+    if let Some(all) = &analysis.all_intervals {
+        row("the same, quiet ones in", &all.capacity_straight);
+    }
     if let Some(figure) = &analysis.capacity_with_wakes {
         row("line with wakes", figure);
     }
@@ -345,9 +356,11 @@ pub(crate) fn modes(analysis: &Analysis) -> Table {
         &["<mode", "at 0/s, %", &format!("slope, {unit}"), "µs/request", "corr.", "n", "zero at/s"],
         "",
     );
-    for line in &analysis.modes.lines {
+    let quiet = analysis.all_intervals.iter().flat_map(|all| &all.modes.lines);
+    let lines = analysis.modes.lines.iter().map(|line| (line.mode.to_string(), line));
+    for (name, line) in lines.chain(quiet.map(|line| (format!("{}, quiet in", line.mode), line))) {
         table.rows.push(vec![
-            line.mode.to_string(),
+            name,
             percent(line.intercept),
             fixed(line.slope * per, 3),
             three(line.us_per_request),
@@ -358,6 +371,15 @@ pub(crate) fn modes(analysis: &Analysis) -> Table {
     }
     if let Some(unfit) = &analysis.modes.unfit {
         table.note.clone_from(unfit);
+    }
+    if let Some(idle) = analysis.modes.lines.iter().find(|line| line.not_physical()) {
+        let (low, high) = idle.line.band(0.0, analysis.capacity.level);
+        table.note = format!(
+            "not physical: {} % idle at zero load ({} to {}); the line is wrong near zero",
+            percent(idle.intercept),
+            percent(low),
+            percent(high)
+        );
     }
     table
 }

@@ -9,6 +9,7 @@ use comfy_table::{
 
 use crate::analysis::Analysis;
 use crate::summary::{self, Table};
+use crate::tables;
 
 /// Narrower than this nothing is readable; a terminal that claims less is not believed.
 const WIDTH_MIN: usize = 60;
@@ -25,14 +26,16 @@ pub fn terminal(analysis: &Analysis, width: usize) -> String {
     for fact in summary::facts(analysis) {
         paragraph(&mut out, fact.label, &fact.text, width);
     }
-    let mut tables = vec![summary::capacities(analysis), summary::modes(analysis)];
+    let mut listed = vec![summary::capacities(analysis), summary::modes(analysis)];
     if analysis.resources.len() > 1 {
-        tables.push(summary::resources(analysis));
+        listed.push(summary::resources(analysis));
     }
-    tables.extend(summary::latencies(analysis));
-    tables.push(summary::losses(analysis));
-    tables.push(summary::predictions(analysis));
-    write_tables(&mut out, &tables, width);
+    listed.extend(analysis.costs.as_ref().map(tables::costs));
+    listed.extend(analysis.profile.as_ref().map(tables::profile));
+    listed.extend(summary::latencies(analysis));
+    listed.push(summary::losses(analysis));
+    listed.push(summary::predictions(analysis));
+    write_tables(&mut out, &listed, width);
     printable(&out)
 }
 

@@ -74,6 +74,51 @@ impl Fitted {
         Fitted { series, cap, standings, rows, rates, may_limit, remark, line }
     }
 
+    /// The rows of the fit, as places in the trial's intervals.
+    pub(super) fn rows(&self) -> &[usize] {
+        &self.rows
+    }
+
+    /// Their rates.
+    pub(super) fn rates(&self) -> &[f64] {
+        &self.rates
+    }
+
+    /// Where the resource counts as used up.
+    pub(super) fn cap(&self) -> f64 {
+        self.cap
+    }
+
+    fn column(&self, of: impl Fn(&Use) -> f64) -> Vec<f64> {
+        self.rows.iter().filter_map(|&row| self.series.uses[row].as_ref().map(&of)).collect()
+    }
+
+    /// CPU seconds per second of the resource in each row.
+    pub(super) fn cost(&self) -> Vec<f64> {
+        self.column(|used| used.busy() / 100.0 * self.series.cap)
+    }
+
+    /// The same in user mode and in kernel mode.
+    pub(super) fn modes_cost(&self) -> (Vec<f64>, Vec<f64>) {
+        let part = |of: fn(&Use) -> f64| self.column(|used| of(used) / 100.0 * self.series.cap);
+        (part(|used| used.user), part(|used| used.kernel))
+    }
+
+    /// Percent of the resource in a mode (`idle`, `kernel`, else user) in each row.
+    pub(super) fn percent(&self, mode: &str) -> Vec<f64> {
+        match mode {
+            "idle" => self.column(|used| used.idle),
+            "kernel" => self.column(|used| used.kernel),
+            _ => self.column(|used| used.user),
+        }
+    }
+
+    /// Wakes per second in each row, where they are known in all.
+    pub(super) fn wakes(&self) -> Option<Vec<f64>> {
+        let wakes = self.rows.iter().map(|&row| self.series.uses[row].and_then(|used| used.wakes));
+        wakes.collect::<Option<Vec<f64>>>().filter(|wakes| !wakes.is_empty())
+    }
+
     pub(super) fn line(&self) -> Option<&LoadLine> {
         self.line.as_ref().ok()
     }
@@ -133,10 +178,7 @@ impl Fitted {
     }
 
     pub(super) fn modes(&self) -> Modes {
-        let part = |of: fn(&Use) -> f64| -> Vec<f64> {
-            self.rows.iter().filter_map(|&row| self.series.uses[row].as_ref().map(of)).collect()
-        };
-        let (user, kernel, idle) = (part(|u| u.user), part(|u| u.kernel), part(|u| u.idle));
+        let [user, kernel, idle] = ["user", "kernel", "idle"].map(|mode| self.percent(mode));
         let weights = vec![1.0; self.rates.len()];
         let percent_of = match self.series.kind {
             ResourceKind::HottestThread => "one CPU".to_string(),

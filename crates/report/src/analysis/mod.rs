@@ -1,20 +1,35 @@
 //! The analysis: which resource limits, what became of each interval, and the figures that follow.
 
+mod compare;
+mod cost;
 mod fit;
 mod latency;
 mod model;
+mod profile;
 mod resource;
+mod samples;
+mod what_if;
 
 use trial::{Interval, Manifest, Trial};
 
 use crate::Error;
+pub use compare::{
+    CompareOptions, Comparison, Grade, Graded, ModeChange, PartChange, Ratio, Side, Verdict,
+    compare,
+};
+use cost::Divided;
+pub use cost::{CostRow, CostTable, GroupCost};
 use fit::{Fitted, Model};
 pub use latency::{Latency, LatencyBin, LatencyPoint, Objective};
 pub use model::{
-    Analysis, CapacityFigure, Excluded, IntervalRow, ModeLine, Modes, Options, Resource,
-    Saturation, Standing, TrialFacts, WakesLine,
+    AllIntervals, Analysis, CapacityFigure, Excluded, IntervalRow, ModeLine, Modes, Options,
+    Resource, Saturation, Standing, TrialFacts, WakesLine,
 };
+pub use profile::{Profile, ProfileRow, RowKind};
 pub use resource::ResourceKind;
+pub use samples::Procedure;
+use samples::Samples;
+pub use what_if::{Instead, QUANTITY_CAPACITY, WhatIf, what_if};
 
 /// The phase of intervals in which an experiment saturated the server: they test the fit.
 pub const PHASE_SATURATION: &str = "saturation";
@@ -29,25 +44,23 @@ pub const PHASE_WARM_UP: &str = "warm-up";
 pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
     check(options)?;
     let name = file_name(trial);
+    let fits = fitted(trial, options, &name)?;
     let intervals = trial.intervals();
-    if intervals.is_empty() {
-        return Err(Error::Empty { trial: name });
-    }
-    let share = resource::server_share(intervals);
-    let mut fits: Vec<Fitted> = resource::series_of(trial)
-        .into_iter()
-        .map(|series| Fitted::new(series, intervals, options, share))
-        .collect();
-    limiting_first(&mut fits, options, &name)?;
     let main = &fits[0];
-    if let Some(needed) = main.too_few() {
-        return Err(too_short(name, needed, main.standings.as_slice()));
-    }
+    let share = resource::server_share(intervals);
     let rows = rows(intervals, main);
     let capacity = main.capacity(main.headline_model(), options.level);
     let objective = options.objective_ms.map(|ms| (options.objective_quantile, ms));
     let saturation = saturation(&rows, intervals, &capacity);
+    let samples = Samples::of(trial, &options.groups);
+    let divided =
+        samples.as_ref().map(|samples| Divided::new(samples, intervals, &options.groups, main));
     Ok(Analysis {
+        all_intervals: all_intervals(trial, options, main.series.kind),
+        profile: samples
+            .as_ref()
+            .and_then(|samples| profile::profile(trial, samples, &options.groups)),
+        costs: divided.and_then(|divided| divided.table(options.level, options.seed).ok()),
         trial: facts(trial, name, &rows, share),
         capacity_straight: main.capacity(Model::Straight, options.level),
         capacity_with_wakes: main
@@ -65,6 +78,37 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
         losses: trial.losses().to_vec(),
         predictions: trial.predictions().to_vec(),
         manifest: trial.manifest().clone(),
+    })
+}
+
+/// The fits of all resources, the limiting one first: it has a line, or at least rows for one.
+fn fitted(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, Error> {
+    let intervals = trial.intervals();
+    if intervals.is_empty() {
+        return Err(Error::Empty { trial: name.to_string() });
+    }
+    let share = resource::server_share(intervals);
+    let mut fits: Vec<Fitted> = resource::series_of(trial)
+        .into_iter()
+        .map(|series| Fitted::new(series, intervals, options, share))
+        .collect();
+    limiting_first(&mut fits, options, name)?;
+    match fits[0].too_few() {
+        Some(needed) => Err(too_short(name.to_string(), needed, &fits[0].standings)),
+        None => Ok(fits),
+    }
+}
+
+/// The same lines with the quiet intervals in, where they were left out.
+fn all_intervals(trial: &Trial, options: &Options, kind: ResourceKind) -> Option<AllIntervals> {
+    if options.above <= 0.0 {
+        return None;
+    }
+    let all = Options { above: 0.0, resource: Some(kind), ..options.clone() };
+    let fits = fitted(trial, &all, "").ok()?;
+    Some(AllIntervals {
+        capacity_straight: fits[0].capacity(Model::Straight, options.level),
+        modes: fits[0].modes(),
     })
 }
 

@@ -7,7 +7,8 @@ use regress::LoadLine;
 use serde::Serialize;
 use trial::{Loss, Manifest, Prediction};
 
-use super::{Latency, ResourceKind};
+use super::{CostTable, Latency, Profile, ResourceKind};
+use crate::Groups;
 
 /// What the user may choose. The defaults are those of the command.
 #[derive(Clone, Debug)]
@@ -26,6 +27,8 @@ pub struct Options {
     pub level: f64,
     /// Seed of the robust fit and the bootstrap.
     pub seed: u64,
+    /// Rules of the procedure groups.
+    pub groups: Groups,
 }
 
 impl Default for Options {
@@ -38,6 +41,7 @@ impl Default for Options {
             resource: None,
             level: 0.95,
             seed: 1998,
+            groups: Groups::default(),
         }
     }
 }
@@ -60,8 +64,14 @@ pub struct Analysis {
     pub saturation: Option<Saturation>,
     /// The lines of idle, kernel and user time of the limiting resource, in percent of its cap.
     pub modes: Modes,
+    /// The straight line and the modes with the quiet intervals in, where some were left out.
+    pub all_intervals: Option<AllIntervals>,
     /// The line with wakes, in microseconds.
     pub with_wakes: Option<WakesLine>,
+    /// What a request costs by mode, group and procedure, where there is a profile.
+    pub costs: Option<CostTable>,
+    /// The classic profile table, where there is a profile.
+    pub profile: Option<Profile>,
     /// Every resource that was fitted, the limiting one first.
     pub resources: Vec<Resource>,
     /// Latency, where it was recorded.
@@ -209,6 +219,15 @@ pub struct Modes {
     pub unfit: Option<String>,
 }
 
+/// The lines through all intervals, beside those without the quiet ones.
+#[derive(Clone, Debug, Serialize)]
+pub struct AllIntervals {
+    /// Capacity by the straight line.
+    pub capacity_straight: CapacityFigure,
+    /// The lines of the modes.
+    pub modes: Modes,
+}
+
 /// The line of one mode on the rate, by least squares.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModeLine {
@@ -232,6 +251,14 @@ pub struct ModeLine {
     /// The whole line.
     #[serde(skip)]
     pub line: regress::Line,
+}
+
+impl ModeLine {
+    /// No CPU idles more than all the time.
+    pub(crate) fn not_physical(&self) -> bool {
+        const IDLE_PERCENT_MAX: f64 = 100.5;
+        self.mode == "idle" && self.intercept > IDLE_PERCENT_MAX
+    }
 }
 
 /// `C = a + b·x + w·wakes`, in microseconds of CPU time.

@@ -6,6 +6,7 @@
 //! | `scale.rs` | from data to pixels, and where the ticks stand |
 //! | `load_line.rs` | idle, kernel and user against the rate, and where the idle line meets zero |
 //! | `latency.rs` | median, 99th percentile and maximum against the rate |
+//! | `cost.rs` | what a request costs, a bar a group |
 //! | `curves.rs` | panels of curves, for results that are no trial |
 //!
 //! Colours are those of Okabe and Ito (told apart by the colour-blind), lighter ones in the dark;
@@ -14,12 +15,14 @@
 //! carries its own style, so that it stands alone as well as in a page.
 
 mod canvas;
+mod cost;
 mod curves;
 mod latency;
 mod load_line;
 mod scale;
 
 use canvas::{Canvas, Marker};
+pub(crate) use cost::cost;
 pub(crate) use curves::curves;
 pub use curves::{Curve, Panel, Tone};
 pub(crate) use latency::latency;

@@ -1,0 +1,537 @@
+//! Two trials beside each other: what changed, whether it is more than chance, and whether what
+//! was foretold came true.
+//!
+//! A verdict stands on the ratios of capacity and marginal cost with the sd between runs in their
+//! intervals: two runs of one server differ too. The tests of modes, groups and procedures tell
+//! where these two runs differ, and nothing of other runs.
+
+use regress::compare::{equivalent, interaction};
+use regress::{Coefficient, Cost, Estimate, Subject, Terms, benjamini_hochberg, difference};
+use serde::Serialize;
+use trial::{Prediction, Trial};
+
+use super::cost::{CostTable, Divided};
+use super::fit::{Fitted, Model};
+use super::samples::{Procedure, Samples};
+use super::what_if::{NAMED, QUANTITY_CAPACITY};
+use super::{CapacityFigure, Options, ResourceKind, Saturation};
+use crate::Error;
+
+/// Procedures that are compared at most, the largest of either trial first.
+const PROCEDURES_MAX: usize = 200;
+/// A procedure is compared if it has this share of the sampled time in either trial.
+const PROCEDURE_SHARE_MIN: f64 = 0.005;
+
+/// On what terms two trials are compared.
+#[derive(Clone, Debug)]
+pub struct CompareOptions {
+    /// How each is analysed.
+    pub analysis: Options,
+    /// Changes within this share count as none, if the interval shows it.
+    pub margin: f64,
+    /// Sd of the level between runs of one server, as a share; 0 where the two took turns.
+    pub between_run: f64,
+    /// Rate of false alarms that is accepted among the groups and procedures marked.
+    pub false_alarms: f64,
+}
+
+impl Default for CompareOptions {
+    fn default() -> CompareOptions {
+        CompareOptions {
+            analysis: Options::default(),
+            margin: 0.10,
+            between_run: regress::capacity::BETWEEN_RUN_DEFAULT,
+            false_alarms: 0.05,
+        }
+    }
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Less capacity, or a dearer request.
+    Regression,
+    /// More capacity, or a cheaper request, and neither worse.
+    Improvement,
+    /// Both within the margin, and their intervals with them.
+    NoChange,
+    /// None of these can be said.
+    NotTold,
+}
+
+/// Everything that is said of two trials.
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// The first.
+    pub before: Side,
+    /// The second.
+    pub after: Side,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// Why, in a sentence.
+    pub why: String,
+    /// Capacity, after over before.
+    pub capacity: Ratio,
+    /// Whether capacities were read off the lines with wakes in both.
+    pub with_wakes: bool,
+    /// Marginal cost of a request, after over before.
+    pub cost: Ratio,
+    /// Changes within this many percent count as none.
+    pub margin_percent: f64,
+    /// Level of the intervals.
+    pub level: f64,
+    /// Idle, kernel and user time: do the slopes differ?
+    pub modes: Vec<ModeChange>,
+    /// Groups, the largest change first; empty unless both trials have a profile.
+    pub groups: Vec<PartChange>,
+    /// Procedures, the largest change first.
+    pub procedures: Vec<PartChange>,
+    /// The predictions kept in the first trial, held against the second.
+    pub graded: Vec<Graded>,
+    /// What else must be known.
+    pub remarks: Vec<String>,
+}
+
+/// One of the trials.
+#[derive(Clone, Debug, Serialize)]
+pub struct Side {
+    /// File name of the trial.
+    pub trial: String,
+    /// Name of the server.
+    pub server: String,
+    /// Its capacity, as a report of it says.
+    pub capacity: CapacityFigure,
+    /// Saturation as it was measured in it.
+    pub saturation: Option<Saturation>,
+    /// Marginal cost of a request by the straight line, microseconds.
+    pub us_per_request: f64,
+    /// Idle time at no load by the straight line, percent.
+    pub idle_at_zero: Option<f64>,
+    /// Lower end of its interval.
+    pub idle_at_zero_low: Option<f64>,
+    /// Upper end of it.
+    pub idle_at_zero_high: Option<f64>,
+    /// False if that is more than all the time.
+    pub physical: bool,
+}
+
+/// A ratio with two intervals.
+#[derive(Clone, Debug, Serialize)]
+pub struct Ratio {
+    /// After over before.
+    pub value: f64,
+    /// Lower end by these two trials alone.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// Lower end with what runs differ by: the verdict's.
+    pub runs_low: Option<f64>,
+    /// Upper end.
+    pub runs_high: Option<f64>,
+    /// Whether it lies within the margin, interval and all.
+    pub equivalent: bool,
+}
+
+/// The slope of a mode.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModeChange {
+    /// `idle`, `kernel` or `user`.
+    pub mode: &'static str,
+    /// Percent per request/s, before.
+    pub before: f64,
+    /// After.
+    pub after: f64,
+    /// t of the difference.
+    pub t: f64,
+    /// Its p.
+    pub p: f64,
+    /// Whether p is below one less the level.
+    pub significant: bool,
+}
+
+/// The marginal cost of a group or a procedure.
+#[derive(Clone, Debug, Serialize)]
+pub struct PartChange {
+    /// What it is called in a table.
+    pub name: String,
+    /// The procedure, if it is one.
+    pub procedure: Option<Procedure>,
+    /// Microseconds a request, before.
+    pub us_before: f64,
+    /// After.
+    pub us_after: f64,
+    /// After less before.
+    pub us_change: f64,
+    /// p of the difference.
+    pub p: f64,
+    /// Its q among all that were compared (Benjamini–Hochberg).
+    pub q: f64,
+    /// Whether q is within the false alarms that are accepted.
+    pub significant: bool,
+}
+
+/// A prediction and what came.
+#[derive(Clone, Debug, Serialize)]
+pub struct Graded {
+    /// The prediction.
+    pub prediction: Prediction,
+    /// What came, requests/s: the saturation measured, or else the capacity.
+    pub came: Option<f64>,
+    /// Whether it was measured.
+    pub measured: bool,
+    /// What came over what was foretold.
+    pub ratio: Option<f64>,
+    /// The grade.
+    pub grade: Grade,
+}
+
+/// How a prediction did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grade {
+    /// What came lies in its interval.
+    Held,
+    /// What came lies outside, and so does the interval of what came.
+    Missed,
+    /// What came lies outside, but is itself not known so well; or nothing came.
+    NotTold,
+}
+
+/// A trial with its fits.
+struct Fits {
+    name: String,
+    all: Vec<Fitted>,
+    samples: Option<Samples>,
+}
+
+impl Fits {
+    fn of(trial: &Trial, options: &Options) -> Result<Fits, Error> {
+        let name = super::file_name(trial);
+        let all = super::fitted(trial, options, &name)?;
+        Ok(Fits { name, all, samples: Samples::of(trial, &options.groups) })
+    }
+
+    fn main(&self) -> &Fitted {
+        &self.all[0]
+    }
+}
+
+/// Compares two trials.
+///
+/// # Errors
+/// What [`super::analyse`] refuses, of either; an option out of its range.
+pub fn compare(
+    before: &Trial,
+    after: &Trial,
+    options: &CompareOptions,
+) -> Result<Comparison, Error> {
+    check(options)?;
+    let old = Fits::of(before, &options.analysis)?;
+    // The same resource in both, or the ratio is one of resources.
+    let kind = options.analysis.resource.unwrap_or(old.main().series.kind);
+    let same = Options { resource: Some(kind), ..options.analysis.clone() };
+    let free = Fits::of(after, &options.analysis)?;
+    let (new, mut remarks) = match Fits::of(after, &same) {
+        Ok(new) => (new, Vec::new()),
+        Err(Error::NoSuchResource { .. }) => {
+            let text =
+                format!("{} has no {}; another resource is compared", free.name, kind.label());
+            (Fits::of(after, &options.analysis)?, vec![text])
+        }
+        Err(error) => return Err(error),
+    };
+    let sides = [side(before, &old, options), side(after, &new, options)];
+    remarks.extend(moved(&new, free.main().series.kind));
+    for side in &sides {
+        remarks.extend(side_remarks(side));
+    }
+    let lines = lines(&old, &new, options)?;
+    let capacity = ratio(&lines.capacity_ratio, &lines.capacity_ratio_of_runs, options.margin);
+    let cost = ratio(&lines.slope_ratio, &lines.slope_ratio_of_runs, options.margin);
+    let (verdict, why) = verdict(&capacity, &cost, options.margin);
+    let (groups, procedures) = parts((before, &old), (after, &new), options, &mut remarks);
+    let graded = graded(before.predictions(), &sides[1]);
+    let [before, after] = sides;
+    Ok(Comparison {
+        before,
+        after,
+        verdict,
+        why,
+        capacity,
+        with_wakes: lines.with_wakes,
+        cost,
+        margin_percent: 100.0 * options.margin,
+        level: options.analysis.level,
+        modes: modes(&old, &new, options.analysis.level),
+        groups,
+        procedures,
+        graded,
+        remarks,
+    })
+}
+
+fn check(options: &CompareOptions) -> Result<(), Error> {
+    super::check(&options.analysis)?;
+    let wrong = |what: &str| Err(Error::Option { what: what.to_string() });
+    if !(options.margin > 0.0 && options.margin < 1.0) {
+        return wrong("the margin lies between 0 and 100 %");
+    }
+    if !(options.between_run >= 0.0 && options.between_run < 1.0) {
+        return wrong("the sd between runs lies between 0 and 100 %");
+    }
+    if !(options.false_alarms > 0.0 && options.false_alarms < 1.0) {
+        return wrong("the rate of false alarms lies between 0 and 1");
+    }
+    Ok(())
+}
+
+fn side(trial: &Trial, fits: &Fits, options: &CompareOptions) -> Side {
+    let (main, level) = (fits.main(), options.analysis.level);
+    let capacity = main.capacity(main.headline_model(), level);
+    let rows = super::rows(trial.intervals(), main);
+    let modes = main.modes();
+    let idle = modes.lines.iter().find(|line| line.mode == "idle");
+    let ends = idle.map(|idle| idle.line.band(0.0, level));
+    Side {
+        trial: fits.name.clone(),
+        server: super::server_name(trial.manifest()),
+        saturation: super::saturation(&rows, trial.intervals(), &capacity),
+        us_per_request: main.line().map_or(f64::NAN, |line| 1e6 * line.straight.line.slope),
+        idle_at_zero: idle.map(|idle| idle.intercept),
+        idle_at_zero_low: ends.map(|(low, _)| low),
+        idle_at_zero_high: ends.map(|(_, high)| high),
+        physical: idle.is_none_or(|idle| !idle.not_physical()),
+        capacity,
+    }
+}
+
+/// Whether the tightest resource is another one than before.
+fn moved(new: &Fits, free: ResourceKind) -> Option<String> {
+    let compared = new.main().series.kind;
+    (compared != free).then(|| {
+        format!("{} is now limited by {}, not by {}", new.name, free.label(), compared.label())
+    })
+}
+
+fn side_remarks(side: &Side) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if let (false, Some(idle)) = (side.physical, side.idle_at_zero) {
+        let ends = side.idle_at_zero_low.zip(side.idle_at_zero_high);
+        let (low, high) = ends.unwrap_or((f64::NAN, f64::NAN));
+        remarks.push(format!(
+            "{}: not physical: {idle:.1} % idle at zero load ({low:.1} to {high:.1}); the line is \
+             wrong near zero",
+            side.trial
+        ));
+    }
+    let figure = &side.capacity;
+    if let Some((statistic, why)) =
+        figure.distrust_statistic.as_ref().zip(figure.distrust_why.as_ref())
+    {
+        remarks.push(format!("{}: not to be trusted: {statistic}: {why}", side.trial));
+    }
+    remarks
+}
+
+fn lines(old: &Fits, new: &Fits, options: &CompareOptions) -> Result<regress::Comparison, Error> {
+    let data = |fits: &Fits| {
+        let main = fits.main();
+        let wakes = main.wakes().filter(|_| main.headline_model() == Model::Wakes);
+        (main.rates().to_vec(), main.cost(), wakes, main.cap())
+    };
+    let (one, other) = (data(old), data(new));
+    fn subject<'a>(data: &'a (Vec<f64>, Vec<f64>, Option<Vec<f64>>, f64)) -> Subject<'a> {
+        Subject { rate: &data.0, cost: &data.1, wakes: data.2.as_deref(), cap: data.3 }
+    }
+    let Options { level, seed, .. } = options.analysis;
+    let terms = Terms { level, seed, between_run: options.between_run };
+    regress::compare(&subject(&one), &subject(&other), &terms)
+        .map_err(|unfit| Error::Unfit { trial: format!("{} and {}", old.name, new.name), unfit })
+}
+
+fn ratio(own: &Estimate, of_runs: &Estimate, margin: f64) -> Ratio {
+    let (low, high) = own.interval.bounds().unzip();
+    let (runs_low, runs_high) = of_runs.interval.bounds().unzip();
+    let equivalent = equivalent(&of_runs.interval, margin);
+    Ratio { value: own.value, low, high, runs_low, runs_high, equivalent }
+}
+
+fn verdict(capacity: &Ratio, cost: &Ratio, margin: f64) -> (Verdict, String) {
+    let below = |ratio: &Ratio| ratio.runs_high.is_some_and(|high| high < 1.0);
+    let above = |ratio: &Ratio| ratio.runs_low.is_some_and(|low| low > 1.0);
+    let told = |verdict, why: &str| (verdict, why.to_string());
+    if below(capacity) && above(cost) {
+        return told(Verdict::Regression, "less capacity, and a request costs more");
+    }
+    if below(capacity) {
+        return told(Verdict::Regression, "less capacity");
+    }
+    if above(cost) {
+        return told(Verdict::Regression, "a request costs more");
+    }
+    if above(capacity) && below(cost) {
+        return told(Verdict::Improvement, "more capacity, and a request costs less");
+    }
+    if above(capacity) {
+        return told(Verdict::Improvement, "more capacity");
+    }
+    if below(cost) {
+        return told(Verdict::Improvement, "a request costs less");
+    }
+    let percent = 100.0 * margin;
+    if capacity.equivalent && cost.equivalent {
+        let why = format!("capacity and cost are the same within {percent:.0} %");
+        return (Verdict::NoChange, why);
+    }
+    if capacity.runs_low.is_none() || cost.runs_low.is_none() {
+        return told(Verdict::NotTold, "the rate did not vary enough in one of the trials");
+    }
+    let why = format!("neither a change nor its absence within {percent:.0} % can be shown");
+    (Verdict::NotTold, why)
+}
+
+fn modes(old: &Fits, new: &Fits, level: f64) -> Vec<ModeChange> {
+    let (before, after) = (old.main().modes(), new.main().modes());
+    let series = |fits: &Fits, mode: &str| fits.main().percent(mode);
+    before
+        .lines
+        .iter()
+        .zip(&after.lines)
+        .filter_map(|(one, other)| {
+            let (x, y) = (series(old, one.mode), series(new, other.mode));
+            let test = interaction((old.main().rates(), &x), (new.main().rates(), &y)).ok()?;
+            Some(ModeChange {
+                mode: one.mode,
+                before: one.slope,
+                after: other.slope,
+                t: test.statistic,
+                p: test.p,
+                significant: test.p < 1.0 - level,
+            })
+        })
+        .collect()
+}
+
+/// Groups and procedures, where both trials have a profile.
+fn parts(
+    (before, old): (&Trial, &Fits),
+    (after, new): (&Trial, &Fits),
+    options: &CompareOptions,
+    remarks: &mut Vec<String>,
+) -> (Vec<PartChange>, Vec<PartChange>) {
+    let (Some(one), Some(other)) = (&old.samples, &new.samples) else {
+        let lacks = match (&old.samples, &new.samples) {
+            (None, None) => return (Vec::new(), Vec::new()),
+            (None, _) => &old.name,
+            _ => &new.name,
+        };
+        remarks.push(format!("{lacks} has no profile: groups are not compared"));
+        return (Vec::new(), Vec::new());
+    };
+    let groups = &options.analysis.groups;
+    let one = Divided::new(one, before.intervals(), groups, old.main());
+    let other = Divided::new(other, after.intervals(), groups, new.main());
+    if (one.scale / other.scale).ln().abs() > 0.05 {
+        remarks.push(format!(
+            "the limiting thread has {:.0} % of the server's CPU time before and {:.0} % after: \
+             costs by group are of that thread",
+            100.0 * one.scale,
+            100.0 * other.scale
+        ));
+    }
+    let Options { level, seed, .. } = options.analysis;
+    let (Ok(a), Ok(b)) = (one.table(level, seed), other.table(level, seed)) else {
+        return (Vec::new(), Vec::new());
+    };
+    let by_group = changes(group_costs(&a), group_costs(&b), options.false_alarms);
+    let mut wanted = one.procedures(PROCEDURE_SHARE_MIN, PROCEDURES_MAX);
+    wanted.extend(other.procedures(PROCEDURE_SHARE_MIN, PROCEDURES_MAX));
+    wanted.sort();
+    wanted.dedup();
+    let costs = |divided: &Divided<'_>| divided.costs_of(&wanted, level, seed);
+    let (Ok(a), Ok(b)) = (costs(&one), costs(&other)) else { return (by_group, Vec::new()) };
+    let named = |costs: Vec<Cost>| -> Vec<(String, Option<Procedure>, Cost)> {
+        let named = wanted.iter().zip(costs);
+        named.map(|(procedure, cost)| (procedure.label(), Some(procedure.clone()), cost)).collect()
+    };
+    (by_group, changes(named(a), named(b), options.false_alarms))
+}
+
+type Named = (String, Option<Procedure>, Cost);
+
+fn group_costs(table: &CostTable) -> Vec<Named> {
+    let rows = table.groups.iter().map(|group| &group.row).chain([&table.unsampled]);
+    rows.map(|row| (row.name.clone(), None, row.cost.clone())).collect()
+}
+
+/// What is in one trial only costs nothing in the other.
+fn changes(before: Vec<Named>, after: Vec<Named>, false_alarms: f64) -> Vec<PartChange> {
+    let nothing = Coefficient { value: 0.0, se: 0.0, low: 0.0, high: 0.0, dof: 1.0 };
+    let mut keys: Vec<(String, Option<Procedure>)> = Vec::new();
+    for (name, procedure, _) in before.iter().chain(&after) {
+        let key = (name.clone(), procedure.clone());
+        if !keys.contains(&key) {
+            keys.push(key);
+        }
+    }
+    let of = |list: &[Named], key: &(String, Option<Procedure>)| {
+        let found = list.iter().find(|(name, procedure, _)| *name == key.0 && *procedure == key.1);
+        found.map_or(nothing, |(_, _, cost)| cost.marginal())
+    };
+    let pairs: Vec<(Coefficient, Coefficient)> =
+        keys.iter().map(|key| (of(&before, key), of(&after, key))).collect();
+    let p_values: Vec<f64> = pairs.iter().map(|(old, new)| difference(old, new).p).collect();
+    let q_values = benjamini_hochberg(&p_values);
+    let mut changes: Vec<PartChange> = keys
+        .into_iter()
+        .zip(&pairs)
+        .zip(p_values.iter().zip(&q_values))
+        .map(|(((name, procedure), (old, new)), (&p, &q))| PartChange {
+            name,
+            procedure,
+            us_before: 1e6 * old.value,
+            us_after: 1e6 * new.value,
+            us_change: 1e6 * (new.value - old.value),
+            p,
+            q,
+            significant: q <= false_alarms,
+        })
+        .collect();
+    changes.sort_by(|a, b| b.us_change.abs().total_cmp(&a.us_change.abs()));
+    changes
+}
+
+fn graded(predictions: &[Prediction], after: &Side) -> Vec<Graded> {
+    let (came, ends) = match &after.saturation {
+        Some(saturation) => {
+            (Some(saturation.rate), Some((saturation.rate_min, saturation.rate_max)))
+        }
+        None => (after.capacity.value, after.capacity.line_low.zip(after.capacity.line_high)),
+    };
+    let ours = predictions
+        .iter()
+        .filter(|kept| kept.name.starts_with(NAMED) && kept.quantity == QUANTITY_CAPACITY);
+    ours.map(|kept| {
+        let low = kept.low.unwrap_or(f64::NEG_INFINITY);
+        let high = kept.high.unwrap_or(f64::INFINITY);
+        let bounded = kept.low.is_some() || kept.high.is_some();
+        let grade = match came {
+            None => Grade::NotTold,
+            _ if !bounded => Grade::NotTold,
+            Some(came) if (low..=high).contains(&came) => Grade::Held,
+            Some(_) if ends.is_none_or(|(least, most)| most >= low && least <= high) => {
+                Grade::NotTold
+            }
+            Some(_) => Grade::Missed,
+        };
+        Graded {
+            prediction: kept.clone(),
+            came,
+            measured: after.saturation.is_some(),
+            ratio: came.map(|came| came / kept.value),
+            grade,
+        }
+    })
+    .collect()
+}

@@ -1,0 +1,298 @@
+//! Procedure groups: which samples of a profile count as one row.
+//!
+//! The rules are a file (`default.toml`, whose head says how to read it, or the user's own). They
+//! sort the samples of the server. Samples of others are sorted by their owner: the recorder,
+//! interrupts that met an idle CPU or another process, and other processes. What is idle is in no
+//! group.
+//!
+//! First match wins, so that every sample is in exactly one group, and costs of groups add up.
+//! Only the leaf is asked unless a rule says `anywhere`: a copy on behalf of a read is data
+//! movement, as in the tables of 1998, but whatever is done inside select() is select's.
+
+use std::ops::Range;
+
+use regex::Regex;
+use serde::Deserialize;
+use toml::Spanned;
+use trial::profile::{Frame, FrameMode, Owner, Stack};
+
+use crate::Error;
+
+const DEFAULT: &str = include_str!("default.toml");
+/// Of a file of the user's own: more says nothing more.
+const GROUPS_MAX: usize = 200;
+const NAME_BYTES_MAX: usize = 64;
+
+/// The rules, compiled.
+#[derive(Clone, Debug)]
+pub struct Groups {
+    groups: Vec<Group>,
+    interrupts: Option<Regex>,
+}
+
+/// A group of the file.
+#[derive(Clone, Debug)]
+struct Group {
+    name: String,
+    title: String,
+    rules: Vec<Rule>,
+}
+
+#[derive(Clone, Debug)]
+struct Rule {
+    symbol: Option<Regex>,
+    module: Option<Regex>,
+    mode: Option<FrameMode>,
+    anywhere: bool,
+}
+
+/// Where a sample belongs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// The group of this number.
+    Group(usize),
+    /// No group: the rest of this module.
+    Rest(String),
+    /// The recorder.
+    Recorder,
+    /// Interrupts that were not the server's to pay.
+    Interrupts,
+    /// Other processes.
+    Others,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RulesFile {
+    interrupts: Option<Spanned<String>>,
+    #[serde(default)]
+    group: Vec<GroupTable>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupTable {
+    name: Spanned<String>,
+    title: Option<String>,
+    #[serde(default)]
+    rule: Vec<Spanned<RuleTable>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleTable {
+    symbol: Option<Spanned<String>>,
+    module: Option<Spanned<String>>,
+    mode: Option<Spanned<String>>,
+    #[serde(default)]
+    anywhere: bool,
+}
+
+impl Default for Groups {
+    fn default() -> Groups {
+        Groups::read(DEFAULT, "the default rules").expect("the default rules are tested")
+    }
+}
+
+impl Groups {
+    /// Rules from the text of a file; `file` is its name, for the error.
+    ///
+    /// # Errors
+    /// [`Error::Groups`], with line and mend.
+    pub fn read(text: &str, file: &str) -> Result<Groups, Error> {
+        let at = |span: Option<Range<usize>>, what: String| {
+            let before = &text.as_bytes()[..span.map_or(0, |span| span.start.min(text.len()))];
+            let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+            Error::Groups { file: file.to_string(), line, what }
+        };
+        let found: RulesFile =
+            toml::from_str(text).map_err(|error| at(error.span(), one_line(error.message())))?;
+        let compile = |pattern: &Option<Spanned<String>>, key: &str| match pattern {
+            None => Ok(None),
+            Some(pattern) => Regex::new(pattern.get_ref()).map(Some).map_err(|error| {
+                let why = error.to_string();
+                let why =
+                    why.lines().last().unwrap_or_default().trim().trim_start_matches("error: ");
+                let what = format!("{key} is not a regular expression: {why}");
+                at(Some(pattern.span()), what)
+            }),
+        };
+        let mut groups: Vec<Group> = Vec::new();
+        for table in &found.group {
+            let (name, span) = (table.name.get_ref(), Some(table.name.span()));
+            if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control)
+            {
+                let what = format!("a name has 1 to {NAME_BYTES_MAX} bytes, all of them printable");
+                return Err(at(span, what));
+            }
+            if let Some(reserved) = RESERVED.iter().find(|reserved| *reserved == name) {
+                let what =
+                    format!("{reserved:?} is made from owners, not by rules; take another name");
+                return Err(at(span, what));
+            }
+            if groups.iter().any(|group| group.name == *name) {
+                let what = format!("{name:?} was there before; give all its rules in one group");
+                return Err(at(span, what));
+            }
+            if table.rule.is_empty() {
+                return Err(at(span, format!("{name:?} has no [[group.rule]]; add one")));
+            }
+            let mut rules = Vec::with_capacity(table.rule.len());
+            for spanned in &table.rule {
+                let rule = spanned.get_ref();
+                let mode = match rule.mode.as_ref().map(|mode| (mode.get_ref().as_str(), mode)) {
+                    None => None,
+                    Some(("user", _)) => Some(FrameMode::User),
+                    Some(("kernel", _)) => Some(FrameMode::Kernel),
+                    Some((other, mode)) => {
+                        let what = format!("mode is \"user\" or \"kernel\", not {other:?}");
+                        return Err(at(Some(mode.span()), what));
+                    }
+                };
+                if rule.symbol.is_none() && rule.module.is_none() && mode.is_none() {
+                    let what = "a rule without symbol, module or mode takes everything; say which";
+                    return Err(at(Some(spanned.span()), what.to_string()));
+                }
+                rules.push(Rule {
+                    symbol: compile(&rule.symbol, "symbol")?,
+                    module: compile(&rule.module, "module")?,
+                    mode,
+                    anywhere: rule.anywhere,
+                });
+            }
+            let title = table.title.clone().unwrap_or_else(|| name.clone());
+            groups.push(Group { name: name.clone(), title, rules });
+        }
+        if groups.len() > GROUPS_MAX {
+            let what = format!("{} groups, and at most {GROUPS_MAX} are read", groups.len());
+            return Err(at(None, what));
+        }
+        Ok(Groups { groups, interrupts: compile(&found.interrupts, "interrupts")? })
+    }
+
+    /// The text of the rules that are used unless others are given: a file to begin with.
+    #[must_use]
+    pub fn default_text() -> &'static str {
+        DEFAULT
+    }
+
+    /// The places of all groups of the file, in its order.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> {
+        (0..self.groups.len()).map(Place::Group)
+    }
+
+    /// What a place is called on the command line.
+    pub(crate) fn name(&self, place: &Place) -> String {
+        match place {
+            Place::Group(at) => self.groups[*at].name.clone(),
+            Place::Rest(module) => module.clone(),
+            Place::Recorder => RESERVED[0].to_string(),
+            Place::Interrupts => RESERVED[1].to_string(),
+            Place::Others => RESERVED[2].to_string(),
+        }
+    }
+
+    /// What a place is called in a table.
+    pub(crate) fn title(&self, place: &Place) -> String {
+        match place {
+            Place::Group(at) => self.groups[*at].title.clone(),
+            Place::Rest(module) if module == "[kernel]" => "rest of the kernel".to_string(),
+            Place::Rest(module) => format!("rest of {module}"),
+            Place::Recorder => "recorder".to_string(),
+            Place::Interrupts => "interrupts outside the server".to_string(),
+            Place::Others => "other processes".to_string(),
+        }
+    }
+
+    /// The place of every stack, for each owner that is not idle.
+    pub(crate) fn sort(&self, frames: &[Frame], stacks: &[Stack]) -> Sorted<'_> {
+        let rules: Vec<(usize, &Rule)> = (self.groups.iter().enumerate())
+            .flat_map(|(at, group)| group.rules.iter().map(move |rule| (at, rule)))
+            .collect();
+        let matched = frames
+            .iter()
+            .map(|frame| rules.iter().map(|(_, rule)| rule.matches(frame)).collect())
+            .collect();
+        let entries = frames.iter().map(|frame| self.is_interrupt(frame)).collect();
+        let mut sorted =
+            Sorted { rules, matched, entries, server: Vec::new(), entered: Vec::new() };
+        for stack in stacks {
+            let place = sorted.server_place(stack, frames);
+            let entered = stack.frames.iter().any(|&frame| sorted.entries[frame as usize]);
+            sorted.server.push(place);
+            sorted.entered.push(entered);
+        }
+        sorted
+    }
+
+    fn is_interrupt(&self, frame: &Frame) -> bool {
+        let named = self.interrupts.as_ref().zip(frame.symbol.as_ref());
+        frame.mode == FrameMode::Kernel
+            && named.is_some_and(|(interrupts, symbol)| interrupts.is_match(symbol))
+    }
+}
+
+/// Names of the groups that are made from owners.
+const RESERVED: [&str; 3] = ["recorder", "interrupts", "others"];
+
+impl Rule {
+    fn matches(&self, frame: &Frame) -> bool {
+        let symbol = match (&self.symbol, &frame.symbol) {
+            (Some(pattern), Some(symbol)) => pattern.is_match(symbol),
+            (Some(_), None) => false,
+            (None, _) => true,
+        };
+        symbol
+            && self.mode.is_none_or(|mode| mode == frame.mode)
+            && self.module.as_ref().is_none_or(|pattern| pattern.is_match(&frame.module))
+    }
+}
+
+/// Stacks with their places.
+pub(crate) struct Sorted<'a> {
+    rules: Vec<(usize, &'a Rule)>,
+    /// Of each frame: which rules match it.
+    matched: Vec<Vec<bool>>,
+    /// Of each frame: whether an interrupt enters by it.
+    entries: Vec<bool>,
+    /// Of each stack: its place if it is the server's.
+    server: Vec<Place>,
+    /// Of each stack: whether it is an interrupt's.
+    entered: Vec<bool>,
+}
+
+impl Sorted<'_> {
+    /// The place of a sample; `None` if it is idle. Each stack is one of those that were sorted.
+    pub(crate) fn place(&self, owner: Owner, stack: u32) -> Option<Place> {
+        match owner {
+            Owner::Server => Some(self.server[stack as usize].clone()),
+            Owner::Recorder => Some(Place::Recorder),
+            Owner::Other if self.entered[stack as usize] => Some(Place::Interrupts),
+            Owner::Other => Some(Place::Others),
+            Owner::Idle => None,
+        }
+    }
+
+    fn server_place(&self, stack: &Stack, frames: &[Frame]) -> Place {
+        let Some(&leaf) = stack.frames.first() else { return Place::Rest(NO_STACK.to_string()) };
+        let entry = stack.frames.iter().position(|&frame| self.entries[frame as usize]);
+        let callers = &stack.frames[..entry.map_or(stack.frames.len(), |entry| entry + 1)];
+        for (at, (group, rule)) in self.rules.iter().enumerate() {
+            let meets = |frame: &u32| self.matched[*frame as usize][at];
+            if meets(&leaf) || rule.anywhere && callers.iter().any(meets) {
+                return Place::Group(*group);
+            }
+        }
+        Place::Rest(frames[leaf as usize].module.clone())
+    }
+}
+
+/// The module of samples that nothing is known of.
+const NO_STACK: &str = "unknown";
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests;
