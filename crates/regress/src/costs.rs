@@ -4,8 +4,8 @@
 //! the whole. They go through one design matrix with one vector of weights, that of the
 //! MM-estimate of the whole, and with the same columns: none is dropped for one part alone. The
 //! fit is then one linear map, and the coefficients of the parts add up to those of the whole, to
-//! rounding; [`PartsClosure`] says by how much they do not. Fitting each part robustly on its own would
-//! give each a set of intervals of its own, and a sum that means nothing.
+//! rounding; [`PartsClosure`] says by how much they do not. Fitting each part robustly on its own
+//! would give each a set of intervals of its own, and a sum that means nothing.
 //!
 //! Intervals of the coefficients are Student's, with the largest of the three errors of
 //! [`crate::capacity`] and as many degrees of freedom as the intervals are worth. The weights
