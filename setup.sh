@@ -17,9 +17,13 @@ set -euo pipefail
 cd "$(dirname "$0")"
 export LC_ALL=C
 
-# level | command that proves it | package | unit it brings | why
+# level | command or file that proves it | package | unit it brings | why
 PARTS='
 demo  cc         build-essential  -         the linker, and the C compiler for the bundled SQLite
+demo  clang      clang            -         compiles the BPF samplers of record --locks and --files
+demo  pkg-config pkg-config       -         asked for by the build of libbpf, which loads them
+demo  /usr/include/libelf.h libelf-dev - libbpf reads their object files with it
+demo  /usr/include/zlib.h zlib1g-dev - libbpf reads a compressed kernel configuration with it
 test  curl       curl             -         a client that is not ours, for the tests of the command
 test  nginx      nginx-light      nginx     a live server to record
 test  haproxy    haproxy          haproxy   a live server to record
@@ -65,8 +69,13 @@ levels_of() {
     esac
 }
 
-# Servers live in sbin, which is not in every user's PATH.
-have() { PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1; }
+# Servers live in sbin, which is not in every user's PATH; headers are files.
+have() {
+    case "$1" in
+    /*) [ -e "$1" ] ;;
+    *) PATH="$PATH:/usr/local/sbin:/usr/sbin:/sbin" command -v "$1" >/dev/null 2>&1 ;;
+    esac
+}
 
 packages() {
     local levels missing=() units=() level program package unit why

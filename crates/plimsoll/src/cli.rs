@@ -300,6 +300,12 @@ pub(crate) struct Record {
     /// Record no profile
     #[arg(long, conflicts_with = "profile")]
     pub(crate) no_profile: bool,
+    /// Sample waits for locks: kernel locks of the whole machine, futexes of the server (root)
+    #[arg(long)]
+    pub(crate) locks: bool,
+    /// Sample what becomes of the server's files between open and close (root)
+    #[arg(long)]
+    pub(crate) files: bool,
     /// The trial to write
     #[arg(long, short, value_name = "NAME.trial")]
     pub(crate) output: PathBuf,

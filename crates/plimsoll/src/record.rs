@@ -22,6 +22,7 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
     spec.interval = flags.interval;
     spec.duration = flags.duration;
     spec.profile = (!flags.no_profile).then_some(ProfileSpec { hz: flags.profile });
+    (spec.locks, spec.files) = (flags.locks, flags.files);
     spec.overwrite = flags.force;
     let stop = stop_on_signal()?;
     let bar = if flags.json || !std::io::stderr().is_terminal() {

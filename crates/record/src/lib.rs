@@ -23,6 +23,7 @@
 //! What never happens: a line of a log or a process that ends fails the recording; something that
 //! was not seen goes unsaid (it is a loss in the trial); the data of one interval is half written.
 
+mod bpf;
 mod clock;
 mod error;
 #[doc(hidden)]

@@ -23,6 +23,7 @@ use serde::Serialize;
 use trial::classes::ClassRow;
 use trial::{Amendment, Finished, Interval, LatencyRow, LatencySource, Loss, Manifest, Writer};
 
+use crate::bpf;
 use crate::clock;
 use crate::error::{Error, Unsupported};
 use crate::host;
@@ -72,6 +73,10 @@ pub struct Spec {
     pub duration: Option<Duration>,
     /// Where the CPUs are, sampled; no profile if `None`.
     pub profile: Option<ProfileSpec>,
+    /// Whether to sample waits for locks.
+    pub locks: bool,
+    /// Whether to sample the anatomy of file access.
+    pub files: bool,
     /// The trial to write.
     pub out: PathBuf,
     /// Whether an older trial of that name may be replaced.
@@ -90,6 +95,8 @@ impl Spec {
             interval: Duration::from_secs(1),
             duration: None,
             profile: Some(ProfileSpec::default()),
+            locks: false,
+            files: false,
             out: out.into(),
             overwrite: false,
             notes: Vec::new(),
@@ -218,11 +225,12 @@ struct Recorder {
     machine: Machine,
     requests: Option<Requests>,
     profile: Option<Profile>,
+    bpf: bpf::Samplers,
     /// Intervals that wait for late lines.
     kept: VecDeque<Interval>,
     /// What was lost since the last write, and altogether.
-    losses: BTreeMap<&'static str, Loss>,
-    all_losses: BTreeMap<&'static str, Loss>,
+    losses: BTreeMap<String, Loss>,
+    all_losses: BTreeMap<String, Loss>,
     boundary: Boundary,
     counts: Counts,
     server_absent: bool,
@@ -268,6 +276,9 @@ impl Recorder {
     ) -> Result<Recorder, Error> {
         let pids = server.pids();
         let format = requests.as_ref().and_then(Requests::format);
+        let mut capabilities = host::capabilities(&pids, format, requests.is_some());
+        let asked = bpf::Asked { locks: spec.locks, files: spec.files };
+        let bpf = bpf::Samplers::start(asked, &pids, &mut capabilities);
         let mut manifest = Manifest {
             schema: trial::SCHEMA_VERSION,
             created_ns: clock::wall_ns(),
@@ -277,7 +288,7 @@ impl Recorder {
             interval_ns: clock::ns(spec.interval),
             log_path: spec.access_log.as_ref().map(|path| path.display().to_string()),
             log_format: format.map(|format| format.to_string()),
-            capabilities: host::capabilities(&pids, format, requests.is_some()),
+            capabilities,
             notes: spec.notes.clone(),
         };
         let says = |profile: &Profile| profile.says();
@@ -293,6 +304,7 @@ impl Recorder {
             machine,
             requests,
             profile: profile.and_then(Result::ok),
+            bpf,
             kept: VecDeque::new(),
             losses: BTreeMap::new(),
             all_losses: BTreeMap::new(),
@@ -380,6 +392,7 @@ impl Recorder {
         self.server.sample();
         self.machine = machine(&mut self.buffer)?;
         self.server.take_unseen();
+        self.bpf.baseline(&self.server.pids());
         if let Some(requests) = &mut self.requests {
             requests.begin(self.boundary.wall_ns);
         }
@@ -402,6 +415,9 @@ impl Recorder {
         self.lose("process: its end was not seen", unseen.processes, "its last time is missing");
         self.lose("thread: its end was not seen", unseen.threads, "its last wakes are missing");
         let length_ns = now.monotonic_ns - last.monotonic_ns;
+        for loss in self.bpf.interval(index, &self.server.pids(), &mut self.writer)? {
+            self.lose(&loss.kind, loss.count, &loss.note);
+        }
         let set = ((now.wall_ns - last.wall_ns) - length_ns).abs() > CLOCK_SET_NS;
         self.lose("clock: set while recording", u64::from(set), "lines may be misplaced");
         if !server.alive && !self.server_absent {
@@ -471,12 +487,12 @@ impl Recorder {
         self.counts.missing += u64::from(polled.missing);
     }
 
-    fn lose(&mut self, kind: &'static str, count: u64, note: &str) {
+    fn lose(&mut self, kind: &str, count: u64, note: &str) {
         if count == 0 {
             return;
         }
         for losses in [&mut self.losses, &mut self.all_losses] {
-            let loss = losses.entry(kind).or_default();
+            let loss = losses.entry(kind.to_owned()).or_default();
             kind.clone_into(&mut loss.kind);
             loss.count += count;
             note.clone_into(&mut loss.note);
@@ -584,6 +600,7 @@ impl Recorder {
     /// What the manifest can say only at the end.
     fn remark(&mut self) {
         let notes = &mut self.manifest.notes;
+        notes.extend(self.bpf.notes());
         let traffic = self.server.traffic;
         if traffic.came + traffic.went > 0 {
             notes.push(format!("{} processes came, {} went", traffic.came, traffic.went));

@@ -1,0 +1,38 @@
+//! Builds the BPF programs, where the feature `bpf` is on: clang alone, no headers, no libraries.
+
+fn main() {
+    println!("cargo:rustc-check-cfg=cfg(bpf)");
+    // The programs know the system calls and the registers of one machine.
+    let x86_64 = std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64");
+    if std::env::var_os("CARGO_FEATURE_BPF").is_some() && x86_64 {
+        println!("cargo:rustc-cfg=bpf");
+        for name in ["locks", "files"] {
+            compile(name);
+        }
+    }
+    println!("cargo:rerun-if-changed=src/bpf/common.h");
+    println!("cargo:rerun-if-changed=build.rs");
+}
+
+fn compile(name: &str) {
+    let source = format!("src/bpf/{name}.bpf.c");
+    println!("cargo:rerun-if-changed={source}");
+    println!("cargo:rerun-if-env-changed=CLANG");
+    let clang = std::env::var_os("CLANG").unwrap_or_else(|| "clang".into());
+    let directory = std::env::var_os("OUT_DIR").expect("cargo says where to build");
+    let object = std::path::Path::new(&directory).join(format!("{name}.bpf.o"));
+    // -g makes the BTF that places the kernel's fields; v3 has the atomics.
+    let status = std::process::Command::new(&clang)
+        .args(["-g", "-O2", "-Wall", "-Wextra", "-target", "bpf", "-mcpu=v3", "-c", &source, "-o"])
+        .arg(&object)
+        .status();
+    match status {
+        Ok(status) if status.success() => {}
+        Ok(status) => panic!("{} failed on {source}: {status}", clang.display()),
+        Err(error) => panic!(
+            "{}: {error}; `./setup.sh demo` installs what the build needs, and \
+             `--no-default-features` builds without the samplers of locks and files",
+            clang.display()
+        ),
+    }
+}

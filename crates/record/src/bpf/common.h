@@ -1,0 +1,107 @@
+/*
+ * What both programs need: types, maps, helpers by number, and the few fields of the kernel's
+ * structures that are read. The fields' places are filled in from the running kernel's BTF when
+ * the program is loaded (preserve_access_index), so that no header of a kernel is needed to build.
+ *
+ * x86-64 only: numbers of system calls and the registers of their arguments are that machine's.
+ */
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef int s32;
+typedef unsigned int u32;
+typedef long long s64;
+typedef unsigned long long u64;
+
+#define SEC(name) __attribute__((section(name), used))
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#define KERNEL_STRUCT __attribute__((preserve_access_index))
+
+/* A map's definition, as libbpf reads it from BTF. */
+#define NUMBER(name, value) int(*name)[value]
+#define TYPE(name, type) typeof(type) *name
+#define MAP_HASH 1
+#define MAP_ARRAY 2
+
+#define ANY 0
+#define NOEXIST 1
+#define USER_STACK (1 << 8)
+
+/* bpf(2), by their numbers, which never change. */
+static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
+static long (*const map_update)(void *map, const void *key, const void *value, u64 flags) =
+    (void *)2;
+static long (*const map_delete)(void *map, const void *key) = (void *)3;
+static u64 (*const now_ns)(void) = (void *)5;
+static u32 (*const current_cpu)(void) = (void *)8;
+static u64 (*const current_pid_tgid)(void) = (void *)14;
+static long (*const get_stack)(void *ctx, void *to, u32 bytes, u64 flags) = (void *)67;
+static long (*const read_user)(void *to, u32 bytes, const void *from) = (void *)112;
+static long (*const read_kernel)(void *to, u32 bytes, const void *from) = (void *)113;
+static void *(*const current_task)(void) = (void *)158;
+
+/* Field by field, through pointers that the verifier knows nothing of. */
+#define READ(to, from) read_kernel(&(to), sizeof(to), __builtin_preserve_access_index(&(from)))
+
+struct pt_regs {
+	unsigned long di, si, dx, r10, r8, r9, orig_ax, ip;
+} KERNEL_STRUCT;
+
+struct files_struct;
+struct task_struct {
+	s32 pid, tgid;
+	struct files_struct *files;
+} KERNEL_STRUCT;
+
+#define SERVER 1
+#define RECORDER 2
+
+/* Processes of the server: user space puts them in, forks of theirs are added here; and our own. */
+struct {
+	NUMBER(type, MAP_HASH);
+	NUMBER(max_entries, 4096);
+	TYPE(key, u32);
+	TYPE(value, u8);
+} observed SEC(".maps");
+
+/* What was not seen, by kind. Cumulative: user space takes differences. */
+struct {
+	NUMBER(type, MAP_ARRAY);
+	NUMBER(max_entries, 16);
+	TYPE(key, u32);
+	TYPE(value, u64);
+} unseen SEC(".maps");
+
+ALWAYS_INLINE void count_unseen(u32 kind)
+{
+	u64 *count = map_lookup(&unseen, &kind);
+	if (count)
+		__sync_fetch_and_add(count, 1);
+}
+
+/* 0 of a process that is nobody's. */
+ALWAYS_INLINE u32 owner_of(u32 tgid)
+{
+	u8 *owner = map_lookup(&observed, &tgid);
+
+	return owner ? *owner : 0;
+}
+
+ALWAYS_INLINE int is_observed(u32 tgid)
+{
+	return owner_of(tgid) == SERVER;
+}
+
+/* Too full for a child is the same as not following it: user space finds it at the next interval. */
+SEC("tp_btf/sched_process_fork")
+int follow_fork(u64 *ctx)
+{
+	struct task_struct *parent = (void *)ctx[0], *child = (void *)ctx[1];
+	u32 tgid = child->tgid;
+	u8 server = SERVER;
+
+	if (tgid != (u32)parent->tgid && is_observed(parent->tgid))
+		map_update(&observed, &tgid, &server, ANY);
+	return 0;
+}
+
+char licence[] SEC("license") = "Dual MIT/GPL";

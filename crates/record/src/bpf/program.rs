@@ -1,0 +1,171 @@
+//! One loaded and attached BPF object, and what both have in common: the set of observed
+//! processes, and the counts of what was not seen.
+
+use std::collections::BTreeSet;
+
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, Object, ObjectBuilder};
+
+use crate::error::Unsupported;
+
+/// As in `common.h`.
+const SERVER: u8 = 1;
+const RECORDER: u8 = 2;
+
+/// Counts in the map `unseen`.
+pub(super) const UNSEEN: usize = 16;
+
+/// Bytes that stand where structs of an object file may.
+#[repr(align(8))]
+pub(super) struct Aligned<T: ?Sized>(pub(super) T);
+
+/// A program that runs. It ends when this is dropped.
+pub(super) struct Program {
+    object: Object,
+    _links: Vec<Link>,
+    observed: MapHandle,
+    unseen: MapHandle,
+    /// The counts as they were read last.
+    unseen_before: [u64; UNSEEN],
+    /// Processes in the set that were not the server's at the last look: forks that were too young
+    /// for it, or ended.
+    doubtful: BTreeSet<u32>,
+}
+
+impl Program {
+    /// Loads an object file and attaches all its programs.
+    pub(super) fn start(object: &Aligned<[u8]>, pids: &[u32]) -> Result<Program, Unsupported> {
+        // What libbpf says at length on stderr, the error says in short.
+        libbpf_rs::set_print(None);
+        let object = ObjectBuilder::default()
+            .open_memory(&object.0)
+            .and_then(libbpf_rs::OpenObject::load)
+            .map_err(|error| unsupported(&error))?;
+        let observed = map(&object, "observed")?;
+        let unseen = map(&object, "unseen")?;
+        let links = object
+            .progs_mut()
+            .map(|program| program.attach())
+            .collect::<Result<Vec<Link>, _>>()
+            .map_err(|error| unsupported(&error))?;
+        let mut program = Program {
+            object,
+            _links: links,
+            observed,
+            unseen,
+            unseen_before: [0; UNSEEN],
+            doubtful: BTreeSet::new(),
+        };
+        // A full set or an own process that is missing costs attribution, not the recording.
+        let _ = program.put(std::process::id(), RECORDER);
+        program.observe(pids);
+        Ok(program)
+    }
+
+    /// One of its maps.
+    pub(super) fn map(&self, name: &str) -> Result<MapHandle, Unsupported> {
+        map(&self.object, name)
+    }
+
+    /// Brings the set of observed processes up to date, and returns those that left it.
+    pub(super) fn observe(&mut self, pids: &[u32]) -> BTreeSet<u32> {
+        let server: BTreeSet<u32> = pids.iter().copied().collect();
+        let own = std::process::id();
+        let inside: BTreeSet<u32> = self
+            .observed
+            .keys()
+            .filter_map(|key| Some(u32::from_ne_bytes(key.try_into().ok()?)))
+            .filter(|&pid| pid != own)
+            .collect();
+        for &pid in server.difference(&inside) {
+            let _ = self.put(pid, SERVER);
+        }
+        let doubtful: BTreeSet<u32> = inside.difference(&server).copied().collect();
+        // One look's grace: the program puts a fork in before the recorder can have seen it.
+        let gone: BTreeSet<u32> = doubtful.intersection(&self.doubtful).copied().collect();
+        for pid in &gone {
+            let _ = self.observed.delete(&pid.to_ne_bytes());
+        }
+        self.doubtful = doubtful;
+        gone
+    }
+
+    /// What was not seen since the last call, by kind.
+    pub(super) fn take_unseen(&mut self) -> [u64; UNSEEN] {
+        let mut grown = [0; UNSEEN];
+        for (kind, (grown, before)) in (0u32..).zip(grown.iter_mut().zip(&mut self.unseen_before)) {
+            let found = self.unseen.lookup(&kind.to_ne_bytes(), MapFlags::ANY);
+            let now = found.ok().flatten().map(|value| Fields(&value).u64());
+            let now = now.unwrap_or(*before);
+            *grown = now.wrapping_sub(*before);
+            *before = now;
+        }
+        grown
+    }
+
+    fn put(&mut self, pid: u32, owner: u8) -> Result<(), libbpf_rs::Error> {
+        self.observed.update(&pid.to_ne_bytes(), &[owner], MapFlags::ANY)
+    }
+}
+
+/// The numbers of a struct, one after the other; zeros after its end.
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+
+impl Fields<'_> {
+    pub(super) fn u64(&mut self) -> u64 {
+        u64::from_ne_bytes(self.take())
+    }
+
+    pub(super) fn u32(&mut self) -> u32 {
+        u32::from_ne_bytes(self.take())
+    }
+
+    /// Nanoseconds, as the trial has them.
+    pub(super) fn ns(&mut self) -> i64 {
+        i64::try_from(self.u64()).unwrap_or(i64::MAX)
+    }
+
+    /// Addresses, up to the first that is none.
+    pub(super) fn addresses(&mut self, most: usize) -> Vec<u64> {
+        let all: Vec<u64> = (0..most).map(|_| self.u64()).collect();
+        all.into_iter().take_while(|&address| address != 0).collect()
+    }
+
+    fn take<const N: usize>(&mut self) -> [u8; N] {
+        let Some((head, rest)) = self.0.split_first_chunk() else { return [0; N] };
+        self.0 = rest;
+        *head
+    }
+}
+
+fn map(object: &Object, name: &str) -> Result<MapHandle, Unsupported> {
+    let found = object.maps().find(|map| map.name() == name);
+    let found = found.ok_or_else(|| Unsupported(format!("its program has no map {name}")))?;
+    MapHandle::try_from(&found).map_err(|error| unsupported(&error))
+}
+
+/// Why it does not run, as far as that can be told.
+fn unsupported(error: &libbpf_rs::Error) -> Unsupported {
+    let said = format!("{error:#}");
+    Unsupported(if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
+        format!("not permitted to load a BPF program ({said}): run as root")
+    } else if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+        format!("this kernel does not describe itself: no /sys/kernel/btf/vmlinux ({said})")
+    } else {
+        format!("its BPF program cannot be loaded: {said}")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_read_in_order_and_are_zero_after_the_end() {
+        let bytes: Vec<u8> =
+            [7u64, u64::MAX, 5, 0, 9].iter().flat_map(|n| n.to_ne_bytes()).collect();
+        let mut fields = Fields(&bytes);
+        assert_eq!((fields.u64(), fields.ns()), (7, i64::MAX));
+        assert_eq!(fields.addresses(3), [5]);
+        assert_eq!((fields.u32(), fields.u64()), (0, 0));
+    }
+}

@@ -1,0 +1,155 @@
+//! Addresses to procedures: of the kernel by kallsyms, of a process by the files that it maps.
+//!
+//! What has no name is its module and its offset there, as a disassembler shows it.
+
+use std::collections::HashMap;
+use std::fs;
+
+use blazesym::symbolize::source::{Kernel, Process, Source};
+use blazesym::symbolize::{Input, Symbolized, Symbolizer};
+use trial::profile::{Frame, FrameMode};
+
+/// Names that are remembered; then all are forgotten, and asked for again.
+const REMEMBERED_MAX: usize = 50_000;
+
+/// Names addresses, and remembers their names.
+pub(super) struct Symbols {
+    symbolizer: Symbolizer,
+    kernel: HashMap<u64, Frame>,
+    /// By process and address; `None` where no code is.
+    user: HashMap<(u32, u64), Option<Frame>>,
+}
+
+impl Symbols {
+    pub(super) fn new() -> Symbols {
+        Symbols {
+            symbolizer: Symbolizer::builder().enable_code_info(false).build(),
+            kernel: HashMap::new(),
+            user: HashMap::new(),
+        }
+    }
+
+    /// The kernel's procedure that was called from here.
+    pub(super) fn kernel(&mut self, address: u64) -> Frame {
+        if let Some(frame) = self.kernel.get(&address) {
+            return frame.clone();
+        }
+        let source = Source::Kernel(Kernel { debug_syms: false, ..Kernel::default() });
+        let frame = Frame {
+            symbol: self.name(&source, Input::AbsAddr(called_from(address))),
+            module: "[kernel]".to_owned(),
+            mode: FrameMode::Kernel,
+        };
+        forget_too_many(&mut self.kernel);
+        self.kernel.insert(address, frame.clone());
+        frame
+    }
+
+    /// The procedures of a process, up to the first address where no code is.
+    pub(super) fn user(&mut self, pid: u32, addresses: &[u64]) -> Vec<Frame> {
+        let mut maps = None;
+        let mut frames = Vec::new();
+        for &address in addresses {
+            if !self.user.contains_key(&(pid, address)) {
+                let maps = maps.get_or_insert_with(|| code_of(pid));
+                let frame = self.find(pid, address, maps);
+                forget_too_many(&mut self.user);
+                self.user.insert((pid, address), frame);
+            }
+            match &self.user[&(pid, address)] {
+                Some(frame) => frames.push(frame.clone()),
+                None => break,
+            }
+        }
+        frames
+    }
+
+    /// Forgets a process: its number will be another's.
+    pub(super) fn forget(&mut self, pid: u32) {
+        self.user.retain(|(of, _), _| *of != pid);
+    }
+
+    fn find(&self, pid: u32, address: u64, maps: &[Code]) -> Option<Frame> {
+        let at = called_from(address);
+        let code = maps.iter().find(|code| (code.start..code.end).contains(&at))?;
+        let mut process = Process::new(pid.into());
+        (process.debug_syms, process.perf_map) = (false, false);
+        let name = self.name(&Source::Process(process), Input::AbsAddr(at));
+        let offset = || format!("+{:#x}", at - code.start + code.offset);
+        Some(Frame {
+            symbol: Some(name.unwrap_or_else(offset)),
+            module: code.module.clone(),
+            mode: FrameMode::User,
+        })
+    }
+
+    fn name(&self, source: &Source<'_>, address: Input<u64>) -> Option<String> {
+        match self.symbolizer.symbolize_single(source, address) {
+            Ok(Symbolized::Sym(symbol)) => Some(symbol.name.into_owned()),
+            _ => None,
+        }
+    }
+}
+
+/// Addresses are where a call returns to, which may be behind the end of the caller.
+fn called_from(address: u64) -> u64 {
+    address.saturating_sub(1)
+}
+
+fn forget_too_many<K, V>(names: &mut HashMap<K, V>) {
+    if names.len() >= REMEMBERED_MAX {
+        names.clear();
+    }
+}
+
+/// A mapping with code.
+struct Code {
+    start: u64,
+    end: u64,
+    offset: u64,
+    module: String,
+}
+
+/// The code of a process; nothing if it has ended.
+fn code_of(pid: u32) -> Vec<Code> {
+    let text = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    text.lines().filter_map(code).collect()
+}
+
+/// A line of `/proc/PID/maps` (proc(5)), if it is one of code.
+fn code(line: &str) -> Option<Code> {
+    let mut words = line.split_ascii_whitespace();
+    let (start, end) = words.next()?.split_once('-')?;
+    let may_run = words.next()?.contains('x');
+    let offset = words.next()?;
+    let path = words.nth(2).unwrap_or("[anonymous]");
+    let number = |digits| u64::from_str_radix(digits, 16).ok();
+    let module = path.rsplit('/').next().unwrap_or(path).to_owned();
+    may_run.then_some(())?;
+    Some(Code { start: number(start)?, end: number(end)?, offset: number(offset)?, module })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mapping_of_code_is_told_from_one_of_data() {
+        let text = code("7f1200-7f3400 r-xp 00028000 fe:01 131 /usr/lib/x/libc.so.6").unwrap();
+        assert_eq!((text.start, text.end, text.offset), (0x7f1200, 0x7f3400, 0x28000));
+        assert_eq!(text.module, "libc.so.6");
+        assert_eq!(code("7f12-7f34 r-xp 00000000 00:00 0").unwrap().module, "[anonymous]");
+        assert!(code("7f12-7f34 rw-p 00028000 fe:01 131 /usr/lib/libc.so.6").is_none());
+        assert!(code("").is_none() && code("7f12 r-xp 0 0 0").is_none());
+    }
+
+    #[test]
+    fn a_procedure_of_this_process_has_its_name_or_its_place() {
+        let address = a_procedure_of_this_process_has_its_name_or_its_place as fn() as usize as u64;
+        let frames = Symbols::new().user(std::process::id(), &[address + 1, 1, address + 1]);
+        assert_eq!(frames.len(), 1, "nothing behind an address that is none");
+        assert!(frames[0].module.starts_with("record"), "{frames:?}");
+        let name = frames[0].symbol.as_deref().unwrap();
+        assert!(name.contains("a_procedure_of_this_process") || name.starts_with('+'), "{name}");
+    }
+}

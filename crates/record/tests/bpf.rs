@@ -1,0 +1,284 @@
+//! Locks and files, of processes that do a known number of known things.
+//!
+//! No test asserts a time. Where BPF programs cannot be loaded the tests hold that the trial says
+//! why, say that they were skipped, and end.
+#![allow(clippy::unwrap_used)]
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::thread;
+use std::time::Duration;
+
+use record::{Spec, Target, record};
+use trial::Trial;
+use trial::files::{Direction, FileRow};
+use trial::profile::{FrameMode, Owner};
+use trial::waits::{LockKind, WaitRow};
+
+/// Times that a puppet does what it is told.
+const ROUNDS: u64 = 40;
+
+/// Bytes of the file that is read, and of the buffer that is too large for it.
+const FILE_BYTES: usize = 5_000;
+const BUFFER_BYTES: usize = 8_192;
+
+/// A thread that does not get to wait in so many looks never will.
+const LOOKS_MAX: usize = 10_000;
+
+/// Not a test of its own: what the observed processes run, an order a line.
+#[test]
+fn puppet() {
+    let Some(home) = std::env::var_os("PLIMSOLL_TEST_PUPPET") else { return };
+    let home = PathBuf::from(home);
+    let mut early = File::open(home.join("object")).unwrap();
+    println!("\nready");
+    for order in std::io::stdin().lines() {
+        match order.unwrap().as_str() {
+            "contend" => contend(),
+            "needless" => times(|| read_with(&home, BUFFER_BYTES, 2)),
+            "exact" => times(|| read_with(&home, FILE_BYTES, 1)),
+            "write" => times(|| write(&home)),
+            "child" => times(|| {
+                let cat = Command::new("cat").arg(home.join("object")).output().unwrap();
+                assert_eq!(cat.stdout.len(), FILE_BYTES);
+            }),
+            "unseen" => {
+                let mut buffer = [0; 100];
+                times(|| assert_eq!(early.read(&mut buffer).unwrap(), 100));
+                times(|| map(&home));
+            }
+            other => panic!("no such order: {other}"),
+        }
+        println!("\ndone");
+    }
+}
+
+fn times(what: impl FnMut()) {
+    std::iter::repeat_with(what).take(ROUNDS as usize).for_each(drop);
+}
+
+fn read_with(home: &Path, bytes: usize, reads: usize) {
+    let mut buffer = vec![0; bytes];
+    let mut file = File::open(home.join("object")).unwrap();
+    for read in 0..reads {
+        let expected = if read == 0 { FILE_BYTES } else { 0 };
+        assert_eq!(file.read(&mut buffer).unwrap(), expected);
+    }
+}
+
+fn write(home: &Path) {
+    let mut file = File::create(home.join("written")).unwrap();
+    file.write_all(&[b'x'; 2_000]).unwrap();
+    file.write_all(&[b'y'; 1_000]).unwrap();
+}
+
+fn map(home: &Path) {
+    let file = File::open(home.join("object")).unwrap();
+    // SAFETY: a private mapping of a file that nobody changes; it is given back and never read.
+    unsafe {
+        let (read, private) = (libc::PROT_READ, libc::MAP_PRIVATE);
+        let at = libc::mmap(std::ptr::null_mut(), FILE_BYTES, read, private, file.as_raw_fd(), 0);
+        assert_ne!(at, libc::MAP_FAILED);
+        assert_eq!(libc::munmap(at, FILE_BYTES), 0);
+    }
+}
+
+/// Holds a lock, as often as there are rounds, until another thread sleeps for it.
+fn contend() {
+    let lock = Arc::new(Mutex::new(()));
+    let held = Arc::new(AtomicBool::new(false));
+    let number = Arc::new(AtomicU32::new(0));
+    let waiter = {
+        let (lock, held, number) = (Arc::clone(&lock), Arc::clone(&held), Arc::clone(&number));
+        move || {
+            // SAFETY: it has no conditions.
+            number.store(unsafe { libc::gettid() }.cast_unsigned(), Ordering::SeqCst);
+            for _ in 0..ROUNDS {
+                until(|| held.load(Ordering::SeqCst));
+                drop(lock.lock().unwrap());
+                held.store(false, Ordering::SeqCst);
+            }
+        }
+    };
+    let waiter = thread::spawn(waiter);
+    until(|| number.load(Ordering::SeqCst) != 0);
+    let call = format!("/proc/self/task/{}/syscall", number.load(Ordering::SeqCst));
+    for _ in 0..ROUNDS {
+        let guard = lock.lock().unwrap();
+        held.store(true, Ordering::SeqCst);
+        let futex = format!("{} ", libc::SYS_futex);
+        until(|| fs::read_to_string(&call).unwrap().starts_with(&futex));
+        thread::sleep(Duration::from_millis(1));
+        drop(guard);
+        until(|| !held.load(Ordering::SeqCst));
+    }
+    waiter.join().unwrap();
+}
+
+/// Without a futex: only the lock's own are to be seen.
+fn until(done: impl Fn() -> bool) {
+    for _ in 0..LOOKS_MAX {
+        if done() {
+            return;
+        }
+        thread::sleep(Duration::from_micros(200));
+    }
+    panic!("it never came");
+}
+
+/// A recording of a puppet that does one thing after the first interval was written; `None`, said
+/// on stderr, where it is not supported here.
+fn recorded(order: &str) -> Option<Trial> {
+    let home = tempfile::tempdir().unwrap();
+    fs::write(home.path().join("object"), vec![b'o'; FILE_BYTES]).unwrap();
+    let mut puppet = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "puppet", "--nocapture", "--quiet"])
+        .env("PLIMSOLL_TEST_PUPPET", home.path())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut stdin = puppet.stdin.take().unwrap();
+    let mut stdout = BufReader::new(puppet.stdout.take().unwrap()).lines();
+    let mut puppet = Ending(puppet);
+    let mut hear = move |word: &str| stdout.any(|line| line.unwrap() == word);
+    assert!(hear("ready"));
+    let mut spec = Spec::new(Target::Pid(puppet.0.id()), None, home.path().join("t.trial"));
+    spec.interval = Duration::from_millis(100);
+    (spec.locks, spec.files, spec.profile) = (true, true, None);
+    let stop = AtomicBool::new(false);
+    let (begun, begins) = mpsc::channel();
+    thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            record(&spec, &stop, &mut |_| {
+                // Nobody listens after the first.
+                let _ = begun.send(());
+            })
+        });
+        begins.recv().unwrap();
+        writeln!(stdin, "{order}").unwrap();
+        let done = hear("done");
+        // The last interval ends with a whole one: a rest that is too short is none.
+        begins.try_iter().for_each(drop);
+        begins.iter().take(2).for_each(drop);
+        stop.store(true, Ordering::SeqCst);
+        assert!(done, "the puppet is gone");
+        running.join().unwrap().unwrap();
+    });
+    drop(stdin);
+    puppet.0.wait().unwrap();
+    let trial = Trial::open(home.path().join("t.trial")).unwrap();
+    supported(&trial).then_some(trial)
+}
+
+fn supported(trial: &Trial) -> bool {
+    let capabilities = &trial.manifest().capabilities;
+    let ours: Vec<_> =
+        capabilities.iter().filter(|c| ["locks", "file anatomy"].contains(&&*c.name)).collect();
+    assert_eq!(ours.len(), 2, "{capabilities:?}");
+    for capability in &ours {
+        let why = &capability.reason;
+        let excused = ["not permitted", "no /sys/kernel/btf", "feature bpf", "x86-64"];
+        let excused = excused.iter().any(|excuse| why.contains(excuse));
+        assert!(capability.supported || excused, "{capability:?}");
+        if !capability.supported {
+            eprintln!("skipped: {} is not supported here: {why}", capability.name);
+        }
+    }
+    ours.iter().all(|capability| capability.supported)
+}
+
+struct Ending(Child);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The files of a size, added up: a kernel may have made several rows of none.
+fn row(trial: &Trial, direction: Direction, bytes: usize) -> FileRow {
+    let bytes = bytes as u64;
+    let holds = |row: &&FileRow| {
+        row.direction == direction
+            && row.size_from <= bytes
+            && row.size_below.is_none_or(|below| bytes < below)
+    };
+    trial.files().iter().find(holds).unwrap_or_else(|| panic!("{:?}", trial.files())).clone()
+}
+
+fn lost(trial: &Trial, what: &str) -> u64 {
+    trial.losses().iter().filter(|loss| loss.kind.contains(what)).map(|loss| loss.count).sum()
+}
+
+#[test]
+fn a_lock_that_is_contended_is_found_with_its_count_and_its_place() {
+    let Some(trial) = recorded("contend") else { return };
+    let futexes = trial.waits().iter().filter(|row| row.kind == LockKind::Futex);
+    let mut words = std::collections::BTreeMap::<_, Vec<&WaitRow>>::new();
+    for row in futexes {
+        assert_eq!((row.owner, row.spun_ns), (Owner::Server, 0));
+        words.entry(row.word.unwrap()).or_default().push(row);
+    }
+    let waits = |rows: &Vec<&WaitRow>| rows.iter().map(|row| row.waits).sum::<u64>();
+    let rows = words.into_values().max_by_key(waits).unwrap();
+    let found = waits(&rows);
+    // A woken thread may find the lock taken again, and wait once more.
+    assert!((ROUNDS..=ROUNDS + ROUNDS / 4).contains(&found), "{found} waits");
+    assert!(rows.iter().all(|row| row.max_ns > 0 && row.max_ns <= row.total_ns));
+    let place = &trial.stacks()[rows[0].stack as usize];
+    let leaf = &trial.frames()[place.frames[0] as usize];
+    assert_eq!(leaf.mode, FrameMode::User);
+    assert!(leaf.symbol.is_some() && !leaf.module.is_empty(), "{leaf:?}");
+}
+
+#[test]
+fn a_needless_read_after_a_short_one_is_found() {
+    let Some(trial) = recorded("needless") else { return };
+    let row = row(&trial, Direction::Read, FILE_BYTES);
+    assert_eq!((row.size_from, row.size_below), (4 << 10, Some(5 << 10)));
+    assert_eq!((row.objects, row.calls), (ROUNDS, 2 * ROUNDS));
+    assert_eq!(row.bytes, ROUNDS * FILE_BYTES as u64);
+    assert_eq!((row.needless, row.after_short, row.needless_objects), (ROUNDS, ROUNDS, ROUNDS));
+    assert!(0 < row.needless_ns && row.needless_ns < row.calls_ns());
+    for delays in [&row.first, &row.total] {
+        assert_eq!(delays.histogram_ns().unwrap().len(), ROUNDS);
+    }
+}
+
+#[test]
+fn a_reader_that_asks_for_no_more_than_there_is_has_no_needless_read() {
+    let Some(trial) = recorded("exact") else { return };
+    let row = row(&trial, Direction::Read, FILE_BYTES);
+    assert_eq!((row.objects, row.calls), (ROUNDS, ROUNDS));
+    assert_eq!((row.needless, row.after_short, row.needless_ns), (0, 0, 0));
+}
+
+#[test]
+fn a_written_file_counts_with_the_size_that_it_has_at_its_close() {
+    let Some(trial) = recorded("write") else { return };
+    let row = row(&trial, Direction::Written, 3_000);
+    assert_eq!((row.objects, row.calls, row.bytes), (ROUNDS, 2 * ROUNDS, ROUNDS * 3_000));
+    assert_eq!(row.needless, 0);
+}
+
+#[test]
+fn children_are_followed_from_their_fork() {
+    let Some(trial) = recorded("child") else { return };
+    let row = row(&trial, Direction::Read, FILE_BYTES);
+    assert!(row.objects >= ROUNDS && row.after_short >= ROUNDS, "{row:?}");
+}
+
+#[test]
+fn what_cannot_be_followed_is_counted() {
+    let Some(trial) = recorded("unseen") else { return };
+    assert_eq!(lost(&trial, "open before"), ROUNDS);
+    assert_eq!(lost(&trial, "mapped"), ROUNDS);
+    assert!(trial.files().iter().all(|row| row.objects == 0 || row.size_from != 4 << 10));
+}
