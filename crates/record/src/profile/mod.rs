@@ -136,10 +136,11 @@ impl Profile {
     ) -> Result<Profile, Unsupported> {
         let hz = spec.hz.clamp(PROFILE_HZ_MIN, PROFILE_HZ_MAX);
         let events = Events::open(hz)?;
+        let names = Names::new();
+        // This takes a while: the rings would be full afterwards.
+        let kernel_is_named = names.kernel_is_named();
         // What is mapped from here on comes as a record.
         events.enable().map_err(|error| Unsupported(format!("perf events: {error}")))?;
-        let names = Names::new();
-        let kernel_is_named = names.kernel_is_named();
         let info = ProfileInfo {
             event: events.event.name().to_owned(),
             hz,
@@ -201,6 +202,7 @@ impl Profile {
         self.from_ns = now_ns;
         self.drain(writer)?;
         self.take_lost();
+        (self.info.lost, self.info.throttled) = (0, 0);
         writer.profile_info(&self.info)
     }
 
