@@ -4,8 +4,9 @@
 //! and each stack stands in the file once. There is one row for an interval, an owner and a stack,
 //! so that an hour at 99 Hz stays small.
 //!
-//! Frames, stacks and rows wait in the [`Writer`] and are written with the next interval, in its
-//! transaction: a killed recorder leaves no interval with half of its samples.
+//! Frames, stacks and rows wait in the [`Writer`] and are written with their interval, in its
+//! transaction: a killed recorder leaves no interval with half of its samples, and no samples
+//! without their interval.
 
 use std::collections::HashMap;
 
@@ -183,8 +184,8 @@ impl Writer {
         Ok(number)
     }
 
-    /// Adds samples. They are written with the next interval that is appended, or at
-    /// [`finish`](Writer::finish). Rows of the same interval, owner and stack add up.
+    /// Adds samples. They are written with their interval when it is appended, with the next one if
+    /// it was appended before, or at [`finish`](Writer::finish). Rows of the same interval, owner and stack add up.
     pub fn samples(&mut self, rows: &[SampleRow]) -> Result<(), Error> {
         self.load_profile()?;
         let known = self.profile.stacks.len();
@@ -229,9 +230,9 @@ fn numbered<T: std::hash::Hash + Eq>(list: Vec<T>) -> HashMap<T, u32> {
 }
 
 impl Pending {
-    /// Writes what waits. It goes on waiting until [`written`](Pending::written) says that the
-    /// transaction came through.
-    pub(crate) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
+    /// Writes what waits for intervals up to this one. It goes on waiting until
+    /// [`written`](Pending::written) says that the transaction came through.
+    pub(crate) fn write(&self, connection: &Connection, up_to: u64) -> rusqlite::Result<()> {
         let mut insert = connection
             .prepare_cached("INSERT INTO frame (id, symbol, module, mode) VALUES (?, ?, ?, ?)")?;
         for (number, frame) in &self.new_frames {
@@ -247,18 +248,18 @@ impl Pending {
              ON CONFLICT (idx, owner, stack) DO UPDATE
              SET samples = samples + excluded.samples, ns = ns + excluded.ns",
         )?;
-        for row in &self.rows {
+        for row in self.rows.iter().filter(|row| row.interval <= up_to) {
             let owner = row.owner.number();
             insert.execute(params![row.interval, owner, row.stack, row.samples, row.ns])?;
         }
         Ok(())
     }
 
-    /// Nothing waits any more.
-    pub(crate) fn written(&mut self) {
+    /// What was written waits no more.
+    pub(crate) fn written(&mut self, up_to: u64) {
         self.new_frames.clear();
         self.new_stacks.clear();
-        self.rows.clear();
+        self.rows.retain(|row| row.interval > up_to);
     }
 
     pub(crate) fn is_empty(&self) -> bool {

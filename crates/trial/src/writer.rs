@@ -162,7 +162,7 @@ impl Writer {
         let classes = std::mem::take(&mut self.classes);
         let done = self.transaction(&doing, |transaction| {
             insert_interval(transaction, interval)?;
-            profile.write(transaction)?;
+            profile.write(transaction, interval.index)?;
             waits.write(transaction)?;
             files.write(transaction)?;
             classes.write(transaction)?;
@@ -174,7 +174,7 @@ impl Writer {
         (self.profile, self.waits, self.files) = (profile, waits, files);
         self.classes = classes;
         done?;
-        self.profile.written();
+        self.profile.written(interval.index);
         self.waits.written();
         self.files.written();
         self.classes.written();
@@ -279,7 +279,7 @@ impl Writer {
         let doing = "finishing";
         let profile = std::mem::take(&mut self.profile);
         if !profile.is_empty() {
-            self.transaction(doing, |transaction| profile.write(transaction))?;
+            self.transaction(doing, |transaction| profile.write(transaction, u64::MAX))?;
         }
         let waits = std::mem::take(&mut self.waits);
         let files = std::mem::take(&mut self.files);

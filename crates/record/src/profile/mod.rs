@@ -26,7 +26,7 @@ mod records;
 mod ring;
 mod unwind;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use trial::Writer;
 use trial::profile::{Owner, ProfileInfo, STACK_FRAMES_MAX, SampleRow, Stack};
@@ -226,8 +226,9 @@ impl Profile {
         self.drain(writer)?;
         self.until_ns = i64::MAX;
         self.observe(pids);
+        let observed: HashSet<u32> = pids.iter().copied().collect();
         self.spaces.retain(|pid, _| {
-            pids.contains(pid) || std::path::Path::new(&format!("/proc/{pid}")).exists()
+            observed.contains(pid) || std::path::Path::new(&format!("/proc/{pid}")).exists()
         });
         let tally = std::mem::replace(&mut self.tally, std::mem::take(&mut self.next));
         let mut rows = Vec::with_capacity(tally.len());

@@ -93,9 +93,24 @@ fn samples_are_written_with_their_interval_or_not_at_all() {
     assert!(writer.append(&interval(0)).is_err());
     assert_eq!(Trial::open(&path).unwrap().samples().len(), 1);
     writer.append(&interval(1)).unwrap();
-    writer.samples(&[row(2, Owner::Server, stack)]).unwrap();
+    writer.samples(&[row(2, Owner::Server, stack), row(3, Owner::Server, stack)]).unwrap();
     drop(writer);
     assert_eq!(Trial::open(&path).unwrap().samples().len(), 2);
+}
+
+#[test]
+fn samples_wait_for_their_interval_while_older_ones_are_written() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("late.trial");
+    let mut writer = Writer::create(&path, &manifest()).unwrap();
+    let main = writer.frame(&frame("main")).unwrap();
+    let stack = writer.stack(&Stack { frames: vec![main], whole: true }).unwrap();
+    writer.samples(&[row(0, Owner::Server, stack), row(1, Owner::Server, stack)]).unwrap();
+    let seen = |path| Trial::open(path).unwrap().samples().to_vec();
+    writer.append(&interval(0)).unwrap();
+    assert_eq!(seen(&path), [row(0, Owner::Server, stack)]);
+    writer.append(&interval(1)).unwrap();
+    assert_eq!(seen(&path), [row(0, Owner::Server, stack), row(1, Owner::Server, stack)]);
 }
 
 #[test]
