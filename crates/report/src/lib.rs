@@ -13,6 +13,7 @@
 //! | [`mod@groups`] | the rules by which samples belong to procedure groups |
 //! | `terminal` | tables that are readable at 80 columns |
 //! | `tables` | profile, costs, what-if and comparison as text |
+//! | `waits`, `files` | waits for locks; what became of files, by size |
 //! | `page` | one self-contained page, light and dark, for screen and print |
 //! | `figure` | SVG |
 //! | [`mod@sheet`] | sentences, tables and curves of results that are no trial |
@@ -27,6 +28,7 @@
 mod analysis;
 mod error;
 mod figure;
+mod files;
 mod format;
 pub mod groups;
 mod page;
@@ -34,6 +36,7 @@ pub mod sheet;
 mod summary;
 mod tables;
 mod terminal;
+mod waits;
 
 pub use analysis::{
     AllIntervals, Analysis, CapacityFigure, CompareOptions, Comparison, CostRow, CostTable,
@@ -43,7 +46,9 @@ pub use analysis::{
     Saturation, Side, Standing, TrialFacts, Verdict, WakesLine, WhatIf, analyse, compare, what_if,
 };
 pub use error::Error;
+pub use files::{Files, FilesOfSize, NeedlessReads};
 pub use groups::Groups;
 pub use page::{html, svg_loadline};
 pub use tables::{terminal_comparison, terminal_what_if};
 pub use terminal::terminal;
+pub use waits::{WaitFigures, Waits, WaitsAtPlace, WaitsOfKind};

@@ -33,6 +33,7 @@ pub fn html(analysis: &Analysis) -> String {
         profile: analysis.profile.as_ref().map(tables::profile),
         latency_figure: figure::latency(analysis, "").unwrap_or_default(),
         latency_table: summary::latencies(analysis),
+        sampled: summary::sampled(analysis),
         intervals: summary::intervals(analysis),
         lost: summary::losses(analysis),
         rest: [
@@ -68,6 +69,7 @@ struct Page {
     profile: Option<Table>,
     latency_figure: String,
     latency_table: Option<Table>,
+    sampled: Vec<Table>,
     intervals: Table,
     lost: Table,
     rest: Vec<Table>,

@@ -7,7 +7,7 @@ use crate::analysis::{Analysis, CapacityFigure, IntervalRow, Standing};
 use crate::format::{
     NONE, bytes, duration, fixed, instant, latency, percent, rate, thousands, three,
 };
-use crate::tables;
+use crate::{files, tables, waits};
 
 /// A labelled sentence.
 pub(crate) struct Fact {
@@ -119,6 +119,7 @@ pub(crate) fn facts(analysis: &Analysis) -> Vec<Fact> {
         facts.push(fact("Robust", robust(analysis, line)));
     }
     facts.extend(objective(analysis));
+    facts.extend(analysis.files.as_ref().and_then(files::lint));
     facts.push(lost(analysis));
     facts.extend(analysis.trial.unfinished.iter().map(|text| Fact {
         label: "Unfinished",
@@ -486,6 +487,13 @@ pub(crate) fn intervals(analysis: &Analysis) -> Table {
         ]);
     }
     table
+}
+
+/// Waits for locks and what became of files, where they were sampled.
+pub(crate) fn sampled(analysis: &Analysis) -> Vec<Table> {
+    let waits = analysis.waits.as_ref().map(waits::tables).unwrap_or_default();
+    let files = analysis.files.as_ref().map(files::tables).unwrap_or_default();
+    waits.into_iter().chain(files).collect()
 }
 
 /// What was not seen.

@@ -33,6 +33,7 @@ pub fn terminal(analysis: &Analysis, width: usize) -> String {
     listed.extend(analysis.costs.as_ref().map(tables::costs));
     listed.extend(analysis.profile.as_ref().map(tables::profile));
     listed.extend(summary::latencies(analysis));
+    listed.extend(summary::sampled(analysis));
     listed.push(summary::losses(analysis));
     listed.push(summary::predictions(analysis));
     write_tables(&mut out, &listed, width);

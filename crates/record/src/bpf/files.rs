@@ -27,7 +27,11 @@ const OCTAVE_FIRST: u32 = 6;
 const LOSSES: [(usize, &str, &str); 7] = [
     (0, "files: no room for a call", "more calls under way than the bound of the map"),
     (1, "files: no room for a descriptor", "more files open than the bound of the map"),
-    (2, "files: call on a descriptor that was open before", "not followed from an open"),
+    (
+        2,
+        "files: call on a descriptor that was open before",
+        "not followed: a log of the server's own, a descriptor from another process",
+    ),
     (3, "files: mapped", "what is read or written through a mapping is not seen"),
     (4, "files: call of io_uring or AIO", "what goes through the rings is not seen"),
     (5, "files: spliced or copied in the kernel", "not followed"),

@@ -11,6 +11,10 @@ use crate::error::Unsupported;
 const SERVER: u8 = 1;
 const RECORDER: u8 = 2;
 
+/// Programs see the numbers that processes have in the first PID namespace (`PROC_PID_INIT_INO`).
+const OWN_NAMESPACE: &str = "/proc/self/ns/pid";
+const FIRST_NAMESPACE: &str = "pid:[4026531836]";
+
 /// Counts in the map `unseen`.
 pub(super) const UNSEEN: usize = 16;
 
@@ -34,6 +38,11 @@ pub(super) struct Program {
 impl Program {
     /// Loads an object file and attaches all its programs.
     pub(super) fn start(object: &Aligned<[u8]>, pids: &[u32]) -> Result<Program, Unsupported> {
+        if std::fs::read_link(OWN_NAMESPACE).is_ok_and(|own| own.as_os_str() != FIRST_NAMESPACE) {
+            let why = "the kernel counts processes otherwise than this PID namespace does: run \
+                       it outside of the container";
+            return Err(Unsupported(why.to_owned()));
+        }
         // What libbpf says at length on stderr, the error says in short.
         libbpf_rs::set_print(None);
         let object = ObjectBuilder::default()

@@ -13,6 +13,7 @@ mod what_if;
 use trial::{Interval, Manifest, Trial};
 
 use crate::Error;
+use crate::{files, waits};
 pub use compare::{
     CompareOptions, Comparison, Grade, Graded, ModeChange, PartChange, Ratio, Side, Verdict,
     compare,
@@ -73,6 +74,8 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
         modes: main.modes(),
         with_wakes: main.wakes_line(),
         latency: latency::latency_of(trial.latencies(), &rows, objective),
+        waits: waits::waits(trial),
+        files: files::files(trial),
         resources: fits.iter().map(Fitted::resource).collect(),
         intervals: rows,
         losses: trial.losses().to_vec(),

@@ -9,6 +9,8 @@ use trial::{Loss, Manifest, Prediction};
 
 use super::{CostTable, Latency, Profile, ResourceKind};
 use crate::Groups;
+use crate::files::Files;
+use crate::waits::Waits;
 
 /// What the user may choose. The defaults are those of the command.
 #[derive(Clone, Debug)]
@@ -72,6 +74,10 @@ pub struct Analysis {
     pub costs: Option<CostTable>,
     /// The classic profile table, where there is a profile.
     pub profile: Option<Profile>,
+    /// Waits for locks, where they were sampled.
+    pub waits: Option<Waits>,
+    /// What became of files, where that was sampled.
+    pub files: Option<Files>,
     /// Every resource that was fitted, the limiting one first.
     pub resources: Vec<Resource>,
     /// Latency, where it was recorded.

@@ -1,0 +1,221 @@
+//! The anatomy of file access: delays by size, and the lint for needless reads.
+
+use serde::Serialize;
+use trial::Trial;
+use trial::files::{Delays, Direction, FileRow};
+
+use crate::format::{NONE, bytes, fixed, latency, percent, thousands};
+use crate::summary::{Fact, Table};
+use crate::waits::lost;
+
+/// Needless reads that take less of the time in the calls are left to the table.
+const LINT_PERCENT: f64 = 1.0;
+
+/// What became of files, where it was sampled.
+#[derive(Clone, Debug, Serialize)]
+pub struct Files {
+    /// By direction and size, read ones first; sizes without a file are left out.
+    pub sizes: Vec<FilesOfSize>,
+    /// Reads that only told where a file ends, over all sizes.
+    pub needless: NeedlessReads,
+    /// What was not followed, in a sentence.
+    pub lost: String,
+}
+
+/// Files of one direction and of alike size.
+#[derive(Clone, Debug, Serialize)]
+pub struct FilesOfSize {
+    /// Read or written.
+    pub direction: Direction,
+    /// The smallest size, bytes, at the close.
+    pub size_from: u64,
+    /// Sizes are below this; `None`: no bound.
+    pub size_below: Option<u64>,
+    /// Files, from open to close.
+    pub objects: u64,
+    /// Reads or writes of one.
+    pub calls_per_object: f64,
+    /// Bytes read or written of one.
+    pub bytes_per_object: f64,
+    /// Time in the open and the first read or write: the median, microseconds.
+    pub first_median_us: Option<f64>,
+    /// Time in all calls: the median, microseconds.
+    pub total_median_us: Option<f64>,
+    /// The same: the 99th percentile, microseconds.
+    pub total_p99_us: Option<f64>,
+    /// Mean time in the open, microseconds.
+    pub open_mean_us: f64,
+    /// Mean time in the first read or write.
+    pub first_call_mean_us: f64,
+    /// Mean time in the others, together.
+    pub rest_mean_us: f64,
+    /// Mean time in the close.
+    pub close_mean_us: f64,
+    /// Reads that only told where the file ends.
+    #[serde(flatten)]
+    pub needless: NeedlessReads,
+}
+
+/// Reads that returned nothing after others that had returned something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct NeedlessReads {
+    /// How many.
+    pub needless: u64,
+    /// Those right after a read that came back short: the end was known by then.
+    pub after_short: u64,
+    /// Files with one.
+    pub needless_objects: u64,
+    /// Of so many.
+    pub of_objects: u64,
+    /// Their share of the time in all calls on those files, percent.
+    pub needless_percent: f64,
+}
+
+/// The files of a trial; `None` if nobody looked at any.
+pub(crate) fn files(trial: &Trial) -> Option<Files> {
+    let looked = |capability: &trial::Capability| capability.name == "file anatomy";
+    let sampled = trial.manifest().capabilities.iter().any(|c| looked(c) && c.supported);
+    let rows: Vec<&FileRow> = trial.files().iter().filter(|row| row.objects > 0).collect();
+    if rows.is_empty() && !sampled {
+        return None;
+    }
+    let read: Vec<&FileRow> =
+        rows.iter().copied().filter(|row| row.direction == Direction::Read).collect();
+    Some(Files {
+        sizes: rows.iter().map(|row| of_size(row)).collect(),
+        needless: needless(&read),
+        lost: lost(trial, "files: "),
+    })
+}
+
+fn of_size(row: &FileRow) -> FilesOfSize {
+    let objects = row.objects as f64;
+    let mean = |ns: i64| ns as f64 / 1e3 / objects;
+    FilesOfSize {
+        direction: row.direction,
+        size_from: row.size_from,
+        size_below: row.size_below,
+        objects: row.objects,
+        calls_per_object: row.calls as f64 / objects,
+        bytes_per_object: row.bytes as f64 / objects,
+        first_median_us: quantile_us(&row.first, 0.5),
+        total_median_us: quantile_us(&row.total, 0.5),
+        total_p99_us: quantile_us(&row.total, 0.99),
+        open_mean_us: mean(row.open_ns),
+        first_call_mean_us: mean(row.first_ns),
+        rest_mean_us: mean(row.rest_ns),
+        close_mean_us: mean(row.close_ns),
+        needless: needless(&[row]),
+    }
+}
+
+fn needless(rows: &[&FileRow]) -> NeedlessReads {
+    let sum = |of: fn(&FileRow) -> u64| rows.iter().map(|row| of(row)).sum::<u64>();
+    let time = |of: fn(&FileRow) -> i64| rows.iter().map(|row| of(row)).sum::<i64>() as f64;
+    NeedlessReads {
+        needless: sum(|row| row.needless),
+        after_short: sum(|row| row.after_short),
+        needless_objects: sum(|row| row.needless_objects),
+        of_objects: sum(|row| row.objects),
+        needless_percent: 100.0 * time(|row| row.needless_ns)
+            / time(FileRow::calls_ns).max(f64::MIN_POSITIVE),
+    }
+}
+
+fn quantile_us(delays: &Delays, quantile: f64) -> Option<f64> {
+    let histogram = delays.histogram_ns().filter(|histogram| !histogram.is_empty())?;
+    Some(histogram.value_at_quantile(quantile) as f64 / 1e3)
+}
+
+/// A warning, where needless reads cost something.
+pub(crate) fn lint(files: &Files) -> Option<Fact> {
+    let found = &files.needless;
+    if found.needless == 0 || found.needless_percent < LINT_PERCENT {
+        return None;
+    }
+    let text = format!(
+        "of {} files read, {} were read on past their end: {} reads that returned nothing, {} of \
+         them right after a short one, take {} % of the time in the calls on files read; ask for \
+         the exact length, and take a short read for the end",
+        thousands(found.of_objects as f64),
+        thousands(found.needless_objects as f64),
+        thousands(found.needless as f64),
+        thousands(found.after_short as f64),
+        percent(found.needless_percent)
+    );
+    Some(Fact { label: "Files", text, warns: true })
+}
+
+/// The tables: files read, and files written.
+pub(crate) fn tables(files: &Files) -> Vec<Table> {
+    let of =
+        |direction: Direction| files.sizes.iter().filter(move |row| row.direction == direction);
+    let objects = |direction| thousands(of(direction).map(|row| row.objects).sum::<u64>() as f64);
+    let what = "time in the calls: first is the open and the first call, total is all up to the \
+                close; delays within 6 %";
+    let mut read = Table::new(
+        "Files read, by size",
+        &[
+            "<bytes",
+            "files",
+            "reads",
+            "bytes read",
+            "first, median",
+            "total, median",
+            "total, 99 %",
+            "needless",
+            "of time, %",
+        ],
+        &format!("{what}; n = {} files; {}", objects(Direction::Read), files.lost),
+    );
+    for row in of(Direction::Read) {
+        let mut cells = common(row);
+        cells.push(thousands(row.needless.needless as f64));
+        cells.push(percent(row.needless.needless_percent));
+        read.rows.push(cells);
+    }
+    let mut written = Table::new(
+        "Files written, by size",
+        &[
+            "<bytes",
+            "files",
+            "writes",
+            "bytes written",
+            "first, median",
+            "total, median",
+            "total, 99 %",
+        ],
+        &format!("{what}; n = {} files", objects(Direction::Written)),
+    );
+    written.rows.extend(of(Direction::Written).map(common));
+    let mut tables = vec![read, written];
+    // Of nothing written nothing needs to be said; of nothing at all, that somebody looked.
+    tables.retain(|table| !table.rows.is_empty());
+    if tables.is_empty() {
+        let none = format!("no file was followed from its open to its close; {}", files.lost);
+        tables.push(Table::new("Files", &[], &none));
+    }
+    tables
+}
+
+fn common(row: &FilesOfSize) -> Vec<String> {
+    let size = match row.size_below {
+        Some(below) => format!("{} to {}", bytes(row.size_from), bytes(below)),
+        None => format!("from {}", bytes(row.size_from)),
+    };
+    let or_none = |us: Option<f64>| us.map_or_else(|| NONE.to_string(), latency_fine);
+    vec![
+        size,
+        thousands(row.objects as f64),
+        fixed(row.calls_per_object, 2),
+        thousands(row.bytes_per_object),
+        or_none(row.first_median_us),
+        or_none(row.total_median_us),
+        or_none(row.total_p99_us),
+    ]
+}
+
+/// A file in the page cache takes a few microseconds: tenths count.
+fn latency_fine(us: f64) -> String {
+    if us < 99.95 { format!("{us:.1} µs") } else { latency(us) }
+}

@@ -1,0 +1,180 @@
+//! Waits for locks and files by size: what a report says of them, and what it does not.
+
+#![allow(clippy::unwrap_used)]
+
+use report::{Analysis, Options, analyse, html, terminal};
+use trial::files::{Delays, Direction, FileRow};
+use trial::profile::{Frame, FrameMode, Owner, Stack};
+use trial::waits::{LockKind, WaitRow, Word};
+use trial::{Histogram, Interval, Loss, Manifest, Modes, Trial, Writer};
+
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// A ramp, of a millisecond of CPU time a request, with locks and files added to it.
+fn analysed(add: impl FnOnce(&mut Writer)) -> Analysis {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("squid.trial");
+    let mut manifest = Manifest { interval_ns: SECOND_NS, ..Manifest::default() };
+    manifest.host.cpus = 1;
+    let mut writer = Writer::create(&path, &manifest).unwrap();
+    for index in 0..40 {
+        // Not quite a line: the residuals of one would be nothing.
+        let user_ns = index * 10_000_000 + index * index % 7 * 1_000_000;
+        let machine = Modes { user_ns, idle_ns: SECOND_NS - user_ns, ..Modes::default() };
+        let interval = Interval {
+            index: index as u64,
+            start_ns: index * SECOND_NS,
+            length_ns: SECOND_NS,
+            machine,
+            requests: index as f64 * 10.0,
+            rate_valid: true,
+            ..Interval::default()
+        };
+        writer.append(&interval).unwrap();
+    }
+    add(&mut writer);
+    writer.finish().unwrap();
+    analyse(&Trial::open(&path).unwrap(), &Options::default()).unwrap()
+}
+
+fn stack(writer: &mut Writer, frames: &[(&str, Option<&str>, FrameMode)]) -> u32 {
+    let numbered = frames.iter().map(|&(module, symbol, mode)| {
+        let (module, symbol) = (module.to_owned(), symbol.map(str::to_owned));
+        writer.frame(&Frame { symbol, module, mode }).unwrap()
+    });
+    let frames = numbered.collect();
+    writer.stack(&Stack { frames, whole: false }).unwrap()
+}
+
+fn wait(kind: LockKind, stack: u32, waits: u64, total_ns: i64) -> WaitRow {
+    WaitRow {
+        interval: 3,
+        kind,
+        owner: Owner::Server,
+        stack,
+        word: None,
+        waits,
+        total_ns,
+        max_ns: total_ns / 2,
+        spun_ns: if kind == LockKind::Spin { total_ns } else { 0 },
+        timed_out: 0,
+    }
+}
+
+fn add_waits(writer: &mut Writer) {
+    let kernel = stack(
+        writer,
+        &[
+            ("[kernel]", Some("ep_poll"), FrameMode::Kernel),
+            ("[kernel]", Some("do_epoll_wait"), FrameMode::Kernel),
+        ],
+    );
+    let user = stack(
+        writer,
+        &[
+            ("libc.so.6", Some("pthread_mutex_lock"), FrameMode::User),
+            ("squid<b>", Some("+0x1f3a"), FrameMode::User),
+        ],
+    );
+    let none = stack(writer, &[]);
+    let futex = WaitRow {
+        word: Some(Word { pid: 17, address: 0xffff_0000_1234_5678 }),
+        timed_out: 1,
+        ..wait(LockKind::Futex, user, 4, 8_000_000)
+    };
+    let rows = [
+        wait(LockKind::Spin, kernel, 10, 5_000_000),
+        wait(LockKind::Spin, none, 3, 1_000_000),
+        futex,
+        WaitRow { interval: 4, ..futex },
+    ];
+    writer.waits(&rows).unwrap();
+    let kind = "locks: no room for a futex".to_owned();
+    writer.loss(&Loss { kind, count: 7, note: String::new() }).unwrap();
+}
+
+fn file(direction: Direction, size_from: u64, needless: u64) -> FileRow {
+    let mut histogram = Histogram::<u64>::new(2).unwrap();
+    histogram.record_n(20_000, 10).unwrap();
+    FileRow {
+        direction,
+        size_from,
+        size_below: Some(size_from + 1024),
+        objects: 10,
+        calls: 10 + needless,
+        bytes: 10 * size_from,
+        open_ns: 100_000,
+        first_ns: 80_000,
+        rest_ns: 8_000 * needless as i64,
+        close_ns: 20_000,
+        elapsed_ns: 1_000_000,
+        needless,
+        after_short: needless,
+        needless_objects: needless,
+        needless_ns: 8_000 * needless as i64,
+        first: Delays::new(&histogram),
+        total: Delays::new(&histogram),
+    }
+}
+
+#[test]
+fn waits_are_shown_by_kind_and_place_with_what_was_lost() {
+    let analysis = analysed(add_waits);
+    let waits = analysis.waits.as_ref().unwrap();
+    assert_eq!((waits.waits, waits.kinds.len(), waits.places.len()), (21, 2, 3));
+    let futex = &waits.kinds[0];
+    assert_eq!((futex.kind, futex.figures.waits, futex.figures.timed_out), (LockKind::Futex, 8, 2));
+    assert_eq!((futex.figures.mean_us, futex.figures.max_us), (2_000.0, 4_000.0));
+    let machine_s = waits.seconds * f64::from(analysis.manifest.host.cpus);
+    assert!((waits.spinning_percent - 100.0 * 0.006 / machine_s).abs() < 1e-9);
+    let text = terminal(&analysis, 100);
+    for words in [
+        "waiting, not holding",
+        "pthread_mutex_lock < squid<b>+0x1f3a",
+        "word 0xffff000012345678",
+        "ep_poll < do_epoll_wait",
+        "elsewhere",
+        "lost: 7 no room for a futex",
+    ] {
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words.split(' ').all(|word| flat.contains(word)), "no {words:?} in {text}");
+    }
+    let page = html(&analysis);
+    assert!(page.contains("Where they waited") && page.contains("squid&#60;b&#62;"), "escaped");
+    let json = serde_json::to_value(&analysis).unwrap();
+    assert_eq!(json.pointer("/waits/places/0/kind").unwrap(), "futex");
+    assert_eq!(json.pointer("/waits/kinds/0/waits").unwrap(), 8);
+}
+
+#[test]
+fn needless_reads_are_linted_with_the_time_that_they_cost() {
+    let analysis = analysed(|writer| {
+        let rows = [(Direction::Read, 4096, 10), (Direction::Read, 9216, 0)];
+        let mut rows: Vec<FileRow> = rows.map(|(d, size, n)| file(d, size, n)).into();
+        rows.push(file(Direction::Written, 4096, 0));
+        writer.files(rows);
+    });
+    let files = analysis.files.as_ref().unwrap();
+    assert_eq!(files.sizes.len(), 3);
+    assert_eq!((files.needless.needless_objects, files.needless.of_objects), (10, 20));
+    assert_eq!(files.needless.needless_percent, 100.0 * 80.0 / 480.0);
+    assert_eq!(files.sizes[0].calls_per_object, 2.0);
+    assert_eq!(files.sizes[0].open_mean_us, 10.0);
+    assert!((files.sizes[0].total_median_us.unwrap() - 20.0).abs() < 0.2);
+    let text = terminal(&analysis, 100);
+    for words in ["Files read, by size", "Files written, by size", "short read for the end"] {
+        assert!(text.contains(words), "no {words:?} in {text}");
+    }
+    assert!(html(&analysis).contains("Files read, by size"));
+}
+
+#[test]
+fn exact_readers_are_not_linted_and_what_nobody_looked_at_is_not_shown() {
+    let analysis = analysed(|writer| writer.files(vec![file(Direction::Read, 4096, 0)]));
+    let text = terminal(&analysis, 100);
+    assert!(text.contains("Files read") && !text.contains("read on past their end"), "{text}");
+    assert!(!text.contains("Files written") && !text.contains("Waits for locks"), "{text}");
+    assert!(analysis.waits.is_none());
+    let neither = analysed(|_| ());
+    assert!(neither.files.is_none() && !terminal(&neither, 100).contains("Files"));
+}
