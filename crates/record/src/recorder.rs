@@ -573,9 +573,6 @@ impl Recorder {
             self.writer.loss(&loss)?;
         }
         self.remark();
-        if let Some(profile) = &self.profile {
-            self.writer.profile_info(profile.info())?;
-        }
         self.writer.set_manifest(&self.manifest)?;
         let intervals = self.writer.intervals();
         let Finished { one_file, .. } = self.writer.finish()?;

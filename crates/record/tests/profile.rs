@@ -212,12 +212,21 @@ fn a_program_that_was_deleted_while_it_runs_is_named_too() {
     let home = tempfile::tempdir().unwrap();
     let exe = home.path().join("replaced");
     std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
-    let child = Command::new(&exe)
+    let mut command = Command::new(&exe);
+    command
         .args(["--exact", "burner_runs", "--quiet"])
         .env(ROLE, "burns")
         .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn();
+        .stdout(Stdio::null());
+    // A child that another test starts in this moment holds the new file open for writing, until
+    // it becomes another program.
+    let child = (0..500).find_map(|_| match command.spawn() {
+        Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+            std::thread::sleep(Duration::from_millis(10));
+            None
+        }
+        spawned => Some(spawned.unwrap()),
+    });
     let burner = Burner(child.unwrap());
     std::fs::remove_file(&exe).unwrap();
     let (_, trial) = recorded(burner.0.id(), home.path());

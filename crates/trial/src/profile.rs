@@ -147,6 +147,7 @@ pub(crate) struct Pending {
     new_frames: Vec<(u32, Frame)>,
     new_stacks: Vec<(u32, Stack)>,
     rows: Vec<SampleRow>,
+    info: Option<ProfileInfo>,
 }
 
 impl Writer {
@@ -185,7 +186,8 @@ impl Writer {
     }
 
     /// Adds samples. They are written with their interval when it is appended, with the next one if
-    /// it was appended before, or at [`finish`](Writer::finish). Rows of the same interval, owner and stack add up.
+    /// it was appended before, or at [`finish`](Writer::finish). Rows of the same interval, owner
+    /// and stack add up.
     pub fn samples(&mut self, rows: &[SampleRow]) -> Result<(), Error> {
         self.load_profile()?;
         let known = self.profile.stacks.len();
@@ -202,12 +204,12 @@ impl Writer {
         Ok(self.profile.stacks.len())
     }
 
-    /// Says how the profile was made. The last one stays.
+    /// Says how the profile was made; written with the next interval, or at
+    /// [`finish`](Writer::finish). The last one stays.
     pub fn profile_info(&mut self, info: &ProfileInfo) -> Result<(), Error> {
-        let value = serde_json::to_string(info).expect("it has only string keys");
-        self.transaction("writing how the profile was made", |transaction| {
-            set_meta(transaction, key::PROFILE, &value)
-        })
+        self.load_profile()?;
+        self.profile.info = Some(info.clone());
+        Ok(())
     }
 
     /// Numbers go on where an older recording in the same file ended.
@@ -252,6 +254,10 @@ impl Pending {
             let owner = row.owner.number();
             insert.execute(params![row.interval, owner, row.stack, row.samples, row.ns])?;
         }
+        if let Some(info) = &self.info {
+            let value = serde_json::to_string(info).expect("it has only string keys");
+            set_meta(connection, key::PROFILE, &value)?;
+        }
         Ok(())
     }
 
@@ -260,10 +266,12 @@ impl Pending {
         self.new_frames.clear();
         self.new_stacks.clear();
         self.rows.retain(|row| row.interval > up_to);
+        self.info = None;
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.new_frames.is_empty() && self.new_stacks.is_empty() && self.rows.is_empty()
+        let nothing_new = self.new_frames.is_empty() && self.new_stacks.is_empty();
+        nothing_new && self.rows.is_empty() && self.info.is_none()
     }
 }
 

@@ -241,17 +241,13 @@ impl Profile {
             info.user_samples += if user { samples } else { 0 };
             info.unwound_whole += if user && whole { samples } else { 0 };
         }
+        writer.profile_info(&self.info)?;
         writer.samples(&rows)
     }
 
     /// Takes what was not seen since the last call.
     pub(crate) fn take_lost(&mut self) -> Lost {
         std::mem::take(&mut self.lost)
-    }
-
-    /// How it went, so far.
-    pub(crate) fn info(&self) -> &ProfileInfo {
-        &self.info
     }
 
     /// Adds processes that are not observed yet.

@@ -106,9 +106,12 @@ fn samples_wait_for_their_interval_while_older_ones_are_written() {
     let main = writer.frame(&frame("main")).unwrap();
     let stack = writer.stack(&Stack { frames: vec![main], whole: true }).unwrap();
     writer.samples(&[row(0, Owner::Server, stack), row(1, Owner::Server, stack)]).unwrap();
+    let info = ProfileInfo { samples: 4, ..ProfileInfo::default() };
+    writer.profile_info(&info).unwrap();
     let seen = |path| Trial::open(path).unwrap().samples().to_vec();
     writer.append(&interval(0)).unwrap();
     assert_eq!(seen(&path), [row(0, Owner::Server, stack)]);
+    assert_eq!(Trial::open(&path).unwrap().profile_info(), Some(&info));
     writer.append(&interval(1)).unwrap();
     assert_eq!(seen(&path), [row(0, Owner::Server, stack), row(1, Owner::Server, stack)]);
 }
