@@ -499,6 +499,14 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
+    fn a_rate_of_samples_is_within_its_bounds() {
+        assert_eq!((parse_profile_hz("49"), parse_profile_hz("999")), (Ok(49), Ok(999)));
+        for text in ["48", "1000", "0", "-99", "99Hz", ""] {
+            assert!(parse_profile_hz(text).unwrap_err().contains("49 to 999"), "{text}");
+        }
+    }
+
+    #[test]
     fn the_flags_are_consistent() {
         Cli::command().debug_assert();
     }

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -217,78 +217,9 @@ fn in_memory(bytes: &[u8]) -> Option<File> {
     Some(file)
 }
 
-/// Names of code made at run time: `/tmp/perf-PID.map`, lines of start, size and name.
-#[derive(Debug, Default)]
-pub(crate) struct JitNames {
-    /// Start, end and name, by start.
-    names: Vec<(u64, u64, String)>,
-    bytes_read: u64,
-}
-
-/// Most bytes of a file of names.
-const JIT_BYTES_MAX: u64 = 64 << 20;
-
-impl JitNames {
-    /// The name at an address. A file that grew is read again.
-    pub(crate) fn symbol(&mut self, pid: u32, address: u64) -> Option<&str> {
-        if self.find(address).is_none() {
-            self.read(pid);
-        }
-        self.find(address).map(|at| self.names[at].2.as_str())
-    }
-
-    fn find(&self, address: u64) -> Option<usize> {
-        let at = self.names.partition_point(|name| name.0 <= address).checked_sub(1)?;
-        (address < self.names[at].1).then_some(at)
-    }
-
-    fn read(&mut self, pid: u32) {
-        let Some(file) = jit_file(pid) else { return };
-        let length = file.metadata().map_or(0, |kind| kind.len());
-        if length == self.bytes_read {
-            return;
-        }
-        self.bytes_read = length;
-        let mut bytes = Vec::new();
-        if file.take(JIT_BYTES_MAX).read_to_end(&mut bytes).is_ok() {
-            self.names = jit_names(&bytes);
-        }
-    }
-}
-
-/// The file of names as the process sees its own number, and its own /tmp.
-fn jit_file(pid: u32) -> Option<File> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
-    let inner = inner.and_then(|line| line.split_whitespace().last())?;
-    let file = File::open(format!("/proc/{pid}/root/tmp/perf-{inner}.map")).ok()?;
-    file.metadata().ok()?.is_file().then_some(file)
-}
-
-fn jit_names(bytes: &[u8]) -> Vec<(u64, u64, String)> {
-    let mut names: Vec<_> = bytes
-        .split(|&byte| byte == b'\n')
-        .filter_map(|line| {
-            let line = std::str::from_utf8(line).ok()?;
-            let mut parts = line.splitn(3, ' ');
-            let mut number =
-                || u64::from_str_radix(parts.next()?.trim_start_matches("0x"), 16).ok();
-            let (start, length) = (number()?, number()?);
-            let name = parts.next()?.trim();
-            (!name.is_empty()).then_some((start, start.checked_add(length)?, name.to_owned()))
-        })
-        .collect();
-    // What was written later replaces what lay there before.
-    names.reverse();
-    names.sort_by_key(|name| name.0);
-    names.dedup_by_key(|name| name.0);
-    names
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     fn own_map(of: &str) -> Map {
         let pid = std::process::id();
@@ -303,7 +234,7 @@ mod tests {
     fn a_procedure_of_this_program_and_of_its_library_have_their_names() {
         let mut files = Files::new();
         let exe = std::fs::read_link("/proc/self/exe").unwrap();
-        let at = jit_names as *const () as u64;
+        let at = debug_file as *const () as u64;
         let map = own_map(exe.file_name().unwrap().to_str().unwrap());
         let id = files.of(&map).unwrap();
         assert_eq!(files.of(&map), Some(id));
@@ -313,7 +244,7 @@ mod tests {
         let code = maps.iter().find(|map| (map.start..map.end).contains(&at)).unwrap();
         let address = files.elf(id, code).unwrap().address_of(at - code.start + code.offset);
         let name = files.symbol(id, address.unwrap()).unwrap();
-        assert!(name.ends_with("jit_names"), "{name}");
+        assert!(name.ends_with("debug_file"), "{name}");
 
         let at = libc::getpid as *const () as u64;
         let code = maps.iter().find(|map| (map.start..map.end).contains(&at)).unwrap();
@@ -346,22 +277,5 @@ mod tests {
         assert_eq!(files.name(id), "library.so");
         assert!(files.elf(id, &gone).is_none());
         assert_eq!(files.symbol(id, 0x1000), None);
-    }
-
-    #[test]
-    fn the_last_name_of_a_place_counts() {
-        let text = b"1000 10 old\nnonsense\n2000 8 LazyCompile:~f g.js:1\n1000 20 new\n";
-        let mut jit = JitNames { names: jit_names(text), bytes_read: 0 };
-        assert_eq!(jit.symbol(u32::MAX, 0x101f), Some("new"));
-        assert_eq!(jit.symbol(u32::MAX, 0x2007), Some("LazyCompile:~f g.js:1"));
-        assert_eq!(jit.symbol(u32::MAX, 0x2008), None);
-        assert_eq!(jit.symbol(u32::MAX, 0xfff), None);
-    }
-
-    proptest! {
-        #[test]
-        fn noise_is_no_name(text in "([0-9a-fx]{0,20} [0-9a-f]{0,20} .{0,9}\n){0,9}") {
-            let _ = jit_names(text.as_bytes());
-        }
     }
 }

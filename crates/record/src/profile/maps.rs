@@ -4,7 +4,8 @@
 //! turns out to lack something (a lost record, code that was made executable) is read again, not
 //! more often than once a second.
 
-use super::files::{FileId, Files, JitNames};
+use super::files::{FileId, Files};
+use super::jit::JitNames;
 use super::records::Map;
 use super::unwind::Unwinder;
 

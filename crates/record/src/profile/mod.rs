@@ -20,6 +20,7 @@
 mod elf;
 mod event;
 mod files;
+mod jit;
 mod maps;
 mod names;
 mod records;

@@ -124,7 +124,7 @@ impl Names {
         };
         let Some(file) = mapping.file else {
             // Code made at run time is made anew: it is not remembered.
-            let symbol = space.jit.symbol(pid, address).map(str::to_owned);
+            let symbol = space.jit.symbol(pid, address, now_ns).map(str::to_owned);
             return user_frame(writer, symbol, JIT);
         };
         let offset = address - mapping.map.start + mapping.map.offset;
