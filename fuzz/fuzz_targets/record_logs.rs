@@ -1,4 +1,4 @@
-//! Lines of access logs, format strings with lines of them, and files of /proc.
+//! Lines of access logs, format strings with lines of them, metrics, and files of /proc.
 //!
 //! What must hold is in `record::fuzzing`, so that the stable tests run the same over the corpus.
 #![no_main]

@@ -27,6 +27,14 @@ pub enum Error {
         /// What the system said.
         source: io::Error,
     },
+    /// The operator's: the counter of requests cannot be read.
+    #[error("{url}: {what}")]
+    Counter {
+        /// Where it was looked for.
+        url: String,
+        /// What failed, or what is there instead.
+        what: String,
+    },
     /// The operator's: an interval nobody can sample.
     #[error("an interval of {found_ms} ms; choose one from {least_ms} ms to {most_ms} ms")]
     Interval {

@@ -4,13 +4,17 @@
 //! typed: whatever they are, nothing panics, and what is understood makes sense. Never part of a
 //! recording.
 
+use crate::counter::MetricUrl;
 use crate::logs::{Format, FormatChoice, LogFormat, Request, Stamps};
 use crate::procfs;
 
-/// Target `record_logs`: the bytes as lines of a log, as a format string with lines behind it, and
-/// as files of /proc.
+/// Target `record_logs`: the bytes as lines of a log, as a format string with lines behind it, as a
+/// page of metrics, and as files of /proc.
 pub fn record_logs(data: &[u8]) {
     format_strings(data);
+    let metric = "http://h/#m_total{a=\"b\"}".parse::<MetricUrl>();
+    let series = metric.expect("it is one").read(data);
+    assert!(series.values().all(|value| value.is_finite() && *value >= 0.0), "a page of metrics");
     let mut kept = Stamps::default();
     for line in data.split(|&byte| byte == b'\n') {
         let understood: Vec<_> =

@@ -51,11 +51,11 @@ pub(crate) fn server(pids: &[u32]) -> ServerManifest {
 }
 
 /// What the samplers can do here, tried on the server's first process.
-pub(crate) fn capabilities(pids: &[u32], format: Option<&Format>, log: bool) -> Vec<Capability> {
+pub(crate) fn capabilities(pids: &[u32]) -> Vec<Capability> {
     let tick_ms = 1000 / clock::ticks_per_second();
     let first = pids.first().copied().unwrap_or(0);
     let readable = |file: &str| fs::read(format!("/proc/{first}/task/{first}/{file}"));
-    let mut list = vec![
+    vec![
         supported("machine modes", format!("/proc/stat, grain {tick_ms} ms")),
         match clock::process_cpu_ns(first) {
             Ok(_) => supported(
@@ -90,9 +90,7 @@ pub(crate) fn capabilities(pids: &[u32], format: Option<&Format>, log: bool) -> 
             ),
             Err(error) => missing("descriptors", error.to_string()),
         },
-    ];
-    list.extend(log_capabilities(format, log));
-    list
+    ]
 }
 
 /// What the log tells.
@@ -131,6 +129,13 @@ pub(crate) fn sampler<T>(
     }
 }
 
+/// What a counter tells.
+pub(crate) fn counter_capabilities(metric: &str) -> Vec<Capability> {
+    let told = format!("{metric}, scraped at each boundary and spread evenly between scrapes");
+    let elapsed = "a counter does not tell it".to_owned();
+    vec![supported("requests", told), missing("log elapsed", elapsed)]
+}
+
 fn supported(name: &str, reason: String) -> Capability {
     Capability { name: name.to_owned(), supported: true, reason }
 }
@@ -166,7 +171,9 @@ mod tests {
         let server = server(&[own]);
         assert_eq!((server.pid, server.pids.as_slice()), (Some(own), [own].as_slice()));
         assert!(!server.name.is_empty() && server.command_line.contains("record"));
-        let all = capabilities(&[own], Some(&LogFormat::Squid.into()), true);
+        let squid = LogFormat::Squid.into();
+        let log = log_capabilities(Some(&squid), true);
+        let all = [capabilities(&[own]), log].concat();
         assert!(all.iter().all(|capability| capability.supported), "{all:?}");
     }
 

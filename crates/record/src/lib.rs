@@ -11,6 +11,7 @@
 //! /proc/PID, CPU clocks - server ----+--> recorder --> trial
 //! perf events - profile -------------+
 //! access log - tail - logs - spread -+
+//! or a counter - scraper - spread ---+
 //! ```
 //!
 //! What is exact and what has a grain stands in the manifest's capabilities: totals of CPU time
@@ -25,6 +26,7 @@
 
 mod bpf;
 mod clock;
+mod counter;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -34,12 +36,15 @@ mod machine;
 mod procfs;
 mod profile;
 mod recorder;
+mod redact;
 mod requests;
 mod server;
 mod split;
 mod spread;
+pub mod survey;
 mod tail;
 
+pub use counter::MetricUrl;
 pub use error::Error;
 pub use logs::{Format, FormatChoice, JsonKeys, LogFormat};
 pub use profile::{PROFILE_HZ_MAX, PROFILE_HZ_MIN, ProfileSpec};

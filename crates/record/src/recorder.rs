@@ -21,16 +21,20 @@ use std::time::Duration;
 
 use serde::Serialize;
 use trial::classes::ClassRow;
-use trial::{Amendment, Finished, Interval, LatencyRow, LatencySource, Loss, Manifest, Writer};
+use trial::{
+    Amendment, Capability, Finished, Interval, LatencyRow, LatencySource, Loss, Manifest, Writer,
+};
 
 use crate::bpf;
 use crate::clock;
+use crate::counter::MetricUrl;
 use crate::error::{Error, Unsupported};
 use crate::host;
 use crate::logs::{Class, FormatChoice};
 use crate::machine::Machine;
 use crate::procfs;
 use crate::profile::{Profile, ProfileSpec};
+use crate::redact;
 use crate::requests::{Polled, Requests};
 use crate::server::{Server, Target};
 use crate::spread::Tally;
@@ -67,6 +71,11 @@ pub struct Spec {
     pub access_log: Option<PathBuf>,
     /// The log's format.
     pub log_format: FormatChoice,
+    /// Where there is no log: a counter of the server's.
+    pub requests_from: Option<MetricUrl>,
+    /// Whether addresses and query strings are kept out of the trial: of bad lines only the shape
+    /// is noted, and command lines lose them.
+    pub redact: bool,
     /// Length of an interval, from [`INTERVAL_MIN`] to [`INTERVAL_MAX`].
     pub interval: Duration,
     /// How long, rounded up to whole intervals; until it is stopped if `None`.
@@ -92,6 +101,8 @@ impl Spec {
             target,
             access_log,
             log_format: FormatChoice::Auto,
+            requests_from: None,
+            redact: false,
             interval: Duration::from_secs(1),
             duration: None,
             profile: Some(ProfileSpec::default()),
@@ -156,14 +167,18 @@ impl fmt::Display for Summary {
             Ended::ServerGone => "the server ended",
         };
         writeln!(f, "{} intervals, {seconds:.1} s ({ended})", self.intervals)?;
-        writeln!(
-            f,
-            "{:.0} requests in {} log lines ({} not understood), format {}",
-            self.requests,
-            self.log_lines,
-            self.log_lines_bad,
-            self.log_format.as_deref().unwrap_or("unknown"),
-        )?;
+        if self.log_lines == 0 && self.requests > 0.0 {
+            writeln!(f, "{:.0} requests by the server's own counter", self.requests)?;
+        } else {
+            writeln!(
+                f,
+                "{:.0} requests in {} log lines ({} not understood), format {}",
+                self.requests,
+                self.log_lines,
+                self.log_lines_bad,
+                self.log_format.as_deref().unwrap_or("unknown"),
+            )?;
+        }
         writeln!(
             f,
             "server {:.3} s of CPU, recorder {:.3} s",
@@ -200,9 +215,10 @@ pub fn record(
         });
     }
     let server = Server::attach(&spec.target)?;
-    let requests = match &spec.access_log {
-        Some(path) => Some(Requests::open(path, spec.log_format.clone())?),
-        None => None,
+    let requests = match (&spec.access_log, &spec.requests_from) {
+        (Some(path), _) => Some(Requests::open(path, spec.log_format.clone(), spec.redact)?),
+        (None, Some(url)) => Some(Requests::watch(url, spec.interval)?),
+        (None, None) => None,
     };
     let pids = server.pids();
     let profile = spec.profile.map(|profile| Profile::start(profile, &spec.target, &pids));
@@ -276,7 +292,7 @@ impl Recorder {
     ) -> Result<Recorder, Error> {
         let pids = server.pids();
         let format = requests.as_ref().and_then(Requests::format);
-        let mut capabilities = host::capabilities(&pids, format, requests.is_some());
+        let mut capabilities = host::capabilities(&pids);
         let asked = bpf::Asked { locks: spec.locks, files: spec.files };
         let bpf = bpf::Samplers::start(asked, &pids, &mut capabilities);
         let mut manifest = Manifest {
@@ -291,6 +307,10 @@ impl Recorder {
             capabilities,
             notes: spec.notes.clone(),
         };
+        manifest.capabilities.extend(requests_capabilities(requests.as_ref()));
+        if spec.redact {
+            redact::manifest(&mut manifest);
+        }
         let says = |profile: &Profile| profile.says();
         manifest.capabilities.push(host::sampler("profile", profile.as_ref(), says));
         let mut buffer = Vec::new();
@@ -380,9 +400,7 @@ impl Recorder {
     /// might: its format is not known yet).
     fn first_boundary_ns(&self) -> i64 {
         let now_ns = clock::monotonic_ns();
-        let coarse = self.requests.as_ref().is_some_and(|requests| {
-            requests.format().is_none_or(|format| format.grain_ns() >= NS_PER_S)
-        });
+        let coarse = self.requests.as_ref().is_some_and(Requests::coarse);
         if coarse { now_ns + NS_PER_S - clock::wall_ns().rem_euclid(NS_PER_S) } else { now_ns }
     }
 
@@ -468,17 +486,9 @@ impl Recorder {
 
     fn note_log(&mut self, polled: Polled) {
         let format = self.requests.as_ref().and_then(Requests::format);
-        let why = match format {
-            Some(format) => format!("not of the {format} format, or cut"),
-            None => {
-                "no line was; the formats are squid, haproxy, combined, clf, json; for another \
-                     give its string"
-                    .to_owned()
-            }
-        };
-        self.lose("log: line not understood", polled.counts.bad, &why);
-        self.lose("log: truncated", polled.truncations, "what was cut away was not read");
-        self.lose("log: not readable", u64::from(polled.unreadable), "times tried in vain");
+        for (kind, count, note) in polled.losses(format) {
+            self.lose(kind, count, &note);
+        }
         let ahead = self.requests.as_ref().map_or(0, |requests| requests.spread.outside().ahead);
         let more = ahead - self.counts.ahead;
         self.lose("log: stamped in the future", more, "is the server's clock ours?");
@@ -516,6 +526,9 @@ impl Recorder {
             };
             let mut interval =
                 self.kept.pop_front().expect("an interval is kept for each that was closed");
+            if let Some(requests) = &self.requests {
+                interval.rate_valid &= requests.watched(interval.start_ns, interval.length_ns);
+            }
             interval.requests = tally.requests;
             interval.requests_ended = tally.ended;
             let latencies: Vec<_> = latency(interval.index, &tally).into_iter().collect();
@@ -603,9 +616,11 @@ impl Recorder {
             notes.push(format!("{} processes came, {} went", traffic.came, traffic.went));
         }
         let Some(requests) = &self.requests else { return };
-        let format = requests.format();
-        self.manifest.log_format = format.map(|format| format.to_string());
-        let log = host::log_capabilities(format, true);
+        self.manifest.log_format = requests.format().map(|format| format.to_string());
+        let log = requests.capabilities();
+        for line in requests.samples() {
+            notes.push(format!("a line that was not understood: {line}"));
+        }
         self.manifest.capabilities.retain(|had| log.iter().all(|now| now.name != had.name));
         self.manifest.capabilities.extend(log);
         if self.counts.rotations > 0 {
@@ -649,6 +664,10 @@ fn classes(interval: u64, tally: &Tally) -> Vec<ClassRow> {
         bytes: of_class.bytes,
     })
     .collect()
+}
+
+fn requests_capabilities(requests: Option<&Requests>) -> Vec<Capability> {
+    requests.map_or_else(|| host::log_capabilities(None, false), Requests::capabilities)
 }
 
 fn machine(buffer: &mut Vec<u8>) -> Result<Machine, Error> {

@@ -1,15 +1,31 @@
-//! The access log of one recording: its tail, its format, its counts, and the spreading of its
-//! requests over intervals.
+//! The requests of one recording: from the tail of an access log, or from a counter that the
+//! server keeps; their counts, and their spreading over intervals.
 
+use std::collections::VecDeque;
 use std::path::Path;
+use std::time::Duration;
 
+use trial::Capability;
+
+use crate::counter::{Counter, Growth, MetricUrl, Scraper};
 use crate::error::Error;
+use crate::host;
 use crate::logs::{Format, FormatChoice, Stamps};
+use crate::redact;
 use crate::spread::Spread;
 use crate::tail::Tail;
 
 /// Part of a poll's lines that may be bad before its interval's rate is not to be used.
 const BAD_SHARE_MAX: f64 = 0.01;
+
+/// Part of an interval in which a counter need not have been watched.
+const UNWATCHED_SHARE_MAX: f64 = 0.02;
+
+/// Bad lines that are kept for the notes.
+const SAMPLES_MAX: usize = 3;
+
+/// Stretches of a counter's growth that are remembered until their intervals are written.
+const GROWTHS_MAX: usize = 64;
 
 /// Lines of a log: `lines == understood + bad`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,13 +36,18 @@ pub(crate) struct Counts {
 }
 
 /// What a poll brought.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Polled {
     pub(crate) counts: Counts,
     pub(crate) rotations: u64,
     pub(crate) truncations: u64,
     pub(crate) missing: bool,
     pub(crate) unreadable: bool,
+    /// Scrapes of a counter that failed, and why the last of them did.
+    pub(crate) failed: u64,
+    pub(crate) why: Option<String>,
+    /// Times that a counter fell.
+    pub(crate) resets: u64,
 }
 
 impl Polled {
@@ -36,55 +57,187 @@ impl Polled {
         // A name that is missing is a rotation on its way: the renamed file is still read.
         !self.unreadable && self.truncations == 0 && bad <= BAD_SHARE_MAX
     }
+
+    /// What was lost: what kind, how often, and a remark.
+    pub(crate) fn losses(&self, format: Option<&Format>) -> [(&'static str, u64, String); 5] {
+        let why = match format {
+            Some(format) => format!("not of the {format} format, or cut"),
+            None => "no line was; the formats are squid, haproxy, combined, clf, json; for \
+                     another give its string"
+                .to_owned(),
+        };
+        let failed = self.why.clone().unwrap_or_default();
+        [
+            ("log: line not understood", self.counts.bad, why),
+            ("log: truncated", self.truncations, "what was cut away was not read".to_owned()),
+            ("log: not readable", u64::from(self.unreadable), "times tried in vain".to_owned()),
+            ("counter: scrape failed", self.failed, failed),
+            (
+                "counter: reset",
+                self.resets,
+                "the server was restarted? what it counted in between is lost".to_owned(),
+            ),
+        ]
+    }
 }
 
 /// Follows the requests of a server.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    tail: Tail,
-    reader: LineReader,
+    source: Source,
     pub(crate) spread: Spread,
     pub(crate) total: Counts,
 }
 
+#[derive(Debug)]
+enum Source {
+    Log { tail: Tail, reader: LineReader },
+    Counter(Watch),
+}
+
+/// A counter, and how long it was watched.
+#[derive(Debug)]
+struct Watch {
+    metric: String,
+    scraper: Scraper,
+    counter: Counter,
+    growths: VecDeque<Growth>,
+    told: (u64, u64),
+}
+
 impl Requests {
     /// Opens the log at its end. The format is looked for in what stands there already.
-    pub(crate) fn open(path: &Path, choice: FormatChoice) -> Result<Requests, Error> {
+    pub(crate) fn open(path: &Path, choice: FormatChoice, redact: bool) -> Result<Requests, Error> {
         let failed = |source| Error::Log { path: path.to_owned(), source };
         let mut tail = Tail::at_end(path).map_err(failed)?;
-        let mut reader = LineReader::new(choice);
+        let mut reader = LineReader::new(choice, redact);
         if reader.format.is_none() {
             tail.glance(&mut |line| reader.look_at(line)).map_err(failed)?;
         }
-        Ok(Requests { tail, reader, spread: Spread::starting(0), total: Counts::default() })
+        Ok(Requests::of(Source::Log { tail, reader }))
+    }
+
+    /// Watches a counter, which must be there now.
+    pub(crate) fn watch(url: &MetricUrl, interval: Duration) -> Result<Requests, Error> {
+        let failed = |what| Error::Counter { url: url.to_string(), what };
+        let scraper = Scraper::start(url.clone(), interval).map_err(failed)?;
+        Ok(Requests::of(Source::Counter(Watch {
+            metric: url.metric(),
+            scraper,
+            counter: Counter::default(),
+            growths: VecDeque::new(),
+            told: (0, 0),
+        })))
+    }
+
+    fn of(source: Source) -> Requests {
+        Requests { source, spread: Spread::starting(0), total: Counts::default() }
     }
 
     /// Begins the first interval.
     pub(crate) fn begin(&mut self, wall_ns: i64) {
         self.spread = Spread::starting(wall_ns);
+        if let Source::Counter(watch) = &self.source {
+            watch.scraper.ask();
+        }
     }
 
-    /// The format, once it is known.
+    /// The log's format, once it is known.
     pub(crate) fn format(&self) -> Option<&Format> {
-        self.reader.format.as_ref()
+        match &self.source {
+            Source::Log { reader, .. } => reader.format.as_ref(),
+            Source::Counter(_) => None,
+        }
+    }
+
+    /// Whether intervals had better begin with a second: the log stamps whole ones, or might, as
+    /// its format is not known yet.
+    pub(crate) fn coarse(&self) -> bool {
+        match &self.source {
+            Source::Log { reader, .. } => {
+                reader.format.as_ref().is_none_or(|format| format.grain_ns() >= 1_000_000_000)
+            }
+            Source::Counter(_) => false,
+        }
+    }
+
+    /// What can be told of requests here.
+    pub(crate) fn capabilities(&self) -> Vec<Capability> {
+        match &self.source {
+            Source::Log { .. } => host::log_capabilities(self.format(), true),
+            Source::Counter(watch) => host::counter_capabilities(&watch.metric),
+        }
+    }
+
+    /// The first lines that were not understood.
+    pub(crate) fn samples(&self) -> &[String] {
+        match &self.source {
+            Source::Log { reader, .. } => &reader.samples,
+            Source::Counter(_) => &[],
+        }
+    }
+
+    /// Whether an interval that is about to be written was watched: a counter has to be scraped
+    /// well at both of its ends. What a log brings is judged poll by poll.
+    pub(crate) fn watched(&self, start_ns: i64, length_ns: i64) -> bool {
+        let Source::Counter(watch) = &self.source else { return true };
+        let end_ns = start_ns + length_ns;
+        // One scrape for several intervals tells none of them apart.
+        let fit = watch
+            .growths
+            .iter()
+            .filter(|g| g.sound && (g.end_ns - g.start_ns) as f64 <= 1.5 * length_ns as f64);
+        let seen: i64 = fit.map(|g| (g.end_ns.min(end_ns) - g.start_ns.max(start_ns)).max(0)).sum();
+        seen as f64 >= (1.0 - UNWATCHED_SHARE_MAX) * length_ns as f64
     }
 
     /// Reads what came.
     pub(crate) fn poll(&mut self) -> Polled {
-        let mut counts = Counts::default();
-        let (reader, spread) = (&mut self.reader, &mut self.spread);
-        let happened = self.tail.poll(&mut |line| reader.take(line, spread, &mut counts));
-        counts.lines += happened.broken_lines;
-        counts.bad += happened.broken_lines;
-        self.total.lines += counts.lines;
-        self.total.understood += counts.understood;
-        self.total.bad += counts.bad;
+        let spread = &mut self.spread;
+        let polled = match &mut self.source {
+            Source::Log { tail, reader } => poll_log(tail, reader, spread),
+            Source::Counter(watch) => watch.poll(spread),
+        };
+        self.total.lines += polled.counts.lines;
+        self.total.understood += polled.counts.understood;
+        self.total.bad += polled.counts.bad;
+        polled
+    }
+}
+
+fn poll_log(tail: &mut Tail, reader: &mut LineReader, spread: &mut Spread) -> Polled {
+    let mut counts = Counts::default();
+    let happened = tail.poll(&mut |line| reader.take(line, spread, &mut counts));
+    counts.lines += happened.broken_lines;
+    counts.bad += happened.broken_lines;
+    Polled {
+        counts,
+        rotations: happened.rotations,
+        truncations: happened.truncations,
+        missing: happened.missing,
+        unreadable: happened.unreadable,
+        ..Polled::default()
+    }
+}
+
+impl Watch {
+    fn poll(&mut self, spread: &mut Spread) -> Polled {
+        self.scraper.ask();
+        for scrape in self.scraper.answers() {
+            if let Some(growth) = self.counter.take(scrape) {
+                spread.place_many(growth.start_ns, growth.end_ns, growth.requests);
+                self.growths.push_back(growth);
+            }
+        }
+        while self.growths.len() > GROWTHS_MAX {
+            self.growths.pop_front();
+        }
+        let before = std::mem::replace(&mut self.told, (self.counter.failed, self.counter.resets));
         Polled {
-            counts,
-            rotations: happened.rotations,
-            truncations: happened.truncations,
-            missing: happened.missing,
-            unreadable: happened.unreadable,
+            failed: self.counter.failed - before.0,
+            resets: self.counter.resets - before.1,
+            why: self.counter.why.clone(),
+            ..Polled::default()
         }
     }
 }
@@ -94,11 +247,14 @@ struct LineReader {
     choice: FormatChoice,
     format: Option<Format>,
     stamps: Stamps,
+    redact: bool,
+    samples: Vec<String>,
 }
 
 impl LineReader {
-    fn new(choice: FormatChoice) -> LineReader {
-        LineReader { format: choice.format(), choice, stamps: Stamps::default() }
+    fn new(choice: FormatChoice, redact: bool) -> LineReader {
+        let format = choice.format();
+        LineReader { choice, format, stamps: Stamps::default(), redact, samples: Vec::new() }
     }
 
     fn look_at(&mut self, line: &[u8]) {
@@ -116,7 +272,12 @@ impl LineReader {
                 counts.understood += 1;
                 spread.place(request);
             }
-            None => counts.bad += 1,
+            None => {
+                counts.bad += 1;
+                if self.samples.len() < SAMPLES_MAX {
+                    self.samples.push(redact::sample(line, self.redact));
+                }
+            }
         }
     }
 }
@@ -135,7 +296,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("log");
         fs::write(&path, format!("notice\n{SQUID}")).unwrap();
-        let open = |choice| Requests::open(&path, choice).unwrap();
+        let open = |choice| Requests::open(&path, choice, false).unwrap();
         assert_eq!(open(FormatChoice::Auto).format(), Some(&LogFormat::Squid.into()));
         let named = open(FormatChoice::Named(LogFormat::Common));
         assert_eq!(named.format(), Some(&LogFormat::Common.into()));
@@ -153,9 +314,10 @@ mod tests {
     #[test]
     fn an_unreadable_log_is_told_in_one_line() {
         let home = tempfile::tempdir().unwrap();
-        let error = Requests::open(&home.path().join("none"), FormatChoice::Auto).unwrap_err();
+        let error =
+            Requests::open(&home.path().join("none"), FormatChoice::Auto, false).unwrap_err();
         assert!(error.to_string().contains("none: "), "{error}");
-        let error = Requests::open(home.path(), FormatChoice::Auto).unwrap_err();
+        let error = Requests::open(home.path(), FormatChoice::Auto, false).unwrap_err();
         assert!(error.to_string().contains("not a regular file"), "{error}");
     }
 
@@ -177,7 +339,7 @@ mod tests {
             let home = tempfile::tempdir().unwrap();
             let path = home.path().join("log");
             fs::write(&path, b"").unwrap();
-            let mut requests = Requests::open(&path, FormatChoice::Auto).unwrap();
+            let mut requests = Requests::open(&path, FormatChoice::Auto, false).unwrap();
             let bytes = pieces.concat();
             let newlines = bytes.iter().filter(|&&byte| byte == b'\n').count() as u64;
             fs::write(&path, &bytes).unwrap();

@@ -93,6 +93,8 @@ pub(crate) struct Spread {
     /// Requests that end after it.
     waiting: Vec<Request>,
     outside: Outside,
+    /// Of a counter's requests, the part of one that has not yet ended by whole numbers.
+    ending: f64,
 }
 
 impl Spread {
@@ -104,6 +106,7 @@ impl Spread {
             now_ns,
             waiting: Vec::new(),
             outside: Outside::default(),
+            ending: 0.0,
         }
     }
 
@@ -141,6 +144,29 @@ impl Spread {
         }
     }
 
+    /// Takes requests of a counter that grew between two instants: they are spread evenly over the
+    /// time between, and end as they are spread, in whole numbers.
+    pub(crate) fn place_many(&mut self, start_ns: i64, end_ns: i64, requests: f64) {
+        let length_ns = (end_ns - start_ns).max(1) as f64;
+        let mut left = requests;
+        for slot in self.slots.iter_mut() {
+            let overlap_ns = end_ns.min(slot.end_ns) - start_ns.max(slot.start_ns);
+            if overlap_ns <= 0 {
+                continue;
+            }
+            let here = requests * overlap_ns as f64 / length_ns;
+            left -= here;
+            slot.tally.requests += here;
+            self.ending += here;
+            slot.tally.ended += self.ending as u64;
+            self.ending -= self.ending.floor();
+        }
+        let first_ns = self.slots.front().map_or(self.now_ns, |slot| slot.start_ns);
+        let before = requests * (first_ns.min(end_ns) - start_ns).max(0) as f64 / length_ns;
+        self.outside.before += before;
+        self.outside.after += (left - before).max(0.0);
+    }
+
     /// The next interval to hand out, if more than `kept_back` are waiting.
     pub(crate) fn hand_out(&mut self, kept_back: usize) -> Option<Tally> {
         if self.slots.len() - self.handed_out <= kept_back {
@@ -172,7 +198,7 @@ impl Spread {
     }
 
     fn spread(&mut self, request: Request) {
-        let Request { start_ns, end_ns, elapsed_us, class, bytes } = request;
+        let Request { start_ns, end_ns, elapsed_us, class, bytes, .. } = request;
         let last_ns = request.last_ns();
         // Of a point, all lies where it lies.
         let life_ns = (end_ns - start_ns).max(1);
@@ -267,6 +293,18 @@ mod tests {
         assert_eq!((amendments[0].tally.requests, amendments[0].tally.ended), (0.5, 0));
         assert!(spread.amendments().is_empty(), "told once");
         assert_eq!(spread.hand_out(0).unwrap().requests, 0.5);
+    }
+
+    #[test]
+    fn a_counters_growth_is_spread_evenly() {
+        let mut spread = Spread::starting(1000);
+        spread.close(0, 2000);
+        spread.close(1, 3000);
+        spread.place_many(900, 2400, 15.0);
+        spread.place_many(2400, 3100, 3.5);
+        assert_eq!(all(&mut spread), [(10.0, 10), (7.0, 7)]);
+        let outside = spread.outside();
+        assert!((outside.before - 1.0).abs() < 1e-9 && (outside.after - 0.5).abs() < 1e-9);
     }
 
     #[test]

@@ -155,7 +155,7 @@ pub fn difference(before: &Coefficient, after: &Coefficient) -> Test {
     }
 }
 
-fn cost(design: &Design, fit: &LinearFit, weights: &[f64], level: f64) -> Cost {
+pub(crate) fn cost(design: &Design, fit: &LinearFit, weights: &[f64], level: f64) -> Cost {
     let scores = weighted(&fit.residuals, Some(weights));
     let errors = Errors::new(design, &scores, &fit.unscaled_cov, fit.cov.clone());
     let alike = Autocorrelation::of(&scores, design.coefficients());

@@ -18,6 +18,7 @@
 //! | [`wakes`] | the line with wakes, in two stages |
 //! | [`load_line`](mod@load_line) | all of it together, for one resource |
 //! | [`costs`](mod@costs) | what parts of the work cost, so that they add up to the whole |
+//! | [`classes`](mod@classes) | what requests of each class cost, none of them below zero |
 //! | [`fdr`] | many tests at once |
 //! | [`what_if`](mod@what_if), [`compare`](mod@compare), [`objective`] | what is done with lines |
 //!
@@ -32,6 +33,7 @@
 
 pub mod bootstrap;
 pub mod capacity;
+pub mod classes;
 pub mod compare;
 pub mod costs;
 pub mod curvature;
@@ -52,6 +54,7 @@ pub mod what_if;
 
 pub use bootstrap::{block_bootstrap, block_length};
 pub use capacity::{Capacity, Why};
+pub use classes::{ClassCost, ClassCosts, Merged, WhyMerged, class_costs};
 pub use compare::{Comparison, Subject, Terms, compare};
 pub use costs::{Coefficient, Cost, Costs, PartsClosure, costs, difference};
 pub use curvature::{Curvature, Test, curvature};

@@ -12,6 +12,7 @@
 //! | | profile and costs by group; what-if; the comparison of two trials |
 //! | [`mod@groups`] | the rules by which samples belong to procedure groups |
 //! | `terminal` | tables that are readable at 80 columns |
+//! | `classes` | costs by class of request as text |
 //! | `tables` | profile, costs, what-if and comparison as text |
 //! | `waits`, `files` | waits for locks; what became of files, by size |
 //! | `page` | one self-contained page, light and dark, for screen and print |
@@ -26,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 mod analysis;
+mod classes;
 mod error;
 mod figure;
 mod files;
@@ -39,11 +41,12 @@ mod terminal;
 mod waits;
 
 pub use analysis::{
-    AllIntervals, Analysis, CapacityFigure, CompareOptions, Comparison, CostRow, CostTable,
-    Excluded, Grade, Graded, GroupCost, Instead, IntervalRow, Latency, LatencyBin, LatencyPoint,
-    ModeChange, ModeLine, Modes, Objective, Options, PHASE_SATURATION, PHASE_WARM_UP, PartChange,
-    Procedure, Profile, ProfileRow, QUANTITY_CAPACITY, Ratio, Resource, ResourceKind, RowKind,
-    Saturation, Side, Standing, TrialFacts, Verdict, WakesLine, WhatIf, analyse, compare, what_if,
+    AllIntervals, Analysis, CapacityFigure, ClassCostRow, ClassTable, CompareOptions, Comparison,
+    CostRow, CostTable, Excluded, Grade, Graded, GroupCost, Instead, IntervalRow, Latency,
+    LatencyBin, LatencyPoint, ModeChange, ModeLine, Modes, Objective, Options, PHASE_SATURATION,
+    PHASE_WARM_UP, PartChange, Procedure, Profile, ProfileRow, QUANTITY_CAPACITY, Ratio, Resource,
+    ResourceKind, RowKind, Saturation, Side, Standing, TrialFacts, Verdict, WakesLine, WhatIf,
+    analyse, compare, what_if,
 };
 pub use error::Error;
 pub use files::{Files, FilesOfSize, NeedlessReads};

@@ -6,6 +6,7 @@
 use askama::Template;
 
 use crate::analysis::Analysis;
+use crate::classes;
 use crate::figure;
 use crate::format::{instant, thousands};
 use crate::summary::{self, Fact, Table};
@@ -30,6 +31,7 @@ pub fn html(analysis: &Analysis) -> String {
             .collect(),
         cost_figure: costs.and_then(|costs| figure::cost(costs, "")).unwrap_or_default(),
         cost_table: costs.map(tables::costs),
+        class_tables: classes::tables(&analysis.classes),
         profile: analysis.profile.as_ref().map(tables::profile),
         latency_figure: figure::latency(analysis, "").unwrap_or_default(),
         latency_table: summary::latencies(analysis),
@@ -66,6 +68,7 @@ struct Page {
     figures: Vec<Table>,
     cost_figure: String,
     cost_table: Option<Table>,
+    class_tables: Vec<Table>,
     profile: Option<Table>,
     latency_figure: String,
     latency_table: Option<Table>,

@@ -8,6 +8,7 @@ use comfy_table::{
 };
 
 use crate::analysis::Analysis;
+use crate::classes;
 use crate::summary::{self, Table};
 use crate::tables;
 
@@ -31,6 +32,7 @@ pub fn terminal(analysis: &Analysis, width: usize) -> String {
         listed.push(summary::resources(analysis));
     }
     listed.extend(analysis.costs.as_ref().map(tables::costs));
+    listed.extend(classes::tables(&analysis.classes));
     listed.extend(analysis.profile.as_ref().map(tables::profile));
     listed.extend(summary::latencies(analysis));
     listed.extend(summary::sampled(analysis));

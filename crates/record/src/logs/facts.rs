@@ -39,7 +39,6 @@ const SIZE_UNKNOWN: u16 = 10;
 const TLS: [&str; 3] = ["-", "plain", "tls"];
 
 /// Classes there can be: their numbers lie below this.
-#[cfg(test)]
 pub(crate) const CLASSES: usize = 1 << 13;
 
 /// The class of a request. Its name has four words: outcome, method, size, TLS.
@@ -48,13 +47,11 @@ pub(crate) struct Class(u16);
 
 impl Class {
     /// A place in a table of [`CLASSES`].
-    #[cfg(test)]
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }
 
     /// The class of such an index.
-    #[cfg(test)]
     pub(crate) fn of_index(index: usize) -> Class {
         debug_assert!(index < CLASSES);
         Class(index as u16)

@@ -34,7 +34,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-pub(crate) use facts::{Class, Facts};
+pub(crate) use facts::{CLASSES, Class, Facts};
 pub use format::{Format, FormatChoice, JsonKeys, LogFormat};
 pub(crate) use stamp::Stamps;
 
@@ -77,6 +77,8 @@ impl std::error::Error for FormatError {}
 /// stamp is coarse, that and all instants the stamp may mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
+    /// What the line says, whichever end of the request it is.
+    pub(crate) stamp_ns: i64,
     pub(crate) start_ns: i64,
     pub(crate) end_ns: i64,
     /// Where the line tells it.
@@ -105,7 +107,8 @@ impl Request {
             Instant::Start => (stamp_ns, stamp_ns + slack_ns + life_ns),
         };
         let bytes = facts.bytes.unwrap_or(0);
-        Request { start_ns, end_ns, elapsed_us, class: facts.class(), bytes }
+        let class = facts.class();
+        Request { stamp_ns, start_ns, end_ns, elapsed_us, class, bytes }
     }
 
     /// The last instant of its life. One of no length, by its stamps, lies at its stamp.
@@ -116,7 +119,8 @@ impl Request {
     /// Only its life and its length of time, for tests and checks.
     #[cfg(test)]
     pub(crate) fn of_life(start_ns: i64, end_ns: i64, elapsed_us: Option<u64>) -> Request {
-        Request { start_ns, end_ns, elapsed_us, class: Class::default(), bytes: 0 }
+        let class = Class::default();
+        Request { stamp_ns: end_ns, start_ns, end_ns, elapsed_us, class, bytes: 0 }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The analysis: which resource limits, what became of each interval, and the figures that follow.
 
+mod classes;
 mod compare;
 mod cost;
 mod fit;
@@ -14,6 +15,7 @@ use trial::{Interval, Manifest, Trial};
 
 use crate::Error;
 use crate::{files, waits};
+pub use classes::{ClassCostRow, ClassTable};
 pub use compare::{
     CompareOptions, Comparison, Grade, Graded, ModeChange, PartChange, Ratio, Side, Verdict,
     compare,
@@ -62,6 +64,7 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
             .as_ref()
             .and_then(|samples| profile::profile(trial, samples, &options.groups)),
         costs: divided.and_then(|divided| divided.table(options.level, options.seed).ok()),
+        classes: classes::classes(trial, main, options.level, options.seed),
         trial: facts(trial, name, &rows, share),
         capacity_straight: main.capacity(Model::Straight, options.level),
         capacity_with_wakes: main

@@ -1,0 +1,244 @@
+//! Whole logs, read after the fact: what [`record`](crate::record) would have counted, from files
+//! as they lie there, plain or compressed.
+//!
+//! ```text
+//! plain file - pieces of 4 MiB, read by every core ---------+
+//! .gz .xz .zst - one thread unpacks - blocks of whole lines -+-> lines -> tallies -> one survey
+//! ```
+//!
+//! Memory is bounded whatever the files hold: a piece or a few blocks a thread, a fixed table of
+//! classes, and bins of time that grow coarser when there are too many of them.
+//!
+//! What never happens: a bad line or a torn file is fatal; something that was not read goes unsaid.
+
+mod show;
+mod source;
+mod tally;
+
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use serde::Serialize;
+
+use crate::error::Error;
+use crate::logs::{Format, FormatChoice, Stamps};
+use crate::redact;
+use tally::Tally;
+
+/// Bad lines that are shown.
+const SHOWN_MAX: usize = 5;
+
+/// Lines at the head of a file in which its format is looked for.
+const HEAD_LINES_MAX: usize = 1000;
+
+/// What to read, and how.
+#[derive(Clone, Debug, Default)]
+pub struct SurveySpec {
+    /// The files; those of one log may be given in any order.
+    pub files: Vec<PathBuf>,
+    /// Their format.
+    pub format: FormatChoice,
+    /// Threads that read lines; all CPUs if 0.
+    pub threads: usize,
+    /// Whether of bad lines only the shape is shown.
+    pub redact: bool,
+}
+
+/// What whole logs amount to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Survey {
+    /// The format of the first file.
+    pub format: String,
+    /// What it stamps, and how finely.
+    pub declares: String,
+    /// Lines: `lines == requests + bad`.
+    pub lines: u64,
+    /// Lines that were understood: one is one request.
+    pub requests: u64,
+    /// Lines that were not.
+    pub bad: u64,
+    /// The first stamp, ns since the Unix epoch.
+    pub first_ns: Option<i64>,
+    /// The last one.
+    pub last_ns: Option<i64>,
+    /// Requests a second from the first stamp to the last, the grain of the last counted in.
+    pub mean_rate: Option<f64>,
+    /// The busiest bin of the finest width that is known.
+    pub peak: Option<Bin>,
+    /// The width of the bins from which the peak is taken, s: one, if the log is not very long.
+    pub peak_width_s: i64,
+    /// Requests by time.
+    pub bins: Vec<Bin>,
+    /// Their width, s: the finest of one, 60, 3600 and 86400 that gives no more than 1500 of them.
+    pub bin_width_s: i64,
+    /// Bytes sent, where the format tells them.
+    pub bytes: u64,
+    /// How long requests took; `None` where the format does not tell it.
+    pub latency: Option<Latency>,
+    /// Requests by class, most first.
+    pub classes: Vec<ClassCount>,
+    /// The files, in the order of time.
+    pub files: Vec<FileSurvey>,
+    /// The first lines that were not understood.
+    pub bad_lines: Vec<BadLine>,
+    /// Bytes of text that were read, unpacked.
+    pub text_bytes: u64,
+    /// How long that took, s.
+    pub took_s: f64,
+}
+
+/// Requests in a stretch of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Bin {
+    /// Its beginning, s since the Unix epoch.
+    pub start_s: i64,
+    /// Requests stamped in it.
+    pub requests: u64,
+}
+
+/// How long requests took, us.
+#[derive(Clone, Debug, Serialize)]
+pub struct Latency {
+    /// Requests whose time is known.
+    pub count: u64,
+    /// Arithmetic mean.
+    pub mean_us: f64,
+    /// Half took no longer.
+    pub p50_us: u64,
+    /// 90 of 100 took no longer.
+    pub p90_us: u64,
+    /// 99 of 100 took no longer.
+    pub p99_us: u64,
+    /// 999 of 1000 took no longer.
+    pub p999_us: u64,
+    /// The longest.
+    pub max_us: u64,
+}
+
+/// Requests of one class.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ClassCount {
+    /// Hit, miss, revalidated, error, or `-` where it is not told.
+    pub outcome: &'static str,
+    /// The method.
+    pub method: &'static str,
+    /// The decade of bytes sent.
+    pub size: &'static str,
+    /// Whether it came by TLS.
+    pub tls: &'static str,
+    /// How many.
+    pub requests: u64,
+    /// Bytes sent to them.
+    pub bytes: u64,
+}
+
+/// One file.
+#[derive(Clone, Debug, Serialize)]
+pub struct FileSurvey {
+    /// Its name.
+    pub path: PathBuf,
+    /// How it is packed: "plain", "gzip", "xz", "zstd".
+    pub packed: &'static str,
+    /// Its format, if a line was understood.
+    pub format: Option<String>,
+    /// Lines in it.
+    pub lines: u64,
+    /// Those that were not understood.
+    pub bad: u64,
+    /// Its first stamp, ns since the Unix epoch.
+    pub first_ns: Option<i64>,
+    /// Its last one.
+    pub last_ns: Option<i64>,
+    /// What is missing at its end.
+    pub torn: Option<String>,
+}
+
+/// A line that was not understood.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct BadLine {
+    /// Its file.
+    pub path: PathBuf,
+    /// Where it begins, in bytes of the unpacked text.
+    pub offset: u64,
+    /// It, shortened.
+    pub text: String,
+}
+
+/// Reads whole logs. Errors: a file that cannot be opened or read at all. What is torn or not
+/// understood is in the survey.
+pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
+    let begun = Instant::now();
+    let threads = match spec.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        threads => threads,
+    };
+    let mut heads = Vec::with_capacity(spec.files.len());
+    for path in &spec.files {
+        let failed = |source| Error::Log { path: path.clone(), source };
+        heads.push(look_at(path, &spec.format).map_err(failed)?);
+    }
+    // By time; files of which no line is understood come last, as they were given.
+    heads.sort_by_key(|head| head.first_ns.unwrap_or(i64::MAX));
+    let fallback = heads.iter().find_map(|head| head.format.clone());
+    let mut all = Tally::default();
+    let mut files = Vec::new();
+    let mut bad_lines = Vec::new();
+    for head in &heads {
+        let failed = |source| Error::Log { path: head.path.to_owned(), source };
+        let format = head.format.as_ref().or(fallback.as_ref());
+        let read = source::read(head.path, format, threads).map_err(failed)?;
+        let tally = read.tally;
+        for (offset, line) in &tally.shown {
+            bad_lines.push(BadLine {
+                path: head.path.to_owned(),
+                offset: *offset,
+                text: redact::sample(line, spec.redact),
+            });
+        }
+        files.push(FileSurvey {
+            path: head.path.to_owned(),
+            packed: read.packed.name(),
+            format: format.map(Format::to_string),
+            lines: tally.lines,
+            bad: tally.bad,
+            first_ns: tally.first_ns(),
+            last_ns: tally.last_ns(),
+            torn: read.torn,
+        });
+        all.add(tally);
+    }
+    bad_lines.truncate(SHOWN_MAX);
+    let format = fallback.as_ref();
+    let mut survey = all.survey(format.map_or(1_000_000_000, Format::grain_ns));
+    survey.format = format.map_or_else(|| "unknown".to_owned(), Format::to_string);
+    survey.declares =
+        format.map_or_else(|| "no line was understood by any format".to_owned(), Format::declares);
+    survey.files = files;
+    survey.bad_lines = bad_lines;
+    survey.took_s = begun.elapsed().as_secs_f64();
+    Ok(survey)
+}
+
+/// What the head of a file tells.
+struct Head<'p> {
+    path: &'p Path,
+    format: Option<Format>,
+    first_ns: Option<i64>,
+}
+
+fn look_at<'p>(path: &'p Path, choice: &FormatChoice) -> std::io::Result<Head<'p>> {
+    let head = source::head(path)?;
+    let mut stamps = Stamps::default();
+    let mut lines = head.split(|&byte| byte == b'\n').take(HEAD_LINES_MAX);
+    let (mut format, mut first_ns) = (choice.format(), None);
+    while let (None, Some(line)) = (first_ns, lines.next()) {
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        format = format.or_else(|| choice.look_at(line, &mut stamps));
+        let request = format.as_ref().and_then(|format| format.parse(line, &mut stamps));
+        first_ns = request.map(|request| request.stamp_ns);
+    }
+    Ok(Head { path, format, first_ns })
+}
+
+#[cfg(test)]
+mod tests;

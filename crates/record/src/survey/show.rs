@@ -1,0 +1,246 @@
+//! A survey as text: what the log is, rates, latencies, classes, time, files, bad lines.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::{Bin, ClassCount, Survey};
+
+/// Rows of requests by time.
+const ROWS_MAX: usize = 24;
+
+/// Columns of a bar.
+const BAR_COLUMNS: f64 = 40.0;
+
+impl fmt::Display for Survey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let files = self.files.len();
+        writeln!(
+            f,
+            "{} requests in {} lines ({} not understood) of {files} file{}",
+            grouped(self.requests),
+            grouped(self.lines),
+            grouped(self.bad),
+            if files == 1 { "" } else { "s" }
+        )?;
+        writeln!(f, "format   {}: {}", self.format, self.declares)?;
+        if let (Some(first), Some(last)) = (self.first_ns, self.last_ns) {
+            writeln!(f, "time     {} to {} UTC", date(first / NS_PER_S), date(last / NS_PER_S))?;
+        }
+        self.rates(f)?;
+        if self.bytes > 0 {
+            let each = self.bytes as f64 / self.requests.max(1) as f64;
+            writeln!(f, "bytes    {}, {} a request", size(self.bytes as f64), size(each))?;
+        }
+        match &self.latency {
+            Some(l) => writeln!(
+                f,
+                "latency  p50 {}  p90 {}  p99 {}  p99.9 {}  max {}  mean {}  ({} known)",
+                duration(l.p50_us as f64),
+                duration(l.p90_us as f64),
+                duration(l.p99_us as f64),
+                duration(l.p999_us as f64),
+                duration(l.max_us as f64),
+                duration(l.mean_us),
+                grouped(l.count)
+            )?,
+            None => writeln!(f, "latency  the format does not tell it")?,
+        }
+        self.by_class(f)?;
+        self.by_time(f)?;
+        self.by_file(f)?;
+        for line in &self.bad_lines {
+            writeln!(f, "bad      {} at byte {}: {}", line.path.display(), line.offset, line.text)?;
+        }
+        let rate = self.text_bytes as f64 / self.took_s.max(1e-9);
+        write!(
+            f,
+            "read     {} in {:.2} s, {}/s",
+            size(self.text_bytes as f64),
+            self.took_s,
+            size(rate)
+        )
+    }
+}
+
+impl Survey {
+    fn rates(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some(mean), Some(peak)) = (self.mean_rate, self.peak) else { return Ok(()) };
+        let width = match self.peak_width_s {
+            1 => "second",
+            60 => "minute",
+            3600 => "hour",
+            _ => "day",
+        };
+        writeln!(
+            f,
+            "rate     mean {}/s, peak {}/s in the {width} from {}",
+            number(mean),
+            number(peak.requests as f64 / self.peak_width_s as f64),
+            date(peak.start_s)
+        )
+    }
+
+    fn by_class(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let by: [(&str, fn(&ClassCount) -> &'static str); 4] = [
+            ("outcome", |c| c.outcome),
+            ("method", |c| c.method),
+            ("size", |c| c.size),
+            ("tls", |c| c.tls),
+        ];
+        for (name, of) in by {
+            let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+            for class in &self.classes {
+                *counts.entry(of(class)).or_default() += class.requests;
+            }
+            // Not told at all.
+            if counts.keys().all(|word| *word == "-") {
+                continue;
+            }
+            let mut counts: Vec<_> = counts.into_iter().collect();
+            counts.sort_by_key(|&(_, requests)| std::cmp::Reverse(requests));
+            let shares = counts.iter().map(|(word, requests)| {
+                let word = if *word == "-" { "other" } else { word };
+                let percent = 100.0 * *requests as f64 / self.requests.max(1) as f64;
+                format!("{word} {} ({})", grouped(*requests), percentage(percent))
+            });
+            writeln!(f, "{name:<9}{}", shares.collect::<Vec<_>>().join("  "))?;
+        }
+        Ok(())
+    }
+
+    /// Bins put together to as many as a screen shows.
+    fn by_time(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some(first), Some(last)) = (self.bins.first(), self.bins.last()) else {
+            return Ok(());
+        };
+        let widths = [1, 10, 60, 600, 3600, 6 * 3600, 86_400, 7 * 86_400, 30 * 86_400];
+        let fits = |width: &&i64| {
+            let rows = last.start_s.div_euclid(**width) - first.start_s.div_euclid(**width) + 1;
+            **width >= self.bin_width_s && rows <= ROWS_MAX as i64
+        };
+        let longest = (last.start_s - first.start_s) / (ROWS_MAX as i64 - 1) + 1;
+        let width = widths.iter().find(fits).copied().unwrap_or(longest);
+        let mut rows: BTreeMap<i64, u64> = BTreeMap::new();
+        for Bin { start_s, requests } in &self.bins {
+            *rows.entry(start_s.div_euclid(width)).or_default() += requests;
+        }
+        let most = rows.values().copied().max().unwrap_or(1) as f64;
+        for (row, requests) in rows {
+            let bar = (requests as f64 / most * BAR_COLUMNS).round() as usize;
+            writeln!(
+                f,
+                "{}  {:>13}  {:>10}/s  {}",
+                date(row * width),
+                grouped(requests),
+                number(requests as f64 / width as f64),
+                "#".repeat(bar)
+            )?;
+        }
+        Ok(())
+    }
+
+    fn by_file(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for file in &self.files {
+            write!(
+                f,
+                "file     {} ({}): {} lines",
+                file.path.display(),
+                file.packed,
+                grouped(file.lines)
+            )?;
+            if file.bad > 0 {
+                write!(f, ", {} not understood", grouped(file.bad))?;
+            }
+            if let (Some(first), Some(last)) = (file.first_ns, file.last_ns) {
+                write!(f, ", {} to {}", date(first / NS_PER_S), date(last / NS_PER_S))?;
+            }
+            if let Some(format) = file.format.as_ref().filter(|format| **format != self.format) {
+                write!(f, ", format {format}")?;
+            }
+            writeln!(f)?;
+            if let Some(torn) = &file.torn {
+                writeln!(f, "torn     {}: {torn}", file.path.display())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+const NS_PER_S: i64 = 1_000_000_000;
+
+/// `2015-05-17 10:05:03`, from seconds since the epoch; the calendar is that of
+/// `days_since_epoch` in the formats, the other way round.
+fn date(seconds: i64) -> String {
+    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    let shifted = days + 719_468;
+    let (era, of_era) = (shifted.div_euclid(146_097), shifted.rem_euclid(146_097));
+    let of_400 = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * of_400 + of_400 / 4 - of_400 / 100);
+    let march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * march + 2) / 5 + 1;
+    let month = if march < 10 { march + 3 } else { march - 9 };
+    let year = of_400 + era * 400 + i64::from(month <= 2);
+    let (hour, minute) = (second / 3600, second / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{:02}", second % 60)
+}
+
+/// `1,234,567`.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut grouped = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    grouped
+}
+
+fn number(value: f64) -> String {
+    if value >= 100.0 {
+        grouped(value.round() as u64)
+    } else if value >= 1.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.3}")
+    }
+}
+
+fn percentage(percent: f64) -> String {
+    if percent > 0.0 && percent < 0.1 { "<0.1 %".to_owned() } else { format!("{percent:.1} %") }
+}
+
+fn size(bytes: f64) -> String {
+    for (unit, name) in [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")] {
+        if bytes >= unit {
+            return format!("{:.3} {name}", bytes / unit);
+        }
+    }
+    format!("{bytes:.0} B")
+}
+
+fn duration(us: f64) -> String {
+    if us >= 1e6 {
+        format!("{:.2} s", us / 1e6)
+    } else if us >= 1e3 {
+        format!("{:.1} ms", us / 1e3)
+    } else {
+        format!("{us:.0} us")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_and_numbers_are_written_as_people_read_them() {
+        assert_eq!(date(0), "1970-01-01 00:00:00");
+        assert_eq!(date(951_868_799), "2000-02-29 23:59:59");
+        assert_eq!(date(1_798_761_600), "2027-01-01 00:00:00");
+        assert_eq!(date(-1), "1969-12-31 23:59:59");
+        assert_eq!((grouped(1_234_567), grouped(12)), ("1,234,567".to_owned(), "12".to_owned()));
+        assert_eq!((size(2.5e9), duration(1500.0)), ("2.500 GB".to_owned(), "1.5 ms".to_owned()));
+    }
+}

@@ -1,0 +1,334 @@
+//! Counts of lines: cheap to add to, one table a thread, put together at the end.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use trial::Histogram;
+
+use super::{Bin, ClassCount, Latency, SHOWN_MAX, Survey};
+use crate::logs::{CLASSES, Class, Format, Stamps};
+use crate::tail::LINE_BYTES_MAX;
+
+/// Bins of time that are kept: where a log has more of them, they are made coarser. At 16 bytes
+/// each, with the room that a table keeps free, some 40 MB a thread.
+const BINS_MAX: usize = 1 << 20;
+
+/// Bins that a survey tells at most.
+const TOLD_MAX: i64 = 1500;
+
+/// Widths of bins, s. The last takes any time that is believed.
+const WIDTHS_S: [i64; 4] = [1, 60, 3600, 86_400];
+
+/// Bytes of a bad line that are kept.
+const SHOWN_BYTES_MAX: usize = 512;
+
+const NS_PER_S: i64 = 1_000_000_000;
+
+// 250 years of days fit.
+const _: () = assert!(250 * 366 < BINS_MAX);
+
+/// What lines amount to.
+pub(super) struct Tally {
+    pub(super) lines: u64,
+    pub(super) bad: u64,
+    pub(super) text_bytes: u64,
+    /// Whether the text ended in the middle of a line.
+    pub(super) cut: bool,
+    /// The first bad lines, with their places.
+    pub(super) shown: Vec<(u64, Vec<u8>)>,
+    first_ns: i64,
+    last_ns: i64,
+    classes: Box<[(u64, u64)]>,
+    bins: Bins,
+    latency_us: Histogram<u64>,
+    stamps: Stamps,
+}
+
+impl Default for Tally {
+    fn default() -> Tally {
+        Tally {
+            lines: 0,
+            bad: 0,
+            text_bytes: 0,
+            cut: false,
+            shown: Vec::new(),
+            first_ns: i64::MAX,
+            last_ns: i64::MIN,
+            classes: vec![(0, 0); CLASSES].into(),
+            bins: Bins::default(),
+            latency_us: Histogram::new(3).expect("three significant digits are allowed"),
+            stamps: Stamps::default(),
+        }
+    }
+}
+
+impl Tally {
+    /// Counts the lines of a text that begins with a line, and stands at `offset` of the whole.
+    pub(super) fn lines_of(&mut self, text: &[u8], offset: u64, format: Option<&Format>) {
+        let mut begin = 0;
+        for end in memchr::memchr_iter(b'\n', text) {
+            self.line(&text[begin..end], offset + begin as u64, format);
+            begin = end + 1;
+        }
+        if begin < text.len() {
+            self.cut = true;
+            self.line(&text[begin..], offset + begin as u64, format);
+        }
+    }
+
+    fn line(&mut self, line: &[u8], offset: u64, format: Option<&Format>) {
+        self.lines += 1;
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        let request = format
+            .filter(|_| line.len() <= LINE_BYTES_MAX)
+            .and_then(|format| format.parse(line, &mut self.stamps));
+        let Some(request) = request else {
+            self.bad += 1;
+            if self.shown.len() < SHOWN_MAX {
+                self.shown.push((offset, line[..line.len().min(SHOWN_BYTES_MAX)].to_vec()));
+            }
+            return;
+        };
+        self.first_ns = self.first_ns.min(request.stamp_ns);
+        self.last_ns = self.last_ns.max(request.stamp_ns);
+        let class = &mut self.classes[request.class.index()];
+        class.0 += 1;
+        class.1 += request.bytes;
+        self.bins.count(request.stamp_ns.div_euclid(NS_PER_S));
+        if let Some(us) = request.elapsed_us {
+            self.latency_us.saturating_record(us);
+        }
+    }
+
+    pub(super) fn first_ns(&self) -> Option<i64> {
+        (self.first_ns <= self.last_ns).then_some(self.first_ns)
+    }
+
+    pub(super) fn last_ns(&self) -> Option<i64> {
+        (self.first_ns <= self.last_ns).then_some(self.last_ns)
+    }
+
+    /// Takes in what another thread, or another file, came to.
+    pub(super) fn add(&mut self, other: Tally) {
+        self.lines += other.lines;
+        self.bad += other.bad;
+        self.text_bytes += other.text_bytes;
+        self.cut |= other.cut;
+        self.shown.extend(other.shown);
+        self.shown.sort();
+        self.shown.truncate(SHOWN_MAX);
+        self.first_ns = self.first_ns.min(other.first_ns);
+        self.last_ns = self.last_ns.max(other.last_ns);
+        for (mine, more) in self.classes.iter_mut().zip(&other.classes) {
+            mine.0 += more.0;
+            mine.1 += more.1;
+        }
+        self.bins.add(other.bins);
+        self.latency_us.add(&other.latency_us).expect("a histogram grows to another's values");
+    }
+
+    /// The survey, but for what only its files tell.
+    pub(super) fn survey(self, grain_ns: i64) -> Survey {
+        let (first_ns, last_ns) = (self.first_ns(), self.last_ns());
+        let requests = self.lines - self.bad;
+        let span_ns = first_ns.zip(last_ns).map(|(first, last)| last - first + grain_ns);
+        let mut classes: Vec<_> =
+            self.classes.iter().enumerate().filter(|(_, c)| c.0 > 0).collect();
+        classes.sort_by_key(|&(index, &(requests, _))| (std::cmp::Reverse(requests), index));
+        let bytes = classes.iter().map(|(_, class)| class.1).sum();
+        let (peak, peak_width_s) = (self.bins.peak(), self.bins.width_s());
+        let (bins, bin_width_s) = self.bins.told();
+        Survey {
+            format: String::new(),
+            declares: String::new(),
+            lines: self.lines,
+            requests,
+            bad: self.bad,
+            first_ns,
+            last_ns,
+            mean_rate: span_ns.map(|ns| requests as f64 / (ns.max(1) as f64 / 1e9)),
+            peak,
+            peak_width_s,
+            bins,
+            bin_width_s,
+            bytes,
+            latency: latency(&self.latency_us),
+            classes: classes.into_iter().map(|(index, counts)| class(index, *counts)).collect(),
+            files: Vec::new(),
+            bad_lines: Vec::new(),
+            text_bytes: self.text_bytes,
+            took_s: 0.0,
+        }
+    }
+}
+
+fn class(index: usize, (requests, bytes): (u64, u64)) -> ClassCount {
+    let class = Class::of_index(index);
+    ClassCount {
+        outcome: class.outcome(),
+        method: class.method(),
+        size: class.size(),
+        tls: class.tls(),
+        requests,
+        bytes,
+    }
+}
+
+fn latency(histogram: &Histogram<u64>) -> Option<Latency> {
+    (!histogram.is_empty()).then(|| Latency {
+        count: histogram.len(),
+        mean_us: histogram.mean(),
+        p50_us: histogram.value_at_quantile(0.5),
+        p90_us: histogram.value_at_quantile(0.9),
+        p99_us: histogram.value_at_quantile(0.99),
+        p999_us: histogram.value_at_quantile(0.999),
+        max_us: histogram.max(),
+    })
+}
+
+/// Requests by time, in bins that grow coarser when there are too many.
+///
+/// Lines come nearly in order, so the bin that was counted in last is kept apart.
+#[derive(Default)]
+struct Bins {
+    /// A place in [`WIDTHS_S`].
+    width: usize,
+    last: (i64, u64),
+    table: HashMap<i64, u64, BuildHasherDefault<Mix>>,
+}
+
+impl Bins {
+    fn width_s(&self) -> i64 {
+        WIDTHS_S[self.width]
+    }
+
+    fn count(&mut self, second: i64) {
+        let bin = if self.width == 0 { second } else { second.div_euclid(self.width_s()) };
+        if bin == self.last.0 {
+            self.last.1 += 1;
+        } else {
+            self.flush();
+            // By the width that it has now.
+            self.last = (second.div_euclid(self.width_s()), 1);
+        }
+    }
+
+    /// Puts what is kept apart into the table.
+    fn flush(&mut self) {
+        let last = std::mem::take(&mut self.last);
+        self.put(last);
+    }
+
+    fn put(&mut self, (bin, requests): (i64, u64)) {
+        if requests == 0 {
+            return;
+        }
+        *self.table.entry(bin).or_default() += requests;
+        if self.table.len() > BINS_MAX && self.width + 1 < WIDTHS_S.len() {
+            self.coarsen(self.width + 1);
+        }
+    }
+
+    /// Makes bins coarser; nothing is kept apart now.
+    fn coarsen(&mut self, width: usize) {
+        let factor = WIDTHS_S[width] / self.width_s();
+        self.width = width;
+        for (bin, requests) in std::mem::take(&mut self.table) {
+            *self.table.entry(bin.div_euclid(factor)).or_default() += requests;
+        }
+    }
+
+    fn add(&mut self, mut other: Bins) {
+        other.flush();
+        self.flush();
+        let width = self.width.max(other.width);
+        for bins in [&mut *self, &mut other] {
+            if bins.width < width {
+                bins.coarsen(width);
+            }
+        }
+        for bin in other.table {
+            // It may grow coarser meanwhile.
+            let factor = self.width_s() / WIDTHS_S[width];
+            self.put((bin.0.div_euclid(factor), bin.1));
+        }
+    }
+
+    fn peak(&self) -> Option<Bin> {
+        let last = Some(self.last).filter(|last| last.1 > 0);
+        let last = last.map(|(bin, more)| (bin, more + self.table.get(&bin).unwrap_or(&0)));
+        let all = self.table.iter().map(|(&bin, &requests)| (bin, requests)).chain(last);
+        let (bin, requests) =
+            all.max_by_key(|&(bin, requests)| (requests, std::cmp::Reverse(bin)))?;
+        Some(Bin { start_s: bin * self.width_s(), requests })
+    }
+
+    /// All bins, in the finest width in which there are few enough, with those of no request
+    /// between them left out.
+    fn told(mut self) -> (Vec<Bin>, i64) {
+        self.flush();
+        let (Some(&first), Some(&last)) = (self.table.keys().min(), self.table.keys().max()) else {
+            return (Vec::new(), self.width_s());
+        };
+        let span_s = (last - first + 1) * self.width_s();
+        let fits = |width: &usize| span_s / WIDTHS_S[*width] <= TOLD_MAX;
+        let width = (self.width..WIDTHS_S.len()).find(fits).unwrap_or(WIDTHS_S.len() - 1);
+        if width > self.width {
+            self.coarsen(width);
+        }
+        let width_s = self.width_s();
+        let mut bins: Vec<_> = self.table.into_iter().collect();
+        bins.sort_unstable();
+        let told = bins.iter().map(|&(bin, requests)| Bin { start_s: bin * width_s, requests });
+        (told.collect(), width_s)
+    }
+}
+
+/// Hashes a bin by one multiplication: stamps are no keys that anybody gains by choosing, and a
+/// table holds at most [`BINS_MAX`] of them.
+#[derive(Default)]
+struct Mix(u64);
+
+impl Hasher for Mix {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u64(u64::from(byte)));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
+    }
+
+    fn write_i64(&mut self, number: i64) {
+        self.write_u64(number as u64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_grow_coarser_and_lose_nothing() {
+        let mut bins = Bins::default();
+        let mut expected = 0;
+        for second in 0..(BINS_MAX as i64 + 5000) {
+            bins.count(second);
+            bins.count(second);
+            expected += 2;
+        }
+        assert_eq!(bins.width_s(), 60);
+        let mut other = Bins::default();
+        other.count(3);
+        expected += 1;
+        other.add(bins);
+        assert_eq!(other.width_s(), 60);
+        assert_eq!(other.peak(), Some(Bin { start_s: 0, requests: 121 }));
+        let (told, width_s) = other.told();
+        assert_eq!((width_s, told.iter().map(|bin| bin.requests).sum::<u64>()), (3600, expected));
+        assert!(told.windows(2).all(|pair| pair[0].start_s < pair[1].start_s));
+    }
+}

@@ -1,0 +1,125 @@
+//! What requests of each class cost: by outcome, by method, by size, by TLS, each in a fit of its
+//! own.
+//!
+//! A log's class is four words. One fit of all combinations would know little of each; a fit by one
+//! word at a time says what that word explains, and takes with it whatever goes along with it. Which
+//! classes could not be told apart is said.
+
+use std::collections::BTreeMap;
+
+use regress::WhyMerged;
+use serde::Serialize;
+use trial::Trial;
+
+use super::fit::Fitted;
+
+/// The words of a class, in their order.
+const WORDS: [&str; 4] = ["outcome", "method", "size", "tls"];
+
+/// A part of the intervals may lack their classes (lines that were not understood, a log without
+/// them): beyond it nothing is fitted.
+const UNTOLD_SHARE_MAX: f64 = 0.05;
+
+/// The costs by one word of the class.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClassTable {
+    /// Which word: "outcome", "method", "size", "tls".
+    pub by: &'static str,
+    /// The classes, those of which there are most first.
+    pub rows: Vec<ClassCostRow>,
+    /// The mean cost of a request by this fit, microseconds.
+    pub mean_us: f64,
+    /// What was merged, and why, one sentence each.
+    pub merged: Vec<String>,
+    /// Intervals fitted.
+    pub n: usize,
+    /// Level of the intervals.
+    pub level: f64,
+}
+
+/// One class, or several that were merged.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClassCostRow {
+    /// Its name, "hit", or "hit + miss" where they were merged.
+    pub name: String,
+    /// Its share of the requests, percent.
+    pub share_percent: f64,
+    /// CPU time of one more request, microseconds; never below zero.
+    pub us_per_request: f64,
+    /// Lower end of its interval.
+    pub us_low: f64,
+    /// Upper end of it.
+    pub us_high: f64,
+    /// Whether the fit would have gone below zero.
+    pub at_zero: bool,
+}
+
+/// A table for each word that takes at least two values in this trial.
+pub(super) fn classes(trial: &Trial, main: &Fitted, level: f64, seed: u64) -> Vec<ClassTable> {
+    WORDS
+        .into_iter()
+        .enumerate()
+        .filter_map(|(word, by)| table(trial, main, word, by, (level, seed)))
+        .collect()
+}
+
+fn table(
+    trial: &Trial,
+    main: &Fitted,
+    word: usize,
+    by: &'static str,
+    (level, seed): (f64, u64),
+) -> Option<ClassTable> {
+    let intervals = trial.intervals();
+    let place: BTreeMap<u64, usize> =
+        main.rows().iter().enumerate().map(|(at, &row)| (intervals[row].index, at)).collect();
+    let mut rates: BTreeMap<&str, Vec<f64>> = BTreeMap::new();
+    for row in trial.classes() {
+        let (Some(&at), Some(name)) = (place.get(&row.interval), row.class.split(' ').nth(word))
+        else {
+            continue;
+        };
+        let seconds = intervals[main.rows()[at]].length_ns as f64 / 1e9;
+        let class = rates.entry(name).or_insert_with(|| vec![0.0; place.len()]);
+        class[at] += row.requests / seconds;
+    }
+    let told: f64 = rates.values().flatten().sum();
+    let all: f64 = main.rates().iter().sum();
+    if rates.len() < 2 || told < (1.0 - UNTOLD_SHARE_MAX) * all {
+        return None;
+    }
+    let names: Vec<&str> =
+        rates.keys().map(|name| if *name == "-" { "other" } else { name }).collect();
+    let series: Vec<&[f64]> = rates.values().map(Vec::as_slice).collect();
+    let found = regress::class_costs(&series, &main.cost(), level, seed).ok()?;
+    let joined = |members: &[usize]| {
+        members.iter().map(|&member| names[member]).collect::<Vec<_>>().join(" + ")
+    };
+    let rows = found.classes.iter().map(|class| ClassCostRow {
+        name: joined(&class.members),
+        share_percent: 100.0 * class.share,
+        us_per_request: 1e6 * class.cost.value,
+        us_low: 1e6 * class.cost.low,
+        us_high: 1e6 * class.cost.high,
+        at_zero: class.at_zero,
+    });
+    let merged = found.merged.iter().map(|merged| {
+        let (from, into) = (joined(&merged.from), joined(&merged.into));
+        match merged.why {
+            WhyMerged::Rare(share) => {
+                format!("{from} counted with {into}: only {:.2} % of the requests", 100.0 * share)
+            }
+            WhyMerged::Alike(_) => {
+                format!("{from} and {into} not told apart: they rise and fall together")
+            }
+        }
+    });
+    Some(ClassTable {
+        by,
+        rows: rows.collect(),
+        mean_us: 1e6 * found.mean,
+        merged: merged.collect(),
+        n: found.n,
+        level,
+    })
+}
