@@ -91,7 +91,7 @@ pub(crate) struct Requests {
 
 #[derive(Debug)]
 enum Source {
-    Log { tail: Tail, reader: LineReader },
+    Log { tail: Tail, reader: Box<LineReader> },
     Counter(Watch),
 }
 
@@ -114,7 +114,7 @@ impl Requests {
         if reader.format.is_none() {
             tail.glance(&mut |line| reader.look_at(line)).map_err(failed)?;
         }
-        Ok(Requests::of(Source::Log { tail, reader }))
+        Ok(Requests::of(Source::Log { tail, reader: Box::new(reader) }))
     }
 
     /// Watches a counter, which must be there now.

@@ -62,6 +62,9 @@ impl fmt::Display for Survey {
     }
 }
 
+/// One word of a class.
+type Word = fn(&ClassCount) -> &'static str;
+
 impl Survey {
     fn rates(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some(mean), Some(peak)) = (self.mean_rate, self.peak) else { return Ok(()) };
@@ -81,7 +84,7 @@ impl Survey {
     }
 
     fn by_class(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let by: [(&str, fn(&ClassCount) -> &'static str); 4] = [
+        let by: [(&str, Word); 4] = [
             ("outcome", |c| c.outcome),
             ("method", |c| c.method),
             ("size", |c| c.size),
