@@ -41,6 +41,10 @@ pub(crate) enum Verb {
     Record(Record),
     /// Show a trial: its load line, its capacity with an interval, its latencies
     Report(Report),
+    /// Foretell the capacity of a recorded server if a group of its procedures cost less, or nothing
+    WhatIf(WhatIf),
+    /// Say what changed from one trial to another, and whether what was foretold came true
+    Compare(Compare),
     /// The main job, end to end: serve, drive, record, and show the load line
     Demo(Demo),
     /// Repeat an experiment of the papers on this machine; without a name, list them
@@ -320,10 +324,17 @@ pub(crate) struct Record {
 #[derive(Debug, Args)]
 pub(crate) struct Report {
     /// The trial to show
-    pub(crate) trial: PathBuf,
-    /// Leave out intervals with fewer requests per second than this
+    #[arg(required_unless_present = "print_groups")]
+    pub(crate) trial: Option<PathBuf>,
+    /// Leave out intervals with fewer requests per second than this, and show both lines
     #[arg(long, value_name = "RATE")]
     pub(crate) above: Option<f64>,
+    /// Sort the profile by the rules of this file, not by the default ones
+    #[arg(long, value_name = "FILE")]
+    pub(crate) groups: Option<PathBuf>,
+    /// Print the default rules of the procedure groups: a file to begin with
+    #[arg(long, exclusive = true)]
+    pub(crate) print_groups: bool,
     /// Latency objective for the capacity at which the 99th percentile still meets it
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_duration)]
     pub(crate) objective: Duration,
@@ -334,6 +345,57 @@ pub(crate) struct Report {
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
     /// Print the analysis as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WhatIf {
+    /// The trial: one with a profile
+    pub(crate) trial: PathBuf,
+    /// The group of procedures, as the report names it: select, malloc, tls, ...
+    #[arg(long, value_name = "NAME")]
+    pub(crate) group: String,
+    /// How many times what it does it would cost: 0 is nothing, 0.5 half
+    #[arg(long, value_name = "TIMES", conflicts_with = "cost", required_unless_present = "cost")]
+    pub(crate) scale: Option<f64>,
+    /// How much CPU time a request it would cost, such as 2.86ms or 15us
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    pub(crate) cost: Option<Duration>,
+    /// Leave out intervals with fewer requests per second than this
+    #[arg(long, value_name = "RATE")]
+    pub(crate) above: Option<f64>,
+    /// Sort the profile by the rules of this file, not by the default ones
+    #[arg(long, value_name = "FILE")]
+    pub(crate) groups: Option<PathBuf>,
+    /// Do not keep the prediction in the trial
+    #[arg(long)]
+    pub(crate) no_keep: bool,
+    /// Print the answer as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status: 1 if the second trial is worse, 2 if nothing can be told.")]
+pub(crate) struct Compare {
+    /// The trial before
+    pub(crate) before: PathBuf,
+    /// The trial after
+    pub(crate) after: PathBuf,
+    /// Changes within this many percent count as none, if their interval shows it
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
+    pub(crate) margin: f64,
+    /// By how many percent two runs of one server differ (one sd); 0 if the two took turns
+    #[arg(long, value_name = "PERCENT", default_value_t = 3.0)]
+    pub(crate) between_runs: f64,
+    /// Leave out intervals with fewer requests per second than this
+    #[arg(long, value_name = "RATE")]
+    pub(crate) above: Option<f64>,
+    /// Sort the profiles by the rules of this file, not by the default ones
+    #[arg(long, value_name = "FILE")]
+    pub(crate) groups: Option<PathBuf>,
+    /// Print the comparison as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -8,6 +8,7 @@ mod admin;
 mod ask;
 mod check;
 mod cli;
+mod compare;
 mod demo;
 mod explain;
 mod failure;
@@ -20,6 +21,7 @@ mod reference;
 mod report;
 mod serve;
 mod study;
+mod what_if;
 
 use std::process::ExitCode;
 
@@ -85,6 +87,8 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Load(flags) => load::load(&flags),
         Verb::Record(flags) => record::record(&flags),
         Verb::Report(flags) => report::report(&flags),
+        Verb::WhatIf(flags) => what_if::what_if(&flags),
+        Verb::Compare(flags) => compare::compare(&flags),
         Verb::Demo(flags) => demo::demo(&flags),
         Verb::Study(flags) => study::study(&flags),
         Verb::Origin(flags) => serve::origin(&flags),

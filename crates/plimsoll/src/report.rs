@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ::report::{Analysis, Options};
+use ::report::{Analysis, Groups, Options};
 use trial::Trial;
 
 use crate::cli;
@@ -11,10 +11,14 @@ use crate::output::{self, Pending};
 
 /// Analyses a trial and writes what was asked for.
 pub(crate) fn report(flags: &cli::Report) -> Result<(), Failure> {
-    let trial = Trial::open(&flags.trial).map_err(misuse)?;
+    let Some(path) = &flags.trial else {
+        return output::print(Groups::default_text());
+    };
+    let trial = Trial::open(path).map_err(misuse)?;
     let options = Options {
         above: flags.above.unwrap_or(0.0),
         objective_ms: Some(flags.objective.as_secs_f64() * 1e3),
+        groups: groups(flags.groups.as_deref())?,
         ..Options::default()
     };
     let analysis = ::report::analyse(&trial, &options).map_err(misuse)?;
@@ -25,6 +29,16 @@ pub(crate) fn report(flags: &cli::Report) -> Result<(), Failure> {
         write(path, &::report::svg_loadline(&analysis))?;
     }
     show(&analysis, flags.json)
+}
+
+/// The rules of a file, or the default ones.
+pub(crate) fn groups(path: Option<&Path>) -> Result<Groups, Failure> {
+    let Some(path) = path else { return Ok(Groups::default()) };
+    let name = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        misuse(format!("{name} cannot be read: {error}; plimsoll report --print-groups writes one"))
+    })?;
+    Groups::read(&text, &name.to_string()).map_err(misuse)
 }
 
 /// Prints an analysis.

@@ -186,7 +186,7 @@ fn rows(spent: &[(&Cell, i64)], busy: i64, non_idle: f64, groups: &Groups) -> Ve
     listed.sort_by_key(|(_, ns)| -ns);
     for (place, ns) in listed {
         let small = share(ns) < THRESHOLD_PERCENT;
-        if small && matches!(place, Place::Rest(_) | Place::Interrupts | Place::Others) {
+        if small && matches!(place, Place::Rest(_) | Place::Elsewhere | Place::Others) {
             continue;
         }
         let mut inside: Vec<&(&Cell, i64)> =

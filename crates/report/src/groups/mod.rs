@@ -1,9 +1,9 @@
 //! Procedure groups: which samples of a profile count as one row.
 //!
 //! The rules are a file (`default.toml`, whose head says how to read it, or the user's own). They
-//! sort the samples of the server. Samples of others are sorted by their owner: the recorder,
-//! interrupts that met an idle CPU or another process, and other processes. What is idle is in no
-//! group.
+//! sort the samples of the server. Of others only the innermost procedure is known, and they are
+//! sorted by their owner: the recorder, the kernel on behalf of others (interrupts that met an idle
+//! CPU are there too), and other processes. What is idle is in no group.
 //!
 //! First match wins, so that every sample is in exactly one group, and costs of groups add up.
 //! Only the leaf is asked unless a rule says `anywhere`: a copy on behalf of a read is data
@@ -55,9 +55,9 @@ pub(crate) enum Place {
     Rest(String),
     /// The recorder.
     Recorder,
-    /// Interrupts that were not the server's to pay.
-    Interrupts,
-    /// Other processes.
+    /// The kernel, elsewhere than in the server: for other processes, and on idle CPUs.
+    Elsewhere,
+    /// Other processes in user mode.
     Others,
 }
 
@@ -187,7 +187,7 @@ impl Groups {
             Place::Group(at) => self.groups[*at].name.clone(),
             Place::Rest(module) => module.clone(),
             Place::Recorder => RESERVED[0].to_string(),
-            Place::Interrupts => RESERVED[1].to_string(),
+            Place::Elsewhere => RESERVED[1].to_string(),
             Place::Others => RESERVED[2].to_string(),
         }
     }
@@ -199,7 +199,7 @@ impl Groups {
             Place::Rest(module) if module == "[kernel]" => "rest of the kernel".to_string(),
             Place::Rest(module) => format!("rest of {module}"),
             Place::Recorder => "recorder".to_string(),
-            Place::Interrupts => "interrupts outside the server".to_string(),
+            Place::Elsewhere => "kernel, outside the server".to_string(),
             Place::Others => "other processes".to_string(),
         }
     }
@@ -218,9 +218,9 @@ impl Groups {
             Sorted { rules, matched, entries, server: Vec::new(), entered: Vec::new() };
         for stack in stacks {
             let place = sorted.server_place(stack, frames);
-            let entered = stack.frames.iter().any(|&frame| sorted.entries[frame as usize]);
+            let leaf = stack.frames.first().map(|&leaf| frames[leaf as usize].mode);
             sorted.server.push(place);
-            sorted.entered.push(entered);
+            sorted.kernel.push(leaf == Some(FrameMode::Kernel));
         }
         sorted
     }
@@ -233,7 +233,7 @@ impl Groups {
 }
 
 /// Names of the groups that are made from owners.
-const RESERVED: [&str; 3] = ["recorder", "interrupts", "others"];
+const RESERVED: [&str; 3] = ["recorder", "elsewhere", "others"];
 
 impl Rule {
     fn matches(&self, frame: &Frame) -> bool {
@@ -257,8 +257,8 @@ pub(crate) struct Sorted<'a> {
     entries: Vec<bool>,
     /// Of each stack: its place if it is the server's.
     server: Vec<Place>,
-    /// Of each stack: whether it is an interrupt's.
-    entered: Vec<bool>,
+    /// Of each stack: whether it ran in kernel mode.
+    kernel: Vec<bool>,
 }
 
 impl Sorted<'_> {
@@ -267,7 +267,7 @@ impl Sorted<'_> {
         match owner {
             Owner::Server => Some(self.server[stack as usize].clone()),
             Owner::Recorder => Some(Place::Recorder),
-            Owner::Other if self.entered[stack as usize] => Some(Place::Interrupts),
+            Owner::Other if self.kernel[stack as usize] => Some(Place::Elsewhere),
             Owner::Other => Some(Place::Others),
             Owner::Idle => None,
         }

@@ -86,12 +86,12 @@ fn what_was_interrupted_is_no_caller() {
 #[test]
 fn others_are_sorted_by_their_owner() {
     let groups = Groups::default();
-    let frames = [frame("k:tcp_v4_rcv"), frame("k:asm_common_interrupt")];
-    let stacks = [[0, 1], [0, 0]].map(|frames| Stack { frames: frames.to_vec(), whole: true });
+    let frames = [frame("k:tcp_v4_rcv"), frame("@firefox")];
+    let stacks = [0, 1].map(|leaf| Stack { frames: vec![leaf], whole: false });
     let sorted = groups.sort(&frames, &stacks);
     let name = |owner, stack| sorted.place(owner, stack).map(|place| groups.name(&place));
     assert_eq!(name(Owner::Recorder, 0).unwrap(), "recorder");
-    assert_eq!(name(Owner::Other, 0).unwrap(), "interrupts");
+    assert_eq!(name(Owner::Other, 0).unwrap(), "elsewhere");
     assert_eq!(name(Owner::Other, 1).unwrap(), "others");
     assert_eq!(name(Owner::Idle, 0), None);
     let empty = groups.sort(&[], &[Stack::default()]);
