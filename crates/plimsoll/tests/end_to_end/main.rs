@@ -9,6 +9,7 @@
 mod asking;
 mod bad_input;
 mod demo;
+mod lab;
 mod disk;
 mod peers;
 mod proxy_header;

@@ -14,11 +14,13 @@ use crate::support::{Home, Ours, PLIMSOLL, Recording, Running, SOON, get, plimso
 #[test]
 fn the_help_of_each_verb_names_its_flags() {
     let _home = Home::new();
-    let verbs: [(&str, &[&str]); 10] = [
+    let verbs: [(&str, &[&str]); 12] = [
         ("serve", &["--listen", "--origin", "--forward", "--memory", "--access-log", "squid"]),
         ("load", &["URL", "--rate", "--cold", "--connections", "--for", "Zipf"]),
         ("record", &["--pid", "--name", "--access-log", "--interval", "Ctrl-C"]),
-        ("report", &["--html", "--json", "--objective", "trial"]),
+        ("report", &["--html", "--json", "--objective", "--groups", "trial"]),
+        ("what-if", &["--group", "--scale", "--cost", "--no-keep", "--groups", "--json"]),
+        ("compare", &["--margin", "--between-runs", "--groups", "--json", "worse"]),
         ("demo", &["--for", "--out", "--backend", "--cold"]),
         ("study", &["swapin", "1997"]),
         ("origin", &["--listen"]),

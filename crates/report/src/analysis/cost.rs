@@ -38,7 +38,7 @@ pub struct CostTable {
     pub groups: Vec<GroupCost>,
     /// CPU time that the kernel accounts for and the profile did not see.
     pub unsampled: CostRow,
-    /// What is paid outside the resource: in interrupts elsewhere, by the recorder, by others.
+    /// What is paid outside the resource: in the kernel elsewhere, by the recorder, by others.
     pub outside: Vec<CostRow>,
     /// Sum of the groups less the whole, microseconds a request: rounding.
     pub closure_us: f64,

@@ -1,0 +1,114 @@
+//! what-if and compare from outside: figures, ledger, exit codes.
+
+use trial::profile::{Frame, FrameMode, Owner, ProfileInfo, SampleRow, Stack};
+use trial::{Interval, Manifest, ProcessTimes, ThreadTimes, Writer};
+
+use crate::support::{Home, plimsoll};
+
+/// A server of one thread that spends `tcp_us` in TCP and `own_us` in itself for each request.
+fn made(home: &Home, name: &str, tcp_us: f64, own_us: f64) -> String {
+    let path = home.at(name);
+    let mut manifest = Manifest::default();
+    manifest.host.cpus = 2;
+    manifest.server.name = "made".into();
+    let mut writer = Writer::create(&path, &manifest).unwrap();
+    let frame = |symbol: &str, module: &str, mode| Frame {
+        symbol: Some(symbol.into()),
+        module: module.into(),
+        mode,
+    };
+    let frames = [
+        frame("tcp_sendmsg", "[kernel]", FrameMode::Kernel),
+        frame("answer", "made", FrameMode::User),
+    ];
+    let stacks = frames.map(|frame| {
+        let frame = writer.frame(&frame).unwrap();
+        writer.stack(&Stack { frames: vec![frame], whole: true }).unwrap()
+    });
+    for index in 0..60u64 {
+        let rate = 2_000.0 + 150.0 * ((index * 17) % 60) as f64;
+        // A little that repeats, so that no line is exact.
+        let wobble = 1.0 + 0.01 * (index as f64 * 2.4).sin();
+        let [kernel_ns, user_ns] = [tcp_us, own_us].map(|us| (us * 1e3 * rate * wobble) as i64);
+        for (stack, ns) in stacks.into_iter().zip([kernel_ns, user_ns]) {
+            let samples = (ns / 10_000_000) as u32;
+            let row = SampleRow { interval: index, owner: Owner::Server, stack, samples, ns };
+            writer.samples(&[row]).unwrap();
+        }
+        let total_ns = kernel_ns + user_ns;
+        let times = ProcessTimes { user_ns, kernel_ns, total_ns, ..ProcessTimes::default() };
+        let thread = ThreadTimes {
+            pid: 1,
+            tid: 1,
+            name: "made".into(),
+            total_ns,
+            user_ns,
+            kernel_ns,
+            wakes: 0,
+        };
+        let interval = Interval {
+            index,
+            start_ns: index as i64 * 1_000_000_000,
+            length_ns: 1_000_000_000,
+            server: Some(times),
+            threads: vec![thread],
+            requests: rate,
+            requests_ended: rate as u64,
+            rate_valid: true,
+            ..Interval::default()
+        };
+        writer.append(&interval).unwrap();
+    }
+    writer.profile_info(&ProfileInfo::default()).unwrap();
+    writer.finish().unwrap();
+    path
+}
+
+#[test]
+fn a_change_is_foretold_kept_made_and_graded() {
+    let home = Home::new();
+    let before = made(&home, "before.trial", 20.0, 40.0);
+    let after = made(&home, "after.trial", 5.0, 40.0);
+    let said = plimsoll(&["what-if", &before, "--group", "tcp", "--cost", "5us", "--json"]).well();
+    let told = said.json();
+    let value = told["value"].as_f64().unwrap();
+    assert!((value / (1e6 / 45.0) - 1.0).abs() < 0.01, "{told}");
+    // The same once more is not kept twice, and another one not at all.
+    plimsoll(&["what-if", &before, "--group", "tcp", "--cost", "5us"]).well();
+    let scale = ["what-if", &before, "--group", "tcp", "--scale", "0", "--no-keep"];
+    assert!(plimsoll(&scale).well().stdout.contains("first-order"));
+    let report = plimsoll(&["report", &before, "--json"]).well().json();
+    assert_eq!(report["predictions"].as_array().unwrap().len(), 1, "{report}");
+    assert_eq!(report["trial"]["complete"], true);
+
+    let better = plimsoll(&["compare", &before, &after, "--json"]).well().json();
+    assert_eq!(better["verdict"], "improvement", "{better}");
+    assert_eq!(better["graded"][0]["grade"], "held", "{better}");
+    assert_eq!(better["groups"][0]["name"], "all TCP functions", "{better}");
+    let worse = plimsoll(&["compare", &after, &before]);
+    assert_eq!(worse.code, Some(1), "{worse:?}");
+    assert!(worse.stderr.starts_with("plimsoll: a regression: "), "{worse:?}");
+    let same = plimsoll(&["compare", &before, &before]).well();
+    assert!(same.stdout.contains("no change"), "{same:?}");
+    let strict = plimsoll(&["compare", &before, &before, "--margin", "1"]);
+    assert_eq!(strict.code, Some(2), "{strict:?}");
+    assert!(strict.stderr.contains("record for longer"), "{strict:?}");
+}
+
+#[test]
+fn groups_are_printed_changed_and_refused() {
+    let home = Home::new();
+    let trial = made(&home, "made.trial", 20.0, 40.0);
+    let rules = plimsoll(&["report", "--print-groups"]).well().stdout;
+    let file = home.write("groups.toml", rules.replace("name = \"tcp\"", "name = \"mine\""));
+    plimsoll(&["what-if", &trial, "--group", "mine", "--scale", "0", "--groups", &file]).well();
+    let report = plimsoll(&["report", &trial, "--groups", &file]).well();
+    assert!(report.stdout.contains("all TCP functions"), "{report:?}");
+    let bad = home.write("bad.toml", "[[group]]\nname = \"a\"\n[[group.rule]]\nsymbol = '('\n");
+    plimsoll(&["report", &trial, "--groups", &bad]).refused(&["bad.toml, line 4: symbol"]);
+    let none = home.at("none.toml");
+    plimsoll(&["report", &trial, "--groups", &none]).refused(&["none.toml", "--print-groups"]);
+    plimsoll(&["what-if", &trial, "--group", "tls", "--scale", "0"]).refused(&["tls", "tcp, made"]);
+    plimsoll(&["what-if", &trial, "--group", "tcp"]).refused(&["--scale"]);
+    plimsoll(&["report"]).refused(&["TRIAL"]);
+}
