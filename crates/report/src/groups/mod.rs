@@ -214,8 +214,7 @@ impl Groups {
             .map(|frame| rules.iter().map(|(_, rule)| rule.matches(frame)).collect())
             .collect();
         let entries = frames.iter().map(|frame| self.is_interrupt(frame)).collect();
-        let mut sorted =
-            Sorted { rules, matched, entries, server: Vec::new(), entered: Vec::new() };
+        let mut sorted = Sorted { rules, matched, entries, server: Vec::new(), kernel: Vec::new() };
         for stack in stacks {
             let place = sorted.server_place(stack, frames);
             let leaf = stack.frames.first().map(|&leaf| frames[leaf as usize].mode);
