@@ -9,8 +9,8 @@
 mod asking;
 mod bad_input;
 mod demo;
-mod lab;
 mod disk;
+mod lab;
 mod peers;
 mod proxy_header;
 mod settings;
