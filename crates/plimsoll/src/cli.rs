@@ -41,7 +41,7 @@ pub(crate) enum Verb {
     Record(Record),
     /// Show a trial: its load line, its capacity with an interval, its latencies
     Report(Report),
-    /// Foretell the capacity of a recorded server if a group of its procedures cost less, or nothing
+    /// Foretell the capacity of a server if a group of its procedures cost less, or nothing
     WhatIf(WhatIf),
     /// Say what changed from one trial to another, and whether what was foretold came true
     Compare(Compare),
