@@ -167,8 +167,8 @@ fn procedure(frame: &Frame) -> String {
 /// The tables: by kind, and by place.
 pub(crate) fn tables(waits: &Waits) -> Vec<Table> {
     let note = format!(
-        "waiting, not holding; n = {} waits in {} s; a wait counts where it ends; CPUs spun {} % of \
-         their time for locks of the kernel; a futex is a lock or work to be done; {}",
+        "waiting, not holding; n = {} waits in {} s; a wait counts where it ends; CPUs spun {} % \
+         of their time for locks of the kernel; a futex is a lock or work to be done; {}",
         thousands(waits.waits as f64),
         fixed(waits.seconds, 1),
         fixed(waits.spinning_percent, 3),
