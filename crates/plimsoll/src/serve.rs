@@ -14,7 +14,7 @@ use proxy::{
     Settings, Sockets,
 };
 use readiness::Choice;
-use runtime::process::{self, Identity, Told};
+use runtime::process::{self, Identity, Predecessor, Told};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
@@ -23,15 +23,16 @@ use crate::failure::{Failure, misuse};
 
 /// Runs the server until SIGTERM or SIGINT, and lets requests under way finish.
 pub(crate) fn serve(flags: &cli::Serve) -> Result<(), Failure> {
-    let served = serve_until_told(flags);
-    if let Err(failure) = &served {
+    let predecessor = Predecessor::find();
+    let served = serve_until_told(flags, predecessor.as_ref());
+    if let (Err(failure), Some(predecessor)) = (&served, predecessor) {
         // A process that is to be replaced by us serves on, and says why.
-        let _ = process::notify_predecessor(Err(&failure.to_string()));
+        predecessor.tell_failure(&failure.to_string());
     }
     served
 }
 
-fn serve_until_told(flags: &cli::Serve) -> Result<(), Failure> {
+fn serve_until_told(flags: &cli::Serve, predecessor: Option<&Predecessor>) -> Result<(), Failure> {
     let _ = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_env_filter(
@@ -50,9 +51,10 @@ fn serve_until_told(flags: &cli::Serve) -> Result<(), Failure> {
     // From here on with no more rights than serving needs.
     plan.give_up_privileges()?;
     let log = log(plan.access_log.as_deref())?;
-    let server = Server::start_on(sockets, plan.config, workers, log, &options).map_err(misuse)?;
+    let server = Server::start_on(sockets, plan.config, workers, log, &options, predecessor);
+    let server = server.map_err(misuse)?;
     announce(flags, &server);
-    serving()?;
+    serving(predecessor)?;
     let (orders, handle, from_file) = (server.orders(), signals.handle(), plan.file.is_some());
     let watching = std::thread::Builder::new()
         .name("signals".into())
@@ -173,12 +175,14 @@ fn sockets(config: &Config, admin: Option<SocketAddr>, workers: usize) -> Result
 }
 
 /// Tells whoever waits for it that we serve.
-fn serving() -> Result<(), Failure> {
-    let as_successor = process::notify_predecessor(Ok(())).map_err(|error| {
-        misuse(format!("the process that was to be replaced has gone: {error}"))
-    })?;
-    // A predecessor tells the supervisor who the service is from now on.
-    if !as_successor && let Err(error) = process::notify(Told::Ready("serving")) {
+fn serving(predecessor: Option<&Predecessor>) -> Result<(), Failure> {
+    if let Some(predecessor) = predecessor {
+        // It tells the supervisor who the service is from now on.
+        return predecessor.tell_ready().map_err(|error| {
+            misuse(format!("the process that was to be replaced has gone: {error}"))
+        });
+    }
+    if let Err(error) = process::notify(Told::Ready("serving")) {
         eprintln!("plimsoll: the supervisor cannot be told: {error}");
     }
     Ok(())

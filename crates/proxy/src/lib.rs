@@ -15,6 +15,7 @@
 mod access_log;
 mod admin;
 mod arrival;
+mod changes;
 mod client;
 pub mod config;
 mod connection;
@@ -29,6 +30,7 @@ mod flight;
 mod forward;
 #[doc(hidden)]
 pub mod fuzzing;
+mod handover;
 mod hop;
 pub mod limits;
 mod listening;

@@ -74,6 +74,11 @@ pub const SWAP_IN_BYTES_MAX: u64 = 256 * 1024;
 /// What an unsafe method or a purge has changed is answered after this even if the disk has not
 /// taken it.
 pub const DURABLE_WAIT_MAX: Duration = Duration::from_secs(10);
+/// And after this even if the process that takes our place has not replied; that waits as long for
+/// its own disk.
+pub const TAKEN_IN_WAIT_MAX: Duration = Duration::from_secs(20);
+/// How often it is looked whether a disk that another process has comes back.
+pub const DISK_LENT_LOOK: Duration = Duration::from_millis(20);
 /// How often it is looked whether the disk fails, to tell the log.
 pub const DISK_LOOK: Duration = Duration::from_secs(1);
 /// After so many looks without a failure it is told that the disk is well again: a disk that fails

@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use runtime::net::TcpListener;
-use runtime::process::{self, Successor, Told};
+use runtime::process::{self, Predecessor, Successor, Told};
 use runtime::stop::StopSource;
 use runtime::sync::{Sender, inbox};
 use runtime::{Options, Runtime};
@@ -20,6 +20,7 @@ use crate::access_log::{LogWriter, Sink};
 use crate::config::{Config, DiskConfig, Listener};
 use crate::control::{Answer, Event, Order, Orders};
 use crate::core::{CHANGES_MAX, Change, Core};
+use crate::handover;
 use crate::limits::{DESCRIPTORS_OF_CLIENTS_PERCENT, DESCRIPTORS_RESERVED};
 use crate::shared::Shared;
 use crate::site::Site;
@@ -66,6 +67,8 @@ pub enum StartError {
     Bind(SocketAddr, io::Error),
     /// The event notification or a thread cannot be had.
     System(io::Error),
+    /// The process that was to be replaced has gone.
+    Predecessor(io::Error),
     /// The store on disk is not to be used as it is.
     Disk(OpenError),
 }
@@ -78,6 +81,9 @@ impl fmt::Display for StartError {
             }
             StartError::Bind(address, error) => write!(f, "cannot listen on {address}: {error}"),
             StartError::System(error) => write!(f, "the server cannot start: {error}"),
+            StartError::Predecessor(error) => {
+                write!(f, "the process that was to be replaced has gone: {error}")
+            }
             StartError::Disk(error) => error.fmt(f),
         }
     }
@@ -109,6 +115,7 @@ pub struct Server {
     orders: Orders,
     events: mpsc::Receiver<Event>,
     handed_over: bool,
+    options: Options,
 }
 
 impl Server {
@@ -124,11 +131,11 @@ impl Server {
         options: &Options,
     ) -> Result<Server, StartError> {
         let (sockets, _) = Sockets::bind(&config.listeners, admin, workers, Vec::new())?;
-        Server::start_on(sockets, config, workers, log, options)
+        Server::start_on(sockets, config, workers, log, options, None)
     }
 
     /// The same on sockets that are there already. A CPU to pin to is the first core's; the others
-    /// take those that follow.
+    /// take those that follow. What a predecessor has stored is taken over from it.
     ///
     /// # Errors
     /// Nothing is left running when a thread cannot be had.
@@ -138,15 +145,23 @@ impl Server {
         workers: usize,
         log: LogTo,
         options: &Options,
+        predecessor: Option<&Predecessor>,
     ) -> Result<Server, StartError> {
         fit(&mut config, workers);
         let listeners = config.listeners.clone();
+        if let Some(predecessor) = predecessor {
+            handover::wait_for_store(predecessor).map_err(StartError::Predecessor)?;
+        }
         let disk = match &config.disk {
             Some(wanted) => open_disk(wanted, options)?,
             None => None,
         };
         let cores = Core::with_disk(config, workers, &log, disk);
         let shared = Arc::clone(&cores[0].shared);
+        if let Some(predecessor) = predecessor {
+            let doors = handover::wait_for_doors(predecessor, &shared, *options);
+            doors.map_err(StartError::Predecessor)?;
+        }
         let (orders, events) = Orders::queue();
         shared.control.obey(orders.clone());
         let backend = readiness::Kind::Epoll;
@@ -164,6 +179,7 @@ impl Server {
             orders,
             events,
             handed_over: false,
+            options: *options,
         };
         for (index, core) in cores.into_iter().enumerate() {
             if let Err(error) = server.start_core(index, core, &listeners, options) {
@@ -381,20 +397,15 @@ impl Server {
         if self.handed_over || self.stop.is_stopped() {
             return Answer::refused("this process is about to end");
         }
-        if self.shared.disk.is_some() {
-            // What clients change at the old process while two of them serve would have to reach
-            // the disk of the new one before it is told; there is no way for that.
-            return Answer::refused(
-                "a store on disk is not handed over to another process: stop this server and \
-                 start it again, it is warm at once",
-            );
-        }
         let Some((program, arguments)) = &renewal.program else {
             return Answer::refused("this server does not know its program");
         };
         let served = Successor::start(program, arguments, &self.sockets.all())
             .map_err(|error| format!("{} cannot be run: {error}", program.display()))
-            .and_then(|successor| successor.serves_within(renewal.patience));
+            .and_then(|successor| {
+                let until = Instant::now() + renewal.patience;
+                handover::leave(&self.shared, successor, until, self.options)
+            });
         match served {
             Ok(pid) => {
                 tell_supervisor(Told::MainPid(pid));

@@ -8,22 +8,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use store::disk::{DiskStore, Pending};
+use store::disk::DiskStore;
 use store::{Generation, Key, KeyHasher, Purges, Store};
 
 use crate::access_log::{Queue, Sink};
+use crate::changes::{Made, Notice};
 use crate::config::Config;
 use crate::control::Control;
 use crate::disk::Disk;
 use crate::exchange::way::Look;
 use crate::flight::{Flights, Settled};
 use crate::forward::{Known, OwnAddresses};
+use crate::handover::Handover;
 use crate::hop;
 use crate::limits::{CONFIRMED_WRITTEN_MIN, Limits};
 use crate::metrics::{Described, Shape, SharedFigures};
 use crate::partial::Partial;
 use crate::pressure::{Pressure, store_bytes_left};
-use crate::purge::Sweeping;
+use crate::purge::{self, Sweeping};
 use crate::refusal::{COUNTED, Refusal};
 use crate::resolve::Resolver;
 use crate::site::Realm;
@@ -39,6 +41,8 @@ pub(crate) struct Shared {
     pub(crate) purges: Arc<Purges>,
     /// What is stored beyond the memory.
     pub(crate) disk: Option<Disk>,
+    /// Another process that takes our place.
+    pub(crate) handover: Handover,
     pub(crate) sweeping: Sweeping,
     pub(crate) sizing: Sizing,
     pub(crate) flights: Arc<Flights>,
@@ -106,6 +110,7 @@ impl Shared {
             store,
             purges,
             disk: disk.map(|disk| Disk::new(disk, workers)),
+            handover: Handover::default(),
             sweeping: Sweeping::default(),
             sizing: Sizing::new(config.memory_bytes),
             flights: Flights::new(),
@@ -169,8 +174,9 @@ impl Shared {
 
     /// A number for a set of names that responses vary by: nothing stored has it, nor did have.
     pub(crate) fn epoch(&self) -> u64 {
-        match self.disk() {
-            Some(disk) => disk.number(),
+        match &self.disk {
+            // Also while another process has it: none gives out the same.
+            Some(disk) => disk.present().number(),
             None => self.epochs.fetch_add(1, Ordering::Relaxed),
         }
     }
@@ -197,6 +203,9 @@ impl Shared {
     /// The same, with a trace or without.
     #[inline]
     pub(crate) fn look(&self, look: Look, uri: Key, request: &Wire<'_>, now_ms: u64) -> Lookup {
+        if self.handover.is_left() {
+            return Lookup::Uncacheable;
+        }
         match self.entry(look, &uri) {
             None => Lookup::Absent(uri),
             Some(Entry::Response(stored)) if stored.head.varies.is_none() => {
@@ -288,13 +297,19 @@ impl Shared {
     /// What is stored for a URI holds no longer (RFC 9111, 4.4), nor what is being asked for it:
     /// `own` is the watch of the request that has changed it. What comes back is to be waited for
     /// before the change is told.
-    pub(crate) fn invalidate(&self, uri: Key, own: Option<&mut Watch>) -> Option<Pending> {
+    pub(crate) fn invalidate(
+        &self,
+        (realm, authority, path): (Realm, &[u8], &[u8]),
+        own: Option<&mut Watch>,
+    ) -> Made {
+        let uri = self.uri_key(realm, authority, path);
         match own {
             Some(watch) => watch.change(),
             None => self.under_way.change(&uri),
         }
         self.store.remove(&uri);
-        self.disk().map(|disk| disk.delete(&uri))
+        let pending = self.disk().map(|disk| disk.delete(&uri));
+        self.made(Notice::of_url(purge::url(realm, authority, path)), pending)
     }
 
     /// Stores a part: with those that are there already, if they may be combined. What is then

@@ -55,6 +55,15 @@ impl UnderWay {
         }
     }
 
+    /// Whatever is watched has changed. The caller takes out what is stored *after* this.
+    pub(crate) fn change_all(&self) {
+        for shard in &self.shards {
+            for watched in lock(shard).values() {
+                watched.changes.fetch_add(1, Ordering::AcqRel);
+            }
+        }
+    }
+
     /// URIs that are watched now.
     #[cfg(test)]
     fn len(&self) -> usize {
@@ -143,6 +152,8 @@ mod tests {
         assert!(early.is_overtaken() && !late.is_overtaken() && !other.is_overtaken());
         table.change(&a);
         assert!(late.is_overtaken());
+        table.change_all();
+        assert!(other.is_overtaken() && !table.watch(b).is_overtaken());
     }
 
     #[test]

@@ -163,9 +163,11 @@ impl Records {
         if let Recorded::Exact { tag: true, .. } = what {
             self.tag.note(mark, soft);
         }
-        let full = self.young.exact.len() > PURGE_RECORDS_MAX
-            || self.young.prefixes.len() > PURGE_PREFIXES_MAX;
-        full.then(|| self.fold(mark))
+        self.is_full().then(|| self.fold(mark))
+    }
+
+    fn is_full(&self) -> bool {
+        self.young.exact.len() > PURGE_RECORDS_MAX || self.young.prefixes.len() > PURGE_PREFIXES_MAX
     }
 
     /// All records become one that concerns everything. Returns the tables, to be dropped outside.

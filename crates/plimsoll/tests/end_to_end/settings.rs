@@ -8,7 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::support::{
-    Home, Ours, PLIMSOLL, SOON, am_root, free_port, get, id, plimsoll, program, wait_for,
+    Home, Ours, PLIMSOLL, SOON, Successor, am_root, free_port, get, id, plimsoll, program, wait_for,
 };
 
 /// What a test's server is configured with, beside its addresses.
@@ -26,37 +26,6 @@ fn configured(home: &Home, origin: &Ours, more: &str) -> String {
 
 fn reload(server: &Ours) -> crate::support::Said {
     plimsoll(&["reload", "--admin", &server.admin().to_string()])
-}
-
-/// A process that has taken another's place, and is nobody's child here. Ended with the test.
-struct Successor(u32);
-
-impl Successor {
-    /// The one that the answer to a restart names.
-    #[track_caller]
-    fn of(answer: &str) -> Successor {
-        let pid = answer.strip_prefix("process ").and_then(|rest| rest.split(' ').next());
-        Successor(pid.and_then(|pid| pid.parse().ok()).unwrap_or_else(|| panic!("{answer:?}")))
-    }
-
-    fn restart(admin: SocketAddr) -> Successor {
-        let said = plimsoll(&["restart", "--admin", &admin.to_string()]).well();
-        Successor::of(&said.stdout)
-    }
-
-    fn lives(&self) -> bool {
-        // One that has ended and that nobody waited for does not.
-        fs::read_to_string(format!("/proc/{}/stat", self.0))
-            .is_ok_and(|stat| !stat.contains(") Z "))
-    }
-}
-
-impl Drop for Successor {
-    fn drop(&mut self) {
-        if self.lives() {
-            let _ = Command::new("sh").args(["-c", &format!("kill {}", self.0)]).status();
-        }
-    }
 }
 
 #[test]

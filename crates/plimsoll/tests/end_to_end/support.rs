@@ -276,6 +276,50 @@ impl Ours {
     }
 }
 
+/// A process that has taken another's place, and is nobody's child here. Ended with the test.
+pub(crate) struct Successor(pub(crate) u32);
+
+impl Successor {
+    /// The one that the answer to a restart names.
+    #[track_caller]
+    pub(crate) fn of(answer: &str) -> Successor {
+        let pid = answer.strip_prefix("process ").and_then(|rest| rest.split(' ').next());
+        Successor(pid.and_then(|pid| pid.parse().ok()).unwrap_or_else(|| panic!("{answer:?}")))
+    }
+
+    #[track_caller]
+    pub(crate) fn restart(admin: SocketAddr) -> Successor {
+        let said = plimsoll(&["restart", "--admin", &admin.to_string()]).well();
+        Successor::of(&said.stdout)
+    }
+
+    pub(crate) fn lives(&self) -> bool {
+        // One that has ended and that nobody waited for does not.
+        fs::read_to_string(format!("/proc/{}/stat", self.0))
+            .is_ok_and(|stat| !stat.contains(") Z "))
+    }
+}
+
+impl Successor {
+    /// Waits until it has ended, told to by a signal or by itself.
+    #[track_caller]
+    pub(crate) fn ends(&self, signal: Option<&str>) {
+        if let Some(signal) = signal {
+            let kill = format!("kill -{signal} {}", self.0);
+            assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
+        }
+        wait_for("the end of a successor", SOON, || (!self.lives()).then_some(()));
+    }
+}
+
+impl Drop for Successor {
+    fn drop(&mut self) {
+        if self.lives() {
+            let _ = Command::new("sh").args(["-c", &format!("kill {}", self.0)]).status();
+        }
+    }
+}
+
 /// A recording under way.
 pub(crate) struct Recording(pub(crate) Running);
 

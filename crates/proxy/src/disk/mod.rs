@@ -22,13 +22,16 @@ pub(crate) mod sending;
 pub(crate) mod swap_in;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::{PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use runtime::time;
 use store::Key;
-use store::disk::{About, DiskCounters, DiskStore, Pending, Writer};
+use store::disk::{About, DiskCounters, DiskStore, Start, Writer};
 
-use crate::limits::{DISK_LOOK, DISK_LOOKS_WELL, DURABLE_WAIT_MAX, SWAP_IN_BYTES_MAX};
+use crate::limits::{
+    DISK_LENT_LOOK, DISK_LOOK, DISK_LOOKS_WELL, DURABLE_WAIT_MAX, SWAP_IN_BYTES_MAX,
+};
 use crate::metrics::{Described, Shape};
 use crate::shared::Shared;
 use crate::stored::{Away, Entry, Head, Stored};
@@ -37,9 +40,13 @@ use crate::underway::Watch;
 /// The store on disk of a server, while it is the server's.
 #[derive(Debug)]
 pub(crate) struct Disk {
-    store: DiskStore,
+    store: RwLock<DiskStore>,
     /// It is being let go of: another process may have it.
     closed: AtomicBool,
+    /// Nothing of it is written any more.
+    free: AtomicBool,
+    /// It will not come back.
+    ending: AtomicBool,
     /// Cores that serve.
     cores: AtomicUsize,
 }
@@ -47,7 +54,23 @@ pub(crate) struct Disk {
 impl Disk {
     /// For so many cores.
     pub(crate) fn new(store: DiskStore, cores: usize) -> Disk {
-        Disk { store, closed: AtomicBool::new(false), cores: AtomicUsize::new(cores) }
+        Disk {
+            store: RwLock::new(store),
+            closed: AtomicBool::new(false),
+            free: AtomicBool::new(false),
+            ending: AtomicBool::new(false),
+            cores: AtomicUsize::new(cores),
+        }
+    }
+
+    /// The one that is ours, or was.
+    pub(crate) fn present(&self) -> DiskStore {
+        self.store.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Another one that serves.
+    pub(crate) fn core_begins(&self) {
+        self.cores.fetch_add(1, Ordering::AcqRel);
     }
 
     /// A core serves nobody any more, however it ends.
@@ -66,29 +89,73 @@ impl Disk {
 
     /// Writes what is put, until [`Disk::close`]. One core runs it.
     pub(crate) async fn run(&self) {
-        runtime::race(self.store.run(), self.tell()).await;
+        loop {
+            let store = self.present();
+            runtime::race(store.run(), self.tell(&store)).await;
+            self.free.store(true, Ordering::Release);
+            // Another process may have it, and it may come back.
+            while self.free.load(Ordering::Acquire) {
+                if self.ending.load(Ordering::Acquire) {
+                    return;
+                }
+                time::sleep(DISK_LENT_LOOK).await;
+            }
+        }
+    }
+
+    /// Lets go of the directory, for another process: nobody uses it from now on, and what was put
+    /// is durable. Blocks: not for a core's thread.
+    ///
+    /// # Errors
+    /// It is not free by then, in words.
+    pub(crate) fn lend(&self, until: Instant) -> Result<(), String> {
+        self.closed.store(true, Ordering::Release);
+        self.present().close();
+        while !self.free.load(Ordering::Acquire) {
+            if Instant::now() >= until {
+                return Err("the store on disk could not be let go of in time".to_owned());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// Goes on with it, as the other process has left it.
+    ///
+    /// # Errors
+    /// Why it cannot be had, in words.
+    pub(crate) async fn take_back(&self) -> Result<(), String> {
+        let deadline = time::now() + DURABLE_WAIT_MAX;
+        while !self.free.load(Ordering::Acquire) && time::now() < deadline {
+            time::sleep(DISK_LENT_LOOK).await;
+        }
+        let (again, start) = self.present().open_again().await.map_err(|e| e.to_string())?;
+        if let Start::Fresh(why) = start {
+            tracing::warn!("{}: begun anew: {why}", again.path().display());
+        }
+        *self.store.write().unwrap_or_else(PoisonError::into_inner) = again;
+        self.free.store(false, Ordering::Release);
+        self.closed.store(false, Ordering::Release);
+        Ok(())
     }
 
     /// Tells the log when writing is given up, and when it has long gone on again: a disk that
     /// fails is tried from time to time, which is not told each time.
-    async fn tell(&self) {
+    async fn tell(&self, store: &DiskStore) {
         let (mut told, mut well) = (None, 0);
         loop {
             time::sleep(DISK_LOOK).await;
-            match self.store.trouble() {
+            match store.trouble() {
                 Some(why) => {
                     well = 0;
                     if told.as_ref() != Some(&why) {
-                        let path = self.store.path().display();
+                        let path = store.path().display();
                         tracing::error!("{path}: the store on disk does not write for now: {why}");
                         told = Some(why);
                     }
                 }
                 None if told.is_some() && well == DISK_LOOKS_WELL => {
-                    tracing::warn!(
-                        "{}: the store on disk writes again",
-                        self.store.path().display()
-                    );
+                    tracing::warn!("{}: the store on disk writes again", store.path().display());
                     told = None;
                 }
                 None => well += 1,
@@ -98,36 +165,9 @@ impl Disk {
 
     /// Nobody uses it from now on; what was put is made durable, then the directory is free.
     pub(crate) fn close(&self) {
+        self.ending.store(true, Ordering::Release);
         self.closed.store(true, Ordering::Release);
-        self.store.close();
-    }
-}
-
-/// Changes that are seen by all and not yet durable.
-#[derive(Debug, Default)]
-#[must_use = "they are durable only after Changes::durable"]
-pub(crate) struct Changes(Vec<Pending>);
-
-impl Changes {
-    /// Waits until they would survive a crash, but not for ever. Says whether they do: a disk that
-    /// fails fails nobody's request.
-    pub(crate) async fn durable(self) -> bool {
-        let all = async {
-            let mut all = true;
-            for pending in self.0 {
-                all &= pending.durable().await.is_ok();
-            }
-            all
-        };
-        time::timeout(DURABLE_WAIT_MAX, all).await.unwrap_or(false)
-    }
-
-    pub(crate) fn of(pending: Option<Pending>) -> Changes {
-        Changes(pending.into_iter().collect())
-    }
-
-    pub(crate) fn push(&mut self, pending: Option<Pending>) {
-        self.0.extend(pending);
+        self.present().close();
     }
 }
 
@@ -143,9 +183,9 @@ fn about(head: &Head) -> About {
 impl Shared {
     /// The store on disk, if there is one and it is ours.
     #[inline]
-    pub(crate) fn disk(&self) -> Option<&DiskStore> {
+    pub(crate) fn disk(&self) -> Option<DiskStore> {
         let disk = self.disk.as_ref()?;
-        (!disk.closed.load(Ordering::Acquire)).then_some(&disk.store)
+        (!disk.closed.load(Ordering::Acquire)).then(|| disk.present())
     }
 
     /// Writes an entry through to the disk, unless its URI has changed since it was asked for.
@@ -161,7 +201,7 @@ impl Shared {
                 let about = About { generation: self.purges.now(), time_ms: time::wall_ms() };
                 finish(watch, disk.writer(&key, about, &codec::varies(varies)));
             }
-            Entry::Part(_) | Entry::Uncacheable { .. } => self.delete_there(disk, &key),
+            Entry::Part(_) | Entry::Uncacheable { .. } => self.delete_there(&disk, &key),
         }
     }
 
@@ -177,7 +217,7 @@ impl Shared {
 
     /// A body on the disk gets another head.
     fn write_head(&self, away: Away, head: &Head) {
-        let Some(disk) = self.disk().cloned() else { return };
+        let Some(disk) = self.disk() else { return };
         let (about, meta) = (about(head), codec::response(head));
         let task = async move { disk.update(&away.key, away.object, about, &meta).await };
         runtime::spawn(async move { told(task.await) }).detach();
@@ -198,7 +238,7 @@ impl Shared {
     pub(crate) fn remove(&self, key: &Key) {
         self.store.remove(key);
         if let Some(disk) = self.disk() {
-            self.delete_there(disk, key);
+            self.delete_there(&disk, key);
         }
     }
 
@@ -212,7 +252,8 @@ impl Shared {
     /// What the disk does and has, for `/metrics`: nothing, if there is none.
     pub(crate) fn disk_figures(&self) -> Vec<(Described, u64)> {
         let (gauges, counters) = match &self.disk {
-            Some(Disk { store, .. }) => {
+            Some(disk) => {
+                let store = disk.present();
                 let on = u64::from(self.disk().is_some() && store.trouble().is_none());
                 let (index, waiting) = (store.index_bytes() as u64, store.buffered_bytes() as u64);
                 ([on, store.len() as u64, index, waiting], store.counters())

@@ -30,12 +30,12 @@ pub(crate) async fn swap_in(
     let mut at_hand = None;
     for _ in 0..ROUNDS_MAX {
         let Some(disk) = shared.disk() else { return at_hand };
-        let wanted = shared.wanted_from(disk, uri, request);
+        let wanted = shared.wanted_from(&disk, uri, request);
         if wanted.is_empty() {
             return at_hand;
         }
         for key in wanted {
-            at_hand = bring(shared, disk, uri, key).await.or(at_hand);
+            at_hand = bring(shared, &disk, uri, key).await.or(at_hand);
         }
     }
     at_hand

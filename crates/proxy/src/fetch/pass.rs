@@ -16,8 +16,8 @@ use http1::{BodyKind, Expectation, Method, Name, OwnedResponse, ResponseHead, Ve
 use runtime::time;
 
 use crate::access_log::Outcome;
+use crate::changes::Changes;
 use crate::client::{Gone, append_date};
-use crate::disk::Changes;
 use crate::exchange::{Destination, Done, Ended, Exchange};
 use crate::fault::Fault;
 use crate::fetch::fill::{Filling, Into};
@@ -214,12 +214,11 @@ async fn invalidate(
     let Destination { realm, authority, path, .. } = *destination;
     let scheme = realm.scheme.name();
     let target = caching::TargetUri { scheme, authority, path_and_query: path };
-    let uri = shared.uri_key(realm, authority, path);
-    let mut changes = Changes::of(shared.invalidate(uri, own.as_mut()));
+    let mut changes = Changes::of(shared.invalidate((realm, authority, path), own.as_mut()));
     for path in caching::invalidated_locations(&target, &Wire(head.fields)) {
-        changes.push(shared.invalidate(shared.uri_key(realm, authority, &path), None));
+        changes.push(shared.invalidate((realm, authority, &path), None));
     }
-    changes.durable().await;
+    changes.durable(shared).await;
     own
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use store::{Concerns, PURGE_PREFIX_BYTES_MAX};
 
 use crate::admin::{Call, Reply};
-use crate::disk::Changes;
+use crate::changes::Changes;
 use crate::shared::Shared;
 use runtime::time;
 
@@ -58,8 +58,8 @@ pub(crate) async fn answer(call: &Call, shared: &Shared) -> Reply {
     let now_ms = time::wall_ms();
     let mut changes = Changes::default();
     let mut one = |what| {
-        let (mark, pending) = shared.purge(what, soft, now_ms);
-        changes.push(pending);
+        let (mark, made) = shared.purge(what, soft, now_ms);
+        changes.push(made);
         mark.generation
     };
     let generation = match &purged {
@@ -68,7 +68,7 @@ pub(crate) async fn answer(call: &Call, shared: &Shared) -> Reply {
         Target::Tags(tags) => tags.iter().fold(0, |_, tag| one(Concerns::Tag(tag.as_bytes()))),
         Target::All => one(Concerns::All),
     };
-    let durable = changes.durable().await;
+    let durable = changes.durable(shared).await;
     let durable = shared.disk.is_some().then_some(durable);
     Reply::json(200, &Done { purged, soft, generation, durable })
 }

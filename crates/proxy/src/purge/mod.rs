@@ -18,13 +18,12 @@ use caching::FieldSource;
 use http1::write;
 use runtime::time;
 use serde::{Deserialize, Serialize};
-use store::disk::Pending;
 use store::{Concerns, Cursor, Generation, Key, Known, Mark, Sweep, Verdict};
 
 use crate::access_log::Outcome;
+use crate::changes::{Changes, Made, Notice};
 use crate::client::{Gone, append_date};
 use crate::connection::{Asked, destination};
-use crate::disk::Changes;
 use crate::exchange::way::{Case, Look};
 use crate::exchange::{Done, Ended, Exchange};
 use crate::limits::{PURGE_SWEEP_SLOTS_PER_LOCK, PURGE_SWEEP_SLOTS_PER_TICK, TAGS_MAX};
@@ -129,8 +128,9 @@ pub(crate) async fn by_method(exchange: &mut Exchange<'_>) -> Result<Done, Ended
     let url = url(realm, authority, path);
     let fields = Wire(exchange.head.fields);
     let soft = ["soft-purge", "fastly-soft-purge"].iter().any(|name| is_yes(fields.first(name)));
-    let (mark, pending) = exchange.worker.shared.purge(Concerns::Url(&url), soft, time::wall_ms());
-    Changes::of(pending).durable().await;
+    let shared = &exchange.worker.shared;
+    let (mark, made) = shared.purge(Concerns::Url(&url), soft, time::wall_ms());
+    Changes::of(made).durable(shared).await;
     let text = format!(
         "{{\"purged\":{{\"url\":{}}},\"soft\":{soft},\"generation\":{}}}\n",
         serde_json::Value::from(String::from_utf8_lossy(&url)),
@@ -175,12 +175,7 @@ pub(crate) fn append_json(out: &mut Vec<u8>, status: u16, text: &str, connection
 impl Shared {
     /// Carries a purge out: from now on nobody is served what it concerned. O(1) in what is
     /// stored. What comes back with it is to be waited for before the purge is told.
-    pub(crate) fn purge(
-        &self,
-        what: Concerns<'_>,
-        soft: bool,
-        now_ms: u64,
-    ) -> (Mark, Option<Pending>) {
+    pub(crate) fn purge(&self, what: Concerns<'_>, soft: bool, now_ms: u64) -> (Mark, Made) {
         let (mark, pending) = match self.disk() {
             Some(disk) => {
                 let (mark, pending) = disk.purge(what, soft, now_ms);
@@ -191,7 +186,7 @@ impl Shared {
         if what == Concerns::All && !soft {
             self.store.clear();
         }
-        (mark, pending)
+        (mark, self.made(Notice::of(what, soft), pending))
     }
 
     /// A response found in the store, unless a purge has taken it. The usual way is one comparison.
@@ -229,7 +224,7 @@ impl Shared {
             ((Verdict::Gone, _), Look::Use) => {
                 self.store.remove_if(&key, is_same);
                 if let Some(disk) = self.disk() {
-                    self.delete_there(disk, &key);
+                    self.delete_there(&disk, &key);
                 }
                 None
             }

@@ -1,8 +1,8 @@
 //! The process itself: what it is before its cores run, and what it leaves to the next one.
 //!
 //! What: listening sockets made or inherited before a core exists ([`listen`], [`inherited`]), the
-//! user it goes on as ([`Identity`]), the process that takes its place ([`Successor`]) and the
-//! supervisor that watches it ([`notify`]).
+//! user it goes on as ([`Identity`]), the process that takes its place ([`Successor`]) or whose place
+//! it takes ([`Predecessor`]), and the supervisor that watches it ([`notify`]).
 //! Why here: all of it is system calls, and none of it belongs to a core. It is not simulated: it
 //! happens once in a process's life, on its first thread.
 //! What never happens: a listening socket is closed because it was handed over (the successor holds
@@ -10,7 +10,9 @@
 //! is owned twice; a process that was to drop its privileges goes on with some of them.
 
 mod inherited;
+mod link;
 mod notify;
+mod predecessor;
 mod successor;
 mod user;
 
@@ -19,8 +21,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 pub use inherited::{Inherited, inherited};
-pub use notify::{Told, notify, notify_predecessor};
-pub use successor::Successor;
+pub use link::{Heard, Link, TOLD_BYTES_MAX};
+pub use notify::{Told, notify};
+pub use predecessor::Predecessor;
+pub use successor::{Said, Successor};
 pub use user::{Identity, is_root};
 
 use crate::net::ListenOptions;

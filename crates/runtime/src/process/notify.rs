@@ -1,15 +1,10 @@
-//! Telling whoever started us how far we are: systemd's datagrams, and our predecessor's pipe.
+//! Telling the supervisor how far we are: systemd's datagrams.
 
 use std::env;
-use std::fs::File;
-use std::io::{self, Write};
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use super::successor::{READY, READY_VARIABLE};
 
 /// What a supervisor is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,32 +49,6 @@ pub fn notify(told: Told<'_>) -> io::Result<bool> {
         _ => SocketAddr::from_pathname(&path)?,
     };
     UnixDatagram::unbound()?.send_to_addr(told.text().as_bytes(), &address)?;
-    Ok(true)
-}
-
-/// Tells the process that started us in its own place that we serve, or why we cannot. Only the
-/// first call has somebody to tell; false when nobody waits.
-///
-/// # Errors
-/// The predecessor has gone.
-pub fn notify_predecessor(outcome: Result<(), &str>) -> io::Result<bool> {
-    static TOLD: AtomicBool = AtomicBool::new(false);
-    let Some(fd) = env::var(READY_VARIABLE).ok().and_then(|fd| fd.parse::<RawFd>().ok()) else {
-        return Ok(false);
-    };
-    if fd <= libc::STDERR_FILENO || TOLD.swap(true, Ordering::AcqRel) {
-        return Ok(false);
-    }
-    // SAFETY: no pointers; a number that is no descriptor gives EBADF.
-    if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: it is open, our predecessor made it for us, and only one call comes here.
-    let mut pipe = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    match outcome {
-        Ok(()) => pipe.write_all(READY)?,
-        Err(why) => pipe.write_all(why.as_bytes())?,
-    }
     Ok(true)
 }
 

@@ -1,36 +1,48 @@
 //! The process that takes our place: the same program anew, with our listening sockets open.
 //!
 //! ```text
-//! start --(child runs, holds the sockets)--> Starting --"ready" on the pipe--> Ready(pid)
+//! start --(child runs, holds the sockets)--> asks for the store, for the doors --"ready"--> serves
 //!                                                |
-//!                                                +-- words, the pipe's end, or the time-out
+//!                                                +-- words, the link's end, or the time-out
 //!                                                    --> the child is ended, we serve on
 //! ```
+//!
+//! [`super::link`] has what is said.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::time::Instant;
+
+use super::link::{DOORS, Link, READY, STORE};
 
 /// The numbers of the listening sockets that the successor finds open.
 pub(super) const LISTENERS_VARIABLE: &str = "PLIMSOLL_LISTENERS";
-/// The number of the pipe on which it says that it serves.
-pub(super) const READY_VARIABLE: &str = "PLIMSOLL_READY";
-/// What it then says; all else are the words for why it cannot.
-pub(super) const READY: &[u8] = b"ready\n";
+/// The number of its end of the link.
+pub(super) const LINK_VARIABLE: &str = "PLIMSOLL_LINK";
 /// The longest reason that is listened to.
 const WORDS_BYTES_MAX: usize = 4096;
+
+/// What a successor says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// It is about to open what is stored, and waits until it may.
+    WantsStore,
+    /// It is about to take connections, and waits until it may.
+    OpensDoors,
+    /// It serves.
+    Serves,
+}
 
 /// A successor that has been started and has not yet said that it serves. Dropped, it is ended:
 /// it never lives on beside us unwatched.
 #[derive(Debug)]
 pub struct Successor {
     child: Option<Child>,
-    pipe: File,
+    link: Link,
 }
 
 impl Successor {
@@ -43,14 +55,14 @@ impl Successor {
         arguments: &[OsString],
         listeners: &[BorrowedFd<'_>],
     ) -> io::Result<Successor> {
-        let (ours, theirs) = pipe()?;
+        let (ours, theirs) = Link::pair()?;
         let passed: Vec<RawFd> = listeners.iter().map(AsRawFd::as_raw_fd).collect();
         let listed: Vec<String> = passed.iter().map(ToString::to_string).collect();
         let mut command = Command::new(program);
         command
             .args(arguments)
             .env(LISTENERS_VARIABLE, listed.join(","))
-            .env(READY_VARIABLE, theirs.as_raw_fd().to_string())
+            .env(LINK_VARIABLE, theirs.as_raw_fd().to_string())
             .env_remove("LISTEN_FDS")
             .env_remove("LISTEN_PID")
             .env_remove("LISTEN_FDNAMES");
@@ -62,7 +74,7 @@ impl Successor {
             command.pre_exec(move || kept_open.iter().try_for_each(|fd| pass_on(*fd)));
         }
         let child = command.spawn()?;
-        Ok(Successor { child: Some(child), pipe: ours })
+        Ok(Successor { child: Some(child), link: ours })
     }
 
     /// Its process id.
@@ -70,41 +82,66 @@ impl Successor {
         self.child.as_ref().map_or(0, Child::id)
     }
 
-    /// Waits until it says that it serves; from then on it lives on its own. Blocks: not for a
-    /// core's thread.
+    /// Waits for what it says next. Blocks: not for a core's thread.
     ///
     /// # Errors
-    /// Why it does not serve, in words. It has been ended.
-    pub fn serves_within(mut self, patience: Duration) -> Result<u32, String> {
-        let until = Instant::now() + patience;
+    /// Why it does not serve, in words. It has ended.
+    pub fn hears(&mut self, until: Instant) -> Result<Said, String> {
         let mut said = Vec::new();
         loop {
             if !self.speaks_until(until) {
-                let seconds = patience.as_secs_f64();
-                return Err(format!("it was not ready within {seconds} s and was ended"));
+                self.end();
+                return Err("it was not ready in time and was ended".to_owned());
             }
             let mut piece = [0; 512];
-            match self.pipe.read(&mut piece) {
+            match self.link.0.read(&mut piece) {
                 Ok(0) => break,
                 Ok(count) if said.len() < WORDS_BYTES_MAX => said.extend(&piece[..count]),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(format!("it cannot be heard: {error}")),
+                // It has ended without having heard all that it was told.
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
+                Err(error) => {
+                    self.end();
+                    return Err(format!("it cannot be heard: {error}"));
+                }
             }
-            if said == READY {
-                let pid = self.pid();
-                self.child = None;
-                return Ok(pid);
+            match &said[..] {
+                STORE => return Ok(Said::WantsStore),
+                DOORS => return Ok(Said::OpensDoors),
+                READY => return Ok(Said::Serves),
+                _ => {}
             }
         }
         let words = String::from_utf8_lossy(&said).trim().to_owned();
-        let ended = self.child.as_mut().and_then(|child| child.wait().ok());
-        self.child = None;
+        let ended = self.child.take().and_then(|mut child| child.wait().ok());
         Err(match ended {
             _ if !words.is_empty() => words,
             Some(status) => format!("it ended without a word ({status})"),
             None => "it ended without a word".to_owned(),
         })
+    }
+
+    /// To answer it, and to tell it what is changed.
+    pub fn link(&self) -> &Link {
+        &self.link
+    }
+
+    /// It serves, and lives on its own from now on. Its process id, and what it still is to be told
+    /// by.
+    pub fn lives_on(mut self) -> (u32, io::Result<Link>) {
+        let pid = self.pid();
+        self.child = None;
+        (pid, self.link.again())
+    }
+
+    /// Ends it.
+    fn end(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            // It may have ended by itself.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
     }
 
     /// Whether there is something to read, or the end, before then.
@@ -113,7 +150,7 @@ impl Successor {
             let left = until.saturating_duration_since(Instant::now());
             let left_ms = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
             let mut watched =
-                libc::pollfd { fd: self.pipe.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+                libc::pollfd { fd: self.link.0.as_raw_fd(), events: libc::POLLIN, revents: 0 };
             // SAFETY: one pollfd, which lives until the call returns.
             match unsafe { libc::poll(&raw mut watched, 1, left_ms) } {
                 0 => return false,
@@ -127,11 +164,7 @@ impl Successor {
 
 impl Drop for Successor {
     fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            // It may have ended by itself.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.end();
     }
 }
 
@@ -142,35 +175,47 @@ fn pass_on(fd: RawFd) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Both ends of a pipe, neither passed on unasked.
-fn pipe() -> io::Result<(File, OwnedFd)> {
-    let mut ends: [RawFd; 2] = [-1; 2];
-    // SAFETY: writes two descriptors into the array.
-    if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: two new descriptors that nobody else owns.
-    unsafe { Ok((File::from(OwnedFd::from_raw_fd(ends[0])), OwnedFd::from_raw_fd(ends[1]))) }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
-    fn shell(script: &str) -> Result<u32, String> {
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(20)
+    }
+
+    fn started(script: &str) -> Successor {
         let arguments = ["-c".into(), script.into()];
-        let started = Successor::start(Path::new("/bin/sh"), &arguments, &[]).unwrap();
-        started.serves_within(Duration::from_secs(20))
+        Successor::start(Path::new("/bin/sh"), &arguments, &[]).unwrap()
+    }
+
+    fn shell(script: &str) -> Result<Said, String> {
+        started(script).hears(soon())
     }
 
     #[test]
     fn a_successor_that_says_so_serves() {
-        assert!(shell("echo ready >&$PLIMSOLL_READY").is_ok());
+        assert_eq!(shell("echo ready >&$PLIMSOLL_LINK"), Ok(Said::Serves));
+    }
+
+    #[test]
+    fn one_that_asks_is_answered() {
+        let script = "for what in store doors; do echo $what >&$PLIMSOLL_LINK; \
+                      head -c 1 <&$PLIMSOLL_LINK >/dev/null; done; echo ready >&$PLIMSOLL_LINK";
+        let mut successor = started(script);
+        assert_eq!(successor.hears(soon()), Ok(Said::WantsStore));
+        successor.link().grant().unwrap();
+        assert_eq!(successor.hears(soon()), Ok(Said::OpensDoors));
+        successor.link().grant().unwrap();
+        assert_eq!(successor.hears(soon()), Ok(Said::Serves));
+        let (pid, link) = successor.lives_on();
+        assert!(pid > 0 && link.is_ok());
     }
 
     #[test]
     fn one_that_says_why_not_does_not() {
-        let said = shell("echo the port is taken >&$PLIMSOLL_READY; exit 2");
+        let said = shell("echo the port is taken >&$PLIMSOLL_LINK; exit 2");
         assert_eq!(said, Err("the port is taken".to_owned()));
     }
 
@@ -182,9 +227,9 @@ mod tests {
     #[test]
     fn one_that_takes_too_long_is_ended() {
         let arguments = ["-c".into(), "exec sleep 1000".into()];
-        let started = Successor::start(Path::new("/bin/sh"), &arguments, &[]).unwrap();
+        let mut started = Successor::start(Path::new("/bin/sh"), &arguments, &[]).unwrap();
         let pid = started.pid();
-        assert!(started.serves_within(Duration::from_millis(50)).is_err());
+        assert!(started.hears(Instant::now() + Duration::from_millis(50)).is_err());
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
     }
 

@@ -55,6 +55,7 @@ use journal::{Change, Journal};
 use record::Blocks;
 use segments::Segments;
 use signal::{Rounds, Signal};
+use superblock::Superblock;
 
 pub use counters::DiskCounters;
 pub use geometry::Geometry;
@@ -127,6 +128,8 @@ struct Files {
 
 struct Inner {
     options: Options,
+    /// As it was written when this process opened it.
+    superblock: Superblock,
     files: Files,
     sums: Sums,
     blocks: Blocks,
@@ -226,7 +229,16 @@ impl DiskStore {
     /// # Errors
     /// Another process has it; another version made it; the system refuses.
     pub async fn open(options: Options) -> Result<(DiskStore, Start), OpenError> {
-        recover::open(options).await
+        recover::open(options, None).await
+    }
+
+    /// Opens a store again that was closed here, after another process may have had it: as another
+    /// one, which goes on with the keys of this and with the same [`DiskStore::purges`].
+    ///
+    /// # Errors
+    /// As [`DiskStore::open`].
+    pub async fn open_again(&self) -> Result<(DiskStore, Start), OpenError> {
+        recover::open(self.0.options.clone(), Some(&self.0)).await
     }
 
     /// Writes, syncs, reclaims and saves, until [`DiskStore::close`]. To be run by one task.

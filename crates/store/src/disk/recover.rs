@@ -154,7 +154,11 @@ struct Replay {
     closed: bool,
 }
 
-pub(super) async fn open(options: Options) -> Result<(DiskStore, Start), OpenError> {
+/// With `before` it is opened again by who had it, and what goes on with its keys and purges.
+pub(super) async fn open(
+    options: Options,
+    before: Option<&Inner>,
+) -> Result<(DiskStore, Start), OpenError> {
     let path = options.path.clone();
     let system = |doing| {
         let path = path.clone();
@@ -188,6 +192,9 @@ pub(super) async fn open(options: Options) -> Result<(DiskStore, Start), OpenErr
         (Some(block), _) if block.geometry != options.geometry => {
             Err(Some("the size in the configuration is another than that of the store".to_owned()))
         }
+        (Some(block), _) if before.is_some_and(|before| before.superblock.seeds != block.seeds) => {
+            Err(Some("another process has begun it anew".to_owned()))
+        }
         (Some(block), _) => match load(&files, &block).await {
             Ok(loaded) => Ok((block, loaded)),
             Err(Unread::System(error)) => return Err(system("reading the index")(error)),
@@ -196,10 +203,12 @@ pub(super) async fn open(options: Options) -> Result<(DiskStore, Start), OpenErr
     };
     match read {
         Ok((block, loaded)) => {
-            warm(options, files, block, loaded).await.map_err(system("going on with the journal"))
+            let warm = warm(options, files, block, loaded, before).await;
+            warm.map_err(system("going on with the journal"))
         }
         Err(why) => {
-            let store = fresh(options, files).await.map_err(system("beginning a store"))?;
+            let store = fresh(options, files, before).await;
+            let store = store.map_err(system("beginning a store"))?;
             Ok((store, why.map_or(Start::New, Start::Fresh)))
         }
     }
@@ -238,16 +247,18 @@ async fn write_superblock(files: &Files, block: &Superblock) -> io::Result<()> {
 
 /// Begins an empty store. What was there is no store any more before anything of it is touched, and
 /// the new superblock is written last: in between there is none.
-async fn fresh(options: Options, files: Files) -> io::Result<DiskStore> {
+async fn fresh(options: Options, files: Files, before: Option<&Inner>) -> io::Result<DiskStore> {
     if !files.superblock.is_empty()? {
         files.superblock.write_all_at(vec![0; 2 * superblock::COPY_BYTES as usize], 0).await.0?;
         files.superblock.sync_data().await?;
     }
     let random = |domain: u64| RandomState::new().hash_one(domain);
     let [secret, seed0, seed1] = options.seeds.unwrap_or_else(|| [0, 1, 2].map(random));
+    let seeds = before.map_or([seed0, seed1], |before| before.superblock.seeds);
+    let epoch = before.map_or(1, |before| before.superblock.epoch + 1);
     // Also with given seeds no two stores have the same.
     let secret = Sums::new(secret).chained(runtime::time::now().as_ns(), b"secret");
-    let block = Superblock { geometry: options.geometry, seeds: [seed0, seed1], secret, epoch: 1 };
+    let block = Superblock { geometry: options.geometry, seeds, secret, epoch };
     let Geometry { journal_bytes, .. } = options.geometry;
     // Room that a larger one took, or tried to take, is given back.
     files.segments.set_len(0).await?;
@@ -262,7 +273,8 @@ async fn fresh(options: Options, files: Files) -> io::Result<DiskStore> {
     for index in &files.indexes {
         index.set_len(0).await?;
     }
-    let inner = inner(options, files, &block, None);
+    let purges = before.map(|before| Arc::clone(&before.purges));
+    let inner = inner(options, files, &block, purges);
     let nonce = inner.number();
     let purges = inner.purges.save();
     let mut head = encode_head(&inner.sums, nonce, &[], &purges);
@@ -276,7 +288,7 @@ async fn fresh(options: Options, files: Files) -> io::Result<DiskStore> {
     }
     let mut committer = Committer::new(0, Tail::new(nonce), 0);
     committer.begin(&inner, 0).await?;
-    inner.journal.append(&Change::Epoch { epoch: 1 });
+    inner.journal.append(&Change::Epoch { epoch });
     committer.commit(&inner, true).await?;
     for file in inner.files.indexes.iter().chain(&inner.files.journals) {
         file.sync_data().await?;
@@ -293,12 +305,20 @@ async fn warm(
     files: Files,
     mut block: Superblock,
     loaded: Loaded,
+    before: Option<&Inner>,
 ) -> io::Result<(DiskStore, Start)> {
     block.epoch = loaded.epoch + 1;
     write_superblock(&files, &block).await?;
     let Loaded { generation, tail, complete, closed, empty, preamble, journals, .. } = loaded;
     harden(&options.path, &files, &block, &preamble, journals).await?;
-    let inner = inner(options, files, &block, Some(loaded.purges));
+    let purges = match before {
+        Some(before) => {
+            before.purges.absorb(loaded.purges);
+            Arc::clone(&before.purges)
+        }
+        None => Arc::new(loaded.purges),
+    };
+    let inner = inner(options, files, &block, Some(purges));
     inner.segments.restore(loaded.alive);
     for entry in loaded.overlay.values().flatten() {
         take_entry(&inner, entry);
@@ -356,10 +376,10 @@ fn finished(inner: Inner, committer: Committer) -> DiskStore {
     DiskStore(Arc::new(inner))
 }
 
-fn inner(options: Options, files: Files, block: &Superblock, purges: Option<Purges>) -> Inner {
+fn inner(options: Options, files: Files, block: &Superblock, purges: Option<Arc<Purges>>) -> Inner {
     let hasher = KeyHasher::seeded(block.seeds[0], block.seeds[1]);
     let first = u64::from(block.epoch) << EPOCH_SHIFT;
-    let purges = purges.unwrap_or_else(|| Purges::new(hasher.clone()));
+    let purges = purges.unwrap_or_else(|| Arc::new(Purges::new(hasher.clone())));
     purges.advance_to(first);
     let segments = Segments::new(options.geometry, first);
     let shards = SHARDS_MAX.min(options.geometry.segments as usize / 2);
@@ -367,7 +387,8 @@ fn inner(options: Options, files: Files, block: &Superblock, purges: Option<Purg
         sums: Sums::new(block.secret),
         blocks: Blocks { block_bytes: options.geometry.block_bytes },
         hasher,
-        purges: Arc::new(purges),
+        purges,
+        superblock: *block,
         index: Index::new(shards, Arc::clone(&segments.lives)),
         segments,
         journal: Journal::default(),

@@ -1,5 +1,7 @@
 //! Purges as a disk keeps them: single records for a journal, and all of them at once.
 
+use std::sync::PoisonError;
+
 use super::{Generation, Mark, Marks, Purges, Records, Table};
 use crate::disk::bytes::{Put, Take};
 use crate::key::KeyHasher;
@@ -116,6 +118,31 @@ impl Purges {
         put_marks(&mut out, records.tag);
         put_table(&mut out, [&records.young, &records.old]);
         out
+    }
+
+    /// Takes in all that another process of the same store knew.
+    pub(crate) fn absorb(&self, other: Purges) {
+        let count = other.now();
+        let theirs = other.records.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut ours = self.write();
+        ours.all.merge(theirs.all);
+        ours.tag.merge(theirs.tag);
+        ours.floor = ours.floor.max(theirs.floor);
+        for table in [theirs.old, theirs.young] {
+            for (key, marks) in table.exact {
+                ours.young.exact.entry(key).or_default().merge(marks);
+            }
+            for (prefix, marks) in table.prefixes {
+                ours.young.prefixes.entry(prefix).or_default().merge(marks);
+            }
+        }
+        self.advance_to(count);
+        let folded = ours.is_full().then(|| {
+            let mark = Mark { generation: self.now(), at_ms: ours.all.hard.at_ms };
+            ours.fold(mark)
+        });
+        drop(ours);
+        drop(folded);
     }
 
     /// From what was saved; `None`: that is not it.

@@ -5,7 +5,7 @@ use runtime::sim::{Disk, Faults};
 use store::disk::{DiskStore, Geometry, OpenError, Refused, Start};
 use store::{Concerns, Known, Verdict};
 
-use crate::{ABOUT, Running, body, key, on, options, whole};
+use crate::{ABOUT, Running, SEGMENTS, body, key, on, options, whole};
 
 async fn fill(store: &DiskStore, from: u64, to: u64) {
     for number in from..to {
@@ -256,4 +256,61 @@ fn one_sync_answers_all_who_wait() {
         let syncs = running.store.counters().syncs - before;
         assert!((1..=3).contains(&syncs), "{syncs} syncs for 100 deletes");
     });
+}
+
+/// Another process has had the store, or began it anew: who opens it again goes on with its own
+/// keys and purges, and knows what the other one changed.
+#[test]
+fn a_store_that_another_process_had_is_opened_again() {
+    for begun_anew in [false, true] {
+        let disk = Disk::new(9);
+        on(&disk, async {
+            let ours = Running::open(options()).await;
+            fill(&ours.store, 0, 10).await;
+            let known = |url: &'static [u8]| Known { url, tags: b"", more_tags: false };
+            ours.store.purge(Concerns::Url(b"h/before"), false, 1).1.durable().await.unwrap();
+            let (store, purges) = (ours.store.clone(), ours.store.purges().clone());
+            let before = purges.now();
+            ours.close().await;
+            let mut theirs = options();
+            if begun_anew {
+                (theirs.geometry, theirs.seeds) = (Geometry::tiny(SEGMENTS + 1), Some([7, 8, 9]));
+            }
+            let theirs = Running::open(theirs).await;
+            assert!(matches!(store.open_again().await, Err(OpenError::InUse(_))));
+            theirs.store.delete(&key(3)).durable().await.unwrap();
+            theirs.store.purge(Concerns::Url(b"h/theirs"), false, 2).1.durable().await.unwrap();
+            fill(&theirs.store, 10, 12).await;
+            let in_memory = purges.purge(Concerns::Url(b"h/meanwhile"), false, 3);
+            let theirs_are_at = theirs.store.purges().now();
+            theirs.close().await;
+
+            let (again, start) = store.open_again().await.unwrap();
+            assert!(std::sync::Arc::ptr_eq(again.purges(), &purges), "the same purges");
+            let same = again.hasher().key(&[b"x"]) == store.hasher().key(&[b"x"]);
+            assert!(same, "the same keys");
+            let flusher = again.clone();
+            let flusher = runtime::spawn(async move { flusher.run().await });
+            let gone = |url| purges.judge(known(url), before - 1).0 == Verdict::Gone;
+            assert!(gone(b"h/before") && gone(b"h/meanwhile") && !gone(b"h/else"));
+            if begun_anew {
+                assert!(matches!(start, Start::Fresh(_)), "{start:?}");
+                assert!(again.is_empty());
+            } else {
+                assert_eq!(start, Start::Warm { objects: 11, entries_lost: 0 });
+                assert!(gone(b"h/theirs") && purges.now() > theirs_are_at);
+                check_all(&again, 4, 12).await;
+                assert!(!again.contains(&key(3)), "what was deleted there");
+            }
+            assert!(purges.now() > in_memory.generation);
+            fill(&again, 20, 25).await;
+            again.close();
+            flusher.await;
+            let next = Running::open(options()).await;
+            let objects = if begun_anew { 5 } else { 16 };
+            assert_eq!(next.start, Start::Warm { objects, entries_lost: 0 });
+            check_all(&next.store, 20, 25).await;
+            next.close().await;
+        });
+    }
 }

@@ -104,7 +104,8 @@ pub(super) struct Scene {
 }
 
 /// How a request ended that was not answered as it should be.
-enum Fault {
+#[derive(Debug)]
+pub(super) enum Fault {
     /// The server was ended meanwhile.
     Killed,
     Wrong(String),
@@ -260,7 +261,7 @@ impl Scene {
     }
 
     /// The same for one that the caller has chosen.
-    fn compared(
+    pub(super) fn compared(
         &self,
         client: &mut Option<Client>,
         object: Object,
@@ -346,7 +347,7 @@ impl Scene {
         self.changed.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn post(&self, client: &mut Option<Client>, object: Object) -> Result<(), Fault> {
+    pub(super) fn post(&self, client: &mut Option<Client>, object: Object) -> Result<(), Fault> {
         let path = object.path();
         let answer = self.ask(client, ("POST", &path, ""))?;
         let version = answer.version().ok().filter(|_| answer.status == 200);
@@ -356,7 +357,7 @@ impl Scene {
         Ok(())
     }
 
-    fn purge(&self, client: &mut Option<Client>, object: Object) -> Result<(), Fault> {
+    pub(super) fn purge(&self, client: &mut Option<Client>, object: Object) -> Result<(), Fault> {
         let path = object.path();
         let version = self.origin.change(&path);
         let answer = self.ask(client, ("PURGE", &path, ""))?;

@@ -8,6 +8,7 @@
 mod checker;
 mod image;
 mod origin;
+mod restart;
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -23,7 +24,7 @@ use checker::Scene;
 use image::Image;
 use origin::{Kind, Object};
 
-use crate::support::{Home, Ours, Running, SOON, get, output, plimsoll, program, wait_for};
+use crate::support::{Home, Ours, Running, SOON, get, output, program, wait_for};
 
 /// What was put is on the disk after this: twice the time in which it is written.
 const WRITTEN: Duration = Duration::from_millis(600);
@@ -447,31 +448,4 @@ fn an_object_is_read_at_its_exact_length() {
         assert!((bytes as i64..bytes as i64 + 2_000).contains(&sum), "{bytes} bytes: {sum} read");
         stopped(&scene, server);
     }
-}
-
-const NOT_HANDED_OVER: &str = "a store on disk is not handed over to another process";
-
-#[test]
-fn a_restart_is_refused_where_changes_could_miss_the_disk() {
-    let home = Home::alone();
-    let mut scene = Scene::new(mixed());
-    scene.changes = true;
-    let config = configured(&home, &scene, &home.at("store"), "64MiB");
-    let mut server = served(&scene, &config);
-    scene.under_load(4, 6, || {
-        let said = plimsoll(&["restart", "--admin", &server.admin().to_string()]);
-        assert_eq!(said.code, Some(1), "{said:?}");
-        assert!(said.stderr.contains(NOT_HANDED_OVER) && said.stderr.contains("start it again"));
-        std::thread::sleep(Duration::from_secs(1));
-    });
-    scene.is_well();
-    assert_eq!(metric(server.admin(), "plimsoll_disk_up"), 1);
-    let kept = object(100_000, 1_000_000);
-    scene.one(kept);
-    assert!(stopped(&scene, server).contains(NOT_HANDED_OVER));
-    server = served(&scene, &config);
-    assert!(scene.one(kept).is_hit(), "it is warm at once");
-    scene.under_load(4, 7, || std::thread::sleep(Duration::from_secs(1)));
-    scene.is_well();
-    assert_eq!(stopped(&scene, server), "");
 }
