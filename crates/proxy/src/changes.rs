@@ -153,8 +153,9 @@ impl Changes {
 }
 
 impl Shared {
-    pub(crate) fn made(&self, notice: Notice, pending: Option<Pending>) -> Made {
-        Made { notice, pending, rounds: self.handover.rounds() }
+    /// A change that was begun in a round, and made by its disk or by none.
+    pub(crate) fn made(notice: Notice, pending: Option<Pending>, rounds: u64) -> Made {
+        Made { notice, pending, rounds }
     }
 
     /// Makes a change that another process has told of.

@@ -302,14 +302,14 @@ impl Shared {
         (realm, authority, path): (Realm, &[u8], &[u8]),
         own: Option<&mut Watch>,
     ) -> Made {
-        let uri = self.uri_key(realm, authority, path);
+        let (uri, rounds) = (self.uri_key(realm, authority, path), self.handover.rounds());
         match own {
             Some(watch) => watch.change(),
             None => self.under_way.change(&uri),
         }
         self.store.remove(&uri);
         let pending = self.disk().map(|disk| disk.delete(&uri));
-        self.made(Notice::of_url(purge::url(realm, authority, path)), pending)
+        Shared::made(Notice::of_url(purge::url(realm, authority, path)), pending, rounds)
     }
 
     /// Stores a part: with those that are there already, if they may be combined. What is then

@@ -176,6 +176,7 @@ impl Shared {
     /// Carries a purge out: from now on nobody is served what it concerned. O(1) in what is
     /// stored. What comes back with it is to be waited for before the purge is told.
     pub(crate) fn purge(&self, what: Concerns<'_>, soft: bool, now_ms: u64) -> (Mark, Made) {
+        let rounds = self.handover.rounds();
         let (mark, pending) = match self.disk() {
             Some(disk) => {
                 let (mark, pending) = disk.purge(what, soft, now_ms);
@@ -186,7 +187,7 @@ impl Shared {
         if what == Concerns::All && !soft {
             self.store.clear();
         }
-        (mark, self.made(Notice::of(what, soft), pending))
+        (mark, Shared::made(Notice::of(what, soft), pending, rounds))
     }
 
     /// A response found in the store, unless a purge has taken it. The usual way is one comparison.
