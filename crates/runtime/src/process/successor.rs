@@ -187,7 +187,7 @@ mod tests {
 
     fn started(script: &str) -> Successor {
         let arguments = ["-c".into(), script.into()];
-        Successor::start(Path::new("/bin/sh"), &arguments, &[]).unwrap()
+        Successor::start(Path::new("/bin/bash"), &arguments, &[]).unwrap()
     }
 
     fn shell(script: &str) -> Result<Said, String> {
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn one_that_takes_too_long_is_ended() {
         let arguments = ["-c".into(), "exec sleep 1000".into()];
-        let mut started = Successor::start(Path::new("/bin/sh"), &arguments, &[]).unwrap();
+        let mut started = Successor::start(Path::new("/bin/bash"), &arguments, &[]).unwrap();
         let pid = started.pid();
         assert!(started.hears(Instant::now() + Duration::from_millis(50)).is_err());
         assert!(!Path::new(&format!("/proc/{pid}")).exists());

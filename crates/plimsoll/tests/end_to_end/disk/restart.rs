@@ -92,6 +92,7 @@ fn what_is_changed_at_one_process_is_seen_at_the_other_and_outlives_both() {
 }
 
 /// Programs that stand where the server's was: they take what they are given, and fail.
+/// For bash: a descriptor may have two digits.
 fn failing(config: &str) -> [String; 5] {
     let asks = |what| {
         format!("echo {what} >&$PLIMSOLL_LINK; head -c 1 <&$PLIMSOLL_LINK >/dev/null; sleep 0.3\n")
@@ -131,7 +132,7 @@ fn a_successor_that_fails_leaves_the_server_with_its_disk() {
         for (number, script) in failing(&config).iter().enumerate() {
             std::thread::sleep(Duration::from_millis(500));
             std::fs::remove_file(&program).unwrap();
-            home.write("plimsoll-link", format!("#!/bin/sh\n{script}"));
+            home.write("plimsoll-link", format!("#!/bin/bash\n{script}"));
             std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
             let said = plimsoll(&["restart", "--admin", &admin.to_string()]);
             assert_eq!(said.code, Some(1), "{number}: {said:?}");
