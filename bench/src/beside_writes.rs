@@ -3,8 +3,10 @@
 //! What: hits of one object at a steady rate, alone and beside misses of 1 MB at a steady rate; the
 //! 99th percentile of the hits' latency and its ratio, round by round. Why three rows: passing
 //! misses on costs hits something by itself; our own server without a store on disk shows how much
-//! of the ratio that is, and nginx, whose bodies go to disk as well, what others make of it. What
-//! never happens: a latency that was the generator's fault is counted; a row without its writes
+//! of the ratio that is, and nginx, whose bodies go to disk as well, what others make of it. The
+//! generator of the hits shares its CPU with the origin and with the generator of the misses: it
+//! has real-time priority, and neither CPU sleeps meanwhile, alone as well as beside. What never
+//! happens: a latency that was the generator's fault is counted; a row without its writes
 //! passes for one with them: what was written is shown.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +18,7 @@ use serde::Serialize;
 
 use crate::asking::HOST;
 use crate::measure::Pace;
-use crate::process;
+use crate::process::{self, Awake};
 use crate::servers::{BESIDE_WRITES, Ground, Running, Server};
 use crate::table::Spread;
 
@@ -72,6 +74,7 @@ impl Bench<'_> {
     pub(crate) fn run(&self) -> Result<Vec<Rounds>, String> {
         let mut rows: Vec<(Rounds, Option<Running>)> =
             BESIDE_WRITES.iter().map(started(self)).collect();
+        let _awake = Awake::keep(&[self.ground.cpu, self.pace.cpu]);
         for round in 1..=self.rounds {
             for (row, running) in &mut rows {
                 if self.stop.load(Ordering::Relaxed) {
@@ -132,10 +135,14 @@ impl Bench<'_> {
     }
 
     fn hits(&self, running: &Running) -> Result<Outcome, String> {
-        let mut plan = self.plan(running, HIT, HITS_PER_S, self.pace.measured)?;
-        // On a machine that others use, who sleeps is woken late.
-        plan.busy_poll = true;
-        load::run(&plan, self.stop, &mut |_| ()).map_err(|e| e.to_string())
+        let plan = self.plan(running, HIT, HITS_PER_S, self.pace.measured)?;
+        let measured = || {
+            process::schedule(libc::SCHED_FIFO, 1)
+                .map_err(|e| format!("no real-time priority for the generator, run as root: {e}"))?;
+            load::run(&plan, self.stop, &mut |_| ()).map_err(|e| e.to_string())
+        };
+        thread::scope(|scope| scope.spawn(measured).join())
+            .unwrap_or_else(|_| Err("the generator's thread panicked".to_owned()))
     }
 
     /// Misses for as long as hits are measured, and before.

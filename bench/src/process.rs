@@ -13,6 +13,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -203,6 +205,52 @@ pub(crate) fn confine(command: &mut Command, cpu: usize) {
     // SAFETY: between fork and exec `prepare` makes system calls only (sched_setaffinity,
     // getrlimit, setrlimit, prctl, getppid); it neither allocates nor takes a lock.
     unsafe { command.pre_exec(prepare) };
+}
+
+/// Gives the calling thread, and what it starts, a policy of scheduling (sched(7)).
+pub(crate) fn schedule(policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: `parameters` is valid for reads; 0 names the calling thread.
+    if unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// Keeps CPUs from sleeping while it lives: on each a thread turns that gives way to everything.
+/// On a virtual machine a CPU that sleeps is woken when the host finds the time.
+#[derive(Debug)]
+pub(crate) struct Awake {
+    done: Arc<AtomicBool>,
+    threads: Vec<thread::JoinHandle<()>>,
+}
+
+impl Awake {
+    pub(crate) fn keep(cpus: &[usize]) -> Awake {
+        let done = Arc::new(AtomicBool::new(false));
+        let turning = |&cpu| {
+            let done = Arc::clone(&done);
+            thread::spawn(move || {
+                // Without the policy it would take the CPU from what is measured.
+                if schedule(libc::SCHED_IDLE, 0).and_then(|()| sys::pin_to_cpu(cpu)).is_ok() {
+                    while !done.load(Ordering::Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                }
+            })
+        };
+        let threads = cpus.iter().map(turning).collect();
+        Awake { done, threads }
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.done.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
 }
 
 fn signal(pid: i32, signal: i32) {
