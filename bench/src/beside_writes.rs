@@ -137,8 +137,9 @@ impl Bench<'_> {
     fn hits(&self, running: &Running) -> Result<Outcome, String> {
         let plan = self.plan(running, HIT, HITS_PER_S, self.pace.measured)?;
         let measured = || {
-            process::schedule(libc::SCHED_FIFO, 1)
-                .map_err(|e| format!("no real-time priority for the generator, run as root: {e}"))?;
+            process::schedule(libc::SCHED_FIFO, 1).map_err(|e| {
+                format!("no real-time priority for the generator, run as root: {e}")
+            })?;
             load::run(&plan, self.stop, &mut |_| ()).map_err(|e| e.to_string())
         };
         thread::scope(|scope| scope.spawn(measured).join())

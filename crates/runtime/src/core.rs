@@ -2,8 +2,10 @@
 //!
 //! What: [`Runtime`] is what a thread owns; [`Core`] is what everything that lives on the core (its
 //! sockets, timers, tasks) reaches through a counted pointer or through the thread.
-//! One turn of the loop: run every task that was queued when the turn began; fire timers; wait for
-//! events, not at all if tasks are queued, else until the next timer; read the clock; wake.
+//! One turn of the loop: run every task that was queued when the turn began, and one of those that
+//! had used up their budget; fire timers; wait for events, not at all if tasks are queued, else
+//! until the next timer; read the clock; wake. So a request for a small object waits for one piece
+//! of a large one, however many large ones are under way.
 //! Who owns: one thread. Nothing here is `Send`; what other threads may touch is in
 //! [`crate::waker::Remote`].
 //! What never happens: no borrow of the core's tables is held while a future, a waker that is not
@@ -35,6 +37,8 @@ use crate::waker::{self, MAIN_SLOT, Remote, TaskId};
 const EVENTS_MAX: usize = 1024;
 /// Operations that a task may complete without waiting before it must let the others run.
 const BUDGET_OPERATIONS: u32 = 128;
+/// So many bytes read or written count as one operation more: the budget is 256 KiB, about 100 us.
+const BYTES_PER_OPERATION: usize = 2048;
 
 /// How to make a [`Runtime`].
 #[derive(Debug, Clone, Copy, Default)]
@@ -109,6 +113,8 @@ impl Runtime {
             kind: poller.kind(),
             tasks: RefCell::new(Tasks::new()),
             queue: RefCell::new(VecDeque::new()),
+            spent: RefCell::new(VecDeque::new()),
+            out_of_budget: Cell::new(false),
             main_woken: Cell::new(false),
             budget: Cell::new(BUDGET_OPERATIONS),
             io: RefCell::new(Io::new(poller)),
@@ -209,6 +215,10 @@ pub(crate) struct Core {
     kind: Kind,
     tasks: RefCell<Tasks>,
     queue: RefCell<VecDeque<TaskId>>,
+    /// Tasks that used up their budget and go on when their turn comes.
+    spent: RefCell<VecDeque<TaskId>>,
+    /// The running task wakes itself because its budget is used up.
+    out_of_budget: Cell<bool>,
     main_woken: Cell<bool>,
     budget: Cell<u32>,
     pub(crate) io: RefCell<Io>,
@@ -224,11 +234,19 @@ impl Core {
     pub(crate) fn spend(&self, cx: &Context<'_>) -> bool {
         let left = self.budget.get();
         if left == 0 {
+            self.out_of_budget.set(true);
             cx.waker().wake_by_ref();
+            self.out_of_budget.set(false);
             return false;
         }
         self.budget.set(left - 1);
         true
+    }
+
+    /// Takes from the running task's budget what moving so many bytes is worth.
+    pub(crate) fn charge(&self, bytes: usize) {
+        let operations = u32::try_from(bytes / BYTES_PER_OPERATION).unwrap_or(u32::MAX);
+        self.budget.set(self.budget.get().saturating_sub(operations));
     }
 
     fn spawn<F: Future + 'static>(&self, future: F) -> JoinHandle<F::Output> {
@@ -242,26 +260,35 @@ impl Core {
         if id.slot() == MAIN_SLOT {
             self.main_woken.set(true);
         } else if self.tasks.borrow_mut().mark_queued(id) {
-            self.queue.borrow_mut().push_back(id);
+            let queue = if self.out_of_budget.get() { &self.spent } else { &self.queue };
+            queue.borrow_mut().push_back(id);
         }
     }
 
-    /// Runs the tasks that are queued now, each once. What they wake runs in the next turn, so that
-    /// events are looked for in between.
+    /// Runs the tasks that are queued now, each once, and one that had used up its budget. What
+    /// they wake runs in the next turn, so that events are looked for in between.
     fn run_queued(&self) {
+        let spent = self.spent.borrow_mut().pop_front();
         let queued = self.queue.borrow().len();
         for _ in 0..queued {
             let Some(id) = self.queue.borrow_mut().pop_front() else { break };
-            let Some(task) = self.tasks.borrow_mut().take(id) else { continue };
-            count(&self.counters.tasks_polled);
-            self.budget.set(BUDGET_OPERATIONS);
-            let waker = id.waker();
-            if task.run(&mut Context::from_waker(&waker)) {
-                count(&self.counters.tasks_ended);
-                self.tasks.borrow_mut().free(id);
-            } else {
-                self.tasks.borrow_mut().put_back(id, task);
-            }
+            self.run(id);
+        }
+        if let Some(id) = spent {
+            self.run(id);
+        }
+    }
+
+    fn run(&self, id: TaskId) {
+        let Some(task) = self.tasks.borrow_mut().take(id) else { return };
+        count(&self.counters.tasks_polled);
+        self.budget.set(BUDGET_OPERATIONS);
+        let waker = id.waker();
+        if task.run(&mut Context::from_waker(&waker)) {
+            count(&self.counters.tasks_ended);
+            self.tasks.borrow_mut().free(id);
+        } else {
+            self.tasks.borrow_mut().put_back(id, task);
         }
     }
 
@@ -297,8 +324,10 @@ impl Core {
     }
 
     fn wait_at_most(&self) -> Option<Duration> {
-        let busy =
-            self.main_woken.get() || !self.queue.borrow().is_empty() || self.remote.has_wakes();
+        let busy = self.main_woken.get()
+            || !self.queue.borrow().is_empty()
+            || !self.spent.borrow().is_empty()
+            || self.remote.has_wakes();
         if busy {
             return Some(Duration::ZERO);
         }

@@ -199,20 +199,16 @@ impl Shared {
             },
             Entry::Varies(varies) => {
                 let about = About { generation: self.purges.now(), time_ms: time::wall_ms() };
-                finish(watch, disk.writer(&key, about, &codec::varies(varies)));
+                finish(watch, disk.writer(&key, about, &codec::varies(varies)), &[]);
             }
             Entry::Part(_) | Entry::Uncacheable { .. } => self.delete_there(&disk, &key),
         }
     }
 
     fn write_response(&self, watch: &Watch, key: Key, stored: &Stored) {
-        let Some(mut writer) = self.disk_writer(key, &stored.head) else { return };
-        for piece in &stored.pieces {
-            if let Err(refused) = writer.write(piece) {
-                return told(Err(refused));
-            }
-        }
-        finish(watch, writer);
+        let Some(writer) = self.disk_writer(key, &stored.head) else { return };
+        let pieces: Vec<&[u8]> = stored.pieces.iter().map(|piece| &**piece).collect();
+        finish(watch, writer, &pieces);
     }
 
     /// A body on the disk gets another head.
@@ -265,10 +261,11 @@ impl Shared {
     }
 }
 
-/// The body is whole: it is found from now on, unless its URI has changed. Says whether it is.
-pub(crate) fn finish(watch: &Watch, writer: Writer) -> bool {
+/// With `rest` the body is whole: it is found from now on, unless its URI has changed. Says whether
+/// it is.
+pub(crate) fn finish(watch: &Watch, writer: Writer, rest: &[&[u8]]) -> bool {
     let mut finished = false;
-    watch.unless_overtaken(|| match writer.finish() {
+    watch.unless_overtaken(|| match writer.finish_with(rest) {
         Ok(_) => finished = true,
         Err(refused) => told(Err(refused)),
     });

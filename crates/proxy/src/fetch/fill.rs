@@ -112,7 +112,7 @@ impl Bringing {
             }
         }
         let Some(pieces) = self.pieces.take() else { return self.end_on_disk() };
-        let stored = Stored::new(Arc::clone(&self.head), joined(pieces, self.total));
+        let stored = Stored::new(Arc::clone(&self.head), joined(pieces));
         let stored = Arc::new(stored);
         let (shared, watch) = (&self.worker.shared, self.fill.flight().watch());
         shared.insert(watch, self.key, Entry::Response(Arc::clone(&stored)));
@@ -124,7 +124,7 @@ impl Bringing {
         let Some(writer) = self.writer.take() else { return Settled::Uncacheable };
         let (shared, watch) = (&self.worker.shared, self.fill.flight().watch());
         let away = Away { key: self.key, object: writer.object() };
-        if !disk::finish(watch, writer) {
+        if !disk::finish(watch, writer, &[]) {
             return Settled::Uncacheable;
         }
         let stored = Arc::new(Stored::away(Arc::clone(&self.head), self.total, away));
@@ -140,10 +140,10 @@ impl Bringing {
                 // Nobody reads what cannot be stored.
                 return Err(Fault::Abandoned);
             }
-            let mut data = Vec::new();
-            let pulled = body.pull(&self.worker, &mut |part| data.extend_from_slice(part)).await;
-            if !data.is_empty() {
-                self.push(Piece::from(data), true);
+            let mut parts = Parts::default();
+            let pulled = body.pull(&self.worker, &mut |part| parts.add(part)).await;
+            if let Some(piece) = parts.piece() {
+                self.push(piece, true);
             }
             if pulled? {
                 return Ok(());
@@ -202,7 +202,7 @@ impl Bringing {
 
     fn store_part(&mut self, part: ContentRange) -> Settled {
         let Some(pieces) = self.pieces.take() else { return Settled::Uncacheable };
-        let pieces = joined(pieces, self.total);
+        let pieces = joined(pieces);
         let partial = Partial::new(Arc::clone(&self.head), part, pieces);
         self.worker.shared.insert_part(self.fill.flight().watch(), self.key, partial)
     }
@@ -230,18 +230,56 @@ impl Bringing {
         }
         let range = ByteRange { first, last: first + self.total - 1 };
         let part = ContentRange { range, complete_bytes };
-        let partial = Partial::new(Arc::clone(&self.head), part, joined(pieces, self.total));
+        let partial = Partial::new(Arc::clone(&self.head), part, joined(pieces));
         self.worker.shared.insert_part(self.fill.flight().watch(), self.key, partial);
     }
 }
 
-/// Small pieces cost more than their copy: a body of up to 1 MiB is stored as one.
-fn joined(pieces: Vec<Piece>, total: u64) -> Vec<Piece> {
-    const JOINED_BYTES_MAX: u64 = 1024 * 1024;
-    if pieces.len() < 2 || total > JOINED_BYTES_MAX {
-        return pieces;
+/// What came at once: mostly one part, which is copied once.
+#[derive(Default)]
+struct Parts {
+    first: Option<Piece>,
+    /// If there are several, all of them.
+    all: Vec<u8>,
+}
+
+impl Parts {
+    fn add(&mut self, part: &[u8]) {
+        match self.first.take() {
+            None if self.all.is_empty() => self.first = Some(Piece::from(part)),
+            first => {
+                self.all.extend(first.iter().flat_map(|first| first.iter()));
+                self.all.extend_from_slice(part);
+            }
+        }
     }
-    vec![Piece::from(pieces.concat())]
+
+    fn piece(self) -> Option<Piece> {
+        self.first.or_else(|| (!self.all.is_empty()).then(|| Piece::from(self.all)))
+    }
+}
+
+/// Small pieces cost more than their copy: those that follow one another become one.
+fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
+    const KEPT_BYTES_MIN: usize = 16 * 1024;
+    const JOINED_BYTES_MAX: usize = 64 * 1024;
+    let mut out = Vec::with_capacity(pieces.len());
+    let mut rest = &pieces[..];
+    while let Some(first) = rest.first() {
+        let mut bytes = first.len();
+        let mut count = 1;
+        let joins = |piece: &Piece, bytes: usize| {
+            let small = piece.len().min(bytes) < KEPT_BYTES_MIN;
+            small && bytes + piece.len() <= JOINED_BYTES_MAX
+        };
+        while let Some(next) = rest.get(count).filter(|next| joins(next, bytes)) {
+            bytes += next.len();
+            count += 1;
+        }
+        out.push(if count == 1 { Arc::clone(first) } else { Piece::from(rest[..count].concat()) });
+        rest = &rest[count..];
+    }
+    out
 }
 
 /// A response that is streamed to all who want it while it is stored.

@@ -161,7 +161,9 @@ impl File {
         if let Backing::Real(file) = &self.0 {
             core::spend().await; // a file that is all in the page cache
             if let Some(read) = real::append_cached(file, out, len, offset) {
-                count(&core::current().counters.file_reads_direct);
+                let core = core::current();
+                count(&core.counters.file_reads_direct);
+                core.charge(len);
                 reads.calls = 1;
                 match read? {
                     read if read == len => return Ok(reads),
@@ -202,6 +204,7 @@ impl File {
             Backing::Real(file) => match real::read_cached(file, buf, offset) {
                 Some(result) => {
                     count(&core.counters.file_reads_direct);
+                    core.charge(buf.len());
                     result
                 }
                 None => {
@@ -230,7 +233,32 @@ impl File {
             }
             Backing::Real(file) => {
                 let file = Arc::clone(file);
-                unblock(move || (real::write_all(&file, bytes.as_ref(), offset), bytes)).await
+                unblock(move || (real::write_all(&file, &[bytes.as_ref()], offset), bytes)).await
+            }
+        }
+    }
+
+    /// The same for bytes in several parts, one behind the other: no copy puts them together.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub async fn write_all_parts_at(
+        &self,
+        parts: Vec<Arc<Vec<u8>>>,
+        offset: u64,
+    ) -> io::Result<()> {
+        fn slices(parts: &[Arc<Vec<u8>>]) -> Vec<&[u8]> {
+            parts.iter().map(|part| part.as_slice()).collect()
+        }
+        count(&core::current().counters.file_writes);
+        match &self.0 {
+            Backing::Simulated(file) => {
+                let world = sim::current_world()?;
+                world.write_file(file, &slices(&parts).concat(), offset).await
+            }
+            Backing::Real(file) => {
+                let file = Arc::clone(file);
+                unblock(move || real::write_all(&file, &slices(&parts), offset)).await
             }
         }
     }

@@ -11,8 +11,16 @@ use crate::io::{Direction, Socket};
 pub(super) fn try_read(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
     count(&socket.core().counters.recv_calls);
     let result = socket.world().recv(socket.fd(), buf);
+    charge(socket, &result);
     socket.after_read(&result, buf.len());
     socket.end_in_order(result, buf.len())
+}
+
+/// A task that moves much lets the others run the sooner.
+fn charge(socket: &Socket, moved: &io::Result<usize>) {
+    if let Ok(bytes) = moved {
+        socket.core().charge(*bytes);
+    }
 }
 
 pub(super) fn try_peek(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
@@ -25,6 +33,7 @@ pub(super) fn try_peek(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
 pub(super) fn try_write(socket: &Socket, buf: &[u8]) -> io::Result<usize> {
     count(&socket.core().counters.send_calls);
     let result = socket.world().send(socket.fd(), buf);
+    charge(socket, &result);
     socket.after_write(&result, buf.len());
     result
 }
@@ -32,6 +41,7 @@ pub(super) fn try_write(socket: &Socket, buf: &[u8]) -> io::Result<usize> {
 pub(super) fn try_write_vectored(socket: &Socket, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     count(&socket.core().counters.send_calls);
     let result = socket.world().send_vectored(socket.fd(), bufs);
+    charge(socket, &result);
     socket.after_write(&result, bufs.iter().map(|buf| buf.len()).sum());
     result
 }

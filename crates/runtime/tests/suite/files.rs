@@ -1,11 +1,13 @@
 //! Files.
 
+use std::cell::Cell;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use runtime::fs::{File, OpenOptions};
-use runtime::{sim, spawn};
+use runtime::{sim, spawn, yield_now};
 
 use crate::{Ground, pattern};
 
@@ -66,6 +68,36 @@ pub(crate) async fn edges(ground: Ground) {
     assert_eq!(out, b"x789");
 }
 
+/// Whoever moves many bytes goes on piece by piece, one such task a turn: who wants little waits
+/// for one piece and not for all.
+pub(crate) async fn large_reads_let_the_others_run(ground: Ground) {
+    const READERS: u32 = 8;
+    const BYTES: usize = 4 << 20;
+    const PIECE_BYTES_MAX: usize = 512 << 10;
+    let path = put(&ground, "much", &pattern(BYTES));
+    if ground.is_twin() {
+        return; // each of its reads waits for a simulated disk, and the others run meanwhile
+    }
+    let left = Rc::new(Cell::new(READERS));
+    for _ in 0..READERS {
+        let (path, left) = (path.clone(), Rc::clone(&left));
+        spawn(async move {
+            let file = File::open(&path).await.unwrap();
+            let mut buf = vec![0; 64 << 10];
+            for offset in (0..BYTES).step_by(buf.len()) {
+                file.read_exact_at(&mut buf, offset as u64).await.unwrap();
+            }
+            left.set(left.get() - 1);
+        });
+    }
+    let mut ran = 0;
+    while left.get() > 0 {
+        yield_now().await;
+        ran += 1;
+    }
+    assert!(ran >= READERS as usize * BYTES / PIECE_BYTES_MAX, "{ran} turns");
+}
+
 /// A file that no page cache holds is read by the pool, and its length says nothing.
 pub(crate) async fn not_in_the_page_cache(ground: Ground) {
     if ground.is_twin() {
@@ -118,8 +150,14 @@ pub(crate) async fn what_is_written_is_read(ground: Ground) {
     assert!(back == bytes, "the buffer comes back");
     assert_eq!(file.len().unwrap(), 110_001);
     file.write_all_at(b"middle".as_slice(), 50_000).await.0.unwrap();
+    // More parts than one call takes, empty ones in front and among them.
+    let parts: Vec<_> = (0..3000).map(|n| Arc::new(vec![n as u8; n % 4])).collect();
+    file.write_all_parts_at(parts.clone(), 20_000).await.unwrap();
+    file.write_all_parts_at(vec![Arc::default()], 200_000).await.unwrap();
     file.sync_data().await.unwrap();
     let mut expected = vec![0; 110_001];
+    let parts: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+    expected[20_000..20_000 + parts.len()].copy_from_slice(&parts);
     expected[40_000..].copy_from_slice(&bytes);
     expected[50_000..50_006].copy_from_slice(b"middle");
     // What another handle sees is the same, and what was there stays when it is opened again.

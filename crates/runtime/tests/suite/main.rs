@@ -193,6 +193,7 @@ on_every_ground!(
     unix::half_close_and_refusal,
     files::read_all,
     files::edges,
+    files::large_reads_let_the_others_run,
     files::not_in_the_page_cache,
     files::many_at_once,
     files::what_is_written_is_read,

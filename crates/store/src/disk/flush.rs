@@ -92,15 +92,20 @@ impl Flusher {
         if lives.load(Ordering::Acquire) != life {
             return; // given up meanwhile
         }
-        let mut bytes = Vec::with_capacity(run.iter().map(|write| write.bytes.len() + 8).sum());
+        let mut parts = Vec::with_capacity(2 * run.len());
+        let mut len = 0;
         for write in run {
-            bytes.resize((write.place.offset - place.offset) as usize, 0);
-            bytes.extend_from_slice(&write.bytes);
+            let gap = (write.place.offset - place.offset) as usize - len;
+            if gap > 0 {
+                parts.push(Arc::new(vec![0; gap]));
+            }
+            parts.push(Arc::clone(&write.bytes));
+            len += gap + write.bytes.len();
         }
-        let len = bytes.len() as u64;
+        let len = len as u64;
         add(&inner.counters.writes, 1);
         let position = inner.segments.position(place);
-        let (written, _) = inner.files.segments.write_all_at(bytes, position).await;
+        let written = inner.files.segments.write_all_parts_at(parts, position).await;
         match written {
             Ok(()) => {
                 inner.failures.data.store(0, Ordering::Relaxed);

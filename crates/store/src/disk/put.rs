@@ -64,7 +64,8 @@ impl std::error::Error for Refused {}
 /// A record to be stored.
 pub(super) struct Record<'r> {
     pub(super) header: Header,
-    pub(super) parts: [&'r [u8]; 2],
+    /// Its metadata, then its body, in pieces.
+    pub(super) parts: &'r [&'r [u8]],
     pub(super) log: Log,
     /// Only in place of the one there.
     pub(super) instead_of: Option<Place>,
@@ -167,9 +168,7 @@ impl DiskStore {
     /// # Errors
     /// It is not stored, and nothing is there.
     pub fn put(&self, key: &Key, about: About, meta: &[u8], body: &[u8]) -> Result<u64, Refused> {
-        let mut writer = self.writer(key, about, meta);
-        writer.write(body)?;
-        writer.finish()
+        self.writer(key, about, meta).finish_with(&[body])
     }
 
     /// Begins an object whose body comes in pieces.
@@ -243,7 +242,7 @@ impl DiskStore {
         // It was asked for again, or it would not have been validated.
         let log = Log::Main;
         let instead_of = Some(record.found.place);
-        self.0.store(&Record { header, parts: [meta, &body], log, instead_of })
+        self.0.store(&Record { header, parts: &[meta, &body], log, instead_of })
     }
 }
 
@@ -313,6 +312,23 @@ impl Writer {
         }
     }
 
+    /// [`Writer::write`] of the rest of the body, then [`Writer::finish`]. A whole body up to a
+    /// chunk is copied only once, into its record.
+    ///
+    /// # Errors
+    /// The object is not stored, and nothing is there under its key.
+    pub fn finish_with(mut self, rest: &[&[u8]]) -> Result<u64, Refused> {
+        let rest_len = rest.iter().map(|piece| piece.len()).sum::<usize>();
+        let chunk_bytes = self.store.0.options.geometry.chunk_bytes as usize;
+        // What is longer, and what is refused, goes the usual way.
+        if self.body_len == 0 && self.ended.is_none() && rest_len <= chunk_bytes {
+            self.body_len = rest_len as u64;
+            return self.end(rest).map(|()| self.object);
+        }
+        rest.iter().try_for_each(|piece| self.write(piece))?;
+        self.finish()
+    }
+
     fn try_finish(&mut self) -> Result<(), Refused> {
         if let Some(ended) = self.ended {
             return ended;
@@ -322,11 +338,19 @@ impl Writer {
         {
             return self.refuse(refused);
         }
+        let buffer = std::mem::take(&mut self.buffer);
+        let ended = self.end(&[&buffer]);
+        self.buffer = buffer;
+        ended
+    }
+
+    /// Stores the record by which the object is found, with what of the body belongs into it.
+    fn end(&mut self, body: &[&[u8]]) -> Result<(), Refused> {
         let kind = if self.chunks > 0 { Kind::Head } else { Kind::Whole };
         let header = self.header(kind, self.key, self.body_len, self.meta.len());
-        let parts = [&self.meta[..], &self.buffer[..]];
+        let parts: Vec<&[u8]> = [&self.meta[..]].iter().chain(body).copied().collect();
         let inner = &self.store.0;
-        match inner.store(&Record { header, parts, log: self.log, instead_of: None }) {
+        match inner.store(&Record { header, parts: &parts, log: self.log, instead_of: None }) {
             Ok(()) => {
                 inner.index.ghost(print_of(self.key), true);
                 add(&inner.counters.puts, 1);
@@ -355,7 +379,7 @@ impl Writer {
         let inner = &self.store.0;
         let key = inner.sums.chunk_key(self.key, self.object, self.chunks);
         let header = self.header(Kind::Chunk, key, self.buffer.len() as u64, 0);
-        let parts = [&[][..], &self.buffer[..]];
+        let parts: &[&[u8]] = &[&self.buffer];
         // Its own bytes are charged by the record from here on.
         inner.release(self.buffer.len());
         let stored = inner.store(&Record { header, parts, log: self.log, instead_of: None });
