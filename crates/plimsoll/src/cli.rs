@@ -45,6 +45,11 @@ pub(crate) enum Verb {
     WhatIf(WhatIf),
     /// Say what changed from one trial to another, and whether what was foretold came true
     Compare(Compare),
+    /// Say what this machine supports, and whether the samplers find what is known to be there
+    Doctor(Doctor),
+    /// Do known things to be recorded, and tell of them afterwards
+    #[command(hide = true)]
+    DoctorTruth(DoctorTruth),
     /// The main job, end to end: serve, drive, record, and show the load line
     Demo(Demo),
     /// Repeat an experiment of the papers on this machine; without a name, list them
@@ -398,6 +403,23 @@ pub(crate) struct Compare {
     /// Print the comparison as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Where a store on disk would be: a small file is written there and read [default: the
+    /// system's directory of temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) disk: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorTruth {
+    /// Where its files are
+    pub(crate) home: PathBuf,
 }
 
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@ mod check;
 mod cli;
 mod compare;
 mod demo;
+mod doctor;
 mod explain;
 mod failure;
 mod load;
@@ -89,6 +90,8 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Report(flags) => report::report(&flags),
         Verb::WhatIf(flags) => what_if::what_if(&flags),
         Verb::Compare(flags) => compare::compare(&flags),
+        Verb::Doctor(flags) => doctor::doctor(&flags),
+        Verb::DoctorTruth(flags) => doctor::tell(&flags),
         Verb::Demo(flags) => demo::demo(&flags),
         Verb::Study(flags) => study::study(&flags),
         Verb::Origin(flags) => serve::origin(&flags),

@@ -1,0 +1,318 @@
+//! `plimsoll doctor`: what this machine supports, and whether the samplers tell the truth here.
+//!
+//! A process of our own does known things (it burns CPU time in a known procedure, waits for a lock,
+//! reads a file once too often, writes requests into a log), and is recorded as any server would
+//! be. Only then does it say how much it did. What never happens: a sampler that does not work here
+//! passes for one that found everything.
+
+mod machine;
+mod truth;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use ::record::{Spec, Target};
+use serde::Serialize;
+use trial::Trial;
+use trial::files::Direction;
+use trial::profile::Owner;
+use trial::waits::{LockKind, WaitRow};
+
+pub(crate) use self::truth::tell;
+use self::truth::{BURNER, Did, LOG};
+use crate::cli;
+use crate::failure::{Failure, misuse};
+use crate::output;
+
+/// A recording that takes longer has failed.
+const RECORDING_MAX: Duration = Duration::from_secs(60);
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// Something that this machine can or cannot do.
+#[derive(Clone, Debug, Serialize)]
+struct Ability {
+    what: String,
+    supported: bool,
+    /// What it comes to, or why it is not there.
+    detail: String,
+}
+
+/// How a sampler did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum Verdict {
+    /// It found the truth, within its stated error.
+    Held,
+    /// It did not.
+    Missed,
+    /// It does not work here.
+    NotSupported,
+}
+
+/// A truth, and what a sampler made of it.
+#[derive(Clone, Debug, Serialize)]
+struct Truth {
+    what: &'static str,
+    unit: &'static str,
+    truth: f64,
+    found: Option<f64>,
+    /// The sampler's stated error, in the same unit.
+    error: f64,
+    verdict: Verdict,
+    /// Why there is no figure.
+    reason: Option<String>,
+}
+
+/// All of it.
+#[derive(Debug, Serialize)]
+struct Examination {
+    abilities: Vec<Ability>,
+    truths: Vec<Truth>,
+}
+
+/// Examines, and fails if a sampler missed the truth.
+pub(crate) fn doctor(flags: &cli::Doctor) -> Result<(), Failure> {
+    let mut abilities = machine::backends();
+    abilities.push(machine::descriptors());
+    abilities.extend(machine::disk(&flags.disk.clone().unwrap_or_else(std::env::temp_dir)));
+    let home = Home::new().map_err(misuse)?;
+    let (trial, did) = recorded(&home.0)?;
+    let laboratory = trial.manifest().capabilities.iter().map(|capability| Ability {
+        what: capability.name.clone(),
+        supported: capability.supported,
+        detail: capability.reason.clone(),
+    });
+    abilities.extend(laboratory);
+    let examination = Examination { abilities, truths: truths(&trial, &did) };
+    if flags.json {
+        output::print_json(&examination)?;
+    } else {
+        output::print(examination.to_text(output::columns().unwrap_or(100)))?;
+    }
+    let missed: Vec<&str> = examination
+        .truths
+        .iter()
+        .filter(|truth| truth.verdict == Verdict::Missed)
+        .map(|truth| truth.what)
+        .collect();
+    if missed.is_empty() {
+        return Ok(());
+    }
+    let missed = missed.join(", ");
+    Err(Failure::Found(format!("what was recorded is not what was done: {missed}")))
+}
+
+/// A directory that is gone when it is dropped.
+struct Home(std::path::PathBuf);
+
+impl Home {
+    fn new() -> std::io::Result<Home> {
+        let path = std::env::temp_dir().join(format!("plimsoll-doctor-{}", std::process::id()));
+        std::fs::create_dir(&path)?;
+        Ok(Home(path))
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The process that tells the truth; it ends when its input does, and at the latest with this.
+struct Teller(Child);
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The recording, and what had been done meanwhile.
+fn recorded(home: &Path) -> Result<(Trial, Did), Failure> {
+    let program = std::env::current_exe().map_err(misuse)?;
+    let child = Command::new(program)
+        .arg("doctor-truth")
+        .arg(home)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(misuse)?;
+    let mut teller = Teller(child);
+    let pipes = teller.0.stdin.take().zip(teller.0.stdout.take());
+    let (mut orders, told) = pipes.ok_or_else(|| misuse("a pipe was not made"))?;
+    let mut told = BufReader::new(told).lines();
+    if told.next().transpose().map_err(misuse)?.as_deref() != Some("ready") {
+        return Err(misuse("the process that is to be recorded did not begin"));
+    }
+    let out = home.join("doctor.trial");
+    let mut spec = Spec::new(Target::Pid(teller.0.id()), Some(home.join(LOG)), &out);
+    spec.interval = INTERVAL;
+    spec.duration = Some(RECORDING_MAX);
+    (spec.locks, spec.files) = (true, true);
+    let stop = AtomicBool::new(false);
+    let (began, begins) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let asked = scope.spawn(|| {
+            // Everything is in the trial that happens from the first whole interval on.
+            begins.recv().ok()?;
+            writeln!(orders, "go").ok()?;
+            let did = told.next()?.ok();
+            // And a last interval behind it.
+            std::thread::sleep(2 * INTERVAL);
+            stop.store(true, Ordering::Relaxed);
+            did
+        });
+        let recorded = ::record::record(&spec, &stop, &mut |_| {
+            let _ = began.send(());
+        });
+        // Without an interval nobody would ever begin.
+        drop(began);
+        recorded.map_err(misuse)?;
+        let did = asked.join().ok().flatten();
+        let did = did.ok_or_else(|| misuse("the process that was recorded ended early"))?;
+        let did: Did = serde_json::from_str(&did).map_err(misuse)?;
+        Ok((Trial::open(&out).map_err(misuse)?, did))
+    })
+}
+
+/// Each sampler's figure beside the truth.
+fn truths(trial: &Trial, did: &Did) -> Vec<Truth> {
+    let seconds = |ns: f64| ns / 1e9;
+    let process_ns: i64 =
+        trial.intervals().iter().filter_map(|i| i.server.as_ref()).map(|s| s.total_ns).sum();
+    let of_server = |row: &&WaitRow| row.kind == LockKind::Futex && row.owner == Owner::Server;
+    let waits = trial.waits().iter().filter(of_server);
+    let files = trial.files().iter().filter(|row| row.direction == Direction::Read);
+    let requests: u64 = trial.intervals().iter().map(|interval| interval.requests_ended).sum();
+    let burned_s = seconds(did.burned_ns as f64);
+    let compare = |what, sampler, unit, truth, found, error| {
+        let missing = trial
+            .manifest()
+            .capabilities
+            .iter()
+            .find(|capability| capability.name == sampler && !capability.supported);
+        Truth::new(what, unit, truth, found, error, missing.map(|missing| missing.reason.clone()))
+    };
+    vec![
+        // A tick, which is what the process spent before and after it was asked.
+        compare(
+            "CPU time of a process",
+            "",
+            "s",
+            seconds(did.process_ns as f64),
+            seconds(process_ns as f64),
+            0.02,
+        ),
+        // So many samples are a Poisson number at worst; the clock of the sampler stands still while
+        // a hypervisor takes the CPU.
+        compare(
+            "CPU time in a known procedure",
+            "profile",
+            "s",
+            burned_s,
+            seconds(burned_ns(trial) as f64),
+            0.05 * burned_s + 2.0 * (burned_s / 99.0).sqrt(),
+        ),
+        compare(
+            "waits for a known lock",
+            "locks",
+            "waits",
+            did.waits as f64,
+            waits.map(|row| row.waits).sum::<u64>() as f64,
+            // The end of a thread is waited for by a futex as well.
+            0.05 * did.waits as f64 + 1.0,
+        ),
+        compare(
+            "needless reads of a known file",
+            "file anatomy",
+            "reads",
+            did.needless as f64,
+            files.map(|row| row.needless).sum::<u64>() as f64,
+            0.0,
+        ),
+        compare("requests in a log", "", "requests", did.requests as f64, requests as f64, 0.0),
+    ]
+}
+
+/// CPU time of the samples in the procedure that burned it, ns.
+fn burned_ns(trial: &Trial) -> i64 {
+    let of_burner = |stack: u32| names(trial, stack).any(|name| name.contains(BURNER));
+    let samples = trial.samples().iter().filter(|row| row.owner == Owner::Server);
+    samples.filter(|row| of_burner(row.stack)).map(|row| row.ns).sum()
+}
+
+/// The names of a stack's procedures, the innermost first.
+fn names(trial: &Trial, stack: u32) -> impl Iterator<Item = &str> {
+    let frames = trial.stacks().get(stack as usize).map(|stack| &stack.frames[..]);
+    frames
+        .unwrap_or_default()
+        .iter()
+        .filter_map(|&frame| trial.frames().get(frame as usize)?.symbol.as_deref())
+}
+
+impl Truth {
+    fn new(
+        what: &'static str,
+        unit: &'static str,
+        truth: f64,
+        found: f64,
+        error: f64,
+        missing: Option<String>,
+    ) -> Truth {
+        let verdict = match &missing {
+            Some(_) => Verdict::NotSupported,
+            None if (found - truth).abs() <= error => Verdict::Held,
+            None => Verdict::Missed,
+        };
+        let found = missing.is_none().then_some(found);
+        Truth { what, unit, truth, found, error, verdict, reason: missing }
+    }
+}
+
+impl Examination {
+    fn to_text(&self, columns: usize) -> String {
+        let mut text = String::from("This machine\n\n");
+        let width = self.abilities.iter().map(|a| a.what.chars().count()).max().unwrap_or(0);
+        for ability in &self.abilities {
+            let has = if ability.supported { "yes" } else { "no " };
+            let begin = format!("  {has}  {:<width$}  ", ability.what);
+            text.push_str(&hanging(&begin, &ability.detail, columns));
+        }
+        text.push_str("\nThe truth: what a process of our own did, and what was recorded of it\n\n");
+        let width = self.truths.iter().map(|truth| truth.what.len()).max().unwrap_or(0);
+        for truth in &self.truths {
+            let verdict = match truth.verdict {
+                Verdict::Held => "held",
+                Verdict::Missed => "MISSED",
+                Verdict::NotSupported => "not supported here",
+            };
+            let digits = if truth.unit == "s" { 3 } else { 0 };
+            let told = match (&truth.found, &truth.reason) {
+                (Some(found), _) => format!(
+                    "{verdict}: {found:.digits$} of {:.digits$} {} (within {:.digits$})",
+                    truth.truth, truth.unit, truth.error
+                ),
+                (None, reason) => format!("{verdict}: {}", reason.as_deref().unwrap_or_default()),
+            };
+            let begin = format!("  {:<width$}  ", truth.what);
+            text.push_str(&hanging(&begin, &told, columns));
+        }
+        text
+    }
+}
+
+/// Text behind a beginning, its further lines below the first.
+fn hanging(begin: &str, text: &str, columns: usize) -> String {
+    let indent = begin.chars().count();
+    let lines = output::wrapped(text, columns.saturating_sub(indent).max(20));
+    let mut out = String::from(begin.trim_end_matches(if lines.is_empty() { ' ' } else { '\0' }));
+    out.push_str(&lines.join(&format!("\n{}", " ".repeat(indent))));
+    out.push('\n');
+    out
+}

@@ -1,0 +1,147 @@
+//! The truth: a process that does known things, and says afterwards how many.
+//!
+//! It waits for a line before it begins and for the end of its input before it ends, so that it is
+//! recorded from before the first thing until after the last. How much it does is drawn anew each
+//! time and told at the end only: whoever measures it cannot know.
+
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use runtime::sim::Rng;
+use serde::{Deserialize, Serialize};
+
+use crate::cli;
+use crate::failure::{Failure, misuse};
+
+/// The procedure that burns CPU time, by a name that no compiler changes.
+pub(crate) const BURNER: &str = "plimsoll_doctor_burns_cpu_time_here";
+
+/// The access log that it writes, in its directory.
+pub(crate) const LOG: &str = "access.log";
+
+/// Bytes of the file that it reads, by a buffer that is larger: whoever does not take a short read
+/// for the end reads once more for nothing.
+const FILE_BYTES: usize = 5_000;
+const BUFFER_BYTES: usize = 8_192;
+
+/// A lock is held at least so long: whoever waits for it has stopped spinning by then.
+const HELD: Duration = Duration::from_millis(3);
+
+/// What it did.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Did {
+    /// CPU time in the burner, ns.
+    pub(crate) burned_ns: u64,
+    /// CPU time of the whole process, ns.
+    pub(crate) process_ns: u64,
+    /// Waits for a lock that was held.
+    pub(crate) waits: u64,
+    /// Files read with one read more than was needed.
+    pub(crate) needless: u64,
+    /// Requests in the log.
+    pub(crate) requests: u64,
+}
+
+/// Does it.
+pub(crate) fn tell(flags: &cli::DoctorTruth) -> Result<(), Failure> {
+    let object = flags.home.join("object");
+    std::fs::write(&object, vec![b'o'; FILE_BYTES]).map_err(misuse)?;
+    let log = OpenOptions::new().append(true).create(true).open(flags.home.join(LOG));
+    let mut log = log.map_err(misuse)?;
+    println!("ready");
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line).map_err(misuse)?;
+    let did = everything(&object, &mut log).map_err(misuse)?;
+    println!("{}", serde_json::to_string(&did).map_err(misuse)?);
+    std::io::stdin().read_to_string(&mut line).map_err(misuse)?;
+    Ok(())
+}
+
+fn everything(object: &Path, log: &mut File) -> std::io::Result<Did> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let mut random = Rng::new(now.as_nanos() as u64);
+    let mut drawn = |least: u64, more: u64| least + random.below(more);
+    let burned_ns = plimsoll_doctor_burns_cpu_time_here(drawn(900, 600) * 1_000_000);
+    let waits = wait_for_a_lock(drawn(40, 40));
+    let needless = drawn(100, 200);
+    for _ in 0..needless {
+        read_once_too_often(object)?;
+    }
+    let requests = drawn(300, 300);
+    for number in 0..requests {
+        request(log, number)?;
+        thread::sleep(Duration::from_millis(1));
+    }
+    let process_ns = load::sys::process_cpu_ns(std::process::id().cast_signed())?;
+    Ok(Did { burned_ns, process_ns, waits, needless, requests })
+}
+
+/// Gives what it burned.
+#[inline(never)]
+fn plimsoll_doctor_burns_cpu_time_here(ns: u64) -> u64 {
+    let begin = load::sys::thread_cpu_ns();
+    let mut sum = 0_u64;
+    loop {
+        // Long enough between two looks at the clock that the time is spent here and not there.
+        for step in 0..200_000_u64 {
+            sum = std::hint::black_box(sum.rotate_left(5) ^ step);
+        }
+        let burned = load::sys::thread_cpu_ns() - begin;
+        if burned >= ns {
+            return burned;
+        }
+    }
+}
+
+/// One thread holds the lock whenever another asks for it.
+fn wait_for_a_lock(times: u64) -> u64 {
+    let lock = Arc::new(Mutex::new(()));
+    let (asked, got) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let waiter = {
+        let (lock, asked, got) = (Arc::clone(&lock), Arc::clone(&asked), Arc::clone(&got));
+        move || {
+            for turn in 1..=times {
+                // Its turn begins when the lock is held.
+                while asked.load(Ordering::SeqCst) < turn {
+                    thread::sleep(Duration::from_micros(100));
+                }
+                drop(lock.lock());
+                got.store(turn, Ordering::SeqCst);
+            }
+        }
+    };
+    let waiter = thread::spawn(waiter);
+    for turn in 1..=times {
+        let held = lock.lock();
+        asked.store(turn, Ordering::SeqCst);
+        thread::sleep(HELD);
+        drop(held);
+        while got.load(Ordering::SeqCst) < turn {
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+    if waiter.join().is_ok() { times } else { 0 }
+}
+
+fn read_once_too_often(object: &Path) -> std::io::Result<()> {
+    let mut buffer = [0; BUFFER_BYTES];
+    let mut file = File::open(object)?;
+    while file.read(&mut buffer)? > 0 {}
+    Ok(())
+}
+
+/// A line as Squid writes it.
+fn request(log: &mut File, number: u64) -> std::io::Result<()> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let (s, ms) = (now.as_secs(), now.subsec_millis());
+    let line = format!(
+        "{s}.{ms:03}      1 127.0.0.1 TCP_HIT/200 {FILE_BYTES} GET http://truth.invalid/{number} - \
+         HIER_NONE/- text/plain\n"
+    );
+    log.write_all(line.as_bytes())
+}
