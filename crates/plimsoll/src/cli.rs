@@ -39,6 +39,8 @@ pub(crate) enum Verb {
     Load(Load),
     /// Record a live server: CPU time by mode and requests, interval by interval, into a trial
     Record(Record),
+    /// Read whole access logs, plain or packed: counts by class and time, rates, latencies
+    Logs(Logs),
     /// Show a trial: its load line, its capacity with an interval, its latencies
     Report(Report),
     /// Foretell the capacity of a server if a group of its procedures cost less, or nothing
@@ -289,8 +291,15 @@ pub(crate) struct Record {
     #[arg(long, value_name = "NAME", group = "target")]
     pub(crate) name: Option<String>,
     /// The server's access log
-    #[arg(long, value_name = "FILE")]
-    pub(crate) access_log: PathBuf,
+    #[arg(long, value_name = "FILE", required_unless_present = "requests_from")]
+    pub(crate) access_log: Option<PathBuf>,
+    /// Where there is no log: a counter of requests that the server keeps for Prometheus, such as
+    /// 'http://127.0.0.1:9145/metrics#http_requests_total{vhost="a"}'
+    #[arg(long, value_name = "URL#METRIC", conflicts_with_all = ["access_log", "log_format"])]
+    pub(crate) requests_from: Option<::record::MetricUrl>,
+    /// Keep addresses and query strings out of the trial
+    #[arg(long)]
+    pub(crate) redact: bool,
     /// Format of the access log: squid, combined, clf, haproxy, json, json:WHAT=KEY,... or the
     /// string of the server's configuration behind nginx:, squid: or apache: (varnishncsa's too)
     /// [default: told by its first lines]
@@ -322,6 +331,22 @@ pub(crate) struct Record {
     #[arg(long)]
     pub(crate) force: bool,
     /// Print the summary as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Logs {
+    /// The logs, in any order: plain, .gz, .xz or .zst
+    #[arg(required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Their format, as of record --log-format [default: told by their first lines]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) format: Option<::record::FormatChoice>,
+    /// Of lines that are not understood show the shape only
+    #[arg(long)]
+    pub(crate) redact: bool,
+    /// Print the counts as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -14,6 +14,7 @@ mod doctor;
 mod explain;
 mod failure;
 mod load;
+mod logs;
 mod metrics;
 mod output;
 mod purge;
@@ -87,6 +88,7 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Metrics(flags) => metrics::metrics(&flags),
         Verb::Load(flags) => load::load(&flags),
         Verb::Record(flags) => record::record(&flags),
+        Verb::Logs(flags) => logs::logs(&flags),
         Verb::Report(flags) => report::report(&flags),
         Verb::WhatIf(flags) => what_if::what_if(&flags),
         Verb::Compare(flags) => compare::compare(&flags),

@@ -17,8 +17,10 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
         (None, Some(name)) => Target::Name(name.clone()),
         (None, None) => return Err(misuse("say which server: --pid N or --name NAME")),
     };
-    let mut spec = Spec::new(target, Some(flags.access_log.clone()), &flags.output);
+    let mut spec = Spec::new(target, flags.access_log.clone(), &flags.output);
     spec.log_format = flags.log_format.clone().unwrap_or_default();
+    spec.requests_from = flags.requests_from.clone();
+    spec.redact = flags.redact;
     spec.interval = flags.interval;
     spec.duration = flags.duration;
     spec.profile = (!flags.no_profile).then_some(ProfileSpec { hz: flags.profile });

@@ -14,13 +14,15 @@ use crate::support::{Home, Ours, PLIMSOLL, Recording, Running, SOON, get, plimso
 #[test]
 fn the_help_of_each_verb_names_its_flags() {
     let _home = Home::new();
-    let verbs: [(&str, &[&str]); 12] = [
+    let verbs: [(&str, &[&str]); 14] = [
         ("serve", &["--listen", "--origin", "--forward", "--memory", "--access-log", "squid"]),
         ("load", &["URL", "--rate", "--cold", "--connections", "--for", "Zipf"]),
-        ("record", &["--pid", "--name", "--access-log", "--interval", "Ctrl-C"]),
+        ("record", &["--pid", "--name", "--access-log", "--requests-from", "--redact", "Ctrl-C"]),
+        ("logs", &["--format", "--json", "--redact", ".zst"]),
         ("report", &["--html", "--json", "--objective", "--groups", "trial"]),
         ("what-if", &["--group", "--scale", "--cost", "--no-keep", "--groups", "--json"]),
         ("compare", &["--margin", "--between-runs", "--groups", "--json", "worse"]),
+        ("doctor", &["--disk", "--json", "samplers"]),
         ("demo", &["--for", "--out", "--backend", "--cold"]),
         ("study", &["swapin", "1997"]),
         ("origin", &["--listen"]),
