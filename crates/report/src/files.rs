@@ -4,7 +4,7 @@ use serde::Serialize;
 use trial::Trial;
 use trial::files::{Delays, Direction, FileRow};
 
-use crate::format::{NONE, bytes, fixed, latency, percent, thousands};
+use crate::format::{NONE, fixed, latency, percent, thousands};
 use crate::summary::{Fact, Table};
 use crate::waits::lost;
 
@@ -151,21 +151,12 @@ pub(crate) fn tables(files: &Files) -> Vec<Table> {
     let of =
         |direction: Direction| files.sizes.iter().filter(move |row| row.direction == direction);
     let objects = |direction| thousands(of(direction).map(|row| row.objects).sum::<u64>() as f64);
-    let what = "time in the calls: first is the open and the first call, total is all up to the \
-                close; delays within 6 %";
+    let what = "calls and bytes are of one file; first: the median time in its open and first \
+                call; total: that in all its calls, and its 99th percentile; within 6 %; %: the \
+                share of needless reads in that time";
     let mut read = Table::new(
         "Files read, by size",
-        &[
-            "<bytes",
-            "files",
-            "reads",
-            "bytes read",
-            "first, median",
-            "total, median",
-            "total, 99 %",
-            "needless",
-            "of time, %",
-        ],
+        &["<KiB", "files", "reads", "bytes", "first", "total", "99 %", "needless", "%"],
         &format!("{what}; n = {} files; {}", objects(Direction::Read), files.lost),
     );
     for row in of(Direction::Read) {
@@ -176,15 +167,7 @@ pub(crate) fn tables(files: &Files) -> Vec<Table> {
     }
     let mut written = Table::new(
         "Files written, by size",
-        &[
-            "<bytes",
-            "files",
-            "writes",
-            "bytes written",
-            "first, median",
-            "total, median",
-            "total, 99 %",
-        ],
+        &["<KiB", "files", "writes", "bytes", "first", "total", "99 %"],
         &format!("{what}; n = {} files", objects(Direction::Written)),
     );
     written.rows.extend(of(Direction::Written).map(common));
@@ -199,9 +182,10 @@ pub(crate) fn tables(files: &Files) -> Vec<Table> {
 }
 
 fn common(row: &FilesOfSize) -> Vec<String> {
+    let kib = |bytes: u64| thousands((bytes >> 10) as f64);
     let size = match row.size_below {
-        Some(below) => format!("{} to {}", bytes(row.size_from), bytes(below)),
-        None => format!("from {}", bytes(row.size_from)),
+        Some(below) => format!("{}-{}", kib(row.size_from), kib(below)),
+        None => format!("from {}", kib(row.size_from)),
     };
     let or_none = |us: Option<f64>| us.map_or_else(|| NONE.to_string(), latency_fine);
     vec![

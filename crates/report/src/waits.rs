@@ -10,7 +10,7 @@ use trial::Trial;
 use trial::profile::{Frame, Owner};
 use trial::waits::{LockKind, WaitRow, Word};
 
-use crate::format::{NONE, fixed, latency, rate, thousands};
+use crate::format::{fixed, latency, thousands};
 use crate::summary::Table;
 
 /// Places that are shown; the rest are in the totals by kind.
@@ -176,30 +176,13 @@ pub(crate) fn tables(waits: &Waits) -> Vec<Table> {
     );
     let mut kinds = Table::new(
         "Waits for locks",
-        &[
-            "<lock",
-            "<who",
-            "waits",
-            "waits/s",
-            "together",
-            "mean",
-            "longest",
-            "spun, %",
-            "timed out",
-        ],
+        &["<lock", "<who", "waits", "together", "mean", "longest", "spun, %"],
         &note,
     );
     for row in &waits.kinds {
         let figures = &row.figures;
-        let mut cells = vec![row.kind.label().to_string(), who(row.owner).to_string()];
-        cells.push(thousands(figures.waits as f64));
-        cells.push(rate(figures.waits as f64 / waits.seconds));
-        cells.extend([figures.total_us, figures.mean_us, figures.max_us].map(latency));
+        let mut cells = cells(row.kind, row.owner, figures);
         cells.push(fixed(100.0 * figures.spun_us / figures.total_us, 1));
-        cells.push(match row.kind {
-            LockKind::Futex => thousands(figures.timed_out as f64),
-            _ => NONE.to_string(),
-        });
         kinds.rows.push(cells);
     }
     let mut places = Table::new(
@@ -208,14 +191,18 @@ pub(crate) fn tables(waits: &Waits) -> Vec<Table> {
         "",
     );
     for row in &waits.places {
-        let figures = &row.figures;
-        let mut cells = vec![row.kind.label().to_string(), who(row.owner).to_string()];
-        cells.push(thousands(figures.waits as f64));
-        cells.extend([figures.total_us, figures.mean_us, figures.max_us].map(latency));
+        let mut cells = cells(row.kind, row.owner, &row.figures);
         cells.push(place_cell(row));
         places.rows.push(cells);
     }
     vec![kinds, places]
+}
+
+fn cells(kind: LockKind, owner: Owner, figures: &WaitFigures) -> Vec<String> {
+    let mut cells = vec![kind.label().to_string(), who(owner).to_string()];
+    cells.push(thousands(figures.waits as f64));
+    cells.extend([figures.total_us, figures.mean_us, figures.max_us].map(latency));
+    cells
 }
 
 fn place_cell(row: &WaitsAtPlace) -> String {

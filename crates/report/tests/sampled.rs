@@ -117,6 +117,12 @@ fn file(direction: Direction, size_from: u64, needless: u64) -> FileRow {
     }
 }
 
+fn assert_narrow(text: &str) {
+    for line in text.lines() {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+}
+
 #[test]
 fn waits_are_shown_by_kind_and_place_with_what_was_lost() {
     let analysis = analysed(add_waits);
@@ -127,7 +133,8 @@ fn waits_are_shown_by_kind_and_place_with_what_was_lost() {
     assert_eq!((futex.figures.mean_us, futex.figures.max_us), (2_000.0, 4_000.0));
     let machine_s = waits.seconds * f64::from(analysis.manifest.host.cpus);
     assert!((waits.spinning_percent - 100.0 * 0.006 / machine_s).abs() < 1e-9);
-    let text = terminal(&analysis, 100);
+    let text = terminal(&analysis, 80);
+    assert_narrow(&text);
     for words in [
         "waiting, not holding",
         "pthread_mutex_lock < squid<b>+0x1f3a",
@@ -161,7 +168,8 @@ fn needless_reads_are_linted_with_the_time_that_they_cost() {
     assert_eq!(files.sizes[0].calls_per_object, 2.0);
     assert_eq!(files.sizes[0].open_mean_us, 10.0);
     assert!((files.sizes[0].total_median_us.unwrap() - 20.0).abs() < 0.2);
-    let text = terminal(&analysis, 100);
+    let text = terminal(&analysis, 80);
+    assert_narrow(&text);
     for words in ["Files read, by size", "Files written, by size", "short read for the end"] {
         assert!(text.contains(words), "no {words:?} in {text}");
     }
