@@ -1,9 +1,9 @@
 //! `plimsoll doctor`: what this machine supports, and whether the samplers tell the truth here.
 //!
-//! A process of our own does known things (it burns CPU time in a known procedure, waits for a lock,
-//! reads a file once too often, writes requests into a log), and is recorded as any server would
-//! be. Only then does it say how much it did. What never happens: a sampler that does not work here
-//! passes for one that found everything.
+//! A process of our own does known things (it burns CPU time in a known procedure, waits for a
+//! lock, reads a file once too often, writes requests into a log), and is recorded as any server
+//! would be. Only then does it say how much it did. What never happens: a sampler that does not
+//! work here passes for one that found everything.
 
 mod machine;
 mod truth;
@@ -158,7 +158,8 @@ fn recorded(home: &Path) -> Result<(Trial, Did), Failure> {
     let stop = AtomicBool::new(false);
     let (began, begins) = mpsc::channel();
     std::thread::scope(|scope| {
-        let asked = scope.spawn(|| {
+        let stop = &stop;
+        let asked = scope.spawn(move || {
             // Everything is in the trial that happens from the first whole interval on.
             begins.recv().ok()?;
             writeln!(orders, "go").ok()?;
@@ -168,7 +169,7 @@ fn recorded(home: &Path) -> Result<(Trial, Did), Failure> {
             stop.store(true, Ordering::Relaxed);
             did
         });
-        let recorded = ::record::record(&spec, &stop, &mut |_| {
+        let recorded = ::record::record(&spec, stop, &mut |_| {
             let _ = began.send(());
         });
         // Without an interval nobody would ever begin.
@@ -209,8 +210,8 @@ fn truths(trial: &Trial, did: &Did) -> Vec<Truth> {
             seconds(process_ns as f64),
             0.02,
         ),
-        // So many samples are a Poisson number at worst; the clock of the sampler stands still while
-        // a hypervisor takes the CPU.
+        // So many samples are a Poisson number at worst; the clock of the sampler stands still
+        // while a hypervisor takes the CPU.
         compare(
             "CPU time in a known procedure",
             "profile",
@@ -284,7 +285,9 @@ impl Examination {
             let begin = format!("  {has}  {:<width$}  ", ability.what);
             text.push_str(&hanging(&begin, &ability.detail, columns));
         }
-        text.push_str("\nThe truth: what a process of our own did, and what was recorded of it\n\n");
+        text.push_str(
+            "\nThe truth: what a process of our own did, and what was recorded of it\n\n",
+        );
         let width = self.truths.iter().map(|truth| truth.what.len()).max().unwrap_or(0);
         for truth in &self.truths {
             let verdict = match truth.verdict {

@@ -22,7 +22,7 @@ pub(crate) mod sending;
 pub(crate) mod swap_in;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Condvar, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use runtime::time;
@@ -43,8 +43,9 @@ pub(crate) struct Disk {
     store: RwLock<DiskStore>,
     /// It is being let go of: another process may have it.
     closed: AtomicBool,
-    /// Nothing of it is written any more.
-    free: AtomicBool,
+    /// Nothing of it is written any more. Told to who lets go of it.
+    free: Mutex<bool>,
+    freed: Condvar,
     /// It will not come back.
     ending: AtomicBool,
     /// Cores that serve.
@@ -57,7 +58,8 @@ impl Disk {
         Disk {
             store: RwLock::new(store),
             closed: AtomicBool::new(false),
-            free: AtomicBool::new(false),
+            free: Mutex::new(false),
+            freed: Condvar::new(),
             ending: AtomicBool::new(false),
             cores: AtomicUsize::new(cores),
         }
@@ -92,9 +94,9 @@ impl Disk {
         loop {
             let store = self.present();
             runtime::race(store.run(), self.tell(&store)).await;
-            self.free.store(true, Ordering::Release);
+            self.set_free(true);
             // Another process may have it, and it may come back.
-            while self.free.load(Ordering::Acquire) {
+            while self.is_free() {
                 if self.ending.load(Ordering::Acquire) {
                     return;
                 }
@@ -111,13 +113,25 @@ impl Disk {
     pub(crate) fn lend(&self, until: Instant) -> Result<(), String> {
         self.closed.store(true, Ordering::Release);
         self.present().close();
-        while !self.free.load(Ordering::Acquire) {
-            if Instant::now() >= until {
-                return Err("the store on disk could not be let go of in time".to_owned());
-            }
-            std::thread::sleep(Duration::from_millis(2));
+        let left = until.saturating_duration_since(Instant::now());
+        let free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+        let (free, _) = self
+            .freed
+            .wait_timeout_while(free, left, |free| !*free)
+            .unwrap_or_else(PoisonError::into_inner);
+        if *free {
+            return Ok(());
         }
-        Ok(())
+        Err("the store on disk could not be let go of in time".to_owned())
+    }
+
+    fn is_free(&self) -> bool {
+        *self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set_free(&self, free: bool) {
+        *self.free.lock().unwrap_or_else(PoisonError::into_inner) = free;
+        self.freed.notify_all();
     }
 
     /// Goes on with it, as the other process has left it.
@@ -126,7 +140,7 @@ impl Disk {
     /// Why it cannot be had, in words.
     pub(crate) async fn take_back(&self) -> Result<(), String> {
         let deadline = time::now() + DURABLE_WAIT_MAX;
-        while !self.free.load(Ordering::Acquire) && time::now() < deadline {
+        while !self.is_free() && time::now() < deadline {
             time::sleep(DISK_LENT_LOOK).await;
         }
         let (again, start) = self.present().open_again().await.map_err(|e| e.to_string())?;
@@ -134,7 +148,7 @@ impl Disk {
             tracing::warn!("{}: begun anew: {why}", again.path().display());
         }
         *self.store.write().unwrap_or_else(PoisonError::into_inner) = again;
-        self.free.store(false, Ordering::Release);
+        self.set_free(false);
         self.closed.store(false, Ordering::Release);
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! What requests of each class cost: by outcome, by method, by size, by TLS, each in a fit of its
 //! own.
 //!
-//! A log's class is four words. One fit of all combinations would know little of each; a fit by one
-//! word at a time says what that word explains, and takes with it whatever goes along with it. Which
-//! classes could not be told apart is said.
+//! A log's class is four words. One fit of all combinations would know little of each; a fit by
+//! one word at a time says what that word explains, and takes with it whatever goes along with it.
+//! Which classes could not be told apart is said.
 
 use std::collections::BTreeMap;
 

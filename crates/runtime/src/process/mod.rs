@@ -1,8 +1,8 @@
 //! The process itself: what it is before its cores run, and what it leaves to the next one.
 //!
 //! What: listening sockets made or inherited before a core exists ([`listen`], [`inherited`]), the
-//! user it goes on as ([`Identity`]), the process that takes its place ([`Successor`]) or whose place
-//! it takes ([`Predecessor`]), and the supervisor that watches it ([`notify`]).
+//! user it goes on as ([`Identity`]), the process that takes its place ([`Successor`]) or whose
+//! place it takes ([`Predecessor`]), and the supervisor that watches it ([`notify`]).
 //! Why here: all of it is system calls, and none of it belongs to a core. It is not simulated: it
 //! happens once in a process's life, on its first thread.
 //! What never happens: a listening socket is closed because it was handed over (the successor holds
