@@ -101,29 +101,33 @@ fn plimsoll_doctor_burns_cpu_time_here(ns: u64) -> u64 {
 /// One thread holds the lock whenever another asks for it.
 fn wait_for_a_lock(times: u64) -> u64 {
     let lock = Arc::new(Mutex::new(()));
-    let (asked, got) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    // Turns in which it was held, asked for, and got.
+    let turns = Arc::new([const { AtomicU64::new(0) }; 3]);
+    let reached = |turns: &[AtomicU64; 3], which: usize, turn: u64| {
+        while turns[which].load(Ordering::SeqCst) < turn {
+            thread::sleep(Duration::from_micros(100));
+        }
+    };
+    let (held, asked, got) = (0, 1, 2);
     let waiter = {
-        let (lock, asked, got) = (Arc::clone(&lock), Arc::clone(&asked), Arc::clone(&got));
+        let (lock, turns) = (Arc::clone(&lock), Arc::clone(&turns));
         move || {
             for turn in 1..=times {
-                // Its turn begins when the lock is held.
-                while asked.load(Ordering::SeqCst) < turn {
-                    thread::sleep(Duration::from_micros(100));
-                }
+                reached(&turns, held, turn);
+                turns[asked].store(turn, Ordering::SeqCst);
                 drop(lock.lock());
-                got.store(turn, Ordering::SeqCst);
+                turns[got].store(turn, Ordering::SeqCst);
             }
         }
     };
     let waiter = thread::spawn(waiter);
     for turn in 1..=times {
-        let held = lock.lock();
-        asked.store(turn, Ordering::SeqCst);
+        let guard = lock.lock();
+        turns[held].store(turn, Ordering::SeqCst);
+        reached(&turns, asked, turn);
         thread::sleep(HELD);
-        drop(held);
-        while got.load(Ordering::SeqCst) < turn {
-            thread::sleep(Duration::from_micros(100));
-        }
+        drop(guard);
+        reached(&turns, got, turn);
     }
     if waiter.join().is_ok() { times } else { 0 }
 }

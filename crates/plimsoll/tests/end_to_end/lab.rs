@@ -112,3 +112,28 @@ fn groups_are_printed_changed_and_refused() {
     plimsoll(&["what-if", &trial, "--group", "tcp"]).refused(&["--scale"]);
     plimsoll(&["report"]).refused(&["TRIAL"]);
 }
+
+/// Samplers that do not work here say why; the others find what was done.
+#[test]
+fn the_doctor_finds_what_was_done() {
+    let _home = Home::new();
+    let said = plimsoll(&["doctor", "--json"]).well().json();
+    let truths = said["truths"].as_array().unwrap();
+    assert_eq!(truths.len(), 5);
+    for truth in truths {
+        match truth["verdict"].as_str().unwrap() {
+            "held" => assert!(truth["found"].as_f64().unwrap() > 0.0, "{truth}"),
+            "not_supported" => {
+                let reason = truth["reason"].as_str().unwrap();
+                eprintln!("{} is not supported here: {reason}", truth["what"]);
+                assert!(!reason.is_empty(), "{truth}");
+            }
+            other => panic!("{other}: {truth}"),
+        }
+    }
+    let able = |what: &str| {
+        let abilities = said["abilities"].as_array().unwrap();
+        abilities.iter().any(|ability| ability["what"] == what && ability["supported"] == true)
+    };
+    assert!(able("waiting by epoll") && able("syncs of the disk") && able("process cpu time"));
+}
