@@ -238,8 +238,8 @@ fn values_that_nobody_can_use() {
         let said = plimsoll(&[&record[..], &["--interval", interval]].concat());
         said.refused(&["interval"]);
     }
-    let said = plimsoll(&[&record[..], &["--log-format", "json"]].concat());
-    said.refused(&["json", "squid", "haproxy"]);
+    let said = plimsoll(&[&record[..], &["--log-format", "xml"]].concat());
+    said.refused(&["xml", "squid", "haproxy"]);
     assert!(!home.has("x.trial"));
 
     let url = origin.url();

@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use runtime::time;
 use store::Key;
-use store::disk::{About, DiskCounters, DiskStore, Start, Writer};
+use store::disk::{About, DiskCounters, DiskStore, OpenError, Start, Writer};
 
 use crate::limits::{
     DISK_LENT_LOOK, DISK_LOOK, DISK_LOOKS_WELL, DURABLE_WAIT_MAX, SWAP_IN_BYTES_MAX,
@@ -143,7 +143,16 @@ impl Disk {
         while !self.is_free() && time::now() < deadline {
             time::sleep(DISK_LENT_LOOK).await;
         }
-        let (again, start) = self.present().open_again().await.map_err(|e| e.to_string())?;
+        let (again, start) = loop {
+            match self.present().open_again().await {
+                Ok(opened) => break opened,
+                // A process that was killed lets go of it when the kernel has cleared it away.
+                Err(OpenError::InUse(_)) if time::now() < deadline => {
+                    time::sleep(DISK_LENT_LOOK).await;
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+        };
         if let Start::Fresh(why) = start {
             tracing::warn!("{}: begun anew: {why}", again.path().display());
         }

@@ -16,6 +16,9 @@ fn a_server_is_replaced_under_load_and_nobody_notices() {
     let home = Home::alone();
     let mut scene = Scene::new(mixed());
     scene.changes = true;
+    // The new process may write over what the old one is sending: then a body that nobody can
+    // vouch for is cut, and only such a one.
+    scene.cuts = true;
     let config = configured(&home, &scene, &home.at("store"), "64MiB");
     let mut server = served(&scene, &config);
     let admin = server.admin();
@@ -124,9 +127,6 @@ fn a_successor_that_fails_leaves_the_server_with_its_disk() {
     let server = Ours::started(Command::new(&program).args(["serve", "--json", "-c", &config]));
     let admin = server.admin();
     scene.begins(server.address(), admin);
-    let kept = object(100_000, 1_000_000);
-    scene.one(kept);
-    std::thread::sleep(WRITTEN);
     let of = |number: usize| object(100_000, 2_000_000 + number as u64);
     scene.under_load(4, SEED, || {
         for (number, script) in failing(&config).iter().enumerate() {
@@ -147,16 +147,17 @@ fn a_successor_that_fails_leaves_the_server_with_its_disk() {
         }
     });
     scene.is_well();
-    assert!(scene.one(kept).is_hit(), "none of them has taken it");
+    // What was purged by its tag meanwhile is there again.
+    (0..failing(&config).len()).for_each(|number| drop(scene.one(of(number))));
+    std::thread::sleep(WRITTEN);
     // And when one does not fail, it is the next.
     std::fs::remove_file(&program).unwrap();
     symlink(PLIMSOLL, &program).unwrap();
     let next = Successor::restart(admin);
     let mut server = server;
     assert!(server.child.ended(SOON).success());
-    assert!(scene.one(kept).is_hit());
     for number in 0..failing(&config).len() {
-        assert!(scene.one(of(number)).is_hit(), "what was stored after {number} failures");
+        assert!(scene.one(of(number)).is_hit(), "{number}: the disk is warm");
     }
     next.ends(Some("TERM"));
 }
