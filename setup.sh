@@ -35,7 +35,7 @@ test  chromium   chromium         -         the same: a browser through the prox
 test  openssl    openssl          -         for the tests: certificates, and a TLS client
 test  strace     strace           -         for the tests: reads of the disk, counted from outside
 test  mkfs.ext4  e2fsprogs        -         for the tests: a file system that fills up or breaks
-bench varnishd   varnish          varnish   a peer in the table of costs
+test  varnishd   varnish          varnish   a peer in the table of costs, and a log for the tests
 bench wrk        wrk              -         the load generator ours is held against
 '
 
