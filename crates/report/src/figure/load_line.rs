@@ -14,7 +14,7 @@ const RIGHT: f64 = 716.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 330.0;
 const STRIP_TOP: f64 = 392.0;
-const STRIP_ROW: f64 = 22.0;
+const STRIP_ROW: f64 = 28.0;
 /// The axis ends at most this many times beyond what was measured: a capacity farther out is named
 /// at the edge, and the points keep their room.
 const BEYOND_MAX: f64 = 4.0;
