@@ -4,18 +4,21 @@
 //! process knows of itself.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::fs::{self, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use record::{Ended, Error, FormatChoice, LogFormat, Spec, Summary, Target, record};
+use record::{Ended, Error, FormatChoice, LogFormat, Spec, Target, record};
 use trial::{Interval, LatencySource, Trial};
+
+use common::Running;
 
 /// A child of the tests that does as it is told, a line at a time.
 struct Puppet {
@@ -132,40 +135,6 @@ fn own_usage_ns() -> u64 {
         ns(usage.ru_utime) + ns(usage.ru_stime)
     };
     of(libc::RUSAGE_SELF) + of(libc::RUSAGE_CHILDREN)
-}
-
-/// A recording that runs beside the test; each interval arrives as it is written.
-struct Running {
-    thread: thread::JoinHandle<Result<Summary, Error>>,
-    intervals: mpsc::Receiver<Interval>,
-    stop: &'static AtomicBool,
-}
-
-impl Running {
-    fn start(spec: Spec) -> Running {
-        let stop: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
-        let (sender, intervals) = mpsc::channel();
-        let thread = thread::spawn(move || {
-            record(&spec, stop, &mut |interval| {
-                // A test that has seen enough no longer listens.
-                let _ = sender.send(interval.clone());
-            })
-        });
-        Running { thread, intervals, stop }
-    }
-
-    fn next(&self) -> Interval {
-        self.intervals.recv().expect("it records")
-    }
-
-    fn stop(self) -> Summary {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap().unwrap()
-    }
-
-    fn join(self) -> Result<Summary, Error> {
-        self.thread.join().unwrap()
-    }
 }
 
 fn spec(target: Target, log: Option<&Path>, home: &Path) -> Spec {

@@ -2,18 +2,22 @@
 //! that is killed, a counter instead of a log, and what of a log never reaches the trial.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::fs::{self, OpenOptions};
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use record::{Error, Spec, Summary, Target, record};
-use trial::{Interval, Trial};
+use record::{Spec, Target, record};
+use trial::Trial;
+
+use common::Running;
 
 /// Longest that anything is waited for.
 const SOON: Duration = Duration::from_secs(60);
@@ -39,34 +43,6 @@ impl Drop for Idle {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
-    }
-}
-
-struct Running {
-    thread: thread::JoinHandle<Result<Summary, Error>>,
-    intervals: mpsc::Receiver<Interval>,
-    stop: &'static AtomicBool,
-}
-
-impl Running {
-    fn start(spec: Spec) -> Running {
-        let stop: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
-        let (sender, intervals) = mpsc::channel();
-        let thread = thread::spawn(move || {
-            record(&spec, stop, &mut |interval| {
-                let _ = sender.send(interval.clone());
-            })
-        });
-        Running { thread, intervals, stop }
-    }
-
-    fn next(&self) -> Interval {
-        self.intervals.recv_timeout(SOON).expect("it records")
-    }
-
-    fn stop(self) -> Summary {
-        self.stop.store(true, Ordering::Relaxed);
-        self.thread.join().unwrap().unwrap()
     }
 }
 

@@ -91,6 +91,26 @@ impl Reader<'_> {
         self.chars[from..self.at].iter().collect()
     }
 
+    /// Passes over what stands for itself, up to behind the next sign of a code; where that is.
+    fn code(&mut self, sign: char, builder: &mut Builder) -> Option<usize> {
+        while self.peek()? != sign {
+            self.literal(builder);
+        }
+        self.at += 1;
+        Some(self.at - 1)
+    }
+
+    /// The same for codes after a `%`, which stands for itself when it is doubled.
+    fn percent_code(&mut self, builder: &mut Builder) -> Option<usize> {
+        loop {
+            let begun = self.code('%', builder)?;
+            if !self.skip('%') {
+                return Some(begun);
+            }
+            builder.byte(b'%');
+        }
+    }
+
     /// What stands in braces here, if anything does.
     fn braces(&mut self, begun: usize) -> Result<Option<String>, FormatError> {
         if !self.skip('{') {
@@ -140,13 +160,7 @@ fn nginx(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<(), FormatErr
             reader.while_(|c| c == ' ');
         }
     }
-    while let Some(next) = reader.peek() {
-        let begun = reader.at;
-        if next != '$' {
-            reader.literal(builder);
-            continue;
-        }
-        reader.at += 1;
+    while let Some(begun) = reader.code('$', builder) {
         let name = match reader.braces(begun)? {
             Some(name) => name,
             None => reader.while_(|c| c.is_ascii_alphanumeric() || c == '_'),
@@ -232,17 +246,7 @@ fn squid_what(code: &str, argument: Option<&str>) -> (What, Instant) {
 
 /// Squid, `logformat NAME STRING`: `% [encoding] [-] [[0]width] [{arg}] code [{arg}]`.
 fn squid(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<(), FormatError> {
-    while let Some(next) = reader.peek() {
-        let begun = reader.at;
-        if next != '%' {
-            reader.literal(builder);
-            continue;
-        }
-        reader.at += 1;
-        if reader.skip('%') {
-            builder.byte(b'%');
-            continue;
-        }
+    while let Some(begun) = reader.percent_code(builder) {
         // How it is escaped shows in the line by itself.
         reader.while_(|c| matches!(c, '"' | '[' | '#' | '\'' | '/'));
         let left = reader.skip('-');
@@ -312,17 +316,7 @@ fn strftime(form: &str, utc: bool) -> Result<What, String> {
 
 /// Apache, `LogFormat STRING`, and varnishncsa's `-F`: `% [!codes] [<>] [{arg}] letter`.
 fn apache(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<(), FormatError> {
-    while let Some(next) = reader.peek() {
-        let begun = reader.at;
-        if next != '%' {
-            reader.literal(builder);
-            continue;
-        }
-        reader.at += 1;
-        if reader.skip('%') {
-            builder.byte(b'%');
-            continue;
-        }
+    while let Some(begun) = reader.percent_code(builder) {
         // On which statuses it is written (a dash on others), and of which of several requests.
         reader.while_(|c| matches!(c, '!' | ',' | '<' | '>') || c.is_ascii_digit());
         let argument = reader.braces(begun)?;

@@ -1,0 +1,46 @@
+//! A recording that runs beside a test.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use record::{Error, Spec, Summary, record};
+use trial::Interval;
+
+/// Longest that an interval is waited for.
+const INTERVAL_MAX: Duration = Duration::from_secs(60);
+
+/// Each interval arrives as it is written.
+pub(crate) struct Running {
+    thread: thread::JoinHandle<Result<Summary, Error>>,
+    intervals: mpsc::Receiver<Interval>,
+    stop: &'static AtomicBool,
+}
+
+impl Running {
+    pub(crate) fn start(spec: Spec) -> Running {
+        let stop: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+        let (sender, intervals) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            record(&spec, stop, &mut |interval| {
+                // A test that has seen enough no longer listens.
+                let _ = sender.send(interval.clone());
+            })
+        });
+        Running { thread, intervals, stop }
+    }
+
+    pub(crate) fn next(&self) -> Interval {
+        self.intervals.recv_timeout(INTERVAL_MAX).expect("it records")
+    }
+
+    pub(crate) fn stop(self) -> Summary {
+        self.stop.store(true, Ordering::Relaxed);
+        self.join().unwrap()
+    }
+
+    pub(crate) fn join(self) -> Result<Summary, Error> {
+        self.thread.join().unwrap()
+    }
+}
