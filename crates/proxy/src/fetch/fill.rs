@@ -248,7 +248,7 @@ impl Parts {
         match self.first.take() {
             None if self.all.is_empty() => self.first = Some(Piece::from(part)),
             first => {
-                self.all.extend(first.iter().flat_map(|first| first.iter()));
+                self.all.extend_from_slice(first.as_deref().unwrap_or_default());
                 self.all.extend_from_slice(part);
             }
         }
