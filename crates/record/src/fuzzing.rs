@@ -6,7 +6,7 @@
 
 use crate::counter::MetricUrl;
 use crate::logs::{Format, FormatChoice, LogFormat, Request, Stamps};
-use crate::procfs;
+use crate::{procfs, resources};
 
 /// Target `record_logs`: the bytes as lines of a log, as a format string with lines behind it, as a
 /// page of metrics, and as files of /proc.
@@ -36,7 +36,8 @@ pub fn record_logs(data: &[u8]) {
     if let Some(stat) = procfs::stat(data) {
         assert!(stat.name.len() <= 3 * data.len(), "a name is part of the file");
     }
-    let _ = (procfs::schedstat_ns(data), procfs::switches(data));
+    let _ = (procfs::schedstat_ns(data), procfs::switches(data), procfs::only_cpu(data));
+    resources::fuzz(data);
 }
 
 /// The first line as a format, as it is typed (`nginx:$msec ...`) and as a string of each dialect;

@@ -9,6 +9,7 @@
 //! ```text
 //! /proc/stat ----------- machine ----+
 //! /proc/PID, CPU clocks - server ----+--> recorder --> trial
+//! disks, network cards - resources ---+
 //! perf events - profile -------------+
 //! access log - tail - logs - spread -+
 //! or a counter - scraper - spread ---+
@@ -38,6 +39,7 @@ mod profile;
 mod recorder;
 mod redact;
 mod requests;
+mod resources;
 mod server;
 mod split;
 mod spread;

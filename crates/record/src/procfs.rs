@@ -90,6 +90,15 @@ pub(crate) fn switches(bytes: &[u8]) -> Option<(u64, u64)> {
     Some((find(b"\nvoluntary_ctxt_switches:")?, find(b"\nnonvoluntary_ctxt_switches:")?))
 }
 
+/// The CPU that a thread is held to, from its `status`; `None` if it may run on several.
+pub(crate) fn only_cpu(bytes: &[u8]) -> Option<u32> {
+    let label = b"\nCpus_allowed_list:";
+    let at = memchr::memmem::rfind(bytes, label)? + label.len();
+    let line = bytes[at..].split(|&byte| byte == b'\n').next()?;
+    // A list of one is a number, of several "0-3" or "0,2".
+    std::str::from_utf8(line).ok()?.trim().parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -127,10 +136,21 @@ mod tests {
         assert_eq!(switches(b"Name:\tx\n"), None);
     }
 
+    #[test]
+    fn a_thread_is_held_to_a_cpu_if_its_list_has_one() {
+        let status =
+            |list: &str| format!("Name:\tx\nCpus_allowed_list:\t{list}\nMems_allowed:\t1\n");
+        assert_eq!(only_cpu(status("12").as_bytes()), Some(12));
+        for several in ["0-1", "0,2", ""] {
+            assert_eq!(only_cpu(status(several).as_bytes()), None, "{several:?}");
+        }
+        assert_eq!(only_cpu(b"Name:\tx\n"), None);
+    }
+
     proptest! {
         #[test]
         fn noise_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (stat(&bytes), schedstat_ns(&bytes), switches(&bytes));
+            let _ = (stat(&bytes), schedstat_ns(&bytes), switches(&bytes), only_cpu(&bytes));
         }
 
         #[test]

@@ -36,6 +36,7 @@ use crate::procfs;
 use crate::profile::{Profile, ProfileSpec};
 use crate::redact;
 use crate::requests::{Polled, Requests};
+use crate::resources::Devices;
 use crate::server::{Server, Target};
 use crate::spread::Tally;
 
@@ -239,6 +240,7 @@ struct Recorder {
     manifest: Manifest,
     server: Server,
     machine: Machine,
+    devices: Devices,
     requests: Option<Requests>,
     profile: Option<Profile>,
     bpf: bpf::Samplers,
@@ -315,6 +317,8 @@ impl Recorder {
         manifest.capabilities.push(host::sampler("profile", profile.as_ref(), says));
         let mut buffer = Vec::new();
         let machine = machine(&mut buffer)?;
+        let devices = Devices::start(&mut buffer);
+        manifest.capabilities.extend(devices.capabilities());
         let create = if spec.overwrite { Writer::replace } else { Writer::create };
         let writer = create(&spec.out, &manifest)?;
         Ok(Recorder {
@@ -322,6 +326,7 @@ impl Recorder {
             manifest,
             server,
             machine,
+            devices,
             requests,
             profile: profile.and_then(Result::ok),
             bpf,
@@ -409,6 +414,7 @@ impl Recorder {
         self.boundary = Boundary::now();
         self.server.sample();
         self.machine = machine(&mut self.buffer)?;
+        self.devices = Devices::start(&mut self.buffer);
         self.server.take_unseen();
         self.bpf.baseline(&self.server.pids());
         if let Some(requests) = &mut self.requests {
@@ -433,6 +439,8 @@ impl Recorder {
         self.lose("process: its end was not seen", unseen.processes, "its last time is missing");
         self.lose("thread: its end was not seen", unseen.threads, "its last wakes are missing");
         let length_ns = now.monotonic_ns - last.monotonic_ns;
+        self.writer.device_uses(&self.devices.sample(index, length_ns, &mut self.buffer));
+        self.writer.bound_threads(&self.server.take_bound());
         for loss in self.bpf.interval(index, &self.server.pids(), &mut self.writer)? {
             self.lose(&loss.kind, loss.count, &loss.note);
         }

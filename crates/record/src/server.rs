@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use trial::resources::BoundThread;
 use trial::{ProcessTimes, ThreadTimes};
 
 use crate::clock;
@@ -78,6 +79,7 @@ pub(crate) struct Server {
     /// When the last sample was, in ticks since the boot.
     last_ticks: u64,
     unseen: Unseen,
+    bound: Vec<BoundThread>,
     pub(crate) traffic: Traffic,
     buffer: Vec<u8>,
 }
@@ -98,6 +100,9 @@ struct Thread {
     start_ticks: u64,
     split: Split,
     switches: (u64, u64),
+    /// The CPU it is held to, and the one that was last told of.
+    only_cpu: Option<u32>,
+    told: Option<u32>,
 }
 
 /// Where a task's account begins.
@@ -124,6 +129,7 @@ impl Server {
             attached: false,
             last_ticks: 0,
             unseen: Unseen::default(),
+            bound: Vec::new(),
             traffic: Traffic::default(),
             buffer: Vec::new(),
         };
@@ -155,6 +161,12 @@ impl Server {
     /// Takes what could not be seen since the last call.
     pub(crate) fn take_unseen(&mut self) -> Unseen {
         std::mem::take(&mut self.unseen)
+    }
+
+    /// Takes the threads that were found, since the last call, to be held to one CPU, or to another
+    /// one than before.
+    pub(crate) fn take_bound(&mut self) -> Vec<BoundThread> {
+        std::mem::take(&mut self.bound)
     }
 
     /// Looks at the processes that came since the last time. To be called just before a sample,
@@ -271,6 +283,9 @@ impl Server {
             *sample.times.descriptors.get_or_insert(0) += count;
         }
         let ended = sample_threads(process, pid, &tids, tick_ns, &mut self.buffer, sample);
+        let newly =
+            tids.iter().filter_map(|tid| process.threads.get_mut(tid)?.newly_bound(pid, *tid));
+        self.bound.extend(newly);
         self.unseen.threads += ended;
     }
 
@@ -348,15 +363,31 @@ impl Process {
             process.reaped_ticks = (stat.reaped_user_ticks, stat.reaped_kernel_ticks);
             let mut buffer = Vec::new();
             for tid in procfs::numbers(&format!("/proc/{pid}/task")).unwrap_or_default() {
-                if let Some((stat, total_ns, switches)) = read_thread(pid, tid, &mut buffer) {
+                if let Some(now) = read_thread(pid, tid, &mut buffer) {
+                    let Seen { stat, total_ns, switches, .. } = now;
                     let split =
                         Split::from_now(total_ns, stat.user_ticks, stat.kernel_ticks, tick_ns);
                     let start_ticks = stat.start_ticks;
-                    process.threads.insert(tid, Thread { start_ticks, split, switches });
+                    let thread = Thread { split, switches, ..Thread::new(start_ticks) };
+                    process.threads.insert(tid, thread);
                 }
             }
         }
         process
+    }
+}
+
+impl Thread {
+    fn new(start_ticks: u64) -> Thread {
+        let (switches, only_cpu, told) = ((0, 0), None, None);
+        Thread { start_ticks, split: Split::NEW, switches, only_cpu, told }
+    }
+
+    /// The CPU it is held to, if that was not told yet.
+    fn newly_bound(&mut self, pid: u32, tid: u32) -> Option<BoundThread> {
+        let cpu = self.only_cpu.filter(|cpu| self.told != Some(*cpu))?;
+        self.told = self.only_cpu;
+        Some(BoundThread { pid, tid, cpu })
     }
 }
 
@@ -377,9 +408,10 @@ fn sample_threads(
         stays
     });
     for &tid in tids {
-        let Some((stat, total_ns, switches)) = read_thread(pid, tid, buffer) else { continue };
+        let Some(now) = read_thread(pid, tid, buffer) else { continue };
+        let Seen { stat, total_ns, switches, only_cpu } = now;
         let start_ticks = stat.start_ticks;
-        let new = || Thread { start_ticks, split: Split::NEW, switches: (0, 0) };
+        let new = || Thread::new(start_ticks);
         let thread = process.threads.entry(tid).or_insert_with(new);
         if thread.start_ticks != start_ticks {
             // Its number was given to another one.
@@ -391,7 +423,7 @@ fn sample_threads(
         let wakes = switches.0.saturating_sub(thread.switches.0);
         sample.times.voluntary_switches += wakes;
         sample.times.involuntary_switches += switches.1.saturating_sub(thread.switches.1);
-        thread.switches = switches;
+        (thread.switches, thread.only_cpu) = (switches, only_cpu);
         sample.threads.push(ThreadTimes {
             pid,
             tid,
@@ -405,17 +437,26 @@ fn sample_threads(
     ended
 }
 
-fn read_thread(pid: u32, tid: u32, buffer: &mut Vec<u8>) -> Option<(Stat, i64, (u64, u64))> {
+/// What /proc tells of a thread.
+struct Seen {
+    stat: Stat,
+    total_ns: i64,
+    switches: (u64, u64),
+    only_cpu: Option<u32>,
+}
+
+fn read_thread(pid: u32, tid: u32, buffer: &mut Vec<u8>) -> Option<Seen> {
     let stat = procfs::stat(procfs::read(&format!("/proc/{pid}/task/{tid}/stat"), buffer).ok()?)?;
     let status = format!("/proc/{pid}/task/{tid}/status");
-    let switches = procfs::switches(procfs::read(&status, buffer).ok()?)?;
+    let status = procfs::read(&status, buffer).ok()?;
+    let (switches, only_cpu) = (procfs::switches(status)?, procfs::only_cpu(status));
     let schedstat = format!("/proc/{pid}/task/{tid}/schedstat");
     // A kernel without it leaves the ticks: the capabilities say which it is.
     let total_ns = procfs::read(&schedstat, buffer)
         .ok()
         .and_then(procfs::schedstat_ns)
         .unwrap_or_else(|| ticks_ns(&stat, NS_PER_S / i64::from(clock::ticks_per_second())));
-    Some((stat, total_ns, switches))
+    Some(Seen { stat, total_ns, switches, only_cpu })
 }
 
 /// Everything a process ever used, ended threads included.

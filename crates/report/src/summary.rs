@@ -1,9 +1,9 @@
 //! What is said and what is tabled, once for the terminal and the page: labelled sentences and
 //! tables of text. Both outputs write out the same, so that they cannot contradict each other.
 
-use regress::{AtObjective, LoadLine};
+use regress::{AtObjective, LoadLine, Why};
 
-use crate::analysis::{Analysis, CapacityFigure, IntervalRow, Standing};
+use crate::analysis::{Analysis, CapacityFigure, IntervalRow, Resource, ResourceKind, Standing};
 use crate::format::{
     NONE, bytes, duration, fixed, instant, latency, percent, rate, thousands, three,
 };
@@ -101,12 +101,8 @@ pub(crate) fn facts(analysis: &Analysis) -> Vec<Fact> {
         facts.extend(not_saturated(analysis));
     }
     if let Some(first) = analysis.resources.first() {
-        let cap = match first.cap {
-            1.0 => "1 CPU".to_string(),
-            cap => format!("{} CPUs", three(cap)),
-        };
-        let text = format!("{} ({}), cap {cap}", first.kind.label(), first.detail);
-        facts.push(fact("Limit", text));
+        facts.push(fact("Limit", limit_sentence(first)));
+        facts.extend(next(analysis));
     }
     if analysis.capacity.identifiable {
         facts.push(fact("Reach", reach_sentence(&analysis.capacity)));
@@ -127,6 +123,37 @@ pub(crate) fn facts(analysis: &Analysis) -> Vec<Fact> {
         warns: true,
     }));
     facts
+}
+
+fn limit_sentence(limit: &Resource) -> String {
+    let cap = match (limit.kind, limit.cap) {
+        (ResourceKind::Disk, _) => "all of the time".to_string(),
+        (ResourceKind::Nic, _) => "its speed".to_string(),
+        (_, 1.0) => "1 CPU".to_string(),
+        (_, cap) => format!("{} CPUs", three(cap)),
+    };
+    format!("{} ({}), cap {cap}", limit.name, limit.detail)
+}
+
+/// The resource that would be used up next, where there is another one that may limit.
+fn next(analysis: &Analysis) -> Option<Fact> {
+    let others = analysis.resources.iter().skip(1).filter(|other| other.may_limit);
+    let known = others.filter_map(|other| {
+        let capacity = other.line.as_ref()?.capacity();
+        capacity.identifiable.is_ok().then_some((other, capacity))
+    });
+    let (other, capacity) = known.min_by(|a, b| a.1.value.total_cmp(&b.1.value))?;
+    let (low, high) = capacity.interval.bounds()?;
+    let told_apart = analysis.capacity.high.is_some_and(|above| above < low);
+    let text = format!(
+        "{}, at {} requests/s ({} to {}){}",
+        other.name,
+        rate(capacity.value),
+        rate(low),
+        rate(high),
+        if told_apart { "" } else { "; the two intervals overlap: either may be the first" }
+    );
+    Some(fact("Next", text))
 }
 
 fn not_saturated(analysis: &Analysis) -> Option<Fact> {
@@ -225,6 +252,9 @@ fn checks(analysis: &Analysis, line: &LoadLine) -> String {
         ),
         None => "curvature cannot be tested".to_string(),
     };
+    if !analysis.cpu_limits() {
+        return curvature;
+    }
     let slopes = analysis.modes.lines.iter().map(|line| line.slope.abs()).fold(0.0, f64::max);
     let gap = 100.0 * analysis.modes.closure_gap.abs() / slopes.max(f64::MIN_POSITIVE);
     format!("{curvature}; kernel + user slope = - idle slope but for {} %", fixed(gap, 2))
@@ -236,6 +266,9 @@ fn robust(analysis: &Analysis, line: &LoadLine) -> String {
         Ok(()) => format!("straight line by MM: {} requests/s", rate(capacity.value)),
         Err(_) => "straight line by MM: not identifiable".to_string(),
     };
+    if !analysis.cpu_limits() {
+        return value;
+    }
     let aside = analysis.intervals.iter().filter(|row| row.standing == Standing::SetAside);
     let mut numbers: Vec<String> = aside.map(|row| row.index.to_string()).collect();
     let count = numbers.len();
@@ -326,12 +359,19 @@ pub(crate) fn capacities(analysis: &Analysis) -> Table {
         cells.push(thousands(figure.n as f64));
         table.rows.push(cells);
     };
-    row("straight line (1998)", &analysis.capacity_straight);
+    let of_cpu = match analysis.cpu_limits() {
+        true => String::new(),
+        false => {
+            row(&format!("{}, straight line", analysis.capacity.resource_name), &analysis.capacity);
+            format!("{}, ", analysis.capacity_of_cpu.resource_name)
+        }
+    };
+    row(&format!("{of_cpu}straight line (1998)"), &analysis.capacity_straight);
     if let Some(all) = &analysis.all_intervals {
         row("the same, quiet ones in", &all.capacity_straight);
     }
     if let Some(figure) = &analysis.capacity_with_wakes {
-        row("line with wakes", figure);
+        row(&format!("{of_cpu}line with wakes"), figure);
     }
     if let Some(measured) = &analysis.saturation {
         let mut cells = vec!["measured saturation".to_string()];
@@ -392,13 +432,14 @@ pub(crate) fn resources(analysis: &Analysis) -> Table {
         &["<resource", "capacity/s", "low", "high", "reach, %", "~remark"],
         "",
     );
+    let mut limits = true;
     for resource in &analysis.resources {
-        let mut cells = vec![resource.kind.label().to_string()];
+        let mut cells = vec![resource.name.clone()];
         let mut remark = resource.remark.clone().unwrap_or_default();
         match &resource.line {
             None => {
                 cells.extend(vec![NONE.to_string(); 4]);
-                remark = resource.unfit.clone().unwrap_or(remark);
+                remark = resource.remark.clone().or(resource.unfit.clone()).unwrap_or_default();
             }
             Some(line) => {
                 let capacity = line.capacity();
@@ -407,14 +448,28 @@ pub(crate) fn resources(analysis: &Analysis) -> Table {
                 cells.extend([value, low, high].map(or_none));
                 cells.push(percent(100.0 * line.reach));
                 if let Err(why) = &capacity.identifiable {
-                    remark = why.to_string();
+                    let first = limits || !analysis.capacity.identifiable;
+                    remark = if first { why.to_string() } else { not_limiting(line, why) };
                 }
             }
         }
+        limits = false;
         cells.push(remark);
         table.rows.push(cells);
     }
     table
+}
+
+/// Why a resource has no capacity beside one that has: there, the rate did vary.
+fn not_limiting(line: &LoadLine, why: &Why) -> String {
+    let slope = &line.straight.line;
+    match why {
+        Why::RateDidNotVary | Why::CostDoesNotRise => format!(
+            "not limiting: its use does not rise with the rate (t = {})",
+            fixed(slope.slope / slope.se_slope, 1)
+        ),
+        _ => format!("not limiting: {why}"),
+    }
 }
 
 /// Latency by rate, if there is any.

@@ -4,7 +4,8 @@
 //! server were ([`Manifest`]), what happened in every interval ([`Interval`]), the latencies
 //! ([`LatencyRow`]), requests by class ([`classes`]), where the CPUs were
 //! ([`profile`]), waits for locks
-//! ([`waits`]), what became of files ([`files`]), what was lost ([`Loss`]) and what was
+//! ([`waits`]), what became of files ([`files`]), what disks and network cards did
+//! ([`resources`]), what was lost ([`Loss`]) and what was
 //! foretold ([`Prediction`]).
 //!
 //! - `record` (or the demo) owns a [`Writer`]. Each interval is one transaction, in WAL mode, so
@@ -29,6 +30,7 @@ pub mod files;
 mod model;
 pub mod profile;
 mod reader;
+pub mod resources;
 mod schema;
 pub mod waits;
 mod writer;

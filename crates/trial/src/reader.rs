@@ -23,6 +23,7 @@ use crate::model::{
     ThreadTimes,
 };
 use crate::profile::{self, Frame, Profile, ProfileInfo, SampleRow, Stack};
+use crate::resources::{self, BoundThread, DeviceUse, Resources};
 use crate::schema::{APPLICATION_ID, HEADER_BYTES, Header, MODES, SCHEMA_VERSION, header, key};
 use crate::waits::{self, WaitRow};
 
@@ -43,6 +44,7 @@ pub struct Trial {
     waits: Vec<WaitRow>,
     files: Vec<FileRow>,
     classes: Vec<ClassRow>,
+    resources: Resources,
 }
 
 impl Trial {
@@ -141,6 +143,17 @@ impl Trial {
     /// Requests by class, in the order of intervals and names.
     pub fn classes(&self) -> &[ClassRow] {
         &self.classes
+    }
+
+    /// What disks and network cards did, in the order of intervals; a device without a row did
+    /// nothing in that interval.
+    pub fn device_uses(&self) -> &[DeviceUse] {
+        &self.resources.uses
+    }
+
+    /// Threads of the server that may run on one CPU only.
+    pub fn bound_threads(&self) -> &[BoundThread] {
+        &self.resources.bound
     }
 
     /// How the profile was made; `None` if there is none.
@@ -265,6 +278,7 @@ fn load(connection: &Connection, place: &Place<'_>) -> Result<Trial, Error> {
         waits: waits::read(connection, place, profile.stacks.len())?,
         files: files::read(connection, place)?,
         classes: classes::read(connection, place)?,
+        resources: resources::read(connection, place)?,
         profile,
     })
 }

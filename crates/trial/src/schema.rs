@@ -74,8 +74,13 @@ CREATE TABLE prediction (
 
 /// What each version added, from the second on; a trial of an older one is brought up to date when
 /// it is opened for writing. Each part says its own tables, "if not exists".
-pub(crate) const ADDED: [&str; 4] =
-    [crate::profile::CREATE, crate::waits::CREATE, crate::files::CREATE, crate::classes::CREATE];
+pub(crate) const ADDED: [&str; 5] = [
+    crate::profile::CREATE,
+    crate::waits::CREATE,
+    crate::files::CREATE,
+    crate::classes::CREATE,
+    crate::resources::CREATE,
+];
 
 /// What the first page of a SQLite file says about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,7 +18,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 use crate::error::{Error, Place};
 use crate::model::{Amendment, Interval, LatencyRow, Loss, Manifest, Modes, Prediction};
 use crate::schema::{ADDED, APPLICATION_ID, CREATE, MODES, SCHEMA_VERSION, key};
-use crate::{classes, digest, files, profile, reader, waits};
+use crate::{classes, digest, files, profile, reader, resources, waits};
 
 /// How long the writer waits for whoever holds the file. Readers hold it for one reading only.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
@@ -49,6 +49,7 @@ pub struct Writer {
     pub(crate) waits: waits::Pending,
     pub(crate) files: files::Pending,
     pub(crate) classes: classes::Pending,
+    pub(crate) resources: resources::Resources,
 }
 
 impl Writer {
@@ -106,6 +107,7 @@ impl Writer {
             waits: waits::Pending::default(),
             files: files::Pending::default(),
             classes: classes::Pending::default(),
+            resources: resources::Resources::default(),
         };
         writer.transaction("opening it for writing", |transaction| {
             transaction
@@ -160,24 +162,27 @@ impl Writer {
         let waits = std::mem::take(&mut self.waits);
         let files = std::mem::take(&mut self.files);
         let classes = std::mem::take(&mut self.classes);
+        let resources = std::mem::take(&mut self.resources);
         let done = self.transaction(&doing, |transaction| {
             insert_interval(transaction, interval)?;
             profile.write(transaction, interval.index)?;
             waits.write(transaction)?;
             files.write(transaction)?;
             classes.write(transaction)?;
+            resources.write(transaction)?;
             for latency in latencies {
                 insert_latency(transaction, latency)?;
             }
             losses.iter().try_for_each(|loss| insert_loss(transaction, loss))
         });
         (self.profile, self.waits, self.files) = (profile, waits, files);
-        self.classes = classes;
+        (self.classes, self.resources) = (classes, resources);
         done?;
         self.profile.written(interval.index);
         self.waits.written();
         self.files.written();
         self.classes.written();
+        self.resources.written();
         self.intervals += 1;
         Ok(())
     }
@@ -284,8 +289,11 @@ impl Writer {
         let waits = std::mem::take(&mut self.waits);
         let files = std::mem::take(&mut self.files);
         let classes = std::mem::take(&mut self.classes);
-        if !(waits.is_empty() && files.is_empty() && classes.is_empty()) {
+        let resources = std::mem::take(&mut self.resources);
+        let nothing = waits.is_empty() && files.is_empty() && classes.is_empty();
+        if !(nothing && resources.is_empty()) {
             self.transaction(doing, |transaction| {
+                resources.write(transaction)?;
                 classes.write(transaction)?;
                 waits.write(transaction)?;
                 files.write(transaction)
@@ -328,6 +336,7 @@ impl Writer {
             waits: waits::Pending::default(),
             files: files::Pending::default(),
             classes: classes::Pending::default(),
+            resources: resources::Resources::default(),
         })
     }
 

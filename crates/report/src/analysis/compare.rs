@@ -243,6 +243,9 @@ pub fn compare(
     };
     let sides = [side(before, &old, options), side(after, &new, options)];
     remarks.extend(moved(&new, free.main().series.kind));
+    for (trial, fits) in [(before, &old), (after, &new)] {
+        remarks.extend(device_remark(trial, fits, &options.analysis));
+    }
     for side in &sides {
         remarks.extend(side_remarks(side));
     }
@@ -312,6 +315,18 @@ fn moved(new: &Fits, free: ResourceKind) -> Option<String> {
     (compared != free).then(|| {
         format!("{} is now limited by {}, not by {}", new.name, free.label(), compared.label())
     })
+}
+
+/// Whether a device is used up before the CPU time that is compared.
+fn device_remark(trial: &Trial, fits: &Fits, options: &Options) -> Option<String> {
+    let devices = super::fitted_devices(trial, options);
+    let first = super::tighter(fits.main(), &devices)?;
+    Some(format!(
+        "{}: {} is used up first, at {} requests/s; what is compared is CPU time",
+        fits.name,
+        first.series.name,
+        crate::format::rate(first.limit()?)
+    ))
 }
 
 fn side_remarks(side: &Side) -> Vec<String> {

@@ -125,7 +125,7 @@ impl<'a> Divided<'a> {
     ) -> Divided<'a> {
         let scale = match main.series.kind {
             ResourceKind::HottestThread => thread_share(intervals, main),
-            ResourceKind::Server | ResourceKind::Machine => 1.0,
+            _ => 1.0,
         };
         Divided { samples, intervals, groups, main, scale }
     }

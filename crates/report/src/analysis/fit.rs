@@ -18,7 +18,7 @@ const AT_THE_CAP_PERCENT: f64 = 98.5;
 const SATURATED_PERCENT_MIN: f64 = 80.0;
 
 /// The machine limits the server if the server is at least this much of what runs on it.
-const MACHINE_SHARE_MIN: f64 = 0.8;
+pub(super) const MACHINE_SHARE_MIN: f64 = 0.8;
 
 /// One resource with its line, before it is known which one limits.
 pub(super) struct Fitted {
@@ -47,7 +47,7 @@ impl Fitted {
         options: &Options,
         share: Option<f64>,
     ) -> Fitted {
-        let cap = options.cap.unwrap_or(series.cap);
+        let cap = options.cap.filter(|_| series.kind.has_modes()).unwrap_or(series.cap);
         let mut standings: Vec<Standing> = intervals
             .iter()
             .zip(&series.uses)
@@ -70,7 +70,8 @@ impl Fitted {
                 standings[rows[row]] = Standing::SetAside;
             }
         }
-        let (may_limit, remark) = limits(series.kind, share);
+        let remark = series.barred.clone().or_else(|| not_the_servers(series.kind, share));
+        let may_limit = remark.is_none();
         Fitted { series, cap, standings, rows, rates, may_limit, remark, line }
     }
 
@@ -145,6 +146,11 @@ impl Fitted {
         usable.then_some(capacity.value)
     }
 
+    /// The highest use in the fit, as a share of the cap.
+    pub(super) fn reach(&self) -> f64 {
+        self.line().map_or(0.0, |line| line.reach)
+    }
+
     pub(super) fn capacity(&self, model: Model, level: f64) -> CapacityFigure {
         let highest_rate = self.rates.iter().copied().fold(0.0, f64::max);
         let mut figure = CapacityFigure {
@@ -161,6 +167,7 @@ impl Fitted {
             model: if model == Model::Wakes { MODEL_WAKES } else { MODEL_STRAIGHT },
             model_why: String::new(),
             resource: self.series.kind,
+            resource_name: self.series.name.clone(),
             cap: self.cap,
             n: self.rows.len(),
             highest_rate,
@@ -184,6 +191,7 @@ impl Fitted {
             ResourceKind::HottestThread => "one CPU".to_string(),
             ResourceKind::Server => format!("the CPUs of its {}", self.series.detail),
             ResourceKind::Machine => format!("the machine's {}", self.series.detail),
+            _ => self.series.name.clone(),
         };
         let idle_at_cap = 100.0 * (1.0 - self.cap / self.series.cap);
         match regress::modes_fit_weighted(&self.rates, &user, &kernel, &idle, &weights) {
@@ -240,6 +248,7 @@ impl Fitted {
     pub(super) fn resource(&self) -> Resource {
         Resource {
             kind: self.series.kind,
+            name: self.series.name.clone(),
             detail: self.series.detail.clone(),
             cap: self.cap,
             may_limit: self.may_limit,
@@ -312,13 +321,9 @@ fn standing(interval: &Interval, used: Option<Use>, above: f64) -> Standing {
     }
 }
 
-/// Whether a resource may be the one that limits, and why not.
-fn limits(kind: ResourceKind, share: Option<f64>) -> (bool, Option<String>) {
-    match (kind, share) {
-        (ResourceKind::Machine, Some(share)) if share < MACHINE_SHARE_MIN => {
-            let percent = 100.0 * share;
-            (false, Some(format!("{percent:.0} % the server's")))
-        }
-        _ => (true, None),
-    }
+/// Why the machine is not the server's resource, where it is not.
+fn not_the_servers(kind: ResourceKind, share: Option<f64>) -> Option<String> {
+    let share =
+        share.filter(|share| kind == ResourceKind::Machine && *share < MACHINE_SHARE_MIN)?;
+    Some(format!("{:.0} % the server's", 100.0 * share))
 }

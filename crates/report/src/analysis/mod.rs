@@ -3,6 +3,7 @@
 mod classes;
 mod compare;
 mod cost;
+mod devices;
 mod fit;
 mod latency;
 mod model;
@@ -51,10 +52,12 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
     let intervals = trial.intervals();
     let main = &fits[0];
     let share = resource::server_share(intervals);
+    let devices = fitted_devices(trial, options);
+    let limiter = limiter(main, &devices, options, &name)?;
     let rows = rows(intervals, main);
-    let capacity = main.capacity(main.headline_model(), options.level);
+    let capacity = limiter.capacity(limiter.headline_model(), options.level);
     let objective = options.objective_ms.map(|ms| (options.objective_quantile, ms));
-    let saturation = saturation(&rows, intervals, &capacity);
+    let saturation = saturation(&self::rows(intervals, limiter), intervals, &capacity);
     let samples = Samples::of(trial, &options.groups);
     let divided =
         samples.as_ref().map(|samples| Divided::new(samples, intervals, &options.groups, main));
@@ -66,6 +69,7 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
         costs: divided.and_then(|divided| divided.table(options.level, options.seed).ok()),
         classes: classes::classes(trial, main, options.level, options.seed),
         trial: facts(trial, name, &rows, share),
+        capacity_of_cpu: main.capacity(main.headline_model(), options.level),
         capacity_straight: main.capacity(Model::Straight, options.level),
         capacity_with_wakes: main
             .line()
@@ -79,7 +83,7 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
         latency: latency::latency_of(trial.latencies(), &rows, objective),
         waits: waits::waits(trial),
         files: files::files(trial),
-        resources: fits.iter().map(Fitted::resource).collect(),
+        resources: resources(trial, limiter, &fits, &devices),
         intervals: rows,
         losses: trial.losses().to_vec(),
         predictions: trial.predictions().to_vec(),
@@ -103,6 +107,57 @@ fn fitted(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, E
         Some(needed) => Err(too_short(name.to_string(), needed, &fits[0].standings)),
         None => Ok(fits),
     }
+}
+
+/// The fits of what else can be used up.
+fn fitted_devices(trial: &Trial, options: &Options) -> Vec<Fitted> {
+    let intervals = trial.intervals();
+    let series = devices::series_of(trial).into_iter();
+    series.map(|series| Fitted::new(series, intervals, options, None)).collect()
+}
+
+/// The resource whose capacity is reported: the tightest, or the one that was asked for.
+fn limiter<'a>(
+    main: &'a Fitted,
+    devices: &'a [Fitted],
+    options: &Options,
+    trial: &str,
+) -> Result<&'a Fitted, Error> {
+    match options.resource {
+        Some(kind) if kind.has_modes() => Ok(main),
+        Some(kind) => devices.iter().find(|fit| fit.series.kind == kind).ok_or_else(|| {
+            Error::NoSuchResource { trial: trial.to_string(), resource: kind.label() }
+        }),
+        None => Ok(tighter(main, devices).unwrap_or(main)),
+    }
+}
+
+/// The device that is used up before the CPU time is, if there is one. Where the CPU time has no
+/// capacity, a device has one only if it was seen to be busy.
+fn tighter<'a>(main: &Fitted, devices: &'a [Fitted]) -> Option<&'a Fitted> {
+    let least = |fit: &Fitted| match main.limit() {
+        Some(limit) => fit.limit().is_some_and(|other| other < limit),
+        None => fit.limit().is_some() && fit.reach() >= regress::REACH_MIN,
+    };
+    let closer = |a: &&Fitted, b: &&Fitted| {
+        let limit = |fit: &Fitted| fit.limit().unwrap_or(f64::INFINITY);
+        limit(a).total_cmp(&limit(b))
+    };
+    devices.iter().filter(|fit| least(fit)).min_by(closer)
+}
+
+/// All resources, the limiting one first.
+fn resources(
+    trial: &Trial,
+    limiter: &Fitted,
+    fits: &[Fitted],
+    devices: &[Fitted],
+) -> Vec<Resource> {
+    let others = fits.iter().chain(devices).filter(|fit| !std::ptr::eq(*fit, limiter));
+    let mut all: Vec<Resource> =
+        [limiter].into_iter().chain(others).map(Fitted::resource).collect();
+    all.extend(devices::without_limit(trial));
+    all
 }
 
 /// The same lines with the quiet intervals in, where they were left out.
@@ -140,7 +195,7 @@ fn check(options: &Options) -> Result<(), Error> {
 
 /// Puts the limiting resource first; there is one afterwards.
 fn limiting_first(fits: &mut [Fitted], options: &Options, trial: &str) -> Result<(), Error> {
-    let chosen = match options.resource {
+    let chosen = match options.resource.filter(|kind| kind.has_modes()) {
         Some(kind) => fits.iter().position(|fit| fit.series.kind == kind).ok_or_else(|| {
             Error::NoSuchResource { trial: trial.to_string(), resource: kind.label() }
         })?,

@@ -55,16 +55,19 @@ pub struct Analysis {
     pub trial: TrialFacts,
     /// The capacity: the smallest over the resources, by the better of the two lines.
     pub capacity: CapacityFigure,
-    /// The same resource by the straight line of 1998.
+    /// The capacity of the CPU time whose modes and procedures are shown: the same figure, unless
+    /// a device is used up first.
+    pub capacity_of_cpu: CapacityFigure,
+    /// The same CPU time by the straight line of 1998.
     pub capacity_straight: CapacityFigure,
-    /// The same resource by the line with wakes, where it could be fitted.
+    /// The same CPU time by the line with wakes, where it could be fitted.
     pub capacity_with_wakes: Option<CapacityFigure>,
     /// The saturation measured in this trial, requests/s: the median of its saturated intervals.
     /// `None` if it has none, or if what was meant to saturate the server did not.
     pub saturation_measured: Option<f64>,
     /// The details of that.
     pub saturation: Option<Saturation>,
-    /// The lines of idle, kernel and user time of the limiting resource, in percent of its cap.
+    /// The lines of idle, kernel and user time of that CPU time, in percent of its cap.
     pub modes: Modes,
     /// The straight line and the modes with the quiet intervals in, where some were left out.
     pub all_intervals: Option<AllIntervals>,
@@ -80,7 +83,7 @@ pub struct Analysis {
     pub waits: Option<Waits>,
     /// What became of files, where that was sampled.
     pub files: Option<Files>,
-    /// Every resource that was fitted, the limiting one first.
+    /// Every resource that was fitted, the limiting one first; then those without a line.
     pub resources: Vec<Resource>,
     /// Latency, where it was recorded.
     pub latency: Option<Latency>,
@@ -98,8 +101,14 @@ impl Analysis {
     /// The line with wakes and its capacity, if it is the one that counts: otherwise its
     /// coefficients are not to be told apart, and are left to the JSON.
     pub(crate) fn wakes_drawn(&self) -> Option<(&WakesLine, f64)> {
-        let drawn = self.capacity.model == MODEL_WAKES;
-        Some((self.with_wakes.as_ref()?, self.capacity.value?)).filter(|_| drawn)
+        let figure = &self.capacity_of_cpu;
+        let drawn = figure.model == MODEL_WAKES;
+        Some((self.with_wakes.as_ref()?, figure.value?)).filter(|_| drawn)
+    }
+
+    /// Whether CPU time is what is used up first, and not a device.
+    pub(crate) fn cpu_limits(&self) -> bool {
+        self.capacity.resource_name == self.capacity_of_cpu.resource_name
     }
 }
 
@@ -175,7 +184,9 @@ pub struct CapacityFigure {
     pub model_why: String,
     /// The resource that is used up.
     pub resource: ResourceKind,
-    /// What it can give, CPU seconds per second.
+    /// What it is called: "hottest thread", "disk sda".
+    pub resource_name: String,
+    /// What it can give, CPU seconds per second; of what is no CPU, 1 is all of it.
     pub cap: f64,
     /// Intervals fitted.
     pub n: usize,
@@ -293,9 +304,12 @@ pub struct WakesLine {
 pub struct Resource {
     /// Which.
     pub kind: ResourceKind,
+    /// What it is called: "hottest thread", "disk sda".
+    pub name: String,
     /// What its name leaves open.
     pub detail: String,
-    /// What it can give, CPU seconds per second.
+    /// What it can give, CPU seconds per second; of what is no CPU, 1 is all of it. Not a number
+    /// (in JSON: null) where that is not known.
     pub cap: f64,
     /// Whether its capacity may be the server's: a machine that mostly runs something else is
     /// shown and limits nothing.
@@ -351,7 +365,7 @@ impl Standing {
     }
 }
 
-/// One interval; percentages are of the limiting resource's cap.
+/// One interval; percentages are of the cap of the CPU time whose modes are shown.
 #[derive(Clone, Debug, Serialize)]
 pub struct IntervalRow {
     /// Its number.

@@ -4,6 +4,9 @@
 //! CPU, however idle the others are. On several CPUs the idle time of the whole machine is the
 //! wrong axis, and where the load comes from the same machine it is not the server's either; so
 //! the machine is shown, but limits only where the server is most of what runs on it.
+//!
+//! These are the resources whose modes are known and whose time a profile can divide; what else
+//! can be used up is in [`super::devices`].
 
 use std::collections::BTreeMap;
 
@@ -22,6 +25,14 @@ pub enum ResourceKind {
     Server,
     /// All CPUs of the machine, whoever uses them.
     Machine,
+    /// One CPU, whoever uses it.
+    Cpu,
+    /// Hard and soft interrupts of one CPU.
+    Interrupts,
+    /// A disk, by its busy time.
+    Disk,
+    /// A network card, by its busier direction.
+    Nic,
 }
 
 impl ResourceKind {
@@ -31,7 +42,16 @@ impl ResourceKind {
             ResourceKind::HottestThread => "hottest thread",
             ResourceKind::Server => "all threads",
             ResourceKind::Machine => "machine",
+            ResourceKind::Cpu => "CPU",
+            ResourceKind::Interrupts => "interrupts",
+            ResourceKind::Disk => "disk",
+            ResourceKind::Nic => "card",
         }
+    }
+
+    /// Whether it is CPU time of the server or the machine, whose modes and procedures are known.
+    pub(super) fn has_modes(self) -> bool {
+        matches!(self, ResourceKind::HottestThread | ResourceKind::Server | ResourceKind::Machine)
     }
 }
 
@@ -54,19 +74,30 @@ impl Use {
 /// A resource's use in every interval of the trial; `None` where it was not seen.
 pub(super) struct Series {
     pub(super) kind: ResourceKind,
-    /// CPU seconds per second that it can give.
+    /// What it is called in a table.
+    pub(super) name: String,
+    /// CPU seconds per second that it can give; of what is no CPU, 1 is all of it.
     pub(super) cap: f64,
     /// What the name of the resource leaves open: "squid/1234".
     pub(super) detail: String,
     pub(super) uses: Vec<Option<Use>>,
+    /// Why its capacity is not the server's, where it is not.
+    pub(super) barred: Option<String>,
+}
+
+impl Series {
+    /// One of the server's or the machine's, named as its kind is.
+    fn of_cpu_time(kind: ResourceKind, cap: f64, detail: String, uses: Vec<Option<Use>>) -> Series {
+        Series { kind, name: kind.label().to_string(), cap, detail, uses, barred: None }
+    }
 }
 
 /// Threads that take less than this share of the server's time are no workers.
-const WORKER_SHARE_MIN: f64 = 0.10;
+pub(super) const WORKER_SHARE_MIN: f64 = 0.10;
 /// One thread stands for the hottest if it was there in this share of the intervals.
 const THREAD_PRESENT_MIN: f64 = 0.90;
 
-/// All resources the trial has figures for, the hottest thread first.
+/// All CPU time the trial has figures for, the hottest thread first.
 pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
     let intervals = trial.intervals();
     let cpus = f64::from(trial.manifest().host.cpus.max(1));
@@ -102,7 +133,7 @@ fn whole_server(intervals: &[Interval], cap: f64) -> Series {
         percent_of(interval, cap, server.user_ns, server.kernel_ns, server.voluntary_switches)
     });
     let detail = counted(cap, "working thread");
-    Series { kind: ResourceKind::Server, cap, detail, uses: uses.collect() }
+    Series::of_cpu_time(ResourceKind::Server, cap, detail, uses.collect())
 }
 
 /// The modes of the machine are percent of what the kernel accounted for, not of the clock: so
@@ -120,7 +151,7 @@ fn machine(intervals: &[Interval], cap: f64) -> Series {
         })
     });
     let detail = counted(cap, "CPU");
-    Series { kind: ResourceKind::Machine, cap, detail, uses: uses.collect() }
+    Series::of_cpu_time(ResourceKind::Machine, cap, detail, uses.collect())
 }
 
 fn counted(number: f64, what: &str) -> String {
@@ -195,6 +226,7 @@ impl ThreadTotals {
             true => format!("{}, thread {tid}", total.name),
             false => "a different one at times: threads came and went".to_string(),
         };
-        Some(Series { kind: ResourceKind::HottestThread, cap: 1.0, detail, uses: uses.collect() })
+        let kind = ResourceKind::HottestThread;
+        Some(Series::of_cpu_time(kind, 1.0, detail, uses.collect()))
     }
 }

@@ -165,7 +165,12 @@ pub fn what_if(
         level: options.level,
         n: cost.len(),
         note: told.note,
-        remarks: remarks(&fits, divided.scale, told.after.value, options),
+        remarks: remarks(
+            &fits,
+            &super::fitted_devices(trial, options),
+            (divided.scale, told.after.value),
+            options,
+        ),
     })
 }
 
@@ -196,7 +201,12 @@ fn three_or_whole(scale: f64) -> String {
     if scale.fract() == 0.0 { format!("{scale:.0}") } else { three(scale) }
 }
 
-fn remarks(fits: &[Fitted], scale: f64, foretold: f64, options: &Options) -> Vec<String> {
+fn remarks(
+    fits: &[Fitted],
+    devices: &[Fitted],
+    (scale, foretold): (f64, f64),
+    options: &Options,
+) -> Vec<String> {
     let mut remarks = Vec::new();
     let main = fits[0].capacity(fits[0].headline_model(), options.level);
     if let Some((statistic, why)) = main.distrust_statistic.zip(main.distrust_why) {
@@ -209,11 +219,11 @@ fn remarks(fits: &[Fitted], scale: f64, foretold: f64, options: &Options) -> Vec
             100.0 * scale
         ));
     }
-    let next = fits[1..].iter().filter_map(|fit| Some((fit.series.kind, fit.limit()?)));
-    for (kind, limit) in next.filter(|(_, limit)| *limit < foretold) {
+    let others = fits[1..].iter().chain(devices);
+    let next = others.filter_map(|fit| Some((&fit.series.name, fit.limit()?)));
+    for (name, limit) in next.filter(|(_, limit)| *limit < foretold) {
         let limit = crate::format::rate(limit);
-        remarks
-            .push(format!("{} would be used up before that, at {limit} requests/s", kind.label()));
+        remarks.push(format!("{name} would be used up before that, at {limit} requests/s"));
     }
     remarks
 }

@@ -71,7 +71,8 @@ pub(crate) fn load_line(analysis: &Analysis, style: &str) -> String {
 /// Everything that has a rate and should be in view, with a little room.
 fn rate_end(analysis: &Analysis) -> f64 {
     let measured = analysis.intervals.iter().map(|row| row.rate).fold(0.0, f64::max);
-    let capacities = [Some(&analysis.capacity_straight), analysis.capacity_with_wakes.as_ref()];
+    let with_wakes = analysis.capacity_with_wakes.as_ref();
+    let capacities = [Some(&analysis.capacity), Some(&analysis.capacity_straight), with_wakes];
     let foretold = capacities.into_iter().flatten().flat_map(|c| [c.value, c.high]);
     let end = foretold.flatten().fold(measured, f64::max);
     1.04 * end.min(BEYOND_MAX * measured).max(f64::MIN_POSITIVE)
@@ -276,7 +277,9 @@ fn strip_rows(analysis: &Analysis) -> Vec<StripRow> {
     let mut rows = Vec::new();
     let mut capacity = |figure: &CapacityFigure, name: &str| {
         let Some(value) = figure.value else { return };
-        let strong = figure.model == analysis.capacity.model;
+        let headline = &analysis.capacity;
+        let same = figure.resource_name == headline.resource_name;
+        let strong = same && figure.model == headline.model;
         let ends = figure.low.zip(figure.high);
         let text = match ends {
             Some((low, high)) => {
@@ -286,6 +289,10 @@ fn strip_rows(analysis: &Analysis) -> Vec<StripRow> {
         };
         rows.push(StripRow { class: "first", marker: Marker::Diamond, value, ends, text, strong });
     };
+    if !analysis.cpu_limits() {
+        let name = format!("capacity, {}:", analysis.capacity.resource_name);
+        capacity(&analysis.capacity, &name);
+    }
     capacity(&analysis.capacity_straight, "capacity, straight line:");
     if let Some(figure) = &analysis.capacity_with_wakes {
         capacity(figure, "capacity, line with wakes:");

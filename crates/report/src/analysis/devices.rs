@@ -1,0 +1,291 @@
+//! What can be used up beside the server's own CPU time: each CPU, the interrupts on it, disks,
+//! network cards.
+//!
+//! What may limit, and what may not, for each kind:
+//! - **A CPU**, if work is held to it. Of what may run anywhere, the scheduler puts less on a CPU
+//!   that is busier, so that the CPU's own line ends too early; there the threads and the machine
+//!   are the resources. Where a thread of the server is bound to the CPU and shares it with more
+//!   than a little (the interrupts of a card), the CPU is used up before the thread is.
+//! - **Interrupts of a CPU**: where a card's interrupts go, no scheduler moves them. As with the
+//!   machine, they limit only where what else runs is mostly the server, for whose traffic they are
+//!   is not told.
+//! - **A disk** that serves one request at a time: its busy time. One that serves several at once
+//!   is always busy long before it is used up, so that its line gives a lower bound.
+//! - **A network card**: what goes over it in its busier direction, with what the wire adds to each
+//!   packet, as a share of its speed. Without a speed there is no capacity, and that is said.
+
+use std::collections::BTreeMap;
+
+use trial::resources::{Device, DeviceKind, DeviceUse};
+use trial::{Interval, Modes, Trial};
+
+use super::fit::MACHINE_SHARE_MIN;
+use super::resource::{Series, Use, WORKER_SHARE_MIN};
+use super::{Resource, ResourceKind};
+use crate::format::bytes;
+
+/// So many of a kind are fitted, the busiest first: a machine of 100 CPUs has 100 lines to draw,
+/// and all but a few lie far from their caps.
+const FITTED_MAX: usize = 4;
+
+/// Less use than this over the trial, percent, and the resource was idle.
+const IDLE_PERCENT: f64 = 0.1;
+
+/// A CPU that is this many times as busy as the threads bound to it is a resource of its own.
+const SHARED_MIN: f64 = 1.1;
+
+/// What Ethernet puts on the wire around each packet that the kernel counts: preamble 8, checksum
+/// 4, gap 12 bytes.
+const WIRE_BYTES_PER_PACKET: u64 = 24;
+
+/// The lines that can be drawn.
+pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
+    let intervals = trial.intervals();
+    let uses = by_device(trial);
+    let disks = uses.iter().filter(|(device, _)| device.kind == DeviceKind::Disk);
+    let disks = disks.map(|(device, rows)| disk(device, rows, intervals)).collect();
+    let cards = uses.iter().filter_map(|(device, rows)| card(device, rows, intervals)).collect();
+    let mut found = Vec::new();
+    for of_kind in [cpus(trial), interrupts(intervals), disks, cards] {
+        found.extend(busiest(of_kind, intervals));
+    }
+    found
+}
+
+/// Cards of which no limit is known: they are listed, and have no line.
+pub(super) fn without_limit(trial: &Trial) -> Vec<Resource> {
+    let uses = by_device(trial);
+    let unknown = uses.into_iter().filter(|(device, _)| {
+        device.kind == DeviceKind::Nic && device.bytes_per_s.unwrap_or(0) == 0
+    });
+    let row = |(device, rows): (&Device, BTreeMap<u64, &DeviceUse>)| {
+        let (_, way, most) = busier(&rows, trial.intervals());
+        let remark = format!(
+            "its speed is not told, so that it has no capacity here; at most {}/s {way}",
+            bytes(most as u64)
+        );
+        Resource {
+            kind: ResourceKind::Nic,
+            name: name_of(device),
+            detail: way.to_string(),
+            cap: f64::NAN,
+            may_limit: false,
+            remark: Some(remark),
+            line: None,
+            unfit: Some("the speed of the card is not known".to_string()),
+        }
+    };
+    unknown.map(row).take(FITTED_MAX).collect()
+}
+
+/// What each device did, by interval.
+fn by_device(trial: &Trial) -> BTreeMap<&Device, BTreeMap<u64, &DeviceUse>> {
+    let mut found: BTreeMap<&Device, BTreeMap<u64, &DeviceUse>> = BTreeMap::new();
+    for row in trial.device_uses() {
+        found.entry(&row.device).or_default().insert(row.interval, row);
+    }
+    found
+}
+
+fn name_of(device: &Device) -> String {
+    let kind = match device.kind {
+        DeviceKind::Disk => "disk",
+        DeviceKind::Nic => "card",
+    };
+    format!("{kind} {}", device.name)
+}
+
+/// The use of a resource that has one mode, by a share of its cap in each interval.
+fn series(
+    (kind, name, detail): (ResourceKind, String, String),
+    intervals: &[Interval],
+    share: impl Fn(&Interval) -> Option<f64>,
+) -> Series {
+    let uses = intervals.iter().map(|interval| {
+        let kernel = 100.0 * share(interval)?.min(1.0);
+        Some(Use { user: 0.0, kernel, idle: 100.0 - kernel, wakes: None })
+    });
+    Series { kind, name, cap: 1.0, detail, uses: uses.collect(), barred: None }
+}
+
+fn disk(device: &Device, rows: &BTreeMap<u64, &DeviceUse>, intervals: &[Interval]) -> Series {
+    let named = (ResourceKind::Disk, name_of(device), "busy time".to_string());
+    let mut found = series(named, intervals, |interval| {
+        let busy = rows.get(&interval.index).and_then(|row| row.busy_ns).unwrap_or(0);
+        (interval.length_ns > 0).then(|| busy as f64 / interval.length_ns as f64)
+    });
+    if !device.one_at_a_time {
+        let why = "at least this: it serves several requests at once";
+        found.barred = Some(why.to_string());
+    }
+    found
+}
+
+/// `None` for a disk, and for a card whose speed is not known.
+fn card(
+    device: &Device,
+    rows: &BTreeMap<u64, &DeviceUse>,
+    intervals: &[Interval],
+) -> Option<Series> {
+    let speed = device.bytes_per_s.filter(|_| device.kind == DeviceKind::Nic)?;
+    let (out, way, _) = busier(rows, intervals);
+    let detail = format!("{way}, {} Mbit/s", speed / 125_000);
+    let named = (ResourceKind::Nic, name_of(device), detail);
+    (speed > 0).then(|| {
+        series(named, intervals, |interval| {
+            let sent = rows.get(&interval.index).map_or(0, |row| on_the_wire(row, out));
+            let seconds = interval.length_ns as f64 / 1e9;
+            (seconds > 0.0).then(|| sent as f64 / seconds / speed as f64)
+        })
+    })
+}
+
+fn on_the_wire(row: &DeviceUse, out: bool) -> u64 {
+    let (bytes, packets) =
+        if out { (row.out_bytes, row.out_count) } else { (row.in_bytes, row.in_count) };
+    bytes.saturating_add(packets.saturating_mul(WIRE_BYTES_PER_PACKET))
+}
+
+/// Whether more is sent than received, that direction in a word, and the most of it seen, bytes/s.
+fn busier(rows: &BTreeMap<u64, &DeviceUse>, intervals: &[Interval]) -> (bool, &'static str, f64) {
+    let total = |out: bool| rows.values().map(|row| on_the_wire(row, out) as f64).sum::<f64>();
+    let out = total(true) >= total(false);
+    let lengths = intervals.iter().filter(|interval| interval.length_ns > 0);
+    let rates = lengths.filter_map(|interval| {
+        let row = rows.get(&interval.index)?;
+        Some(on_the_wire(row, out) as f64 / (interval.length_ns as f64 / 1e9))
+    });
+    (out, if out { "sending" } else { "receiving" }, rates.fold(0.0, f64::max))
+}
+
+/// The modes of one CPU in an interval.
+fn modes_of(interval: &Interval, cpu: u32) -> Option<&Modes> {
+    let found = interval.cpus.iter().find(|one| one.cpu == cpu);
+    found.map(|one| &one.modes).filter(|modes| modes.total_ns() > 0)
+}
+
+fn interrupts_ns(modes: &Modes) -> i64 {
+    modes.irq_ns + modes.softirq_ns
+}
+
+/// The CPUs that the trial knows, if they are more than one: of one, the machine is the line.
+fn numbers(intervals: &[Interval]) -> Vec<u32> {
+    let mut cpus: Vec<u32> =
+        intervals.iter().flat_map(|interval| interval.cpus.iter().map(|one| one.cpu)).collect();
+    cpus.sort_unstable();
+    cpus.dedup();
+    cpus
+}
+
+fn cpus(trial: &Trial) -> Vec<Series> {
+    let intervals = trial.intervals();
+    let numbers = numbers(intervals);
+    if numbers.len() < 2 {
+        return Vec::new();
+    }
+    let bound = Bound::of(trial);
+    let line = |cpu: u32| {
+        let uses = intervals.iter().map(|interval| {
+            let modes = modes_of(interval, cpu)?;
+            let percent = |ns: i64| 100.0 * ns as f64 / modes.total_ns() as f64;
+            Some(Use {
+                user: percent(modes.user_mode_ns()),
+                kernel: percent(modes.kernel_mode_ns()),
+                idle: percent(modes.idle_ns + modes.iowait_ns),
+                wakes: None,
+            })
+        });
+        Series {
+            kind: ResourceKind::Cpu,
+            name: format!("CPU {cpu}"),
+            cap: 1.0,
+            detail: "all that runs on it".to_string(),
+            uses: uses.collect(),
+            barred: bound.bars(cpu, intervals),
+        }
+    };
+    numbers.into_iter().map(line).collect()
+}
+
+/// CPU time of the working threads that are held to one CPU.
+struct Bound {
+    by_cpu: BTreeMap<u32, i64>,
+}
+
+impl Bound {
+    fn of(trial: &Trial) -> Bound {
+        let mut by_thread: BTreeMap<(u32, u32), i64> = BTreeMap::new();
+        for thread in trial.intervals().iter().flat_map(|interval| &interval.threads) {
+            *by_thread.entry((thread.pid, thread.tid)).or_default() += thread.total_ns;
+        }
+        let all: i64 = by_thread.values().sum();
+        let mut by_cpu = BTreeMap::new();
+        for held in trial.bound_threads() {
+            let ns = by_thread.get(&(held.pid, held.tid)).copied().unwrap_or(0);
+            if ns > 0 && ns as f64 >= WORKER_SHARE_MIN * all as f64 {
+                *by_cpu.entry(held.cpu).or_default() += ns;
+            }
+        }
+        Bound { by_cpu }
+    }
+
+    /// Why a CPU does not limit by itself.
+    fn bars(&self, cpu: u32, intervals: &[Interval]) -> Option<String> {
+        let Some(&bound) = self.by_cpu.get(&cpu) else {
+            return Some("no working thread is held to it: its work can move".to_string());
+        };
+        let modes = || intervals.iter().filter_map(|interval| modes_of(interval, cpu));
+        let busy = modes().map(Modes::busy_ns).sum::<i64>() as f64;
+        let interrupts = modes().map(interrupts_ns).sum::<i64>() as f64;
+        if busy < SHARED_MIN * bound as f64 {
+            return Some("little more than the thread that is held to it".to_string());
+        }
+        let share = (bound as f64 + interrupts) / busy;
+        let percent = 100.0 * share;
+        (share < MACHINE_SHARE_MIN).then(|| format!("{percent:.0} % the server's"))
+    }
+}
+
+fn interrupts(intervals: &[Interval]) -> Vec<Series> {
+    let barred = share_of_the_rest(intervals)
+        .filter(|share| *share < MACHINE_SHARE_MIN)
+        .map(|share| format!("{:.0} % of what else runs is the server's", 100.0 * share));
+    let line = |cpu: u32| {
+        let name = format!("interrupts, CPU {cpu}");
+        let named = (ResourceKind::Interrupts, name, "hard and soft ones".to_string());
+        let share = |interval: &Interval| {
+            let modes = modes_of(interval, cpu)?;
+            Some(interrupts_ns(modes) as f64 / modes.total_ns() as f64)
+        };
+        Series { barred: barred.clone(), ..series(named, intervals, share) }
+    };
+    numbers(intervals).into_iter().map(line).collect()
+}
+
+/// The server's share of the machine's busy time, interrupts left out.
+fn share_of_the_rest(intervals: &[Interval]) -> Option<f64> {
+    let both = || intervals.iter().filter_map(|i| Some((i.server?.total_ns, &i.machine)));
+    let server: i64 = both().map(|(server, _)| server).sum();
+    let rest: i64 = both().map(|(_, modes)| modes.busy_ns() - interrupts_ns(modes)).sum();
+    (rest > 0).then(|| server as f64 / rest as f64)
+}
+
+/// Those that were not idle; of many, the busiest, and first those that may limit.
+fn busiest(all: Vec<Series>, intervals: &[Interval]) -> Vec<Series> {
+    // The use where the load was, so that what is busy by itself does not come first.
+    let weight = |series: &Series| {
+        let seen = || intervals.iter().zip(&series.uses).filter(|(_, used)| used.is_some());
+        let rates: f64 = seen().map(|(interval, _)| interval.rate()).sum();
+        let busy = seen().map(|(interval, used)| interval.rate() * used.map_or(0.0, Use::busy));
+        if rates > 0.0 { busy.sum::<f64>() / rates } else { 0.0 }
+    };
+    let mut ranked: Vec<(f64, Series)> = all
+        .into_iter()
+        .map(|series| (weight(&series), series))
+        .filter(|(busy, _)| *busy >= IDLE_PERCENT)
+        .collect();
+    ranked.sort_by(|(a, one), (b, other)| {
+        one.barred.is_some().cmp(&other.barred.is_some()).then(b.total_cmp(a))
+    });
+    ranked.into_iter().take(FITTED_MAX).map(|(_, series)| series).collect()
+}

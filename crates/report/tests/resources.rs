@@ -1,0 +1,326 @@
+//! Trials whose tightest resource is known because they were made so: it is named, with its
+//! capacity inside its interval, and what does not limit says why.
+
+// A test that cannot make its trial has nothing to say.
+#![allow(clippy::unwrap_used)]
+
+use report::{Analysis, Options, Resource, ResourceKind, analyse, html, terminal};
+use trial::resources::{BoundThread, Device, DeviceKind, DeviceUse};
+use trial::{CpuModes, Interval, Manifest, Modes, ProcessTimes, ThreadTimes, Trial, Writer};
+
+const SECOND_NS: i64 = 1_000_000_000;
+const START_NS: i64 = 1_769_860_800_000_000_000;
+const CPUS: u32 = 4;
+/// The CPU that the thread runs on, where it is held to one.
+const ITS_CPU: u32 = 2;
+
+/// What a request costs each resource, and what the resource does by itself.
+#[derive(Clone, Copy)]
+struct Server {
+    /// CPU seconds of its one thread.
+    thread: f64,
+    /// Seconds of interrupts, and on which CPU.
+    interrupts: (f64, u32),
+    /// CPU seconds of something else on the machine.
+    others: f64,
+    /// Busy seconds of the disk, and busy seconds a second by itself.
+    disk: (f64, f64),
+    one_at_a_time: bool,
+    /// Bytes sent.
+    sent: f64,
+    bytes_per_s: Option<u64>,
+    bound: bool,
+}
+
+/// One whose thread is its limit, at 1960 requests/s; everything else is far from its cap.
+const PLAIN: Server = Server {
+    thread: 0.0005,
+    interrupts: (0.00002, 0),
+    others: 0.0,
+    disk: (0.00001, 0.01),
+    one_at_a_time: true,
+    sent: 10_000.0,
+    bytes_per_s: Some(125_000_000),
+    bound: false,
+};
+
+impl Server {
+    fn made(&self) -> Made {
+        let mut seed = 11u64;
+        // Two percent of what is used, so that no line is without residuals.
+        let mut noise = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            1.0 + 0.07 * ((seed >> 33) as f64 / f64::from(1u32 << 31) - 0.5)
+        };
+        let (mut intervals, mut devices) = (Vec::new(), Vec::new());
+        for k in 0..90u64 {
+            // It rises and falls three times, so that nothing that drifts passes for a cost.
+            let rate = 500.0 - 430.0 * (std::f64::consts::TAU * 3.0 * k as f64 / 90.0).cos();
+            let mut of = |cost: f64, fixed: f64| {
+                let use_of = (fixed + cost * rate) * noise();
+                (use_of.max(0.0) * SECOND_NS as f64) as i64
+            };
+            let thread_ns = of(self.thread, 0.02);
+            let interrupts_ns = of(self.interrupts.0, 0.001);
+            let others_ns = of(self.others, 0.0);
+            let busy_ns = of(self.disk.0, self.disk.1);
+            let sent = of(self.sent, 0.0) / SECOND_NS;
+            intervals.push(interval(
+                k,
+                rate,
+                thread_ns,
+                others_ns,
+                self.interrupts.1,
+                interrupts_ns,
+            ));
+            devices.push(self.disk_use(k, busy_ns));
+            devices.push(self.card_use(k, sent.unsigned_abs(), rate as u64));
+        }
+        Made { intervals, devices, bound: self.bound }
+    }
+
+    fn disk_use(&self, interval: u64, busy_ns: i64) -> DeviceUse {
+        let device = Device {
+            kind: DeviceKind::Disk,
+            name: "sda".to_string(),
+            bytes_per_s: None,
+            one_at_a_time: self.one_at_a_time,
+        };
+        DeviceUse {
+            interval,
+            device,
+            busy_ns: Some(busy_ns),
+            in_bytes: 4096,
+            out_bytes: 0,
+            in_count: 1,
+            out_count: 0,
+        }
+    }
+
+    fn card_use(&self, interval: u64, sent: u64, packets: u64) -> DeviceUse {
+        let device = Device {
+            kind: DeviceKind::Nic,
+            name: "eth0".to_string(),
+            bytes_per_s: self.bytes_per_s,
+            one_at_a_time: false,
+        };
+        DeviceUse {
+            interval,
+            device,
+            busy_ns: None,
+            in_bytes: sent / 50,
+            out_bytes: sent,
+            in_count: packets,
+            out_count: packets,
+        }
+    }
+
+    fn analysed(&self) -> Analysis {
+        analyse(&self.made().open(), &Options::default()).unwrap()
+    }
+}
+
+/// A trial in the making.
+struct Made {
+    intervals: Vec<Interval>,
+    devices: Vec<DeviceUse>,
+    bound: bool,
+}
+
+impl Made {
+    /// Writes it to a file and reads it back.
+    fn open(&self) -> Trial {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("made.trial");
+        let mut manifest = Manifest { interval_ns: SECOND_NS, ..Manifest::default() };
+        manifest.host.cpus = CPUS;
+        let mut writer = Writer::create(&path, &manifest).unwrap();
+        writer.device_uses(&self.devices);
+        if self.bound {
+            writer.bound_threads(&[BoundThread { pid: 7, tid: 7, cpu: ITS_CPU }]);
+        }
+        self.intervals.iter().for_each(|interval| writer.append(interval).unwrap());
+        writer.finish().unwrap();
+        Trial::open(&path).unwrap()
+    }
+}
+
+fn interval(
+    index: u64,
+    rate: f64,
+    thread_ns: i64,
+    others_ns: i64,
+    interrupted: u32,
+    interrupts_ns: i64,
+) -> Interval {
+    let cpu = |cpu: u32| {
+        let user_ns = if cpu == ITS_CPU { thread_ns } else { 0 };
+        let user_ns = user_ns + if cpu == 0 { others_ns } else { 0 };
+        let softirq_ns = if cpu == interrupted { interrupts_ns } else { 0 };
+        let idle_ns = SECOND_NS - user_ns - softirq_ns;
+        CpuModes { cpu, modes: Modes { user_ns, softirq_ns, idle_ns, ..Modes::default() } }
+    };
+    let user_ns = thread_ns + others_ns;
+    let idle_ns = i64::from(CPUS) * SECOND_NS - user_ns - interrupts_ns;
+    Interval {
+        index,
+        start_ns: START_NS + index.cast_signed() * SECOND_NS,
+        length_ns: SECOND_NS,
+        machine: Modes { user_ns, softirq_ns: interrupts_ns, idle_ns, ..Modes::default() },
+        server: Some(ProcessTimes {
+            user_ns: thread_ns,
+            total_ns: thread_ns,
+            processes: 1,
+            threads: 1,
+            ..ProcessTimes::default()
+        }),
+        cpus: (0..CPUS).map(cpu).collect(),
+        threads: vec![ThreadTimes {
+            pid: 7,
+            tid: 7,
+            name: "worker".to_string(),
+            total_ns: thread_ns,
+            user_ns: thread_ns,
+            kernel_ns: 0,
+            wakes: 100,
+        }],
+        requests: rate,
+        requests_ended: rate as u64,
+        rate_valid: true,
+        ..Interval::default()
+    }
+}
+
+/// The one that limits is named first, by the sentence, and holds what is true.
+fn limits(analysis: &Analysis, name: &str, truth: f64) {
+    let first = &analysis.resources[0];
+    let text = terminal(analysis, 100);
+    assert_eq!(first.name, name, "{text}");
+    assert_eq!(analysis.capacity.resource_name, name);
+    let (low, high) = analysis.capacity.low.zip(analysis.capacity.high).unwrap();
+    assert!((low..=high).contains(&truth), "{truth} in {low} to {high}\n{text}");
+    assert!(text.contains(&format!("Limit      {name} (")), "{text}");
+    let page = html(analysis);
+    assert!(page.contains(name));
+    // A copy to be looked at in a browser.
+    let file = name.replace([' ', ','], "_");
+    std::fs::write(format!("{}/{file}.html", env!("CARGO_TARGET_TMPDIR")), &page).unwrap();
+    std::fs::write(format!("{}/{file}.txt", env!("CARGO_TARGET_TMPDIR")), &text).unwrap();
+}
+
+fn resource<'a>(analysis: &'a Analysis, name: &str) -> &'a Resource {
+    analysis.resources.iter().find(|resource| resource.name == name).unwrap()
+}
+
+#[test]
+fn the_thread_limits_where_all_else_is_far_from_its_cap() {
+    let analysis = PLAIN.analysed();
+    limits(&analysis, "hottest thread", 0.98 / 0.0005);
+    for name in ["disk sda", "card eth0", "interrupts, CPU 0"] {
+        let capacity = resource(&analysis, name).line.as_ref().unwrap().capacity().value;
+        assert!(capacity > 5_000.0, "{name}: {capacity}");
+    }
+    assert_eq!(analysis.capacity.value, analysis.capacity_of_cpu.value);
+}
+
+#[test]
+fn a_disk_that_is_used_up_first_limits_and_the_costs_stay_those_of_the_cpu() {
+    let server = Server { disk: (0.0009, 0.05), ..PLAIN };
+    let analysis = server.analysed();
+    limits(&analysis, "disk sda", 0.95 / 0.0009);
+    assert_eq!(analysis.capacity.resource, ResourceKind::Disk);
+    assert_eq!(analysis.capacity_of_cpu.resource, ResourceKind::HottestThread);
+    assert_eq!(analysis.capacity_straight.resource, ResourceKind::HottestThread);
+    let user = analysis.modes.lines.iter().find(|line| line.mode == "user").unwrap();
+    assert!((user.us_per_request - 500.0).abs() < 25.0, "{}", user.us_per_request);
+    let text = terminal(&analysis, 100);
+    assert!(text.contains("disk sda, straight line"), "{text}");
+    assert!(text.contains("Next       hottest thread, at "), "{text}");
+    assert!(!text.contains("either may be the first"), "{text}");
+}
+
+#[test]
+fn a_disk_that_serves_several_at_once_is_shown_and_limits_nothing() {
+    let server = Server { disk: (0.0009, 0.05), one_at_a_time: false, ..PLAIN };
+    let analysis = server.analysed();
+    limits(&analysis, "hottest thread", 0.98 / 0.0005);
+    let disk = resource(&analysis, "disk sda");
+    assert!(!disk.may_limit && disk.line.is_some());
+    assert!(terminal(&analysis, 100).contains("at least this: it serves several"));
+}
+
+#[test]
+fn a_disk_that_others_use_does_not_limit_because_it_does_not_follow_the_rate() {
+    let server = Server { disk: (0.0, 0.6), ..PLAIN };
+    let analysis = server.analysed();
+    limits(&analysis, "hottest thread", 0.98 / 0.0005);
+    let text = terminal(&analysis, 160);
+    assert!(text.contains("not limiting: its use does not rise with the rate (t = "), "{text}");
+}
+
+#[test]
+fn a_card_whose_speed_is_told_limits_and_one_of_unknown_speed_has_no_capacity() {
+    let server = Server { sent: 100_000.0, ..PLAIN };
+    let analysis = server.analysed();
+    // The wire adds 24 bytes to each packet, and there is one a request.
+    limits(&analysis, "card eth0", 125e6 / 100_024.0);
+    assert!(terminal(&analysis, 100).contains("sending, 1000 Mbit/s"));
+    let unknown = Server { bytes_per_s: None, ..server }.analysed();
+    limits(&unknown, "hottest thread", 0.98 / 0.0005);
+    let card = resource(&unknown, "card eth0");
+    assert!(!card.may_limit && card.line.is_none() && card.cap.is_nan());
+    assert!(terminal(&unknown, 160).contains("its speed is not told"));
+}
+
+#[test]
+fn interrupts_of_one_cpu_limit_unless_others_share_the_machine() {
+    let server = Server { interrupts: (0.0008, 0), ..PLAIN };
+    limits(&server.analysed(), "interrupts, CPU 0", 0.999 / 0.0008);
+    // A generator beside the server: whose the interrupts are cannot be told.
+    let shared = Server { others: 0.0003, ..server }.analysed();
+    limits(&shared, "hottest thread", 0.98 / 0.0005);
+    let remark = resource(&shared, "interrupts, CPU 0").remark.clone().unwrap();
+    assert!(remark.ends_with("% of what else runs is the server's"), "{remark}");
+}
+
+#[test]
+fn a_cpu_limits_where_a_thread_is_held_to_it_and_has_not_all_of_it() {
+    let server = Server { interrupts: (0.0004, ITS_CPU), bound: true, ..PLAIN };
+    limits(&server.analysed(), "CPU 2", 0.979 / 0.0009);
+    let free = Server { bound: false, ..server }.analysed();
+    limits(&free, "hottest thread", 0.98 / 0.0005);
+    let remark = resource(&free, "CPU 2").remark.clone().unwrap();
+    assert_eq!(remark, "no working thread is held to it: its work can move");
+    let alone = Server { bound: true, ..PLAIN }.analysed();
+    limits(&alone, "hottest thread", 0.98 / 0.0005);
+    let remark = resource(&alone, "CPU 2").remark.clone().unwrap();
+    assert_eq!(remark, "little more than the thread that is held to it");
+}
+
+#[test]
+fn two_that_end_near_each_other_are_not_told_apart() {
+    let analysis = Server { disk: (0.00052, 0.02), ..PLAIN }.analysed();
+    let text = terminal(&analysis, 160);
+    assert!(text.contains("the two intervals overlap: either may be the first"), "{text}");
+}
+
+#[test]
+fn of_many_cpus_the_busiest_are_fitted() {
+    let mut made = PLAIN.made();
+    for interval in &mut made.intervals {
+        let like = interval.cpus[ITS_CPU as usize].modes;
+        interval.cpus.extend((CPUS..100).map(|cpu| CpuModes { cpu, modes: like }));
+    }
+    let analysis = analyse(&made.open(), &Options::default()).unwrap();
+    let of_kind = |kind| analysis.resources.iter().filter(|one| one.kind == kind).count();
+    assert_eq!((of_kind(ResourceKind::Cpu), of_kind(ResourceKind::Disk)), (4, 1));
+}
+
+#[test]
+fn a_resource_that_is_asked_for_is_reported() {
+    let trial = PLAIN.made().open();
+    let options = Options { resource: Some(ResourceKind::Disk), ..Options::default() };
+    let analysis = analyse(&trial, &options).unwrap();
+    assert_eq!(analysis.capacity.resource_name, "disk sda");
+    assert_eq!(analysis.capacity_of_cpu.resource, ResourceKind::HottestThread);
+}
