@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::capacity::{Autocorrelation, Errors, weighted};
 use crate::curvature::Test;
 use crate::dist::{student_t_two_sided_p, t_critical};
-use crate::linear::{Design, LinearFit};
+use crate::linear::{Design, LinearFit, Solver};
 use crate::{Robust, Unfit, mm, shared_fit};
 
 /// A coefficient with its interval.
@@ -138,6 +138,22 @@ impl Costs {
     pub fn of(&self, design: &Design, responses: &[&[f64]]) -> Result<Vec<Cost>, Unfit> {
         let fits = shared_fit(design, responses, &self.weights)?;
         Ok(fits.iter().map(|fit| cost(design, fit, &self.weights, self.level)).collect())
+    }
+
+    /// What a unit of cost in each row adds to the marginal cost, by the same fit. The marginal
+    /// cost of any part is the sum of its costs times these, with no error of its own: for parts so
+    /// many that a fit of each says nothing, such as the stacks of a profile.
+    ///
+    /// # Errors
+    /// A design that is not the one that was fitted.
+    pub fn influence(&self, design: &Design) -> Result<Vec<f64>, Unfit> {
+        if design.rows() != self.weights.len() {
+            return Err(Unfit::LengthsDiffer {
+                expected: self.weights.len(),
+                found: design.rows(),
+            });
+        }
+        Ok(Solver::new(design, Some(&self.weights))?.influence(1, Some(&self.weights)))
     }
 }
 

@@ -239,6 +239,15 @@ impl Solver {
         scaled.iter().zip(&self.scales).map(|(c, scale)| c / scale).collect()
     }
 
+    /// What a response of one in each row, and of nothing in the others, adds to coefficient `j`.
+    pub(crate) fn influence(&self, j: usize, weights: Option<&[f64]>) -> Vec<f64> {
+        let of_row = |i: usize| -> f64 {
+            let through = (0..self.q.ncols()).map(|k| self.r_inverse[(j, k)] * self.q[(i, k)]);
+            through.sum::<f64>() * root_weight(weights, i) / self.scales[j]
+        };
+        (0..self.q.nrows()).map(of_row).collect()
+    }
+
     /// `(X'WX)^-1`.
     pub(crate) fn unscaled_cov(&self) -> Vec<Vec<f64>> {
         let product = &self.r_inverse * self.r_inverse.transpose();

@@ -227,6 +227,12 @@ proptest! {
         let scale = whole.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
         prop_assert!(found.closure.fixed_gap.abs() <= 1e-11 * scale, "{:?}", found.closure);
         prop_assert!(found.closure.marginal_gap.abs() <= 1e-11 * scale, "{:?}", found.closure);
+        let influence = found.influence(&design).unwrap();
+        for (cost, series) in found.parts.iter().zip(&views) {
+            let summed: f64 = series.iter().zip(&influence).map(|(y, h)| y * h).sum();
+            let gap = (summed - cost.marginal().value).abs();
+            prop_assert!(gap <= 1e-11 * scale, "{summed} and {cost:?}");
+        }
         for cost in found.parts.iter().chain([&found.whole]) {
             for c in &cost.coefficients {
                 prop_assert!(c.low <= c.value && c.value <= c.high && c.dof >= 3.0, "{c:?}");

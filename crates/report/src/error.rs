@@ -44,6 +44,33 @@ pub enum Error {
         /// File name of the trial.
         trial: String,
     },
+    /// There is a profile, and no line that says what a request costs.
+    #[error(
+        "{trial}: no line through it says what a request costs: export by samples, or record it \
+         again over rates that differ"
+    )]
+    NoCost {
+        /// File name of the trial.
+        trial: String,
+    },
+    /// A figure that cannot be drawn.
+    #[error("{trial}: its flame graph cannot be drawn: {what}")]
+    Figure {
+        /// File name of the trial.
+        trial: String,
+        /// Why.
+        what: String,
+    },
+    /// A table that cannot be written.
+    #[error("{trial}: its table {table} cannot be written: {what}")]
+    Table {
+        /// File name of the trial.
+        trial: String,
+        /// Which.
+        table: &'static str,
+        /// Why.
+        what: String,
+    },
     /// A group that is not in the profile.
     #[error("{trial}: no group {group:?} in its profile; there are {known}")]
     NoSuchGroup {
@@ -86,4 +113,16 @@ pub enum Error {
         /// What is wrong there, and what mends it.
         what: String,
     },
+}
+
+impl Error {
+    /// Of a trial that is too short, why there is no load line; where its name is known already.
+    pub(crate) fn without_name(&self) -> String {
+        let text = self.to_string();
+        let why = match self {
+            Error::TooShort { trial, .. } => text.strip_prefix(&format!("{trial}: ")),
+            _ => None,
+        };
+        format!("no load line: {}", why.unwrap_or(&text))
+    }
 }

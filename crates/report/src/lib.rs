@@ -17,6 +17,7 @@
 //! | `waits`, `files` | waits for locks; what became of files, by size |
 //! | `page` | one self-contained page, light and dark, for screen and print |
 //! | `figure` | SVG |
+//! | [`mod@export`] | stacks and tables in the formats of other tools |
 //! | [`mod@sheet`] | sentences, tables and curves of results that are no trial |
 //! | `format` | how numbers are written |
 //!
@@ -29,6 +30,7 @@
 mod analysis;
 mod classes;
 mod error;
+pub mod export;
 mod figure;
 mod files;
 mod format;
@@ -42,11 +44,11 @@ mod waits;
 
 pub use analysis::{
     AllIntervals, Analysis, CapacityFigure, ClassCostRow, ClassTable, CompareOptions, Comparison,
-    CostRow, CostTable, Excluded, Grade, Graded, GroupCost, Instead, IntervalRow, Latency,
-    LatencyBin, LatencyPoint, ModeChange, ModeLine, Modes, Objective, Options, PHASE_SATURATION,
-    PHASE_WARM_UP, PartChange, Procedure, Profile, ProfileRow, QUANTITY_CAPACITY, Ratio, Resource,
-    ResourceKind, RowKind, Saturation, Side, Standing, TrialFacts, Verdict, WakesLine, WhatIf,
-    analyse, compare, what_if,
+    CostRow, CostTable, Excluded, Flame, FlameFrame, FlameUnit, Grade, Graded, GroupCost, Instead,
+    IntervalRow, Latency, LatencyBin, LatencyPoint, ModeChange, ModeLine, Modes, Objective,
+    Options, PHASE_SATURATION, PHASE_WARM_UP, PartChange, Procedure, Profile, ProfileRow,
+    QUANTITY_CAPACITY, Ratio, Resource, ResourceKind, RowKind, Saturation, Side, StackValue,
+    Standing, TrialFacts, Verdict, WakesLine, WhatIf, analyse, compare, what_if,
 };
 pub use error::Error;
 pub use files::{Files, FilesOfSize, NeedlessReads};

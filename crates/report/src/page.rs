@@ -31,6 +31,11 @@ pub fn html(analysis: &Analysis) -> String {
             .collect(),
         cost_figure: costs.and_then(|costs| figure::cost(costs, "")).unwrap_or_default(),
         cost_table: costs.map(tables::costs),
+        flame: analysis.flame.as_ref().map(|flame| Drawn {
+            title: summary::flame_title(flame),
+            svg: figure::flame(flame, ""),
+            note: sentence(&summary::flame_note(flame)),
+        }),
         class_tables: classes::tables(&analysis.classes),
         profile: analysis.profile.as_ref().map(tables::profile),
         latency_figure: figure::latency(analysis, "").unwrap_or_default(),
@@ -68,6 +73,7 @@ struct Page {
     figures: Vec<Table>,
     cost_figure: String,
     cost_table: Option<Table>,
+    flame: Option<Drawn>,
     class_tables: Vec<Table>,
     profile: Option<Table>,
     latency_figure: String,
@@ -76,6 +82,21 @@ struct Page {
     intervals: Table,
     lost: Table,
     rest: Vec<Table>,
+}
+
+/// A figure with what is said above and below it.
+struct Drawn {
+    title: &'static str,
+    svg: String,
+    note: String,
+}
+
+/// A remark as a sentence of its own.
+fn sentence(remark: &str) -> String {
+    let mut letters = remark.chars();
+    letters
+        .next()
+        .map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
 }
 
 fn caption(analysis: &Analysis) -> String {

@@ -3,7 +3,9 @@
 
 use regress::{AtObjective, LoadLine, Why};
 
-use crate::analysis::{Analysis, CapacityFigure, IntervalRow, Resource, ResourceKind, Standing};
+use crate::analysis::{
+    Analysis, CapacityFigure, Flame, FlameUnit, IntervalRow, Resource, ResourceKind, Standing,
+};
 use crate::format::{
     NONE, bytes, duration, fixed, instant, latency, percent, rate, thousands, three,
 };
@@ -549,6 +551,58 @@ pub(crate) fn sampled(analysis: &Analysis) -> Vec<Table> {
     let waits = analysis.waits.as_ref().map(waits::tables).unwrap_or_default();
     let files = analysis.files.as_ref().map(files::tables).unwrap_or_default();
     waits.into_iter().chain(files).collect()
+}
+
+/// What the flame graph shows.
+pub(crate) fn flame_title(flame: &Flame) -> &'static str {
+    match flame.unit {
+        FlameUnit::UsPerRequest => "Where one more request costs CPU time",
+        FlameUnit::SampledMs => "Where CPU time went",
+    }
+}
+
+/// What the width of the flame graph is.
+pub(crate) fn flame_width(flame: &Flame) -> String {
+    let total = flame_value(flame, flame.total);
+    match flame.unit {
+        FlameUnit::UsPerRequest => {
+            format!("width: CPU time of one more request, {total} in all")
+        }
+        FlameUnit::SampledMs => {
+            format!("width: CPU time sampled, {total} in all; no line says what a request costs")
+        }
+    }
+}
+
+fn flame_value(flame: &Flame, value: f64) -> String {
+    match flame.unit {
+        FlameUnit::UsPerRequest => format!("{} µs", fixed(value, 2)),
+        FlameUnit::SampledMs => latency(1e3 * value),
+    }
+}
+
+/// How the flame graph is to be read, and what it leaves out.
+pub(crate) fn flame_note(flame: &Flame) -> String {
+    let mut note = format!(
+        "{}; n = {} samples in {} stacks; frames of fewer than {} are counted with their callers",
+        flame_width(flame),
+        thousands(flame.samples as f64),
+        thousands(flame.stacks as f64),
+        flame.samples_min
+    );
+    if flame.left_out < 0.0 {
+        note.push_str(&format!(
+            "; {} of {} together, below zero, cannot be drawn: what is drawn is {}",
+            if flame.left_out_frames == 1 {
+                "one part".to_string()
+            } else {
+                format!("{} parts", flame.left_out_frames)
+            },
+            flame_value(flame, flame.left_out),
+            flame_value(flame, flame.drawn)
+        ));
+    }
+    note
 }
 
 /// What was not seen.

@@ -191,23 +191,46 @@ fn a_trial_with_nothing_in_it_says_so() {
 }
 
 #[test]
-fn a_trial_too_short_for_a_line_says_what_became_of_it() {
+fn a_trial_too_short_for_a_line_says_why_and_shows_all_else() {
     let mut made = ramp_and_saturation("plimsoll");
     made.intervals.truncate(9);
     made.latencies.truncate(9);
-    let (_directory, trial) = made.open("short.trial");
-    let error = analyse(&trial, &Options::default()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "short.trial: 5 of 9 intervals can be fitted (4 warm-up), 8 are needed; record for longer"
-    );
-    let (_directory, trial) = ramp_and_saturation("plimsoll").open("quiet.trial");
-    let error = analyse(&trial, &Options { above: 1e6, ..Options::default() }).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "quiet.trial: 0 of 72 intervals can be fitted (4 warm-up, 1 rate not known, 60 too quiet, \
-         7 saturated), 8 are needed; lower --above"
-    );
+    let analysis = analysed(&made, &Options { objective_ms: Some(1.0), ..Options::default() });
+    let why = "no load line: 5 of 9 intervals can be fitted (4 warm-up), 8 are needed; record for \
+               longer";
+    assert_no_line(&analysis, why);
+    assert_eq!(analysis.latency.as_ref().unwrap().points.len(), 5, "latencies are shown");
+    let made = ramp_and_saturation("plimsoll");
+    let analysis = analysed(&made, &Options { above: 1e6, ..Options::default() });
+    let why = "no load line: 0 of 72 intervals can be fitted (4 warm-up, 1 rate not known, 60 too \
+               quiet, 7 saturated), 8 are needed; lower --above";
+    assert_no_line(&analysis, why);
+    assert!(analysis.saturation_measured.is_some(), "what was measured is shown");
+}
+
+#[test]
+fn a_trial_of_a_server_that_nobody_asked_is_shown() {
+    let mut made = published_1998();
+    made.intervals.truncate(3);
+    made.intervals.iter_mut().for_each(|interval| interval.requests = 0.0);
+    let why = "no load line: 3 of 3 intervals can be fitted (nothing left out), 8 are needed; \
+               record for longer";
+    assert_no_line(&analysed(&made, &Options::default()), why);
+}
+
+/// The sentence stands first on the page and in the terminal, and the JSON says the same.
+fn assert_no_line(analysis: &Analysis, why: &str) {
+    let json = serde_json::to_value(analysis).unwrap();
+    assert_eq!(json.pointer("/capacity/value").unwrap(), &serde_json::Value::Null);
+    assert_eq!(json.pointer("/capacity/identifiable").unwrap(), false);
+    assert_eq!(json.pointer("/capacity/reason").unwrap(), why);
+    assert_eq!(json.pointer("/capacity_straight/reason").unwrap(), why);
+    let text = terminal(analysis, 80);
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains(&format!("Capacity {why}")), "{text}");
+    let page = html(analysis);
+    assert!(page.contains(why) && !page.contains("NaN") && !page.contains("inf\""), "{page}");
+    assert!(page.contains("Intervals ("), "each interval is in the page");
 }
 
 #[test]

@@ -44,6 +44,10 @@ pub struct CostTable {
     pub closure_us: f64,
     /// The same of the fixed costs, percent of one CPU.
     pub closure_fixed_percent: f64,
+    /// What a nanosecond sampled in each interval of the trial adds to a request's cost by this
+    /// fit, microseconds: the costs of stacks.
+    #[serde(skip)]
+    pub(crate) us_per_ns: Vec<f64>,
 }
 
 /// A group with its procedures.
@@ -218,11 +222,23 @@ impl<'a> Divided<'a> {
             groups: fit.groups(&inside)?,
             unsampled: plain("not in the profile", "", &found.parts[inside.len()]),
             outside: fit.outside(&outside)?,
+            us_per_ns: self.per_ns(&design, &found)?,
             closure_us: 1e6 * found.closure.marginal_gap,
             closure_fixed_percent: 100.0 * found.closure.fixed_gap,
         };
         table.share();
         Ok(table)
+    }
+
+    /// What a nanosecond sampled in each interval of the trial adds to a request's cost by this
+    /// fit, microseconds.
+    fn per_ns(&self, design: &Design, found: &Costs) -> Result<Vec<f64>, regress::Unfit> {
+        let mut per_ns = vec![0.0; self.intervals.len()];
+        for (&row, influence) in self.main.rows().iter().zip(found.influence(design)?) {
+            let length_ns = self.intervals[row].length_ns.max(1) as f64;
+            per_ns[row] = 1e6 * self.scale * influence / length_ns;
+        }
+        Ok(per_ns)
     }
 }
 

@@ -5,6 +5,7 @@ mod compare;
 mod cost;
 mod devices;
 mod fit;
+mod flame;
 mod latency;
 mod model;
 mod profile;
@@ -24,6 +25,9 @@ pub use compare::{
 use cost::Divided;
 pub use cost::{CostRow, CostTable, GroupCost};
 use fit::{Fitted, Model};
+use flame::Weights;
+pub(crate) use flame::label;
+pub use flame::{Flame, FlameFrame, FlameUnit, StackValue};
 pub use latency::{Latency, LatencyBin, LatencyPoint, Objective};
 pub use model::{
     AllIntervals, Analysis, CapacityFigure, Excluded, IntervalRow, ModeLine, Modes, Options,
@@ -43,38 +47,49 @@ pub const PHASE_WARM_UP: &str = "warm-up";
 /// Analyses a trial.
 ///
 /// # Errors
-/// [`Error::Empty`] and [`Error::TooShort`] say how to get a trial that can be analysed. A trial
-/// whose rate did not vary is no error: its capacity is "not identifiable", and the rest is shown.
+/// [`Error::Empty`] says how to get a trial that can be analysed. A trial with too few intervals
+/// for a line, or whose rate did not vary, is no error: its capacity is not identifiable, with the
+/// reason, and the rest is shown.
 pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
     check(options)?;
     let name = file_name(trial);
-    let fits = fitted(trial, options, &name)?;
+    let fits = fits(trial, options, &name)?;
     let intervals = trial.intervals();
     let main = &fits[0];
+    let too_short = main.too_few().map(|needed| too_short(name.clone(), needed, &main.standings));
+    let no_line = too_short.map(|why| why.without_name());
     let share = resource::server_share(intervals);
     let devices = fitted_devices(trial, options);
     let limiter = limiter(main, &devices, options, &name)?;
     let rows = rows(intervals, main);
-    let capacity = limiter.capacity(limiter.headline_model(), options.level);
+    // A device that is used up first has a line, or it would not be known to be.
+    let read_off = |fit: &Fitted, model| {
+        let mut figure = fit.capacity(model, options.level);
+        figure.reason = no_line.clone().filter(|_| fit.line().is_none()).or(figure.reason);
+        figure
+    };
+    let capacity = read_off(limiter, limiter.headline_model());
     let objective = options.objective_ms.map(|ms| (options.objective_quantile, ms));
     let saturation = saturation(&self::rows(intervals, limiter), intervals, &capacity);
     let samples = Samples::of(trial, &options.groups);
     let divided =
         samples.as_ref().map(|samples| Divided::new(samples, intervals, &options.groups, main));
+    let costs = divided.and_then(|divided| divided.table(options.level, options.seed).ok());
     Ok(Analysis {
         all_intervals: all_intervals(trial, options, main.series.kind),
         profile: samples
             .as_ref()
             .and_then(|samples| profile::profile(trial, samples, &options.groups)),
-        costs: divided.and_then(|divided| divided.table(options.level, options.seed).ok()),
+        flame: flame_of(trial, options, main, costs.as_ref()),
+        costs,
         classes: classes::classes(trial, main, options.level, options.seed),
         trial: facts(trial, name, &rows, share),
-        capacity_of_cpu: main.capacity(main.headline_model(), options.level),
-        capacity_straight: main.capacity(Model::Straight, options.level),
+        capacity_of_cpu: read_off(main, main.headline_model()),
+        capacity_straight: read_off(main, Model::Straight),
         capacity_with_wakes: main
             .line()
             .is_some_and(|line| line.with_wakes.is_some())
-            .then(|| main.capacity(Model::Wakes, options.level)),
+            .then(|| read_off(main, Model::Wakes)),
         capacity,
         saturation_measured: saturation.as_ref().map(|measured| measured.rate),
         saturation,
@@ -91,8 +106,45 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
     })
 }
 
+/// The flame graph: by what a request costs where a line says so, by what was sampled otherwise.
+fn flame_of(
+    trial: &Trial,
+    options: &Options,
+    main: &Fitted,
+    costs: Option<&CostTable>,
+) -> Option<Flame> {
+    let everybody = main.series.kind == ResourceKind::Machine;
+    let told = main.capacity(Model::Straight, options.level).identifiable;
+    match costs.filter(|_| told) {
+        Some(table) => {
+            let weights = Weights {
+                unit: FlameUnit::UsPerRequest,
+                per_ns: &table.us_per_ns,
+                total: Some(table.whole.us_per_request),
+                everybody,
+            };
+            flame::flame(trial, &options.groups, &weights)
+        }
+        None => {
+            let per_ns = vec![1e-6; trial.intervals().len()];
+            let unit = FlameUnit::SampledMs;
+            let weights = Weights { unit, per_ns: &per_ns, total: None, everybody: false };
+            flame::flame(trial, &options.groups, &weights)
+        }
+    }
+}
+
 /// The fits of all resources, the limiting one first: it has a line, or at least rows for one.
 fn fitted(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, Error> {
+    let fits = fits(trial, options, name)?;
+    match fits[0].too_few() {
+        Some(needed) => Err(too_short(name.to_string(), needed, &fits[0].standings)),
+        None => Ok(fits),
+    }
+}
+
+/// The same, whether there are rows enough for a line or not.
+fn fits(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, Error> {
     let intervals = trial.intervals();
     if intervals.is_empty() {
         return Err(Error::Empty { trial: name.to_string() });
@@ -103,10 +155,7 @@ fn fitted(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, E
         .map(|series| Fitted::new(series, intervals, options, share))
         .collect();
     limiting_first(&mut fits, options, name)?;
-    match fits[0].too_few() {
-        Some(needed) => Err(too_short(name.to_string(), needed, &fits[0].standings)),
-        None => Ok(fits),
-    }
+    Ok(fits)
 }
 
 /// The fits of what else can be used up.

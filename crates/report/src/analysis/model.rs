@@ -7,7 +7,7 @@ use regress::LoadLine;
 use serde::Serialize;
 use trial::{Loss, Manifest, Prediction};
 
-use super::{ClassTable, CostTable, Latency, Profile, ResourceKind};
+use super::{ClassTable, CostTable, Flame, Latency, Profile, ResourceKind};
 use crate::Groups;
 use crate::files::Files;
 use crate::waits::Waits;
@@ -75,6 +75,8 @@ pub struct Analysis {
     pub with_wakes: Option<WakesLine>,
     /// What a request costs by mode, group and procedure, where there is a profile.
     pub costs: Option<CostTable>,
+    /// Procedures upon their callers, by what a request costs in them, where there is a profile.
+    pub flame: Option<Flame>,
     /// What a request costs by class, where the log tells classes: one table a word of them.
     pub classes: Vec<ClassTable>,
     /// The classic profile table, where there is a profile.

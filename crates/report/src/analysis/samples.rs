@@ -40,11 +40,16 @@ impl Procedure {
     }
 }
 
-fn mode(mode: FrameMode) -> &'static str {
+pub(super) fn mode(mode: FrameMode) -> &'static str {
     match mode {
         FrameMode::User => "user",
         FrameMode::Kernel => "kernel",
     }
+}
+
+/// Where the interval of each number stands.
+pub(super) fn places(intervals: &[Interval]) -> HashMap<u64, usize> {
+    intervals.iter().enumerate().map(|(at, interval)| (interval.index, at)).collect()
 }
 
 /// The CPU time of one procedure on behalf of one group: (place of the interval, ns), in order.
@@ -73,8 +78,7 @@ impl Samples {
         let (frames, stacks) = (trial.frames(), trial.stacks());
         let sorted = groups.sort(frames, stacks);
         let intervals = trial.intervals();
-        let places: HashMap<u64, usize> =
-            intervals.iter().enumerate().map(|(at, interval)| (interval.index, at)).collect();
+        let places = places(intervals);
         let mut cells: BTreeMap<(Place, Procedure), BTreeMap<usize, i64>> = BTreeMap::new();
         let mut idle: BTreeMap<usize, i64> = BTreeMap::new();
         // One look at a stack is enough: cells are found once for each owner and stack.

@@ -91,6 +91,24 @@ impl Canvas {
         }
     }
 
+    /// A rectangle; `title` is what a pointer over it shows, nothing if empty.
+    pub(super) fn block(
+        &mut self,
+        class: &str,
+        (x, y): (f64, f64),
+        (wide, high): (f64, f64),
+        title: &str,
+    ) {
+        let close = match title {
+            "" => "/>".to_string(),
+            title => format!("><title>{}</title></rect>", escape(title)),
+        };
+        self.add(format_args!(
+            "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" \
+             height=\"{high:.1}\"{close}"
+        ));
+    }
+
     /// Everything until the returned clip is left again stays inside the rectangle.
     pub(super) fn clip(&mut self, id: &str, corner: (f64, f64), size: (f64, f64)) {
         let ((x, y), (w, h)) = (corner, size);

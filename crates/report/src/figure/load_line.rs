@@ -18,6 +18,8 @@ const STRIP_ROW: f64 = 28.0;
 /// The axis ends at most this many times beyond what was measured: a capacity farther out is named
 /// at the edge, and the points keep their room.
 const BEYOND_MAX: f64 = 4.0;
+/// The axis reaches at least so far, requests/s: of a server that nobody asked too.
+const RATE_END_MIN: f64 = 0.01;
 /// Width of a bold letter: no font is measured, so rather too wide.
 const LETTER_STRONG: f64 = 7.1;
 /// More intervals than this hide a line.
@@ -70,12 +72,12 @@ pub(crate) fn load_line(analysis: &Analysis, style: &str) -> String {
 
 /// Everything that has a rate and should be in view, with a little room.
 fn rate_end(analysis: &Analysis) -> f64 {
-    let measured = analysis.intervals.iter().map(|row| row.rate).fold(0.0, f64::max);
+    let measured = analysis.intervals.iter().map(|row| row.rate).fold(RATE_END_MIN, f64::max);
     let with_wakes = analysis.capacity_with_wakes.as_ref();
     let capacities = [Some(&analysis.capacity), Some(&analysis.capacity_straight), with_wakes];
     let foretold = capacities.into_iter().flatten().flat_map(|c| [c.value, c.high]);
     let end = foretold.flatten().fold(measured, f64::max);
-    1.04 * end.min(BEYOND_MAX * measured).max(f64::MIN_POSITIVE)
+    1.04 * end.min(BEYOND_MAX * measured)
 }
 
 fn percent_end(analysis: &Analysis) -> f64 {

@@ -7,6 +7,7 @@
 //! | `load_line.rs` | idle, kernel and user against the rate, and where the idle line meets zero |
 //! | `latency.rs` | median, 99th percentile and maximum against the rate |
 //! | `cost.rs` | what a request costs, a bar a group |
+//! | `flame.rs` | procedures upon their callers, as wide as they cost |
 //! | `curves.rs` | panels of curves, for results that are no trial |
 //!
 //! Colours are those of Okabe and Ito (told apart by the colour-blind), lighter ones in the dark;
@@ -17,6 +18,7 @@
 mod canvas;
 mod cost;
 mod curves;
+mod flame;
 mod latency;
 mod load_line;
 mod scale;
@@ -25,6 +27,7 @@ use canvas::{Canvas, Marker};
 pub(crate) use cost::cost;
 pub(crate) use curves::curves;
 pub use curves::{Curve, Panel, Tone};
+pub(crate) use flame::flame;
 pub(crate) use latency::latency;
 pub(crate) use load_line::load_line;
 

@@ -4,6 +4,8 @@
 // A test that cannot make its trial has nothing to say.
 #![allow(clippy::unwrap_used)]
 
+mod export;
+mod flame;
 mod made;
 
 use made::{groups_1998, hour_of_table_16, known, new_day, old_day};
@@ -287,7 +289,7 @@ fn the_page_shows_them_and_loads_nothing() {
     for promised in promised {
         assert!(page.contains(promised), "{promised}");
     }
-    assert_eq!(page.matches("<svg").count(), 2);
+    assert_eq!(page.matches("<svg").count(), 3, "load line, costs, flame graph");
 }
 
 #[test]

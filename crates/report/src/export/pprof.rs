@@ -1,0 +1,265 @@
+//! pprof: profile.proto, gzipped, as `go tool pprof` and others read it.
+//!
+//! A sample has two or three values: how many samples, the CPU time they stand for, and, where a
+//! line says what a request costs, that cost. The last is a request's times a million, in
+//! microseconds: so that a whole number holds it, and a tool that shows seconds shows microseconds
+//! of one request. Costs below zero are in it as they are, and so is what the profile did not see.
+//! Each sample has a label `owner`: `server`, `recorder` or `others`.
+
+use std::collections::HashMap;
+use std::io::Write;
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use prost::Message;
+use trial::Trial;
+use trial::profile::{FrameMode, Owner};
+
+use super::owner_name;
+use crate::Error;
+use crate::analysis::{Analysis, FlameUnit, label};
+
+/// Requests whose cost a sample's last value is.
+const REQUESTS: f64 = 1e6;
+
+/// The profile of a trial.
+///
+/// # Errors
+/// [`Error::NoProfile`].
+pub fn pprof(trial: &Trial, analysis: &Analysis) -> Result<Vec<u8>, Error> {
+    let rows = rows(trial, analysis);
+    if rows.is_empty() {
+        return Err(Error::NoProfile { trial: analysis.trial.name.clone() });
+    }
+    let message = Builder::default().profile(trial, analysis, &rows).encode_to_vec();
+    let mut packed = GzEncoder::new(Vec::new(), Compression::default());
+    let written = packed.write_all(&message).and_then(|()| packed.finish());
+    Ok(written.expect("a Vec takes everything"))
+}
+
+/// The values of one stack; no stack is what the profile did not see.
+struct Row {
+    owner: Owner,
+    stack: Option<u32>,
+    samples: i64,
+    ns: i64,
+    cost: f64,
+}
+
+fn costs(analysis: &Analysis) -> Option<&crate::Flame> {
+    analysis.flame.as_ref().filter(|flame| flame.unit == FlameUnit::UsPerRequest)
+}
+
+fn rows(trial: &Trial, analysis: &Analysis) -> Vec<Row> {
+    let flame = costs(analysis);
+    let cost: HashMap<(Owner, u32), f64> = flame.map_or_else(HashMap::new, |flame| {
+        flame.by_stack.iter().map(|stack| ((stack.owner, stack.stack), stack.value)).collect()
+    });
+    let mut rows: Vec<Row> = super::by_stack(trial)
+        .into_iter()
+        .map(|((owner, stack), (samples, ns))| {
+            let cost = cost.get(&(owner, stack)).copied().unwrap_or(0.0);
+            Row { owner, stack: Some(stack), samples: samples.cast_signed(), ns, cost }
+        })
+        .collect();
+    if let (Some(flame), false) = (flame, rows.is_empty()) {
+        let owner = Owner::Server;
+        rows.push(Row { owner, stack: None, samples: 0, ns: 0, cost: flame.unsampled });
+    }
+    rows
+}
+
+#[derive(Default)]
+struct Builder {
+    strings: Vec<String>,
+    numbers: HashMap<String, i64>,
+    mappings: HashMap<String, u64>,
+    profile: Profile,
+}
+
+impl Builder {
+    fn profile(mut self, trial: &Trial, analysis: &Analysis, rows: &[Row]) -> Profile {
+        self.string("");
+        let told = costs(analysis).is_some();
+        let mut types = vec![("samples", "count"), ("cpu", "nanoseconds")];
+        types.extend(told.then_some(("cpu_of_a_million_requests", "microseconds")));
+        self.profile.sample_type =
+            types.iter().map(|(name, unit)| self.typed(name, unit)).collect();
+        let frames = self.locations(trial);
+        let unseen = self.location("not in the profile", "", 0);
+        let key = self.string("owner");
+        for row in rows {
+            let location_id = match row.stack.and_then(|stack| trial.stacks().get(stack as usize)) {
+                Some(stack) => stack.frames.iter().map(|&frame| frames[frame as usize]).collect(),
+                None => vec![unseen],
+            };
+            let mut value = vec![row.samples, row.ns];
+            value.extend(told.then_some((row.cost * REQUESTS).round() as i64));
+            let label = vec![Label { key, str: self.string(owner_name(row.owner)) }];
+            self.profile.sample.push(Sample { location_id, value, label });
+        }
+        self.head(trial);
+        self.profile.string_table = self.strings;
+        self.profile
+    }
+
+    fn head(&mut self, trial: &Trial) {
+        let intervals = trial.intervals();
+        let info = trial.profile_info();
+        let hz = info.map_or(0, |info| i64::from(info.hz)).max(1);
+        self.profile.period = 1_000_000_000 / hz;
+        self.profile.period_type = Some(self.typed("cpu", "nanoseconds"));
+        self.profile.time_nanos = intervals.first().map_or(0, |first| first.start_ns);
+        self.profile.duration_nanos = intervals.iter().map(|interval| interval.length_ns).sum();
+        self.profile.default_sample_type = self.string("cpu");
+        let lost = info.map_or(0, |info| info.lost);
+        let comment = format!("{}; {lost} samples lost", super::collapsed::server(trial));
+        self.profile.comment = vec![self.string(&comment)];
+    }
+
+    /// A location for each frame of the trial.
+    fn locations(&mut self, trial: &Trial) -> Vec<u64> {
+        let frames = trial.frames().iter();
+        frames
+            .map(|frame| {
+                let mapping = self.mapping(&frame.module, frame.mode);
+                self.location(&label(frame), &frame.module, mapping)
+            })
+            .collect()
+    }
+
+    fn location(&mut self, name: &str, module: &str, mapping_id: u64) -> u64 {
+        let id = self.profile.location.len() as u64 + 1;
+        let (name, filename) = (self.string(name), self.string(module));
+        self.profile.function.push(Function { id, name, system_name: name, filename });
+        self.profile.location.push(Location {
+            id,
+            mapping_id,
+            line: vec![Line { function_id: id }],
+        });
+        id
+    }
+
+    fn mapping(&mut self, module: &str, mode: FrameMode) -> u64 {
+        if let Some(&id) = self.mappings.get(module) {
+            return id;
+        }
+        let id = self.profile.mapping.len() as u64 + 1;
+        let name = match mode {
+            FrameMode::Kernel => "[kernel.kallsyms]",
+            FrameMode::User => module,
+        };
+        let filename = self.string(name);
+        self.profile.mapping.push(Mapping { id, filename, has_functions: true });
+        self.mappings.insert(module.to_string(), id);
+        id
+    }
+
+    fn typed(&mut self, name: &str, unit: &str) -> ValueType {
+        ValueType { r#type: self.string(name), unit: self.string(unit) }
+    }
+
+    fn string(&mut self, text: &str) -> i64 {
+        if let Some(&number) = self.numbers.get(text) {
+            return number;
+        }
+        let number = i64::try_from(self.strings.len()).unwrap_or(0);
+        self.strings.push(text.to_string());
+        self.numbers.insert(text.to_string(), number);
+        number
+    }
+}
+
+/// The messages of profile.proto, as far as they are filled here. Texts are numbers of strings.
+#[derive(Clone, PartialEq, Message)]
+struct Profile {
+    #[prost(message, repeated, tag = "1")]
+    sample_type: Vec<ValueType>,
+    #[prost(message, repeated, tag = "2")]
+    sample: Vec<Sample>,
+    #[prost(message, repeated, tag = "3")]
+    mapping: Vec<Mapping>,
+    #[prost(message, repeated, tag = "4")]
+    location: Vec<Location>,
+    #[prost(message, repeated, tag = "5")]
+    function: Vec<Function>,
+    #[prost(string, repeated, tag = "6")]
+    string_table: Vec<String>,
+    #[prost(int64, tag = "9")]
+    time_nanos: i64,
+    #[prost(int64, tag = "10")]
+    duration_nanos: i64,
+    #[prost(message, optional, tag = "11")]
+    period_type: Option<ValueType>,
+    #[prost(int64, tag = "12")]
+    period: i64,
+    #[prost(int64, repeated, tag = "13")]
+    comment: Vec<i64>,
+    #[prost(int64, tag = "14")]
+    default_sample_type: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct ValueType {
+    #[prost(int64, tag = "1")]
+    r#type: i64,
+    #[prost(int64, tag = "2")]
+    unit: i64,
+}
+
+/// Locations are from the innermost outwards.
+#[derive(Clone, PartialEq, Message)]
+struct Sample {
+    #[prost(uint64, repeated, tag = "1")]
+    location_id: Vec<u64>,
+    #[prost(int64, repeated, tag = "2")]
+    value: Vec<i64>,
+    #[prost(message, repeated, tag = "3")]
+    label: Vec<Label>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Label {
+    #[prost(int64, tag = "1")]
+    key: i64,
+    #[prost(int64, tag = "2")]
+    str: i64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Mapping {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "5")]
+    filename: i64,
+    #[prost(bool, tag = "7")]
+    has_functions: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Location {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(uint64, tag = "2")]
+    mapping_id: u64,
+    #[prost(message, repeated, tag = "4")]
+    line: Vec<Line>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Line {
+    #[prost(uint64, tag = "1")]
+    function_id: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Function {
+    #[prost(uint64, tag = "1")]
+    id: u64,
+    #[prost(int64, tag = "2")]
+    name: i64,
+    #[prost(int64, tag = "3")]
+    system_name: i64,
+    #[prost(int64, tag = "4")]
+    filename: i64,
+}
