@@ -117,6 +117,19 @@ impl Schedule {
         Schedule::Steps((0..count).map(|k| from + gap * k as f64).collect())
     }
 
+    /// A load that rises `times` from a twentieth of `top` to `top`, with about one level a second,
+    /// each rise over all of the range and each in the gaps of the others. Several times, so that
+    /// what drifts with time does not look like what changes with the rate.
+    pub fn rises(top: f64, length: Duration, times: usize) -> Schedule {
+        let times = times.max(1);
+        let levels = (length.as_secs() as usize / times).max(4);
+        let bottom = top / 20.0;
+        let last = levels as f64 - 1.0 / times as f64;
+        let at = |k: f64| bottom + (top - bottom) * k / last;
+        let rise = |rise: usize| (0..levels).map(move |k| k as f64 + rise as f64 / times as f64);
+        Schedule::Steps((0..times).flat_map(rise).map(at).collect())
+    }
+
     /// What is wrong with the rates, if anything.
     ///
     /// # Errors
@@ -281,6 +294,22 @@ mod tests {
         let starts = starts("3000..1000", Arrivals::Deterministic, 4);
         assert_eq!(starts.len(), 8000);
         assert!(in_second(&starts, 0).abs_diff(2750) <= 1);
+    }
+
+    #[test]
+    fn rises_cover_the_range_each_in_the_gaps_of_the_others() {
+        let Schedule::Steps(levels) = Schedule::rises(1000.0, Duration::from_secs(30), 3) else {
+            panic!("rises are steps");
+        };
+        assert_eq!(levels.len(), 30);
+        assert_eq!((levels[0], levels[29]), (50.0, 1000.0));
+        for rise in levels.chunks(10) {
+            assert!(rise.windows(2).all(|pair| pair[0] < pair[1]), "{rise:?}");
+        }
+        let mut sorted = levels.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.dedup();
+        assert_eq!(sorted.len(), 30, "no level comes twice");
     }
 
     #[test]

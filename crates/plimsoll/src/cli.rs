@@ -52,6 +52,8 @@ pub(crate) enum Verb {
     /// Do known things to be recorded, and tell of them afterwards
     #[command(hide = true)]
     DoctorTruth(DoctorTruth),
+    #[command(hide = true)]
+    TruthServer(TruthServer),
     /// The main job, end to end: serve, drive, record, and show the load line
     Demo(Demo),
     /// Repeat an experiment of the papers on this machine; without a name, list them
@@ -448,6 +450,22 @@ pub(crate) struct DoctorTruth {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct TruthServer {
+    /// What its costs are drawn from
+    #[arg(long)]
+    pub(crate) seed: u64,
+    /// Where its access log goes
+    #[arg(long)]
+    pub(crate) log: PathBuf,
+    /// Walk no table: the change that was foretold
+    #[arg(long)]
+    pub(crate) no_table: bool,
+    /// Run on this CPU
+    #[arg(long)]
+    pub(crate) cpu: Option<usize>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// About how long the load is driven
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
@@ -477,6 +495,32 @@ pub(crate) struct Study {
 pub(crate) enum Studies {
     /// The swap-in bug of 1997: delays and reads by object size, of ours and of a real Squid
     Swapin(Swapin),
+    /// Costs that are known: a server that draws them, recorded, and how often the truth lies in
+    /// the intervals
+    Truth(Truth),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Truth {
+    /// Runs, each with costs of its own; one takes a little more than two recordings
+    #[arg(long, value_name = "N", default_value_t = 20,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) runs: u32,
+    /// Length of a recording, of which a run has two
+    #[arg(long = "for", value_name = "TIME", default_value = "18s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Length of an interval
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
+    pub(crate) interval: Duration,
+    /// Seed of the first run; the others follow
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Keep the trials in this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

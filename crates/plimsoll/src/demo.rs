@@ -190,7 +190,7 @@ impl Bench {
 
         let recording = Recording::start(self)?;
         let rising_for = flags.duration.mul_f64(1.0 - SATURATION_PART);
-        let mut rising = self.plan(Schedule::Steps(rises(top, rising_for)), rising_for);
+        let mut rising = self.plan(Schedule::rises(top, rising_for, RISES), rising_for);
         rising.cold = flags.cold;
         let mut told = 0;
         let rising = run(&rising, stop, &mut |tick| {
@@ -240,19 +240,6 @@ impl Bench {
 const LATENCY_US_MAX: u64 = 3_600_000_000;
 
 const ANY: &str = "127.0.0.1:0";
-
-/// The levels of the rising load: about one a second, each rise over all of the range, each in the
-/// gaps of the others.
-fn rises(top: f64, length: Duration) -> Vec<f64> {
-    let levels = (length.as_secs() as usize / RISES).max(4);
-    let bottom = top / 20.0;
-    let last = levels as f64 - 1.0 / RISES as f64;
-    let at = |k: f64| bottom + (top - bottom) * k / last;
-    (0..RISES)
-        .flat_map(|rise| (0..levels).map(move |k| k as f64 + rise as f64 / RISES as f64))
-        .map(at)
-        .collect()
-}
 
 /// Runs a plan; the demo goes no further when it is interrupted or the proxy answers nothing.
 fn run(

@@ -21,6 +21,7 @@ mod purge;
 mod record;
 mod reference;
 mod report;
+mod scratch;
 mod serve;
 mod study;
 mod what_if;
@@ -94,6 +95,7 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Compare(flags) => compare::compare(&flags),
         Verb::Doctor(flags) => doctor::doctor(&flags),
         Verb::DoctorTruth(flags) => doctor::tell(&flags),
+        Verb::TruthServer(flags) => study::truth_server(&flags),
         Verb::Demo(flags) => demo::demo(&flags),
         Verb::Study(flags) => study::study(&flags),
         Verb::Origin(flags) => serve::origin(&flags),

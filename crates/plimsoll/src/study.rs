@@ -2,20 +2,25 @@
 
 use std::io::IsTerminal;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use study::swapin::{self, Outcome, Plan};
+use study::truth;
 
 use crate::cli::{self, Studies};
 use crate::failure::{Failure, misuse};
 use crate::output;
 use crate::report::{width, write};
+use crate::scratch::Scratch;
 use crate::serve::stop_on_signal;
 
 /// Runs a study, or lists them.
 pub(crate) fn study(flags: &cli::Study) -> Result<(), Failure> {
     match &flags.which {
         Some(Studies::Swapin(flags)) => swapin(flags),
+        Some(Studies::Truth(flags)) => truth(flags),
         None => {
             let mut text = String::from("The studies; run one with plimsoll study NAME:\n\n");
             for (name, asks) in study::STUDIES {
@@ -28,8 +33,7 @@ pub(crate) fn study(flags: &cli::Study) -> Result<(), Failure> {
 
 fn swapin(flags: &cli::Swapin) -> Result<(), Failure> {
     if let Some(out) = &flags.out {
-        std::fs::create_dir_all(out)
-            .map_err(|error| misuse(format!("{} cannot be made: {error}", out.display())))?;
+        make_directory(out)?;
     }
     let stop = stop_on_signal()?;
     let plan = Plan {
@@ -40,21 +44,7 @@ fn swapin(flags: &cli::Swapin) -> Result<(), Failure> {
         seed: flags.seed,
         squid: !flags.no_squid,
     };
-    // On a terminal one line that changes; elsewhere nothing but what is asked for.
-    let progress = if std::io::stderr().is_terminal() {
-        ProgressBar::no_length()
-    } else {
-        ProgressBar::hidden()
-    };
-    if let Ok(style) = ProgressStyle::with_template("swapin: {msg} ({elapsed})") {
-        progress.set_style(style);
-    }
-    let outcome = swapin::run(&plan, &stop, &mut |step| {
-        progress.set_message(step.to_owned());
-        progress.tick();
-    });
-    progress.finish_and_clear();
-    let outcome = outcome.map_err(misuse)?;
+    let outcome = with_progress("swapin", |say| swapin::run(&plan, &stop, say)).map_err(misuse)?;
     if let Some(out) = &flags.out {
         write_all(out, &outcome)?;
     }
@@ -63,6 +53,82 @@ fn swapin(flags: &cli::Swapin) -> Result<(), Failure> {
     } else {
         output::print(swapin::text(&outcome, width()))
     }
+}
+
+/// On a terminal one line that changes; elsewhere nothing but what is asked for.
+fn with_progress<T>(name: &str, work: impl FnOnce(&mut dyn FnMut(&str)) -> T) -> T {
+    let progress = if std::io::stderr().is_terminal() {
+        ProgressBar::no_length()
+    } else {
+        ProgressBar::hidden()
+    };
+    if let Ok(style) = ProgressStyle::with_template(&format!("{name}: {{msg}} ({{elapsed}})")) {
+        progress.set_style(style);
+    }
+    let worked = work(&mut |step| {
+        progress.set_message(step.to_owned());
+        progress.tick();
+    });
+    progress.finish_and_clear();
+    worked
+}
+
+fn truth(flags: &cli::Truth) -> Result<(), Failure> {
+    if let Some(out) = &flags.out {
+        make_directory(out)?;
+    }
+    let scratch = Scratch::new("truth")?;
+    let plan = truth::Plan {
+        program: std::env::current_exe().map_err(misuse)?,
+        runs: flags.runs as usize,
+        duration: flags.duration,
+        interval: flags.interval,
+        seed: flags.seed,
+        home: flags.out.clone().unwrap_or_else(|| scratch.path().to_owned()),
+        keep: flags.out.is_some(),
+    };
+    let stop = stop_on_signal()?;
+    let outcome = with_progress("truth", |say| truth::run(&plan, &stop, say)).map_err(misuse)?;
+    if flags.json {
+        output::print_json(&outcome)?;
+    } else {
+        output::print(truth::text(&outcome, width()))?;
+    }
+    if outcome.held {
+        return Ok(());
+    }
+    Err(Failure::Found("the truth lay outside of the intervals more often than it may".into()))
+}
+
+/// The server of known costs, for [`truth`] to start: a line on its input starts its counting anew,
+/// the end of it ends it.
+pub(crate) fn truth_server(flags: &cli::TruthServer) -> Result<(), Failure> {
+    if let Some(cpu) = flags.cpu {
+        ::load::sys::pin_to_cpu(cpu).map_err(misuse)?;
+    }
+    let server = truth::Truth { seed: flags.seed, walks: !flags.no_table };
+    let control = Arc::new(truth::Control::default());
+    let asked = Arc::clone(&control);
+    let listen_to_input = move || {
+        for _ in std::io::stdin().lines().map_while(Result::ok) {
+            asked.anew.store(true, Ordering::Relaxed);
+        }
+        asked.stop.store(true, Ordering::Relaxed);
+    };
+    std::thread::Builder::new().name("input".into()).spawn(listen_to_input).map_err(misuse)?;
+    let say = |listen| {
+        if let Ok(line) = serde_json::to_string(&truth::Listening { listen }) {
+            println!("{line}");
+        }
+    };
+    let spent = server.serve(&flags.log, &control, say).map_err(misuse)?;
+    println!("{}", serde_json::to_string(&spent).map_err(misuse)?);
+    Ok(())
+}
+
+fn make_directory(path: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(path)
+        .map_err(|error| misuse(format!("{} cannot be made: {error}", path.display())))
 }
 
 /// The figures and the result. A figure of what was not measured this time is none: one of an

@@ -11,9 +11,13 @@
 #![forbid(unsafe_code)]
 
 pub mod swapin;
+pub mod truth;
 
 /// The studies there are: name, and what it asks.
-pub const STUDIES: &[(&str, &str)] = &[(
-    "swapin",
-    "what the extra read of Squid's swap-in bug (1997) costs today, and whether ours makes it",
-)];
+pub const STUDIES: &[(&str, &str)] = &[
+    (
+        "swapin",
+        "what the extra read of Squid's swap-in bug (1997) costs today, and whether ours makes it",
+    ),
+    ("truth", "whether the laboratory finds costs that are known, and how often it says so"),
+];

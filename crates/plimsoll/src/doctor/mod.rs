@@ -26,6 +26,7 @@ pub(crate) use self::truth::tell;
 use self::truth::{BURNER, Did, LOG};
 use crate::cli;
 use crate::failure::{Failure, misuse};
+use crate::scratch::Scratch;
 use crate::output;
 
 /// A recording that takes longer has failed.
@@ -79,8 +80,8 @@ pub(crate) fn doctor(flags: &cli::Doctor) -> Result<(), Failure> {
     let mut abilities = machine::backends();
     abilities.push(machine::descriptors());
     abilities.extend(machine::disk(&flags.disk.clone().unwrap_or_else(std::env::temp_dir)));
-    let home = Home::new().map_err(misuse)?;
-    let (trial, did) = recorded(&home.0)?;
+    let home = Scratch::new("doctor")?;
+    let (trial, did) = recorded(home.path())?;
     let laboratory = trial.manifest().capabilities.iter().map(|capability| Ability {
         what: capability.name.clone(),
         supported: capability.supported,
@@ -104,23 +105,6 @@ pub(crate) fn doctor(flags: &cli::Doctor) -> Result<(), Failure> {
     }
     let missed = missed.join(", ");
     Err(Failure::Found(format!("what was recorded is not what was done: {missed}")))
-}
-
-/// A directory that is gone when it is dropped.
-struct Home(std::path::PathBuf);
-
-impl Home {
-    fn new() -> std::io::Result<Home> {
-        let path = std::env::temp_dir().join(format!("plimsoll-doctor-{}", std::process::id()));
-        std::fs::create_dir(&path)?;
-        Ok(Home(path))
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// The process that tells the truth; it ends when its input does, and at the latest with this.

@@ -1,0 +1,28 @@
+//! A directory for what a verb makes and nobody keeps.
+
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, misuse};
+
+/// A directory that is gone when it is dropped.
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    /// One of its own, among the temporary files, named after the verb.
+    pub(crate) fn new(verb: &str) -> Result<Scratch, Failure> {
+        let path = std::env::temp_dir().join(format!("plimsoll-{verb}-{}", std::process::id()));
+        std::fs::create_dir(&path)
+            .map_err(|error| misuse(format!("{} cannot be made: {error}", path.display())))?;
+        Ok(Scratch(path))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
