@@ -26,8 +26,8 @@ pub(crate) use self::truth::tell;
 use self::truth::{BURNER, Did, LOG};
 use crate::cli;
 use crate::failure::{Failure, misuse};
-use crate::scratch::Scratch;
 use crate::output;
+use crate::scratch::Scratch;
 
 /// A recording that takes longer has failed.
 const RECORDING_MAX: Duration = Duration::from_secs(60);

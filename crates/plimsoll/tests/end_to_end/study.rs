@@ -92,3 +92,34 @@ fn without_a_name_the_studies_are_listed() {
         .refused(&["/nowhere/at/all", "--path"]);
     plimsoll(&["study", "swapin", "--objects", "0"]).refused(&["--objects", "1..=20000"]);
 }
+
+/// One short run on a machine that does other things too: what is asserted is that every figure is
+/// there and of the right size, not that its interval is narrow or holds the truth; the study says
+/// how often it does, by its exit status, 0 or 1.
+#[test]
+fn costs_that_are_known_are_found() {
+    let home = Home::new();
+    let mut command = Command::new(PLIMSOLL);
+    command.args(["study", "truth", "--json", "--runs", "1", "--for", "8s"]);
+    command.args(["--interval", "250ms", "--out", &home.at("trials")]);
+    let said = run(command, Duration::from_secs(180));
+    assert!(matches!(said.code, Some(0 | 1)), "{said:?}");
+    let result = said.json();
+    let run = &result["runs"][0];
+    let judged = run["judged"].as_array().unwrap();
+    assert_eq!(judged.len(), 9, "{run:#}");
+    for figure in judged {
+        let (truth, found) = (figure["truth"].as_f64().unwrap(), &figure["found"]);
+        let end = |which: &str| found[which].as_f64().unwrap_or_else(|| panic!("{figure:#}"));
+        let held = end("low") <= truth && truth <= end("high");
+        assert_eq!(figure["held"], held, "{figure:#}");
+    }
+    let whole = &judged[0];
+    let ratio = whole["found"]["value"].as_f64().unwrap() / whole["truth"].as_f64().unwrap();
+    assert!((0.5..2.0).contains(&ratio), "{whole:#}");
+    let kept = std::fs::read_dir(home.at("trials")).unwrap();
+    let kept = kept.map(|entry| entry.unwrap().file_name()).filter(|name| {
+        std::path::Path::new(name).extension().is_some_and(|extension| extension == "trial")
+    });
+    assert_eq!(kept.count(), 2, "both trials stay where they were asked for");
+}

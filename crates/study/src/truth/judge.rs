@@ -60,36 +60,26 @@ fn each_us(ns: u64, count: u64) -> f64 {
     ns as f64 / 1e3 / count as f64
 }
 
-/// What belongs to the requests of a run: all but the house, which is kept at any rate.
-fn of_requests_ns(spent: &Spent) -> u64 {
-    spent.process_ns - spent.house_ns
-}
-
-/// What a request takes outside of its own handling: the waits, and the wakes from them.
-fn around_us(spent: &Spent) -> f64 {
-    each_us(of_requests_ns(spent) - spent.hits_ns - spent.misses_ns, spent.requests)
+/// What a request costs, of either class.
+fn request_us(spent: &Spent) -> f64 {
+    each_us(spent.hits_ns + spent.misses_ns, spent.requests)
 }
 
 /// Requests a second of one CPU that does nothing else.
 fn capacity(spent: &Spent) -> f64 {
     let house = spent.house_ns as f64 / spent.length_ns as f64;
-    1e6 * (1.0 - house) / each_us(of_requests_ns(spent), spent.requests)
+    1e6 * (1.0 - house) / request_us(spent)
 }
 
-const REQUEST: Figure =
-    ("a request, us", |[with, _]| each_us(of_requests_ns(with), with.requests));
-const FIXED: Figure = ("fixed, % of the CPU", |[with, _]| {
-    100.0 * with.house_ns as f64 / with.length_ns as f64
-});
+const REQUEST: Figure = ("a request, us", |[with, _]| request_us(with));
+const FIXED: Figure =
+    ("fixed, % of the CPU", |[with, _]| 100.0 * with.house_ns as f64 / with.length_ns as f64);
 const READING: Figure =
     ("group that reads, us", |[with, _]| each_us(with.request_ns, with.requests));
 const TABLE: Figure = ("group that walks, us", |[with, _]| each_us(with.table_ns, with.requests));
 const COPY: Figure = ("group that copies, us", |[with, _]| each_us(with.copy_ns, with.requests));
-const HIT: Figure = ("a hit, us", |[with, _]| {
-    each_us(with.hits_ns, with.requests - with.misses) + around_us(with)
-});
-const MISS: Figure =
-    ("a miss, us", |[with, _]| each_us(with.misses_ns, with.misses) + around_us(with));
+const HIT: Figure = ("a hit, us", |[with, _]| each_us(with.hits_ns, with.requests - with.misses));
+const MISS: Figure = ("a miss, us", |[with, _]| each_us(with.misses_ns, with.misses));
 const CAPACITY: Figure = ("capacity, requests/s", |[with, _]| capacity(with));
 const WITHOUT: Figure = ("capacity without it, foretold", |[_, without]| capacity(without));
 
@@ -114,8 +104,7 @@ pub(super) fn estimate(path: &Path, options: &Options) -> Result<Estimated, Erro
         Some(Side { value: row.us_per_request, low: row.us_low, high: row.us_high })
     };
     let whole = &costs.whole;
-    let fixed =
-        Side { value: whole.fixed_percent, low: whole.fixed_low, high: whole.fixed_high };
+    let fixed = Side { value: whole.fixed_percent, low: whole.fixed_low, high: whole.fixed_high };
     let told = report::what_if(&trial, options, REMOVED, Instead::Scale(0.0))?;
     let mut writer = Writer::reopen(path)?;
     writer.prediction(&told.prediction(load::sys::wall_ns()))?;
@@ -187,7 +176,6 @@ mod tests {
         Spent {
             requests: 1_000,
             misses: 400,
-            process_ns: 1_120_000_000,
             hits_ns: 420_000_000,
             misses_ns: 580_000_000,
             request_ns: 200_000_000,
@@ -200,17 +188,16 @@ mod tests {
 
     #[test]
     fn the_truth_of_each_figure_follows_from_what_was_spent() {
-        let both = [spent(), Spent { process_ns: 820_000_000, table_ns: 0, ..spent() }];
+        let both = [spent(), Spent { misses_ns: 280_000_000, table_ns: 0, ..spent() }];
         let truth = |(_, truth): Figure| truth(&both);
         let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9 * b, "{a} is not {b}");
-        near(truth(REQUEST), 1_020.0);
+        near(truth(REQUEST), 1_000.0);
         near(truth(FIXED), 5.0);
         near(truth(TABLE), 300.0);
-        // 20 us around each request, of either class.
-        near(truth(HIT), 720.0);
-        near(truth(MISS), 1_470.0);
-        near(truth(CAPACITY), 1e6 * 0.95 / 1_020.0);
-        near(truth(WITHOUT), 1e6 * 0.95 / 720.0);
+        near(truth(HIT), 700.0);
+        near(truth(MISS), 1_450.0);
+        near(truth(CAPACITY), 1e6 * 0.95 / 1_000.0);
+        near(truth(WITHOUT), 1e6 * 0.95 / 700.0);
         // The classes make up the whole.
         near(0.6 * truth(HIT) + 0.4 * truth(MISS), truth(REQUEST));
     }
@@ -225,8 +212,7 @@ mod tests {
         .judge(&[spent(), spent()]);
         let held: Vec<bool> = judged.iter().map(|judged| judged.held).collect();
         assert_eq!(held, [false, true, false]);
-        let run =
-            Run { seed: 1, spent: [spent(), spent()], judged, grade: Grade::Held };
+        let run = Run { seed: 1, spent: [spent(), spent()], judged, grade: Grade::Held };
         let tallies = tallies(&[run.clone(), run]);
         assert_eq!(tallies.iter().map(|tally| tally.held).collect::<Vec<_>>(), [0, 2, 0]);
         assert!((tallies[2].error_percent - 100.0 / 30.0).abs() < 1e-9);

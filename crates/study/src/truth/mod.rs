@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use load::{Plan as Load, Population, Schedule, Target};
-use record::Spec;
+use record::{ProfileSpec, Spec};
 use report::sheet::{Rows, Sheet, sheet};
 use report::{Groups, Options};
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,8 @@ const LOOK: Duration = Duration::from_millis(1_500);
 /// Before the recording and behind it, the load runs alone.
 const MARGIN: Duration = Duration::from_millis(600);
 const CONNECTIONS: u32 = 32;
+/// Samples a second of the profile: more than by default, for the recordings are short.
+const PROFILE_HZ: u32 = 499;
 /// The group whose cost the change removes.
 const REMOVED: &str = "table";
 
@@ -151,8 +153,7 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
     }
     let tallies = judge::tallies(&runs);
     let count = |grade| runs.iter().filter(|run| run.grade == grade).count();
-    let graded =
-        [report::Grade::Held, report::Grade::Missed, report::Grade::NotTold].map(count);
+    let graded = [report::Grade::Held, report::Grade::Missed, report::Grade::NotTold].map(count);
     let allowed = (MISSED_SHARE_MAX * plan.runs as f64).floor() as usize;
     Ok(Outcome {
         level: options.level,
@@ -313,6 +314,7 @@ impl Running {
         spec.interval = once.plan.interval;
         spec.duration = Some(once.plan.duration);
         spec.overwrite = true;
+        spec.profile = Some(ProfileSpec { hz: PROFILE_HZ });
         record::record(&spec, done, &mut |_| {})?;
         Ok(())
     }
