@@ -35,6 +35,8 @@ pub(crate) enum Verb {
     Purge(Purge),
     /// Show what a running server counts, or list all that is counted
     Metrics(Metrics),
+    /// Say how often the cores of a running server wait for each other's locks
+    Locks(Locks),
     /// Drive a load at a server and measure its latencies
     Load(Load),
     /// Record a live server: CPU time by mode and requests, interval by interval, into a trial
@@ -279,6 +281,19 @@ pub(crate) struct Purge {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3129")]
     pub(crate) admin: SocketAddr,
     /// Print what was done as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Locks {
+    /// How long to count, in whole seconds up to a minute
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// The server's admin address
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3129")]
+    pub(crate) admin: SocketAddr,
+    /// Print what was counted as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

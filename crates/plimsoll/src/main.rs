@@ -14,6 +14,7 @@ mod doctor;
 mod explain;
 mod failure;
 mod load;
+mod locks;
 mod logs;
 mod metrics;
 mod output;
@@ -87,6 +88,7 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Explain(flags) => explain::explain(&flags),
         Verb::Purge(flags) => purge::purge(&flags),
         Verb::Metrics(flags) => metrics::metrics(&flags),
+        Verb::Locks(flags) => locks::locks(&flags),
         Verb::Load(flags) => load::load(&flags),
         Verb::Record(flags) => record::record(&flags),
         Verb::Logs(flags) => logs::logs(&flags),

@@ -7,6 +7,7 @@
 //! | `GET /healthz` | `ok`, or `draining` |
 //! | `GET /explain` | why a request would or would not be answered from store |
 //! | `GET /what-if` | the hit ratios that other sizes of the store would give |
+//! | `POST /locks` | how the locks that cores share are used: see [`crate::locks`] |
 //! | `POST /purge` | purges: see [`crate::purge::api`] |
 //! | `POST /reload`, `POST /restart` | orders to the server's thread: see [`crate::control`] |
 //!
@@ -25,6 +26,7 @@ use crate::client::{Client, append_date, linger};
 use crate::control::{Answer, Order};
 use crate::explain;
 use crate::limits::ADMIN_BODY_BYTES_MAX;
+use crate::locks;
 use crate::metrics::{AllCores, Counters};
 use crate::purge;
 use crate::shared::Shared;
@@ -191,10 +193,10 @@ impl Admin {
         let reading = matches!(call.method, Method::Get | Method::Head);
         let takes = match call.path.as_str() {
             "/metrics" | "/upstreams" | "/healthz" | "/what-if" | "/explain" => "GET, HEAD",
-            "/purge" | "/reload" | "/restart" => "POST",
+            "/locks" | "/purge" | "/reload" | "/restart" => "POST",
             path => {
-                let there = "there are /metrics, /upstreams, /healthz, /explain, /what-if, /purge, \
-                             /reload and /restart";
+                let there = "there are /metrics, /upstreams, /healthz, /explain, /what-if, /locks, \
+                             /purge, /reload and /restart";
                 return Reply::error(404, format_args!("no {path:?} here: {there}"));
             }
         };
@@ -212,6 +214,7 @@ impl Admin {
             "/healthz" => Reply::text("text/plain", health(&self.worker)),
             "/explain" => explain::answer(call, &self.worker).await,
             "/what-if" => Reply::json(200, &self.shared.sizing.tell()),
+            "/locks" => locks::answer(call, &self.worker).await,
             "/reload" => self.obeyed(Order::Reload).await,
             "/restart" => self.obeyed(Order::Restart).await,
             _ => purge::api::answer(call, &self.shared).await,

@@ -18,10 +18,11 @@
 //! fails the flight: no reader is ever left asleep.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use hashbrown::HashMap;
+use runtime::sync::{Guard, Lock, LockKind};
 use slab::Slab;
 use store::{Generation, Key};
 
@@ -92,7 +93,7 @@ pub(crate) struct Flight {
     began: Generation,
     /// Changes of its URI since.
     watch: Watch,
-    state: Mutex<State>,
+    state: Lock<State>,
 }
 
 impl Flight {
@@ -106,7 +107,7 @@ impl Flight {
             readers: Slab::new(),
             filler: None,
         };
-        Arc::new(Flight { key, began, watch, state: Mutex::new(state) })
+        Arc::new(Flight { key, began, watch, state: Lock::new(&FLIGHT, state) })
     }
 
     pub(crate) fn watch(&self) -> &Watch {
@@ -119,10 +120,15 @@ impl Flight {
     }
 }
 
+/// Of one fetch: its readers and the one that fills it.
+static FLIGHT: LockKind = LockKind::new("fetch");
+/// Of the table of fetches.
+static TABLE: LockKind = LockKind::new("fetches: shard");
+
 /// All fetches under way.
 #[derive(Debug)]
 pub(crate) struct Flights {
-    shards: [Mutex<HashMap<u128, Arc<Flight>>>; SHARDS],
+    shards: [Lock<HashMap<u128, Arc<Flight>>>; SHARDS],
 }
 
 /// The part in a flight that a miss has.
@@ -135,7 +141,7 @@ pub(crate) enum Joined {
 
 impl Flights {
     pub(crate) fn new() -> Arc<Flights> {
-        Arc::new(Flights { shards: std::array::from_fn(|_| Mutex::default()) })
+        Arc::new(Flights { shards: std::array::from_fn(|_| Lock::new(&TABLE, HashMap::new())) })
     }
 
     /// `overtaken` says whether what was asked for at some generation has been purged since: who
@@ -175,7 +181,7 @@ impl Flights {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    fn shard(&self, key: &Key) -> MutexGuard<'_, HashMap<u128, Arc<Flight>>> {
+    fn shard(&self, key: &Key) -> Guard<'_, HashMap<u128, Arc<Flight>>> {
         lock(&self.shards[key.to_u128() as usize % SHARDS])
     }
 
@@ -200,7 +206,7 @@ impl Flights {
 }
 
 /// A panic while a lock is held leaves data that is whole: nothing in this file panics half-way.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Lock<T>) -> Guard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -34,6 +34,7 @@ mod handover;
 mod hop;
 pub mod limits;
 mod listening;
+mod locks;
 mod metrics;
 mod overload;
 mod partial;

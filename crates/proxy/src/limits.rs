@@ -67,6 +67,8 @@ pub const DNS_SYSTEM_KEPT: Duration = Duration::from_secs(30);
 pub const DNS_NAMES_MAX: usize = 10_000;
 /// Bytes of the body of a call to the admin address.
 pub const ADMIN_BODY_BYTES_MAX: usize = 64 * 1024;
+/// Longest that the locks are counted for one call, seconds.
+pub const LOCKS_SECONDS_MAX: u64 = 60;
 /// Keys of variants that a URI remembers, so that they can be listed.
 pub const VARIANTS_LISTED_MAX: usize = 32;
 /// A body on the disk that is longer is not brought into memory: it is sent from where it is.

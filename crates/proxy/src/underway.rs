@@ -13,18 +13,27 @@
 //! after that answer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use hashbrown::HashMap;
+use runtime::sync::{Guard, Lock, LockKind};
 use store::Key;
 
 /// A power of two; the shards keep cores out of each other's way.
 const SHARDS: usize = 16;
 
 /// All watches, by URI.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct UnderWay {
-    shards: [Mutex<HashMap<u128, Watched>>; SHARDS],
+    shards: [Lock<HashMap<u128, Watched>>; SHARDS],
+}
+
+static SHARD: LockKind = LockKind::new("changes under way: shard");
+
+impl Default for UnderWay {
+    fn default() -> UnderWay {
+        UnderWay { shards: std::array::from_fn(|_| Lock::new(&SHARD, HashMap::new())) }
+    }
 }
 
 /// A URI that somebody watches.
@@ -70,13 +79,13 @@ impl UnderWay {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    fn shard(&self, uri: &Key) -> MutexGuard<'_, HashMap<u128, Watched>> {
+    fn shard(&self, uri: &Key) -> Guard<'_, HashMap<u128, Watched>> {
         lock(&self.shards[uri.to_u128() as usize % SHARDS])
     }
 }
 
 /// Nothing in this file panics half-way through a change of a table.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Lock<T>) -> Guard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -183,7 +192,8 @@ mod tests {
     #[test]
     fn no_interleaving_stores_what_was_before_a_change() {
         let table = Arc::new(UnderWay::default());
-        let (state, stored) = (AtomicU64::new(0), Mutex::new(None));
+        static STORED: LockKind = LockKind::new("stored, of a test");
+        let (state, stored) = (AtomicU64::new(0), Lock::new(&STORED, None));
         let key = uri(b"a");
         std::thread::scope(|scope| {
             for _ in 0..3 {

@@ -19,13 +19,12 @@ pub mod s3fifo;
 mod shard;
 pub mod what_if;
 
-use std::sync::{Mutex, MutexGuard};
-
 pub use key::{Key, KeyBuilder, KeyHasher};
 pub use purges::{
     Concerns, Generation, Hit, Known, Mark, PURGE_PREFIX_BYTES_MAX, PURGE_PREFIXES_MAX,
     PURGE_RECORDS_MAX, Purges, Sweep, Verdict,
 };
+use runtime::sync::{Guard, Lock, LockKind};
 use shard::{Leaving, Shard, ShardCounters};
 
 /// What an object costs beyond the caller's bytes: its places in slab, index and ghost,
@@ -165,7 +164,9 @@ impl<V> std::fmt::Debug for Store<V> {
 
 /// Two cache lines apart, so that neighbours do not slow each other down.
 #[repr(align(128))]
-struct Padded<V>(Mutex<Shard<V>>);
+struct Padded<V>(Lock<Shard<V>>);
+
+static SHARD: LockKind = LockKind::new("store: shard");
 
 impl<V> Store<V> {
     /// An empty store. The number of shards is rounded down to a power of two, at least one.
@@ -180,7 +181,7 @@ impl<V> Store<V> {
         let shards = power_of_two_below(shards);
         let shard_bytes_max = options.bytes_max / shards as u64;
         let expected = (shard_bytes_max / OBJECT_BYTES_EXPECTED).min(OBJECTS_EXPECTED_MAX);
-        let shard = |_| Padded(Mutex::new(Shard::new(shard_bytes_max, expected as usize)));
+        let shard = |_| Padded(Lock::new(&SHARD, Shard::new(shard_bytes_max, expected as usize)));
         Store {
             shards: (0..shards).map(shard).collect(),
             object_bytes_max: options.object_bytes_max,
@@ -409,7 +410,7 @@ impl<V> Store<V> {
     }
 
     #[inline]
-    fn lock(&self, key: &Key) -> MutexGuard<'_, Shard<V>> {
+    fn lock(&self, key: &Key) -> Guard<'_, Shard<V>> {
         // Bits that neither place nor tag an entry in a hash table: the index hashes with the low
         // half of the key, the ghost with the high half, and both use only the ends of it.
         let shard = (key.to_u128() >> 96) as usize & (self.shards.len() - 1);
@@ -427,7 +428,7 @@ fn shrink<V>(shard: &Padded<V>, bytes: u64) {
     }
 }
 
-fn lock<V>(shard: &Padded<V>) -> MutexGuard<'_, Shard<V>> {
+fn lock<V>(shard: &Padded<V>) -> Guard<'_, Shard<V>> {
     shard.0.lock().expect("nobody panics while holding a shard")
 }
 

@@ -76,3 +76,28 @@ fn what_cannot_be_asked_is_told_in_one_line() {
     assert_eq!(server.stopped().0, Some(0));
     plimsoll(&["purge", "--all", "--admin", &admin]).refused(&[&admin, "--admin"]);
 }
+
+#[test]
+fn locks_are_counted_while_it_is_asked_for() {
+    let home = Home::new();
+    let (server, _origin) = a_server(&home, &["--admin", "127.0.0.1:0"]);
+    let (at, admin) = (server.address(), server.admin().to_string());
+    let path = "/obj/1?size=10&cc=max-age%3D60";
+    get(at, path);
+    let asked = ["locks", "--for", "1s", "--json", "--admin", &admin];
+    let told = std::thread::scope(|scope| {
+        let told = scope.spawn(|| plimsoll(&asked).well().json());
+        while !told.is_finished() {
+            get(at, path);
+        }
+        told.join().unwrap()
+    });
+    let locks = told["locks"].as_array().unwrap();
+    let of = |name: &str| locks.iter().find(|lock| lock["lock"] == name).unwrap();
+    let store = of("store: shard");
+    assert!(store["attempts"].as_u64() > Some(0), "{told:#}");
+    assert!(store["hold_mean_us"].as_f64() > Some(0.0), "{told:#}");
+    assert!(store["hold_max_us"].as_f64() >= store["hold_mean_us"].as_f64(), "{told:#}");
+    assert!(store["contended"].as_u64() <= store["attempts"].as_u64(), "{told:#}");
+    plimsoll(&["locks", "--for", "2m", "--admin", &admin]).refused(&["from 1 to 60"]);
+}

@@ -12,6 +12,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use runtime::sync::{Lock, LockKind};
+
 use crate::limits::LOG_QUEUE_BYTES_MAX;
 
 /// Where finished lines go.
@@ -25,10 +27,12 @@ pub(crate) enum Sink {
     Memory(Arc<Mutex<Vec<u8>>>),
 }
 
+static SENDER: LockKind = LockKind::new("access log: way to the writer");
+
 /// The way to the writing thread.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    sender: Mutex<Sender<Message>>,
+    sender: Lock<Sender<Message>>,
     bytes_waiting: AtomicUsize,
     lines_lost: AtomicU64,
 }
@@ -94,7 +98,7 @@ impl LogWriter {
         let file = open_for_append(path)?;
         let (sender, receiver) = channel();
         let queue = Arc::new(Queue {
-            sender: Mutex::new(sender),
+            sender: Lock::new(&SENDER, sender),
             bytes_waiting: AtomicUsize::new(0),
             lines_lost: AtomicU64::new(0),
         });

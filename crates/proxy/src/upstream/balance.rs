@@ -5,9 +5,10 @@
 //! among all others, and none knows of health.
 
 use std::hash::Hasher;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use runtime::sync::{Lock, LockKind};
 use siphasher::sip::SipHasher13;
 
 use crate::config::Balance;
@@ -28,12 +29,14 @@ pub(super) struct Candidate {
     pub(super) identity: u64,
 }
 
+static RICHES: LockKind = LockKind::new("upstream: round robin");
+
 /// The state of one group's balance.
 #[derive(Debug)]
 pub(super) enum Balancer {
     /// Smooth weighted round robin: each turn every candidate gains its weight, the richest is
     /// chosen and pays for all. The lock is held for a few additions.
-    RoundRobin(Mutex<Vec<i64>>),
+    RoundRobin(Lock<Vec<i64>>),
     /// The place to begin at, so that equals take turns.
     LeastOutstanding(AtomicUsize),
     /// Weighted rendezvous hashing: the highest score of (URL, server) wins.
@@ -43,7 +46,7 @@ pub(super) enum Balancer {
 impl Balancer {
     pub(super) fn new(balance: Balance, servers: usize) -> Balancer {
         match balance {
-            Balance::RoundRobin => Balancer::RoundRobin(Mutex::new(vec![0; servers])),
+            Balance::RoundRobin => Balancer::RoundRobin(Lock::new(&RICHES, vec![0; servers])),
             Balance::LeastOutstanding => Balancer::LeastOutstanding(AtomicUsize::new(0)),
             Balance::Hash { load_percent_max } => {
                 Balancer::Hash { load_percent_max: load_percent_max.into() }

@@ -14,15 +14,25 @@
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use runtime::sync::{Guard, Lock, LockKind};
+
+static LINE: LockKind = LockKind::new("upstream: queue of a group");
+
 /// The queue of a group.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Queue {
-    line: Mutex<Line>,
+    line: Lock<Line>,
     length: AtomicUsize,
+}
+
+impl Default for Queue {
+    fn default() -> Queue {
+        Queue { line: Lock::new(&LINE, Line::default()), length: AtomicUsize::new(0) }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -102,7 +112,7 @@ impl Queue {
     }
 
     /// Nothing panics while it holds this lock.
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn line(&self) -> Guard<'_, Line> {
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

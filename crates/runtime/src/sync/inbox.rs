@@ -10,13 +10,16 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use super::{Guard, Lock, LockKind};
 use crate::core;
 
+static INBOX: LockKind = LockKind::new("inbox");
+
 struct Shared<T> {
-    state: Mutex<State<T>>,
+    state: Lock<State<T>>,
     capacity: usize,
 }
 
@@ -28,7 +31,7 @@ struct State<T> {
 }
 
 impl<T> Shared<T> {
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+    fn state(&self) -> Guard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -38,7 +41,7 @@ impl<T> Shared<T> {
 pub fn inbox<T>(capacity: usize) -> (Sender<T>, Inbox<T>) {
     let state =
         State { messages: VecDeque::new(), receiver: None, senders: 1, receiver_gone: false };
-    let shared = Arc::new(Shared { state: Mutex::new(state), capacity });
+    let shared = Arc::new(Shared { state: Lock::new(&INBOX, state), capacity });
     (Sender(Arc::clone(&shared)), Inbox { shared, fetched: VecDeque::new() })
 }
 

@@ -9,10 +9,11 @@
 //! ended meanwhile; a peek or a look-up reads the disk.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use hashbrown::HashTable;
+use runtime::sync::{Guard, Lock, LockKind};
 
 use super::bytes::Put;
 use super::ghosts::Ghosts;
@@ -103,7 +104,9 @@ struct Shard {
 
 /// Two cache lines apart, so that neighbours do not slow each other down.
 #[repr(align(128))]
-struct Padded(Mutex<Shard>);
+struct Padded(Lock<Shard>);
+
+static SHARD: LockKind = LockKind::new("disk: index shard");
 
 pub(super) struct Index {
     shards: Box<[Padded]>,
@@ -141,7 +144,10 @@ impl Shard {
 impl Index {
     pub(super) fn new(shards: usize, lives: Arc<[AtomicU64]>) -> Index {
         let shards = shards.clamp(1, SHARDS_MAX).next_power_of_two();
-        Index { shards: (0..shards).map(|_| Padded(Mutex::default())).collect(), lives }
+        Index {
+            shards: (0..shards).map(|_| Padded(Lock::new(&SHARD, Shard::default()))).collect(),
+            lives,
+        }
     }
 
     /// What is known of a key; counts as a touch if it is one.
@@ -321,19 +327,19 @@ impl Index {
 
     /// Bytes that tables and ghosts take.
     pub(super) fn allocated_bytes(&self) -> usize {
-        let of = |shard: MutexGuard<'_, Shard>| {
+        let of = |shard: Guard<'_, Shard>| {
             shard.table.allocation_size() + shard.ghosts.allocated_bytes()
         };
         self.shards.iter().map(|shard| of(lock(shard))).sum()
     }
 
-    fn lock(&self, print: u64) -> MutexGuard<'_, Shard> {
+    fn lock(&self, print: u64) -> Guard<'_, Shard> {
         // Bits that neither place nor tag an entry in its table.
         lock(&self.shards[(print >> 48) as usize & (self.shards.len() - 1)])
     }
 }
 
-fn lock(shard: &Padded) -> MutexGuard<'_, Shard> {
+fn lock(shard: &Padded) -> Guard<'_, Shard> {
     shard.0.lock().expect("nobody panics while holding a shard")
 }
 

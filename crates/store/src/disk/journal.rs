@@ -17,8 +17,9 @@
 //! ended well.
 
 use std::future::poll_fn;
-use std::sync::{Mutex, MutexGuard};
 use std::task::{Poll, Waker};
+
+use runtime::sync::{Guard, Lock, LockKind};
 
 use super::bytes::{Put, Take};
 use super::checksum::Sums;
@@ -268,12 +269,19 @@ struct State {
     waiters: Vec<Waker>,
 }
 
+static STATE: LockKind = LockKind::new("disk: journal");
+
 /// The changes that wait to be written, and those who wait for them.
-#[derive(Default)]
 pub(super) struct Journal {
-    state: Mutex<State>,
+    state: Lock<State>,
     /// Raised when somebody waits.
     pub(super) signal: Signal,
+}
+
+impl Default for Journal {
+    fn default() -> Journal {
+        Journal { state: Lock::new(&STATE, State::default()), signal: Signal::default() }
+    }
 }
 
 impl Journal {
@@ -344,7 +352,7 @@ impl Journal {
         .await
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> Guard<'_, State> {
         self.state.lock().expect("nobody panics while holding the journal")
     }
 }

@@ -11,8 +11,10 @@
 //! What never happens: a segment is reclaimed while a record of it is not written yet.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+
+use runtime::sync::{Guard, Lock, LockKind};
 
 use super::geometry::Geometry;
 use super::index::Place;
@@ -65,11 +67,13 @@ struct Logs {
     next_life: u64,
 }
 
+static LOGS: LockKind = LockKind::new("disk: logs");
+
 pub(super) struct Segments {
     geometry: Geometry,
     /// By segment; 0: nothing in it can be found.
     pub(super) lives: Arc<[AtomicU64]>,
-    logs: Mutex<Logs>,
+    logs: Lock<Logs>,
 }
 
 /// A segment with a life: which, since when, of which log.
@@ -100,7 +104,7 @@ impl Segments {
             next_life,
         };
         let lives = (0..count).map(|_| AtomicU64::new(0)).collect();
-        Segments { geometry, lives, logs: Mutex::new(logs) }
+        Segments { geometry, lives, logs: Lock::new(&LOGS, logs) }
     }
 
     /// Takes over what was found on the disk: segments with lives, none of them open any more.
@@ -301,7 +305,7 @@ impl Segments {
         u64::from(place.segment) * u64::from(self.geometry.segment_bytes) + u64::from(place.offset)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Logs> {
+    fn lock(&self) -> Guard<'_, Logs> {
         self.logs.lock().expect("nobody panics while holding the logs")
     }
 }

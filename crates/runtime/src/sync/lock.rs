@@ -1,0 +1,333 @@
+//! A lock that can tell how it is used.
+//!
+//! What: [`Lock`] is the system's mutex with a [`LockKind`]: a name, shared by all locks that do
+//! the same work (the shards of a table), under which uses are counted: how often it was asked
+//! for, how often somebody else held it, how long it was waited for and held. Why: whether cores
+//! that share nothing share a lock after all is a question for figures, such as those of a run
+//! queue's lock in 2002. Counting is off until [`LockKind::measure_all`]; off, a lock costs the
+//! mutex and one load of a flag that nobody writes.
+//! What never happens: a hold that began before the counting was switched on is counted, or one
+//! that ends after it was switched off: both would be of unknown length.
+//!
+//! The holder counts before it unlocks: what is told of a hold lacks the unlocking, and holds are
+//! longer by the counting, some tens of nanoseconds, while it is on.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{LockResult, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::Instant;
+
+static MEASURING: AtomicBool = AtomicBool::new(false);
+
+/// What locks are there for: one for all locks that do the same work, a `static`.
+pub struct LockKind {
+    name: &'static str,
+    known: AtomicBool,
+    attempts: AtomicU64,
+    contended: AtomicU64,
+    waited_ns: AtomicU64,
+    holds: AtomicU64,
+    held_ns: AtomicU64,
+    held_ns_max: AtomicU64,
+}
+
+/// All kinds of which there is a lock.
+static KINDS: Mutex<Vec<&'static LockKind>> = Mutex::new(Vec::new());
+
+/// What was counted of the locks of one kind.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LockUse {
+    /// The name of the kind.
+    pub name: &'static str,
+    /// How often one was asked for.
+    pub attempts: u64,
+    /// Of these, how often somebody else held it.
+    pub contended: u64,
+    /// How long was waited, together, nanoseconds.
+    pub waited_ns: u64,
+    /// Holds that began and ended while it was counted.
+    pub holds: u64,
+    /// How long they were, together, nanoseconds.
+    pub held_ns: u64,
+    /// The longest, nanoseconds.
+    pub held_ns_max: u64,
+}
+
+impl LockKind {
+    /// A kind by this name.
+    #[must_use]
+    pub const fn new(name: &'static str) -> LockKind {
+        LockKind {
+            name,
+            known: AtomicBool::new(false),
+            attempts: AtomicU64::new(0),
+            contended: AtomicU64::new(0),
+            waited_ns: AtomicU64::new(0),
+            holds: AtomicU64::new(0),
+            held_ns: AtomicU64::new(0),
+            held_ns_max: AtomicU64::new(0),
+        }
+    }
+
+    /// Switches the counting of all locks of the process on or off. What was counted before is
+    /// forgotten when it is switched on, and kept when it is switched off.
+    pub fn measure_all(on: bool) {
+        if on {
+            KINDS
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .iter()
+                .for_each(|kind| kind.forget());
+        }
+        MEASURING.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether locks are counted now.
+    #[must_use]
+    pub fn measuring() -> bool {
+        MEASURING.load(Ordering::Relaxed)
+    }
+
+    /// What was counted, of each kind of which there is or was a lock, by name.
+    #[must_use]
+    pub fn uses() -> Vec<LockUse> {
+        let kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut uses: Vec<LockUse> = kinds.iter().map(|kind| kind.counted()).collect();
+        uses.sort_by_key(|used| used.name);
+        uses
+    }
+
+    fn counted(&self) -> LockUse {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        LockUse {
+            name: self.name,
+            attempts: read(&self.attempts),
+            contended: read(&self.contended),
+            waited_ns: read(&self.waited_ns),
+            holds: read(&self.holds),
+            held_ns: read(&self.held_ns),
+            held_ns_max: read(&self.held_ns_max),
+        }
+    }
+
+    fn forget(&self) {
+        let all = [&self.attempts, &self.contended, &self.waited_ns];
+        let of_holds = [&self.holds, &self.held_ns, &self.held_ns_max];
+        all.into_iter().chain(of_holds).for_each(|counter| counter.store(0, Ordering::Relaxed));
+    }
+
+    fn make_known(&'static self) {
+        if !self.known.load(Ordering::Relaxed) && !self.known.swap(true, Ordering::Relaxed) {
+            KINDS.lock().unwrap_or_else(PoisonError::into_inner).push(self);
+        }
+    }
+}
+
+impl fmt::Debug for LockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.counted().fmt(f)
+    }
+}
+
+/// A mutex of a kind.
+pub struct Lock<T> {
+    kind: &'static LockKind,
+    mutex: Mutex<T>,
+}
+
+/// The right to what a [`Lock`] guards.
+pub struct Guard<'a, T> {
+    inner: MutexGuard<'a, T>,
+    kind: &'static LockKind,
+    /// When the hold began, if it is counted.
+    since: Option<Instant>,
+}
+
+impl<T> Lock<T> {
+    /// A lock of this kind.
+    pub fn new(kind: &'static LockKind, value: T) -> Lock<T> {
+        kind.make_known();
+        Lock { kind, mutex: Mutex::new(value) }
+    }
+
+    /// Waits for it.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`]: whoever held it last panicked.
+    #[inline]
+    pub fn lock(&self) -> LockResult<Guard<'_, T>> {
+        if LockKind::measuring() {
+            return self.lock_counted();
+        }
+        self.guard(self.mutex.lock(), None)
+    }
+
+    #[cold]
+    fn lock_counted(&self) -> LockResult<Guard<'_, T>> {
+        self.kind.attempts.fetch_add(1, Ordering::Relaxed);
+        let locked = match self.mutex.try_lock() {
+            Ok(inner) => Ok(inner),
+            Err(TryLockError::Poisoned(poisoned)) => Err(poisoned),
+            Err(TryLockError::WouldBlock) => {
+                self.kind.contended.fetch_add(1, Ordering::Relaxed);
+                let asked = Instant::now();
+                let locked = self.mutex.lock();
+                self.kind.waited_ns.fetch_add(ns_since(asked), Ordering::Relaxed);
+                locked
+            }
+        };
+        self.guard(locked, Some(Instant::now()))
+    }
+
+    #[inline]
+    fn guard<'a>(
+        &self,
+        locked: LockResult<MutexGuard<'a, T>>,
+        since: Option<Instant>,
+    ) -> LockResult<Guard<'a, T>> {
+        let kind = self.kind;
+        match locked {
+            Ok(inner) => Ok(Guard { inner, kind, since }),
+            Err(poisoned) => {
+                Err(PoisonError::new(Guard { inner: poisoned.into_inner(), kind, since }))
+            }
+        }
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Lock<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.mutex.fmt(f)
+    }
+}
+
+impl<T> Deref for Guard<'_, T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.inner
+    }
+}
+
+impl<T> DerefMut for Guard<'_, T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.inner
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Guard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.inner.fmt(f)
+    }
+}
+
+impl<T> Drop for Guard<'_, T> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(since) = self.since {
+            self.kind.end(since);
+        }
+    }
+}
+
+impl LockKind {
+    #[cold]
+    fn end(&self, since: Instant) {
+        if LockKind::measuring() {
+            let held_ns = ns_since(since);
+            self.holds.fetch_add(1, Ordering::Relaxed);
+            self.held_ns.fetch_add(held_ns, Ordering::Relaxed);
+            self.held_ns_max.fetch_max(held_ns, Ordering::Relaxed);
+        }
+    }
+}
+
+fn ns_since(begin: Instant) -> u64 {
+    u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Tests that switch the counting follow one another.
+    static SWITCH: Mutex<()> = Mutex::new(());
+
+    #[test]
+    fn nothing_is_counted_until_it_is_asked_for_and_every_attempt_afterwards() {
+        static KIND: LockKind = LockKind::new("counted when asked");
+        let _alone = SWITCH.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = Lock::new(&KIND, 1);
+        *lock.lock().unwrap() += 1;
+        assert_eq!(KIND.counted(), LockUse { name: KIND.name, ..LockUse::default() });
+
+        let begun_before = lock.lock().unwrap();
+        LockKind::measure_all(true);
+        drop(begun_before);
+        *lock.lock().unwrap() += 1;
+        *lock.lock().unwrap() += 1;
+        let ends_after = lock.lock().unwrap();
+        LockKind::measure_all(false);
+        drop(ends_after);
+        assert_eq!(*lock.lock().unwrap(), 4);
+        let used = KIND.counted();
+        assert_eq!((used.attempts, used.contended, used.holds), (3, 0, 2));
+        assert!(LockKind::uses().contains(&used));
+        LockKind::measure_all(true);
+        LockKind::measure_all(false);
+        assert_eq!(KIND.counted(), LockUse { name: KIND.name, ..LockUse::default() });
+    }
+
+    #[test]
+    fn who_waits_is_counted_with_the_time_and_the_hold_it_waited_for() {
+        static KIND: LockKind = LockKind::new("waited for");
+        const HELD: Duration = Duration::from_millis(20);
+        let _alone = SWITCH.lock().unwrap_or_else(PoisonError::into_inner);
+        let lock = Arc::new(Lock::new(&KIND, ()));
+        let asking = Arc::new(AtomicUsize::new(0));
+        LockKind::measure_all(true);
+        let held = lock.lock().unwrap();
+        let waiter = thread::spawn({
+            let (lock, asking) = (Arc::clone(&lock), Arc::clone(&asking));
+            move || {
+                asking.store(1, Ordering::SeqCst);
+                drop(lock.lock().unwrap());
+            }
+        });
+        // The attempt is counted before it is tried; then it is told apart from the holder's.
+        while asking.load(Ordering::SeqCst) == 0 || KIND.counted().contended == 0 {
+            thread::yield_now();
+        }
+        thread::sleep(HELD);
+        drop(held);
+        waiter.join().unwrap();
+        LockKind::measure_all(false);
+        let used = KIND.counted();
+        assert_eq!((used.attempts, used.contended, used.holds), (2, 1, 2));
+        assert!(used.waited_ns >= 1_000_000, "{used:?}");
+        assert!(used.held_ns_max >= HELD.as_nanos() as u64, "{used:?}");
+        assert!(used.held_ns >= used.held_ns_max, "{used:?}");
+    }
+
+    #[test]
+    fn a_panic_of_the_holder_is_told_to_the_next() {
+        static KIND: LockKind = LockKind::new("poisoned");
+        let lock = Arc::new(Lock::new(&KIND, 7));
+        let of_thread = Arc::clone(&lock);
+        let panicked = thread::spawn(move || {
+            let _held = of_thread.lock().unwrap();
+            panic!("while it is held");
+        });
+        assert!(panicked.join().is_err());
+        assert_eq!(*lock.lock().unwrap_or_else(PoisonError::into_inner), 7);
+        assert!(lock.lock().is_err());
+    }
+}
