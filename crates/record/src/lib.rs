@@ -10,7 +10,7 @@
 //! /proc/stat ----------- machine ----+
 //! /proc/PID, CPU clocks - server ----+--> recorder --> trial
 //! disks, network cards - resources ---+
-//! perf events - profile -------------+
+//! perf events - profile, counters ---+
 //! access log - tail - logs - spread -+
 //! or a counter - scraper - spread ---+
 //! ```
@@ -28,6 +28,7 @@
 mod bpf;
 mod clock;
 mod counter;
+mod counters;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -47,6 +48,7 @@ pub mod survey;
 mod tail;
 
 pub use counter::MetricUrl;
+pub use counters::known_loop;
 pub use error::Error;
 pub use logs::{Format, FormatChoice, JsonKeys, LogFormat};
 pub use profile::{PROFILE_HZ_MAX, PROFILE_HZ_MIN, ProfileSpec};

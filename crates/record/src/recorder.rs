@@ -28,6 +28,7 @@ use trial::{
 use crate::bpf;
 use crate::clock;
 use crate::counter::MetricUrl;
+use crate::counters::Counters;
 use crate::error::{Error, Unsupported};
 use crate::host;
 use crate::logs::{Class, FormatChoice};
@@ -63,6 +64,9 @@ const CLOCK_SET_NS: i64 = 100_000_000;
 
 const NS_PER_S: i64 = 1_000_000_000;
 
+/// The name of the counters among the capabilities.
+const COUNTERS: &str = "hardware counters";
+
 /// What to record.
 #[derive(Clone, Debug)]
 pub struct Spec {
@@ -83,6 +87,8 @@ pub struct Spec {
     pub duration: Option<Duration>,
     /// Where the CPUs are, sampled; no profile if `None`.
     pub profile: Option<ProfileSpec>,
+    /// Whether to read the processor's counters.
+    pub counters: bool,
     /// Whether to sample waits for locks.
     pub locks: bool,
     /// Whether to sample the anatomy of file access.
@@ -107,6 +113,7 @@ impl Spec {
             interval: Duration::from_secs(1),
             duration: None,
             profile: Some(ProfileSpec::default()),
+            counters: false,
             locks: false,
             files: false,
             out: out.into(),
@@ -243,6 +250,7 @@ struct Recorder {
     devices: Devices,
     requests: Option<Requests>,
     profile: Option<Profile>,
+    counters: Option<Counters>,
     bpf: bpf::Samplers,
     /// Intervals that wait for late lines.
     kept: VecDeque<Interval>,
@@ -315,6 +323,9 @@ impl Recorder {
         }
         let says = |profile: &Profile| profile.says();
         manifest.capabilities.push(host::sampler("profile", profile.as_ref(), says));
+        let counters = spec.counters.then(|| Counters::start(&pids));
+        let says = |counters: &Counters| counters.says();
+        manifest.capabilities.push(host::sampler(COUNTERS, counters.as_ref(), says));
         let mut buffer = Vec::new();
         let machine = machine(&mut buffer)?;
         let devices = Devices::start(&mut buffer);
@@ -329,6 +340,7 @@ impl Recorder {
             devices,
             requests,
             profile: profile.and_then(Result::ok),
+            counters: counters.and_then(Result::ok),
             bpf,
             kept: VecDeque::new(),
             losses: BTreeMap::new(),
@@ -417,6 +429,9 @@ impl Recorder {
         self.devices = Devices::start(&mut self.buffer);
         self.server.take_unseen();
         self.bpf.baseline(&self.server.pids());
+        if let Some(counters) = &mut self.counters {
+            counters.baseline(&self.server.pids());
+        }
         if let Some(requests) = &mut self.requests {
             requests.begin(self.boundary.wall_ns);
         }
@@ -443,6 +458,10 @@ impl Recorder {
         self.writer.bound_threads(&self.server.take_bound());
         for loss in self.bpf.interval(index, &self.server.pids(), &mut self.writer)? {
             self.lose(&loss.kind, loss.count, &loss.note);
+        }
+        if let Some(counters) = &mut self.counters {
+            let lost = counters.interval(index, &self.server.pids(), &mut self.writer)?;
+            self.lose("counters: thread not followed", lost, "its counts are missing");
         }
         let set = ((now.wall_ns - last.wall_ns) - length_ns).abs() > CLOCK_SET_NS;
         self.lose("clock: set while recording", u64::from(set), "lines may be misplaced");

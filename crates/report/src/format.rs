@@ -5,10 +5,10 @@
 //! not finite are a dash, never "NaN".
 
 /// What stands where there is no figure.
-pub(crate) const NONE: &str = "-";
+pub const NONE: &str = "-";
 
 /// Requests per second: `0.83`, `56.3`, `831`, `92,140`; the last of five digits is rounding.
-pub(crate) fn rate(value: f64) -> String {
+pub fn rate(value: f64) -> String {
     if !value.is_finite() {
         return NONE.to_string();
     }
@@ -23,7 +23,7 @@ pub(crate) fn rate(value: f64) -> String {
 }
 
 /// A whole number with its thousands parted.
-pub(crate) fn thousands(value: f64) -> String {
+pub fn thousands(value: f64) -> String {
     if !value.is_finite() {
         return NONE.to_string();
     }
@@ -42,12 +42,12 @@ pub(crate) fn thousands(value: f64) -> String {
 }
 
 /// Percent without its sign: `9.8`, `100.0`.
-pub(crate) fn percent(value: f64) -> String {
+pub fn percent(value: f64) -> String {
     fixed(value, 1)
 }
 
 /// A fixed number of decimals; a zero has no sign.
-pub(crate) fn fixed(value: f64, decimals: usize) -> String {
+pub fn fixed(value: f64, decimals: usize) -> String {
     if !value.is_finite() {
         return NONE.to_string();
     }
@@ -59,7 +59,7 @@ pub(crate) fn fixed(value: f64, decimals: usize) -> String {
 }
 
 /// Three significant digits: `0.0123`, `1.69`, `831`.
-pub(crate) fn three(value: f64) -> String {
+pub fn three(value: f64) -> String {
     if !value.is_finite() {
         return NONE.to_string();
     }
@@ -79,7 +79,7 @@ pub(crate) fn three(value: f64) -> String {
 }
 
 /// A latency in microseconds with its unit: `87 µs`, `1.20 ms`, `3.40 s`.
-pub(crate) fn latency(us: f64) -> String {
+pub fn latency(us: f64) -> String {
     if !us.is_finite() {
         return NONE.to_string();
     }
@@ -91,7 +91,7 @@ pub(crate) fn latency(us: f64) -> String {
 }
 
 /// A duration in seconds for a sentence: `0.25 s`, `60 s`, `15 min`, `24 h`.
-pub(crate) fn duration(seconds: f64) -> String {
+pub fn duration(seconds: f64) -> String {
     if !seconds.is_finite() {
         return NONE.to_string();
     }
@@ -108,7 +108,7 @@ pub(crate) fn duration(seconds: f64) -> String {
 }
 
 /// Bytes: `512 B`, `7.8 GiB`.
-pub(crate) fn bytes(value: u64) -> String {
+pub fn bytes(value: u64) -> String {
     let mut size = value as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
         if size < 1024.0 {
@@ -121,7 +121,7 @@ pub(crate) fn bytes(value: u64) -> String {
 
 /// An instant in UTC: `2026-01-31 17:05:09`. From the days since 1970 by the civil calendar
 /// (Hinnant's algorithm), so that no clock and no time zone is asked.
-pub(crate) fn instant(unix_ns: i64) -> String {
+pub fn instant(unix_ns: i64) -> String {
     let seconds = unix_ns.div_euclid(1_000_000_000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let shifted = days + 719_468;

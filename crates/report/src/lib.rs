@@ -9,7 +9,7 @@
 //! | module | what it owns |
 //! | --- | --- |
 //! | `analysis` | the figures: resources, capacity, modes, latency, standing of each interval; |
-//! | | profile and costs by group; what-if; the comparison of two trials |
+//! | | profile and costs by group; what-if; the comparison of two trials; the last intervals |
 //! | [`mod@groups`] | the rules by which samples belong to procedure groups |
 //! | `terminal` | tables that are readable at 80 columns |
 //! | `classes` | costs by class of request as text |
@@ -19,7 +19,7 @@
 //! | `figure` | SVG |
 //! | [`mod@export`] | stacks and tables in the formats of other tools |
 //! | [`mod@sheet`] | sentences, tables and curves of results that are no trial |
-//! | `format` | how numbers are written |
+//! | [`mod@format`] | how numbers are written |
 //!
 //! What never happens: a figure without its count of samples, what was left out, and its interval;
 //! an interval dropped in silence; text of a trial taken for markup; a page that loads anything
@@ -33,7 +33,7 @@ mod error;
 pub mod export;
 mod figure;
 mod files;
-mod format;
+pub mod format;
 pub mod groups;
 mod page;
 pub mod sheet;
@@ -44,11 +44,7 @@ mod waits;
 
 pub use analysis::{
     AllIntervals, Analysis, CapacityFigure, ClassCostRow, ClassTable, CompareOptions, Comparison,
-    CostRow, CostTable, Excluded, Flame, FlameFrame, FlameUnit, Grade, Graded, GroupCost, Instead,
-    IntervalRow, Latency, LatencyBin, LatencyPoint, ModeChange, ModeLine, Modes, Objective,
-    Options, PHASE_SATURATION, PHASE_WARM_UP, PartChange, Procedure, Profile, ProfileRow,
-    QUANTITY_CAPACITY, Ratio, Resource, ResourceKind, RowKind, Saturation, Side, StackValue,
-    Standing, TrialFacts, Verdict, WakesLine, WhatIf, analyse, compare, what_if,
+    CostRow, CostTable, CounterCost, CpuPerRequest, Excluded, Flame, FlameFrame, FlameUnit, Grade, Graded, GroupCost, HardwareCounters, Instead, IntervalRow, Latency, LatencyBin, LatencyPoint, MachineModes, ModeChange, ModeLine, Modes, Objective, OneMore, Options, PHASE_SATURATION, PHASE_WARM_UP, PartChange, Procedure, Profile, ProfileRow, QUANTITY_CAPACITY, Ratio, Recent, RecentRate, RecentUse, Resource, ResourceKind, RowKind, Saturation, Side, StackValue, Standing, TrialFacts, Verdict, WakesLine, WhatIf, analyse, compare, recent, what_if,
 };
 pub use error::Error;
 pub use files::{Files, FilesOfSize, NeedlessReads};

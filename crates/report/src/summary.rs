@@ -5,6 +5,7 @@ use regress::{AtObjective, LoadLine, Why};
 
 use crate::analysis::{
     Analysis, CapacityFigure, Flame, FlameUnit, IntervalRow, Resource, ResourceKind, Standing,
+    counters_table,
 };
 use crate::format::{
     NONE, bytes, duration, fixed, instant, latency, percent, rate, thousands, three,
@@ -546,11 +547,12 @@ pub(crate) fn intervals(analysis: &Analysis) -> Table {
     table
 }
 
-/// Waits for locks and what became of files, where they were sampled.
+/// The processor's counters, waits for locks and what became of files, where they were sampled.
 pub(crate) fn sampled(analysis: &Analysis) -> Vec<Table> {
     let waits = analysis.waits.as_ref().map(waits::tables).unwrap_or_default();
     let files = analysis.files.as_ref().map(files::tables).unwrap_or_default();
-    waits.into_iter().chain(files).collect()
+    let counters = analysis.counters.as_ref().map(counters_table);
+    counters.into_iter().chain(waits).chain(files).collect()
 }
 
 /// What the flame graph shows.

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod made;
+mod recent;
 
 use made::{Made, far_from_the_cap, flat, published_1998, ramp_and_saturation, two_workers};
 use report::{Analysis, Error, Options, ResourceKind, Standing, analyse, html, terminal};

@@ -84,20 +84,24 @@ impl Pending {
     }
 }
 
-/// Reads the classes of a trial; of one that has none, none.
-pub(crate) fn read(connection: &Connection, place: &Place<'_>) -> Result<Vec<ClassRow>, Error> {
-    read_table(connection).map_err(|error| place.sql(error))
+/// Reads the classes of a trial from an interval on; of one that has none, none.
+pub(crate) fn read(
+    connection: &Connection,
+    place: &Place<'_>,
+    from: u64,
+) -> Result<Vec<ClassRow>, Error> {
+    read_table(connection, from).map_err(|error| place.sql(error))
 }
 
-fn read_table(connection: &Connection) -> rusqlite::Result<Vec<ClassRow>> {
+fn read_table(connection: &Connection, from: u64) -> rusqlite::Result<Vec<ClassRow>> {
     if !has_table(connection, "class_requests")? {
         return Ok(Vec::new());
     }
     let mut select = connection.prepare(
         "SELECT idx, name, requests, ended, bytes FROM class_requests
-         JOIN class ON class.id = class_requests.class ORDER BY idx, name",
+         JOIN class ON class.id = class_requests.class WHERE idx >= ? ORDER BY idx, name",
     )?;
-    let rows = select.query_map([], |row| {
+    let rows = select.query_map([from], |row| {
         Ok(ClassRow {
             interval: row.get(0)?,
             class: row.get(1)?,

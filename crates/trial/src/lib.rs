@@ -3,7 +3,7 @@
 //! A trial is one experiment on one machine, kept in one SQLite file: what the machine and the
 //! server were ([`Manifest`]), what happened in every interval ([`Interval`]), the latencies
 //! ([`LatencyRow`]), requests by class ([`classes`]), where the CPUs were
-//! ([`profile`]), waits for locks
+//! ([`profile`]), what the processor counted ([`counters`]), waits for locks
 //! ([`waits`]), what became of files ([`files`]), what disks and network cards did
 //! ([`resources`]), what was lost ([`Loss`]) and what was
 //! foretold ([`Prediction`]).
@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 
 pub mod classes;
+pub mod counters;
 mod digest;
 mod error;
 pub mod files;

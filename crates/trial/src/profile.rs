@@ -14,7 +14,9 @@ use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Place};
+use crate::reader::has_table;
 use crate::schema::key;
+use crate::waits::WaitRow;
 use crate::writer::{Writer, set_meta};
 
 /// Most frames of a stack: what is deeper is cut, and is not whole.
@@ -296,6 +298,79 @@ pub(crate) fn read(connection: &Connection, place: &Place<'_>) -> Result<Profile
     Ok(Profile { info, ..profile })
 }
 
+/// The profile of the intervals from one on: the frames and stacks that their samples and these
+/// waits use, numbered anew, in the samples and in the waits.
+pub(crate) fn read_from(
+    connection: &Connection,
+    place: &Place<'_>,
+    from: u64,
+    waits: &mut [WaitRow],
+) -> Result<Profile, Error> {
+    let there = has_table(connection, "sample").map_err(|error| place.sql(error))?;
+    if !there && waits.is_empty() {
+        return Ok(Profile::default());
+    }
+    let corrupt = || place.corrupt("its profile names what is not in it");
+    let samples = read_samples(connection, from).map_err(|error| place.sql(error))?;
+    let mut samples = samples.ok_or_else(corrupt)?;
+    let mut used = Used { connection, stacks: HashMap::new(), frames: HashMap::new() };
+    let mut profile = Profile::default();
+    let of_samples = samples.iter_mut().map(|row| &mut row.stack);
+    for stack in of_samples.chain(waits.iter_mut().map(|row| &mut row.stack)) {
+        let found = used.stack(*stack, &mut profile).map_err(|error| place.sql(error))?;
+        *stack = found.ok_or_else(corrupt)?;
+    }
+    let info = read_info(connection, place)?;
+    Ok(Profile { samples, info, ..profile })
+}
+
+/// The stacks and frames that were met, by their numbers in the file, with their new ones.
+struct Used<'a> {
+    connection: &'a Connection,
+    stacks: HashMap<u32, u32>,
+    frames: HashMap<u32, u32>,
+}
+
+impl Used<'_> {
+    /// The new number of a stack; `None` if it leads nowhere.
+    fn stack(&mut self, old: u32, profile: &mut Profile) -> rusqlite::Result<Option<u32>> {
+        if let Some(&known) = self.stacks.get(&old) {
+            return Ok(Some(known));
+        }
+        let mut select =
+            self.connection.prepare_cached("SELECT frames, whole FROM stack WHERE id = ?")?;
+        let mut rows = select.query([old])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let Some(mut frames) = decode(row.get_ref(0)?.as_blob()?) else { return Ok(None) };
+        let whole = row.get(1)?;
+        for frame in &mut frames {
+            let Some(new) = self.frame(*frame, profile)? else { return Ok(None) };
+            *frame = new;
+        }
+        let new = u32::try_from(profile.stacks.len()).unwrap_or(u32::MAX);
+        profile.stacks.push(Stack { frames, whole });
+        self.stacks.insert(old, new);
+        Ok(Some(new))
+    }
+
+    /// The new number of a frame.
+    fn frame(&mut self, old: u32, profile: &mut Profile) -> rusqlite::Result<Option<u32>> {
+        if let Some(&known) = self.frames.get(&old) {
+            return Ok(Some(known));
+        }
+        let mut select = self
+            .connection
+            .prepare_cached("SELECT symbol, module, mode FROM frame WHERE id = ?")?;
+        let mut rows = select.query([old])?;
+        let Some(row) = rows.next()? else { return Ok(None) };
+        let Some(mode) = frame_mode(row.get(2)?) else { return Ok(None) };
+        let new = u32::try_from(profile.frames.len()).unwrap_or(u32::MAX);
+        profile.frames.push(Frame { symbol: row.get(0)?, module: row.get(1)?, mode });
+        self.frames.insert(old, new);
+        Ok(Some(new))
+    }
+}
+
 fn read_info(connection: &Connection, place: &Place<'_>) -> Result<Option<ProfileInfo>, Error> {
     let text = crate::reader::meta(connection, key::PROFILE).map_err(|error| place.sql(error))?;
     text.map(|text| serde_json::from_str(&text))
@@ -310,11 +385,7 @@ fn read_tables(connection: &Connection) -> rusqlite::Result<Option<Profile>> {
         connection.prepare("SELECT id, symbol, module, mode FROM frame ORDER BY id")?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
-        let mode = match row.get(3)? {
-            0u8 => FrameMode::User,
-            1 => FrameMode::Kernel,
-            _ => return Ok(None),
-        };
+        let Some(mode) = frame_mode(row.get(3)?) else { return Ok(None) };
         if row.get::<_, usize>(0)? != profile.frames.len() {
             return Ok(None);
         }
@@ -330,24 +401,38 @@ fn read_tables(connection: &Connection) -> rusqlite::Result<Option<Profile>> {
         }
         profile.stacks.push(Stack { frames, whole: row.get(2)? });
     }
-    let mut select = connection
-        .prepare("SELECT idx, owner, stack, samples, ns FROM sample ORDER BY idx, owner, stack")?;
-    let mut rows = select.query([])?;
+    let Some(samples) = read_samples(connection, 0)? else { return Ok(None) };
+    let known = samples.iter().all(|row| (row.stack as usize) < profile.stacks.len());
+    Ok(known.then_some(Profile { samples, ..profile }))
+}
+
+/// The samples of the intervals from one on; `None` if one is nobody's.
+fn read_samples(connection: &Connection, from: u64) -> rusqlite::Result<Option<Vec<SampleRow>>> {
+    let mut samples = Vec::new();
+    let mut select = connection.prepare(
+        "SELECT idx, owner, stack, samples, ns FROM sample WHERE idx >= ?
+         ORDER BY idx, owner, stack",
+    )?;
+    let mut rows = select.query([from])?;
     while let Some(row) = rows.next()? {
-        let owner = Owner::ALL.get(row.get::<_, usize>(1)?).copied();
-        let stack: u32 = row.get(2)?;
-        let (Some(owner), true) = (owner, (stack as usize) < profile.stacks.len()) else {
-            return Ok(None);
-        };
-        profile.samples.push(SampleRow {
+        let Some(&owner) = Owner::ALL.get(row.get::<_, usize>(1)?) else { return Ok(None) };
+        samples.push(SampleRow {
             interval: row.get(0)?,
             owner,
-            stack,
+            stack: row.get(2)?,
             samples: row.get(3)?,
             ns: row.get(4)?,
         });
     }
-    Ok(Some(profile))
+    Ok(Some(samples))
+}
+
+fn frame_mode(number: u8) -> Option<FrameMode> {
+    match number {
+        0 => Some(FrameMode::User),
+        1 => Some(FrameMode::Kernel),
+        _ => None,
+    }
 }
 
 /// Numbers as LEB128: most frames of a trial have one or two bytes.

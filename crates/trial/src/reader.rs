@@ -5,7 +5,9 @@
 //! one-second intervals is some ten thousand rows.
 //!
 //! Nothing in the file is believed before it is checked: the header by its bytes, the pages by
-//! SQLite's own check, a complete trial by its digest.
+//! SQLite's own check, a complete trial by its digest. Who watches a recording reads its last
+//! intervals again and again ([`Trial::recent`]), opened and let go each time, at a cost that does
+//! not grow with the recording.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -15,6 +17,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, Row};
 
 use crate::classes::{self, ClassRow};
+use crate::counters::{self, CounterRow};
 use crate::digest;
 use crate::error::{Error, Place};
 use crate::files::{self, FileRow};
@@ -45,26 +48,30 @@ pub struct Trial {
     files: Vec<FileRow>,
     classes: Vec<ClassRow>,
     resources: Resources,
+    counters: Vec<CounterRow>,
 }
 
 impl Trial {
     /// Opens and reads a trial. Errors say what the file is instead: not a trial, newer, corrupt.
     /// An unfinished trial opens, with [`complete`](Trial::complete) false.
     pub fn open(path: impl AsRef<Path>) -> Result<Trial, Error> {
-        let path = path.as_ref();
-        let header = read_header(path)?;
-        let place = Place { path, doing: "reading it", whole: 0 };
-        // SQLite itself reads what is missing from a last page as zeros.
-        let bytes = std::fs::metadata(path).map_err(|error| place.io(error))?.len();
-        if !header.wal && bytes < header.bytes {
-            return Err(place.corrupt(format!("it ends after {bytes} of {} bytes", header.bytes)));
-        }
-        let connection = connect(path, header).map_err(|error| place.sql(error))?;
-        // One read transaction: everything below sees one moment of the recording.
-        let read = connection.unchecked_transaction().map_err(|error| place.sql(error))?;
-        check(&read, &place)?;
-        let trial = load(&read, &place)?;
-        Ok(trial)
+        snapshot(path.as_ref(), |read, place| {
+            check(read, place)?;
+            load(read, place)
+        })
+    }
+
+    /// The last `intervals_max` intervals of a trial that is being written, with all that belongs
+    /// to them: for whoever looks again and again. What belongs to no interval (losses, files,
+    /// predictions) is there whole; frames and stacks are those that are used, numbered anew.
+    ///
+    /// It costs by what is asked for, not by the length of the trial: so nothing is checked but
+    /// that numbers lead somewhere. A finished trial is to be [opened](Trial::open).
+    pub fn recent(path: impl AsRef<Path>, intervals_max: usize) -> Result<Trial, Error> {
+        snapshot(path.as_ref(), |read, place| {
+            let from = first_of_last(read, intervals_max).map_err(|error| place.sql(error))?;
+            load_from(read, place, from)
+        })
     }
 
     /// The file.
@@ -156,10 +163,33 @@ impl Trial {
         &self.resources.bound
     }
 
+    /// What the processor counted, in the order of the intervals.
+    pub fn counters(&self) -> &[CounterRow] {
+        &self.counters
+    }
+
     /// How the profile was made; `None` if there is none.
     pub fn profile_info(&self) -> Option<&ProfileInfo> {
         self.profile.info.as_ref()
     }
+}
+
+/// Reads a trial in one read transaction: all of it is one moment of the recording. The file is
+/// let go afterwards.
+fn snapshot(
+    path: &Path,
+    read: impl FnOnce(&Connection, &Place<'_>) -> Result<Trial, Error>,
+) -> Result<Trial, Error> {
+    let header = read_header(path)?;
+    let place = Place { path, doing: "reading it", whole: 0 };
+    // SQLite itself reads what is missing from a last page as zeros.
+    let bytes = std::fs::metadata(path).map_err(|error| place.io(error))?.len();
+    if !header.wal && bytes < header.bytes {
+        return Err(place.corrupt(format!("it ends after {bytes} of {} bytes", header.bytes)));
+    }
+    let connection = connect(path, header).map_err(|error| place.sql(error))?;
+    let transaction = connection.unchecked_transaction().map_err(|error| place.sql(error))?;
+    read(&transaction, &place)
 }
 
 /// Reads and judges the first bytes of a file.
@@ -245,6 +275,32 @@ fn check(connection: &Connection, place: &Place<'_>) -> Result<(), Error> {
 }
 
 fn load(connection: &Connection, place: &Place<'_>) -> Result<Trial, Error> {
+    let (manifest, complete) = head(connection, place)?;
+    if complete {
+        let sql = |error| place.sql(error);
+        let sealed = meta(connection, key::DIGEST).map_err(sql)?;
+        let found = digest::of(connection).map_err(sql)?;
+        if sealed.as_deref() != Some(found.as_str()) {
+            return Err(place.corrupt("its content is not what was sealed when it was finished"));
+        }
+    }
+    let profile = profile::read(connection, place)?;
+    let waits = waits::read(connection, place, profile.stacks.len())?;
+    let trial = Trial { complete, manifest, profile, waits, ..rest(connection, place, 0)? };
+    Ok(trial)
+}
+
+/// The intervals from one on, with what belongs to them.
+fn load_from(connection: &Connection, place: &Place<'_>, from: u64) -> Result<Trial, Error> {
+    let (manifest, complete) = head(connection, place)?;
+    let mut waits = waits::read_from(connection, place, from)?;
+    let profile = profile::read_from(connection, place, from, &mut waits)?;
+    let trial = Trial { complete, manifest, profile, waits, ..rest(connection, place, from)? };
+    Ok(trial)
+}
+
+/// What the trial says of itself.
+fn head(connection: &Connection, place: &Place<'_>) -> Result<(Manifest, bool), Error> {
     let sql = |error| place.sql(error);
     let text = meta(connection, key::MANIFEST)
         .map_err(sql)?
@@ -252,35 +308,42 @@ fn load(connection: &Connection, place: &Place<'_>) -> Result<Trial, Error> {
     let manifest = serde_json::from_str(&text)
         .map_err(|error| place.corrupt(format!("its manifest: {error}")))?;
     let complete = meta(connection, key::COMPLETE).map_err(sql)?.as_deref() == Some("1");
-    if complete {
-        let sealed = meta(connection, key::DIGEST).map_err(sql)?;
-        let found = digest::of(connection).map_err(sql)?;
-        if sealed.as_deref() != Some(found.as_str()) {
-            return Err(place.corrupt("its content is not what was sealed when it was finished"));
-        }
-    }
-    let mut intervals = rows(connection, &interval_query(), interval).map_err(sql)?;
-    attach(&mut intervals, rows(connection, &cpu_query(), cpu).map_err(sql)?, |i| &mut i.cpus)
-        .and_then(|()| {
-            attach(&mut intervals, rows(connection, THREADS, thread)?, |i| &mut i.threads)
-        })
+    Ok((manifest, complete))
+}
+
+/// Everything but the head, the profile and the waits, of the intervals from one on.
+fn rest(connection: &Connection, place: &Place<'_>, from: u64) -> Result<Trial, Error> {
+    let sql = |error| place.sql(error);
+    let mut intervals = rows(connection, &interval_query(), [from], interval).map_err(sql)?;
+    let cpus = rows(connection, &cpu_query(), [from], cpu).map_err(sql)?;
+    let threads = rows(connection, THREADS, [from], thread).map_err(sql)?;
+    attach(&mut intervals, cpus, |interval| &mut interval.cpus)
+        .and_then(|()| attach(&mut intervals, threads, |interval| &mut interval.threads))
         .map_err(sql)?;
-    let profile = profile::read(connection, place)?;
     Ok(Trial {
         path: place.path.to_owned(),
-        complete,
-        manifest,
+        complete: false,
+        manifest: Manifest::default(),
         intervals,
-        latencies: rows(connection, LATENCIES, latency).map_err(sql)?,
-        losses: rows(connection, "SELECT kind, count, note FROM loss ORDER BY id", loss)
-            .map_err(sql)?,
-        predictions: rows(connection, PREDICTIONS, prediction).map_err(sql)?,
-        waits: waits::read(connection, place, profile.stacks.len())?,
+        latencies: rows(connection, LATENCIES, [from], latency).map_err(sql)?,
+        losses: rows(connection, LOSSES, [], loss).map_err(sql)?,
+        predictions: rows(connection, PREDICTIONS, [], prediction).map_err(sql)?,
+        profile: Profile::default(),
+        waits: Vec::new(),
         files: files::read(connection, place)?,
-        classes: classes::read(connection, place)?,
-        resources: resources::read(connection, place)?,
-        profile,
+        classes: classes::read(connection, place, from)?,
+        counters: counters::read(connection, place, from)?,
+        resources: resources::read(connection, place, from)?,
     })
+}
+
+/// The number of the first of the last so many intervals; 0 if there are no more than that.
+fn first_of_last(connection: &Connection, intervals: usize) -> rusqlite::Result<u64> {
+    let before = i64::try_from(intervals.max(1) - 1).unwrap_or(i64::MAX);
+    let mut select =
+        connection.prepare("SELECT idx FROM interval ORDER BY idx DESC LIMIT 1 OFFSET ?")?;
+    let mut rows = select.query([before])?;
+    rows.next()?.map_or(Ok(0), |row| row.get(0))
 }
 
 /// Whether there is such a table: a trial of an older version may lack it.
@@ -298,12 +361,13 @@ pub(crate) fn meta(connection: &Connection, key: &str) -> rusqlite::Result<Optio
     rows.next()?.map(|row| row.get(0)).transpose()
 }
 
-fn rows<T>(
+fn rows<T, P: rusqlite::Params>(
     connection: &Connection,
     query: &str,
+    params: P,
     read: impl Fn(&Row<'_>) -> rusqlite::Result<T>,
 ) -> rusqlite::Result<Vec<T>> {
-    connection.prepare(query)?.query_map([], |row| read(row))?.collect()
+    connection.prepare(query)?.query_map(params, |row| read(row))?.collect()
 }
 
 /// Puts the parts, ordered by interval, where they belong. Parts of no interval cannot be: both
@@ -328,10 +392,13 @@ fn attach<T>(
 
 const THREADS: &str = "
 SELECT thread.idx, pid, tid, name.name, total_ns, user_ns, kernel_ns, wakes
-FROM thread JOIN name ON name.id = thread.name ORDER BY thread.idx, seq";
+FROM thread JOIN name ON name.id = thread.name WHERE thread.idx >= ?
+ORDER BY thread.idx, seq";
 
-const LATENCIES: &str =
-    "SELECT idx, source, count, invalid, histogram FROM latency ORDER BY idx, id";
+const LATENCIES: &str = "
+SELECT idx, source, count, invalid, histogram FROM latency WHERE idx >= ? ORDER BY idx, id";
+
+const LOSSES: &str = "SELECT kind, count, note FROM loss ORDER BY id";
 
 const PREDICTIONS: &str = "
 SELECT name, made_at_ns, quantity, value, low, high, level, model FROM prediction ORDER BY id";
@@ -341,12 +408,12 @@ fn interval_query() -> String {
         "SELECT idx, start_ns, length_ns, {MODES}, requests, requests_ended, rate_valid, phase,
              recorder_ns, server_user_ns, server_kernel_ns, server_total_ns, processes, threads,
              voluntary_switches, involuntary_switches, rss_bytes, descriptors
-         FROM interval ORDER BY idx"
+         FROM interval WHERE idx >= ? ORDER BY idx"
     )
 }
 
 fn cpu_query() -> String {
-    format!("SELECT idx, cpu, {MODES} FROM cpu ORDER BY idx, cpu")
+    format!("SELECT idx, cpu, {MODES} FROM cpu WHERE idx >= ? ORDER BY idx, cpu")
 }
 
 fn interval(row: &Row<'_>) -> rusqlite::Result<Interval> {

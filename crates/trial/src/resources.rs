@@ -161,23 +161,28 @@ impl Resources {
     }
 }
 
-/// Reads the devices of a trial; of one without the tables, none.
-pub(crate) fn read(connection: &Connection, place: &Place<'_>) -> Result<Resources, Error> {
-    let found = read_tables(connection).map_err(|error| place.sql(error))?;
+/// Reads the devices of a trial, their uses from an interval on; of one without the tables, none.
+pub(crate) fn read(
+    connection: &Connection,
+    place: &Place<'_>,
+    from: u64,
+) -> Result<Resources, Error> {
+    let found = read_tables(connection, from).map_err(|error| place.sql(error))?;
     found.ok_or_else(|| place.corrupt("a device in it is of no known kind"))
 }
 
-fn read_tables(connection: &Connection) -> rusqlite::Result<Option<Resources>> {
+fn read_tables(connection: &Connection, from: u64) -> rusqlite::Result<Option<Resources>> {
     if !has_table(connection, "device_use")? {
         return Ok(Some(Resources::default()));
     }
     let mut select = connection.prepare(
         "SELECT idx, kind, name, bytes_per_s, one_at_a_time, busy_ns, in_bytes, out_bytes,
              in_count, out_count
-         FROM device_use JOIN device ON device.id = device_use.device ORDER BY idx, kind, name",
+         FROM device_use JOIN device ON device.id = device_use.device WHERE idx >= ?
+         ORDER BY idx, kind, name",
     )?;
     let uses: Option<Vec<DeviceUse>> =
-        select.query_map([], use_of)?.collect::<rusqlite::Result<_>>()?;
+        select.query_map([from], use_of)?.collect::<rusqlite::Result<_>>()?;
     let mut select = connection.prepare("SELECT pid, tid, cpu FROM bound ORDER BY pid, tid")?;
     let bound = select.query_map([], |row| {
         Ok(BoundThread { pid: row.get(0)?, tid: row.get(1)?, cpu: row.get(2)? })

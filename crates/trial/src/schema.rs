@@ -74,12 +74,13 @@ CREATE TABLE prediction (
 
 /// What each version added, from the second on; a trial of an older one is brought up to date when
 /// it is opened for writing. Each part says its own tables, "if not exists".
-pub(crate) const ADDED: [&str; 5] = [
+pub(crate) const ADDED: [&str; 6] = [
     crate::profile::CREATE,
     crate::waits::CREATE,
     crate::files::CREATE,
     crate::classes::CREATE,
     crate::resources::CREATE,
+    crate::counters::CREATE,
 ];
 
 /// What the first page of a SQLite file says about it.

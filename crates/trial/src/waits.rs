@@ -178,16 +178,46 @@ pub(crate) fn read(
         if !crate::reader::has_table(connection, "wait")? {
             return Ok(Some(Vec::new()));
         }
-        let mut select = connection.prepare(
-            "SELECT idx, kind, owner, stack, pid, word, waits, total_ns, max_ns, spun_ns, timed_out
-             FROM wait ORDER BY id",
-        )?;
+        let mut select = connection.prepare(&format!("{SELECT} ORDER BY id"))?;
         select.query_map([], row_of)?.collect()
     };
     let rows = read().map_err(|error| place.sql(error))?;
     rows.filter(|rows| rows.iter().all(|row| (row.stack as usize) < stacks))
-        .ok_or_else(|| place.corrupt("its waits name what is not in it"))
+        .ok_or_else(|| place.corrupt(NOT_IN_IT))
 }
+
+/// The same of the intervals from one on, read from the end: rows stand in the order of their
+/// intervals. Whether their stacks are there is for the profile's reader to say.
+pub(crate) fn read_from(
+    connection: &Connection,
+    place: &Place<'_>,
+    from: u64,
+) -> Result<Vec<WaitRow>, Error> {
+    let read = || -> rusqlite::Result<Option<Vec<WaitRow>>> {
+        let mut found = Vec::new();
+        if !crate::reader::has_table(connection, "wait")? {
+            return Ok(Some(found));
+        }
+        let mut select = connection.prepare(&format!("{SELECT} ORDER BY id DESC"))?;
+        let mut rows = select.query([])?;
+        while let Some(row) = rows.next()? {
+            match row_of(row)? {
+                None => return Ok(None),
+                Some(row) if row.interval < from => break,
+                Some(row) => found.push(row),
+            }
+        }
+        found.reverse();
+        Ok(Some(found))
+    };
+    let rows = read().map_err(|error| place.sql(error))?;
+    rows.ok_or_else(|| place.corrupt(NOT_IN_IT))
+}
+
+const SELECT: &str = "
+SELECT idx, kind, owner, stack, pid, word, waits, total_ns, max_ns, spun_ns, timed_out FROM wait";
+
+pub(crate) const NOT_IN_IT: &str = "its waits name what is not in it";
 
 fn row_of(row: &Row<'_>) -> rusqlite::Result<Option<WaitRow>> {
     let kind = LockKind::ALL.get(row.get::<_, usize>(1)?).copied();

@@ -18,7 +18,7 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 use crate::error::{Error, Place};
 use crate::model::{Amendment, Interval, LatencyRow, Loss, Manifest, Modes, Prediction};
 use crate::schema::{ADDED, APPLICATION_ID, CREATE, MODES, SCHEMA_VERSION, key};
-use crate::{classes, digest, files, profile, reader, resources, waits};
+use crate::{classes, counters, digest, files, profile, reader, resources, waits};
 
 /// How long the writer waits for whoever holds the file. Readers hold it for one reading only.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
@@ -50,6 +50,7 @@ pub struct Writer {
     pub(crate) files: files::Pending,
     pub(crate) classes: classes::Pending,
     pub(crate) resources: resources::Resources,
+    pub(crate) counters: counters::Pending,
 }
 
 impl Writer {
@@ -108,6 +109,7 @@ impl Writer {
             files: files::Pending::default(),
             classes: classes::Pending::default(),
             resources: resources::Resources::default(),
+            counters: counters::Pending::default(),
         };
         writer.transaction("opening it for writing", |transaction| {
             transaction
@@ -163,6 +165,7 @@ impl Writer {
         let files = std::mem::take(&mut self.files);
         let classes = std::mem::take(&mut self.classes);
         let resources = std::mem::take(&mut self.resources);
+        let counters = std::mem::take(&mut self.counters);
         let done = self.transaction(&doing, |transaction| {
             insert_interval(transaction, interval)?;
             profile.write(transaction, interval.index)?;
@@ -170,19 +173,21 @@ impl Writer {
             files.write(transaction)?;
             classes.write(transaction)?;
             resources.write(transaction)?;
+            counters.write(transaction)?;
             for latency in latencies {
                 insert_latency(transaction, latency)?;
             }
             losses.iter().try_for_each(|loss| insert_loss(transaction, loss))
         });
         (self.profile, self.waits, self.files) = (profile, waits, files);
-        (self.classes, self.resources) = (classes, resources);
+        (self.classes, self.resources, self.counters) = (classes, resources, counters);
         done?;
         self.profile.written(interval.index);
         self.waits.written();
         self.files.written();
         self.classes.written();
         self.resources.written();
+        self.counters.written();
         self.intervals += 1;
         Ok(())
     }
@@ -290,10 +295,12 @@ impl Writer {
         let files = std::mem::take(&mut self.files);
         let classes = std::mem::take(&mut self.classes);
         let resources = std::mem::take(&mut self.resources);
+        let counters = std::mem::take(&mut self.counters);
         let nothing = waits.is_empty() && files.is_empty() && classes.is_empty();
-        if !(nothing && resources.is_empty()) {
+        if !(nothing && resources.is_empty() && counters.is_empty()) {
             self.transaction(doing, |transaction| {
                 resources.write(transaction)?;
+                counters.write(transaction)?;
                 classes.write(transaction)?;
                 waits.write(transaction)?;
                 files.write(transaction)
@@ -337,6 +344,7 @@ impl Writer {
             files: files::Pending::default(),
             classes: classes::Pending::default(),
             resources: resources::Resources::default(),
+            counters: counters::Pending::default(),
         })
     }
 

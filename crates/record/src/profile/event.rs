@@ -183,7 +183,12 @@ fn ring_bytes(hz: u32) -> usize {
     usize::try_from(bytes).expect("the bound of a ring fits")
 }
 
-fn open(attributes: &mut perf_event_attr, pid: libc::pid_t, cpu: i32) -> io::Result<OwnedFd> {
+/// Opens an event; the errors are the system's.
+pub(crate) fn open(
+    attributes: &mut perf_event_attr,
+    pid: libc::pid_t,
+    cpu: i32,
+) -> io::Result<OwnedFd> {
     // SAFETY: the attributes are initialised and say their size.
     let descriptor = unsafe {
         perf_event_open_sys::perf_event_open(
@@ -240,7 +245,8 @@ fn count(file: &mut std::fs::File) -> Option<u64> {
     Some(u64::from_ne_bytes(bytes))
 }
 
-fn cpus_online() -> Vec<i32> {
+/// The CPUs that are online.
+pub(crate) fn cpus_online() -> Vec<i32> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
     cpu_list(&text).unwrap_or_else(|| (0..clock::cpus_online() as i32).collect())
 }
@@ -257,7 +263,7 @@ fn cpu_list(text: &str) -> Option<Vec<i32>> {
 }
 
 /// Why it cannot be had, and what would help.
-fn why(error: &io::Error) -> String {
+pub(crate) fn why(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
             let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")

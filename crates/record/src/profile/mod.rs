@@ -18,7 +18,7 @@
 //! not counted; a name is made up.
 
 mod elf;
-mod event;
+pub(crate) mod event;
 mod files;
 mod jit;
 mod maps;

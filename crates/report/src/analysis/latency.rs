@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use regress::AtObjective;
 use serde::Serialize;
-use trial::{Histogram, LatencyRow, LatencySource};
+use trial::{Histogram, Interval, LatencyRow, LatencySource};
 
 use super::{IntervalRow, Standing};
 
@@ -92,19 +92,7 @@ pub(super) fn latency_of(
 ) -> Option<Latency> {
     let source = rows.iter().map(|row| row.source).min()?;
     let by_index: BTreeMap<u64, &IntervalRow> = intervals.iter().map(|i| (i.index, i)).collect();
-    let (mut invalid, mut unreadable) = (0, 0);
-    let mut merged: BTreeMap<u64, Histogram<u64>> = BTreeMap::new();
-    for row in rows.iter().filter(|row| row.source == source) {
-        if row.invalid {
-            invalid += row.count;
-        } else if let Some(histogram) = row.histogram_us() {
-            if add(merged.entry(row.interval).or_insert_with(empty), &histogram).is_none() {
-                unreadable += 1;
-            }
-        } else {
-            unreadable += 1;
-        }
-    }
+    let Merged { histograms: merged, invalid, unreadable } = Merged::of(rows, source);
     let mut fitted: Vec<(f64, &Histogram<u64>)> = Vec::new();
     let mut saturated: Vec<(f64, &Histogram<u64>)> = Vec::new();
     let mut points = Vec::new();
@@ -138,6 +126,43 @@ pub(super) fn latency_of(
         unreadable,
         objective,
     })
+}
+
+/// All latencies of these intervals together, by one source: the generator where it measured.
+pub(super) fn together(rows: &[LatencyRow], intervals: &[Interval]) -> Option<LatencyBin> {
+    let source = rows.iter().map(|row| row.source).min()?;
+    let rates: BTreeMap<u64, f64> = intervals.iter().map(|i| (i.index, i.rate())).collect();
+    let merged = Merged::of(rows, source).histograms;
+    let members: Vec<(f64, &Histogram<u64>)> =
+        merged.iter().filter_map(|(index, all)| Some((*rates.get(index)?, all))).collect();
+    bin(&members)
+}
+
+/// The rows of one source, by interval.
+#[derive(Default)]
+struct Merged {
+    histograms: BTreeMap<u64, Histogram<u64>>,
+    /// Latencies marked invalid, and left out.
+    invalid: u64,
+    /// Rows that could not be read.
+    unreadable: u64,
+}
+
+impl Merged {
+    fn of(rows: &[LatencyRow], source: LatencySource) -> Merged {
+        let mut merged = Merged::default();
+        for row in rows.iter().filter(|row| row.source == source) {
+            if row.invalid {
+                merged.invalid += row.count;
+                continue;
+            }
+            let into = merged.histograms.entry(row.interval).or_insert_with(empty);
+            if row.histogram_us().is_none_or(|histogram| add(into, &histogram).is_none()) {
+                merged.unreadable += 1;
+            }
+        }
+        merged
+    }
 }
 
 fn at_objective(fitted: &[(f64, &Histogram<u64>)], quantile: f64, ms: f64) -> Option<AtObjective> {

@@ -3,12 +3,14 @@
 mod classes;
 mod compare;
 mod cost;
+mod counters;
 mod devices;
 mod fit;
 mod flame;
 mod latency;
 mod model;
 mod profile;
+mod recent;
 mod resource;
 mod samples;
 mod what_if;
@@ -24,6 +26,8 @@ pub use compare::{
 };
 use cost::Divided;
 pub use cost::{CostRow, CostTable, GroupCost};
+pub(crate) use counters::table as counters_table;
+pub use counters::{CounterCost, HardwareCounters, OneMore};
 use fit::{Fitted, Model};
 use flame::Weights;
 pub(crate) use flame::label;
@@ -34,6 +38,7 @@ pub use model::{
     Resource, Saturation, Standing, TrialFacts, WakesLine,
 };
 pub use profile::{Profile, ProfileRow, RowKind};
+pub use recent::{CpuPerRequest, MachineModes, Recent, RecentRate, RecentUse, recent};
 pub use resource::ResourceKind;
 pub use samples::Procedure;
 use samples::Samples;
@@ -96,6 +101,7 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
         modes: main.modes(),
         with_wakes: main.wakes_line(),
         latency: latency::latency_of(trial.latencies(), &rows, objective),
+        counters: counters::counters(trial, Some(main), options.level, options.seed),
         waits: waits::waits(trial),
         files: files::files(trial),
         resources: resources(trial, limiter, &fits, &devices),

@@ -7,7 +7,9 @@ use regress::LoadLine;
 use serde::Serialize;
 use trial::{Loss, Manifest, Prediction};
 
-use super::{ClassTable, CostTable, Flame, Latency, Profile, ResourceKind};
+use super::{
+    ClassTable, CostTable, Flame, HardwareCounters, Latency, Profile, ResourceKind,
+};
 use crate::Groups;
 use crate::files::Files;
 use crate::waits::Waits;
@@ -81,6 +83,8 @@ pub struct Analysis {
     pub classes: Vec<ClassTable>,
     /// The classic profile table, where there is a profile.
     pub profile: Option<Profile>,
+    /// What a request costs in instructions and cycles, where the processor counted them.
+    pub counters: Option<HardwareCounters>,
     /// Waits for locks, where they were sampled.
     pub waits: Option<Waits>,
     /// What became of files, where that was sampled.

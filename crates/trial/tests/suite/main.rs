@@ -4,6 +4,8 @@
 mod bpf;
 mod classes;
 mod common;
+mod counters;
 mod damage;
 mod profile;
+mod recent;
 mod round_trip;

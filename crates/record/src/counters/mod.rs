@@ -1,0 +1,305 @@
+//! The processor's own counters, by interval: cycles, instructions, references to the last level of
+//! the caches and misses there, of the server's threads and of every CPU.
+//!
+//! An event is opened for each kind on every CPU, and on every thread that the server has when the
+//! recording begins. Those are inherited: what a thread or a process starts afterwards counts with
+//! the one that started it, to its end. A process of the server's name that nobody of the server
+//! started is followed from the sample that found it.
+//!
+//! A kind is used only if a probe finds it to count: a loop of a known number of instructions, and
+//! a walk through memory that no cache has. Where there are more events than the processor has
+//! counters the kernel lets them take turns; counts are scaled up by the time they ran, and the
+//! least share of time is in the trial.
+//!
+//! Where the counts come from is a [`Source`], so that the way from there into the trial is tested
+//! on machines that count nothing.
+
+mod perf;
+mod probe;
+
+use std::collections::BTreeSet;
+use std::io;
+
+use trial::Writer;
+use trial::counters::{CounterRow, Counts, Whose};
+
+pub(crate) use self::perf::Perf;
+pub use self::probe::known_loop;
+use crate::error::{Error, Unsupported};
+use crate::procfs;
+
+/// Most threads of the server that are followed from the beginning: each takes a descriptor a kind.
+const THREADS_MAX: usize = 512;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Cycles,
+    Instructions,
+    CacheReferences,
+    CacheMisses,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Kind; 4] =
+        [Kind::Cycles, Kind::Instructions, Kind::CacheReferences, Kind::CacheMisses];
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Cycles => "cycles",
+            Kind::Instructions => "instructions",
+            Kind::CacheReferences => "cache references",
+            Kind::CacheMisses => "cache misses",
+        }
+    }
+}
+
+/// Where an event counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum At {
+    /// On a CPU, for everybody.
+    Cpu(i32),
+    /// In a thread and in all that it starts, on any CPU.
+    Thread(u32),
+    /// In this thread, user mode only: for the probe.
+    Here,
+}
+
+/// What an event has counted since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reading {
+    pub(crate) count: u64,
+    /// How long it was to count, ns.
+    pub(crate) wanted_ns: u64,
+    /// How long it did, ns.
+    pub(crate) counted_ns: u64,
+}
+
+/// An open event.
+pub(crate) trait Event {
+    fn read(&mut self) -> io::Result<Reading>;
+}
+
+/// Where counts come from.
+pub(crate) trait Source {
+    type Event: Event;
+
+    fn open(&mut self, kind: Kind, at: At) -> io::Result<Self::Event>;
+
+    /// The CPUs that are online.
+    fn cpus(&self) -> Vec<i32>;
+
+    /// The threads of a process.
+    fn threads(&self, pid: u32) -> Vec<u32>;
+
+    /// Who started a process.
+    fn parent(&mut self, pid: u32) -> Option<u32>;
+}
+
+/// Counts.
+pub(crate) struct Counters<S: Source = Perf> {
+    source: S,
+    kinds: Vec<Kind>,
+    /// Why the other kinds are not counted.
+    missing: Vec<String>,
+    /// Events by whose they are and by kind, in the order of `Whose::ALL` and `kinds`.
+    events: [Vec<Vec<Followed<S::Event>>>; 2],
+    /// Processes that are counted, by an event of their own or by their parent's.
+    processes: BTreeSet<u32>,
+    threads: usize,
+}
+
+struct Followed<E> {
+    event: E,
+    last: Reading,
+}
+
+impl Counters<Perf> {
+    /// Counts from now on what the machine and these processes do.
+    pub(crate) fn start(pids: &[u32]) -> Result<Counters, Unsupported> {
+        Counters::of(Perf::hardware(), pids, &probe::probe)
+    }
+}
+
+impl<S: Source> Counters<S> {
+    /// With the kinds that the probe finds to count.
+    fn of(
+        mut source: S,
+        pids: &[u32],
+        probe: &dyn Fn(&mut S, Kind) -> Result<(), String>,
+    ) -> Result<Counters<S>, Unsupported> {
+        let (mut kinds, mut missing) = (Vec::new(), Vec::new());
+        for kind in Kind::ALL {
+            match probe(&mut source, kind) {
+                Ok(()) => kinds.push(kind),
+                Err(why) => missing.push((kind, why)),
+            }
+        }
+        let missing = told(&missing);
+        if kinds.is_empty() {
+            return Err(Unsupported(missing.join("; ")));
+        }
+        let mut counters = Counters {
+            events: [(); 2].map(|()| kinds.iter().map(|_| Vec::new()).collect()),
+            source,
+            kinds,
+            missing,
+            processes: BTreeSet::new(),
+            threads: 0,
+        };
+        for cpu in counters.source.cpus() {
+            counters
+                .open(Whose::Machine, At::Cpu(cpu))
+                .map_err(|error| Unsupported(perf::why(&error)))?;
+        }
+        for &pid in pids {
+            counters.follow_process(pid);
+        }
+        Ok(counters)
+    }
+
+    /// What it counts, for the manifest.
+    pub(crate) fn says(&self) -> String {
+        let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.name()).collect();
+        let mut text = format!("{}, of the server's threads and of every CPU", kinds.join(", "));
+        for missing in &self.missing {
+            text.push_str("; not supported here: ");
+            text.push_str(missing);
+        }
+        text
+    }
+
+    /// What came before the first interval does not count.
+    pub(crate) fn baseline(&mut self, pids: &[u32]) {
+        self.follow(pids);
+        let all = self.events.iter_mut().flatten().flatten();
+        all.for_each(|followed| followed.last = followed.event.read().unwrap_or(followed.last));
+    }
+
+    /// Hands what was counted since the last call to the trial; how many threads are not followed
+    /// that came since.
+    pub(crate) fn interval(
+        &mut self,
+        index: u64,
+        pids: &[u32],
+        writer: &mut Writer,
+    ) -> Result<u64, Error> {
+        let rows = Whose::ALL.map(|whose| self.row(index, whose));
+        writer.counters(&rows)?;
+        Ok(self.follow(pids))
+    }
+
+    fn row(&mut self, interval: u64, whose: Whose) -> CounterRow {
+        let mut counts = Counts::default();
+        let mut counted = 1.0_f64;
+        for (kind, events) in self.kinds.iter().zip(&mut self.events[whose as usize]) {
+            let mut sum = Some(0.0);
+            for followed in events {
+                let (count, share) = followed.advance();
+                sum = sum.zip(count).map(|(sum, count)| sum + count);
+                counted = counted.min(share);
+            }
+            let found = sum.map(|sum: f64| sum.round() as u64);
+            match kind {
+                Kind::Cycles => counts.cycles = found,
+                Kind::Instructions => counts.instructions = found,
+                Kind::CacheReferences => counts.cache_references = found,
+                Kind::CacheMisses => counts.cache_misses = found,
+            }
+        }
+        CounterRow { interval, whose, counts, counted }
+    }
+
+    /// Follows the processes that came; how many threads of them are not.
+    fn follow(&mut self, pids: &[u32]) -> u64 {
+        let new: Vec<u32> =
+            pids.iter().copied().filter(|pid| !self.processes.contains(pid)).collect();
+        // Whoever ended may leave its number to another.
+        self.processes.retain(|pid| pids.contains(pid));
+        let mut lost = 0;
+        for pid in new {
+            let inherited =
+                self.source.parent(pid).is_some_and(|parent| self.processes.contains(&parent));
+            if inherited {
+                self.processes.insert(pid);
+            } else {
+                lost += self.follow_process(pid);
+            }
+        }
+        lost
+    }
+
+    /// Opens events for all threads that a process has; how many could not be followed.
+    fn follow_process(&mut self, pid: u32) -> u64 {
+        self.processes.insert(pid);
+        let mut lost = 0;
+        for tid in self.source.threads(pid) {
+            let room = self.threads < THREADS_MAX;
+            if room && self.open(Whose::Server, At::Thread(tid)).is_ok() {
+                self.threads += 1;
+            } else {
+                lost += 1;
+            }
+        }
+        lost
+    }
+
+    /// Opens all kinds at a place, or none.
+    fn open(&mut self, whose: Whose, at: At) -> io::Result<()> {
+        let mut opened = Vec::with_capacity(self.kinds.len());
+        for &kind in &self.kinds {
+            let event = self.source.open(kind, at)?;
+            opened.push(Followed { event, last: Reading::default() });
+        }
+        for (events, event) in self.events[whose as usize].iter_mut().zip(opened) {
+            events.push(event);
+        }
+        Ok(())
+    }
+}
+
+impl<E: Event> Followed<E> {
+    /// What was counted since the last call, scaled to the time in which it was to count, and the
+    /// share of it in which it did; `None` where it never did, or does no more.
+    fn advance(&mut self) -> (Option<f64>, f64) {
+        let Ok(now) = self.event.read() else { return (None, 0.0) };
+        let last = std::mem::replace(&mut self.last, now);
+        let count = now.count.saturating_sub(last.count) as f64;
+        let wanted_ns = now.wanted_ns.saturating_sub(last.wanted_ns) as f64;
+        let counted_ns = now.counted_ns.saturating_sub(last.counted_ns) as f64;
+        match (wanted_ns > 0.0, counted_ns > 0.0) {
+            // A thread that did not run.
+            (false, _) => (Some(count), 1.0),
+            (true, false) => (None, 0.0),
+            (true, true) => {
+                let share = (counted_ns / wanted_ns).min(1.0);
+                (Some(count / share), share)
+            }
+        }
+    }
+}
+
+/// Kinds that are missing for the same reason, in one sentence.
+fn told(missing: &[(Kind, String)]) -> Vec<String> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (kind, why) in missing {
+        match reasons.iter_mut().find(|(known, _)| known == why) {
+            Some((_, kinds)) => kinds.push(kind.name()),
+            None => reasons.push((why, vec![kind.name()])),
+        }
+    }
+    reasons.into_iter().map(|(why, kinds)| format!("{}: {why}", kinds.join(", "))).collect()
+}
+
+/// The threads and the parent of a process, by /proc.
+fn threads(pid: u32) -> Vec<u32> {
+    procfs::numbers(&format!("/proc/{pid}/task")).unwrap_or_default()
+}
+
+fn parent(pid: u32, buffer: &mut Vec<u8>) -> Option<u32> {
+    let stat = procfs::read(&format!("/proc/{pid}/stat"), buffer).ok()?;
+    procfs::stat(stat).map(|stat| stat.parent)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! What a request takes of the processor, from counts that are known.
+
+#![allow(clippy::unwrap_used)]
+
+use report::{Analysis, Options, Recent, analyse, html, terminal};
+use trial::counters::{CounterRow, Counts, Whose};
+use trial::{Interval, Manifest, ProcessTimes, ThreadTimes, Trial, Writer};
+
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// A server whose requests take 50,000 instructions and 60,000 cycles, with 2,000,000 instructions
+/// a second when nobody asks; misses are counted in the second half only, references nowhere.
+fn trial(home: &tempfile::TempDir, counted: bool) -> Trial {
+    let path = home.path().join("counted.trial");
+    let mut manifest = Manifest::default();
+    (manifest.host.cpus, manifest.server.name) = (2, "counted".to_owned());
+    let mut writer = Writer::create(&path, &manifest).unwrap();
+    for index in 0..60u64 {
+        let rate = 1_000.0 + 100.0 * ((index * 17) % 60) as f64;
+        let wobble = 1.0 + 0.01 * (index as f64 * 2.4).sin();
+        let total_ns = (40_000.0 * rate * wobble) as i64;
+        let instructions = 50_000.0 * rate * wobble + 2e6;
+        let counts = |times: f64| Counts {
+            cycles: Some((times * 60_000.0 * rate * wobble) as u64),
+            instructions: Some((times * instructions) as u64),
+            cache_references: None,
+            cache_misses: (index >= 30).then_some((times * 30.0 * rate) as u64),
+        };
+        let row = |whose, times| CounterRow {
+            interval: index,
+            whose,
+            counts: counts(times),
+            counted: if index == 7 { 0.5 } else { 1.0 },
+        };
+        if counted {
+            writer.counters(&[row(Whose::Server, 1.0), row(Whose::Machine, 4.0)]).unwrap();
+        }
+        let server = ProcessTimes { user_ns: total_ns, total_ns, ..ProcessTimes::default() };
+        let thread = ThreadTimes {
+            pid: 1,
+            tid: 1,
+            name: "counted".to_owned(),
+            total_ns,
+            user_ns: total_ns,
+            ..ThreadTimes::default()
+        };
+        let interval = Interval {
+            index,
+            start_ns: index as i64 * SECOND_NS,
+            length_ns: SECOND_NS,
+            server: Some(server),
+            threads: vec![thread],
+            requests: rate,
+            requests_ended: rate as u64,
+            rate_valid: true,
+            ..Interval::default()
+        };
+        writer.append(&interval).unwrap();
+    }
+    writer.finish().unwrap();
+    Trial::open(&path).unwrap()
+}
+
+fn analysed(counted: bool) -> (Analysis, Recent) {
+    let home = tempfile::tempdir().unwrap();
+    let trial = trial(&home, counted);
+    let options = Options::default();
+    let last = Trial::recent(trial.path(), 10).unwrap();
+    (analyse(&trial, &options).unwrap(), report::recent(&last, &options.groups).unwrap())
+}
+
+#[test]
+fn marginal_counts_are_found_beside_what_is_spent_when_nobody_asks() {
+    let (analysis, recent) = analysed(true);
+    let found = analysis.counters.as_ref().unwrap();
+    let names: Vec<&str> = found.counters.iter().map(|row| row.name).collect();
+    assert_eq!(names, ["instructions", "cycles", "cache misses"], "nobody counted references");
+    let instructions = &found.counters[0];
+    let more = instructions.one_more.unwrap();
+    assert!(more.low <= 50_000.0 && more.high >= 50_000.0, "{more:?}");
+    assert!((more.value / 50_000.0 - 1.0).abs() < 0.02, "{more:?}");
+    assert!((more.fixed_per_s / 2e6 - 1.0).abs() < 0.5, "{more:?}");
+    assert!(instructions.per_request.unwrap() > more.value, "the average has the fixed part in it");
+    assert_eq!(instructions.server_percent.map(f64::round), Some(25.0));
+    let misses = &found.counters[2];
+    assert!((misses.per_request.unwrap() - 30.0).abs() < 0.01, "of the intervals that counted");
+    assert!((misses.one_more.unwrap().value - 30.0).abs() < 0.01);
+    assert!((found.cycles_per_instruction.unwrap() - 1.19).abs() < 0.02);
+    assert_eq!((found.intervals, found.counted_percent), (60, 50.0));
+    let text = terminal(&analysis, 100);
+    for word in ["takes of the processor", "cycles per instruction", "50.0 % of the time at least"]
+    {
+        assert!(text.contains(word), "no {word:?} in {text}");
+    }
+    assert!(html(&analysis).contains("takes of the processor"));
+    let live = recent.counters.unwrap();
+    assert!(live.counters[0].one_more.is_none() && live.counters[0].per_request.is_some());
+}
+
+#[test]
+fn a_trial_without_counters_says_nothing_of_them() {
+    let (analysis, recent) = analysed(false);
+    assert!(analysis.counters.is_none() && recent.counters.is_none());
+    assert!(!terminal(&analysis, 100).contains("processor"));
+}

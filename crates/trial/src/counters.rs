@@ -1,0 +1,143 @@
+//! The processor's own counters: what the server and the whole machine did in an interval.
+//!
+//! A counter that the machine lacks, or that failed, is `None` in every row: never zero. Rows wait
+//! in the [`Writer`] and are written with the next interval, in its transaction.
+
+use rusqlite::{Connection, Row, params};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Place};
+use crate::writer::Writer;
+
+/// The table.
+pub(crate) const CREATE: &str = "
+CREATE TABLE IF NOT EXISTS counters (
+    idx INTEGER NOT NULL, whose INTEGER NOT NULL, cycles INTEGER, instructions INTEGER,
+    cache_references INTEGER, cache_misses INTEGER, counted REAL NOT NULL,
+    PRIMARY KEY (idx, whose)
+) WITHOUT ROWID;
+";
+
+/// Whose work was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Whose {
+    /// The processes that are observed.
+    Server,
+    /// Everybody, on every CPU.
+    Machine,
+}
+
+impl Whose {
+    /// Both, in the order of their numbers in the file.
+    pub const ALL: [Whose; 2] = [Whose::Server, Whose::Machine];
+}
+
+/// What was counted in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Cycles of the processor.
+    pub cycles: Option<u64>,
+    /// Instructions that were carried out.
+    pub instructions: Option<u64>,
+    /// References to the last level of the caches.
+    pub cache_references: Option<u64>,
+    /// Those of them that went on to memory.
+    pub cache_misses: Option<u64>,
+}
+
+/// The counts of one interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CounterRow {
+    /// The interval's number.
+    pub interval: u64,
+    /// Whose.
+    pub whose: Whose,
+    /// How many.
+    pub counts: Counts,
+    /// Share of the time in which the counters counted, 0 to 1: where there are more events than
+    /// the processor has counters they take turns, and the counts are scaled up.
+    pub counted: f64,
+}
+
+/// Rows that wait for the next interval.
+#[derive(Debug, Default)]
+pub(crate) struct Pending(Vec<CounterRow>);
+
+impl Writer {
+    /// Adds counts. They are written with the next interval that is appended, or at
+    /// [`finish`](Writer::finish). Errors: [`Error::Refused`] if a share is not a number.
+    pub fn counters(&mut self, rows: &[CounterRow]) -> Result<(), Error> {
+        if rows.iter().any(|row| !row.counted.is_finite()) {
+            return Err(self.place("writing counters").refused("a share is not a number"));
+        }
+        self.counters.0.extend_from_slice(rows);
+        Ok(())
+    }
+}
+
+impl Pending {
+    pub(crate) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
+        let mut insert = connection.prepare_cached(
+            "INSERT INTO counters (idx, whose, cycles, instructions, cache_references,
+                 cache_misses, counted) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        )?;
+        for row in &self.0 {
+            let counts = &row.counts;
+            insert.execute(params![
+                row.interval,
+                row.whose as u8,
+                counts.cycles,
+                counts.instructions,
+                counts.cache_references,
+                counts.cache_misses,
+                row.counted
+            ])?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn written(&mut self) {
+        self.0.clear();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// Reads the counters of a trial from an interval on; of one without the table, none.
+pub(crate) fn read(
+    connection: &Connection,
+    place: &Place<'_>,
+    from: u64,
+) -> Result<Vec<CounterRow>, Error> {
+    let read = || -> rusqlite::Result<Option<Vec<CounterRow>>> {
+        if !crate::reader::has_table(connection, "counters")? {
+            return Ok(Some(Vec::new()));
+        }
+        let mut select = connection.prepare(
+            "SELECT idx, whose, cycles, instructions, cache_references, cache_misses, counted
+             FROM counters WHERE idx >= ? ORDER BY idx, whose",
+        )?;
+        select.query_map([from], row_of)?.collect()
+    };
+    read()
+        .map_err(|error| place.sql(error))?
+        .ok_or_else(|| place.corrupt("its counters are nobody's"))
+}
+
+fn row_of(row: &Row<'_>) -> rusqlite::Result<Option<CounterRow>> {
+    let Some(&whose) = Whose::ALL.get(row.get::<_, usize>(1)?) else { return Ok(None) };
+    Ok(Some(CounterRow {
+        interval: row.get(0)?,
+        whose,
+        counts: Counts {
+            cycles: row.get(2)?,
+            instructions: row.get(3)?,
+            cache_references: row.get(4)?,
+            cache_misses: row.get(5)?,
+        },
+        counted: row.get(6)?,
+    }))
+}

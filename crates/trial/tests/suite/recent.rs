@@ -1,0 +1,125 @@
+//! Whoever watches a recording sees its last intervals, as whoever opens it does.
+
+use crate::common::{interval, latency, loss, manifest};
+use trial::classes::ClassRow;
+use trial::profile::{Frame, FrameMode, Owner, ProfileInfo, SampleRow, Stack};
+use trial::waits::{LockKind, WaitRow};
+use trial::{LatencySource, Trial, Writer};
+
+/// A trial of ten intervals that is still written: each has a stack of its own, and one that all
+/// have in common.
+fn under_way(path: &std::path::Path) -> Writer {
+    let mut writer = Writer::create(path, &manifest()).unwrap();
+    for index in 0..10 {
+        let frame = |writer: &mut Writer, symbol: String| {
+            let frame =
+                Frame { symbol: Some(symbol), module: "m".to_owned(), mode: FrameMode::User };
+            writer.frame(&frame).unwrap()
+        };
+        let own = frame(&mut writer, format!("own {index}"));
+        let common = frame(&mut writer, "main".to_owned());
+        let stacks = [vec![own, common], vec![common]]
+            .map(|frames| writer.stack(&Stack { frames, whole: true }).unwrap());
+        let sample = |stack| SampleRow {
+            interval: index,
+            owner: Owner::Server,
+            stack,
+            samples: 1,
+            ns: 1_000 + index as i64,
+        };
+        writer.samples(&stacks.map(sample)).unwrap();
+        let wait = WaitRow {
+            interval: index,
+            kind: LockKind::Futex,
+            owner: Owner::Server,
+            stack: stacks[0],
+            word: None,
+            waits: 1 + index,
+            total_ns: 5,
+            max_ns: 5,
+            spun_ns: 0,
+            timed_out: 0,
+        };
+        writer.waits(&[wait]).unwrap();
+        let class = "hit GET 1k-10k -".to_owned();
+        let row = ClassRow { interval: index, class, requests: 2.0, ended: 2, bytes: 9.0 };
+        writer.classes(&[row]).unwrap();
+        let info = ProfileInfo { hz: 99, ..ProfileInfo::default() };
+        writer.profile_info(&info).unwrap();
+        let latencies = [latency(index, LatencySource::Log)];
+        writer.append_all(&interval(index), &latencies, &[loss(1, "x")]).unwrap();
+    }
+    writer
+}
+
+/// The procedures of an interval's samples, by name.
+fn procedures(trial: &Trial, interval: u64) -> Vec<Vec<String>> {
+    let name = |&frame: &u32| trial.frames()[frame as usize].symbol.clone().unwrap();
+    let rows = trial.samples().iter().filter(|row| row.interval == interval);
+    let mut found: Vec<Vec<String>> = rows
+        .map(|row| trial.stacks()[row.stack as usize].frames.iter().map(name).collect())
+        .collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn the_last_intervals_are_those_of_the_whole_trial() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("r.trial");
+    let writer = under_way(&path);
+    let whole = Trial::open(&path).unwrap();
+    let last = Trial::recent(&path, 3).unwrap();
+    assert!(!last.complete());
+    assert_eq!(last.manifest(), whole.manifest());
+    assert_eq!(last.intervals(), &whole.intervals()[7..]);
+    assert_eq!(last.latencies(), &whole.latencies()[7..]);
+    assert_eq!(last.classes(), &whole.classes()[7..]);
+    assert_eq!((last.losses(), last.losses()[0].count), (whole.losses(), 10));
+    assert_eq!(last.profile_info(), whole.profile_info());
+    assert_eq!((last.stacks().len(), last.frames().len()), (4, 4), "only those that are used");
+    for index in 7..10 {
+        assert_eq!(procedures(&last, index), procedures(&whole, index));
+        assert_eq!(procedures(&last, index)[1], [format!("own {index}"), "main".to_owned()]);
+    }
+    for (now, then) in last.waits().iter().zip(&whole.waits()[7..]) {
+        assert_eq!(WaitRow { stack: then.stack, ..*now }, *then);
+        let frames = |trial: &Trial, stack: u32| {
+            let stack = &trial.stacks()[stack as usize];
+            stack.frames.iter().map(|&f| trial.frames()[f as usize].clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(frames(&last, now.stack), frames(&whole, then.stack));
+    }
+    assert_eq!(last.waits().len(), 3);
+    drop(writer);
+}
+
+#[test]
+fn asked_for_more_than_there_is_all_of_it_comes_even_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("r.trial");
+    drop(Writer::create(&path, &manifest()).unwrap());
+    assert!(Trial::recent(&path, 60).unwrap().intervals().is_empty());
+    std::fs::remove_file(&path).unwrap();
+    let writer = under_way(&path);
+    let all = Trial::recent(&path, usize::MAX).unwrap();
+    let whole = Trial::open(&path).unwrap();
+    assert_eq!(all.intervals(), whole.intervals());
+    assert_eq!(all.samples().len(), whole.samples().len());
+    assert_eq!(Trial::recent(&path, 0).unwrap().intervals().len(), 1, "the last one at least");
+    // Who looks holds nothing: the writer folds its journal into one file.
+    assert!(writer.finish().unwrap().one_file);
+    assert!(Trial::recent(&path, 1).unwrap().complete());
+}
+
+#[test]
+fn a_number_that_leads_nowhere_is_told() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("r.trial");
+    drop(under_way(&path));
+    let file = rusqlite::Connection::open(&path).unwrap();
+    file.execute("DELETE FROM frame WHERE symbol = 'own 9'", []).unwrap();
+    drop(file);
+    let told = Trial::recent(&path, 3).unwrap_err().to_string();
+    assert!(told.contains("names what is not in it"), "{told}");
+}
