@@ -41,6 +41,8 @@ pub(crate) enum Verb {
     Load(Load),
     /// Record a live server: CPU time by mode and requests, interval by interval, into a trial
     Record(Record),
+    /// Show a recording while it goes on: capacity so far, rates, CPU time by procedure group
+    Top(Top),
     /// Read whole access logs, plain or packed: counts by class and time, rates, latencies
     Logs(Logs),
     /// Show a trial: its load line, its capacity with an interval, its latencies
@@ -300,7 +302,24 @@ pub(crate) struct Locks {
 
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("target").required(true))]
+#[command(group = clap::ArgGroup::new("requests").required(true))]
 pub(crate) struct Record {
+    #[command(flatten)]
+    pub(crate) what: Recording,
+    /// The trial to write
+    #[arg(long, short, value_name = "NAME.trial")]
+    pub(crate) output: PathBuf,
+    /// Overwrite the trial if it is there
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Print the summary as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What is recorded and how: the flags that `record` and `top` have in common.
+#[derive(Debug, Args)]
+pub(crate) struct Recording {
     /// Process id of the server; its threads and children are followed
     #[arg(long, value_name = "N", group = "target")]
     pub(crate) pid: Option<u32>,
@@ -308,11 +327,11 @@ pub(crate) struct Record {
     #[arg(long, value_name = "NAME", group = "target")]
     pub(crate) name: Option<String>,
     /// The server's access log
-    #[arg(long, value_name = "FILE", required_unless_present = "requests_from")]
+    #[arg(long, value_name = "FILE", group = "requests")]
     pub(crate) access_log: Option<PathBuf>,
     /// Where there is no log: a counter of requests that the server keeps for Prometheus, such as
     /// 'http://127.0.0.1:9145/metrics#http_requests_total{vhost="a"}'
-    #[arg(long, value_name = "URL#METRIC", conflicts_with_all = ["access_log", "log_format"])]
+    #[arg(long, value_name = "URL#METRIC", group = "requests", conflicts_with = "log_format")]
     pub(crate) requests_from: Option<::record::MetricUrl>,
     /// Keep addresses and query strings out of the trial
     #[arg(long)]
@@ -335,19 +354,45 @@ pub(crate) struct Record {
     /// Record no profile
     #[arg(long, conflicts_with = "profile")]
     pub(crate) no_profile: bool,
+    /// Read the processor's counters: cycles, instructions, references to memory (root)
+    #[arg(long)]
+    pub(crate) counters: bool,
     /// Sample waits for locks: kernel locks of the whole machine, futexes of the server (root)
     #[arg(long)]
     pub(crate) locks: bool,
     /// Sample what becomes of the server's files between open and close (root)
     #[arg(long)]
     pub(crate) files: bool,
-    /// The trial to write
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("target").required(true))]
+pub(crate) struct Top {
+    /// The trial to watch: one that plimsoll record is writing, or one that is finished
+    #[arg(group = "target", conflicts_with_all = [
+        "requests", "redact", "log_format", "interval", "duration", "profile", "no_profile",
+        "counters", "locks", "files", "output", "force",
+    ])]
+    pub(crate) trial: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) what: Recording,
+    /// Keep what is recorded in this trial [default: it is gone when the screen is]
     #[arg(long, short, value_name = "NAME.trial")]
-    pub(crate) output: PathBuf,
+    pub(crate) output: Option<PathBuf>,
     /// Overwrite the trial if it is there
-    #[arg(long)]
+    #[arg(long, requires = "output")]
     pub(crate) force: bool,
-    /// Print the summary as JSON
+    /// Rates, shares and latencies are those of so many intervals
+    #[arg(long, value_name = "N", default_value_t = 60,
+        value_parser = clap::value_parser!(u16).range(5..=3600))]
+    pub(crate) last: u16,
+    /// Sort the profile by the rules of this file, not by the default ones
+    #[arg(long, value_name = "FILE")]
+    pub(crate) groups: Option<PathBuf>,
+    /// Print the screen once, as text: when there is an interval, or with --for at the end of it
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print a line of JSON for each interval instead of a screen
     #[arg(long)]
     pub(crate) json: bool,
 }

@@ -25,6 +25,7 @@ mod report;
 mod scratch;
 mod serve;
 mod study;
+mod top;
 mod what_if;
 
 use std::process::ExitCode;
@@ -91,6 +92,7 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Locks(flags) => locks::locks(&flags),
         Verb::Load(flags) => load::load(&flags),
         Verb::Record(flags) => record::record(&flags),
+        Verb::Top(flags) => top::top(&flags),
         Verb::Logs(flags) => logs::logs(&flags),
         Verb::Report(flags) => report::report(&flags),
         Verb::WhatIf(flags) => what_if::what_if(&flags),

@@ -1,6 +1,7 @@
 //! `plimsoll record`: observe a live server and write its trial.
 
 use std::io::IsTerminal;
+use std::path::Path;
 
 use ::record::{Ended, ProfileSpec, Spec, Target};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -10,21 +11,27 @@ use crate::failure::{Failure, misuse};
 use crate::output;
 use crate::serve::stop_on_signal;
 
-/// Records, with a line of progress on a terminal.
-pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
+/// What the flags ask for, into this trial.
+pub(crate) fn spec(flags: &cli::Recording, out: &Path) -> Result<Spec, Failure> {
     let target = match (flags.pid, &flags.name) {
         (Some(pid), _) => Target::Pid(pid),
         (None, Some(name)) => Target::Name(name.clone()),
         (None, None) => return Err(misuse("say which server: --pid N or --name NAME")),
     };
-    let mut spec = Spec::new(target, flags.access_log.clone(), &flags.output);
+    let mut spec = Spec::new(target, flags.access_log.clone(), out);
     spec.log_format = flags.log_format.clone().unwrap_or_default();
     spec.requests_from = flags.requests_from.clone();
     spec.redact = flags.redact;
     spec.interval = flags.interval;
     spec.duration = flags.duration;
     spec.profile = (!flags.no_profile).then_some(ProfileSpec { hz: flags.profile });
-    (spec.locks, spec.files) = (flags.locks, flags.files);
+    (spec.counters, spec.locks, spec.files) = (flags.counters, flags.locks, flags.files);
+    Ok(spec)
+}
+
+/// Records, with a line of progress on a terminal.
+pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
+    let mut spec = spec(&flags.what, &flags.output)?;
     spec.overwrite = flags.force;
     let stop = stop_on_signal()?;
     let bar = if flags.json || !std::io::stderr().is_terminal() {
@@ -62,7 +69,7 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
 }
 
 /// Names the flag where a flag is the mend.
-fn refused(error: ::record::Error) -> Failure {
+pub(crate) fn refused(error: ::record::Error) -> Failure {
     match error {
         ::record::Error::Trial(trial::Error::Exists { path }) => misuse(format!(
             "{} exists already: choose another name, or give --force to overwrite it",

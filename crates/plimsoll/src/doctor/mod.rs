@@ -1,9 +1,9 @@
 //! `plimsoll doctor`: what this machine supports, and whether the samplers tell the truth here.
 //!
-//! A process of our own does known things (it burns CPU time in a known procedure, waits for a
-//! lock, reads a file once too often, writes requests into a log), and is recorded as any server
-//! would be. Only then does it say how much it did. What never happens: a sampler that does not
-//! work here passes for one that found everything.
+//! A process of our own does known things (it burns CPU time in a known procedure, by a loop of
+//! known instructions, waits for a lock, reads a file once too often, writes requests into a log),
+//! and is recorded as any server would be. Only then does it say how much it did. What never
+//! happens: a sampler that does not work here passes for one that found everything.
 
 mod machine;
 mod truth;
@@ -18,6 +18,7 @@ use std::time::Duration;
 use ::record::{Spec, Target};
 use serde::Serialize;
 use trial::Trial;
+use trial::counters::Whose;
 use trial::files::Direction;
 use trial::profile::Owner;
 use trial::waits::{LockKind, WaitRow};
@@ -138,7 +139,7 @@ fn recorded(home: &Path) -> Result<(Trial, Did), Failure> {
     let mut spec = Spec::new(Target::Pid(teller.0.id()), Some(home.join(LOG)), &out);
     spec.interval = INTERVAL;
     spec.duration = Some(RECORDING_MAX);
-    (spec.locks, spec.files) = (true, true);
+    (spec.counters, spec.locks, spec.files) = (true, true, true);
     let stop = AtomicBool::new(false);
     let (began, begins) = mpsc::channel();
     std::thread::scope(|scope| {
@@ -204,6 +205,7 @@ fn truths(trial: &Trial, did: &Did) -> Vec<Truth> {
             seconds(burned_ns(trial) as f64),
             0.05 * burned_s + 2.0 * (burned_s / 99.0).sqrt(),
         ),
+        known_loop(trial, did),
         compare(
             "waits for a known lock",
             "locks",
@@ -223,6 +225,25 @@ fn truths(trial: &Trial, did: &Did) -> Vec<Truth> {
         ),
         compare("requests in a log", "", "requests", did.requests as f64, requests as f64, 0.0),
     ]
+}
+
+/// The instructions of the known loop, where instructions are counted.
+fn known_loop(trial: &Trial, did: &Did) -> Truth {
+    let millions = |count: u64| count as f64 / 1e6;
+    let server = trial.counters().iter().filter(|row| row.whose == Whose::Server);
+    let counted: Vec<u64> = server.filter_map(|row| row.counts.instructions).collect();
+    let capability = trial.manifest().capabilities.iter().find(|c| c.name == "hardware counters");
+    let reason = capability.map(|capability| capability.reason.clone());
+    let truth = millions(did.instructions);
+    Truth::new(
+        "instructions in a known loop",
+        "millions",
+        truth,
+        millions(counted.iter().sum()),
+        // Everything else that the process does is within the error.
+        0.05 * truth,
+        counted.is_empty().then(|| reason.unwrap_or_default()),
+    )
 }
 
 /// CPU time of the samples in the procedure that burned it, ns.

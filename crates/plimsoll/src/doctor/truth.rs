@@ -39,6 +39,8 @@ pub(crate) struct Did {
     pub(crate) burned_ns: u64,
     /// CPU time of the whole process, ns.
     pub(crate) process_ns: u64,
+    /// Instructions in the loop of the burner; 0 where that of this processor is not known.
+    pub(crate) instructions: u64,
     /// Waits for a lock that was held.
     pub(crate) waits: u64,
     /// Files read with one read more than was needed.
@@ -66,7 +68,8 @@ fn everything(object: &Path, log: &mut File) -> std::io::Result<Did> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let mut random = Rng::new(now.as_nanos() as u64);
     let mut drawn = |least: u64, more: u64| least + random.below(more);
-    let burned_ns = plimsoll_doctor_burns_cpu_time_here(drawn(900, 600) * 1_000_000);
+    let (burned_ns, instructions) =
+        plimsoll_doctor_burns_cpu_time_here(drawn(900, 600) * 1_000_000);
     let waits = wait_for_a_lock(drawn(40, 40));
     let needless = drawn(100, 200);
     for _ in 0..needless {
@@ -78,22 +81,27 @@ fn everything(object: &Path, log: &mut File) -> std::io::Result<Did> {
         thread::sleep(Duration::from_millis(1));
     }
     let process_ns = load::sys::process_cpu_ns(std::process::id().cast_signed())?;
-    Ok(Did { burned_ns, process_ns, waits, needless, requests })
+    Ok(Did { burned_ns, process_ns, instructions, waits, needless, requests })
 }
 
-/// Gives what it burned.
+/// Gives what it burned, ns, and by how many instructions, as far as they are known.
 #[inline(never)]
-fn plimsoll_doctor_burns_cpu_time_here(ns: u64) -> u64 {
+fn plimsoll_doctor_burns_cpu_time_here(ns: u64) -> (u64, u64) {
     let begin = load::sys::thread_cpu_ns();
-    let mut sum = 0_u64;
+    let (mut sum, mut instructions) = (0_u64, 0);
     loop {
         // Long enough between two looks at the clock that the time is spent here and not there.
-        for step in 0..200_000_u64 {
-            sum = std::hint::black_box(sum.rotate_left(5) ^ step);
+        match ::record::known_loop(400_000) {
+            Some(count) => instructions += count,
+            None => {
+                for step in 0..200_000_u64 {
+                    sum = std::hint::black_box(sum.rotate_left(5) ^ step);
+                }
+            }
         }
         let burned = load::sys::thread_cpu_ns() - begin;
         if burned >= ns {
-            return burned;
+            return (burned, instructions);
         }
     }
 }

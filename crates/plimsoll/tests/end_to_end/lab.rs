@@ -6,7 +6,7 @@ use trial::{Interval, Manifest, ProcessTimes, ThreadTimes, Writer};
 use crate::support::{Home, plimsoll};
 
 /// A server of one thread that spends `tcp_us` in TCP and `own_us` in itself for each request.
-fn made(home: &Home, name: &str, tcp_us: f64, own_us: f64) -> String {
+pub(crate) fn made(home: &Home, name: &str, tcp_us: f64, own_us: f64) -> String {
     let path = home.at(name);
     let mut manifest = Manifest::default();
     manifest.host.cpus = 2;
@@ -119,7 +119,7 @@ fn the_doctor_finds_what_was_done() {
     let _home = Home::new();
     let said = plimsoll(&["doctor", "--json"]).well().json();
     let truths = said["truths"].as_array().unwrap();
-    assert_eq!(truths.len(), 5);
+    assert_eq!(truths.len(), 6);
     for truth in truths {
         match truth["verdict"].as_str().unwrap() {
             "held" => assert!(truth["found"].as_f64().unwrap() > 0.0, "{truth}"),

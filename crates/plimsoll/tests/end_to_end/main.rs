@@ -19,5 +19,6 @@ mod study;
 mod support;
 mod tls;
 mod tools;
+mod top;
 mod upstreams;
 mod verbs;

@@ -14,10 +14,11 @@ use crate::support::{Home, Ours, PLIMSOLL, Recording, Running, SOON, get, plimso
 #[test]
 fn the_help_of_each_verb_names_its_flags() {
     let _home = Home::new();
-    let verbs: [(&str, &[&str]); 14] = [
+    let verbs: [(&str, &[&str]); 15] = [
         ("serve", &["--listen", "--origin", "--forward", "--memory", "--access-log", "squid"]),
         ("load", &["URL", "--rate", "--cold", "--connections", "--for", "Zipf"]),
         ("record", &["--pid", "--name", "--access-log", "--requests-from", "--redact", "Ctrl-C"]),
+        ("top", &["[TRIAL]", "--pid", "--name", "--access-log", "--last", "--once", "--json"]),
         ("logs", &["--format", "--json", "--redact", ".zst"]),
         ("report", &["--html", "--json", "--objective", "--groups", "trial"]),
         ("what-if", &["--group", "--scale", "--cost", "--no-keep", "--groups", "--json"]),

@@ -1,0 +1,130 @@
+//! What there is to show: the figures of the last intervals and the line through all of them.
+
+use ::report::{Analysis, CapacityFigure, CostTable, Error, Recent, ResourceKind};
+use serde::Serialize;
+
+/// Everything on the screen, and a line of the JSON.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Model {
+    /// The last intervals.
+    #[serde(flatten)]
+    pub(super) recent: Recent,
+    /// The line through all intervals.
+    pub(super) fit: Fit,
+    /// CPU time of whoever watches, percent of one CPU.
+    pub(super) watch_percent: f64,
+}
+
+/// What could be fitted to the whole recording so far.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Fit {
+    /// The number of the last interval that it knows.
+    pub(super) interval: Option<u64>,
+    /// The line's figures; none until there are enough intervals.
+    pub(super) line: Option<Line>,
+    /// Why there is no line, or no capacity to be read off it.
+    pub(super) not_yet: Option<String>,
+}
+
+/// The line.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Line {
+    /// The capacity.
+    pub(super) capacity: CapacityFigure,
+    /// Intervals in the fit.
+    pub(super) fitted: usize,
+    /// What one more request costs, where there is a profile.
+    pub(super) costs: Option<CostTable>,
+    /// The capacity of each resource, the tightest first.
+    pub(super) resources: Vec<Limit>,
+    /// The saturation that was measured, requests/s.
+    pub(super) saturation_measured: Option<f64>,
+}
+
+/// What a resource allows.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Limit {
+    pub(super) kind: ResourceKind,
+    /// What its name leaves open.
+    pub(super) detail: String,
+    /// Requests per second; none where the line does not say.
+    pub(super) value: Option<f64>,
+    pub(super) low: Option<f64>,
+    pub(super) high: Option<f64>,
+    /// Why it is none, or why it does not count.
+    pub(super) remark: Option<String>,
+}
+
+impl Fit {
+    /// What an analysis of all intervals up to one says.
+    pub(super) fn new(interval: u64, analysed: Result<Analysis, Error>) -> Fit {
+        let interval = Some(interval);
+        match analysed {
+            Err(error) => Fit { interval, line: None, not_yet: Some(why_not(error)) },
+            Ok(analysis) => {
+                let not_yet = match analysis.capacity.value {
+                    Some(_) => None,
+                    None => Some(needs(analysis.capacity.reason.as_deref())),
+                };
+                Fit { interval, line: Some(Line::of(analysis)), not_yet }
+            }
+        }
+    }
+}
+
+impl Line {
+    fn of(analysis: Analysis) -> Line {
+        Line {
+            fitted: analysis.trial.fitted,
+            resources: analysis.resources.iter().map(Limit::of).collect(),
+            capacity: analysis.capacity,
+            costs: analysis.costs,
+            saturation_measured: analysis.saturation_measured,
+        }
+    }
+}
+
+impl Limit {
+    fn of(resource: &::report::Resource) -> Limit {
+        let mut limit = Limit {
+            kind: resource.kind,
+            detail: resource.detail.clone(),
+            value: None,
+            low: None,
+            high: None,
+            remark: resource.remark.clone(),
+        };
+        match &resource.line {
+            None => limit.remark = resource.unfit.clone(),
+            Some(line) => {
+                let capacity = line.capacity();
+                (limit.low, limit.high) = capacity.interval.bounds().unzip();
+                match &capacity.identifiable {
+                    Ok(()) => limit.value = Some(capacity.value),
+                    Err(why) => limit.remark = Some(needs(Some(&why.to_string()))),
+                }
+            }
+        }
+        limit
+    }
+}
+
+/// Why there is no line yet; the recording goes on, so that the mend is to wait.
+fn why_not(error: Error) -> String {
+    match error {
+        Error::Empty { .. } => "no interval is over".to_owned(),
+        Error::TooShort { usable, needed, why, .. } => {
+            format!("{usable} of the {needed} intervals that a line needs ({why})")
+        }
+        error => error.to_string(),
+    }
+}
+
+fn needs(reason: Option<&str>) -> String {
+    let reason = reason.unwrap_or("it cannot be read off");
+    match reason.strip_prefix("not identifiable: ") {
+        Some("the rate did not vary enough") => "needs more spread in the rate".to_owned(),
+        Some(other) => other.to_owned(),
+        None => reason.to_owned(),
+    }
+}

@@ -1,0 +1,175 @@
+//! Which part is looked at, and what the keys do. No terminal here: keys come in, a view comes out.
+
+use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+/// The parts that are looked at one at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Part {
+    #[default]
+    Groups,
+    Procedures,
+    Locks,
+    Files,
+    Resources,
+    Lost,
+}
+
+impl Part {
+    pub(super) const ALL: [Part; 6] =
+        [Part::Groups, Part::Procedures, Part::Locks, Part::Files, Part::Resources, Part::Lost];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Part::Groups => "Groups",
+            Part::Procedures => "Procedures",
+            Part::Locks => "Locks",
+            Part::Files => "Files",
+            Part::Resources => "Resources",
+            Part::Lost => "Lost",
+        }
+    }
+
+    fn beside(self, steps: usize) -> Part {
+        let at = Part::ALL.iter().position(|part| *part == self).unwrap_or(0);
+        Part::ALL[(at + steps) % Part::ALL.len()]
+    }
+}
+
+/// What groups and procedures are sorted by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// Share of the time that was not idle.
+    #[default]
+    Share,
+    /// What one more request costs.
+    Marginal,
+    Name,
+}
+
+impl Sort {
+    pub(super) fn label(self) -> &'static str {
+        match self {
+            Sort::Share => "share",
+            Sort::Marginal => "cost of one more",
+            Sort::Name => "name",
+        }
+    }
+
+    fn next(self) -> Sort {
+        match self {
+            Sort::Share => Sort::Marginal,
+            Sort::Marginal => Sort::Name,
+            Sort::Name => Sort::Share,
+        }
+    }
+}
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct View {
+    pub(super) part: Part,
+    pub(super) sort: Sort,
+    /// Rows that are above the screen; the screen bounds it.
+    pub(super) above: usize,
+    pub(super) paused: bool,
+    pub(super) help: bool,
+}
+
+/// Rows of a step by page up and down.
+const PAGE: usize = 10;
+
+impl View {
+    /// Does what a key asks for; false if it asks to leave.
+    pub(super) fn press(&mut self, key: KeyEvent) -> bool {
+        if key.kind == KeyEventKind::Release {
+            return true;
+        }
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Char('c' | 'd') if control => return false,
+            KeyCode::Char('q') => return false,
+            KeyCode::Esc if self.help => self.help = false,
+            KeyCode::Esc => return false,
+            KeyCode::Char('?' | 'h') => self.help = !self.help,
+            KeyCode::Tab | KeyCode::Right => self.turn(self.part.beside(1)),
+            KeyCode::BackTab | KeyCode::Left => self.turn(self.part.beside(Part::ALL.len() - 1)),
+            KeyCode::Char(digit @ '1'..='6') => {
+                self.turn(Part::ALL[digit as usize - '1' as usize]);
+            }
+            KeyCode::Char('s') => (self.sort, self.above) = (self.sort.next(), 0),
+            KeyCode::Char('p' | ' ') => self.paused = !self.paused,
+            KeyCode::Down => self.above += 1,
+            KeyCode::Up => self.above = self.above.saturating_sub(1),
+            KeyCode::PageDown => self.above += PAGE,
+            KeyCode::PageUp => self.above = self.above.saturating_sub(PAGE),
+            KeyCode::Home => self.above = 0,
+            _ => {}
+        }
+        true
+    }
+
+    fn turn(&mut self, part: Part) {
+        (self.part, self.above, self.help) = (part, 0, false);
+    }
+}
+
+/// The keys, for the help.
+pub(super) const KEYS: [(&str, &str); 6] = [
+    ("Tab, arrows, 1 to 6", "the next part, the one before, or one by its number"),
+    ("up, down, PgUp, PgDn, Home", "rows that do not fit"),
+    ("s", "sort by share, by what one more request costs, by name"),
+    ("p, space", "hold the screen; the recording goes on"),
+    ("? or h", "this help"),
+    ("q, Esc, Ctrl-C", "leave; a recording of top's own ends, and stays if it was given -o"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pressed(keys: &[KeyCode]) -> View {
+        let mut view = View::default();
+        for key in keys {
+            assert!(view.press(KeyEvent::from(*key)));
+        }
+        view
+    }
+
+    #[test]
+    fn parts_go_round_in_both_directions() {
+        let tabs = [KeyCode::Tab; 6];
+        assert_eq!(pressed(&tabs[..5]).part, Part::Lost);
+        assert_eq!(pressed(&tabs).part, Part::Groups);
+        assert_eq!(pressed(&[KeyCode::Left]).part, Part::Lost);
+        assert_eq!(pressed(&[KeyCode::Char('3')]).part, Part::Locks);
+    }
+
+    #[test]
+    fn a_new_part_begins_at_its_top() {
+        let down = pressed(&[KeyCode::Down, KeyCode::PageDown, KeyCode::Up]);
+        assert_eq!(down.above, PAGE);
+        assert_eq!(pressed(&[KeyCode::PageDown, KeyCode::Tab]).above, 0);
+        assert_eq!(pressed(&[KeyCode::PageDown, KeyCode::Char('s')]).above, 0);
+        assert_eq!(pressed(&[KeyCode::Up]).above, 0);
+    }
+
+    #[test]
+    fn escape_leaves_the_help_first() {
+        assert!(!pressed(&[KeyCode::Char('?'), KeyCode::Esc]).help);
+        assert!(!View::default().press(KeyEvent::from(KeyCode::Esc)));
+        let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        assert!(!View::default().press(control));
+        assert!(View::default().press(KeyEvent::from(KeyCode::Char('c'))));
+    }
+
+    #[test]
+    fn sorts_go_round_and_the_screen_is_held_and_let_go() {
+        let sorted = |times: usize| pressed(&vec![KeyCode::Char('s'); times]).sort;
+        assert_eq!(
+            [0, 1, 2, 3].map(sorted),
+            [Sort::Share, Sort::Marginal, Sort::Name, Sort::Share]
+        );
+        assert!(pressed(&[KeyCode::Char('p')]).paused);
+        assert!(!pressed(&[KeyCode::Char('p'), KeyCode::Char(' ')]).paused);
+    }
+}

@@ -1,0 +1,166 @@
+//! When the trial is looked at, and how much that may cost.
+//!
+//! A look reads the last intervals only, so that it costs the same after an hour as after a
+//! minute; it is made when the file has grown. The line goes through all intervals and costs by
+//! their number: it is drawn anew when fifty times what it took last has passed, so that it never
+//! takes more than a fiftieth of a CPU. The same holds for looks at very short intervals.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use ::report::{Options, Recent};
+use load::sys::thread_cpu_ns;
+use trial::{Error, Trial};
+
+use super::model::{Fit, Model};
+
+/// What was spent is waited for so many times before it is spent again.
+const REST: u32 = 50;
+
+/// A trial that is finished at this very moment may look torn once, and not twice.
+const FAILURES_MAX: u32 = 1;
+
+/// Watches one trial.
+pub(super) struct Watcher {
+    path: PathBuf,
+    /// Intervals of a look.
+    last: usize,
+    options: Options,
+    /// When the trial was begun that is about to be made, ns since the Unix epoch.
+    awaited_ns: Option<i64>,
+    failures: u32,
+    /// How the file stood when it was looked at.
+    stamp: Option<Stamp>,
+    /// The last interval that was seen, and whether the trial was finished.
+    seen: Option<(u64, bool)>,
+    fit: Fit,
+    next_look: Instant,
+    next_fit: Instant,
+    begun: Instant,
+    /// CPU time of all looks and fits, ns.
+    spent_ns: u64,
+}
+
+impl Watcher {
+    /// `awaited_ns`: a trial that is not there yet, or an older one of that name, is waited for.
+    pub(super) fn new(
+        path: PathBuf,
+        last: usize,
+        options: Options,
+        awaited_ns: Option<i64>,
+    ) -> Watcher {
+        let now = Instant::now();
+        Watcher {
+            path,
+            last,
+            options,
+            awaited_ns,
+            failures: 0,
+            stamp: None,
+            seen: None,
+            fit: Fit::default(),
+            next_look: now,
+            next_fit: now,
+            begun: now,
+            spent_ns: 0,
+        }
+    }
+
+    /// What there is to show, if there is more than the last time. A finished trial is checked
+    /// whole when it is first seen so.
+    pub(super) fn look(&mut self) -> Result<Option<Model>, Error> {
+        let stamp = Stamp::of(&self.path);
+        if Instant::now() < self.next_look || self.stamp == Some(stamp) {
+            return Ok(None);
+        }
+        let timer = Timer::start();
+        let read = self.read();
+        self.next_look = timer.stop(&mut self.spent_ns);
+        let recent = match read {
+            Ok(recent) => recent,
+            Err(Error::Missing { .. } | Error::NotATrial { .. }) if self.awaited_ns.is_some() => {
+                None
+            }
+            Err(_) if self.failures < FAILURES_MAX => {
+                self.failures += 1;
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        (self.stamp, self.failures) = (Some(stamp), 0);
+        let Some(recent) = recent else { return Ok(None) };
+        self.awaited_ns = None;
+        let seen = Some((recent.interval, recent.complete));
+        let more = seen != self.seen;
+        self.seen = seen;
+        Ok(more.then(|| Model { recent, fit: self.fit.clone(), watch_percent: 0.0 }))
+    }
+
+    /// Whether the line may be drawn anew, and would be another.
+    pub(super) fn fit_is_due(&self) -> bool {
+        let Some((newest, finished)) = self.seen else { return false };
+        self.fit.interval != Some(newest) && (finished || Instant::now() >= self.next_fit)
+    }
+
+    /// Draws the line through everything that is there.
+    pub(super) fn fit(&mut self, model: &mut Model) -> Result<(), Error> {
+        let timer = Timer::start();
+        let trial = Trial::recent(&self.path, usize::MAX)?;
+        let interval = trial.intervals().last().map_or(0, |last| last.index);
+        self.fit = Fit::new(interval, ::report::analyse(&trial, &self.options));
+        self.next_fit = timer.stop(&mut self.spent_ns);
+        model.fit = self.fit.clone();
+        Ok(())
+    }
+
+    /// CPU time of watching since it began, percent of one CPU.
+    pub(super) fn cost_percent(&self) -> f64 {
+        let passed_ns = self.begun.elapsed().as_nanos().max(1) as f64;
+        100.0 * self.spent_ns as f64 / passed_ns
+    }
+
+    fn read(&self) -> Result<Option<Recent>, Error> {
+        let trial = Trial::recent(&self.path, self.last)?;
+        if self.awaited_ns.is_some_and(|begun_ns| trial.manifest().created_ns < begun_ns) {
+            return Ok(None);
+        }
+        if trial.complete() && !self.seen.is_some_and(|(_, finished)| finished) {
+            Trial::open(&self.path)?;
+        }
+        Ok(::report::recent(&trial, &self.options.groups))
+    }
+}
+
+/// Sizes and times of the trial and of its journal.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Stamp([Option<(u64, Option<SystemTime>)>; 2]);
+
+impl Stamp {
+    fn of(path: &Path) -> Stamp {
+        let mut journal = path.as_os_str().to_owned();
+        journal.push("-wal");
+        let of = |path: &Path| {
+            let found = std::fs::metadata(path).ok()?;
+            Some((found.len(), found.modified().ok()))
+        };
+        Stamp([of(path), of(Path::new(&journal))])
+    }
+}
+
+/// What a piece of work takes.
+struct Timer {
+    cpu_ns: u64,
+}
+
+impl Timer {
+    fn start() -> Timer {
+        Timer { cpu_ns: thread_cpu_ns() }
+    }
+
+    /// Adds what it took, and says when the next one may begin.
+    fn stop(self, spent_ns: &mut u64) -> Instant {
+        let took_ns = thread_cpu_ns() - self.cpu_ns;
+        *spent_ns += took_ns;
+        Instant::now() + REST * Duration::from_nanos(took_ns)
+    }
+}
