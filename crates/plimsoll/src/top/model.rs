@@ -20,7 +20,7 @@ pub(super) struct Model {
 pub(super) struct Fit {
     /// The number of the last interval that it knows.
     pub(super) interval: Option<u64>,
-    /// The line's figures; none until there are enough intervals.
+    /// The line's figures; none before the first interval.
     pub(super) line: Option<Line>,
     /// Why there is no line, or no capacity to be read off it.
     pub(super) not_yet: Option<String>,
@@ -45,6 +45,8 @@ pub(super) struct Line {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Limit {
     pub(super) kind: ResourceKind,
+    /// What it is called: "hottest thread", "disk sda".
+    pub(super) name: String,
     /// What its name leaves open.
     pub(super) detail: String,
     /// Requests per second; none where the line does not say.
@@ -60,11 +62,14 @@ impl Fit {
     pub(super) fn new(interval: u64, analysed: Result<Analysis, Error>) -> Fit {
         let interval = Some(interval);
         match analysed {
-            Err(error) => Fit { interval, line: None, not_yet: Some(why_not(error)) },
+            Err(error) => Fit { interval, line: None, not_yet: Some(needs(&error.to_string())) },
             Ok(analysis) => {
                 let not_yet = match analysis.capacity.value {
                     Some(_) => None,
-                    None => Some(needs(analysis.capacity.reason.as_deref())),
+                    None => {
+                        let reason = analysis.capacity.reason.as_deref();
+                        Some(needs(reason.unwrap_or("it cannot be read off")))
+                    }
                 };
                 Fit { interval, line: Some(Line::of(analysis)), not_yet }
             }
@@ -88,6 +93,7 @@ impl Limit {
     fn of(resource: &::report::Resource) -> Limit {
         let mut limit = Limit {
             kind: resource.kind,
+            name: resource.name.clone(),
             detail: resource.detail.clone(),
             value: None,
             low: None,
@@ -101,7 +107,7 @@ impl Limit {
                 (limit.low, limit.high) = capacity.interval.bounds().unzip();
                 match &capacity.identifiable {
                     Ok(()) => limit.value = Some(capacity.value),
-                    Err(why) => limit.remark = Some(needs(Some(&why.to_string()))),
+                    Err(why) => limit.remark = Some(needs(&why.to_string())),
                 }
             }
         }
@@ -109,22 +115,13 @@ impl Limit {
     }
 }
 
-/// Why there is no line yet; the recording goes on, so that the mend is to wait.
-fn why_not(error: Error) -> String {
-    match error {
-        Error::Empty { .. } => "no interval is over".to_owned(),
-        Error::TooShort { usable, needed, why, .. } => {
-            format!("{usable} of the {needed} intervals that a line needs ({why})")
-        }
-        error => error.to_string(),
-    }
-}
-
-fn needs(reason: Option<&str>) -> String {
-    let reason = reason.unwrap_or("it cannot be read off");
+/// What is missing for a capacity; the recording goes on, so that the mend is to wait.
+fn needs(reason: &str) -> String {
+    let reason = reason.strip_prefix("no load line: ").unwrap_or(reason);
+    let reason = reason.strip_suffix("; record for longer").unwrap_or(reason);
     match reason.strip_prefix("not identifiable: ") {
         Some("the rate did not vary enough") => "needs more spread in the rate".to_owned(),
         Some(other) => other.to_owned(),
-        None => reason.to_owned(),
+        None => reason.replace(" (nothing left out)", ""),
     }
 }

@@ -190,9 +190,10 @@ fn capacity(model: &Model) -> Vec<(String, Paint)> {
         true => ("", Paint::Strong),
         false => ("doubtful ", Paint::Warning),
     };
+    let limit = line.resources.first().map_or(figure.resource.label(), |first| &first.name);
     let mut parts = vec![
         (format!("{doubt}{}/s {bounds}", rate(value)), paint),
-        (format!("limited by the {}", figure.resource.label()), Paint::Plain),
+        (format!("limited by the {limit}"), Paint::Plain),
     ];
     if model.recent.rate.known {
         let share = 100.0 * model.recent.rate.now / value;
@@ -225,7 +226,8 @@ fn server(model: &Model, paused: bool, now_ns: i64) -> Vec<(String, Paint)> {
         state,
         (format!("{} each", duration(recent.interval_s)), Paint::Plain),
     ];
-    if let Some((line, to)) = model.fit.line.as_ref().zip(model.fit.interval) {
+    let line = model.fit.line.as_ref().filter(|line| line.capacity.identifiable);
+    if let Some((line, to)) = line.zip(model.fit.interval) {
         let text = format!("line of {}, up to no. {to}", thousands(line.fitted as f64));
         parts.push((text, Paint::Dim));
     }
@@ -300,7 +302,7 @@ fn in_use(model: &Model) -> Vec<(String, Paint)> {
     let recent = &model.recent;
     let resource = |used: &::report::RecentUse| {
         let tight = used.now_percent >= 90.0;
-        let text = format!("{} {} %", used.kind.label(), percent(used.now_percent));
+        let text = format!("{} {} %", used.name, percent(used.now_percent));
         (text, if tight { Paint::Warning } else { Paint::Plain })
     };
     let mut parts: Vec<(String, Paint)> = recent.resources.iter().map(resource).collect();

@@ -5,7 +5,7 @@ use ::report::{CostRow, Procedure, ProfileRow, RowKind, WaitsAtPlace};
 use trial::files::Direction;
 use trial::profile::Owner;
 
-use super::model::Model;
+use super::model::{Limit, Model};
 use super::view::{Part, Sort};
 
 /// Procedures of a place that are shown, from the one that asked for the lock on.
@@ -257,16 +257,9 @@ fn files(model: &Model) -> Grid {
 fn resources(model: &Model) -> Grid {
     let mut grid =
         Grid::new(&["now, %", "mean, %", "capacity/s", "low", "high", "<resource", "<remark"]);
-    let limits = model.fit.line.iter().flat_map(|line| &line.resources);
-    let limits: Vec<_> = limits.collect();
-    let known = |kind, detail: &str| {
-        limits
-            .iter()
-            .find(|limit| limit.kind == kind && limit.detail == detail)
-            .or_else(|| limits.iter().find(|limit| limit.kind == kind))
-    };
+    let limits: Vec<&Limit> = model.fit.line.iter().flat_map(|line| &line.resources).collect();
     for used in &model.recent.resources {
-        let limit = known(used.kind, &used.detail);
+        let limit = limits.iter().find(|limit| limit.name == used.name);
         let figure = |value: Option<f64>| value.map_or_else(|| NONE.to_owned(), rate);
         let remark = limit.and_then(|limit| limit.remark.clone()).unwrap_or_default();
         grid.push(vec![
@@ -275,7 +268,7 @@ fn resources(model: &Model) -> Grid {
             figure(limit.and_then(|limit| limit.value)),
             figure(limit.and_then(|limit| limit.low)),
             figure(limit.and_then(|limit| limit.high)),
-            format!("{} ({})", used.kind.label(), used.detail),
+            format!("{} ({})", used.name, used.detail),
             remark,
         ]);
     }

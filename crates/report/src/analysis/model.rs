@@ -7,9 +7,7 @@ use regress::LoadLine;
 use serde::Serialize;
 use trial::{Loss, Manifest, Prediction};
 
-use super::{
-    ClassTable, CostTable, Flame, HardwareCounters, Latency, Profile, ResourceKind,
-};
+use super::{ClassTable, CostTable, Flame, HardwareCounters, Latency, Profile, ResourceKind};
 use crate::Groups;
 use crate::files::Files;
 use crate::waits::Waits;
