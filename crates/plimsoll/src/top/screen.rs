@@ -23,6 +23,8 @@ const TEXT_ROWS: usize = 12;
 /// Nothing new for so many intervals, and so many seconds: it may have ended without a word.
 const SILENT_INTERVALS: f64 = 5.0;
 const SILENT_S: f64 = 10.0;
+/// A loss of a longer name stands in its part only.
+const LOSS_CHARS: usize = 36;
 /// Less than this is no terminal to draw on.
 const ROWS_MIN: u16 = 10;
 const COLUMNS_MIN: u16 = 40;
@@ -94,8 +96,10 @@ pub(super) fn draw(
     if view.help {
         write(&help(theme), body, buffer);
     } else if view.part == Part::Groups && area.width >= WIDE {
-        let left = Rect { width: area.width / 2 - 1, ..body };
-        let right = Rect { x: area.x + area.width / 2 + 1, width: left.width, ..body };
+        // Groups have a column more.
+        let middle = area.width * 14 / 25;
+        let left = Rect { width: middle - 1, ..body };
+        let right = Rect { x: area.x + middle + 1, width: area.width - middle - 1, ..body };
         part(Part::Groups, model, view, theme, left, buffer);
         part(Part::Procedures, model, view, theme, right, buffer);
     } else {
@@ -337,10 +341,12 @@ fn lost(model: &Model) -> Vec<(String, Paint)> {
     let kinds = model.recent.losses.iter().filter(|loss| loss.count > 0);
     let listed: Vec<String> =
         kinds.map(|loss| format!("{} {}", thousands(loss.count as f64), loss.kind)).collect();
-    let (text, paint) = match listed.len() {
-        0 => ("nothing".to_owned(), Paint::Plain),
-        1..=2 => (listed.join(", "), Paint::Warning),
-        more => (format!("{}, and {} other kinds", listed[0], more - 1), Paint::Warning),
+    // What watching costs is told in any case.
+    let (text, paint) = match &listed[..] {
+        [] => ("nothing".to_owned(), Paint::Plain),
+        [one] if one.chars().count() <= LOSS_CHARS => (one.clone(), Paint::Warning),
+        [_] => ("1 kind of things (6)".to_owned(), Paint::Warning),
+        more => (format!("{} kinds of things (6)", more.len()), Paint::Warning),
     };
     let cost = format!("recorder {} % of a CPU", fixed(model.recent.recorder_percent, 2));
     let watch = format!("top {} %", fixed(model.watch_percent, 2));
@@ -378,7 +384,7 @@ fn help(theme: Theme) -> Vec<Line<'static>> {
     let mut lines = vec![Line::default()];
     for (key, what) in KEYS {
         lines.push(Line::from(vec![
-            theme.span(format!("  {key:<28}  "), Paint::Strong),
+            theme.span(format!("  {key:<26}  "), Paint::Strong),
             theme.span(what, Paint::Plain),
         ]));
     }

@@ -256,7 +256,7 @@ fn files(model: &Model) -> Grid {
 
 fn resources(model: &Model) -> Grid {
     let mut grid =
-        Grid::new(&["now, %", "mean, %", "capacity/s", "low", "high", "<resource", "<remark"]);
+        Grid::new(&["now, %", "mean, %", "capacity/s", "low", "high", "<resource", "<what"]);
     let limits: Vec<&Limit> = model.fit.line.iter().flat_map(|line| &line.resources).collect();
     for used in &model.recent.resources {
         let limit = limits.iter().find(|limit| limit.name == used.name);
@@ -268,11 +268,17 @@ fn resources(model: &Model) -> Grid {
             figure(limit.and_then(|limit| limit.value)),
             figure(limit.and_then(|limit| limit.low)),
             figure(limit.and_then(|limit| limit.high)),
-            format!("{} ({})", used.name, used.detail),
-            remark,
+            used.name.clone(),
+            match remark.as_str() {
+                "" => used.detail.clone(),
+                remark => format!("{}; {remark}", used.detail),
+            },
         ]);
     }
     grid.note = "percent of what each can give; the tightest limits the server".to_owned();
+    if let Some(why) = &model.fit.not_yet {
+        grid.note = format!("no capacity yet: {why}; {}", grid.note);
+    }
     grid
 }
 

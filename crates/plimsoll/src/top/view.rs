@@ -115,12 +115,12 @@ impl View {
 
 /// The keys, for the help.
 pub(super) const KEYS: [(&str, &str); 6] = [
-    ("Tab, arrows, 1 to 6", "the next part, the one before, or one by its number"),
+    ("Tab, arrows, 1 to 6", "another part"),
     ("up, down, PgUp, PgDn, Home", "rows that do not fit"),
-    ("s", "sort by share, by what one more request costs, by name"),
+    ("s", "sort by share, cost of one more, name"),
     ("p, space", "hold the screen; the recording goes on"),
-    ("? or h", "this help"),
-    ("q, Esc, Ctrl-C", "leave; a recording of top's own ends, and stays if it was given -o"),
+    ("?, h", "this help"),
+    ("q, Esc, Ctrl-C", "leave; a recording of top's own ends"),
 ];
 
 #[cfg(test)]

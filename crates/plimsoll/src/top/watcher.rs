@@ -1,9 +1,10 @@
 //! When the trial is looked at, and how much that may cost.
 //!
 //! A look reads the last intervals only, so that it costs the same after an hour as after a
-//! minute; it is made when the file has grown. The line goes through all intervals and costs by
-//! their number: it is drawn anew when fifty times what it took last has passed, so that it never
-//! takes more than a fiftieth of a CPU. The same holds for looks at very short intervals.
+//! minute; it is made when the file has grown, and not before twenty times the CPU time of the last
+//! one has passed. The line goes through all intervals and costs by their number: it is drawn anew
+//! when fifty times what it took last has passed, so that it never takes more than a fiftieth of a
+//! CPU.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -14,8 +15,11 @@ use trial::{Error, Trial};
 
 use super::model::{Fit, Model};
 
-/// What was spent is waited for so many times before it is spent again.
-const REST: u32 = 50;
+/// What a look took is waited for so many times before the next.
+const LOOK_REST: u32 = 20;
+
+/// The same of the line.
+const FIT_REST: u32 = 50;
 
 /// A trial that is finished at this very moment may look torn once, and not twice.
 const FAILURES_MAX: u32 = 1;
@@ -75,7 +79,7 @@ impl Watcher {
         }
         let timer = Timer::start();
         let read = self.read();
-        self.next_look = timer.stop(&mut self.spent_ns);
+        self.next_look = timer.stop(&mut self.spent_ns, LOOK_REST);
         let recent = match read {
             Ok(recent) => recent,
             Err(Error::Missing { .. } | Error::NotATrial { .. }) if self.awaited_ns.is_some() => {
@@ -108,7 +112,7 @@ impl Watcher {
         let trial = Trial::recent(&self.path, usize::MAX)?;
         let interval = trial.intervals().last().map_or(0, |last| last.index);
         self.fit = Fit::new(interval, ::report::analyse(&trial, &self.options));
-        self.next_fit = timer.stop(&mut self.spent_ns);
+        self.next_fit = timer.stop(&mut self.spent_ns, FIT_REST);
         model.fit = self.fit.clone();
         Ok(())
     }
@@ -158,9 +162,9 @@ impl Timer {
     }
 
     /// Adds what it took, and says when the next one may begin.
-    fn stop(self, spent_ns: &mut u64) -> Instant {
+    fn stop(self, spent_ns: &mut u64, rest: u32) -> Instant {
         let took_ns = thread_cpu_ns() - self.cpu_ns;
         *spent_ns += took_ns;
-        Instant::now() + REST * Duration::from_nanos(took_ns)
+        Instant::now() + rest * Duration::from_nanos(took_ns)
     }
 }

@@ -8,16 +8,19 @@ use trial::{Interval, Manifest, Trial};
 
 use super::*;
 
-/// What the made events read next: (count, wanted, counted), by kind and place.
+/// Readings to come: (count, wanted, counted).
+type Reads = Vec<(u64, u64, u64)>;
+
+/// What the made events read next, by kind and place.
 #[derive(Clone, Default)]
 struct Made {
-    script: BTreeMap<(u8, i64), Vec<(u64, u64, u64)>>,
+    script: BTreeMap<(u8, i64), Reads>,
     parents: BTreeMap<u32, u32>,
     refuses: Option<u32>,
     opened: Vec<(Kind, At)>,
 }
 
-struct MadeEvent(Vec<(u64, u64, u64)>);
+struct MadeEvent(Reads);
 
 impl Event for MadeEvent {
     fn read(&mut self) -> io::Result<Reading> {

@@ -218,7 +218,9 @@ fn every_part_has_its_rows() {
     let files = shown('4');
     assert!(files.contains("4.0 KiB to 5.0 KiB, read") && files.contains("2.00"), "{files}");
     let resources = shown('5');
-    assert!(resources.contains("hottest thread (nginx, thread 7)"), "{resources}");
+    assert!(resources.contains("hottest thread  nginx, thread 7"), "{resources}");
+    let narrow = screen(&made, 80, 24, &[KeyCode::Char('5')]);
+    assert!(narrow.contains("hottest thread  nginx, thread 7"), "{narrow}");
     let lost = shown('6');
     assert!(lost.contains("log: line not understood"), "{lost}");
     assert!(!lost.contains('\u{1b}'), "no control character of a trial reaches the terminal");
