@@ -54,6 +54,31 @@ pub fn terminate(pid: i32) -> io::Result<()> {
     checked(unsafe { libc::kill(pid, libc::SIGTERM) }).map(drop)
 }
 
+/// Asks all processes of a group of ours to end (SIGTERM).
+///
+/// # Errors
+/// As of [`terminate`]; a number that is no group's.
+pub fn terminate_group(group: i32) -> io::Result<()> {
+    signal_group(group, libc::SIGTERM)
+}
+
+/// Ends all processes of a group of ours (SIGKILL).
+///
+/// # Errors
+/// As of [`terminate_group`].
+pub fn kill_group(group: i32) -> io::Result<()> {
+    signal_group(group, libc::SIGKILL)
+}
+
+fn signal_group(group: i32, signal: libc::c_int) -> io::Result<()> {
+    // Groups 0 and 1 are our own and everybody's.
+    if group < 2 {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    // SAFETY: as of `terminate`; a group's number with its sign turned means all of the group.
+    checked(unsafe { libc::kill(-group, signal) }).map(drop)
+}
+
 #[inline]
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };

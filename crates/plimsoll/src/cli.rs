@@ -43,6 +43,8 @@ pub(crate) enum Verb {
     Record(Record),
     /// Show a recording while it goes on: capacity so far, rates, CPU time by procedure group
     Top(Top),
+    /// Put the latencies that a load on another machine saw into a trial
+    Join(Join),
     /// Read whole access logs, plain or packed: counts by class and time, rates, latencies
     Logs(Logs),
     /// Show a trial: its load line, its capacity with an interval, its latencies
@@ -51,6 +53,8 @@ pub(crate) enum Verb {
     WhatIf(WhatIf),
     /// Say what changed from one trial to another, and whether what was foretold came true
     Compare(Compare),
+    /// Let two servers or settings take turns under one load, and say what a request costs on each
+    Switchback(Switchback),
     /// Say what this machine supports, and whether the samplers find what is known to be there
     Doctor(Doctor),
     /// Do known things to be recorded, and tell of them afterwards
@@ -398,6 +402,21 @@ pub(crate) struct Top {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct Join {
+    /// The trial of the server
+    pub(crate) trial: PathBuf,
+    /// The result of the load: of load --json, or of its --output
+    #[arg(value_name = "LOAD.json")]
+    pub(crate) load: PathBuf,
+    /// How far the generator's clock is ahead of the trial's, seconds; below zero, behind
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
+    pub(crate) offset: Option<f64>,
+    /// Print what was joined as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct Logs {
     /// The logs, in any order: plain, .gz, .xz or .zst
     #[arg(required = true, value_name = "FILE")]
@@ -488,6 +507,62 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "FILE")]
     pub(crate) groups: Option<PathBuf>,
     /// Print the comparison as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The periods take turns: A B, B A, A B, ... Each begins with its command, run \
+by the shell. One that ends by itself has changed a setting of the server that --name or --pid \
+names; one that goes on is a server, and is ended with its period. Without --name and --pid the \
+command itself is the server that is observed.\n\nExit status: 1 if B costs more, 2 if nothing can \
+be told."
+)]
+pub(crate) struct Switchback {
+    /// What begins a period of A: a server to be run, or a command that changes a setting and ends
+    #[arg(long, value_name = "CMD")]
+    pub(crate) a: String,
+    /// The same for B
+    #[arg(long, value_name = "CMD")]
+    pub(crate) b: String,
+    /// Length of a period
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
+    pub(crate) period: Duration,
+    /// What is left out at the beginning of each period, while things settle
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
+    pub(crate) settle: Duration,
+    /// Rounds, of a period of each; even, so that each begins as often
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = parse_rounds)]
+    pub(crate) rounds: usize,
+    /// Process id of a server that is there already
+    #[arg(long, value_name = "N", conflicts_with = "name")]
+    pub(crate) pid: Option<u32>,
+    /// Name of a server's processes, as in /proc/PID/comm
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Where there is a load already: the server's access log
+    #[arg(long, value_name = "FILE", required_unless_present_any = ["requests_from", "url"])]
+    pub(crate) access_log: Option<PathBuf>,
+    /// Format of the access log, as of record
+    #[arg(long, value_name = "FORMAT", requires = "access_log")]
+    pub(crate) log_format: Option<::record::FormatChoice>,
+    /// Where there is a load already: a counter of requests, as of record
+    #[arg(long, value_name = "URL#METRIC", conflicts_with = "access_log")]
+    pub(crate) requests_from: Option<::record::MetricUrl>,
+    /// Where there is none: drive one, and ask for this
+    #[arg(long, requires = "rate", conflicts_with_all = ["access_log", "requests_from"])]
+    pub(crate) url: Option<String>,
+    /// Requests per second of that load: R, a ramp A..B, or N steps A..B/N, the same in each period
+    #[arg(long, value_name = "RATE", requires = "url")]
+    pub(crate) rate: Option<::load::Schedule>,
+    /// Its connections
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "url")]
+    pub(crate) connections: u32,
+    /// Changes within this many percent count as none, if their interval shows it
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
+    pub(crate) margin: f64,
+    /// Print the rounds and the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -680,6 +755,14 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
         unit => return Err(format!("unknown unit {unit:?} of bytes: K, M or G")),
     };
     number.checked_shl(shift).filter(|n| n >> shift == number).ok_or(format!("{text} is too many"))
+}
+
+/// An even number of rounds, enough for an interval.
+fn parse_rounds(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(rounds) if rounds >= regress::ROUNDS_MIN && rounds % 2 == 0 => Ok(rounds),
+        _ => Err(format!("{text:?} is no even number from {} up", regress::ROUNDS_MIN)),
+    }
 }
 
 fn parse_profile_hz(text: &str) -> Result<u32, String> {

@@ -21,13 +21,12 @@ use std::time::Duration;
 
 use ::load::{Arrivals, Outcome, Phase, Plan, Population, Schedule, Size, Target};
 use ::record::{Spec, Summary, Target as Recorded};
-use hdrhistogram::Histogram;
-use trial::{LatencyRow, LatencySource, Prediction, Trial, Writer};
+use trial::{Prediction, Trial, Writer};
 
 use crate::cli;
 use crate::failure::{Failure, misuse};
 use crate::serve::stop_on_signal;
-use crate::{output, report};
+use crate::{join, output, report};
 
 /// Use of the proxy's CPU that the rising load ends at.
 const USE_MAX: f64 = 0.8;
@@ -236,9 +235,6 @@ impl Bench {
     }
 }
 
-/// An hour.
-const LATENCY_US_MAX: u64 = 3_600_000_000;
-
 const ANY: &str = "127.0.0.1:0";
 
 /// Runs a plan; the demo goes no further when it is interrupted or the proxy answers nothing.
@@ -324,11 +320,7 @@ fn finish(bench: &Bench, measured: &Measured, page: &Path) -> Result<::report::A
 
 fn annotate(measured: &Measured) -> Result<(), Failure> {
     let trial = Trial::open(&measured.trial).map_err(misuse)?;
-    let spans: Vec<(u64, i64, i64)> = trial
-        .intervals()
-        .iter()
-        .map(|interval| (interval.index, interval.start_ns, interval.start_ns + interval.length_ns))
-        .collect();
+    let intervals = trial.intervals().to_vec();
     drop(trial);
     let mut writer = Writer::reopen(&measured.trial).map_err(misuse)?;
     let settle = SETTLE.as_nanos() as i64;
@@ -336,7 +328,8 @@ fn annotate(measured: &Measured) -> Result<(), Failure> {
         let from = outcome.start_ns + settle;
         start >= from && end <= outcome.start_ns + outcome.length_ns as i64
     };
-    for &(index, start, end) in &spans {
+    for interval in &intervals {
+        let (start, end) = (interval.start_ns, interval.start_ns + interval.length_ns);
         let phase = if within(start, end, &measured.rising, 0) {
             None
         } else if within(start, end, &measured.saturated, settle) {
@@ -344,35 +337,15 @@ fn annotate(measured: &Measured) -> Result<(), Failure> {
         } else {
             Some(::report::PHASE_WARM_UP)
         };
-        writer.set_phase(index, phase).map_err(misuse)?;
+        writer.set_phase(interval.index, phase).map_err(misuse)?;
     }
-    for row in measured.rising.rows.iter().chain(&measured.saturated.rows) {
-        let middle = row.start_ns + row.length_ns as i64 / 2;
-        let Some(&(index, ..)) =
-            spans.iter().find(|(_, start, end)| (*start..*end).contains(&middle))
-        else {
-            continue;
-        };
-        if let Some(row) = latency_row(index, row)? {
+    for rows in [&measured.rising.rows, &measured.saturated.rows] {
+        for row in join::latency_rows(&intervals, rows, 0)? {
             writer.latency(&row).map_err(misuse)?;
         }
     }
     writer.finish().map_err(misuse)?;
     Ok(())
-}
-
-/// A generator's second as the trial keeps it, in microseconds.
-fn latency_row(index: u64, row: &::load::Row) -> Result<Option<LatencyRow>, Failure> {
-    let of_ns = row.latency.histogram().map_err(misuse)?;
-    let mut of_us = Histogram::<u64>::new_with_bounds(1, LATENCY_US_MAX, 3).map_err(misuse)?;
-    for value in of_ns.iter_recorded() {
-        let us = value.value_iterated_to() / 1000;
-        of_us.saturating_record_n(us.max(1), value.count_at_value());
-    }
-    if of_us.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(LatencyRow::new(index, LatencySource::Generator, row.behind, &of_us)))
 }
 
 /// Starts another verb of this program and reads the line of JSON that says where it listens.

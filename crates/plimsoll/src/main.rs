@@ -13,6 +13,7 @@ mod demo;
 mod doctor;
 mod explain;
 mod failure;
+mod join;
 mod load;
 mod locks;
 mod logs;
@@ -25,6 +26,7 @@ mod report;
 mod scratch;
 mod serve;
 mod study;
+mod switchback;
 mod top;
 mod what_if;
 
@@ -93,10 +95,12 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Load(flags) => load::load(&flags),
         Verb::Record(flags) => record::record(&flags),
         Verb::Top(flags) => top::top(&flags),
+        Verb::Join(flags) => join::join(&flags),
         Verb::Logs(flags) => logs::logs(&flags),
         Verb::Report(flags) => report::report(&flags),
         Verb::WhatIf(flags) => what_if::what_if(&flags),
         Verb::Compare(flags) => compare::compare(&flags),
+        Verb::Switchback(flags) => switchback::switchback(&flags),
         Verb::Doctor(flags) => doctor::doctor(&flags),
         Verb::DoctorTruth(flags) => doctor::tell(&flags),
         Verb::TruthServer(flags) => study::truth_server(&flags),

@@ -19,6 +19,7 @@
 //! | [`load_line`](mod@load_line) | all of it together, for one resource |
 //! | [`costs`](mod@costs) | what parts of the work cost, so that they add up to the whole |
 //! | [`classes`](mod@classes) | what requests of each class cost, none of them below zero |
+//! | [`switchback`](mod@switchback) | two settings that took turns under one load |
 //! | [`fdr`] | many tests at once |
 //! | [`what_if`](mod@what_if), [`compare`](mod@compare), [`objective`] | what is done with lines |
 //!
@@ -48,6 +49,7 @@ pub mod objective;
 mod rng;
 pub mod robust;
 mod small;
+pub mod switchback;
 mod unfit;
 pub mod wakes;
 pub mod what_if;
@@ -55,7 +57,7 @@ pub mod what_if;
 pub use bootstrap::{block_bootstrap, block_length};
 pub use capacity::{Capacity, Why};
 pub use classes::{ClassCost, ClassCosts, Merged, WhyMerged, class_costs};
-pub use compare::{Comparison, Subject, Terms, compare};
+pub use compare::{Comparison, Subject, Terms, compare, equivalent};
 pub use costs::{Coefficient, Cost, Costs, PartsClosure, costs, difference};
 pub use curvature::{Curvature, Test, curvature};
 pub use dist::{student_t_quantile, student_t_two_sided_p};
@@ -68,6 +70,9 @@ pub use modes::{Closure, ModesFit, closure, modes_fit, modes_fit_weighted, share
 pub use objective::{AtObjective, capacity_at_objective, isotonic};
 pub use rng::Rng;
 pub use robust::{Robust, mm};
+pub use switchback::{
+    ROUNDS_MIN, ROUNDS_TOLD_MIN, Switchback, SwitchbackTerms, SwitchbackVerdict, switchback,
+};
 pub use unfit::Unfit;
 pub use wakes::{Collinearity, WakesFit};
 pub use what_if::{Change, FIRST_ORDER, Foretold, Group, WhatIf, foretell, what_if};

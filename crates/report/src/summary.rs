@@ -376,6 +376,7 @@ pub(crate) fn capacities(analysis: &Analysis) -> Table {
     if let Some(figure) = &analysis.capacity_with_wakes {
         row(&format!("{of_cpu}line with wakes"), figure);
     }
+    table.rows.extend(at_objective(analysis));
     if let Some(measured) = &analysis.saturation {
         let mut cells = vec!["measured saturation".to_string()];
         cells.extend([measured.rate, measured.rate_min, measured.rate_max].map(rate));
@@ -383,6 +384,23 @@ pub(crate) fn capacities(analysis: &Analysis) -> Table {
         table.rows.push(cells);
     }
     table
+}
+
+/// What the clients still get in time, beside what the server can do at most: as far as it was
+/// seen, without an interval.
+fn at_objective(analysis: &Analysis) -> Option<Vec<String>> {
+    let found = analysis.latency.as_ref()?;
+    let objective = found.objective.as_ref()?;
+    let value = match objective.at.as_ref()? {
+        AtObjective::Met { rate: met, .. } => rate(*met),
+        AtObjective::NotReached { highest_rate, .. } => format!("> {}", rate(*highest_rate)),
+        AtObjective::NeverMet { lowest_rate, .. } => format!("< {}", rate(*lowest_rate)),
+    };
+    let quantile = (1e6 * objective.quantile).round() / 1e4;
+    let name = format!("{quantile} % within {}", latency(objective.ms * 1e3));
+    let seen = found.points.iter().filter(|point| !point.saturated).count();
+    let none = || NONE.to_string();
+    Some(vec![name, value, none(), none(), none(), none(), thousands(seen as f64)])
 }
 
 fn or_none(value: Option<f64>) -> String {

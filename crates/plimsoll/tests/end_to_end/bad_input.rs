@@ -170,6 +170,8 @@ fn flags_that_are_not_there_and_values_that_are_none() {
         "load",
         "record",
         "report",
+        "join",
+        "switchback",
         "demo",
         "origin",
         "null-server",

@@ -39,4 +39,11 @@ fn the_demo_predicts_measures_and_writes_its_page() {
         assert_eq!(kept["value"], capacity["value"], "the prediction was kept: {kept}");
     }
     assert!(report["latency"]["bins"].is_array(), "{:#}", report["latency"]);
+    // Beside the threads the machine's CPUs have lines, and the limit is one of what may limit.
+    let resources = report["resources"].as_array().unwrap();
+    let named = |name: &str| resources.iter().any(|one| one["name"].as_str().unwrap() == name);
+    let cpus = report["manifest"]["host"]["cpus"].as_u64().unwrap();
+    assert!(named("hottest thread") && (cpus == 1 || named("CPU 0")), "{resources:#?}");
+    let limit = resources.iter().find(|one| one["name"] == capacity["resource_name"]).unwrap();
+    assert!(limit["may_limit"] == true || capacity["identifiable"] == false, "{limit:#}");
 }

@@ -20,5 +20,6 @@ mod support;
 mod tls;
 mod tools;
 mod top;
+mod turns;
 mod upstreams;
 mod verbs;

@@ -241,6 +241,10 @@ impl Ours {
         Ours::start(&["origin", "--listen", "127.0.0.1:0"])
     }
 
+    pub(crate) fn null_server() -> Ours {
+        Ours::start(&["null-server", "--listen", "127.0.0.1:0"])
+    }
+
     fn start(args: &[&str]) -> Ours {
         Ours::started(Command::new(PLIMSOLL).args(args))
     }

@@ -14,7 +14,7 @@ use crate::support::{Home, Ours, PLIMSOLL, Recording, Running, SOON, get, plimso
 #[test]
 fn the_help_of_each_verb_names_its_flags() {
     let _home = Home::new();
-    let verbs: [(&str, &[&str]); 15] = [
+    let verbs: [(&str, &[&str]); 17] = [
         ("serve", &["--listen", "--origin", "--forward", "--memory", "--access-log", "squid"]),
         ("load", &["URL", "--rate", "--cold", "--connections", "--for", "Zipf"]),
         ("record", &["--pid", "--name", "--access-log", "--requests-from", "--redact", "Ctrl-C"]),
@@ -25,6 +25,8 @@ fn the_help_of_each_verb_names_its_flags() {
         ("compare", &["--margin", "--between-runs", "--groups", "--json", "worse"]),
         ("doctor", &["--disk", "--json", "samplers"]),
         ("demo", &["--for", "--out", "--backend", "--cold"]),
+        ("join", &["LOAD.json", "--offset"]),
+        ("switchback", &["--a", "--b", "--period", "--rounds", "--settle", "B costs more"]),
         ("study", &["swapin", "1997"]),
         ("origin", &["--listen"]),
         ("null-server", &["--listen", "--size"]),

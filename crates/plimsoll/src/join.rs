@@ -1,0 +1,361 @@
+//! `plimsoll join`: the latencies that a load on another machine saw, put into the trial.
+//!
+//! A load's result has a row a second, with its wall-clock start and the histogram of its
+//! latencies; a row goes to the interval that holds its middle. The two machines' clocks are what
+//! can be wrong. They are taken at their word, or corrected by `--offset`; and where the load's
+//! rate varied, it is held against the requests that the trial counted, moved to and fro: if it
+//! fits much better elsewhere, nothing is joined, and the offset that fits is named.
+
+use std::path::Path;
+
+use ::load::{Outcome, Row};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+use trial::{Interval, LatencyRow, LatencySource, Trial, Writer};
+
+use crate::failure::{Failure, misuse};
+use crate::{cli, output};
+
+/// The longest latency in a trial, microseconds; longer ones count as this.
+const LATENCY_US_MAX: u64 = 3_600_000_000;
+
+/// Larger results are none: a day of seconds has some 300 MB.
+const RESULT_BYTES_MAX: u64 = 2 << 30;
+
+/// How far off a clock is looked for.
+const OFFSET_S_MAX: i64 = 600;
+
+/// Fewer intervals than this in common say nothing about the clocks.
+const COMMON_MIN: usize = 10;
+
+/// Requests that go along with the load's rows to this degree are the load's.
+const CORRELATION_MIN: f64 = 0.8;
+
+/// By so much a shift must fit better than none, before the clocks are not believed.
+const BETTER_BY: f64 = 0.1;
+
+/// Shifts that fit worse by less than this fit as well.
+const WORSE_BY: f64 = 0.02;
+
+/// How a note begins that a load was joined.
+const NOTE: &str = "load joined: ";
+
+const NS_PER_S: i64 = 1_000_000_000;
+
+/// What was joined.
+#[derive(Debug, Serialize)]
+struct Joined {
+    trial: std::path::PathBuf,
+    load: std::path::PathBuf,
+    /// Rows of the load, and those that lie in an interval of the trial.
+    rows: usize,
+    rows_joined: usize,
+    /// Rows in which the generator fell behind: joined as not valid.
+    rows_behind: usize,
+    /// Intervals that have latencies now.
+    intervals: usize,
+    latencies: u64,
+    /// The load's requests as a share of those the trial counted meanwhile, percent.
+    share_percent: f64,
+    /// What was taken off the generator's clock, seconds.
+    offset_s: f64,
+    /// What can be said of the clocks.
+    clocks: String,
+}
+
+/// Joins, and says what came of it.
+pub(crate) fn join(flags: &cli::Join) -> Result<(), Failure> {
+    let outcome = read(&flags.load)?;
+    let trial = Trial::open(&flags.trial).map_err(misuse)?;
+    let name = flags.trial.display();
+    if !trial.complete() {
+        return Err(misuse(format!("{name} is not finished: join the load when it is")));
+    }
+    let note = note(&outcome);
+    if trial.manifest().notes.iter().any(|kept| kept.starts_with(&note)) {
+        return Err(misuse(format!("{} was joined to {name} before", flags.load.display())));
+    }
+    let offset_ns = (flags.offset.unwrap_or(0.0) * NS_PER_S as f64).round() as i64;
+    let clocks = clocks(trial.intervals(), &outcome.rows, offset_ns, flags.offset.is_some())?;
+    let mut joined = Joined {
+        trial: flags.trial.clone(),
+        load: flags.load.clone(),
+        rows: outcome.rows.len(),
+        rows_joined: 0,
+        rows_behind: 0,
+        intervals: 0,
+        latencies: 0,
+        share_percent: share_percent(trial.intervals(), &outcome.rows, offset_ns),
+        offset_s: offset_ns as f64 / NS_PER_S as f64,
+        clocks,
+    };
+    let rows = latency_rows(trial.intervals(), &outcome.rows, offset_ns)?;
+    if rows.is_empty() {
+        return Err(misuse(format!(
+            "no second of the load lies in an interval of {name}: was it this trial's load, and \
+             are the clocks right? (--offset)"
+        )));
+    }
+    joined.rows_joined = rows.len();
+    joined.rows_behind = rows.iter().filter(|row| row.invalid).count();
+    joined.latencies = rows.iter().map(|row| row.count).sum();
+    let mut intervals: Vec<u64> = rows.iter().map(|row| row.interval).collect();
+    intervals.dedup();
+    joined.intervals = intervals.len();
+    let mut manifest = trial.manifest().clone();
+    manifest.notes.push(format!("{note}; {}", joined.clocks));
+    let write = || -> Result<(), trial::Error> {
+        let mut writer = Writer::reopen(&flags.trial)?;
+        rows.iter().try_for_each(|row| writer.latency(row))?;
+        writer.set_manifest(&manifest)?;
+        writer.finish().map(drop)
+    };
+    write().map_err(misuse)?;
+    if flags.json { output::print_json(&joined) } else { output::print(said(&joined)) }
+}
+
+fn read(path: &Path) -> Result<Outcome, Failure> {
+    let name = path.display();
+    let refused = |error: std::io::Error| misuse(format!("{name} cannot be read: {error}"));
+    let bytes = std::fs::metadata(path).map_err(refused)?.len();
+    if bytes > RESULT_BYTES_MAX {
+        return Err(misuse(format!("{name} is no result of a load: it has {bytes} bytes")));
+    }
+    let text = std::fs::read(path).map_err(refused)?;
+    serde_json::from_slice(&text).map_err(|error| {
+        misuse(format!("{name} is no result of plimsoll load --json or --output: {error}"))
+    })
+}
+
+/// Names a load, so that it is not joined twice.
+fn note(outcome: &Outcome) -> String {
+    format!("{NOTE}{}, begun at {} ns", outcome.plan.target, outcome.start_ns)
+}
+
+/// The generator's latencies, each row in the interval that holds its middle.
+pub(crate) fn latency_rows(
+    intervals: &[Interval],
+    rows: &[Row],
+    offset_ns: i64,
+) -> Result<Vec<LatencyRow>, Failure> {
+    let mut found = Vec::new();
+    for row in rows {
+        let middle = row.start_ns - offset_ns + (row.length_ns / 2).cast_signed();
+        let after = intervals.partition_point(|interval| interval.start_ns <= middle);
+        let Some(interval) = after.checked_sub(1).map(|at| &intervals[at]) else { continue };
+        if middle < interval.start_ns + interval.length_ns {
+            found.extend(latency_row(interval.index, row)?);
+        }
+    }
+    Ok(found)
+}
+
+/// A generator's second as the trial keeps it, in microseconds.
+fn latency_row(index: u64, row: &Row) -> Result<Option<LatencyRow>, Failure> {
+    let of_ns = row.latency.histogram().map_err(misuse)?;
+    let mut of_us = Histogram::<u64>::new_with_bounds(1, LATENCY_US_MAX, 3).map_err(misuse)?;
+    for value in of_ns.iter_recorded() {
+        let us = value.value_iterated_to() / 1000;
+        of_us.saturating_record_n(us.max(1), value.count_at_value());
+    }
+    if of_us.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(LatencyRow::new(index, LatencySource::Generator, row.behind, &of_us)))
+}
+
+/// Requests of the load in each interval that lies in it whole, with those the trial counted.
+fn in_common(intervals: &[Interval], rows: &[Row], offset_ns: i64) -> Vec<(f64, f64)> {
+    let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Vec::new() };
+    let begun = first.start_ns - offset_ns;
+    let ended = last.start_ns - offset_ns + last.length_ns.cast_signed();
+    let whole = intervals.iter().filter(|interval| {
+        interval.start_ns >= begun && interval.start_ns + interval.length_ns <= ended
+    });
+    let known = whole.filter(|interval| interval.rate_valid);
+    let pair = |interval: &Interval| (completed(interval, rows, offset_ns), interval.requests);
+    known.map(pair).collect()
+}
+
+/// Requests that a load completed in an interval; a row's are spread evenly over it.
+pub(crate) fn completed(interval: &Interval, rows: &[Row], offset_ns: i64) -> f64 {
+    let (start, end) = (interval.start_ns, interval.start_ns + interval.length_ns);
+    let row_end = |row: &Row| row.start_ns - offset_ns + row.length_ns.cast_signed();
+    let first = rows.partition_point(|row| row_end(row) <= start);
+    let within = rows[first..].iter().take_while(|row| row.start_ns - offset_ns < end);
+    within
+        .map(|row| {
+            let inside = end.min(row_end(row)) - start.max(row.start_ns - offset_ns);
+            row.counts.completed as f64 * inside as f64 / row.length_ns.max(1) as f64
+        })
+        .sum()
+}
+
+fn share_percent(intervals: &[Interval], rows: &[Row], offset_ns: i64) -> f64 {
+    let pairs = in_common(intervals, rows, offset_ns);
+    let (load, all) = pairs.iter().fold((0.0, 0.0), |(a, b), (x, y)| (a + x, b + y));
+    if all > 0.0 { 100.0 * load / all } else { f64::NAN }
+}
+
+/// What the rates say of the two clocks; a failure if they contradict them, unless the offset was
+/// given and so is known better.
+fn clocks(
+    intervals: &[Interval],
+    rows: &[Row],
+    offset_ns: i64,
+    given: bool,
+) -> Result<String, Failure> {
+    let said = match given {
+        true => format!("the generator's clock {:+.3} s", offset_ns as f64 / NS_PER_S as f64),
+        false => "both clocks at their word".to_owned(),
+    };
+    let fit_at = |shift: i64| {
+        let pairs = in_common(intervals, rows, offset_ns + shift * NS_PER_S);
+        correlation(&pairs).filter(|_| pairs.len() >= COMMON_MIN)
+    };
+    let here = fit_at(0);
+    let fits: Vec<(i64, f64)> =
+        (-OFFSET_S_MAX..=OFFSET_S_MAX).filter_map(|shift| Some((shift, fit_at(shift)?))).collect();
+    // Of two that fit alike, the nearer one.
+    let nearer = |(a, fit): &&(i64, f64), (b, other): &&(i64, f64)| {
+        fit.total_cmp(other).then(b.abs().cmp(&a.abs()))
+    };
+    let best = fits.iter().max_by(nearer).copied();
+    match (here, best) {
+        (_, Some((shift, fit)))
+            if fit >= CORRELATION_MIN && fit > here.unwrap_or(0.0) + BETTER_BY =>
+        {
+            let offset = offset_ns as f64 / NS_PER_S as f64 + shift as f64;
+            let found = format!(
+                "by the rates the generator's clock is {offset:+} s from this one (correlation \
+                 {fit:.2}, as it stands {:.2})",
+                here.unwrap_or(0.0)
+            );
+            if given {
+                return Ok(format!("{said}, though {found}"));
+            }
+            Err(misuse(format!("{found}: give --offset {offset}, or --offset 0 to join it so")))
+        }
+        (Some(fit), _) if fit >= CORRELATION_MIN => {
+            // Along a ramp every shift fits.
+            let alike = fits.iter().filter(|(_, other)| *other >= fit - WORSE_BY);
+            let within = alike.map(|(shift, _)| shift.abs()).max().unwrap_or(0) + 1;
+            Ok(format!("{said}; the rates agree to within {within} s (correlation {fit:.2})"))
+        }
+        _ => Ok(format!("{said}; the rates vary too little together to check them")),
+    }
+}
+
+/// `None` where one of the two does not vary.
+fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
+    let n = pairs.len() as f64;
+    let mean = |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / n;
+    let (x, y) = (mean(|pair| pair.0), mean(|pair| pair.1));
+    let sum = |of: &dyn Fn(f64, f64) -> f64| {
+        pairs.iter().map(|pair| of(pair.0 - x, pair.1 - y)).sum::<f64>()
+    };
+    let spread = (sum(&|a, _| a * a) * sum(&|_, b| b * b)).sqrt();
+    (spread > 0.0).then(|| sum(&|a, b| a * b) / spread)
+}
+
+fn said(joined: &Joined) -> String {
+    let mut text = format!(
+        "{} latencies of {} seconds in {} intervals of {}\n",
+        joined.latencies,
+        joined.rows_joined,
+        joined.intervals,
+        joined.trial.display()
+    );
+    if joined.rows_joined < joined.rows {
+        let rest = joined.rows - joined.rows_joined;
+        text.push_str(&format!("{rest} of {} seconds have no latency there\n", joined.rows));
+    }
+    if joined.rows_behind > 0 {
+        let behind = joined.rows_behind;
+        text.push_str(&format!("{behind} seconds are not valid: the generator fell behind\n"));
+    }
+    if joined.share_percent.is_finite() {
+        let percent = joined.share_percent;
+        text.push_str(&format!("its requests are {percent:.1} % of those the trial counted\n"));
+    }
+    text.push_str(&format!("clocks: {}\n", joined.clocks));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START_NS: i64 = 1_769_860_800_000_000_000;
+
+    fn interval(index: u64, requests: f64) -> Interval {
+        Interval {
+            index,
+            start_ns: START_NS + index.cast_signed() * NS_PER_S,
+            length_ns: NS_PER_S,
+            requests,
+            rate_valid: true,
+            ..Interval::default()
+        }
+    }
+
+    /// A load's rows, a second each, begun so long after the trial by a clock that is so far ahead.
+    fn rows(completed: &[u64], begun_ns: i64) -> Vec<Row> {
+        let empty = serde_json::json!({
+            "index": 0, "start_ns": 0, "length_ns": NS_PER_S, "queued_max": 0, "lag_max_ns": 0,
+            "behind": false, "late": 0, "cpu_ns": 0, "intended": 0, "started": 0, "completed": 0,
+            "errors": ::load::Errors::default(), "hits": 0, "misses": 0, "body_bytes": 0,
+            "connects": 0, "cold_closed": 0, "late_starts": 0,
+            "latency": { "count": 0, "mean_ns": 0.0, "p50_ns": 0, "p90_ns": 0, "p99_ns": 0,
+                "p999_ns": 0, "max_ns": 0, "hdr_v2_base64": "" }
+        });
+        let row: Row = serde_json::from_value(empty).unwrap();
+        let second = |(at, completed): (usize, &u64)| {
+            let mut row = row.clone();
+            row.start_ns = START_NS + begun_ns + at as i64 * NS_PER_S;
+            row.counts.completed = *completed;
+            row
+        };
+        completed.iter().enumerate().map(second).collect()
+    }
+
+    fn wave(n: u64) -> Vec<u64> {
+        (0..n).map(|k| 1000 + (7919 * k * k + 13 * k) % 997).collect()
+    }
+
+    #[test]
+    fn requests_of_a_row_are_spread_over_the_intervals_it_touches() {
+        let rows = rows(&[100, 200], NS_PER_S / 4);
+        let of = |index| completed(&interval(index, 0.0), &rows, 0);
+        assert_eq!([of(0), of(1), of(2)], [75.0, 175.0, 50.0]);
+        assert_eq!(completed(&interval(0, 0.0), &rows, NS_PER_S / 4), 100.0, "by its own clock");
+    }
+
+    #[test]
+    fn clocks_that_the_rates_contradict_are_not_believed() {
+        let load = wave(40);
+        let intervals: Vec<Interval> =
+            load.iter().enumerate().map(|(k, n)| interval(k as u64, *n as f64 * 1.1)).collect();
+        let agreed = clocks(&intervals, &rows(&load, 0), 0, false).unwrap();
+        assert!(agreed.contains("the rates agree to within 1 s (correlation 1.00)"), "{agreed}");
+        let ramp: Vec<u64> = (0..40).map(|k| 1000 + 50 * k).collect();
+        let rising: Vec<Interval> =
+            ramp.iter().enumerate().map(|(k, n)| interval(k as u64, *n as f64)).collect();
+        let vague = clocks(&rising, &rows(&ramp, 0), 0, false).unwrap();
+        assert!(vague.contains("agree to within 31 s"), "along a ramp every shift fits: {vague}");
+        let ahead = rows(&load, 7 * NS_PER_S);
+        let refused = clocks(&intervals, &ahead, 0, false).unwrap_err().to_string();
+        assert!(refused.contains("give --offset 7,"), "{refused}");
+        let mended = clocks(&intervals, &ahead, 7 * NS_PER_S, true).unwrap();
+        assert!(mended.contains("+7.000 s") && mended.contains("agree"), "{mended}");
+        let told = clocks(&intervals, &ahead, 0, true).unwrap();
+        assert!(told.contains("though by the rates"), "what was given is believed: {told}");
+    }
+
+    #[test]
+    fn an_even_rate_says_nothing_of_the_clocks() {
+        let intervals: Vec<Interval> = (0..40).map(|k| interval(k, 500.0)).collect();
+        let said = clocks(&intervals, &rows(&[500; 40], 9 * NS_PER_S), 0, false).unwrap();
+        assert!(said.contains("vary too little"), "{said}");
+    }
+}

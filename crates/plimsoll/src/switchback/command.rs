@@ -1,0 +1,213 @@
+//! The command of a period, from its beginning to its end.
+//!
+//! It is run by the shell, in a process group of its own, so that ending it ends what it started
+//! and a Ctrl-C at our terminal does not reach it before we do. What it says on stdout is dropped;
+//! the last line of its stderr is kept, for the case that it fails.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::failure::{Failure, misuse};
+
+/// How long a server has for its last requests before it is killed.
+const END_MAX: Duration = Duration::from_secs(10);
+
+/// How long a server may take until it can be connected to.
+const READY_MAX: Duration = Duration::from_secs(20);
+
+/// Between two looks.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// So much of a line is kept.
+const LINE_BYTES_MAX: u64 = 512;
+
+/// A command that was begun; ended when it is dropped.
+pub(super) struct Begun {
+    child: Child,
+    text: String,
+    ended: Option<ExitStatus>,
+    last_line: Arc<Mutex<String>>,
+}
+
+impl Begun {
+    /// Runs it by the shell.
+    pub(super) fn new(text: &str) -> Result<Begun, Failure> {
+        let mut child = Command::new("/bin/sh")
+            .args(["-c", text])
+            .process_group(0)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .map_err(|error| misuse(format!("/bin/sh cannot be run: {error}")))?;
+        let last_line = Arc::default();
+        if let Some(stderr) = child.stderr.take() {
+            let kept = Arc::clone(&last_line);
+            // It ends with the last process that holds the other end.
+            std::thread::spawn(move || keep_last_line(stderr, &kept));
+        }
+        Ok(Begun { child, text: text.to_owned(), ended: None, last_line })
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether it goes on; a failure if it ended badly.
+    pub(super) fn goes_on(&mut self) -> Result<bool, Failure> {
+        if self.ended.is_none() {
+            self.ended = self.child.try_wait().map_err(misuse)?;
+        }
+        match self.ended {
+            None => Ok(true),
+            Some(status) if status.success() => Ok(false),
+            Some(status) => Err(self.failed(&status.to_string())),
+        }
+    }
+
+    /// Waits for it to end by itself, no longer than this.
+    pub(super) fn may_end(&mut self, within: Duration, stop: &AtomicBool) -> Result<bool, Failure> {
+        let begun = Instant::now();
+        while self.goes_on()? {
+            if begun.elapsed() >= within || stop.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
+            std::thread::sleep(LOOK);
+        }
+        Ok(true)
+    }
+
+    /// Waits until somebody listens there.
+    pub(super) fn ready(&mut self, address: SocketAddr, stop: &AtomicBool) -> Result<(), Failure> {
+        let begun = Instant::now();
+        loop {
+            self.goes_on()?;
+            // A port of the range for clients may be connected to itself.
+            let other = |one: &TcpStream| one.local_addr().is_ok_and(|own| own != address);
+            if TcpStream::connect_timeout(&address, LOOK * 10).is_ok_and(|one| other(&one)) {
+                return Ok(());
+            }
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            if begun.elapsed() >= READY_MAX {
+                let seconds = READY_MAX.as_secs();
+                return Err(self.failed(&format!("nothing listens on {address} after {seconds} s")));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// What went wrong with it.
+    pub(super) fn failed(&self, what: &str) -> Failure {
+        // What it said last may still be on its way.
+        std::thread::sleep(LOOK);
+        let said = self.last_line.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let said = if said.is_empty() { said } else { format!(": {said}") };
+        misuse(format!("{:?}: {what}{said}", self.text))
+    }
+
+    /// Ends what still runs of it: the shell, and what it started, which may outlive the shell.
+    fn end(&mut self) {
+        if self.ended.is_some() || self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
+            return;
+        }
+        let group = i32::try_from(self.child.id()).unwrap_or(0);
+        let begun = Instant::now();
+        let asked = ::load::sys::terminate_group(group).is_ok();
+        while asked && begun.elapsed() < END_MAX {
+            let _ = self.child.try_wait();
+            if !lives(group) {
+                break;
+            }
+            std::thread::sleep(LOOK);
+        }
+        // Of a group that is gone there is nothing to be ended.
+        let _ = ::load::sys::kill_group(group);
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether any process of a group still runs. One that has ended and that nobody waited for does
+/// not.
+fn lives(group: i32) -> bool {
+    let of_group = |entry: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
+        // Behind the name: the state, the parent, the group.
+        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+        let (state, _, its_group) = (fields.next()?, fields.next()?, fields.next()?);
+        (state != "Z" && its_group.parse() == Ok(group)).then_some(())
+    };
+    std::fs::read_dir("/proc").is_ok_and(|all| all.filter_map(of_group).next().is_some())
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn keep_last_line(from: impl Read, kept: &Mutex<String>) {
+    let mut from = BufReader::new(from);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        match from.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+            Ok(read) if read > 0 => {}
+            _ => return,
+        }
+        let text = String::from_utf8_lossy(&line);
+        let text: String = text.trim().chars().filter(|c| !c.is_control()).collect();
+        if !text.is_empty() {
+            *kept.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEVER: AtomicBool = AtomicBool::new(false);
+
+    #[test]
+    fn a_command_that_ends_has_changed_a_setting() {
+        let mut begun = Begun::new("true").unwrap();
+        assert!(begun.may_end(Duration::from_secs(20), &NEVER).unwrap());
+    }
+
+    #[test]
+    fn a_command_that_goes_on_is_ended_with_all_that_it_started() {
+        let home = tempfile::tempdir().unwrap();
+        let pid_file = home.path().join("pid");
+        let text = format!("sleep 600 & echo $! > {}; wait", pid_file.display());
+        let mut begun = Begun::new(&text).unwrap();
+        assert!(!begun.may_end(Duration::from_millis(300), &NEVER).unwrap());
+        let inner = std::fs::read_to_string(&pid_file).unwrap();
+        let runs = || {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", inner.trim()));
+            stat.is_ok_and(|stat| !stat.contains(") Z "))
+        };
+        assert!(runs());
+        drop(begun);
+        assert!(!runs(), "what it started goes on");
+    }
+
+    #[test]
+    fn a_command_that_fails_is_named_with_what_it_said() {
+        let mut begun = Begun::new("echo no such host >&2; exit 3").unwrap();
+        let failed = loop {
+            match begun.may_end(Duration::from_secs(20), &NEVER) {
+                Ok(_) => {}
+                Err(failure) => break failure.to_string(),
+            }
+        };
+        assert!(failed.contains("exit 3") && failed.contains("exit status: 3"), "{failed}");
+        assert!(failed.ends_with("no such host"), "{failed}");
+    }
+}

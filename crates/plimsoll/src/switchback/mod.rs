@@ -1,0 +1,462 @@
+//! `plimsoll switchback`: two servers or settings take turns under one load, and are compared.
+//!
+//! ```text
+//! round 1: A B   round 2: B A   round 3: A B   ...
+//! a period: its command -> settle -> measured -> (a server is ended)
+//! ```
+//!
+//! The command of a period either ends by itself, and has then changed a setting of the server
+//! that `--name` or `--pid` names, or goes on, and is then a server that lives as long as the
+//! period. Without `--name` and `--pid` it must go on: it is what is observed.
+//!
+//! The load is there already, and is counted by the server's log or counter; or it is driven from
+//! here, the same in each period, and then latencies are compared too. CPU time and requests come
+//! from the recorder, each period a trial of its own that is removed again; what they say is
+//! [`regress::switchback`]'s.
+//!
+//! Whatever ends it, no server of a period goes on, and what commands changed is as A left it.
+
+mod command;
+mod show;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use ::load::{Outcome, Plan};
+use ::record::{Spec, Target};
+use hdrhistogram::Histogram;
+use indicatif::{ProgressBar, ProgressStyle};
+use regress::{Switchback, SwitchbackTerms, SwitchbackVerdict};
+use serde::Serialize;
+use std::io::IsTerminal;
+use trial::Trial;
+
+use self::command::Begun;
+use crate::failure::{Failure, misuse};
+use crate::serve::stop_on_signal;
+use crate::{cli, join, output};
+
+/// The shortest part of a period that is measured.
+const MEASURED_MIN: Duration = Duration::from_secs(1);
+
+/// So many intervals of the recorder make up what is measured of a period, if they are not longer
+/// than a second then.
+const INTERVALS_MIN: u32 = 10;
+
+/// The load goes on for so long after what is measured, so that all of it is under load.
+const LOAD_AFTER: Duration = Duration::from_millis(500);
+
+/// Loads that differ by more than this are not the same load.
+const RATES_DIFFER: f64 = 0.05;
+
+/// More failed requests than this share are worth a word.
+const ERRORS_MAX: f64 = 0.001;
+
+/// The level of all intervals.
+const LEVEL: f64 = 0.95;
+
+/// Seed of the permutation and of the load's arrivals.
+const SEED: u64 = 1998;
+
+/// One of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Which {
+    A,
+    B,
+}
+
+/// What was measured of a period.
+#[derive(Clone, Debug, Serialize)]
+struct Period {
+    /// CPU time of the server, seconds.
+    cpu_s: f64,
+    requests: f64,
+    /// How long was measured.
+    seconds: f64,
+    us_per_request: f64,
+    /// Requests per second.
+    rate: f64,
+    /// Failed requests, where the load was driven.
+    errors: Option<u64>,
+    /// Latencies, microseconds, where the load was driven.
+    median_us: Option<f64>,
+    p99_us: Option<f64>,
+}
+
+/// A period of each.
+#[derive(Clone, Debug, Serialize)]
+struct Round {
+    number: usize,
+    first: Which,
+    a: Period,
+    b: Period,
+    /// CPU time a request, B over A.
+    ratio: f64,
+}
+
+/// All of it.
+#[derive(Debug, Serialize)]
+struct Found {
+    a: String,
+    b: String,
+    period_s: f64,
+    settle_s: f64,
+    rounds_planned: usize,
+    rounds: Vec<Round>,
+    /// CPU time a request.
+    cost: Switchback,
+    /// Median latency, where the load was driven.
+    median: Option<Switchback>,
+    /// 99th percentile of latency, where the load was driven.
+    p99: Option<Switchback>,
+    why: String,
+    remarks: Vec<String>,
+}
+
+/// Runs the rounds and says what they come to.
+pub(crate) fn switchback(flags: &cli::Switchback) -> Result<(), Failure> {
+    let experiment = Experiment::new(flags)?;
+    let stop = stop_on_signal()?;
+    let rounds = experiment.run(&stop)?;
+    let found = experiment.found(rounds)?;
+    if flags.json {
+        output::print_json(&found)?;
+    } else {
+        output::print(show::text(&found))?;
+    }
+    match found.cost.verdict {
+        SwitchbackVerdict::Less | SwitchbackVerdict::NoChange => Ok(()),
+        SwitchbackVerdict::More => Err(Failure::Found(format!("B costs more: {}", found.why))),
+        SwitchbackVerdict::NotTold => Err(misuse(format!("nothing can be told: {}", found.why))),
+    }
+}
+
+struct Experiment<'a> {
+    flags: &'a cli::Switchback,
+    /// The server that is there already.
+    target: Option<Target>,
+    /// The load to drive, of a whole period.
+    plan: Option<Plan>,
+    measured: Duration,
+    interval: Duration,
+    bar: ProgressBar,
+}
+
+impl<'a> Experiment<'a> {
+    fn new(flags: &'a cli::Switchback) -> Result<Experiment<'a>, Failure> {
+        let measured = flags.period.checked_sub(flags.settle).unwrap_or_default();
+        if measured < MEASURED_MIN {
+            return Err(misuse(format!(
+                "of a period of {:?}, {:?} are left out at its beginning: leave at least {:?} by a \
+                 longer --period or a shorter --settle",
+                flags.period, flags.settle, MEASURED_MIN
+            )));
+        }
+        if !(flags.margin > 0.0 && flags.margin < 100.0) {
+            return Err(misuse("--margin lies between 0 and 100 %"));
+        }
+        let target = match (flags.pid, &flags.name) {
+            (Some(pid), _) => Some(Target::Pid(pid)),
+            (None, Some(name)) => Some(Target::Name(name.clone())),
+            (None, None) => None,
+        };
+        let plan = match (&flags.url, &flags.rate) {
+            (Some(url), Some(rate)) => {
+                let target = url.parse().map_err(misuse)?;
+                let mut plan = Plan::new(target, rate.clone(), flags.period + LOAD_AFTER);
+                (plan.connections, plan.seed) = (flags.connections, SEED);
+                plan.check().map_err(misuse)?;
+                Some(plan)
+            }
+            _ => None,
+        };
+        let interval =
+            (measured / INTERVALS_MIN).clamp(::record::INTERVAL_MIN, Duration::from_secs(1));
+        let quiet = flags.json || !std::io::stderr().is_terminal();
+        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
+        if let Ok(style) = ProgressStyle::with_template("{elapsed} {msg}") {
+            bar.set_style(style);
+        }
+        Ok(Experiment { flags, target, plan, measured, interval, bar })
+    }
+
+    /// All rounds, or those that were whole when it was stopped.
+    fn run(&self, stop: &AtomicBool) -> Result<Vec<Round>, Failure> {
+        let mut rounds = Vec::new();
+        let mut in_force = None;
+        let mut all = || -> Result<(), Failure> {
+            for number in 1..=self.flags.rounds {
+                match self.round(number, &mut in_force, stop)? {
+                    Some(round) => rounds.push(round),
+                    None => break,
+                }
+            }
+            Ok(())
+        };
+        let done = all();
+        self.bar.finish_and_clear();
+        // A setting is left as A has it, as the last period of an even number of rounds would.
+        if in_force == Some(Which::B) {
+            Begun::new(&self.flags.a)?.may_end(self.flags.settle, &AtomicBool::new(false))?;
+        }
+        done.map(|()| rounds)
+    }
+
+    /// A round; `None` if it was stopped in it. What a command has changed stands in `in_force`.
+    fn round(
+        &self,
+        number: usize,
+        in_force: &mut Option<Which>,
+        stop: &AtomicBool,
+    ) -> Result<Option<Round>, Failure> {
+        let order = if number % 2 == 1 { [Which::A, Which::B] } else { [Which::B, Which::A] };
+        let mut periods = Vec::with_capacity(2);
+        for which in order {
+            let said = format!("round {number} of {}, {which:?}", self.flags.rounds);
+            match self.period(which, &said, in_force, stop)? {
+                Some(period) => periods.push(period),
+                None => return Ok(None),
+            }
+        }
+        let second = periods.pop().expect("a round has two periods");
+        let first = periods.pop().expect("a round has two periods");
+        let (a, b) = if order[0] == Which::A { (first, second) } else { (second, first) };
+        let ratio = b.us_per_request / a.us_per_request;
+        Ok(Some(Round { number, first: order[0], a, b, ratio }))
+    }
+
+    fn period(
+        &self,
+        which: Which,
+        said: &str,
+        in_force: &mut Option<Which>,
+        stop: &AtomicBool,
+    ) -> Result<Option<Period>, Failure> {
+        self.bar.set_message(format!("{said}: its command"));
+        self.bar.tick();
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let text = if which == Which::A { &self.flags.a } else { &self.flags.b };
+        let mut begun = Begun::new(text)?;
+        // A setting may be changed at once, and by a command that fails afterwards.
+        *in_force = self.target.as_ref().map(|_| which);
+        let settled = Instant::now() + self.flags.settle;
+        if let Some(plan) = &self.plan {
+            begun.ready(plan.target.addr, stop)?;
+        }
+        let measured = match &self.plan {
+            Some(plan) => self.driven(plan, &mut begun, said, stop),
+            None => {
+                let left = settled.saturating_duration_since(Instant::now());
+                self.bar.set_message(format!("{said}: settling"));
+                pause(left, stop);
+                self.recorded(&mut begun, said, stop).map(|trial| (trial, None))
+            }
+        };
+        let (trial, outcome) = measured?;
+        let goes_on = begun.goes_on()?;
+        if goes_on {
+            // It is ended now; there is nothing to be put back.
+            *in_force = None;
+        }
+        drop(begun);
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        period_of(&trial, outcome.as_ref(), said).map(Some)
+    }
+
+    /// Drives the load, and records when the settling is over.
+    fn driven(
+        &self,
+        plan: &Plan,
+        begun: &mut Begun,
+        said: &str,
+        stop: &AtomicBool,
+    ) -> Result<(Trial, Option<Outcome>), Failure> {
+        // The load ends when the recording has failed.
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let load = scope.spawn(|| ::load::run(plan, &over, &mut |_| {}));
+            pause(self.flags.settle, stop);
+            let recorded = self.recorded(begun, said, stop);
+            if recorded.is_err() || stop.load(Ordering::Relaxed) {
+                over.store(true, Ordering::Relaxed);
+            }
+            let outcome = load.join().map_err(|_| misuse("the load generator panicked"))?;
+            Ok((recorded?, Some(outcome.map_err(misuse)?)))
+        })
+    }
+
+    /// Records what is measured of a period.
+    fn recorded(&self, begun: &mut Begun, said: &str, stop: &AtomicBool) -> Result<Trial, Failure> {
+        let target = match &self.target {
+            Some(target) => target.clone(),
+            None if begun.goes_on()? => Target::Pid(begun.pid()),
+            None => {
+                let mend = "it ended: with neither --name nor --pid it is the server, and goes on";
+                return Err(begun.failed(mend));
+            }
+        };
+        let file = Scratch::new();
+        let mut spec = Spec::new(target, self.flags.access_log.clone(), &file.0);
+        spec.log_format = self.flags.log_format.clone().unwrap_or_default();
+        spec.requests_from = self.flags.requests_from.clone();
+        (spec.interval, spec.duration) = (self.interval, Some(self.measured));
+        (spec.profile, spec.overwrite) = (None, true);
+        self.bar.set_message(format!("{said}: measuring"));
+        ::record::record(&spec, stop, &mut |_| self.bar.tick()).map_err(misuse)?;
+        Trial::open(&file.0).map_err(misuse)
+    }
+
+    fn found(&self, rounds: Vec<Round>) -> Result<Found, Failure> {
+        let flags = self.flags;
+        let margin = flags.margin / 100.0;
+        let terms = SwitchbackTerms { level: LEVEL, margin, seed: SEED };
+        let of = |figure: fn(&Period) -> Option<f64>| {
+            let pairs: Option<Vec<(f64, f64)>> =
+                rounds.iter().map(|round| figure(&round.a).zip(figure(&round.b))).collect();
+            pairs.and_then(|pairs| regress::switchback(&pairs, &terms).ok())
+        };
+        let cost = of(|period| Some(period.us_per_request)).ok_or_else(|| {
+            misuse(format!(
+                "{} whole rounds, where {} are needed: let it run for longer",
+                rounds.len(),
+                regress::ROUNDS_MIN
+            ))
+        })?;
+        let remarks = remarks(&rounds, flags.rounds, &cost);
+        Ok(Found {
+            a: flags.a.clone(),
+            b: flags.b.clone(),
+            period_s: flags.period.as_secs_f64(),
+            settle_s: flags.settle.as_secs_f64(),
+            rounds_planned: flags.rounds,
+            median: of(|period| period.median_us),
+            p99: of(|period| period.p99_us),
+            why: show::why(&cost),
+            cost,
+            remarks,
+            rounds,
+        })
+    }
+}
+
+/// A trial for the time being.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        let name = format!("plimsoll-switchback-{}.trial", std::process::id());
+        Scratch(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn pause(length: Duration, stop: &AtomicBool) {
+    const LOOK: Duration = Duration::from_millis(50);
+    let until = Instant::now() + length;
+    while !stop.load(Ordering::Relaxed) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        std::thread::sleep(left.min(LOOK));
+    }
+}
+
+/// Adds up a period.
+fn period_of(trial: &Trial, outcome: Option<&Outcome>, said: &str) -> Result<Period, Failure> {
+    let (mut cpu_ns, mut requests, mut length_ns) = (0, 0.0, 0);
+    // Without a log no interval's rate is known, and none needs to be: the generator counts.
+    let counted = trial.intervals().iter().filter(|one| outcome.is_some() || one.rate_valid);
+    for interval in counted {
+        cpu_ns += interval.server.map_or(0, |server| server.total_ns);
+        length_ns += interval.length_ns;
+        requests += match outcome {
+            Some(outcome) => join::completed(interval, &outcome.rows, 0),
+            None => interval.requests,
+        };
+    }
+    if requests < 1.0 || cpu_ns <= 0 {
+        return Err(misuse(format!(
+            "{said}: {requests:.0} requests and {:.3} s of CPU time were counted: is the server \
+             under load, and is it the one that is observed?",
+            cpu_ns as f64 / 1e9
+        )));
+    }
+    let latencies = outcome.map(|outcome| latencies(trial, outcome)).transpose()?.flatten();
+    let quantile = |q: f64| Some(latencies.as_ref()?.value_at_quantile(q) as f64 / 1e3);
+    let (cpu_s, seconds) = (cpu_ns as f64 / 1e9, length_ns as f64 / 1e9);
+    Ok(Period {
+        cpu_s,
+        requests,
+        seconds,
+        us_per_request: 1e6 * cpu_s / requests,
+        rate: requests / seconds,
+        errors: outcome.map(|outcome| outcome.counts.errors.total()),
+        median_us: quantile(0.5),
+        p99_us: quantile(0.99),
+    })
+}
+
+/// Latencies of the seconds that lie in what was measured, ns; `None` if none is valid.
+fn latencies(trial: &Trial, outcome: &Outcome) -> Result<Option<Histogram<u64>>, Failure> {
+    let intervals = trial.intervals();
+    let (Some(first), Some(last)) = (intervals.first(), intervals.last()) else { return Ok(None) };
+    let mut all: Option<Histogram<u64>> = None;
+    for row in outcome.rows.iter().filter(|row| !row.behind) {
+        let middle = row.start_ns + (row.length_ns / 2).cast_signed();
+        if (first.start_ns..last.start_ns + last.length_ns).contains(&middle) {
+            let histogram = row.latency.histogram().map_err(misuse)?;
+            match &mut all {
+                Some(all) => all.add(&histogram).map_err(misuse)?,
+                None => all = Some(histogram),
+            }
+        }
+    }
+    Ok(all.filter(|all| !all.is_empty()))
+}
+
+fn remarks(rounds: &[Round], planned: usize, cost: &Switchback) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if rounds.len() < planned {
+        remarks.push(format!("stopped after {} of {planned} rounds", rounds.len()));
+    }
+    if rounds.len() % 2 == 1 {
+        remarks.push("an odd number of rounds: a drift is charged to one side".to_owned());
+    }
+    let rate = |of: fn(&Round) -> &Period| -> f64 {
+        rounds.iter().map(|round| of(round).rate).sum::<f64>() / rounds.len() as f64
+    };
+    let (a, b) = (rate(|round| &round.a), rate(|round| &round.b));
+    if (b / a).ln().abs() > RATES_DIFFER {
+        remarks.push(format!(
+            "the load was not the same: {a:.0} requests/s on A and {b:.0} on B; what is burnt when \
+             nobody asks is spread over more or fewer"
+        ));
+    }
+    let periods = || rounds.iter().flat_map(|round| [&round.a, &round.b]);
+    let errors: u64 = periods().filter_map(|period| period.errors).sum();
+    let requests: f64 = periods().map(|period| period.requests).sum();
+    if errors as f64 > ERRORS_MAX * requests {
+        remarks.push(format!("{errors} requests failed"));
+    }
+    if rounds.iter().any(|round| round.a.errors.is_some() && round.a.median_us.is_none()) {
+        remarks.push("the generator fell behind: latencies are missing".to_owned());
+    }
+    if cost.rounds < regress::ROUNDS_TOLD_MIN {
+        remarks.push(format!(
+            "fewer than {} rounds cannot show a change, however large",
+            regress::ROUNDS_TOLD_MIN
+        ));
+    }
+    remarks
+}
