@@ -4,7 +4,9 @@
 // A test that cannot make its trial has nothing to say.
 #![allow(clippy::unwrap_used)]
 
-use report::{Analysis, Options, Resource, ResourceKind, analyse, html, terminal};
+use report::{
+    Analysis, CompareOptions, Options, Resource, ResourceKind, analyse, compare, html, terminal,
+};
 use trial::resources::{BoundThread, Device, DeviceKind, DeviceUse};
 use trial::{CpuModes, Interval, Manifest, Modes, ProcessTimes, ThreadTimes, Trial, Writer};
 
@@ -323,4 +325,16 @@ fn a_resource_that_is_asked_for_is_reported() {
     let analysis = analyse(&trial, &options).unwrap();
     assert_eq!(analysis.capacity.resource_name, "disk sda");
     assert_eq!(analysis.capacity_of_cpu.resource, ResourceKind::HottestThread);
+}
+
+#[test]
+fn a_comparison_is_of_cpu_time_and_says_so_where_a_device_is_used_up_first() {
+    let before = PLAIN.made().open();
+    let after = Server { disk: (0.0009, 0.05), ..PLAIN }.made().open();
+    let found = compare(&before, &after, &CompareOptions::default()).unwrap();
+    assert_eq!(found.after.capacity.resource, ResourceKind::HottestThread);
+    let said: Vec<&String> =
+        found.remarks.iter().filter(|text| text.contains("is used up first")).collect();
+    assert_eq!(said.len(), 1, "{:?}", found.remarks);
+    assert!(said[0].starts_with("made.trial: disk sda is used up first, at 1,0"), "{}", said[0]);
 }

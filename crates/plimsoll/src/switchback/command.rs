@@ -173,7 +173,7 @@ fn keep_last_line(from: impl Read, kept: &Mutex<String>) {
 mod tests {
     use super::*;
 
-    const NEVER: AtomicBool = AtomicBool::new(false);
+    static NEVER: AtomicBool = AtomicBool::new(false);
 
     #[test]
     fn a_command_that_ends_has_changed_a_setting() {
