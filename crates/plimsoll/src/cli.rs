@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 /// A caching web proxy that knows its own load line, and the laboratory that draws one for any
 /// server.
@@ -455,9 +455,40 @@ pub(crate) struct Report {
     /// Write the load line's figure to this file
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
+    /// Write the flame graph to this file: an SVG that a browser zooms and searches
+    #[arg(long, value_name = "FILE")]
+    pub(crate) flame: Option<PathBuf>,
+    /// Write collapsed stacks to this file, for flamegraph.pl, inferno and speedscope
+    #[arg(long, value_name = "FILE")]
+    pub(crate) collapsed: Option<PathBuf>,
+    /// What collapsed stacks count
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = CollapsedBy::Samples)]
+    #[arg(requires = "collapsed")]
+    pub(crate) collapsed_by: CollapsedBy,
+    /// Write the profile to this file as pprof reads it (profile.proto, gzipped)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) pprof: Option<PathBuf>,
+    /// Write the profile to this file for the Firefox profiler (JSON)
+    #[arg(long, value_name = "FILE")]
+    pub(crate) firefox: Option<PathBuf>,
+    /// Write intervals, threads, latencies, classes and costs into this directory as CSV
+    #[arg(long, value_name = "DIR")]
+    pub(crate) csv: Option<PathBuf>,
+    /// Write the same tables into this directory as Parquet
+    #[arg(long, value_name = "DIR")]
+    pub(crate) parquet: Option<PathBuf>,
     /// Print the analysis as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// What a line of collapsed stacks counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CollapsedBy {
+    /// Samples
+    Samples,
+    /// CPU time of one more request, picoseconds
+    Cost,
 }
 
 #[derive(Debug, Args)]

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ::report::{Analysis, Groups, Options};
+use ::report::{Analysis, Groups, Options, export};
 use trial::Trial;
 
 use crate::cli;
@@ -28,7 +28,43 @@ pub(crate) fn report(flags: &cli::Report) -> Result<(), Failure> {
     if let Some(path) = &flags.svg {
         write(path, &::report::svg_loadline(&analysis))?;
     }
+    exports(flags, &trial, &analysis)?;
     show(&analysis, flags.json)
+}
+
+/// The files for other tools.
+fn exports(flags: &cli::Report, trial: &Trial, analysis: &Analysis) -> Result<(), Failure> {
+    if let Some(path) = &flags.flame {
+        write(path, &export::svg_flame(trial, analysis).map_err(misuse)?)?;
+    }
+    if let Some(path) = &flags.collapsed {
+        let by = match flags.collapsed_by {
+            cli::CollapsedBy::Samples => export::CollapsedBy::Samples,
+            cli::CollapsedBy::Cost => export::CollapsedBy::Cost,
+        };
+        write(path, &export::collapsed(trial, analysis, by).map_err(misuse)?)?;
+    }
+    if let Some(path) = &flags.pprof {
+        Pending::new(path)?.write(export::pprof(trial, analysis).map_err(misuse)?)?;
+    }
+    if let Some(path) = &flags.firefox {
+        Pending::new(path)?.write(export::firefox(trial, analysis).map_err(misuse)?)?;
+    }
+    if let Some(directory) = &flags.csv {
+        write_all(directory, &export::csv(trial, analysis))?;
+    }
+    if let Some(directory) = &flags.parquet {
+        write_all(directory, &export::parquet(trial, analysis).map_err(misuse)?)?;
+    }
+    Ok(())
+}
+
+/// Writes files into a directory, which is made if there is none.
+fn write_all(directory: &Path, files: &[export::Exported]) -> Result<(), Failure> {
+    std::fs::create_dir_all(directory).map_err(|error| {
+        misuse(format!("the directory {} cannot be made: {error}", directory.display()))
+    })?;
+    files.iter().try_for_each(|file| Pending::new(&directory.join(&file.name))?.write(&file.bytes))
 }
 
 /// The rules of a file, or the default ones.

@@ -668,8 +668,10 @@ impl Recorder {
         let outside = requests.spread.outside();
         if outside.before + outside.after > 0.0 {
             notes.push(format!(
-                "of the requests in the log, {:.1} lie before the recording and {:.1} after it",
-                outside.before, outside.after
+                "of the requests {}, {:.1} lie before the recording and {:.1} after it",
+                requests.known_from(),
+                outside.before,
+                outside.after
             ));
         }
     }

@@ -142,6 +142,14 @@ impl Requests {
         }
     }
 
+    /// Where they are known from, for a sentence on "the requests ...".
+    pub(crate) fn known_from(&self) -> &'static str {
+        match &self.source {
+            Source::Log { .. } => "in the log",
+            Source::Counter(_) => "that the counter told",
+        }
+    }
+
     /// The log's format, once it is known.
     pub(crate) fn format(&self) -> Option<&Format> {
         match &self.source {

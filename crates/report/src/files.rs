@@ -4,9 +4,13 @@ use serde::Serialize;
 use trial::Trial;
 use trial::files::{Delays, Direction, FileRow};
 
+use crate::figure::{Curve, Panel, Tone, curves};
 use crate::format::{NONE, fixed, latency, percent, thousands};
 use crate::summary::{Fact, Table};
 use crate::waits::lost;
+
+/// The kind of loss of calls that could not be followed for want of their open.
+pub(crate) const OPEN_BEFORE: &str = "files: call on a descriptor that was open before";
 
 /// Needless reads that take less of the time in the calls are left to the table.
 const LINT_PERCENT: f64 = 1.0;
@@ -179,6 +183,56 @@ pub(crate) fn tables(files: &Files) -> Vec<Table> {
         tables.push(Table::new("Files", &[], &none));
     }
     tables
+}
+
+/// Larger files are in the table only: on their axis the small ones would be one point.
+const DRAWN_BELOW: u64 = 128 << 10;
+/// Fewer sizes than this are no curve.
+const SIZES_DRAWN_MIN: usize = 3;
+
+/// The delays by size, drawn; `None` where there are too few sizes. `style` is empty where the page
+/// has it.
+pub(crate) fn figure(files: &Files, style: &str) -> Option<String> {
+    let panels: Vec<Panel> = [(Direction::Read, "read"), (Direction::Written, "written")]
+        .into_iter()
+        .filter_map(|(direction, name)| panel(files, direction, name))
+        .collect();
+    let title = "Delay of a file by its size";
+    let description = "Median time in the first call and in all calls, by size";
+    (!panels.is_empty()).then(|| curves(title, description, &panels, style))
+}
+
+fn panel(files: &Files, direction: Direction, name: &str) -> Option<Panel> {
+    let drawn: Vec<&FilesOfSize> = files
+        .sizes
+        .iter()
+        .filter(|row| row.direction == direction && row.size_from < DRAWN_BELOW)
+        .collect();
+    if drawn.len() < SIZES_DRAWN_MIN {
+        return None;
+    }
+    let curve = |name: &str, tone: Tone, of: fn(&FilesOfSize) -> Option<f64>| {
+        let point = |row: &&FilesOfSize| {
+            let us = of(row)?;
+            let below = row.size_below.unwrap_or(row.size_from);
+            let kib = f64::midpoint(row.size_from as f64, below as f64) / 1024.0;
+            let (files, size) = (thousands(row.objects as f64), fixed(kib, 1));
+            Some((kib, us, format!("{size} KiB: {}, n = {files} files", latency_fine(us))))
+        };
+        let points = drawn.iter().filter_map(point).collect();
+        Curve { name: name.to_string(), tone, dashed: false, points }
+    };
+    Some(Panel {
+        title: format!("Files {name}"),
+        x: "size, KiB".to_string(),
+        y: "median delay, µs".to_string(),
+        marks: Vec::new(),
+        curves: vec![
+            curve("first call", Tone::First, |row| row.first_median_us),
+            curve("all calls", Tone::Second, |row| row.total_median_us),
+        ],
+        note: String::new(),
+    })
 }
 
 fn common(row: &FilesOfSize) -> Vec<String> {

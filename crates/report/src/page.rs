@@ -8,6 +8,7 @@ use askama::Template;
 use crate::analysis::Analysis;
 use crate::classes;
 use crate::figure;
+use crate::files;
 use crate::format::{instant, thousands};
 use crate::summary::{self, Fact, Table};
 use crate::tables;
@@ -15,32 +16,30 @@ use crate::tables;
 /// The page of an analysis.
 pub fn html(analysis: &Analysis) -> String {
     let costs = analysis.costs.as_ref();
+    let (facts, known_by) = summary::facts_parted(analysis);
+    let files = analysis.files.as_ref();
     let page = Page {
         title: format!("Load line of {}", analysis.trial.server),
         recorded: instant(analysis.manifest.created_ns),
         extent: summary::extent(analysis),
-        facts: summary::facts(analysis),
+        facts,
         figure_style: figure::STYLE,
         load_line: figure::load_line(analysis, ""),
         caption: caption(analysis),
-        figures: [Some(summary::capacities(analysis)), Some(summary::modes(analysis))]
-            .into_iter()
-            .flatten()
-            .chain((analysis.resources.len() > 1).then(|| summary::resources(analysis)))
-            .filter(|table| !table.rows.is_empty())
-            .collect(),
+        resource_lines: figure::resources(analysis, "").unwrap_or_default(),
+        known_by,
         cost_figure: costs.and_then(|costs| figure::cost(costs, "")).unwrap_or_default(),
-        cost_table: costs.map(tables::costs),
         flame: analysis.flame.as_ref().map(|flame| Drawn {
             title: summary::flame_title(flame),
             svg: figure::flame(flame, ""),
             note: sentence(&summary::flame_note(flame)),
         }),
-        class_tables: classes::tables(&analysis.classes),
-        profile: analysis.profile.as_ref().map(tables::profile),
+        tables: classic(analysis),
         latency_figure: figure::latency(analysis, "").unwrap_or_default(),
         latency_table: summary::latencies(analysis),
-        sampled: summary::sampled(analysis),
+        files_figure: files.and_then(|files| files::figure(files, "")).unwrap_or_default(),
+        files_tables: summary::files_tables(analysis),
+        waits_tables: summary::waits_tables(analysis),
         intervals: summary::intervals(analysis),
         lost: summary::losses(analysis),
         rest: [
@@ -70,18 +69,33 @@ struct Page {
     figure_style: &'static str,
     load_line: String,
     caption: String,
-    figures: Vec<Table>,
+    resource_lines: String,
+    known_by: Vec<Fact>,
     cost_figure: String,
-    cost_table: Option<Table>,
     flame: Option<Drawn>,
-    class_tables: Vec<Table>,
-    profile: Option<Table>,
+    tables: Vec<Table>,
     latency_figure: String,
     latency_table: Option<Table>,
-    sampled: Vec<Table>,
+    files_figure: String,
+    files_tables: Vec<Table>,
+    waits_tables: Vec<Table>,
     intervals: Table,
     lost: Table,
     rest: Vec<Table>,
+}
+
+/// The tables of 1998, and what stands beside them in ours.
+fn classic(analysis: &Analysis) -> Vec<Table> {
+    let mut listed = vec![summary::capacities(analysis), summary::modes(analysis)];
+    if analysis.resources.len() > 1 {
+        listed.push(summary::resources(analysis));
+    }
+    listed.extend(analysis.costs.as_ref().map(tables::costs));
+    listed.extend(classes::tables(&analysis.classes));
+    listed.extend(analysis.profile.as_ref().map(tables::profile));
+    listed.extend(summary::counters_tables(analysis));
+    listed.retain(|table| !table.rows.is_empty());
+    listed
 }
 
 /// A figure with what is said above and below it.

@@ -78,6 +78,19 @@ pub(crate) fn extent(analysis: &Analysis) -> String {
     )
 }
 
+/// What is said before anything is shown, on a page that can show the rest further down.
+const FIRST: [&str; 9] =
+    ["Capacity", "Trust", "Limit", "Next", "Measured", "Objective", "Files", "Lost", "Unfinished"];
+
+/// The sentences in two parts: those that come first, and how they are known.
+pub(crate) fn facts_parted(analysis: &Analysis) -> (Vec<Fact>, Vec<Fact>) {
+    let place = |fact: &Fact| FIRST.iter().position(|label| *label == fact.label);
+    let (mut first, rest): (Vec<Fact>, Vec<Fact>) =
+        facts(analysis).into_iter().partition(|fact| place(fact).is_some());
+    first.sort_by_key(place);
+    (first, rest)
+}
+
 /// The sentences, the most important first.
 pub(crate) fn facts(analysis: &Analysis) -> Vec<Fact> {
     let mut facts = vec![fact("Capacity", capacity_sentence(&analysis.capacity))];
@@ -320,7 +333,28 @@ fn lost(analysis: &Analysis) -> Fact {
     if losses.is_empty() {
         return fact("Lost", format!("nothing; {own}"));
     }
+    if let Some(calls) = only_a_log(analysis) {
+        let text = format!(
+            "nothing that matters; {} calls on files that were open before are not followed, one \
+             a request: a log of the server's own; {own}",
+            thousands(calls as f64)
+        );
+        return fact("Lost", text);
+    }
     Fact { label: "Lost", text: format!("{}; {own}", losses.join(", ")), warns: true }
+}
+
+/// Calls on a descriptor that was open before the recording, if nothing else was lost and they are
+/// no more than a log needs: a line a request. Objects are opened anew.
+fn only_a_log(analysis: &Analysis) -> Option<u64> {
+    /// More than one a request: what was under way at the edges of the recording.
+    const MARGIN: f64 = 1.02;
+    /// And whatever else a server writes now and then.
+    const MARGIN_CALLS: f64 = 100.0;
+    let losses = all_losses(analysis);
+    let [(kind, count, _)] = losses.as_slice() else { return None };
+    let bound = MARGIN * analysis.trial.requests + MARGIN_CALLS;
+    (kind == files::OPEN_BEFORE && *count as f64 <= bound).then_some(*count)
 }
 
 /// Kind, count and remark: what the trial says was lost, and what the analysis could not use.
@@ -565,12 +599,19 @@ pub(crate) fn intervals(analysis: &Analysis) -> Table {
     table
 }
 
-/// The processor's counters, waits for locks and what became of files, where they were sampled.
-pub(crate) fn sampled(analysis: &Analysis) -> Vec<Table> {
-    let waits = analysis.waits.as_ref().map(waits::tables).unwrap_or_default();
-    let files = analysis.files.as_ref().map(files::tables).unwrap_or_default();
-    let counters = analysis.counters.as_ref().map(counters_table);
-    counters.into_iter().chain(waits).chain(files).collect()
+/// The processor's counters, where they were read.
+pub(crate) fn counters_tables(analysis: &Analysis) -> Vec<Table> {
+    analysis.counters.as_ref().map(counters_table).into_iter().collect()
+}
+
+/// What became of files, where that was sampled.
+pub(crate) fn files_tables(analysis: &Analysis) -> Vec<Table> {
+    analysis.files.as_ref().map(files::tables).unwrap_or_default()
+}
+
+/// Waits for locks, where they were sampled.
+pub(crate) fn waits_tables(analysis: &Analysis) -> Vec<Table> {
+    analysis.waits.as_ref().map(waits::tables).unwrap_or_default()
 }
 
 /// What the flame graph shows.

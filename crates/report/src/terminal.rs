@@ -35,7 +35,9 @@ pub fn terminal(analysis: &Analysis, width: usize) -> String {
     listed.extend(classes::tables(&analysis.classes));
     listed.extend(analysis.profile.as_ref().map(tables::profile));
     listed.extend(summary::latencies(analysis));
-    listed.extend(summary::sampled(analysis));
+    listed.extend(summary::counters_tables(analysis));
+    listed.extend(summary::waits_tables(analysis));
+    listed.extend(summary::files_tables(analysis));
     listed.push(summary::losses(analysis));
     listed.push(summary::predictions(analysis));
     write_tables(&mut out, &listed, width);

@@ -65,7 +65,7 @@ fn the_page_shows_what_a_report_promises() {
     ] {
         assert!(page.contains(promised), "{promised}");
     }
-    assert_eq!(page.matches("<svg").count(), 2);
+    assert_eq!(page.matches("<svg").count(), 3, "load line, resources, latency");
     assert!(page.matches("<circle").count() > 60, "a circle an interval");
 }
 

@@ -186,3 +186,28 @@ fn exact_readers_are_not_linted_and_what_nobody_looked_at_is_not_shown() {
     let neither = analysed(|_| ());
     assert!(neither.files.is_none() && !terminal(&neither, 100).contains("Files"));
 }
+
+#[test]
+fn calls_on_a_log_that_was_open_before_are_told_without_alarm() {
+    let lost = |losses: &[(&str, u64)]| {
+        let analysis = analysed(|writer| {
+            for (kind, count) in losses {
+                let (kind, note) = ((*kind).to_owned(), String::new());
+                writer.loss(&Loss { kind, count: *count, note }).unwrap();
+            }
+        });
+        // 40 intervals of 0 to 390 requests.
+        assert_eq!(analysis.trial.requests, 7_800.0);
+        let page = html(&analysis);
+        let text = terminal(&analysis, 80).split_whitespace().collect::<Vec<_>>().join(" ");
+        (page.contains("<dt>Lost</dt><dd><span class=\"warns\">"), text)
+    };
+    let open_before = "files: call on a descriptor that was open before";
+    let (warns, text) = lost(&[(open_before, 7_801)]);
+    assert!(!warns && text.contains("Lost nothing that matters; 7,801 calls"), "{text}");
+    assert!(text.contains("What was lost"), "the table has it");
+    let (warns, text) = lost(&[(open_before, 15_600)]);
+    assert!(warns && text.contains("Lost 15,600 files: call on"), "two a request: {text}");
+    let (warns, text) = lost(&[(open_before, 7_801), ("files: mapped", 1)]);
+    assert!(warns && text.contains("1 files: mapped"), "{text}");
+}

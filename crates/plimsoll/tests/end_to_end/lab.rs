@@ -137,3 +137,50 @@ fn the_doctor_finds_what_was_done() {
     };
     assert!(able("waiting by epoll") && able("syncs of the disk") && able("process cpu time"));
 }
+
+#[test]
+fn a_report_writes_the_files_that_other_tools_read() {
+    let home = Home::new();
+    let trial = made(&home, "made.trial", 20.0, 40.0);
+    let [flame, stacks, pprof, firefox, csv, parquet] =
+        ["flame.svg", "stacks.txt", "pprof.gz", "firefox.json", "csv", "deep/parquet"]
+            .map(|name| home.at(name));
+    let said = plimsoll(&[
+        "report",
+        &trial,
+        "--json",
+        "--flame",
+        &flame,
+        "--collapsed",
+        &stacks,
+        "--collapsed-by",
+        "cost",
+        "--pprof",
+        &pprof,
+        "--firefox",
+        &firefox,
+        "--csv",
+        &csv,
+        "--parquet",
+        &parquet,
+    ]);
+    let report = said.well().json();
+    assert_eq!(report["flame"]["unit"], "us_per_request", "{report}");
+    let read = |path: &str| std::fs::read(path).unwrap();
+    assert!(String::from_utf8(read(&flame)).unwrap().contains("ns of one more request"));
+    let stacks = String::from_utf8(read(&stacks)).unwrap();
+    let number = |line: &str| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap();
+    let us = stacks.lines().map(number).sum::<u64>() as f64 / 1e6;
+    assert!((us - report["flame"]["drawn"].as_f64().unwrap()).abs() < 0.001, "{us}: {report}");
+    assert!(read(&pprof).starts_with(&[0x1f, 0x8b]), "gzip");
+    let firefox: serde_json::Value = serde_json::from_slice(&read(&firefox)).unwrap();
+    assert!(firefox["threads"].is_array());
+    let rows = String::from_utf8(read(&format!("{csv}/intervals.csv"))).unwrap();
+    assert_eq!(rows.lines().count(), 1 + report["intervals"].as_array().unwrap().len());
+    assert!(read(&format!("{parquet}/costs.parquet")).starts_with(b"PAR1"));
+
+    let file = home.write("in-the-way", "");
+    plimsoll(&["report", &trial, "--csv", &file]).refused(&["in-the-way", "cannot be made"]);
+    let alone = plimsoll(&["report", &trial, "--collapsed-by", "cost"]);
+    assert!(alone.code == Some(2) && alone.stderr.contains("--collapsed <FILE>"), "{alone:?}");
+}

@@ -73,6 +73,7 @@ pub(super) fn without_limit(trial: &Trial) -> Vec<Resource> {
             remark: Some(remark),
             line: None,
             unfit: Some("the speed of the card is not known".to_string()),
+            points: Vec::new(),
         }
     };
     unknown.map(row).take(FITTED_MAX).collect()

@@ -245,6 +245,12 @@ impl Fitted {
         })
     }
 
+    /// Rate and percent of the cap in each row.
+    fn points(&self) -> Vec<(f64, f64)> {
+        let percent = |cost: f64| 100.0 * cost / self.cap;
+        self.rates.iter().copied().zip(self.cost().into_iter().map(percent)).collect()
+    }
+
     pub(super) fn resource(&self) -> Resource {
         Resource {
             kind: self.series.kind,
@@ -255,6 +261,7 @@ impl Fitted {
             remark: self.remark.clone(),
             line: self.line().cloned(),
             unfit: self.line.as_ref().err().map(ToString::to_string),
+            points: self.points(),
         }
     }
 }

@@ -324,6 +324,9 @@ pub struct Resource {
     pub line: Option<LoadLine>,
     /// Why there is none.
     pub unfit: Option<String>,
+    /// Rate, and percent of the cap that was used, of each interval of the fit.
+    #[serde(skip)]
+    pub points: Vec<(f64, f64)>,
 }
 
 /// What became of an interval.

@@ -117,8 +117,13 @@ impl Builder {
         self.profile.comment = vec![self.string(&comment)];
     }
 
-    /// A location for each frame of the trial.
+    /// A location for each frame of the trial. Tools take the first mapping for the program: it is
+    /// the server's own.
     fn locations(&mut self, trial: &Trial) -> Vec<u64> {
+        let server = super::collapsed::server(trial);
+        if trial.frames().iter().any(|frame| frame.module == server) {
+            self.mapping(server, FrameMode::User);
+        }
         let frames = trial.frames().iter();
         frames
             .map(|frame| {

@@ -5,7 +5,7 @@ use super::canvas::{Canvas, Marker};
 use super::legend;
 use super::scale::Scale;
 use crate::analysis::{CostRow, CostTable};
-use crate::format::{latency, percent};
+use crate::format::{fixed, latency, percent};
 
 const WIDTH: f64 = 780.0;
 const LEFT: f64 = 214.0;
@@ -62,6 +62,11 @@ pub(crate) fn cost(costs: &CostTable, style: &str) -> Option<String> {
     Some(canvas.finish("Cost of a request by group", &description, style))
 }
 
+/// Microseconds of a group: a request costs few of them, and their tenths count.
+fn fine(us: f64) -> String {
+    if us.abs() < 99.95 { format!("{} µs", fixed(us, 2)) } else { latency(us) }
+}
+
 fn bars(costs: &CostTable) -> Vec<Bar<'_>> {
     let groups = costs
         .groups
@@ -102,6 +107,6 @@ fn draw(canvas: &mut Canvas, x: &Scale, top: f64, bar: &Bar<'_>, (low, high): (f
             canvas.line("axis", (x.at(end), middle - 4.0), (x.at(end), middle + 4.0));
         }
     }
-    let value = format!("{} ({} %)", latency(row.us_per_request), percent(row.share_percent));
+    let value = format!("{} ({} %)", fine(row.us_per_request), percent(row.share_percent));
     canvas.text("soft", "start", (RIGHT + 10.0, middle + 4.0), &value);
 }

@@ -5,6 +5,7 @@
 //! | `canvas.rs` | elements, escaped; the markers |
 //! | `scale.rs` | from data to pixels, and where the ticks stand |
 //! | `load_line.rs` | idle, kernel and user against the rate, and where the idle line meets zero |
+//! | `resources.rs` | the load lines of all resources, small |
 //! | `latency.rs` | median, 99th percentile and maximum against the rate |
 //! | `cost.rs` | what a request costs, a bar a group |
 //! | `flame.rs` | procedures upon their callers, as wide as they cost |
@@ -21,6 +22,7 @@ mod curves;
 mod flame;
 mod latency;
 mod load_line;
+mod resources;
 mod scale;
 
 use canvas::{Canvas, Marker};
@@ -30,6 +32,7 @@ pub use curves::{Curve, Panel, Tone};
 pub(crate) use flame::flame;
 pub(crate) use latency::latency;
 pub(crate) use load_line::load_line;
+pub(crate) use resources::resources;
 
 /// The style of the figures. In a page it stands once; a figure on its own carries it inside.
 pub(crate) const STYLE: &str = include_str!("../../templates/figure.css");

@@ -1,0 +1,38 @@
+//! The size of a trial with everything in it, and that all of it is read and shown.
+//! `cargo run --release -p report --example hour` says how long a whole hour takes.
+
+// A test that cannot make its trial has nothing to say.
+#![allow(clippy::unwrap_used)]
+
+#[path = "made/hour.rs"]
+mod hour;
+
+use report::{Options, analyse, html};
+use trial::Trial;
+
+/// A sixth of an hour is written, and may have a sixth of what an hour may have: what stands in a
+/// file once weighs more there, so that the hour is smaller yet.
+const INTERVALS: u64 = 600;
+const BYTES_MAX: u64 = 50_000_000 / 6;
+
+#[test]
+fn an_hour_of_everything_stays_below_50_mb_and_is_shown() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("hour.trial");
+    hour::write(&path, INTERVALS);
+    let bytes = std::fs::metadata(&path).unwrap().len();
+    assert!(bytes < BYTES_MAX, "{bytes} bytes");
+    let trial = Trial::open(&path).unwrap();
+    let rows = trial.samples().len();
+    assert!(rows > 60_000, "{rows} rows of samples");
+    let analysis = analyse(&trial, &Options::default()).unwrap();
+    assert_eq!(analysis.trial.intervals as u64, INTERVALS);
+    let flame = analysis.flame.as_ref().unwrap();
+    assert!((flame.drawn + flame.left_out - flame.total).abs() < 1e-6);
+    assert!(analysis.costs.is_some() && analysis.waits.is_some() && analysis.files.is_some());
+    let page = html(&analysis);
+    assert!(page.len() < 3_000_000, "the page has {} bytes", page.len());
+    for chapter in ["Where one more request costs", "Delay of a file by its size", "Waits for"] {
+        assert!(page.contains(chapter), "{chapter}");
+    }
+}
