@@ -1,11 +1,15 @@
 //! The flags, each declared once with its help: the command line, the man page, the completions
 //! and `docs/reference.md` are all made from this file.
 
+mod studies;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use studies::{DispatchStudy, LiveStudy, SelectStudy, Studies, Study, Swapin, Truth};
 
 /// A caching web proxy that knows its own load line, and the laboratory that draws one for any
 /// server.
@@ -646,76 +650,6 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) cold: u32,
     /// Print the analysis as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Study {
-    /// Which
-    #[command(subcommand)]
-    pub(crate) which: Option<Studies>,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Studies {
-    /// The swap-in bug of 1997: delays and reads by object size, of ours and of a real Squid
-    Swapin(Swapin),
-    /// Costs that are known: a server that draws them, recorded, and how often the truth lies in
-    /// the intervals
-    Truth(Truth),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Truth {
-    /// Runs, each with costs of its own; one takes a little more than two recordings
-    #[arg(long, value_name = "N", default_value_t = 20,
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) runs: u32,
-    /// Length of a recording, of which a run has two
-    #[arg(long = "for", value_name = "TIME", default_value = "18s", value_parser = parse_duration)]
-    pub(crate) duration: Duration,
-    /// Length of an interval
-    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
-    pub(crate) interval: Duration,
-    /// Seed of the first run; the others follow
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Keep the trials in this directory
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Swapin {
-    /// A directory on the file system to measure; what is made in it is removed again [default: the
-    /// directory for temporary files]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) path: Option<PathBuf>,
-    /// Objects of each of the two sets (blocks of 32 KiB and of 8 KiB)
-    #[arg(long, value_name = "N", default_value_t = 720,
-        value_parser = clap::value_parser!(u32).range(1..=20_000))]
-    pub(crate) objects: u32,
-    /// How often each object is read, from a warm page cache and from a cold one
-    #[arg(long, value_name = "N", default_value_t = 20,
-        value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) rounds: u32,
-    /// No round begins after this time, however many were asked for
-    #[arg(long = "for", value_name = "TIME", default_value = "90s", value_parser = parse_duration)]
-    pub(crate) duration: Duration,
-    /// Seed of sizes and orders
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
-    /// Leave the real Squid out
-    #[arg(long)]
-    pub(crate) no_squid: bool,
-    /// Write the figures and the result to this directory: swapin.svg, swapin-cold.svg, swapin.json
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }

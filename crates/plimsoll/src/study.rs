@@ -1,13 +1,15 @@
 //! `plimsoll study`: the experiments of the papers, on this machine.
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
 use study::swapin::{self, Outcome, Plan};
-use study::truth;
+use study::{dispatch, live, select, truth};
 
 use crate::cli::{self, Studies};
 use crate::failure::{Failure, misuse};
@@ -19,16 +21,115 @@ use crate::serve::stop_on_signal;
 /// Runs a study, or lists them.
 pub(crate) fn study(flags: &cli::Study) -> Result<(), Failure> {
     match &flags.which {
+        Some(Studies::Dispatch(flags)) => dispatch(flags),
+        Some(Studies::Live(flags)) => live(flags),
+        Some(Studies::Select(flags)) => select(flags),
         Some(Studies::Swapin(flags)) => swapin(flags),
         Some(Studies::Truth(flags)) => truth(flags),
         None => {
             let mut text = String::from("The studies; run one with plimsoll study NAME:\n\n");
             for (name, asks) in study::STUDIES {
-                text.push_str(&format!("  {name}  {asks}\n"));
+                text.push_str(&format!("  {name:8}  {asks}\n"));
             }
             output::print(text)
         }
     }
+}
+
+fn this_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().map_err(misuse)
+}
+
+/// The result on stdout and, with its figure, in the directory that was named.
+fn give_out(
+    (study, out): (&str, Option<&Path>),
+    outcome: &impl Serialize,
+    figure: &str,
+    text: Option<String>,
+) -> Result<(), Failure> {
+    if let Some(out) = out {
+        write(&out.join(format!("{study}.svg")), figure)?;
+        let json = serde_json::to_string(outcome).map_err(misuse)?;
+        write(&out.join(format!("{study}.json")), &(json + "\n"))?;
+    }
+    match text {
+        Some(text) => output::print(text),
+        None => output::print_json(outcome),
+    }
+}
+
+fn dispatch(flags: &cli::DispatchStudy) -> Result<(), Failure> {
+    if let Some(out) = &flags.out {
+        make_directory(out)?;
+    }
+    let stop = stop_on_signal()?;
+    let plan = dispatch::Plan {
+        descriptors: flags.descriptors.clone(),
+        ready: flags.ready.clone(),
+        rounds: flags.rounds as usize,
+        turns: flags.turns as usize,
+        seed: flags.seed,
+    };
+    let outcome =
+        with_progress("dispatch", |say| dispatch::run(&plan, &stop, say)).map_err(misuse)?;
+    let text = (!flags.json).then(|| dispatch::text(&outcome, width()));
+    give_out(("dispatch", flags.out.as_deref()), &outcome, &dispatch::figure(&outcome), text)
+}
+
+fn live(flags: &cli::LiveStudy) -> Result<(), Failure> {
+    if let Some(out) = &flags.out {
+        make_directory(out)?;
+    }
+    let stop = stop_on_signal()?;
+    let plan = live::Plan {
+        program: this_program()?,
+        out: flags.out.clone(),
+        hours: flags.hours,
+        compressed: flags.compressed,
+        old: flags.old,
+        new: flags.new,
+        cold: flags.cold,
+        seed: flags.seed,
+    };
+    let outcome = with_progress("live", |say| live::run(&plan, &stop, say)).map_err(misuse)?;
+    let text = (!flags.json).then(|| live::text(&outcome, width()));
+    give_out(("live", flags.out.as_deref()), &outcome, &live::figure(&outcome), text)
+}
+
+/// Numbers of cold connections, unless others are named.
+const COLD: &[u32] = &[0, 500, 1000, 2000, 5000, 10_000];
+const COLD_QUICK: &[u32] = &[0, 1000];
+
+fn select(flags: &cli::SelectStudy) -> Result<(), Failure> {
+    if let Some(out) = &flags.out {
+        make_directory(out)?;
+    }
+    let stop = stop_on_signal()?;
+    let mut cold = flags.cold.clone();
+    if cold.is_empty() {
+        cold.extend(if flags.quick { COLD_QUICK } else { COLD });
+    }
+    cold.sort_unstable();
+    cold.dedup();
+    let (visit, recorded) = if flags.quick {
+        (Duration::from_millis(400), Duration::from_secs(8))
+    } else {
+        (Duration::from_millis(500), Duration::from_secs(30))
+    };
+    let plan = select::Plan {
+        program: this_program()?,
+        out: flags.out.clone(),
+        cold,
+        rounds: if flags.quick { 2 } else { flags.rounds as usize },
+        time: flags.duration,
+        visit,
+        light_rate: flags.light,
+        foretell: (!flags.no_what_if).then_some(recorded),
+        seed: flags.seed,
+    };
+    let outcome = with_progress("select", |say| select::run(&plan, &stop, say)).map_err(misuse)?;
+    let text = (!flags.json).then(|| select::text(&outcome, width()));
+    give_out(("select", flags.out.as_deref()), &outcome, &select::figure(&outcome), text)
 }
 
 fn swapin(flags: &cli::Swapin) -> Result<(), Failure> {

@@ -4,7 +4,7 @@ use serde::Serialize;
 use trial::Trial;
 use trial::files::{Delays, Direction, FileRow};
 
-use crate::figure::{Curve, Panel, Tone, curves};
+use crate::figure::{Curve, Panel, Stroke, Ticks, Tone, curves};
 use crate::format::{NONE, fixed, latency, percent, thousands};
 use crate::summary::{Fact, Table};
 use crate::waits::lost;
@@ -220,11 +220,12 @@ fn panel(files: &Files, direction: Direction, name: &str) -> Option<Panel> {
             Some((kib, us, format!("{size} KiB: {}, n = {files} files", latency_fine(us))))
         };
         let points = drawn.iter().filter_map(point).collect();
-        Curve { name: name.to_string(), tone, dashed: false, points }
+        Curve { name: name.to_string(), tone, stroke: Stroke::Joined, points }
     };
     Some(Panel {
         title: format!("Files {name}"),
         x: "size, KiB".to_string(),
+        ticks: Ticks::Binary,
         y: "median delay, µs".to_string(),
         marks: Vec::new(),
         curves: vec![

@@ -4,7 +4,7 @@
 use crate::summary::Table;
 use crate::{figure, terminal};
 
-pub use crate::figure::{Curve, Panel, Tone};
+pub use crate::figure::{Curve, Panel, Stroke, Ticks, Tone};
 
 /// What is said of a result.
 #[derive(Clone, Debug, Default)]

@@ -10,11 +10,30 @@
 //! serves; a pattern that the data cannot tell is never said to hold or not to.
 #![forbid(unsafe_code)]
 
+pub mod dispatch;
+mod ground;
+pub mod live;
+mod published;
+mod rounds;
+pub mod select;
+mod stage;
 pub mod swapin;
 pub mod truth;
 
 /// The studies there are: name, and what it asks.
 pub const STUDIES: &[(&str, &str)] = &[
+    (
+        "dispatch",
+        "what the table walk of comm_select (1998) costs, and what it takes from others' caches",
+    ),
+    (
+        "live",
+        "the live days of 1998 in minutes: the load lines of an old and a new event notification",
+    ),
+    (
+        "select",
+        "what 10,000 silent connections cost on each backend (1998), and whether it was foretold",
+    ),
     (
         "swapin",
         "what the extra read of Squid's swap-in bug (1997) costs today, and whether ours makes it",

@@ -83,11 +83,114 @@ fn a_real_squid_is_looked_at_or_the_reason_is_told() {
     assert!(svg.contains("Our store as it is: swap-in") && svg.contains("under strace"), "{svg}");
 }
 
+/// Every backend that works here is visited with every number of cold connections, and what was
+/// foretold of another backend is in the ledger of the trial that is left.
+#[test]
+fn cold_connections_are_measured_on_every_backend_and_a_prediction_is_graded() {
+    let home = Home::alone();
+    let out = home.at("out");
+    let mut command = Command::new(PLIMSOLL);
+    command.args(["study", "select", "--quick", "--json", "--cold", "0,300", "--out", &out]);
+    let result = run(command, Duration::from_secs(300)).well().json();
+    let missing = result["missing"].as_array().unwrap();
+    let points = result["sweep"]["points"].as_array().unwrap();
+    assert_eq!(points.len(), (5 - missing.len()) * 2, "{result:#}");
+    for point in points {
+        for figure in ["light_us", "light_ratio", "full_rate", "full_us", "full_ratio", "kept"] {
+            let figure = &point[figure];
+            assert!(figure["value"].as_f64().unwrap() > 0.0, "{point}");
+            assert_eq!(figure["rounds"], 2, "{point}");
+        }
+    }
+    let epoll = points.iter().find(|point| point["backend"] == "epoll" && point["cold"] == 0);
+    assert_eq!(epoll.unwrap()["light_ratio"]["value"], 1.0, "{result:#}");
+    assert!(result["bound"]["descriptors"].as_u64().unwrap() > 300, "{result:#}");
+    let svg = home.read("out/select.svg");
+    assert!(svg.contains("scalable_select") && svg.contains("cold connections"), "{svg}");
+    // Where the profile is not supported, the reason is told.
+    if let Some(why) = result["foretelling"]["not_told"].as_str() {
+        assert!(!why.is_empty());
+        return;
+    }
+    let graded = &result["foretelling"]["graded"];
+    assert!(["held", "missed", "not_told"].contains(&graded["grade"].as_str().unwrap()));
+    let foretold = graded["told"]["value"].as_f64().unwrap();
+    assert!(foretold > 0.0 && graded["came"].as_f64().unwrap() > 0.0, "{graded:#}");
+    let report = plimsoll(&["report", &home.at("out/poll.trial"), "--json"]).well().json();
+    let kept = report["predictions"].as_array().unwrap();
+    assert_eq!(kept.len(), 1, "{kept:?}");
+    assert_eq!(kept[0]["value"].as_f64(), Some(foretold));
+    assert!(home.has("out/epoll.trial") && home.has("out/select.json"));
+    assert_eq!(std::fs::read_dir(home.at("out")).unwrap().count(), 4, "nothing else is left");
+}
+
+/// Half a day, each hour in little more than a second: both proxies have every sample, and no
+/// answer came from what was stored.
+#[test]
+fn the_live_days_are_replayed_in_turns_with_caching_off() {
+    let home = Home::alone();
+    let out = home.at("out");
+    let mut command = Command::new(PLIMSOLL);
+    command.args(["study", "live", "--json", "--hours", "12", "--compressed", "1200ms"]);
+    command.args(["--cold", "200", "--out", &out]);
+    let result = run(command, Duration::from_secs(300)).well().json();
+    for (side, backend) in [(0, "select"), (1, "scalable_select")] {
+        let side = &result["sides"][side];
+        assert_eq!(side["backend"], backend);
+        assert_eq!(side["hits"], 0, "{side:#}");
+        let samples = side["samples"].as_array().unwrap();
+        // On a busy machine a short sample may have no whole interval of the recorder in it.
+        assert!((12..=48).contains(&samples.len()), "{} samples", samples.len());
+        let cold = |at: usize| samples[at]["cold"].as_u64().unwrap();
+        assert!(cold(0) < cold(samples.len() - 1), "more with the rate: {side:#}");
+        for mode in ["idle", "kernel", "user"] {
+            let lines = side["all"]["modes"].as_array().unwrap();
+            assert!(lines.iter().any(|line| line["mode"] == mode), "{side:#}");
+        }
+    }
+    for trial in ["out/old.trial", "out/new.trial"] {
+        plimsoll(&["report", &home.at(trial), "--json"]).well();
+    }
+    let svg = home.read("out/live.svg");
+    assert!(svg.contains("old: select") && svg.contains("new: scalable_select"), "{svg}");
+    assert_eq!(std::fs::read_dir(home.at("out")).unwrap().count(), 4, "nothing else is left");
+}
+
+#[test]
+fn the_walk_misses_more_than_tokens_and_makes_others_miss() {
+    let home = Home::new();
+    let args = ["study", "dispatch", "--descriptors", "1581", "--ready", "1", "--rounds", "2"];
+    let said = plimsoll(&[&args[..], &["--turns", "50", "--json"]].concat()).well();
+    let result = said.json();
+    let misses = |machine: usize, way: &str, of: &str| {
+        let name = &result["machines"][machine]["name"];
+        let all = result["simulated"].as_array().unwrap();
+        let row = all.iter().find(|row| row["machine"] == *name && row["way"] == way);
+        row.unwrap()[of]["l1"].as_u64().unwrap()
+    };
+    for machine in [0, 1] {
+        let walk = misses(machine, "walk", "dispatch");
+        assert!(walk > 100 * misses(machine, "tokens", "dispatch"), "{result:#}");
+    }
+    assert!(misses(0, "walk", "rest") > misses(0, "tokens", "rest"), "{result:#}");
+    let out = home.at("out");
+    let said = plimsoll(&[&args[..], &["--turns", "5", "--out", &out]].concat()).well();
+    // What was published stands beside what was measured.
+    assert!(said.stdout.contains("30.12 %") && said.stdout.contains("0.54 %"), "{}", said.stdout);
+    assert!(home.has("out/dispatch.svg") && home.has("out/dispatch.json"));
+}
+
 #[test]
 fn without_a_name_the_studies_are_listed() {
     let _home = Home::new();
     let said = plimsoll(&["study"]).well();
-    assert!(said.stdout.contains("\n  swapin  "), "{}", said.stdout);
+    for name in ["dispatch", "live", "select", "swapin"] {
+        assert!(said.stdout.contains(&format!("\n  {name:8}  ")), "{}", said.stdout);
+    }
+    plimsoll(&["study", "live", "--compressed", "10ms"]).refused(&["--compressed", "1s"]);
+    plimsoll(&["study", "live", "--old", "kqueue"]).refused(&["kqueue", "select, "]);
+    plimsoll(&["study", "select", "--light", "0"]).refused(&["--light"]);
+    plimsoll(&["study", "dispatch", "--ready", "65"]).refused(&["--ready", "1..=64"]);
     plimsoll(&["study", "swapin", "--path", "/nowhere/at/all"])
         .refused(&["/nowhere/at/all", "--path"]);
     plimsoll(&["study", "swapin", "--objects", "0"]).refused(&["--objects", "1..=20000"]);

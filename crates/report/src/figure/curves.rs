@@ -21,6 +21,9 @@ const FAR: f64 = 4.0;
 /// Values at the edge that would cover each other are left out.
 const FAR_APART: f64 = 52.0;
 
+/// Of names that are no longer, three stand in a line of the legend.
+const SHORT_NAME: usize = 16;
+
 /// How a curve is drawn: its colour and marker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
@@ -34,15 +37,37 @@ pub enum Tone {
     Fourth,
 }
 
+/// Whether points are joined, and shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stroke {
+    /// Points, joined.
+    Joined,
+    /// The same with a dashed line, to be told from another of the same tone.
+    Dashed,
+    /// Points alone: a scatter.
+    Points,
+    /// A line without points, such as one that was fitted.
+    Line,
+}
+
+/// Where the ticks of the x axis stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ticks {
+    /// At multiples of a power of two, as sizes have them.
+    Binary,
+    /// At steps of 1, 2 or 5.
+    Decimal,
+}
+
 /// Points in the order in which they are joined.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// Its name in the legend.
+    /// Its name in the legend; without one it is not there.
     pub name: String,
     /// Its colour and marker.
     pub tone: Tone,
-    /// Dashed, to be told from another of the same tone.
-    pub dashed: bool,
+    /// How it is drawn.
+    pub stroke: Stroke,
     /// x, y, and what a pointer over it shows. A point that is not finite is left out.
     pub points: Vec<(f64, f64, String)>,
 }
@@ -54,6 +79,8 @@ pub struct Panel {
     pub title: String,
     /// The quantity and unit along the x axis.
     pub x: String,
+    /// Where its ticks stand.
+    pub ticks: Ticks,
     /// The quantity and unit along the y axis.
     pub y: String,
     /// Verticals at these x, and what begins there.
@@ -96,7 +123,11 @@ fn draw(canvas: &mut Canvas, panel: &Panel, (dx, dy): (f64, f64)) {
         canvas.text("soft", "end", (left - 6.0, y.at(tick) + 4.0), &text);
     }
     canvas.line("axis", (left, bottom), (right, bottom));
-    for tick in eights(end) {
+    let ticks = match panel.ticks {
+        Ticks::Binary => eights(end),
+        Ticks::Decimal => x.ticks(6),
+    };
+    for tick in ticks {
         canvas.line("axis", (x.at(tick), bottom), (x.at(tick), bottom + 4.0));
         let text = crate::format::thousands(tick);
         canvas.text("soft", "middle", (x.at(tick), bottom + 17.0), &text);
@@ -108,31 +139,44 @@ fn draw(canvas: &mut Canvas, panel: &Panel, (dx, dy): (f64, f64)) {
         canvas.text("soft halo", "start", (x.at(*at) + 3.0, top + 9.0), name);
     }
     for curve in &panel.curves {
-        let (class, marker) = look(curve.tone);
-        let dash = if curve.dashed { " beyond" } else { "" };
-        let joined: Vec<_> =
-            finite(curve).map(|point| (x.at(point.0), y.at(point.1.min(high)))).collect();
-        canvas.polyline(&format!("line thin {class}{dash}"), &joined);
-        let mut told = f64::NEG_INFINITY;
-        for ((_, value, title), at) in finite(curve).zip(joined) {
-            canvas.marker(&format!("point {class}"), marker, at, 2.6, title);
-            if *value > high && at.0 - told >= FAR_APART {
-                told = at.0;
-                let text = format!("{} ↑", crate::format::thousands(*value));
-                canvas.text(&format!("halo {class}"), "end", (at.0 - 5.0, at.1 + 4.0), &text);
-            }
-        }
+        draw_curve(canvas, curve, (&x, &y), high);
     }
     let entries: Vec<(String, Option<Marker>, &str)> = panel
         .curves
         .iter()
+        .filter(|curve| !curve.name.is_empty())
         .map(|curve| {
             let (class, marker) = look(curve.tone);
             (format!("point {class}"), Some(marker), curve.name.as_str())
         })
         .collect();
-    for (row, entries) in entries.chunks(2).enumerate() {
+    let short = entries.iter().all(|(_, _, name)| name.chars().count() <= SHORT_NAME);
+    for (row, entries) in entries.chunks(if short { 3 } else { 2 }).enumerate() {
         legend(canvas, (left, 33.0 + 15.0 * row as f64 + dy), entries);
+    }
+}
+
+fn draw_curve(canvas: &mut Canvas, curve: &Curve, (x, y): (&Scale, &Scale), high: f64) {
+    let (class, marker) = look(curve.tone);
+    let places: Vec<_> =
+        finite(curve).map(|point| (x.at(point.0), y.at(point.1.min(high)))).collect();
+    let line = format!("line thin {class}");
+    match curve.stroke {
+        Stroke::Joined | Stroke::Line => canvas.polyline(&line, &places),
+        Stroke::Dashed => canvas.polyline(&format!("{line} beyond"), &places),
+        Stroke::Points => {}
+    }
+    if curve.stroke == Stroke::Line {
+        return;
+    }
+    let mut told = f64::NEG_INFINITY;
+    for ((_, value, title), at) in finite(curve).zip(places) {
+        canvas.marker(&format!("point {class}"), marker, at, 2.6, title);
+        if *value > high && at.0 - told >= FAR_APART {
+            told = at.0;
+            let text = format!("{} ↑", crate::format::thousands(*value));
+            canvas.text(&format!("halo {class}"), "end", (at.0 - 5.0, at.1 + 4.0), &text);
+        }
     }
 }
 
@@ -171,9 +215,10 @@ mod tests {
         Panel {
             title: "a < b".into(),
             x: "KiB".into(),
+            ticks: Ticks::Binary,
             y: "µs".into(),
             marks: vec![(8.0, "2nd block".into()), (900.0, "far".into())],
-            curves: vec![Curve { name: "one".into(), tone, dashed: false, points }],
+            curves: vec![Curve { name: "one".into(), tone, stroke: Stroke::Joined, points }],
             note: "nothing was measured".into(),
         }
     }
@@ -205,6 +250,23 @@ mod tests {
     fn a_panel_without_points_says_why() {
         let svg = curves("t", "d", &[panel(Vec::new())], "");
         assert!(svg.contains("nothing was measured") && !svg.contains("<circle"), "{svg}");
+    }
+
+    #[test]
+    fn a_scatter_is_not_joined_and_a_fitted_line_has_no_points() {
+        let points = vec![(0.0, 1.0, String::new()), (100.0, 9.0, String::new())];
+        let drawn = |stroke: Stroke| {
+            let mut panel = panel(points.clone());
+            panel.ticks = Ticks::Decimal;
+            panel.curves[0].stroke = stroke;
+            panel.curves[0].name = String::new();
+            let svg = curves("t", "d", &[panel], "");
+            (svg.matches("<circle").count(), svg.matches("line thin").count())
+        };
+        assert_eq!(drawn(Stroke::Joined), (2, 1));
+        assert_eq!(drawn(Stroke::Dashed), (2, 1));
+        assert_eq!(drawn(Stroke::Points), (2, 0));
+        assert_eq!(drawn(Stroke::Line), (0, 1));
     }
 
     #[test]

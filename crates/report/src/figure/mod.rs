@@ -28,7 +28,7 @@ mod scale;
 use canvas::{Canvas, Marker};
 pub(crate) use cost::cost;
 pub(crate) use curves::curves;
-pub use curves::{Curve, Panel, Tone};
+pub use curves::{Curve, Panel, Stroke, Ticks, Tone};
 pub(crate) use flame::flame;
 pub(crate) use latency::latency;
 pub(crate) use load_line::load_line;

@@ -16,10 +16,10 @@ use runtime::Runtime;
 use store::disk::BLOCK_BYTES;
 
 use super::files::{self, Files, forget_cached};
-use super::ground::fetched_bytes;
 use super::ours::{self, Ours};
 use super::sample::{Rows, Sample};
 use super::{Error, Plan, bins};
+use crate::ground::fetched_bytes;
 
 /// How often each object is written.
 const WRITES: usize = 3;

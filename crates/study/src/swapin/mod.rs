@@ -19,12 +19,10 @@
 //! | `measure` | the rounds: warm and cold, all readers in turn |
 //! | `squid`, `trace` | a real Squid, and what strace saw of it |
 //! | [`patterns`] | what holds, what does not, what cannot be told |
-//! | `ground` | the machine, the file system, the directory |
 //! | `show` | all of it as text and as a figure |
 
 mod bins;
 mod files;
-mod ground;
 mod measure;
 mod ours;
 pub mod patterns;
@@ -40,12 +38,12 @@ use std::time::{Duration, Instant};
 use regress::Rng;
 use serde::Serialize;
 
+pub use crate::ground::Ground;
 pub use bins::{Bin, bin_of, binned, median};
-pub use ground::Ground;
 pub use sample::Reads;
 pub use show::{figure, text};
 
-use ground::Temporary;
+use crate::ground::Temporary;
 use measure::{Set, Way};
 use patterns::{Figure, Pattern};
 use sample::{Rows, Sample, Took};
@@ -178,7 +176,7 @@ const SQUID_ROUNDS_MAX: usize = 2;
 pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
     let begun = Instant::now();
     let refused = |error| Error::Directory(plan.path.clone(), error);
-    let home = Temporary::new(&plan.path).map_err(refused)?;
+    let home = Temporary::new(&plan.path, "swapin").map_err(refused)?;
     let mut outcome = Outcome {
         ground: Ground::of(home.path()),
         objects: plan.objects,

@@ -1,6 +1,6 @@
 //! What was found, as text and as a figure.
 
-use report::sheet::{Curve, Panel, Rows, Sheet, Tone, sheet, svg_curves};
+use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, sheet, svg_curves};
 
 use super::measure::Set;
 use super::patterns::{Pattern, Verdict, in_us};
@@ -360,6 +360,7 @@ fn panel(
     Panel {
         title: title.to_owned(),
         x: "object size, KiB".into(),
+        ticks: Ticks::Binary,
         y: "median delay, µs".into(),
         marks,
         curves,
@@ -383,5 +384,5 @@ fn curve(plot: &Plot, name: &str, tone: Tone, of: fn(&Bin) -> f64) -> Curve {
             (middle, of(bin), title)
         })
         .collect();
-    Curve { name: name.to_owned(), tone, dashed: false, points }
+    Curve { name: name.to_owned(), tone, stroke: Stroke::Joined, points }
 }

@@ -25,7 +25,7 @@ pub struct Ground {
 
 impl Ground {
     /// Looks around. What cannot be told is a question mark.
-    pub(super) fn of(directory: &Path) -> Ground {
+    pub(crate) fn of(directory: &Path) -> Ground {
         let (file_system, device) = mount_of(directory).unwrap_or(("?".into(), "?".into()));
         let processor = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
             let line = text.lines().find(|line| line.starts_with("model name"))?;
@@ -41,6 +41,18 @@ impl Ground {
             checked_build: cfg!(debug_assertions),
         }
     }
+
+    /// The machine and the build in a few words; the file system is left out.
+    pub(crate) fn machine(&self) -> String {
+        let build = if self.checked_build { "; a build with checks, not --release" } else { "" };
+        format!("Linux {}, {} x {}{build}", self.kernel, self.processors, self.processor)
+    }
+}
+
+/// Processes that ran or wanted to, on average over the last minute; `None` if the kernel does not
+/// say. More than processors: others were at work, and the clock says less than CPU time.
+pub(crate) fn load_average() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 /// Type and source of the mount that a directory is in.
@@ -66,23 +78,23 @@ fn mount_in(table: &str, directory: &Path) -> Option<(String, String)> {
 }
 
 /// Bytes that this process had fetched from a device so far; `None` where the kernel does not say.
-pub(super) fn fetched_bytes() -> Option<u64> {
+pub(crate) fn fetched_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/io").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?;
     line.trim().parse().ok()
 }
 
 /// A directory that is gone with all in it when this is dropped.
-pub(super) struct Temporary(PathBuf);
+pub(crate) struct Temporary(PathBuf);
 
 impl Temporary {
-    /// Makes one in `parent`.
-    pub(super) fn new(parent: &Path) -> io::Result<Temporary> {
+    /// Makes one in `parent`; its name begins with that of the study.
+    pub(crate) fn new(parent: &Path, study: &str) -> io::Result<Temporary> {
         // Servers that are started in it have another working directory.
         let parent = parent.canonicalize()?;
         let pid = std::process::id();
         for number in 0..1000 {
-            let path = parent.join(format!("plimsoll-swapin-{pid}-{number}"));
+            let path = parent.join(format!("plimsoll-{study}-{pid}-{number}"));
             match fs::create_dir(&path) {
                 Ok(()) => return Ok(Temporary(path)),
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -92,7 +104,7 @@ impl Temporary {
         Err(io::ErrorKind::AlreadyExists.into())
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -123,7 +135,7 @@ mod tests {
     #[test]
     fn a_temporary_directory_is_gone_in_the_end() {
         let home = tempfile::tempdir().unwrap();
-        let temporary = Temporary::new(home.path()).unwrap();
+        let temporary = Temporary::new(home.path(), "test").unwrap();
         let path = temporary.path().to_owned();
         fs::write(path.join("x"), "y").unwrap();
         drop(temporary);

@@ -1,0 +1,217 @@
+//! The flags of `plimsoll study NAME`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::{parse_backend, parse_duration};
+
+#[derive(Debug, Args)]
+pub(crate) struct Study {
+    /// Which
+    #[command(subcommand)]
+    pub(crate) which: Option<Studies>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Studies {
+    /// The table walk of comm_select (1998): its CPU time, and the cache misses it causes elsewhere
+    Dispatch(DispatchStudy),
+    /// The live days of 1998 in minutes: the load lines of an old and a new event notification
+    Live(LiveStudy),
+    /// Cold connections (1998): what up to 10,000 cost on each backend, and another foretold
+    Select(SelectStudy),
+    /// The swap-in bug of 1997: delays and reads by object size, of ours and of a real Squid
+    Swapin(Swapin),
+    /// Costs that are known: a server that draws them, recorded, and how often the truth lies in
+    /// the intervals
+    Truth(Truth),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Truth {
+    /// Runs, each with costs of its own; one takes a little more than two recordings
+    #[arg(long, value_name = "N", default_value_t = 20,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) runs: u32,
+    /// Length of a recording, of which a run has two
+    #[arg(long = "for", value_name = "TIME", default_value = "18s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Length of an interval
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
+    pub(crate) interval: Duration,
+    /// Seed of the first run; the others follow
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Keep the trials in this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DispatchStudy {
+    /// Numbers of open descriptors
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1581,10000",
+        value_parser = clap::value_parser!(u32).range(64..=100_000))]
+    pub(crate) descriptors: Vec<u32>,
+    /// Numbers of connections that are ready at a wait
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1,4,16",
+        value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) ready: Vec<u32>,
+    /// Rounds of the timed program
+    #[arg(long, value_name = "N", default_value_t = 9,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// Turns of a visit in a round
+    #[arg(long, value_name = "N", default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) turns: u32,
+    /// Seed of who is ready when
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Write the figure and the result to this directory: dispatch.svg, dispatch.json
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LiveStudy {
+    /// Hours of the day, from where it is quietest on: four samples an hour
+    #[arg(long, value_name = "N", default_value_t = 24,
+        value_parser = clap::value_parser!(u32).range(1..=24))]
+    pub(crate) hours: u32,
+    /// How long an hour takes here, for each of the two: 24 hours take 48 times as long
+    #[arg(long, value_name = "TIME", default_value = "6s", value_parser = parse_hour)]
+    pub(crate) compressed: Duration,
+    /// The event notification in the place of the old select()
+    #[arg(long, value_name = "NAME", default_value = "select", value_parser = parse_backend)]
+    pub(crate) old: readiness::Kind,
+    /// The event notification in the place of the new select()
+    #[arg(long, value_name = "NAME", default_value = "scalable_select",
+        value_parser = parse_backend)]
+    pub(crate) new: readiness::Kind,
+    /// Cold connections at the day's highest rate, fewer with the rate [default: 1581, as it was]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=100_000))]
+    pub(crate) cold: Option<u32>,
+    /// Seed of the arrivals
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Write the figure, the result and the two trials of samples to this directory: live.svg,
+    /// live.json, old.trial, new.trial
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SelectStudy {
+    /// Numbers of cold connections [default: 0,500,1000,2000,5000,10000]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(..=100_000))]
+    pub(crate) cold: Vec<u32>,
+    /// Rounds, each over all backends and numbers
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// No round begins after this time, however many were asked for
+    #[arg(long = "for", value_name = "TIME", default_value = "3m", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Requests a second of the light load
+    #[arg(long, value_name = "RATE", default_value_t = 250.0, value_parser = parse_rate)]
+    pub(crate) light: f64,
+    /// Under a minute: two rounds, short loads, 0 and 1000 cold connections unless others are named
+    #[arg(long, conflicts_with_all = ["rounds", "duration"])]
+    pub(crate) quick: bool,
+    /// Leave the prediction out: the recordings on poll and on epoll
+    #[arg(long)]
+    pub(crate) no_what_if: bool,
+    /// Seed of orders and arrivals
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Write the figure, the result and the two trials to this directory: select.svg, select.json,
+    /// poll.trial, epoll.trial
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Swapin {
+    /// A directory on the file system to measure; what is made in it is removed again [default: the
+    /// directory for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) path: Option<PathBuf>,
+    /// Objects of each of the two sets (blocks of 32 KiB and of 8 KiB)
+    #[arg(long, value_name = "N", default_value_t = 720,
+        value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub(crate) objects: u32,
+    /// How often each object is read, from a warm page cache and from a cold one
+    #[arg(long, value_name = "N", default_value_t = 20,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// No round begins after this time, however many were asked for
+    #[arg(long = "for", value_name = "TIME", default_value = "90s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Seed of sizes and orders
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Leave the real Squid out
+    #[arg(long)]
+    pub(crate) no_squid: bool,
+    /// Write the figures and the result to this directory: swapin.svg, swapin-cold.svg, swapin.json
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How long an hour takes: a sample of a quarter has at least one interval of the recorder in it.
+fn parse_hour(text: &str) -> Result<Duration, String> {
+    const LEAST: Duration = Duration::from_secs(1);
+    let hour = parse_duration(text)?;
+    if hour < LEAST || hour > Duration::from_secs(3600) {
+        return Err(format!("an hour takes {LEAST:?} at least, and 1h at most"));
+    }
+    Ok(hour)
+}
+
+/// Requests a second, above zero.
+fn parse_rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if rate > 0.0 && rate <= ::load::RATE_MAX => Ok(rate),
+        _ => Err(format!("{text:?} is no rate: give requests a second, such as 1000")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_hour_is_no_longer_than_an_hour() {
+        assert_eq!(parse_hour("1m"), Ok(Duration::from_secs(60)));
+        for wrong in ["900ms", "61m", "x"] {
+            assert!(parse_hour(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_above_zero() {
+        assert_eq!(parse_rate("0.5"), Ok(0.5));
+        for wrong in ["0", "-1", "NaN", "inf", "x", ""] {
+            assert!(parse_rate(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,443 @@
+//! The same turns by a real program, on real descriptors, timed.
+//!
+//! One thread has both ends of a few TCP connections on loopback and, beside them, sockets that
+//! nothing ever comes to. A turn: requests are written (not counted); then *dispatch* before the
+//! wait, *wait*, dispatch after it, *handle*: read, look up, copy, answer, log; then the answers
+//! are read (not counted). What is counted is the time between the steps, and of the turns of a
+//! visit the median: a turn in which another process had the CPU is not the median.
+
+use std::hint::black_box;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixDatagram;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use readiness::{Choice, Events, Interest, Kind, Poller, Token};
+use regress::Rng;
+use serde::Serialize;
+
+use super::layout::{
+    COMMON_BYTES, ENTRY_BYTES, HOT, INDEX_BYTES, INDEX_LOOKS, LOG_BYTES, LOG_LINE_BYTES,
+    OBJECT_BYTES, OBJECTS, REQUEST_BYTES, SLOT_BYTES, STATE_BYTES, descriptor_of,
+};
+use super::{Figure, Plan, Way};
+use crate::stage::Error;
+
+/// One way on one backend.
+#[derive(Clone, Debug, Serialize)]
+pub struct Timed {
+    /// The backend that waits.
+    pub backend: String,
+    /// How the ready ones are found.
+    pub way: Way,
+    /// Open descriptors.
+    pub descriptors: u32,
+    /// Connections that are ready at each wait.
+    pub ready: u32,
+    /// Microseconds a request of the dispatch.
+    pub dispatch_us: Figure,
+    /// Of the wait.
+    pub wait_us: Figure,
+    /// Of everything else.
+    pub rest_us: Figure,
+    /// The dispatch's part of the turn.
+    pub share: Figure,
+    /// Everything else, to what it takes with tokens in the same round.
+    pub rest_ratio: Figure,
+}
+
+/// The waits that are timed: as in 1998 before and after, and today's.
+const KINDS: [Kind; 3] = [Kind::Select, Kind::ScalableSelect, Kind::Epoll];
+/// Turns before a visit's first that counts.
+const WARM_TURNS: usize = 5;
+
+/// Seconds of the three parts of a turn, a request.
+#[derive(Clone, Copy, Default)]
+struct Parts {
+    dispatch: f64,
+    wait: f64,
+    rest: f64,
+}
+
+impl Parts {
+    fn whole(self) -> f64 {
+        self.dispatch + self.wait + self.rest
+    }
+}
+
+/// Times all ways on all backends in interleaved rounds.
+pub(super) fn measure(
+    plan: &Plan,
+    stop: &AtomicBool,
+    say: &mut dyn FnMut(&str),
+) -> Result<(Vec<Timed>, Vec<String>), Error> {
+    load::sys::raise_descriptor_limit()
+        .map_err(|error| Error::System("the limit of descriptors is not told", error))?;
+    let (mut timed, mut missing) = (Vec::new(), Vec::new());
+    for &descriptors in &plan.descriptors {
+        say(&format!("timing {descriptors} descriptors"));
+        let mut ground = Ground::new(descriptors)
+            .map_err(|error| Error::System("sockets for the timed program", error))?;
+        let mut pollers = Vec::new();
+        for kind in KINDS {
+            match Poller::open(Choice::Named(kind)) {
+                Ok(poller) => pollers.push(poller),
+                Err(why) => missing.push(why.to_string()),
+            }
+        }
+        for poller in &mut pollers {
+            ground.register(poller).map_err(|error| Error::System("registering", error))?;
+        }
+        for &ready in &plan.ready {
+            timed.extend(rounds(&mut ground, &mut pollers, ready, plan, stop)?);
+        }
+    }
+    missing.dedup();
+    Ok((timed, missing))
+}
+
+fn rounds(
+    ground: &mut Ground,
+    pollers: &mut [Poller],
+    ready: u32,
+    plan: &Plan,
+    stop: &AtomicBool,
+) -> Result<Vec<Timed>, Error> {
+    let kinds: Vec<Kind> = pollers.iter().map(Poller::kind).collect();
+    let cells: Vec<(usize, Way)> =
+        (0..pollers.len()).flat_map(|at| Way::ALL.map(|way| (at, way))).collect();
+    let mut found: Vec<Vec<Parts>> = vec![Vec::new(); cells.len()];
+    for round in 0..plan.rounds.max(1) {
+        for (cell, (at, way)) in cells.iter().enumerate() {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            let seed = plan.seed + round as u64;
+            let parts = ground
+                .visit(&mut pollers[*at], *way, ready, plan.turns, seed)
+                .map_err(|error| Error::System("a socket of the timed program", error))?;
+            found[cell].push(parts);
+        }
+    }
+    let of = |cell: usize, value: fn(Parts) -> f64| -> Vec<f64> {
+        found[cell].iter().map(|parts| value(*parts)).collect()
+    };
+    let timed = cells.iter().enumerate().map(|(cell, (at, way))| {
+        let base = cells.iter().position(|other| *other == (*at, Way::Tokens)).unwrap_or(cell);
+        let rest = of(cell, |parts| parts.rest).into_iter().zip(of(base, |parts| parts.rest));
+        Timed {
+            backend: kinds[*at].to_string(),
+            way: *way,
+            descriptors: ground.descriptors,
+            ready,
+            dispatch_us: Figure::of(of(cell, |parts| 1e6 * parts.dispatch)),
+            wait_us: Figure::of(of(cell, |parts| 1e6 * parts.wait)),
+            rest_us: Figure::of(of(cell, |parts| 1e6 * parts.rest)),
+            share: Figure::of(of(cell, |parts| parts.dispatch / parts.whole())),
+            rest_ratio: Figure::of(rest.map(|(with, without)| with / without)),
+        }
+    });
+    Ok(timed.collect())
+}
+
+/// What is kept for a descriptor, as in 1998: large, and of it two words are asked each time.
+#[derive(Clone)]
+struct Entry {
+    reads: u64,
+    writes: u64,
+    stalled_until: u64,
+    _more: [u64; ENTRY_BYTES as usize / 8 - 3],
+}
+
+/// What a token leads to, ours.
+#[derive(Clone)]
+struct Slot {
+    hot: u32,
+    _more: [u8; SLOT_BYTES as usize - 4],
+}
+
+/// The server's memory and its sockets.
+struct Ground {
+    descriptors: u32,
+    /// Both ends of each hot connection: the server's, the client's.
+    hot: Vec<(TcpStream, TcpStream)>,
+    cold: Vec<UnixDatagram>,
+    table: Vec<Entry>,
+    slots: Vec<Slot>,
+    /// Who reads and who writes: what is kept up to date, and what a call may write on.
+    kept: [Vec<u64>; 2],
+    asked: [Vec<u64>; 2],
+    index: Vec<u64>,
+    objects: Vec<u8>,
+    common: Vec<u64>,
+    states: Vec<u8>,
+    log: Vec<u8>,
+    logged: usize,
+    events: Events,
+    rng: Rng,
+}
+
+impl Ground {
+    fn new(descriptors: u32) -> std::io::Result<Ground> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let address = listener.local_addr()?;
+        let mut hot = Vec::new();
+        for _ in 0..HOT.min(descriptors) {
+            let client = TcpStream::connect(address)?;
+            let (server, _) = listener.accept()?;
+            client.set_nodelay(true)?;
+            server.set_nodelay(true)?;
+            hot.push((server, client));
+        }
+        let cold = (0..descriptors.saturating_sub(HOT)).map(|_| UnixDatagram::unbound());
+        let cold = cold.collect::<std::io::Result<Vec<_>>>()?;
+        let words = (descriptors as usize).div_ceil(64);
+        let entry = Entry {
+            reads: 1,
+            writes: 0,
+            stalled_until: 0,
+            _more: [0; ENTRY_BYTES as usize / 8 - 3],
+        };
+        let mut slots =
+            vec![Slot { hot: 0, _more: [0; SLOT_BYTES as usize - 4] }; descriptors as usize];
+        for number in 0..HOT {
+            slots[descriptor_of(number, descriptors) as usize].hot = number;
+        }
+        Ok(Ground {
+            descriptors,
+            hot,
+            cold,
+            table: vec![entry; descriptors as usize],
+            slots,
+            kept: [vec![u64::MAX; words], vec![0; words]],
+            asked: [vec![0; words], vec![0; words]],
+            index: vec![1; INDEX_BYTES as usize / 8],
+            objects: vec![7; (OBJECTS * OBJECT_BYTES) as usize],
+            common: vec![1; COMMON_BYTES as usize / 8],
+            states: vec![0; (STATE_BYTES * u64::from(HOT)) as usize],
+            log: vec![0; LOG_BYTES as usize],
+            logged: 0,
+            events: Events::with_capacity(2 * HOT as usize),
+            rng: Rng::new(1),
+        })
+    }
+
+    fn register(&self, poller: &mut Poller) -> std::io::Result<()> {
+        for (number, (server, _)) in (0..).zip(&self.hot) {
+            let slot = descriptor_of(number, self.descriptors);
+            poller.register(server.as_raw_fd(), Token::new(slot, 0), Interest::READ)?;
+        }
+        for cold in &self.cold {
+            // Nothing comes to it, so that its token is never seen.
+            poller.register(cold.as_raw_fd(), Token::new(0, 0), Interest::READ)?;
+        }
+        Ok(())
+    }
+
+    /// The median turn of so many.
+    fn visit(
+        &mut self,
+        poller: &mut Poller,
+        way: Way,
+        ready: u32,
+        turns: usize,
+        seed: u64,
+    ) -> std::io::Result<Parts> {
+        self.rng = Rng::new(seed);
+        let ready = ready.clamp(1, HOT);
+        let mut seen = Vec::with_capacity(turns);
+        for turn in 0..turns + WARM_TURNS {
+            let first = self.rng.below(HOT as usize) as u32;
+            let parts = self.turn(poller, way, first, ready)?;
+            if turn >= WARM_TURNS {
+                seen.push(parts);
+            }
+        }
+        seen.sort_by(|one, other| one.whole().total_cmp(&other.whole()));
+        let middle = seen.get(seen.len() / 2).copied().unwrap_or_default();
+        let each = |seconds: f64| seconds / f64::from(ready);
+        Ok(Parts {
+            dispatch: each(middle.dispatch),
+            wait: each(middle.wait),
+            rest: each(middle.rest),
+        })
+    }
+
+    fn turn(
+        &mut self,
+        poller: &mut Poller,
+        way: Way,
+        first: u32,
+        ready: u32,
+    ) -> std::io::Result<Parts> {
+        let request = [b'q'; REQUEST_BYTES as usize];
+        let of_turn = |at: u32| ((first + at) % HOT) as usize;
+        for at in 0..ready {
+            self.hot[of_turn(at)].1.write_all(&request)?;
+        }
+        let mut parts = Parts::default();
+        let begun = Instant::now();
+        self.before_the_wait(way);
+        let before = Instant::now();
+        poller.wait(&mut self.events, None)?;
+        self.as_bits(way);
+        let waited = Instant::now();
+        let told = self.after_the_wait(way);
+        let handling = Instant::now();
+        for hot in &told {
+            self.handle(*hot as usize)?;
+        }
+        let end = Instant::now();
+        parts.dispatch = (before - begun).as_secs_f64() + (handling - waited).as_secs_f64();
+        parts.wait = (waited - before).as_secs_f64();
+        parts.rest = (end - handling).as_secs_f64();
+        let mut answer = [0; OBJECT_BYTES as usize];
+        for hot in told {
+            self.hot[hot as usize].1.read_exact(&mut answer)?;
+        }
+        Ok(parts)
+    }
+
+    fn before_the_wait(&mut self, way: Way) {
+        let [reads, writes] = &mut self.asked;
+        match way {
+            Way::Walk => {
+                reads.fill(0);
+                writes.fill(0);
+                for (descriptor, entry) in self.table.iter().enumerate() {
+                    let (word, bit) = (descriptor / 64, 1 << (descriptor % 64));
+                    let entry = black_box(entry);
+                    if entry.reads != 0 && entry.stalled_until == 0 {
+                        reads[word] |= bit;
+                    }
+                    if entry.writes != 0 {
+                        writes[word] |= bit;
+                    }
+                }
+            }
+            Way::Bitmaps => {
+                reads.copy_from_slice(&self.kept[0]);
+                writes.copy_from_slice(&self.kept[1]);
+            }
+            Way::Tokens => {}
+        }
+        black_box(&mut self.asked);
+    }
+
+    /// Where bitmaps are read, those that `select()` itself would have written: part of the wait.
+    fn as_bits(&mut self, way: Way) {
+        if way == Way::Tokens {
+            return;
+        }
+        let reads = &mut self.asked[0];
+        reads.fill(0);
+        for event in self.events.iter() {
+            let slot = event.token.slot();
+            reads[slot as usize / 64] |= 1 << (slot % 64);
+        }
+    }
+
+    /// The hot connections that are ready.
+    fn after_the_wait(&self, way: Way) -> Vec<u32> {
+        let slots = &self.slots;
+        if way == Way::Tokens {
+            let hot = |slot: u32| slots[slot as usize].hot;
+            return self.events.iter().map(|event| hot(event.token.slot())).collect();
+        }
+        let reads = &self.asked[0];
+        let mut told = Vec::new();
+        if way == Way::Walk {
+            // Bit by bit, over all that may be open.
+            for descriptor in 0..self.descriptors as usize {
+                if black_box(reads[descriptor / 64]) & (1 << (descriptor % 64)) != 0 {
+                    told.push(slots[descriptor].hot);
+                }
+            }
+        } else {
+            for (at, word) in reads.iter().enumerate() {
+                let mut word = *word;
+                while word != 0 {
+                    told.push(slots[at * 64 + word.trailing_zeros() as usize].hot);
+                    word &= word - 1;
+                }
+            }
+        }
+        told
+    }
+
+    /// A request is read, looked up, answered and logged.
+    fn handle(&mut self, hot: usize) -> std::io::Result<()> {
+        let mut request = [0; REQUEST_BYTES as usize];
+        self.hot[hot].0.read_exact(&mut request)?;
+        black_box(self.common.iter().sum::<u64>());
+        let state = STATE_BYTES as usize;
+        self.states[hot * state..(hot + 1) * state].fill(request[0]);
+        for _ in 0..INDEX_LOOKS {
+            black_box(self.index[self.rng.below(self.index.len())]);
+        }
+        let object = self.rng.below(OBJECTS as usize) * OBJECT_BYTES as usize;
+        let mut answer = [0; OBJECT_BYTES as usize];
+        answer.copy_from_slice(&self.objects[object..object + OBJECT_BYTES as usize]);
+        self.hot[hot].0.write_all(&answer)?;
+        let line = LOG_LINE_BYTES as usize;
+        self.log[self.logged..self.logged + line].fill(request[0]);
+        self.logged = (self.logged + line) % LOG_BYTES as usize;
+        for number in &mut self.common {
+            *number += 1;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_finds_the_ready_ones_and_no_others() {
+        let mut ground = Ground::new(200).unwrap();
+        for kind in KINDS {
+            let Ok(mut poller) = Poller::open(Choice::Named(kind)) else { continue };
+            ground.register(&mut poller).unwrap();
+            for way in Way::ALL {
+                for hot in [3usize, 63] {
+                    ground.hot[hot].1.write_all(&[b'q'; REQUEST_BYTES as usize]).unwrap();
+                }
+                ground.before_the_wait(way);
+                if way != Way::Tokens {
+                    assert_eq!(ground.asked[0][0], u64::MAX, "all want to read");
+                    assert!(ground.asked[1].iter().all(|word| *word == 0), "none to write");
+                }
+                poller.wait(&mut ground.events, None).unwrap();
+                ground.as_bits(way);
+                let mut told = ground.after_the_wait(way);
+                told.sort_unstable();
+                assert_eq!(told, [3, 63], "{kind} {way:?}");
+                for hot in told {
+                    ground.handle(hot as usize).unwrap();
+                    let mut answer = [0; OBJECT_BYTES as usize];
+                    ground.hot[hot as usize].1.read_exact(&mut answer).unwrap();
+                    assert!(answer.iter().all(|byte| *byte == 7));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn all_ways_are_timed_on_all_backends() {
+        let plan = Plan { descriptors: vec![100], ready: vec![1, 2], rounds: 2, turns: 3, seed: 1 };
+        let (timed, missing) = measure(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
+        assert_eq!(timed.len(), (KINDS.len() - missing.len()) * 2 * Way::ALL.len());
+        for row in timed {
+            assert!(row.wait_us.value > 0.0 && row.rest_us.value > 0.0, "{row:?}");
+            assert!(row.share.value < 1.0, "{row:?}");
+            assert!(row.way != Way::Tokens || row.rest_ratio.value == 1.0, "{row:?}");
+        }
+        assert!(matches!(
+            measure(&plan, &AtomicBool::new(true), &mut |_| {}),
+            Err(Error::Interrupted)
+        ));
+    }
+}

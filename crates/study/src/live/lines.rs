@@ -1,0 +1,148 @@
+//! The lines through the samples, by the report's own code.
+
+use std::path::{Path, PathBuf};
+
+use report::{CompareOptions, Comparison, Options, ResourceKind};
+use serde::Serialize;
+use trial::{Interval, Trial};
+
+use super::day::{Day, Raw, gather};
+use super::{Sample, Side};
+use crate::stage::Error;
+
+/// The line of one mode on the rate.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModeOf {
+    /// `idle`, `kernel` or `user`.
+    pub mode: &'static str,
+    /// Percent of a CPU per (request per second).
+    pub slope: f64,
+    /// CPU time of one more request, microseconds; idle is negative.
+    pub us: f64,
+    /// Percent at no requests.
+    pub intercept: f64,
+    /// Correlation.
+    pub correlation: f64,
+}
+
+/// The lines through a set of samples.
+#[derive(Clone, Debug, Serialize)]
+pub struct Lines {
+    /// Samples.
+    pub n: usize,
+    /// Idle, kernel, user.
+    pub modes: Vec<ModeOf>,
+    /// Where the idle line meets zero, requests/s.
+    pub x_intercept: Option<f64>,
+    /// The interval of it (Fieller's, by the robust line).
+    pub x_interval: Option<(f64, f64)>,
+    /// What speaks against the line.
+    pub distrust: Option<String>,
+}
+
+impl Lines {
+    /// The line of a mode.
+    #[must_use]
+    pub fn mode(&self, mode: &str) -> Option<&ModeOf> {
+        self.modes.iter().find(|line| line.mode == mode)
+    }
+}
+
+/// The thread that serves is what is used up: the rest of the machine is the load's.
+fn options(above: f64) -> Options {
+    Options { above, resource: Some(ResourceKind::HottestThread), ..Options::default() }
+}
+
+/// Both days with their lines, and where their trials of samples are; and the rate below which
+/// samples are left out for Table 5: as 20 requests/s were of the highest that was served.
+pub(super) fn sides(day: &Day<'_>, raw: [Raw; 2]) -> Result<(Sides, [PathBuf; 2]), Error> {
+    let path = |name: &str| day.home.join(format!("{name}.trial"));
+    let paths = [path("old"), path("new")];
+    let gathered = [gather(&raw[0], &paths[0])?, gather(&raw[1], &paths[1])?];
+    let rates = gathered.iter().flatten().map(|(_, interval)| interval.rate());
+    let above = day.shape.above_20() * rates.fold(0.0, f64::max);
+    let [old, new] = raw;
+    let both = [
+        side(day, old, &gathered[0], &paths[0], above)?,
+        side(day, new, &gathered[1], &paths[1], above)?,
+    ];
+    Ok((Sides { both, above }, paths))
+}
+
+/// Both days, and the bound of Table 5.
+pub(super) struct Sides {
+    pub(super) both: [Side; 2],
+    pub(super) above: f64,
+}
+
+fn side(
+    day: &Day<'_>,
+    raw: Raw,
+    gathered: &[(usize, Interval)],
+    path: &Path,
+    above: f64,
+) -> Result<Side, Error> {
+    let trial = Trial::open(path)?;
+    let analysis = report::analyse(&trial, &options(0.0))?;
+    let samples = gathered.iter().zip(&analysis.intervals).map(|((at, _), row)| {
+        let loaded = &raw.loaded[*at];
+        Sample {
+            hour: day.shape.hour_of(loaded.sample),
+            offered: loaded.offered,
+            cold: loaded.cold,
+            rate: row.rate,
+            idle: row.idle.unwrap_or(f64::NAN),
+            kernel: row.kernel.unwrap_or(f64::NAN),
+            user: row.user.unwrap_or(f64::NAN),
+        }
+    });
+    let intervals = Trial::open(&raw.trial)?;
+    let peak = intervals.intervals().iter().filter(|interval| interval.rate_valid);
+    Ok(Side {
+        samples: samples.collect(),
+        backend: raw.backend,
+        requests: raw.requests,
+        errors: raw.errors,
+        hits: raw.hits,
+        descriptors_max: intervals
+            .intervals()
+            .iter()
+            .filter_map(|interval| interval.server.as_ref()?.descriptors)
+            .max(),
+        rate_peak: peak.map(Interval::rate).fold(0.0, f64::max),
+        all: lines(&analysis),
+        above: report::analyse(&trial, &options(above)).ok().map(|analysis| lines(&analysis)),
+    })
+}
+
+fn lines(analysis: &report::Analysis) -> Lines {
+    let straight = &analysis.capacity_straight;
+    let idle = analysis.modes.lines.iter().find(|line| line.mode == "idle");
+    let distrust = straight.distrust_statistic.as_ref().zip(straight.distrust_why.as_ref());
+    Lines {
+        n: analysis.trial.fitted,
+        modes: analysis
+            .modes
+            .lines
+            .iter()
+            .map(|line| ModeOf {
+                mode: line.mode,
+                slope: line.slope,
+                us: line.us_per_request,
+                intercept: line.intercept,
+                correlation: line.correlation,
+            })
+            .collect(),
+        x_intercept: idle.and_then(|line| line.x_intercept),
+        x_interval: straight.line_low.zip(straight.line_high),
+        distrust: distrust.map(|(statistic, why)| format!("{statistic}: {why}")),
+    }
+}
+
+/// The new beside the old. They took turns: no two runs stand between them.
+pub(super) fn compared(paths: &[PathBuf; 2]) -> Result<Comparison, Error> {
+    let (old, new) = (Trial::open(&paths[0])?, Trial::open(&paths[1])?);
+    let terms =
+        CompareOptions { analysis: options(0.0), between_run: 0.0, ..CompareOptions::default() };
+    Ok(report::compare(&old, &new, &terms)?)
+}

@@ -1,0 +1,107 @@
+//! Figures over rounds, each with an interval by Student's t.
+//!
+//! Why logarithms: what disturbs a time makes it longer by a factor, and a ratio of two such is as
+//! likely twice as half. What never happens: an interval from one round.
+
+use regress::student_t_quantile;
+use serde::Serialize;
+
+/// The level of all intervals.
+pub(crate) const LEVEL: f64 = 0.95;
+
+/// A figure that was taken in several rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// The geometric mean.
+    pub value: f64,
+    /// Its interval at 95 %; none from one round.
+    pub interval: Option<(f64, f64)>,
+    /// Rounds.
+    pub rounds: usize,
+}
+
+impl Figure {
+    /// Of positive values; others are no measurements and left out.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Figure {
+        let logs: Vec<f64> = values
+            .into_iter()
+            .filter(|value| value.is_finite() && *value > 0.0)
+            .map(f64::ln)
+            .collect();
+        let n = logs.len() as f64;
+        let mean = logs.iter().sum::<f64>() / n;
+        let interval = (logs.len() > 1).then(|| {
+            let squares: f64 = logs.iter().map(|log| (log - mean).powi(2)).sum();
+            let se = (squares / (n - 1.0) / n).sqrt();
+            let half = student_t_quantile(0.5 + LEVEL / 2.0, n - 1.0) * se;
+            ((mean - half).exp(), (mean + half).exp())
+        });
+        Figure { value: mean.exp(), interval, rounds: logs.len() }
+    }
+
+    /// `7.12 (6.90 to 7.35)`, or `-` where nothing was measured.
+    pub(crate) fn text(&self) -> String {
+        match self.interval {
+            _ if !self.value.is_finite() => "-".to_owned(),
+            None => format!("{} (one round)", digits(self.value)),
+            Some((low, high)) => {
+                format!("{} ({} to {})", digits(self.value), digits(low), digits(high))
+            }
+        }
+    }
+}
+
+/// Three digits or more.
+pub(crate) fn digits(value: f64) -> String {
+    match value.abs() {
+        _ if !value.is_finite() => "-".to_owned(),
+        v if v >= 99.95 => thousands(value),
+        v if v >= 9.995 => format!("{value:.1}"),
+        v if v >= 0.1 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+/// `12,345`
+pub(crate) fn thousands(value: f64) -> String {
+    let whole = format!("{:.0}", value.abs());
+    let mut text = String::new();
+    for (at, digit) in whole.chars().enumerate() {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if value < 0.0 { format!("-{text}") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_figure_is_the_geometric_mean_with_students_interval() {
+        let figure = Figure::of([1.0, 2.0, 4.0, f64::NAN, 0.0]);
+        assert_eq!(figure.rounds, 3);
+        assert!((figure.value - 2.0).abs() < 1e-12, "{figure:?}");
+        // sd of the logarithms ln 2, t at 2 degrees of freedom 4.3027.
+        let half = 4.302_652_73 * 2f64.ln() / 3f64.sqrt();
+        let (low, high) = figure.interval.unwrap();
+        assert!((low - 2.0 * (-half).exp()).abs() < 1e-6, "{figure:?}");
+        assert!((high - 2.0 * half.exp()).abs() < 1e-6, "{figure:?}");
+    }
+
+    #[test]
+    fn one_round_has_no_interval_and_none_no_figure() {
+        assert_eq!(Figure::of([3.0]).interval, None);
+        assert_eq!(Figure::of([3.0]).text(), "3.00 (one round)");
+        assert_eq!(Figure::of([]).text(), "-");
+    }
+
+    #[test]
+    fn numbers_have_three_digits_or_more() {
+        let all = [12345.6, 100.4, 99.9, 12.345, 1.0, 0.01234].map(digits);
+        assert_eq!(all, ["12,346", "100", "99.9", "12.3", "1.00", "0.0123"]);
+        assert_eq!(thousands(-1234567.0), "-1,234,567");
+    }
+}
