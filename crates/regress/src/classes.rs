@@ -14,7 +14,7 @@
 
 use serde::Serialize;
 
-use crate::costs::{Coefficient, cost};
+use crate::costs::{ChosenBy, Coefficient, cost};
 use crate::linear::{Design, LinearFit};
 use crate::{Unfit, least_squares, mm, shared_fit};
 
@@ -124,7 +124,8 @@ pub fn class_costs(
     let weights = mm(&design, whole, seed)?.weights;
     let free = shared_fit(&design, &[whole], &weights)?.remove(0);
     let bounded = non_negative(&columns, whole, &weights)?;
-    let around = cost(&design, &free, &weights, level);
+    let chosen_by = ChosenBy { weights, residuals: free.residuals.clone() };
+    let around = cost(&design, &free, &chosen_by, level);
     let moved = |j: usize| {
         let Coefficient { value, se, low, high, dof } = around.coefficients[j];
         let to = bounded[j];

@@ -53,6 +53,19 @@ impl Design {
         &self.columns[j]
     }
 
+    /// How much of its own fitted value each row is, by a fit with these weights and this
+    /// `(X'WX)^-1`: from 0 to 1, and kept below 1, where a row is fitted exactly.
+    pub(crate) fn leverages(&self, unscaled_cov: &[Vec<f64>], weights: &[f64]) -> Vec<f64> {
+        const MAX: f64 = 0.99;
+        let p = self.coefficients();
+        let of_row = |i: usize| {
+            let x = |j: usize| self.columns[j][i];
+            let inner = |a: usize| (0..p).map(|b| unscaled_cov[a][b] * x(b)).sum::<f64>();
+            (weights[i] * (0..p).map(|a| x(a) * inner(a)).sum::<f64>()).clamp(0.0, MAX)
+        };
+        (0..self.rows).map(of_row).collect()
+    }
+
     /// The value of the fit in row `i`.
     #[must_use]
     pub fn fitted(&self, i: usize, coefficients: &[f64]) -> f64 {

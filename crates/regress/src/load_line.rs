@@ -270,7 +270,7 @@ fn robust_capacity(
     let weights = Some(robust.weights.as_slice());
     let scores = weighted(&residuals, weights);
     let plain = least_squares(design, input.cost, None)?;
-    let bread = scaled(&plain.unscaled_cov, 1.0 / mean_psi_slope(robust));
+    let bread = scaled(&plain.unscaled_cov, 1.0 / mean_psi_slope(&robust.weights));
     let errors = Errors::new(design, &scores, &bread, robust.cov.clone());
     let reading = Reading {
         design,

@@ -358,12 +358,12 @@ fn rho(u: f64) -> f64 {
 
 /// The mean of psi' over the rows, from the weights (each tells its `u²`): by how much the bread
 /// of a sandwich is thinner than that of least squares. 1 where it would not be positive.
-pub(crate) fn mean_psi_slope(robust: &Robust) -> f64 {
+pub(crate) fn mean_psi_slope(weights: &[f64]) -> f64 {
     let slope = |w: &f64| {
         let u2 = 1.0 - w.sqrt();
         if u2 < 1.0 { (1.0 - u2) * (1.0 - 5.0 * u2) } else { 0.0 }
     };
-    let mean = robust.weights.iter().map(slope).sum::<f64>() / robust.weights.len() as f64;
+    let mean = weights.iter().map(slope).sum::<f64>() / weights.len() as f64;
     if mean > 0.0 { mean } else { 1.0 }
 }
 

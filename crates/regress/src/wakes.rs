@@ -80,7 +80,7 @@ pub(crate) fn fit_wakes(
     let reduced = fit.projected.residuals(cost, &fit.coefficients);
     let inflation = power(&fit.residuals) / power(&reduced);
     let inflation = if inflation.is_finite() { inflation } else { 1.0 };
-    let bread = scaled(&fit.unscaled_cov, crate::dist::mean(&weights) / mean_psi_slope(&robust));
+    let bread = scaled(&fit.unscaled_cov, crate::dist::mean(&weights) / mean_psi_slope(&weights));
     let scores = weighted(&fit.residuals, Some(&weights));
     let plain = scaled(&robust.cov, inflation);
     let errors = Errors::new(&fit.projected, &scores, &bread, plain);
