@@ -10,8 +10,8 @@ mod hour;
 use report::{Options, analyse, html};
 use trial::Trial;
 
-/// A fifteenth of an hour is written, and may have a fifteenth of what an hour may have: what stands
-/// in a file once weighs more there, so that the hour is smaller yet.
+/// A fifteenth of an hour is written, and may have a fifteenth of what an hour may have: what
+/// stands in a file once weighs more there, so that the hour is smaller yet.
 const INTERVALS: u64 = 240;
 const BYTES_MAX: u64 = 50_000_000 / 15;
 
