@@ -142,7 +142,12 @@ impl Committer {
             return;
         }
         let due = time::now().since(self.synced_at) >= inner.options.sync_interval;
-        let sync = inner.journal.is_asked() || due || ending;
+        // Shards are saved while changes go on: a saved index is ahead of the journal that it began
+        // with, and may name a record in a segment of whose life only the journal tells. It is
+        // completed when that journal is durable, or a power cut would leave neither the record's
+        // new place nor its old one.
+        let saved = self.dump.as_ref().is_some_and(|dump| dump.shard == inner.index.shards());
+        let sync = inner.journal.is_asked() || due || ending || saved;
         if let Err(error) = self.commit(inner, sync).await {
             self.break_off(inner, "writing the journal", &error);
             return;
