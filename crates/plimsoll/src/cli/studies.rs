@@ -24,8 +24,7 @@ pub(crate) enum Studies {
     Select(SelectStudy),
     /// The swap-in bug of 1997: delays and reads by object size, of ours and of a real Squid
     Swapin(Swapin),
-    /// Costs that are known: a server that draws them, recorded, and how often the truth lies in
-    /// the intervals
+    /// A server of known costs, recorded: how often the truth lies in the intervals
     Truth(Truth),
 }
 
