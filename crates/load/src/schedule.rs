@@ -302,7 +302,8 @@ mod tests {
             panic!("rises are steps");
         };
         assert_eq!(levels.len(), 30);
-        assert_eq!((levels[0], levels[29]), (50.0, 1000.0));
+        assert_eq!(levels[0], 50.0);
+        assert!((levels[29] - 1000.0).abs() < 1e-9, "{levels:?}");
         for rise in levels.chunks(10) {
             assert!(rise.windows(2).all(|pair| pair[0] < pair[1]), "{rise:?}");
         }

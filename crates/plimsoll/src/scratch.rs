@@ -1,5 +1,7 @@
 //! A directory for what a verb makes and nobody keeps.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, misuse};
@@ -11,7 +13,10 @@ impl Scratch {
     /// One of its own, among the temporary files, named after the verb.
     pub(crate) fn new(verb: &str) -> Result<Scratch, Failure> {
         let path = std::env::temp_dir().join(format!("plimsoll-{verb}-{}", std::process::id()));
-        std::fs::create_dir(&path)
+        // Nobody else's business, and never one that somebody has put there.
+        DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
             .map_err(|error| misuse(format!("{} cannot be made: {error}", path.display())))?;
         Ok(Scratch(path))
     }

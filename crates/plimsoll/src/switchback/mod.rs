@@ -19,7 +19,6 @@
 mod command;
 mod show;
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -34,6 +33,7 @@ use trial::Trial;
 
 use self::command::Begun;
 use crate::failure::{Failure, misuse};
+use crate::scratch::Scratch;
 use crate::serve::stop_on_signal;
 use crate::{cli, join, output};
 
@@ -300,15 +300,16 @@ impl<'a> Experiment<'a> {
                 return Err(begun.failed(mend));
             }
         };
-        let file = Scratch::new();
-        let mut spec = Spec::new(target, self.flags.access_log.clone(), &file.0);
+        let home = Scratch::new("switchback")?;
+        let file = home.path().join("period.trial");
+        let mut spec = Spec::new(target, self.flags.access_log.clone(), &file);
         spec.log_format = self.flags.log_format.clone().unwrap_or_default();
         spec.requests_from = self.flags.requests_from.clone();
         (spec.interval, spec.duration) = (self.interval, Some(self.measured));
         (spec.profile, spec.overwrite) = (None, true);
         self.bar.set_message(format!("{said}: measuring"));
         ::record::record(&spec, stop, &mut |_| self.bar.tick()).map_err(misuse)?;
-        Trial::open(&file.0).map_err(misuse)
+        Trial::open(&file).map_err(misuse)
     }
 
     fn found(&self, rounds: Vec<Round>) -> Result<Found, Failure> {
@@ -341,22 +342,6 @@ impl<'a> Experiment<'a> {
             remarks,
             rounds,
         })
-    }
-}
-
-/// A trial for the time being.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Scratch {
-        let name = format!("plimsoll-switchback-{}.trial", std::process::id());
-        Scratch(std::env::temp_dir().join(name))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
     }
 }
 

@@ -1,8 +1,6 @@
 //! A recording of our own, in a thread: into a trial that the user named, or into one that is gone
 //! with the screen.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,6 +9,7 @@ use std::thread::JoinHandle;
 use ::record::{Ended, Error, Summary};
 
 use crate::failure::{Failure, misuse};
+use crate::scratch::Scratch;
 use crate::{cli, record};
 
 /// The recording.
@@ -18,7 +17,7 @@ pub(super) struct Recording {
     path: PathBuf,
     thread: JoinHandle<Result<Summary, Error>>,
     /// Dropped last, when nobody writes there any more.
-    _home: Option<Home>,
+    _home: Option<Scratch>,
 }
 
 impl Recording {
@@ -32,9 +31,8 @@ impl Recording {
         let (path, home) = match &flags.output {
             Some(path) => (path.clone(), None),
             None => {
-                let home = Home::new()
-                    .map_err(|error| misuse(format!("no directory for the trial: {error}")))?;
-                (home.0.join("live.trial"), Some(home))
+                let home = Scratch::new("top")?;
+                (home.path().join("live.trial"), Some(home))
             }
         };
         let mut spec = record::spec(what, &path)?;
@@ -62,23 +60,5 @@ impl Recording {
             return Ok(Some(summary));
         }
         Err(misuse("not one interval was recorded: the server ended before the first"))
-    }
-}
-
-/// A directory of our own, gone when it is dropped.
-struct Home(PathBuf);
-
-impl Home {
-    fn new() -> std::io::Result<Home> {
-        let path = std::env::temp_dir().join(format!("plimsoll-top-{}", std::process::id()));
-        // Nobody else's business, and never one that somebody has put there.
-        DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Home(path))
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
     }
 }
