@@ -12,6 +12,7 @@ use rusqlite::{Connection, params};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Place};
+use crate::pending::Table;
 use crate::reader::has_table;
 use crate::writer::Writer;
 
@@ -39,10 +40,6 @@ pub struct ClassRow {
     pub bytes: f64,
 }
 
-/// What waits to be written.
-#[derive(Debug, Default)]
-pub(crate) struct Pending(Vec<ClassRow>);
-
 impl Writer {
     /// Adds requests by class. They are written with the next interval that is appended, the next
     /// late requests, or at [`finish`](Writer::finish).
@@ -50,15 +47,13 @@ impl Writer {
         if rows.iter().any(|row| !(row.requests.is_finite() && row.bytes.is_finite())) {
             return Err(self.place("writing classes").refused("requests is not a number"));
         }
-        self.classes.0.extend_from_slice(rows);
+        self.pending.classes.extend_from_slice(rows);
         Ok(())
     }
 }
 
-impl Pending {
-    /// Writes what waits. It goes on waiting until [`written`](Pending::written) says that the
-    /// transaction came through.
-    pub(crate) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
+impl Table for ClassRow {
+    fn insert(rows: &[ClassRow], connection: &Connection) -> rusqlite::Result<()> {
         let mut intern =
             connection.prepare_cached("INSERT OR IGNORE INTO class (name) VALUES (?)")?;
         let mut insert = connection.prepare_cached(
@@ -67,20 +62,11 @@ impl Pending {
              ON CONFLICT (idx, class) DO UPDATE SET requests = requests + excluded.requests,
                  ended = ended + excluded.ended, bytes = bytes + excluded.bytes",
         )?;
-        for row in &self.0 {
+        for row in rows {
             intern.execute([&row.class])?;
             insert.execute(params![row.interval, row.class, row.requests, row.ended, row.bytes])?;
         }
         Ok(())
-    }
-
-    /// Nothing waits any more.
-    pub(crate) fn written(&mut self) {
-        self.0.clear();
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 

@@ -7,6 +7,7 @@ use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Place};
+use crate::pending::Table;
 use crate::writer::Writer;
 
 /// The table.
@@ -60,10 +61,6 @@ pub struct CounterRow {
     pub counted: f64,
 }
 
-/// Rows that wait for the next interval.
-#[derive(Debug, Default)]
-pub(crate) struct Pending(Vec<CounterRow>);
-
 impl Writer {
     /// Adds counts. They are written with the next interval that is appended, or at
     /// [`finish`](Writer::finish). Errors: [`Error::Refused`] if a share is not a number.
@@ -71,18 +68,18 @@ impl Writer {
         if rows.iter().any(|row| !row.counted.is_finite()) {
             return Err(self.place("writing counters").refused("a share is not a number"));
         }
-        self.counters.0.extend_from_slice(rows);
+        self.pending.counters.extend_from_slice(rows);
         Ok(())
     }
 }
 
-impl Pending {
-    pub(crate) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
+impl Table for CounterRow {
+    fn insert(rows: &[CounterRow], connection: &Connection) -> rusqlite::Result<()> {
         let mut insert = connection.prepare_cached(
             "INSERT INTO counters (idx, whose, cycles, instructions, cache_references,
                  cache_misses, counted) VALUES (?, ?, ?, ?, ?, ?, ?)",
         )?;
-        for row in &self.0 {
+        for row in rows {
             let counts = &row.counts;
             insert.execute(params![
                 row.interval,
@@ -95,14 +92,6 @@ impl Pending {
             ])?;
         }
         Ok(())
-    }
-
-    pub(crate) fn written(&mut self) {
-        self.0.clear();
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 

@@ -13,6 +13,7 @@ use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Place};
+use crate::pending::Table;
 use crate::writer::Writer;
 
 /// The table.
@@ -109,27 +110,23 @@ impl Delays {
     }
 }
 
-/// Rows that wait for the next interval.
-#[derive(Debug, Default)]
-pub(crate) struct Pending(Vec<FileRow>);
-
 impl Writer {
     /// Replaces the rows of these directions and sizes. They are written with the next interval
     /// that is appended, or at [`finish`](Writer::finish).
     pub fn files(&mut self, rows: Vec<FileRow>) {
-        self.files.0.extend(rows);
+        self.pending.files.extend(rows);
     }
 }
 
-impl Pending {
-    pub(crate) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
+impl Table for FileRow {
+    fn insert(rows: &[FileRow], connection: &Connection) -> rusqlite::Result<()> {
         let mut insert = connection.prepare_cached(
             "INSERT OR REPLACE INTO file (direction, size_from, size_below, objects, calls, bytes,
                  open_ns, first_ns, rest_ns, close_ns, elapsed_ns, needless, after_short,
                  needless_objects, needless_ns, first, total)
              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )?;
-        for row in &self.0 {
+        for row in rows {
             insert.execute(params![
                 row.direction as u8,
                 row.size_from,
@@ -151,14 +148,6 @@ impl Pending {
             ])?;
         }
         Ok(())
-    }
-
-    pub(crate) fn written(&mut self) {
-        self.0.clear();
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 

@@ -29,6 +29,7 @@ mod digest;
 mod error;
 pub mod files;
 mod model;
+mod pending;
 pub mod profile;
 mod reader;
 pub mod resources;

@@ -10,6 +10,7 @@ use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Place};
+use crate::pending::Table;
 use crate::reader::has_table;
 use crate::writer::Writer;
 
@@ -88,7 +89,7 @@ pub struct BoundThread {
     pub cpu: u32,
 }
 
-/// What was read, and what waits to be written.
+/// What was read.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Resources {
     pub(crate) uses: Vec<DeviceUse>,
@@ -99,20 +100,18 @@ impl Writer {
     /// Adds what devices did. It is written with the next interval that is appended, or at
     /// [`finish`](Writer::finish); a second row of one interval and device adds to the first.
     pub fn device_uses(&mut self, uses: &[DeviceUse]) {
-        self.resources.uses.extend_from_slice(uses);
+        self.pending.device_uses.extend_from_slice(uses);
     }
 
     /// Says which threads are held to one CPU; of a thread that was named before, the CPU is
     /// replaced. Written as the devices are.
     pub fn bound_threads(&mut self, threads: &[BoundThread]) {
-        self.resources.bound.extend_from_slice(threads);
+        self.pending.bound_threads.extend_from_slice(threads);
     }
 }
 
-impl Resources {
-    /// Writes what waits. It goes on waiting until [`written`](Resources::written) says that the
-    /// transaction came through.
-    pub(crate) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
+impl Table for DeviceUse {
+    fn insert(rows: &[DeviceUse], connection: &Connection) -> rusqlite::Result<()> {
         let mut name = connection.prepare_cached(
             "INSERT INTO device (kind, name, bytes_per_s, one_at_a_time) VALUES (?, ?, ?, ?)
              ON CONFLICT (kind, name) DO UPDATE SET bytes_per_s = excluded.bytes_per_s,
@@ -128,7 +127,7 @@ impl Resources {
                  in_count = in_count + excluded.in_count,
                  out_count = out_count + excluded.out_count",
         )?;
-        for row in &self.uses {
+        for row in rows {
             let Device { kind, name: called, bytes_per_s, one_at_a_time } = &row.device;
             name.execute(params![*kind as u8, called, bytes_per_s, one_at_a_time])?;
             insert.execute(params![
@@ -142,22 +141,18 @@ impl Resources {
                 row.out_count
             ])?;
         }
+        Ok(())
+    }
+}
+
+impl Table for BoundThread {
+    fn insert(rows: &[BoundThread], connection: &Connection) -> rusqlite::Result<()> {
         let mut bind = connection
             .prepare_cached("INSERT OR REPLACE INTO bound (pid, tid, cpu) VALUES (?, ?, ?)")?;
-        for thread in &self.bound {
+        for thread in rows {
             bind.execute(params![thread.pid, thread.tid, thread.cpu])?;
         }
         Ok(())
-    }
-
-    /// Nothing waits any more.
-    pub(crate) fn written(&mut self) {
-        self.uses.clear();
-        self.bound.clear();
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.uses.is_empty() && self.bound.is_empty()
     }
 }
 

@@ -9,6 +9,7 @@ use rusqlite::{Connection, Row, params};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Place};
+use crate::pending::Table;
 use crate::profile::Owner;
 use crate::writer::Writer;
 
@@ -118,10 +119,6 @@ pub struct WaitRow {
     pub timed_out: u64,
 }
 
-/// Rows that wait for the next interval.
-#[derive(Debug, Default)]
-pub(crate) struct Pending(Vec<WaitRow>);
-
 impl Writer {
     /// Adds waits for locks. They are written with the next interval that is appended, or at
     /// [`finish`](Writer::finish). Errors: [`Error::Refused`] if one has an unknown stack.
@@ -130,18 +127,18 @@ impl Writer {
         if rows.iter().any(|row| row.stack as usize >= known) {
             return Err(self.place("writing waits").refused("one has an unknown stack"));
         }
-        self.waits.0.extend_from_slice(rows);
+        self.pending.waits.extend_from_slice(rows);
         Ok(())
     }
 }
 
-impl Pending {
-    pub(crate) fn write(&self, connection: &Connection) -> rusqlite::Result<()> {
+impl Table for WaitRow {
+    fn insert(rows: &[WaitRow], connection: &Connection) -> rusqlite::Result<()> {
         let mut insert = connection.prepare_cached(
             "INSERT INTO wait (idx, kind, owner, stack, pid, word, waits, total_ns, max_ns,
                  spun_ns, timed_out) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )?;
-        for row in &self.0 {
+        for row in rows {
             insert.execute(params![
                 row.interval,
                 row.kind as u8,
@@ -157,14 +154,6 @@ impl Pending {
             ])?;
         }
         Ok(())
-    }
-
-    pub(crate) fn written(&mut self) {
-        self.0.clear();
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
     }
 }
 

@@ -17,8 +17,9 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
 use crate::error::{Error, Place};
 use crate::model::{Amendment, Interval, LatencyRow, Loss, Manifest, Modes, Prediction};
+use crate::pending::{self, Pending};
 use crate::schema::{ADDED, APPLICATION_ID, CREATE, MODES, SCHEMA_VERSION, key};
-use crate::{classes, counters, digest, files, profile, reader, resources, waits};
+use crate::{digest, profile, reader};
 
 /// How long the writer waits for whoever holds the file. Readers hold it for one reading only.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
@@ -46,11 +47,8 @@ pub struct Writer {
     completes: bool,
     /// Samples that wait for their interval.
     pub(crate) profile: profile::Pending,
-    pub(crate) waits: waits::Pending,
-    pub(crate) files: files::Pending,
-    pub(crate) classes: classes::Pending,
-    pub(crate) resources: resources::Resources,
-    pub(crate) counters: counters::Pending,
+    /// Rows of other tables that do.
+    pub(crate) pending: Pending,
 }
 
 impl Writer {
@@ -105,11 +103,7 @@ impl Writer {
             intervals: before.intervals().len() as u64,
             completes: before.complete(),
             profile: profile::Pending::default(),
-            waits: waits::Pending::default(),
-            files: files::Pending::default(),
-            classes: classes::Pending::default(),
-            resources: resources::Resources::default(),
-            counters: counters::Pending::default(),
+            pending: Pending::default(),
         };
         writer.transaction("opening it for writing", |transaction| {
             transaction
@@ -161,33 +155,22 @@ impl Writer {
             return Err(self.place(&doing).refused("requests is not a number"));
         }
         let profile = std::mem::take(&mut self.profile);
-        let waits = std::mem::take(&mut self.waits);
-        let files = std::mem::take(&mut self.files);
-        let classes = std::mem::take(&mut self.classes);
-        let resources = std::mem::take(&mut self.resources);
-        let counters = std::mem::take(&mut self.counters);
+        let pending = std::mem::take(&mut self.pending);
         let done = self.transaction(&doing, |transaction| {
             insert_interval(transaction, interval)?;
             profile.write(transaction, interval.index)?;
-            waits.write(transaction)?;
-            files.write(transaction)?;
-            classes.write(transaction)?;
-            resources.write(transaction)?;
-            counters.write(transaction)?;
+            pending.write(transaction)?;
             for latency in latencies {
                 insert_latency(transaction, latency)?;
             }
             losses.iter().try_for_each(|loss| insert_loss(transaction, loss))
         });
-        (self.profile, self.waits, self.files) = (profile, waits, files);
-        (self.classes, self.resources, self.counters) = (classes, resources, counters);
-        done?;
+        self.profile = profile;
+        if done.is_err() {
+            self.pending = pending;
+            return done;
+        }
         self.profile.written(interval.index);
-        self.waits.written();
-        self.files.written();
-        self.classes.written();
-        self.resources.written();
-        self.counters.written();
         self.intervals += 1;
         Ok(())
     }
@@ -203,9 +186,9 @@ impl Writer {
         if amendments.iter().any(|amendment| !amendment.requests.is_finite()) {
             return Err(self.place(doing).refused("requests is not a number"));
         }
-        let classes = std::mem::take(&mut self.classes);
+        let classes = std::mem::take(&mut self.pending.classes);
         let done = self.transaction(doing, |transaction| {
-            classes.write(transaction)?;
+            pending::insert(&classes, transaction)?;
             let mut add = transaction.prepare_cached(
                 "UPDATE interval SET requests = requests + ?,
                      requests_ended = requests_ended + ? WHERE idx = ?",
@@ -215,10 +198,10 @@ impl Writer {
             }
             latencies.iter().try_for_each(|latency| insert_latency(transaction, latency))
         });
-        self.classes = classes;
-        done?;
-        self.classes.written();
-        Ok(())
+        if done.is_err() {
+            self.pending.classes = classes;
+        }
+        done
     }
 
     /// Adds latencies.
@@ -288,24 +271,13 @@ impl Writer {
     pub fn finish(mut self) -> Result<Finished, Error> {
         let doing = "finishing";
         let profile = std::mem::take(&mut self.profile);
-        if !profile.is_empty() {
-            self.transaction(doing, |transaction| profile.write(transaction, u64::MAX))?;
-        }
-        let waits = std::mem::take(&mut self.waits);
-        let files = std::mem::take(&mut self.files);
-        let classes = std::mem::take(&mut self.classes);
-        let resources = std::mem::take(&mut self.resources);
-        let counters = std::mem::take(&mut self.counters);
-        let nothing = waits.is_empty() && files.is_empty() && classes.is_empty();
-        if !(nothing && resources.is_empty() && counters.is_empty()) {
-            self.transaction(doing, |transaction| {
-                resources.write(transaction)?;
-                counters.write(transaction)?;
-                classes.write(transaction)?;
-                waits.write(transaction)?;
-                files.write(transaction)
-            })?;
-        }
+        let pending = std::mem::take(&mut self.pending);
+        self.transaction(doing, |transaction| {
+            if !profile.is_empty() {
+                profile.write(transaction, u64::MAX)?;
+            }
+            pending.write(transaction)
+        })?;
         if self.completes {
             self.transaction(doing, |transaction| {
                 set_meta(transaction, key::COMPLETE, "1")?;
@@ -340,11 +312,7 @@ impl Writer {
             intervals: 0,
             completes: true,
             profile: profile::Pending::default(),
-            waits: waits::Pending::default(),
-            files: files::Pending::default(),
-            classes: classes::Pending::default(),
-            resources: resources::Resources::default(),
-            counters: counters::Pending::default(),
+            pending: Pending::default(),
         })
     }
 
