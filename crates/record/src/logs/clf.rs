@@ -24,7 +24,9 @@ pub(super) fn parse(line: &[u8], tail: Tail, stamps: &mut Stamps) -> Option<Requ
     facts.take_bytes(fields.next()?)?;
     if tail == Tail::RefererAndAgent {
         let agent = quoted(fields.next()?)?;
-        quoted(agent.strip_prefix(b" ")?)?;
+        // The agent need not be closed: real logs have lines that were cut in it, and all that is
+        // asked of a line stands before.
+        agent.strip_prefix(b" \"")?;
     }
     Some(Request::lived(second * NS_PER_S, NS_PER_S, Instant::Start, None, facts))
 }

@@ -77,7 +77,11 @@ fn combined_and_common_lines_have_a_second() {
         (LogFormat::Combined, COMBINED.replace(" 200 ", " 20 "), None),
         (LogFormat::Combined, COMBINED.replace("10/Oct", "10/Okt"), None),
         (LogFormat::Combined, COMBINED.replace("13:55", "25:55"), None),
-        (LogFormat::Combined, COMBINED[..COMBINED.len() - 1].to_owned(), None),
+        // Cut in the agent, as one of ten thousand lines of a real log was; cut before it.
+        (LogFormat::Combined, COMBINED[..COMBINED.len() - 1].to_owned(), good),
+        (LogFormat::Combined, COMBINED.split("Mozilla").next().unwrap().to_owned(), good),
+        (LogFormat::Combined, COMBINED.split(" \"Mozilla").next().unwrap().to_owned(), None),
+        (LogFormat::Combined, COMBINED.replace("start.html\" ", ""), None),
         (LogFormat::Common, COMMON.replace(" -0", " ?0"), good),
     ] {
         assert_eq!(understood(format, &line), expected, "{format} {line}");
