@@ -11,21 +11,21 @@
 //! recorded; last, a closed loop saturates the proxy. The lines are fitted to the rising load
 //! alone, so that the capacity is a prediction, and the saturation its test.
 
-use std::io::{BufRead, BufReader, IsTerminal};
+use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use ::load::{Arrivals, Outcome, Phase, Plan, Population, Schedule, Size, Target};
-use ::record::{Spec, Summary, Target as Recorded};
+use ::record::{Spec, Target as Recorded};
+use study::stage::{self, ANY, Process, Recording};
 use trial::{Prediction, Trial, Writer};
 
 use crate::cli;
 use crate::failure::{Failure, misuse};
 use crate::serve::stop_on_signal;
+use crate::study::this_program;
 use crate::{join, output, report};
 
 /// Use of the proxy's CPU that the rising load ends at.
@@ -85,22 +85,6 @@ impl Say {
     }
 }
 
-/// A child of ours: ended when this is dropped.
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // SIGTERM, so that the proxy drains and writes its log; a child that has ended already is
-        // only waited for.
-        if let Ok(pid) = i32::try_from(self.0.id())
-            && ::load::sys::terminate(pid).is_err()
-        {
-            let _ = self.0.kill();
-        }
-        let _ = self.0.wait();
-    }
-}
-
 /// The running parts.
 struct Bench {
     proxy: Process,
@@ -133,8 +117,10 @@ impl Bench {
         if log.exists() {
             std::fs::remove_file(&log).map_err(misuse)?;
         }
-        let (origin, told) = start_self(&["origin".into(), "--listen".into(), ANY.into()])?;
-        let origin_address = address(&told)?;
+        let program = this_program()?;
+        let args = ["origin", "--listen", ANY].map(String::from);
+        let (origin, told) = Process::start(&program, &args).map_err(misuse)?;
+        let origin_address = stage::address(&told).map_err(misuse)?;
         let mut args: Vec<String> =
             ["serve", "--workers", "1", "--json", "--listen", ANY].map(String::from).to_vec();
         args.extend(["--origin".into(), format!("http://{origin_address}")]);
@@ -145,8 +131,8 @@ impl Bench {
         if let Some(backend) = flags.backend {
             args.extend(["--backend".into(), backend.to_string()]);
         }
-        let (proxy, told) = start_self(&args)?;
-        let address = address(&told)?;
+        let (proxy, told) = Process::start(&program, &args).map_err(misuse)?;
+        let address = stage::address(&told).map_err(misuse)?;
         say.step(&format!(
             "the proxy serves on {address} ({}), its origin on {origin_address}",
             told["backend"].as_str().unwrap_or("?")
@@ -187,7 +173,7 @@ impl Bench {
         let top = self.rate_at(USE_MAX, rough.rate, stop)?;
         say.step(&format!("{:.0} % of the proxy's CPU is {top:.0} requests/s", USE_MAX * 100.0));
 
-        let recording = Recording::start(self)?;
+        let recording = self.record()?;
         let rising_for = flags.duration.mul_f64(1.0 - SATURATION_PART);
         let mut rising = self.plan(Schedule::rises(top, rising_for, RISES), rising_for);
         rising.cold = flags.cold;
@@ -210,15 +196,24 @@ impl Bench {
         // With a CPU of its own the generator must not be what the proxy waits for.
         plan.busy_poll = self.other_cpu.is_some();
         let saturated = run(&plan, stop, &mut |_| {})?;
-        let summary = recording.finish()?;
+        let summary = recording.finish().map_err(misuse)?;
         say.step(&format!("recorded {} intervals", summary.intervals));
         Ok(Measured { trial: self.trial.clone(), rising, saturated })
+    }
+
+    fn record(&self) -> Result<Recording, Failure> {
+        let target = Recorded::Pid(self.proxy.pid());
+        let mut spec = Spec::new(target, Some(self.log.clone()), &self.trial);
+        spec.overwrite = true;
+        spec.notes
+            .push("recorded by plimsoll demo: the load rises several times, then saturates".into());
+        Recording::start(spec).map_err(misuse)
     }
 
     /// The rate at which the proxy uses this part of its CPU: two short looks and the line
     /// through them, for the cost of a request falls with the load.
     fn rate_at(&self, part: f64, limit: f64, stop: &AtomicBool) -> Result<f64, Failure> {
-        let pid = i32::try_from(self.proxy.0.id()).map_err(misuse)?;
+        let pid = i32::try_from(self.proxy.pid()).map_err(misuse)?;
         let mut looks = Vec::new();
         for of_limit in [0.4, 0.7] {
             let rate = limit * of_limit;
@@ -234,8 +229,6 @@ impl Bench {
         Ok(rate.clamp(0.3 * limit, 0.95 * limit))
     }
 }
-
-const ANY: &str = "127.0.0.1:0";
 
 /// Runs a plan; the demo goes no further when it is interrupted or the proxy answers nothing.
 fn run(
@@ -253,49 +246,24 @@ fn run(
     Ok(outcome)
 }
 
-/// The recorder, in a thread of its own.
-struct Recording {
-    stop: std::sync::Arc<AtomicBool>,
-    thread: JoinHandle<Result<Summary, ::record::Error>>,
-}
-
-impl Recording {
-    fn start(bench: &Bench) -> Result<Recording, Failure> {
-        let log = Some(bench.log.clone());
-        let mut spec = Spec::new(Recorded::Pid(bench.proxy.0.id()), log, &bench.trial);
-        spec.overwrite = true;
-        spec.notes
-            .push("recorded by plimsoll demo: the load rises several times, then saturates".into());
-        let stop = std::sync::Arc::new(AtomicBool::new(false));
-        let of_thread = std::sync::Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("recorder".into())
-            .spawn(move || ::record::record(&spec, &of_thread, &mut |_| {}))
-            .map_err(misuse)?;
-        Ok(Recording { stop, thread })
-    }
-
-    fn finish(self) -> Result<Summary, Failure> {
-        // The last interval is to end behind the load.
-        std::thread::sleep(Duration::from_millis(1100));
-        self.stop.store(true, Ordering::Relaxed);
-        match self.thread.join() {
-            Ok(summary) => summary.map_err(misuse),
-            Err(_) => Err(misuse("the recorder failed")),
-        }
-    }
-}
-
 /// Tells the trial what each interval was, adds the latencies, keeps the prediction, and writes
 /// the page.
 fn finish(bench: &Bench, measured: &Measured, page: &Path) -> Result<::report::Analysis, Failure> {
     let options = ::report::Options { objective_ms: Some(10.0), ..::report::Options::default() };
-    annotate(measured)?;
-    let trial = Trial::open(&measured.trial).map_err(misuse)?;
+    let Measured { trial: path, rising, saturated } = measured;
+    let (mut writer, intervals) =
+        stage::annotate(path, rising, saturated, SETTLE).map_err(misuse)?;
+    for rows in [&rising.rows, &saturated.rows] {
+        for row in join::latency_rows(&intervals, rows, 0)? {
+            writer.latency(&row).map_err(misuse)?;
+        }
+    }
+    writer.finish().map_err(misuse)?;
+    let trial = Trial::open(path).map_err(misuse)?;
     let analysis = ::report::analyse(&trial, &options).map_err(misuse)?;
     drop(trial);
     if let Some(value) = analysis.capacity.value {
-        let mut writer = Writer::reopen(&measured.trial).map_err(misuse)?;
+        let mut writer = Writer::reopen(path).map_err(misuse)?;
         writer
             .prediction(&Prediction {
                 name: "capacity of this run, saturated".into(),
@@ -310,65 +278,10 @@ fn finish(bench: &Bench, measured: &Measured, page: &Path) -> Result<::report::A
             .map_err(misuse)?;
         writer.finish().map_err(misuse)?;
     }
-    let trial = Trial::open(&measured.trial).map_err(misuse)?;
+    let trial = Trial::open(path).map_err(misuse)?;
     let analysis = ::report::analyse(&trial, &options).map_err(misuse)?;
     report::write(page, &::report::html(&analysis))?;
     // Hundreds of megabytes that nobody asked for.
     std::fs::remove_file(&bench.log).map_err(misuse)?;
     Ok(analysis)
-}
-
-fn annotate(measured: &Measured) -> Result<(), Failure> {
-    let trial = Trial::open(&measured.trial).map_err(misuse)?;
-    let intervals = trial.intervals().to_vec();
-    drop(trial);
-    let mut writer = Writer::reopen(&measured.trial).map_err(misuse)?;
-    let settle = SETTLE.as_nanos() as i64;
-    let within = |start: i64, end: i64, outcome: &Outcome, settle: i64| {
-        let from = outcome.start_ns + settle;
-        start >= from && end <= outcome.start_ns + outcome.length_ns as i64
-    };
-    for interval in &intervals {
-        let (start, end) = (interval.start_ns, interval.start_ns + interval.length_ns);
-        let phase = if within(start, end, &measured.rising, 0) {
-            None
-        } else if within(start, end, &measured.saturated, settle) {
-            Some(::report::PHASE_SATURATION)
-        } else {
-            Some(::report::PHASE_WARM_UP)
-        };
-        writer.set_phase(interval.index, phase).map_err(misuse)?;
-    }
-    for rows in [&measured.rising.rows, &measured.saturated.rows] {
-        for row in join::latency_rows(&intervals, rows, 0)? {
-            writer.latency(&row).map_err(misuse)?;
-        }
-    }
-    writer.finish().map_err(misuse)?;
-    Ok(())
-}
-
-/// Starts another verb of this program and reads the line of JSON that says where it listens.
-fn start_self(args: &[String]) -> Result<(Process, serde_json::Value), Failure> {
-    let exe = std::env::current_exe().map_err(misuse)?;
-    let mut child = Command::new(exe)
-        .args(args)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(misuse)?;
-    let stdout = child.stdout.take();
-    let process = Process(child);
-    let mut line = String::new();
-    if let Some(stdout) = stdout {
-        BufReader::new(stdout).read_line(&mut line).map_err(misuse)?;
-    }
-    let told = serde_json::from_str(&line)
-        .map_err(|_| misuse(format!("plimsoll {} did not start", args[0])))?;
-    Ok((process, told))
-}
-
-fn address(told: &serde_json::Value) -> Result<SocketAddr, Failure> {
-    let text = told["listen"][0].as_str().unwrap_or_default();
-    text.parse().map_err(|_| misuse("a server of the demo did not say where it listens"))
 }

@@ -36,7 +36,8 @@ pub(crate) fn study(flags: &cli::Study) -> Result<(), Failure> {
     }
 }
 
-fn this_program() -> Result<PathBuf, Failure> {
+/// The program that runs, for a verb of it as a process of its own.
+pub(crate) fn this_program() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(misuse)
 }
 

@@ -16,7 +16,7 @@ pub mod live;
 mod published;
 mod rounds;
 pub mod select;
-mod stage;
+pub mod stage;
 pub mod swapin;
 pub mod truth;
 

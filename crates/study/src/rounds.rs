@@ -4,6 +4,7 @@
 //! likely twice as half. What never happens: an interval from one round.
 
 use regress::student_t_quantile;
+use report::format::thousands;
 use serde::Serialize;
 
 /// The level of all intervals.
@@ -62,19 +63,6 @@ pub(crate) fn digits(value: f64) -> String {
     }
 }
 
-/// `12,345`
-pub(crate) fn thousands(value: f64) -> String {
-    let whole = format!("{:.0}", value.abs());
-    let mut text = String::new();
-    for (at, digit) in whole.chars().enumerate() {
-        if at > 0 && (whole.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    if value < 0.0 { format!("-{text}") } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,6 +90,5 @@ mod tests {
     fn numbers_have_three_digits_or_more() {
         let all = [12345.6, 100.4, 99.9, 12.345, 1.0, 0.01234].map(digits);
         assert_eq!(all, ["12,346", "100", "99.9", "12.3", "1.00", "0.0123"]);
-        assert_eq!(thousands(-1234567.0), "-1,234,567");
     }
 }

@@ -24,7 +24,7 @@ use load::{Arrivals, Outcome, Phase, Population, Schedule, Size, Target};
 use readiness::Kind;
 use record::{ProfileSpec, Spec, Summary};
 use serde_json::Value;
-use trial::{Trial, Writer};
+use trial::{Interval, Trial, Writer};
 
 /// Connections that carry requests.
 pub(crate) const HOT: u32 = 64;
@@ -35,12 +35,11 @@ const OBJECT_BYTES: u64 = 1024;
 const DESCRIPTORS_BESIDE: u64 = 512;
 /// Of its descriptors a proxy leaves so many of a hundred to clients.
 const CLIENTS_PERCENT: u64 = 75;
-/// Around a change of phase, intervals belong to neither.
-const SETTLE: Duration = Duration::from_millis(600);
 /// A rough limit is looked for so long.
 const LOOK: Duration = Duration::from_millis(1200);
 
-const ANY: &str = "127.0.0.1:0";
+/// Where a server listens that says where.
+pub const ANY: &str = "127.0.0.1:0";
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
@@ -109,11 +108,14 @@ pub(crate) fn cold_max() -> Result<(u32, u64), Error> {
 }
 
 /// A child of ours: ended when this is dropped.
-pub(crate) struct Process(Child);
+pub struct Process(Child);
 
 impl Process {
     /// Starts a verb of the program and reads the line of JSON by which it says that it listens.
-    fn start(program: &Path, args: &[String]) -> Result<(Process, Value), Error> {
+    ///
+    /// # Errors
+    /// [`Error::Start`] if it does not start, or ends, or says something else.
+    pub fn start(program: &Path, args: &[String]) -> Result<(Process, Value), Error> {
         let named = || format!("{} {}", program.display(), args.first().map_or("", String::as_str));
         let failed = |why: String| Error::Start(named(), why);
         let mut child = Command::new(program)
@@ -133,10 +135,18 @@ impl Process {
             .map_err(|_| failed("it did not say where it listens".to_owned()))?;
         Ok((process, told))
     }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
+        // SIGTERM, so that a proxy drains and writes its log; a child that has ended already is
+        // only waited for.
         if let Ok(pid) = i32::try_from(self.0.id())
             && load::sys::terminate(pid).is_err()
         {
@@ -146,7 +156,11 @@ impl Drop for Process {
     }
 }
 
-fn address(told: &Value) -> Result<SocketAddr, Error> {
+/// Where a server listens, from what it said.
+///
+/// # Errors
+/// [`Error::Start`] if it did not say it.
+pub fn address(told: &Value) -> Result<SocketAddr, Error> {
     let text = told["listen"][0].as_str().unwrap_or_default();
     text.parse().map_err(|_| Error::Start("a server".into(), "it has no address".into()))
 }
@@ -238,7 +252,7 @@ impl Server {
         spans: &[(f64, f64)],
         stop: &AtomicBool,
     ) -> Result<(Vec<Span>, Outcome), Error> {
-        let pid = i32::try_from(self.process.0.id()).unwrap_or(i32::MAX);
+        let pid = i32::try_from(self.process.pid()).unwrap_or(i32::MAX);
         let mut looks: Vec<Look> = Vec::new();
         let outcome = load::run(plan, stop, &mut |tick| {
             if tick.phase == Phase::Running
@@ -292,19 +306,13 @@ impl Server {
         profile: Option<ProfileSpec>,
         note: &str,
     ) -> Result<Recording, Error> {
-        let target = record::Target::Pid(self.process.0.id());
+        let target = record::Target::Pid(self.process.pid());
         let mut spec = Spec::new(target, self.log.clone(), out);
         spec.interval = interval;
         spec.profile = profile;
         spec.overwrite = true;
         spec.notes.push(note.to_owned());
-        let stop = Arc::new(AtomicBool::new(false));
-        let of_thread = Arc::clone(&stop);
-        let thread = std::thread::Builder::new()
-            .name("recorder".into())
-            .spawn(move || record::record(&spec, &of_thread, &mut |_| {}))
-            .map_err(|error| Error::System("a thread cannot be started", error))?;
-        Ok(Recording { stop, thread: Some(thread) })
+        Recording::start(spec)
     }
 }
 
@@ -342,15 +350,34 @@ impl Span {
 }
 
 /// The recorder, in a thread of its own; it is stopped when this is dropped.
-pub(crate) struct Recording {
+pub struct Recording {
+    interval: Duration,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<Summary, record::Error>>>,
 }
 
 impl Recording {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// [`Error::System`] if there can be no further thread.
+    pub fn start(spec: Spec) -> Result<Recording, Error> {
+        let interval = spec.interval;
+        let stop = Arc::new(AtomicBool::new(false));
+        let of_thread = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("recorder".into())
+            .spawn(move || record::record(&spec, &of_thread, &mut |_| {}))
+            .map_err(|error| Error::System("a thread cannot be started", error))?;
+        Ok(Recording { interval, stop, thread: Some(thread) })
+    }
+
     /// Stops it, when the last interval has ended behind the load.
-    pub(crate) fn finish(mut self, interval: Duration) -> Result<Summary, Error> {
-        std::thread::sleep(interval + Duration::from_millis(100));
+    ///
+    /// # Errors
+    /// The recorder's own.
+    pub fn finish(mut self) -> Result<Summary, Error> {
+        std::thread::sleep(self.interval + Duration::from_millis(100));
         self.stop.store(true, Ordering::Relaxed);
         let thread = self.thread.take().ok_or(Error::Thread("the recorder"))?;
         let summary = thread.join().map_err(|_| Error::Thread("the recorder"))?;
@@ -367,32 +394,35 @@ impl Drop for Recording {
     }
 }
 
-/// Tells a trial which intervals were of the rising load, which were saturated, and which neither.
-pub(crate) fn annotate(path: &Path, rising: &Outcome, saturated: &Outcome) -> Result<(), Error> {
-    let trial = Trial::open(path)?;
-    let spans: Vec<(u64, i64, i64)> = trial
-        .intervals()
-        .iter()
-        .map(|interval| (interval.index, interval.start_ns, interval.start_ns + interval.length_ns))
-        .collect();
-    drop(trial);
-    let within = |start: i64, end: i64, outcome: &Outcome, settle: Duration| {
+/// Tells a trial which intervals were of the rising load, which were saturated, and which neither,
+/// and gives it open, with its intervals.
+///
+/// # Errors
+/// The trial's own.
+pub fn annotate(
+    path: &Path,
+    rising: &Outcome,
+    saturated: &Outcome,
+    settle: Duration,
+) -> Result<(Writer, Vec<Interval>), Error> {
+    let intervals = Trial::open(path)?.intervals().to_vec();
+    let within = |interval: &Interval, outcome: &Outcome, settle: Duration| {
         let from = outcome.start_ns + settle.as_nanos() as i64;
-        start >= from && end <= outcome.start_ns + outcome.length_ns as i64
+        interval.start_ns >= from
+            && interval.start_ns + interval.length_ns <= outcome.start_ns + outcome.length_ns as i64
     };
     let mut writer = Writer::reopen(path)?;
-    for (index, start, end) in spans {
-        let phase = if within(start, end, rising, Duration::ZERO) {
+    for interval in &intervals {
+        let phase = if within(interval, rising, Duration::ZERO) {
             None
-        } else if within(start, end, saturated, SETTLE) {
+        } else if within(interval, saturated, settle) {
             Some(report::PHASE_SATURATION)
         } else {
             Some(report::PHASE_WARM_UP)
         };
-        writer.set_phase(index, phase)?;
+        writer.set_phase(interval.index, phase)?;
     }
-    writer.finish()?;
-    Ok(())
+    Ok((writer, intervals))
 }
 
 #[cfg(test)]

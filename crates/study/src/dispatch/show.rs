@@ -1,10 +1,11 @@
 //! What was found, as text and as a figure.
 
+use report::format::thousands;
 use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, sheet, svg_curves};
 
 use super::{Outcome, Simulated, Timed, Way};
 use crate::published::{Facts, SQUID};
-use crate::rounds::{Figure, digits, thousands};
+use crate::rounds::{Figure, digits};
 
 /// The procedure of the papers.
 const PROCEDURE: &str = "comm_select";

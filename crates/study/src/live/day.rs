@@ -114,7 +114,7 @@ impl Day<'_> {
             }
         }
         for recording in recordings {
-            recording.finish(interval)?;
+            recording.finish()?;
         }
         Ok(raw)
     }

@@ -1,10 +1,11 @@
 //! The tables of 1998 beside ours, and the scatter.
 
+use report::format::thousands;
 use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, sheet, svg_curves};
 
 use super::{Lines, Outcome, Sample, Side};
 use crate::published::{Facts, NETCACHE, SQUID};
-use crate::rounds::{digits, thousands};
+use crate::rounds::digits;
 
 /// The names of the sides, as in 1998, and how they are drawn.
 const KERNELS: [&str; 2] = ["old", "new"];

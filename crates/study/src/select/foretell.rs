@@ -36,6 +36,8 @@ const SATURATED: f64 = 0.2;
 const PROFILE_HZ: u32 = 499;
 /// Intervals of a rising load.
 const INTERVALS: u32 = 40;
+/// Around a change of phase, intervals belong to neither.
+const SETTLE: Duration = Duration::from_millis(600);
 /// Rounds in which a wait is measured, and how long each visit is.
 const WAIT_ROUNDS: usize = 25;
 const WAIT_VISIT: Duration = Duration::from_millis(3);
@@ -184,8 +186,8 @@ fn recorded(
     let mut load = server.plan(Caching::On, Schedule::ClosedLoop, time.mul_f64(SATURATED));
     load.cold = cold;
     let (_, saturated) = server.drive(&load, &[], stop)?;
-    recording.finish(interval)?;
-    annotate(&path, &rising, &saturated)?;
+    recording.finish()?;
+    annotate(&path, &rising, &saturated, SETTLE)?.0.finish()?;
     Ok(path)
 }
 

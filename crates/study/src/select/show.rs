@@ -1,12 +1,13 @@
 //! What was found, as text and as a figure.
 
 use report::Grade;
+use report::format::thousands;
 use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, sheet, svg_curves};
 
 use super::foretell::Graded;
 use super::{Foretelling, Outcome, Point};
 use crate::published::{Facts, SQUID};
-use crate::rounds::{Figure, digits, thousands};
+use crate::rounds::{Figure, digits};
 
 /// The number of cold connections that the published figures are for.
 const COLD_1998: u32 = 2000;

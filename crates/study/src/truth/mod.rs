@@ -336,7 +336,7 @@ pub fn text(outcome: &Outcome, width: usize) -> String {
             ),
         ),
         fact(
-            "Predictions",
+            "Foretold",
             format!(
                 "capacity without the group, graded by compare: {} held, {} missed, {} not told",
                 outcome.graded[0], outcome.graded[1], outcome.graded[2]
