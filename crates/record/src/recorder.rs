@@ -66,6 +66,7 @@ const NS_PER_S: i64 = 1_000_000_000;
 
 /// The name of the counters among the capabilities.
 const COUNTERS: &str = "hardware counters";
+const COUNTERS_BY_PROCEDURE: &str = "hardware counters by procedure";
 
 /// What to record.
 #[derive(Clone, Debug)]
@@ -298,7 +299,7 @@ impl Recorder {
         spec: &Spec,
         server: Server,
         requests: Option<Requests>,
-        profile: Option<Result<Profile, Unsupported>>,
+        mut profile: Option<Result<Profile, Unsupported>>,
     ) -> Result<Recorder, Error> {
         let pids = server.pids();
         let format = requests.as_ref().and_then(Requests::format);
@@ -326,6 +327,14 @@ impl Recorder {
         let counters = spec.counters.then(|| Counters::start(&pids));
         let says = |counters: &Counters| counters.says();
         manifest.capabilities.push(host::sampler(COUNTERS, counters.as_ref(), says));
+        if let Some(Ok(counters)) = &counters {
+            let no_profile = || Unsupported("there is no profile, which names procedures".into());
+            let profile = profile.as_mut().and_then(|profile| profile.as_mut().ok());
+            let says =
+                profile.ok_or_else(no_profile).and_then(|profile| profile.count(&counters.kinds()));
+            let says = host::sampler(COUNTERS_BY_PROCEDURE, Some(&says), String::clone);
+            manifest.capabilities.push(says);
+        }
         let mut buffer = Vec::new();
         let machine = machine(&mut buffer)?;
         let devices = Devices::start(&mut buffer);

@@ -85,15 +85,13 @@ pub struct Costs {
     pub parts: Vec<Cost>,
     /// Do they add up?
     pub closure: PartsClosure,
-    /// The weights all were fitted with.
-    #[serde(skip)]
-    pub weights: Vec<f64>,
     /// Rows that the weights set aside.
     pub set_aside: Vec<usize>,
     /// Rows.
     pub n: usize,
     /// Level of the intervals.
     pub level: f64,
+    /// What all were fitted with.
     #[serde(skip)]
     chosen_by: ChosenBy,
 }
@@ -144,7 +142,8 @@ pub fn costs(
     let mut responses = vec![whole];
     responses.extend_from_slice(parts);
     let fits = shared_fit(design, &responses, &weights)?;
-    let chosen_by = ChosenBy { weights: weights.clone(), residuals: fits[0].residuals.clone() };
+    let n = weights.len();
+    let chosen_by = ChosenBy { weights, residuals: fits[0].residuals.clone() };
     let mut fitted: Vec<Cost> =
         fits.iter().map(|fit| cost(design, fit, &chosen_by, level)).collect();
     let parts = fitted.split_off(1);
@@ -157,7 +156,7 @@ pub fn costs(
         .map(gap)
         .fold(0.0, |m: f64, g| if g.abs() > m.abs() { g } else { m });
     let closure = PartsClosure { fixed_gap: gap(0), marginal_gap };
-    Ok(Costs { whole, parts, closure, set_aside, n: weights.len(), weights, level, chosen_by })
+    Ok(Costs { whole, parts, closure, set_aside, n, level, chosen_by })
 }
 
 impl Costs {
@@ -167,7 +166,7 @@ impl Costs {
     /// # Errors
     /// A response that is not as long as the whole or not finite.
     pub fn of(&self, design: &Design, responses: &[&[f64]]) -> Result<Vec<Cost>, Unfit> {
-        let fits = shared_fit(design, responses, &self.weights)?;
+        let fits = shared_fit(design, responses, &self.chosen_by.weights)?;
         Ok(fits.iter().map(|fit| cost(design, fit, &self.chosen_by, self.level)).collect())
     }
 
@@ -178,13 +177,11 @@ impl Costs {
     /// # Errors
     /// A design that is not the one that was fitted.
     pub fn influence(&self, design: &Design) -> Result<Vec<f64>, Unfit> {
-        if design.rows() != self.weights.len() {
-            return Err(Unfit::LengthsDiffer {
-                expected: self.weights.len(),
-                found: design.rows(),
-            });
+        if design.rows() != self.n {
+            return Err(Unfit::LengthsDiffer { expected: self.n, found: design.rows() });
         }
-        Ok(Solver::new(design, Some(&self.weights))?.influence(1, Some(&self.weights)))
+        let weights = Some(self.chosen_by.weights.as_slice());
+        Ok(Solver::new(design, weights)?.influence(1, weights))
     }
 }
 

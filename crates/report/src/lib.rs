@@ -44,12 +44,13 @@ mod waits;
 
 pub use analysis::{
     AllIntervals, Analysis, CapacityFigure, ClassCostRow, ClassTable, CompareOptions, Comparison,
-    CostRow, CostTable, CounterCost, CpuPerRequest, Excluded, Flame, FlameFrame, FlameUnit, Grade,
-    Graded, GroupCost, HardwareCounters, Instead, IntervalRow, Latency, LatencyBin, LatencyPoint,
-    MachineModes, ModeChange, ModeLine, Modes, Objective, OneMore, Options, PHASE_SATURATION,
-    PHASE_WARM_UP, PartChange, Procedure, Profile, ProfileRow, QUANTITY_CAPACITY, Ratio, Recent,
-    RecentRate, RecentUse, Resource, ResourceKind, RowKind, Saturation, Side, StackValue, Standing,
-    TrialFacts, Verdict, WakesLine, WhatIf, analyse, compare, recent, what_if,
+    CostRow, CostTable, CountedProcedure, CountedShare, CounterCost, CpuPerRequest, Excluded,
+    Flame, FlameFrame, FlameUnit, Grade, Graded, GroupCost, HardwareCounters, Instead, IntervalRow,
+    Latency, LatencyBin, LatencyPoint, MachineModes, ModeChange, ModeLine, Modes, Objective,
+    OneMore, Options, PHASE_SATURATION, PHASE_WARM_UP, PartChange, Procedure, Profile, ProfileRow,
+    QUANTITY_CAPACITY, Ratio, Recent, RecentRate, RecentUse, Resource, ResourceKind, RowKind,
+    Saturation, Side, StackValue, Standing, TrialFacts, Verdict, WakesLine, WhatIf, analyse,
+    compare, recent, what_if,
 };
 pub use error::Error;
 pub use files::{Files, FilesOfSize, NeedlessReads};

@@ -6,12 +6,10 @@
 use askama::Template;
 
 use crate::analysis::Analysis;
-use crate::classes;
 use crate::figure;
 use crate::files;
 use crate::format::{instant, thousands};
 use crate::summary::{self, Fact, Table};
-use crate::tables;
 
 /// The page of an analysis.
 pub fn html(analysis: &Analysis) -> String {
@@ -34,7 +32,7 @@ pub fn html(analysis: &Analysis) -> String {
             svg: figure::flame(flame, ""),
             note: sentence(&summary::flame_note(flame)),
         }),
-        tables: classic(analysis),
+        tables: non_empty(summary::first_tables(analysis)),
         latency_figure: figure::latency(analysis, "").unwrap_or_default(),
         latency_table: summary::latencies(analysis),
         files_figure: files.and_then(|files| files::figure(files, "")).unwrap_or_default(),
@@ -42,14 +40,11 @@ pub fn html(analysis: &Analysis) -> String {
         waits_tables: summary::waits_tables(analysis),
         intervals: summary::intervals(analysis),
         lost: summary::losses(analysis),
-        rest: [
+        rest: non_empty(vec![
             summary::predictions(analysis),
             summary::manifest(analysis),
             summary::capabilities(analysis),
-        ]
-        .into_iter()
-        .filter(|table| !table.rows.is_empty())
-        .collect(),
+        ]),
     };
     page.render().expect("the template writes into a String and calls nothing that fails")
 }
@@ -84,18 +79,9 @@ struct Page {
     rest: Vec<Table>,
 }
 
-/// The tables of 1998, and what stands beside them in ours.
-fn classic(analysis: &Analysis) -> Vec<Table> {
-    let mut listed = vec![summary::capacities(analysis), summary::modes(analysis)];
-    if analysis.resources.len() > 1 {
-        listed.push(summary::resources(analysis));
-    }
-    listed.extend(analysis.costs.as_ref().map(tables::costs));
-    listed.extend(classes::tables(&analysis.classes));
-    listed.extend(analysis.profile.as_ref().map(tables::profile));
-    listed.extend(summary::counters_tables(analysis));
-    listed.retain(|table| !table.rows.is_empty());
-    listed
+fn non_empty(mut tables: Vec<Table>) -> Vec<Table> {
+    tables.retain(|table| !table.rows.is_empty());
+    tables
 }
 
 /// A figure with what is said above and below it.

@@ -5,12 +5,12 @@ use regress::{AtObjective, LoadLine, Why};
 
 use crate::analysis::{
     Analysis, CapacityFigure, Flame, FlameUnit, IntervalRow, Resource, ResourceKind, Standing,
-    counters_table,
+    counters_tables,
 };
 use crate::format::{
     NONE, bytes, duration, fixed, instant, latency, percent, rate, thousands, three,
 };
-use crate::{files, tables, waits};
+use crate::{classes, files, tables, waits};
 
 /// A labelled sentence.
 pub(crate) struct Fact {
@@ -373,8 +373,21 @@ fn all_losses(analysis: &Analysis) -> Vec<(String, u64, String)> {
     all
 }
 
+/// The tables of 1998, and what stands beside them in ours.
+pub(crate) fn first_tables(analysis: &Analysis) -> Vec<Table> {
+    let mut listed = vec![capacities(analysis), modes(analysis)];
+    if analysis.resources.len() > 1 {
+        listed.push(resources(analysis));
+    }
+    listed.extend(analysis.costs.as_ref().map(tables::costs));
+    listed.extend(classes::tables(&analysis.classes));
+    listed.extend(analysis.profile.as_ref().map(tables::profile));
+    listed.extend(analysis.counters.iter().flat_map(counters_tables));
+    listed
+}
+
 /// Both lines, and what was measured.
-pub(crate) fn capacities(analysis: &Analysis) -> Table {
+fn capacities(analysis: &Analysis) -> Table {
     let level = format!("{:.0} %", 100.0 * analysis.capacity.level);
     let line = analysis.resources.first().and_then(|first| first.line.as_ref());
     let runs = line.map_or_else(String::new, |line| {
@@ -442,7 +455,7 @@ fn or_none(value: Option<f64>) -> String {
 }
 
 /// Idle, kernel and user: the table of 1998.
-pub(crate) fn modes(analysis: &Analysis) -> Table {
+fn modes(analysis: &Analysis) -> Table {
     let steepest = analysis.modes.lines.iter().map(|line| line.slope.abs()).fold(0.0, f64::max);
     // A server of our days serves thousands of requests for a percent of its CPU.
     let (per, unit) = if steepest < 0.05 { (1_000.0, "%/1,000/s") } else { (1.0, "%/(req/s)") };
@@ -481,7 +494,7 @@ pub(crate) fn modes(analysis: &Analysis) -> Table {
 }
 
 /// Every resource; worth a table when there is more than one.
-pub(crate) fn resources(analysis: &Analysis) -> Table {
+fn resources(analysis: &Analysis) -> Table {
     let mut table = Table::new(
         "Resources, the limiting one first",
         &["<resource", "capacity/s", "low", "high", "reach, %", "~remark"],
@@ -600,10 +613,6 @@ pub(crate) fn intervals(analysis: &Analysis) -> Table {
 }
 
 /// The processor's counters, where they were read.
-pub(crate) fn counters_tables(analysis: &Analysis) -> Vec<Table> {
-    analysis.counters.as_ref().map(counters_table).into_iter().collect()
-}
-
 /// What became of files, where that was sampled.
 pub(crate) fn files_tables(analysis: &Analysis) -> Vec<Table> {
     analysis.files.as_ref().map(files::tables).unwrap_or_default()

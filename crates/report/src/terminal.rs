@@ -8,9 +8,7 @@ use comfy_table::{
 };
 
 use crate::analysis::Analysis;
-use crate::classes;
 use crate::summary::{self, Table};
-use crate::tables;
 
 /// Narrower than this nothing is readable; a terminal that claims less is not believed.
 const WIDTH_MIN: usize = 60;
@@ -27,15 +25,8 @@ pub fn terminal(analysis: &Analysis, width: usize) -> String {
     for fact in summary::facts(analysis) {
         paragraph(&mut out, fact.label, &fact.text, width);
     }
-    let mut listed = vec![summary::capacities(analysis), summary::modes(analysis)];
-    if analysis.resources.len() > 1 {
-        listed.push(summary::resources(analysis));
-    }
-    listed.extend(analysis.costs.as_ref().map(tables::costs));
-    listed.extend(classes::tables(&analysis.classes));
-    listed.extend(analysis.profile.as_ref().map(tables::profile));
+    let mut listed = summary::first_tables(analysis);
     listed.extend(summary::latencies(analysis));
-    listed.extend(summary::counters_tables(analysis));
     listed.extend(summary::waits_tables(analysis));
     listed.extend(summary::files_tables(analysis));
     listed.push(summary::losses(analysis));

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use report::{Analysis, Options, Recent, analyse, html, terminal};
-use trial::counters::{CounterRow, Counts, Whose};
+use trial::counters::{CountedRow, CounterRow, Counts, Kind, Whose};
+use trial::profile::{Frame, FrameMode, Stack};
 use trial::{Interval, Manifest, ProcessTimes, ThreadTimes, Trial, Writer};
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -34,6 +35,8 @@ fn trial(home: &tempfile::TempDir, counted: bool) -> Trial {
         };
         if counted {
             writer.counters(&[row(Whose::Server, 1.0), row(Whose::Machine, 4.0)]).unwrap();
+            let rows = sampled(&mut writer, index);
+            writer.counted(&rows).unwrap();
         }
         let server = ProcessTimes { user_ns: total_ns, total_ns, ..ProcessTimes::default() };
         let thread = ThreadTimes {
@@ -59,6 +62,29 @@ fn trial(home: &tempfile::TempDir, counted: bool) -> Trial {
     }
     writer.finish().unwrap();
     Trial::open(&path).unwrap()
+}
+
+/// Of the misses three quarters are in the walk, of the instructions a tenth; 0.5 % of both in
+/// what has no row. The counters took turns: the samples stand for half of what was counted.
+fn sampled(writer: &mut Writer, interval: u64) -> Vec<CountedRow> {
+    let mut row = |symbol: &str, kind, count| {
+        let frame = Frame {
+            symbol: Some(symbol.to_owned()),
+            module: "counted".to_owned(),
+            mode: FrameMode::User,
+        };
+        let frames = vec![writer.frame(&frame).unwrap()];
+        let stack = writer.stack(&Stack { frames, whole: false }).unwrap();
+        CountedRow { interval, kind, stack, samples: 2, count }
+    };
+    vec![
+        row("comm_select", Kind::CacheMisses, 15_000),
+        row("comm_select", Kind::Instructions, 10_000),
+        row("memcpy", Kind::CacheMisses, 4_900),
+        row("memcpy", Kind::Instructions, 89_500),
+        row("seldom", Kind::CacheMisses, 100),
+        row("seldom", Kind::Instructions, 500),
+    ]
 }
 
 fn analysed(counted: bool) -> (Analysis, Recent) {
@@ -94,6 +120,7 @@ fn marginal_counts_are_found_beside_what_is_spent_when_nobody_asks() {
     }
     assert!(html(&analysis).contains("takes of the processor"));
     let live = recent.counters.unwrap();
+    assert_eq!(live.procedures.len(), 2);
     assert!(live.counters[0].one_more.is_none() && live.counters[0].per_request.is_some());
 }
 
@@ -102,4 +129,23 @@ fn a_trial_without_counters_says_nothing_of_them() {
     let (analysis, recent) = analysed(false);
     assert!(analysis.counters.is_none() && recent.counters.is_none());
     assert!(!terminal(&analysis, 100).contains("processor"));
+}
+
+#[test]
+fn a_procedure_has_its_share_of_what_was_counted_however_little_was_sampled() {
+    let (analysis, _) = analysed(true);
+    let found = analysis.counters.as_ref().unwrap();
+    let named: Vec<&str> =
+        found.procedures.iter().filter_map(|row| row.procedure.symbol.as_deref()).collect();
+    assert_eq!(named, ["comm_select", "memcpy"], "what misses most first, below 1 % none");
+    let [instructions, misses] = &found.procedures[0].counters[..] else { panic!("{found:?}") };
+    assert_eq!((instructions.name, misses.name), ("instructions", "cache misses"));
+    assert_eq!((misses.samples, misses.percent), (120, 75.0));
+    let whole = |at: usize| found.counters[at].per_request.unwrap();
+    assert!((misses.per_request.unwrap() - 0.75 * whole(2)).abs() < 1e-9);
+    assert!((instructions.per_request.unwrap() - 0.1 * whole(0)).abs() < 1e-6);
+    let text = terminal(&analysis, 120);
+    let at = text.find("Which procedures take it").unwrap();
+    assert!(text[at..].contains("comm_select") && text[at..].contains("75.0"), "{text}");
+    assert!(!text[at..].contains("seldom"));
 }

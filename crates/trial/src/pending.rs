@@ -5,7 +5,7 @@
 use rusqlite::Connection;
 
 use crate::classes::ClassRow;
-use crate::counters::CounterRow;
+use crate::counters::{CountedRow, CounterRow};
 use crate::files::FileRow;
 use crate::resources::{BoundThread, DeviceUse};
 use crate::waits::WaitRow;
@@ -25,6 +25,7 @@ pub(crate) struct Pending {
     pub(crate) device_uses: Vec<DeviceUse>,
     pub(crate) bound_threads: Vec<BoundThread>,
     pub(crate) counters: Vec<CounterRow>,
+    pub(crate) counted: Vec<CountedRow>,
 }
 
 impl Pending {
@@ -35,7 +36,8 @@ impl Pending {
         insert(&self.classes, connection)?;
         insert(&self.device_uses, connection)?;
         insert(&self.bound_threads, connection)?;
-        insert(&self.counters, connection)
+        insert(&self.counters, connection)?;
+        insert(&self.counted, connection)
     }
 }
 

@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Place};
 use crate::reader::has_table;
 use crate::schema::key;
-use crate::waits::WaitRow;
 use crate::writer::{Writer, set_meta};
 
 /// Most frames of a stack: what is deeper is cut, and is not whole.
@@ -298,16 +297,17 @@ pub(crate) fn read(connection: &Connection, place: &Place<'_>) -> Result<Profile
     Ok(Profile { info, ..profile })
 }
 
-/// The profile of the intervals from one on: the frames and stacks that their samples and these
-/// waits use, numbered anew, in the samples and in the waits.
-pub(crate) fn read_from(
+/// The profile of the intervals from one on: the frames and stacks that their samples use and that
+/// others name, numbered anew, in the samples and where they are named.
+pub(crate) fn read_from<'a>(
     connection: &Connection,
     place: &Place<'_>,
     from: u64,
-    waits: &mut [WaitRow],
+    named: impl Iterator<Item = &'a mut u32>,
 ) -> Result<Profile, Error> {
+    let mut named = named.peekable();
     let there = has_table(connection, "sample").map_err(|error| place.sql(error))?;
-    if !there && waits.is_empty() {
+    if !there && named.peek().is_none() {
         return Ok(Profile::default());
     }
     let corrupt = || place.corrupt("its profile names what is not in it");
@@ -315,11 +315,13 @@ pub(crate) fn read_from(
     let mut samples = samples.ok_or_else(corrupt)?;
     let mut used = Used { connection, stacks: HashMap::new(), frames: HashMap::new() };
     let mut profile = Profile::default();
-    let of_samples = samples.iter_mut().map(|row| &mut row.stack);
-    for stack in of_samples.chain(waits.iter_mut().map(|row| &mut row.stack)) {
+    let mut renumber = |stack: &mut u32| -> Result<(), Error> {
         let found = used.stack(*stack, &mut profile).map_err(|error| place.sql(error))?;
         *stack = found.ok_or_else(corrupt)?;
-    }
+        Ok(())
+    };
+    samples.iter_mut().try_for_each(|row| renumber(&mut row.stack))?;
+    named.try_for_each(&mut renumber)?;
     let info = read_info(connection, place)?;
     Ok(Profile { samples, info, ..profile })
 }

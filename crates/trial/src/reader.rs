@@ -17,7 +17,7 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, Row};
 
 use crate::classes::{self, ClassRow};
-use crate::counters::{self, CounterRow};
+use crate::counters::{self, CountedRow, CounterRow};
 use crate::digest;
 use crate::error::{Error, Place};
 use crate::files::{self, FileRow};
@@ -49,6 +49,7 @@ pub struct Trial {
     classes: Vec<ClassRow>,
     resources: Resources,
     counters: Vec<CounterRow>,
+    counted: Vec<CountedRow>,
 }
 
 impl Trial {
@@ -166,6 +167,11 @@ impl Trial {
     /// What the processor counted, in the order of the intervals.
     pub fn counters(&self) -> &[CounterRow] {
         &self.counters
+    }
+
+    /// Where in the server the processor's counters overflowed, in the order of the intervals.
+    pub fn counted(&self) -> &[CountedRow] {
+        &self.counted
     }
 
     /// How the profile was made; `None` if there is none.
@@ -286,7 +292,12 @@ fn load(connection: &Connection, place: &Place<'_>) -> Result<Trial, Error> {
     }
     let profile = profile::read(connection, place)?;
     let waits = waits::read(connection, place, profile.stacks.len())?;
-    let trial = Trial { complete, manifest, profile, waits, ..rest(connection, place, 0)? };
+    let counted = counters::read_counted(connection, place, 0)?;
+    if counted.iter().any(|row| row.stack as usize >= profile.stacks.len()) {
+        return Err(place.corrupt("its counters name what is not in it"));
+    }
+    let trial =
+        Trial { complete, manifest, profile, waits, counted, ..rest(connection, place, 0)? };
     Ok(trial)
 }
 
@@ -294,8 +305,12 @@ fn load(connection: &Connection, place: &Place<'_>) -> Result<Trial, Error> {
 fn load_from(connection: &Connection, place: &Place<'_>, from: u64) -> Result<Trial, Error> {
     let (manifest, complete) = head(connection, place)?;
     let mut waits = waits::read_from(connection, place, from)?;
-    let profile = profile::read_from(connection, place, from, &mut waits)?;
-    let trial = Trial { complete, manifest, profile, waits, ..rest(connection, place, from)? };
+    let mut counted = counters::read_counted(connection, place, from)?;
+    let waiting = waits.iter_mut().map(|row| &mut row.stack);
+    let stacks = waiting.chain(counted.iter_mut().map(|row| &mut row.stack));
+    let profile = profile::read_from(connection, place, from, stacks)?;
+    let trial =
+        Trial { complete, manifest, profile, waits, counted, ..rest(connection, place, from)? };
     Ok(trial)
 }
 
@@ -311,7 +326,7 @@ fn head(connection: &Connection, place: &Place<'_>) -> Result<(Manifest, bool), 
     Ok((manifest, complete))
 }
 
-/// Everything but the head, the profile and the waits, of the intervals from one on.
+/// Everything but the head, the profile and what has stacks of it, of the intervals from one on.
 fn rest(connection: &Connection, place: &Place<'_>, from: u64) -> Result<Trial, Error> {
     let sql = |error| place.sql(error);
     let mut intervals = rows(connection, &interval_query(), [from], interval).map_err(sql)?;
@@ -330,6 +345,7 @@ fn rest(connection: &Connection, place: &Place<'_>, from: u64) -> Result<Trial, 
         predictions: rows(connection, PREDICTIONS, [], prediction).map_err(sql)?,
         profile: Profile::default(),
         waits: Vec::new(),
+        counted: Vec::new(),
         files: files::read(connection, place)?,
         classes: classes::read(connection, place, from)?,
         counters: counters::read(connection, place, from)?,

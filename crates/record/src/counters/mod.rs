@@ -21,38 +21,17 @@ use std::collections::BTreeSet;
 use std::io;
 
 use trial::Writer;
+pub(crate) use trial::counters::Kind;
 use trial::counters::{CounterRow, Counts, Whose};
 
 pub(crate) use self::perf::Perf;
 pub use self::probe::known_loop;
 use crate::error::{Error, Unsupported};
 use crate::procfs;
+use crate::profile::counted::What;
 
 /// Most threads of the server that are followed from the beginning: each takes a descriptor a kind.
 const THREADS_MAX: usize = 512;
-
-/// What is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    Cycles,
-    Instructions,
-    CacheReferences,
-    CacheMisses,
-}
-
-impl Kind {
-    pub(crate) const ALL: [Kind; 4] =
-        [Kind::Cycles, Kind::Instructions, Kind::CacheReferences, Kind::CacheMisses];
-
-    fn name(self) -> &'static str {
-        match self {
-            Kind::Cycles => "cycles",
-            Kind::Instructions => "instructions",
-            Kind::CacheReferences => "cache references",
-            Kind::CacheMisses => "cache misses",
-        }
-    }
-}
 
 /// Where an event counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +97,11 @@ impl Counters<Perf> {
     /// Counts from now on what the machine and these processes do.
     pub(crate) fn start(pids: &[u32]) -> Result<Counters, Unsupported> {
         Counters::of(Perf::hardware(), pids, &probe::probe)
+    }
+
+    /// The kinds that count, and what to open for each.
+    pub(crate) fn kinds(&self) -> Vec<(Kind, What)> {
+        self.kinds.iter().map(|&kind| (kind, self.source.what(kind))).collect()
     }
 }
 

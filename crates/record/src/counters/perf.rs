@@ -7,10 +7,8 @@ use perf_event_open_sys::bindings as sys;
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use super::{At, Event, Kind, Reading, Source};
+use crate::profile::counted::What;
 use crate::profile::event;
-
-/// A perf event's type and what it is to count.
-type What = (u32, u64);
 
 /// Perf events of four kinds.
 pub(crate) struct Perf {
@@ -30,6 +28,10 @@ impl Perf {
         ])
     }
 
+    pub(super) fn what(&self, kind: Kind) -> What {
+        self.what[kind as usize]
+    }
+
     /// Others, in the order of `Kind::ALL`.
     pub(super) fn of(what: [What; 4]) -> Perf {
         Perf { what, buffer: Vec::new() }
@@ -46,7 +48,7 @@ impl Source for Perf {
                 as u64,
             ..perf_event_attr::default()
         };
-        (attributes.type_, attributes.config) = self.what[kind as usize];
+        (attributes.type_, attributes.config) = self.what(kind);
         let (pid, cpu) = match at {
             At::Cpu(cpu) => (-1, cpu),
             At::Thread(tid) => {

@@ -32,8 +32,8 @@ pub(crate) const STACK_BYTES: u32 = 16 << 10;
 /// Most frames of a chain.
 const CHAIN_MAX: u16 = 120;
 
-/// A sample with an average chain.
-const SAMPLE_BYTES: u64 = if STACKS { STACK_BYTES as u64 } else { 0 } + 512;
+/// A sample with an average chain, less its stack.
+const CHAIN_BYTES: u64 = 512;
 
 /// The rings hold so much time's samples: a reader comes by ten times a second.
 const HELD_MS: u64 = 400;
@@ -87,28 +87,31 @@ impl Event {
 /// The events of all CPUs and their rings.
 #[derive(Debug)]
 pub(crate) struct Events {
-    pub(crate) event: Event,
     pub(crate) rings: Vec<Ring>,
     descriptors: Vec<OwnedFd>,
 }
 
 impl Events {
-    /// Opens them, not yet counting.
-    pub(crate) fn open(hz: u32) -> Result<Events, Unsupported> {
-        let cycles = probe_cycles().and_then(|event| Events::of(event, hz).ok());
+    /// Opens those of the profile, not yet counting; what they count.
+    pub(crate) fn open(hz: u32) -> Result<(Event, Events), Unsupported> {
+        let of = |event: Event| {
+            let mut attributes = event.attributes();
+            sampling(&mut attributes, hz);
+            Ok((event, Events::of(&mut attributes, hz)?))
+        };
+        let cycles = probe_cycles().and_then(|event| of(event).ok());
         match cycles {
-            Some(events) => Ok(events),
-            None => Events::of(Event::CpuClock, hz).map_err(|error| Unsupported(why(&error))),
+            Some(opened) => Ok(opened),
+            None => of(Event::CpuClock).map_err(|error: io::Error| Unsupported(why(&error))),
         }
     }
 
-    fn of(event: Event, hz: u32) -> io::Result<Events> {
-        let mut attributes = event.attributes();
-        sampling(&mut attributes, hz);
-        let mut events = Events { event, rings: Vec::new(), descriptors: Vec::new() };
-        let mut bytes = ring_bytes(hz);
+    /// Opens events of these attributes, one a CPU, not yet counting.
+    pub(crate) fn of(attributes: &mut perf_event_attr, hz: u32) -> io::Result<Events> {
+        let mut events = Events { rings: Vec::new(), descriptors: Vec::new() };
+        let mut bytes = ring_bytes(hz, attributes.sample_stack_user);
         for cpu in cpus_online() {
-            let descriptor = match open(&mut attributes, -1, cpu) {
+            let descriptor = match open(attributes, -1, cpu) {
                 // A CPU that went offline just now.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
                 opened => opened?,
@@ -139,6 +142,20 @@ impl Events {
         self.rings.len()
     }
 
+    /// From the next sample on, so many count for one.
+    pub(crate) fn set_period(&self, period: u64) -> io::Result<()> {
+        for descriptor in &self.descriptors {
+            let fd = descriptor.as_raw_fd();
+            // The kernel wants the number's address.
+            let at = (&raw const period) as u64;
+            // SAFETY: an open event, and a number that lives as long as the call.
+            if unsafe { perf_event_open_sys::ioctls::PERIOD(fd, at) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
+    }
+
     /// Begins to count.
     pub(crate) fn enable(&self) -> io::Result<()> {
         for descriptor in &self.descriptors {
@@ -151,24 +168,15 @@ impl Events {
     }
 }
 
+/// Samples with stacks, and records of what changes the spaces.
 fn sampling(attributes: &mut perf_event_attr, hz: u32) {
+    leaf(attributes);
     attributes.set_freq(1);
     attributes.__bindgen_anon_1.sample_freq = hz.into();
-    attributes.sample_type = (sys::PERF_SAMPLE_IP
-        | sys::PERF_SAMPLE_TID
-        | sys::PERF_SAMPLE_TIME
-        | sys::PERF_SAMPLE_PERIOD
-        | sys::PERF_SAMPLE_CALLCHAIN) as u64;
     attributes.sample_max_stack = CHAIN_MAX;
     if STACKS {
-        attributes.sample_type |= (sys::PERF_SAMPLE_REGS_USER | sys::PERF_SAMPLE_STACK_USER) as u64;
-        attributes.sample_regs_user = REGISTERS;
         attributes.sample_stack_user = STACK_BYTES;
-        attributes.set_exclude_callchain_user(1);
     }
-    attributes.set_sample_id_all(1);
-    attributes.set_use_clockid(1);
-    attributes.clockid = libc::CLOCK_MONOTONIC;
     attributes.set_mmap(1);
     attributes.set_mmap2(1);
     attributes.set_comm(1);
@@ -176,9 +184,30 @@ fn sampling(attributes: &mut perf_event_attr, hz: u32) {
     attributes.set_task(1);
 }
 
+/// Samples of the innermost procedure, in the form of those with stacks.
+pub(crate) fn leaf(attributes: &mut perf_event_attr) {
+    attributes.set_disabled(1);
+    attributes.sample_type = (sys::PERF_SAMPLE_IP
+        | sys::PERF_SAMPLE_TID
+        | sys::PERF_SAMPLE_TIME
+        | sys::PERF_SAMPLE_PERIOD
+        | sys::PERF_SAMPLE_CALLCHAIN) as u64;
+    attributes.sample_max_stack = 1;
+    if STACKS {
+        attributes.sample_type |= (sys::PERF_SAMPLE_REGS_USER | sys::PERF_SAMPLE_STACK_USER) as u64;
+        attributes.sample_regs_user = REGISTERS;
+        // Without one the kernel writes its length, and makes no room for that.
+        attributes.sample_stack_user = 8;
+        attributes.set_exclude_callchain_user(1);
+    }
+    attributes.set_sample_id_all(1);
+    attributes.set_use_clockid(1);
+    attributes.clockid = libc::CLOCK_MONOTONIC;
+}
+
 /// A ring's bytes, a power of two.
-fn ring_bytes(hz: u32) -> usize {
-    let held = u64::from(hz) * SAMPLE_BYTES * HELD_MS / 1000;
+fn ring_bytes(hz: u32, stack_bytes: u32) -> usize {
+    let held = u64::from(hz) * (CHAIN_BYTES + u64::from(stack_bytes)) * HELD_MS / 1000;
     let bytes = held.next_power_of_two().clamp(RING_BYTES_MIN, RING_BYTES_MAX);
     usize::try_from(bytes).expect("the bound of a ring fits")
 }
@@ -279,7 +308,7 @@ pub(crate) fn why(error: &io::Error) -> String {
     }
 }
 
-const _: () = assert!(RING_BYTES_MIN > 4 * SAMPLE_BYTES);
+const _: () = assert!(RING_BYTES_MIN > 4 * (STACK_BYTES as u64 + CHAIN_BYTES));
 const _: () = assert!(STACK_BYTES.is_multiple_of(8) && STACK_BYTES < u16::MAX as u32 - 2048);
 
 #[cfg(test)]
@@ -306,9 +335,10 @@ mod tests {
     #[test]
     fn rings_are_whole_pages_and_hold_what_comes() {
         for hz in [49, 99, 999] {
-            let bytes = ring_bytes(hz);
+            let bytes = ring_bytes(hz, STACK_BYTES);
             assert!(bytes.is_power_of_two() && bytes >= 64 << 10);
-            assert!(bytes as u64 >= u64::from(hz) * SAMPLE_BYTES / 10);
+            assert!(bytes as u64 >= u64::from(hz) * u64::from(STACK_BYTES + 512) / 10);
+            assert!(ring_bytes(hz, 0).is_power_of_two());
         }
     }
 

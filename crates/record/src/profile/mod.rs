@@ -17,6 +17,7 @@
 //! What never happens: the recording fails because there is no profile; a sample is dropped and
 //! not counted; a name is made up.
 
+pub(crate) mod counted;
 mod elf;
 pub(crate) mod event;
 mod files;
@@ -30,9 +31,11 @@ mod unwind;
 use std::collections::{HashMap, HashSet};
 
 use trial::Writer;
+use trial::counters::Kind;
 use trial::profile::{Owner, ProfileInfo, STACK_FRAMES_MAX, SampleRow, Stack};
 
-use self::event::{Events, STACK_BYTES, STACKS};
+use self::counted::{Counted, Counter, PERIOD_FIRST, What};
+use self::event::{Event, Events, STACK_BYTES, STACKS};
 use self::maps::Space;
 use self::names::Names;
 use self::records::{Record, Sample};
@@ -104,7 +107,9 @@ struct Count {
 
 /// The sampler.
 pub(crate) struct Profile {
+    event: Event,
     events: Events,
+    counted: Counted,
     /// Who is observed when processes of a name are.
     name: Option<String>,
     own_tid: u32,
@@ -136,14 +141,14 @@ impl Profile {
         pids: &[u32],
     ) -> Result<Profile, Unsupported> {
         let hz = spec.hz.clamp(PROFILE_HZ_MIN, PROFILE_HZ_MAX);
-        let events = Events::open(hz)?;
+        let (event, events) = Events::open(hz)?;
         let names = Names::new();
         // This takes a while: the rings would be full afterwards.
         let kernel_is_named = names.kernel_is_named();
         // What is mapped from here on comes as a record.
         events.enable().map_err(|error| Unsupported(format!("perf events: {error}")))?;
         let info = ProfileInfo {
-            event: events.event.name().to_owned(),
+            event: event.name().to_owned(),
             hz,
             unwinder: if STACKS {
                 format!(".eh_frame, over {STACK_BYTES} bytes of stack")
@@ -153,7 +158,9 @@ impl Profile {
             ..ProfileInfo::default()
         };
         let mut profile = Profile {
+            event,
             events,
+            counted: Counted::default(),
             name: match target {
                 Target::Name(name) => Some(cut(name).to_owned()),
                 Target::Pid(_) => None,
@@ -181,6 +188,14 @@ impl Profile {
         Ok(profile)
     }
 
+    /// Begins to sample these counters too; how, for the manifest.
+    pub(crate) fn count(&mut self, kinds: &[(Kind, What)]) -> Result<String, Unsupported> {
+        let hz = self.info.hz;
+        self.counted = Counted::open(kinds, hz, PERIOD_FIRST)?;
+        let names: Vec<&str> = kinds.iter().map(|(kind, _)| kind.name()).collect();
+        Ok(format!("{}, each about {hz} a second on each CPU", names.join(", ")))
+    }
+
     /// How it samples, for the manifest.
     pub(crate) fn says(&self) -> String {
         let ProfileInfo { event, hz, unwinder, .. } = &self.info;
@@ -202,6 +217,7 @@ impl Profile {
     pub(crate) fn begin(&mut self, writer: &mut Writer, now_ns: i64) -> Result<(), trial::Error> {
         self.from_ns = now_ns;
         self.drain(writer)?;
+        self.counted.begin(now_ns);
         self.take_lost();
         (self.info.lost, self.info.throttled) = (0, 0);
         writer.profile_info(&self.info)
@@ -212,6 +228,10 @@ impl Profile {
         let mut rings = std::mem::take(&mut self.events.rings);
         let done = self.drain_rings(&mut rings, writer);
         self.events.rings = rings;
+        done?;
+        let mut counters = std::mem::take(&mut self.counted.counters);
+        let done = self.drain_counters(&mut counters, writer);
+        self.counted.counters = counters;
         done
     }
 
@@ -243,7 +263,8 @@ impl Profile {
             info.unwound_whole += if user && whole { samples } else { 0 };
         }
         writer.profile_info(&self.info)?;
-        writer.samples(&rows)
+        writer.samples(&rows)?;
+        self.counted.interval(index, end_ns, writer)
     }
 
     /// Takes what was not seen since the last call.
@@ -299,6 +320,53 @@ impl Profile {
             self.names.forget_process(pid);
         }
         done
+    }
+
+    fn drain_counters(
+        &mut self,
+        counters: &mut [Counter],
+        writer: &mut Writer,
+    ) -> Result<(), trial::Error> {
+        let now_ns = clock::monotonic_ns();
+        let mut done = Ok(());
+        for Counter { kind, events, samples, .. } in counters {
+            for ring in &mut events.rings {
+                ring.look();
+                let whole = ring.take(&mut |record| match records::read(record) {
+                    Some(Record::Sample(sample)) if done.is_ok() => {
+                        *samples += 1;
+                        done = self.counter_sample(*kind, &sample, writer, now_ns);
+                    }
+                    Some(Record::Lost(count)) => self.lost.records += count,
+                    Some(Record::Throttled) => self.lost.throttled += 1,
+                    _ => {}
+                });
+                self.lost.garbage += u64::from(!whole);
+            }
+        }
+        done
+    }
+
+    fn counter_sample(
+        &mut self,
+        kind: Kind,
+        sample: &Sample<'_>,
+        writer: &mut Writer,
+        now_ns: i64,
+    ) -> Result<(), trial::Error> {
+        let time_ns = i64::try_from(sample.time_ns).unwrap_or(i64::MAX);
+        let Some(space) = self.spaces.get_mut(&sample.pid) else { return Ok(()) };
+        if time_ns < self.from_ns {
+            return Ok(());
+        }
+        let frame = if sample.user_mode {
+            self.names.user(writer, space, (sample.pid, sample.ip), now_ns)?
+        } else {
+            self.names.kernel(writer, sample.ip)?.frame
+        };
+        let stack = writer.stack(&Stack { frames: vec![frame], whole: false })?;
+        self.counted.add(kind, stack, sample.period, time_ns <= self.until_ns);
+        Ok(())
     }
 
     fn change(&mut self, record: &[u8], writer: &mut Writer) -> Result<(), trial::Error> {
@@ -365,7 +433,7 @@ impl Profile {
         let tally = if time_ns <= self.until_ns { &mut self.tally } else { &mut self.next };
         let count = tally.entry((owner, stack)).or_default();
         count.samples += 1;
-        count.ns += self.events.event.ns(sample.period);
+        count.ns += self.event.ns(sample.period);
         // The addresses of the server's stack are still there.
         count.user = owner == Owner::Server && !self.addresses.is_empty();
         count.whole = whole;

@@ -26,8 +26,8 @@ pub use compare::{
 };
 use cost::Divided;
 pub use cost::{CostRow, CostTable, GroupCost};
-pub(crate) use counters::table as counters_table;
-pub use counters::{CounterCost, HardwareCounters, OneMore};
+pub(crate) use counters::tables as counters_tables;
+pub use counters::{CountedProcedure, CountedShare, CounterCost, HardwareCounters, OneMore};
 use fit::{Fitted, Model};
 use flame::Weights;
 pub(crate) use flame::label;
@@ -101,7 +101,13 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
         modes: main.modes(),
         with_wakes: main.wakes_line(),
         latency: latency::latency_of(trial.latencies(), &rows, objective),
-        counters: counters::counters(trial, Some(main), options.level, options.seed),
+        counters: counters::counters(
+            trial,
+            &options.groups,
+            Some(main),
+            options.level,
+            options.seed,
+        ),
         waits: waits::waits(trial),
         files: files::files(trial),
         resources: resources(trial, limiter, &fits, &devices),

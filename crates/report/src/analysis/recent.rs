@@ -141,7 +141,7 @@ pub fn recent(trial: &Trial, groups: &Groups) -> Option<Recent> {
         seconds: length_ns as f64 / 1e9,
         rate: rate(intervals, last, length_ns),
         cpu_per_request: cpu_per_request(intervals),
-        counters: counters::counters(trial, None, 0.0, 0),
+        counters: counters::counters(trial, groups, None, 0.0, 0),
         resources: series.iter().filter_map(used).collect(),
         machine: machine(intervals),
         latency: latency::together(trial.latencies(), intervals),

@@ -22,7 +22,7 @@ pub struct Procedure {
 }
 
 impl Procedure {
-    fn of(frame: &Frame) -> Procedure {
+    pub(super) fn of(frame: &Frame) -> Procedure {
         Procedure {
             symbol: frame.symbol.clone(),
             module: frame.module.clone(),
