@@ -1,5 +1,5 @@
-//! Bugs planted on purpose: each is a mistake that a cache can make, at the place where it would be
-//! made, and the tests must find every one.
+//! Bugs planted on purpose: each is a mistake that a cache (or the preloaded library) can make, at the
+//! place where it would be made, and the tests must find every one.
 //!
 //! Why: a suite that is green says little about what it would catch. `cargo xtask planted` builds
 //! with the feature `switch`, runs for each bug the ordinary test that the list names for it, and
@@ -103,6 +103,26 @@ bugs! {
         "disk: objects::a_head_is_written_anew_with_the_old_body";
     StoreOverBound = "store-over-bound", "the store does not make room for what it takes",
         "store: tests::many_threads_share_a_store_within_its_bound";
+    BoostStaleDup = "boost-dup2", "a file that dup2 has replaced is taken for the new one",
+        "differential: random_programs_do_the_same_boosted";
+    BoostEdge = "boost-edge", "what is ready still is not told again",
+        "differential: random_programs_do_the_same_boosted";
+    BoostTimeoutSign = "boost-sign", "a negative time-out is none instead of endless",
+        "differential: random_programs_do_the_same_boosted";
+    BoostNvalForgotten = "boost-nval", "a closed descriptor is not told of",
+        "differential: random_programs_do_the_same_boosted";
+    BoostHupMasked = "boost-hup", "a hang-up that was not asked for is not told",
+        "differential: random_programs_do_the_same_boosted";
+    BoostDuplicateOnce = "boost-duplicate", "of two entries with one descriptor one is answered",
+        "differential: random_programs_do_the_same_boosted";
+    BoostForkShares = "boost-fork", "a child waits on the set of its parent",
+        "differential: random_programs_do_the_same_boosted";
+    BoostAuditOff = "boost-audit", "no audit finds what was closed unseen",
+        "differential: an_unseen_close_does_not_hang";
+    BoostTimeoutKept = "boost-select-time", "select leaves its time-out as it was",
+        "differential: random_programs_do_the_same_boosted";
+    BoostMaskNotPassed = "boost-mask", "a wait does not pass on its signal mask",
+        "differential: random_programs_do_the_same_boosted";
 }
 
 /// Whether this bug is there.

@@ -1,0 +1,462 @@
+//! `poll`, `ppoll`, `select`, `pselect` and their kin, as the program calls them.
+//!
+//! Each decides whether the call is worth it, has it waited for ([`crate::wait`]), and writes the
+//! answers where the caller expects them. Whatever cannot be boosted goes to the original with the
+//! time that is left.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use libc::{c_int, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
+
+use crate::front::{self, Position};
+use crate::limits::{FDS_MAX, LEAST_DEFAULT, POSITIONS_MAX};
+use crate::stats::{self, Counter, count};
+use crate::thread::{self, Kind, Region};
+use crate::time::{self, Limit};
+use crate::wait::{self, INTERRUPTED, Outcome};
+use crate::{real, sys};
+
+unsafe extern "C-unwind" {
+    fn pthread_testcancel();
+}
+
+/// Arrays up to here are shorter than any limit of descriptors that is in use.
+const ALLOWED_EVERYWHERE: nfds_t = 256;
+
+/// Below so many descriptors a call is plain.
+static LEAST: AtomicUsize = AtomicUsize::new(LEAST_DEFAULT);
+
+/// Runs when the library is loaded, before the program's own code.
+#[used]
+#[cfg_attr(not(test), unsafe(link_section = ".init_array"))]
+static AT_START: extern "C" fn() = start;
+
+extern "C" fn start() {
+    real::look_up_all();
+    stats::ask();
+    thread::prepare();
+    // SAFETY: C strings of the environment; at this time the process has one thread. The handlers
+    // are functions of this library, which is never unloaded.
+    unsafe {
+        let least = libc::getenv(c"PLIMSOLL_BOOST_LEAST".as_ptr());
+        if !least.is_null() {
+            let least = libc::atoi(least);
+            LEAST.store(usize::try_from(least).unwrap_or(LEAST_DEFAULT).max(1), Ordering::Relaxed);
+        }
+        libc::atexit(end);
+        libc::pthread_atfork(None, None, Some(child));
+    }
+}
+
+extern "C" fn end() {
+    stats::tell();
+}
+
+unsafe extern "C" fn child() {
+    stats::begin_anew();
+}
+
+/// How a boosted call ended.
+enum Done {
+    /// It has returned this.
+    With(c_int),
+    /// It never began.
+    Plain,
+    /// The original must end it.
+    Original,
+}
+
+/// `poll(2)`.
+///
+/// # Safety
+/// As the C library's: `fds` are `count` entries.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    let limit = time::of_milliseconds(timeout);
+    // SAFETY: the caller keeps poll's contract.
+    unsafe {
+        poll_within(fds, count, Some(limit), std::ptr::null(), || real::poll(fds, count, timeout))
+    }
+}
+
+/// The name that some libraries use.
+///
+/// # Safety
+/// As [`poll`].
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { poll(fds, count, timeout) }
+}
+
+/// `poll(2)` as programs built with `_FORTIFY_SOURCE` call it: `bytes` is the array's size.
+///
+/// # Safety
+/// As [`poll`].
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __poll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: c_int,
+    bytes: usize,
+) -> c_int {
+    // SAFETY: the same contract; an array that is too small is the original's to complain about.
+    unsafe {
+        if bytes / size_of::<pollfd>() < count as usize {
+            return real::__poll_chk(fds, count, timeout, bytes);
+        }
+        poll(fds, count, timeout)
+    }
+}
+
+/// `ppoll(2)`.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn ppoll(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller keeps ppoll's contract: null, or a time.
+    unsafe {
+        let limit = time::of_timespec(timeout.as_ref());
+        poll_within(fds, count, limit, mask, || real::ppoll(fds, count, timeout, mask))
+    }
+}
+
+/// `ppoll(2)` as programs built with `_FORTIFY_SOURCE` call it.
+///
+/// # Safety
+/// As [`ppoll`].
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    bytes: usize,
+) -> c_int {
+    // SAFETY: as in `__poll_chk`.
+    unsafe {
+        if bytes / size_of::<pollfd>() < count as usize {
+            return real::__ppoll_chk(fds, count, timeout, mask, bytes);
+        }
+        ppoll(fds, count, timeout, mask)
+    }
+}
+
+/// `select(2)`; the time-out is what was left of it afterwards, as Linux has it.
+///
+/// # Safety
+/// As the C library's: each set is null or large enough for `count` descriptors.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    let sets = [read, write, except];
+    // SAFETY: the caller keeps select's contract.
+    unsafe {
+        let limit = time::of_timeval(timeout.as_ref());
+        let begun = sys::now();
+        let none = std::ptr::null();
+        let plain = || real::select(count, read, write, except, timeout);
+        let (returned, ours) = select_within(count, sets, (limit, begun), none, plain);
+        if ours
+            && let (Some(limit), Some(timeout)) = (limit, timeout.as_mut())
+            && let Limit::Nanoseconds(left @ 1..) = limit
+            && !planted::is(planted::Bug::BoostTimeoutKept)
+        {
+            let spent = sys::now().wrapping_sub(begun);
+            *timeout = time::timeval_of(left.saturating_sub(spent));
+        }
+        returned
+    }
+}
+
+/// The name that some libraries use.
+///
+/// # Safety
+/// As [`select`].
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn __select(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *mut timeval,
+) -> c_int {
+    // SAFETY: the same contract.
+    unsafe { select(count, read, write, except, timeout) }
+}
+
+/// `pselect(2)`; its time-out stays as it is.
+///
+/// # Safety
+/// As [`select`].
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn pselect(
+    count: c_int,
+    read: *mut fd_set,
+    write: *mut fd_set,
+    except: *mut fd_set,
+    timeout: *const timespec,
+    mask: *const sigset_t,
+) -> c_int {
+    // SAFETY: the caller keeps pselect's contract.
+    unsafe {
+        let limit = time::of_timespec(timeout.as_ref());
+        let plain = || real::pselect(count, read, write, except, timeout, mask);
+        let sets = [read, write, except];
+        select_within(count, sets, (limit, sys::now()), mask, plain).0
+    }
+}
+
+/// # Safety
+/// `fds` are `asked` entries, or null.
+unsafe fn poll_within(
+    fds: *mut pollfd,
+    asked: nfds_t,
+    limit: Option<Limit>,
+    mask: *const sigset_t,
+    plain: impl Fn() -> c_int,
+) -> c_int {
+    count(Counter::Calls, 1);
+    let worth = asked as usize >= LEAST.load(Ordering::Relaxed)
+        && !fds.is_null()
+        && asked as usize <= POSITIONS_MAX
+        // Above the limit of descriptors the kernel refuses the call.
+        && (asked <= ALLOWED_EVERYWHERE || asked <= sys::descriptor_limit());
+    let (Some(limit), true) = (limit, worth) else {
+        count(Counter::Plain, 1);
+        return plain();
+    };
+    let begun = sys::now();
+    // SAFETY: the caller's entries, eight bytes each, of the same alignment; no other reference to
+    // them is held meanwhile.
+    let array = unsafe { std::slice::from_raw_parts_mut(fds.cast::<Position>(), asked as usize) };
+    match boosted(begun, |region| poll_boosted(region, array, limit, begun, mask)) {
+        Done::With(returned) => returned,
+        Done::Plain => {
+            count(Counter::Plain, 1);
+            plain()
+        }
+        Done::Original => {
+            count(Counter::Fallbacks, 1);
+            let left = time_left(limit, begun);
+            // SAFETY: the caller keeps ppoll's contract; the time lives on this frame.
+            unsafe { real::ppoll(fds, asked, left.as_ref().map_or(std::ptr::null(), |t| t), mask) }
+        }
+    }
+}
+
+/// Takes the thread's set, does it, and gives it back. `errno` is as if nothing had been called,
+/// but after an interruption. No guard gives it back: nothing may need to be dropped here when a
+/// thread is cancelled asleep, and then nobody asks for its set any more.
+fn boosted(begun: u64, wait: impl FnOnce(&mut Region) -> Option<Done>) -> Done {
+    let errno = sys::errno();
+    // SAFETY: takes nothing; unwinds if the thread is cancelled, through frames that drop nothing.
+    unsafe { pthread_testcancel() };
+    let Some(region) = thread::enter() else { return Done::Plain };
+    let done = wait(region).unwrap_or(Done::Original);
+    if matches!(done, Done::Original) {
+        // What is left half done is not to be trusted.
+        region.empty();
+    }
+    let spent = stats::clock().wrapping_sub(begun).wrapping_sub(region.slept);
+    if stats::clock() != 0 {
+        count(Counter::Nanoseconds, spent);
+    }
+    thread::leave();
+    sys::set_errno(if let Done::With(INTERRUPTED) = done { libc::EINTR } else { errno });
+    done
+}
+
+/// `None`: the original must do it, and the next calls too.
+fn poll_boosted(
+    region: &mut Region,
+    array: &mut [Position],
+    limit: Limit,
+    begun: u64,
+    mask: *const sigset_t,
+) -> Option<Done> {
+    let settled = region
+        .begin(Kind::Poll)
+        .and_then(|()| region.compare_array(array))
+        .and_then(|()| region.note_changes())
+        .and_then(|()| region.settle());
+    if settled.is_err() {
+        region.churn.take_a_rest();
+        return None;
+    }
+    region.churn.note(array.len(), region.changed);
+    Some(Done::With(match wait::wait(region, limit, begun, mask) {
+        Outcome::Found(found) => answer_array(region, array, found),
+        Outcome::Nothing => 0,
+        Outcome::Interrupted => INTERRUPTED,
+        Outcome::Original => return Some(Done::Original),
+    }))
+}
+
+/// Each position with a descriptor that was found gets what concerns it; says how many did.
+fn answer_array(region: &Region, array: &mut [Position], found: usize) -> c_int {
+    let mut answered = 0;
+    for probe in region.probes.iter().take(found) {
+        for at in region.positions(probe.fd as usize) {
+            let Some(position) = array.get_mut(at) else { break };
+            let revents = front::answer_for(front::events_of(*position), probe.revents as u16);
+            position[1] |= u32::from(revents) << 16;
+            answered += c_int::from(revents != 0);
+            if planted::is(planted::Bug::BoostDuplicateOnce) {
+                break;
+            }
+        }
+    }
+    answered
+}
+
+/// What is left of the time, for the original.
+fn time_left(limit: Limit, begun: u64) -> Option<timespec> {
+    match limit.after(sys::now().wrapping_sub(begun)) {
+        Limit::Endless => None,
+        Limit::Nanoseconds(left) => Some(time::timespec_of(left)),
+    }
+}
+
+/// What select returns, and whether the time-out is ours to write.
+///
+/// # Safety
+/// Each set is null or large enough for `asked` descriptors.
+unsafe fn select_within(
+    asked: c_int,
+    sets: [*mut fd_set; 3],
+    (limit, begun): (Option<Limit>, u64),
+    mask: *const sigset_t,
+    plain: impl Fn() -> c_int,
+) -> (c_int, bool) {
+    count(Counter::Calls, 1);
+    let bitmaps = Bits { words: sets.map(|set| set.cast::<u64>()), count: asked.max(0) as usize };
+    // SAFETY: as promised.
+    let members = if bitmaps.count <= FDS_MAX { unsafe { bitmaps.members() } } else { 0 };
+    let (Some(limit), true) = (limit, members >= LEAST.load(Ordering::Relaxed)) else {
+        count(Counter::Plain, 1);
+        return (plain(), false);
+    };
+    // SAFETY: as promised.
+    match boosted(begun, |region| unsafe { select_boosted(region, &bitmaps, limit, begun, mask) }) {
+        Done::With(returned) => (returned, true),
+        Done::Plain => {
+            count(Counter::Plain, 1);
+            (plain(), false)
+        }
+        Done::Original => {
+            count(Counter::Fallbacks, 1);
+            let left = time_left(limit, begun);
+            let left = left.as_ref().map_or(std::ptr::null(), |time| time);
+            let [read, write, except] = sets;
+            // SAFETY: the caller keeps pselect's contract; the time lives on this frame.
+            (unsafe { real::pselect(asked, read, write, except, left, mask) }, true)
+        }
+    }
+}
+
+/// A select's three sets, in the caller's memory.
+struct Bits {
+    /// Null for a set that was not given.
+    words: [*mut u64; 3],
+    count: usize,
+}
+
+impl Bits {
+    /// # Safety
+    /// Each set is null or has [`front::words_of_count`] words, and so in all that follows.
+    unsafe fn word(&self, at: usize) -> [u64; 3] {
+        let below = front::bits_below(self.count, at);
+        // SAFETY: `at` is below the number of words, or nothing is below it and nothing is read.
+        self.words.map(|words| unsafe {
+            if words.is_null() || below == 0 { 0 } else { words.add(at).read_unaligned() & below }
+        })
+    }
+
+    /// How many bits are set.
+    unsafe fn members(&self) -> usize {
+        let of = |at| {
+            // SAFETY: as promised.
+            let words = unsafe { self.word(at) };
+            (words[0] | words[1] | words[2]).count_ones() as usize
+        };
+        (0..front::words_of_count(self.count)).map(of).sum()
+    }
+
+    unsafe fn clear(&self) {
+        for words in self.words.iter().filter(|words| !words.is_null()) {
+            for at in 0..front::words_of_count(self.count) {
+                // SAFETY: as promised.
+                unsafe { words.add(at).write_unaligned(0) };
+            }
+        }
+    }
+
+    unsafe fn set(&self, which: usize, fd: usize) {
+        let (at, bit) = front::word_and_bit(fd);
+        if let Some(words) = self.words.get(which)
+            && fd < self.count
+            && !words.is_null()
+        {
+            // SAFETY: as promised; the word lies below the count.
+            unsafe { words.add(at).write_unaligned(words.add(at).read_unaligned() | bit) };
+        }
+    }
+}
+
+/// # Safety
+/// As [`Bits::word`].
+unsafe fn select_boosted(
+    region: &mut Region,
+    bits: &Bits,
+    limit: Limit,
+    begun: u64,
+    mask: *const sigset_t,
+) -> Option<Done> {
+    let words = front::words_of_count(bits.count);
+    let settled = region
+        .begin(Kind::Select)
+        // SAFETY: as promised.
+        .and_then(|()| region.compare_bitmaps(|at| unsafe { bits.word(at) }, words))
+        .and_then(|()| region.note_changes())
+        .and_then(|()| region.settle());
+    if settled.is_err() {
+        region.churn.take_a_rest();
+        return None;
+    }
+    region.churn.note(bits.count, region.changed);
+    let found = match wait::wait(region, limit, begun, mask) {
+        Outcome::Found(found) => found,
+        Outcome::Nothing => 0,
+        Outcome::Interrupted => return Some(Done::With(INTERRUPTED)),
+        Outcome::Original => return Some(Done::Original),
+    };
+    let probes = region.probes.get(..found)?;
+    if probes.iter().any(|probe| probe.revents & libc::POLLNVAL != 0) {
+        // A closed descriptor is EBADF, and the sets stay as they are.
+        return Some(Done::Original);
+    }
+    // SAFETY: as promised.
+    unsafe { bits.clear() };
+    let mut answered = 0;
+    for probe in probes {
+        let sets = front::sets_of_answer(probe.events as u16, probe.revents as u16);
+        for (which, _) in sets.iter().enumerate().filter(|&(_, &is_in)| is_in) {
+            // SAFETY: as promised.
+            unsafe { bits.set(which, probe.fd as usize) };
+            answered += 1;
+        }
+    }
+    Some(Done::With(answered))
+}

@@ -1,0 +1,292 @@
+//! The memory of a thread's set, and its life: made at the thread's first call that is worth it,
+//! begun anew in a child process, gone with the thread.
+//!
+//! One mapping of fixed size whose pages are there once they are written to; all zeros is an empty
+//! set. A call takes it ([`enter`]) and gives it back ([`leave`]); a signal handler that runs in
+//! between finds it taken, and its own call is plain.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
+
+use libc::{c_int, c_void, epoll_event, pollfd};
+
+use crate::front::{Bitmaps, Position};
+use crate::limits::{CHURN_CALLS, CHURN_LEAST, FDS_MAX, POSITIONS_MAX, REST_CALLS, REST_CALLS_MAX};
+use crate::limits::{UNHELD_MAX, WORDS};
+use crate::own::Own;
+use crate::set::Entry;
+use crate::{changes, sys};
+
+/// Which call the set follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    Nobody = 0,
+    Poll,
+    Select,
+}
+
+/// All that a thread has. `0 <= held <= highest <= FDS_MAX`; an entry is in `dirty` exactly if it
+/// says so; `unheld` has the descriptors of the present call that epoll refuses.
+#[repr(C)]
+pub(crate) struct Region {
+    pub(crate) own: Own,
+    pub(crate) process: c_int,
+    pub(crate) kind: Kind,
+    pub(crate) off: bool,
+    pub(crate) churn: Churn,
+    pub(crate) cursor: u64,
+    pub(crate) audited: u64,
+    pub(crate) slept: u64,
+    pub(crate) serial: u32,
+    pub(crate) changed: usize,
+    pub(crate) highest: usize,
+    pub(crate) held: usize,
+    pub(crate) len: usize,
+    pub(crate) words_len: usize,
+    pub(crate) dirty_len: usize,
+    pub(crate) unheld_len: usize,
+    pub(crate) unheld: [u32; UNHELD_MAX],
+    pub(crate) entries: [Entry; FDS_MAX],
+    pub(crate) dirty: [u32; FDS_MAX],
+    pub(crate) last: [Position; POSITIONS_MAX],
+    pub(crate) next: [u32; POSITIONS_MAX],
+    pub(crate) words: Bitmaps,
+    pub(crate) words_before: [u64; WORDS],
+    pub(crate) events: [epoll_event; FDS_MAX],
+    pub(crate) probes: [pollfd; FDS_MAX + UNHELD_MAX],
+}
+
+impl Region {
+    /// Back to an empty set without a descriptor.
+    pub(crate) fn empty(&mut self) {
+        let (churn, off, region) = (self.churn, self.off, std::ptr::from_mut(self));
+        self.own.close();
+        // SAFETY: the mapping is private and all ours; its pages read as zeros from here on, which
+        // is an empty set.
+        unsafe { libc::madvise(region.cast(), size_of::<Region>(), libc::MADV_DONTNEED) };
+        self.churn = churn;
+        self.off = off;
+        self.process = sys::process();
+        self.cursor = changes::since(0).0;
+        self.audited = sys::now_coarse();
+    }
+}
+
+/// Calls that change much of the set cost more here than in the kernel: after several in a row the
+/// next ones are plain, longer each time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Churn {
+    rest: u32,
+    last_rest: u32,
+    calls: u32,
+    calm: u32,
+}
+
+impl Churn {
+    /// Whether this call is to be plain.
+    pub(crate) fn rests(&mut self) -> bool {
+        let rests = self.rest > 0;
+        self.rest = self.rest.saturating_sub(1);
+        rests
+    }
+
+    /// A call over `asked` descriptors has changed `changed` of them.
+    pub(crate) fn note(&mut self, asked: usize, changed: usize) {
+        if changed < CHURN_LEAST || changed <= asked / 4 {
+            self.calls = 0;
+            self.calm = self.calm.saturating_add(1);
+            if self.calm >= REST_CALLS {
+                self.last_rest = 0;
+            }
+            return;
+        }
+        self.calm = 0;
+        self.calls += 1;
+        if self.calls >= CHURN_CALLS {
+            self.take_a_rest();
+        }
+    }
+
+    /// The next calls are plain.
+    pub(crate) fn take_a_rest(&mut self) {
+        self.calls = 0;
+        self.rest = self.last_rest.saturating_mul(2).clamp(REST_CALLS, REST_CALLS_MAX);
+        self.last_rest = self.rest;
+    }
+}
+
+struct Here {
+    region: Cell<*mut Region>,
+    /// The process that has taken the region, or 0: what a child inherits from a handler that has
+    /// forked is never in use there.
+    busy: Cell<bool>,
+    refused: Cell<bool>,
+}
+
+thread_local! {
+    static HERE: Here = const {
+        Here {
+            region: Cell::new(std::ptr::null_mut()),
+            busy: Cell::new(false),
+            refused: Cell::new(false),
+        }
+    };
+}
+
+/// Takes the thread's set; `None` if this call is to be plain.
+pub(crate) fn enter() -> Option<&'static mut Region> {
+    HERE.with(|here| {
+        if here.busy.get() || here.refused.get() {
+            return None;
+        }
+        here.busy.set(true);
+        compiler_fence(Ordering::SeqCst);
+        if here.region.get().is_null() {
+            here.region.set(map());
+        }
+        // SAFETY: null, or the thread's own mapping, which nobody else has: `busy` was false.
+        let region = unsafe { here.region.get().as_mut() };
+        let usable = region.and_then(|region| {
+            if !is_of_this_process(region) {
+                region.empty();
+            }
+            (!region.off && !region.churn.rests()).then_some(region)
+        });
+        if usable.is_none() {
+            here.refused.set(here.region.get().is_null());
+            leave();
+        }
+        usable
+    })
+}
+
+/// Gives it back.
+pub(crate) fn leave() {
+    compiler_fence(Ordering::SeqCst);
+    HERE.with(|here| here.busy.set(false));
+}
+
+/// A descriptor is about to be closed or replaced by this thread: out of its set, for an epoll set
+/// would hold on to a file that lives on under another number. Touches nothing but the kernel's
+/// side (a wait of this thread may be interrupted just now); the entry is mended by its generation.
+pub(crate) fn about_to_lose(fd: c_int) {
+    let region = HERE.with(|here| here.region.get());
+    let Ok(at) = usize::try_from(fd) else { return };
+    if region.is_null() || at >= FDS_MAX {
+        return;
+    }
+    // SAFETY: the thread's own mapping; single fields are read, without a reference to the whole.
+    let (own, process, held) = unsafe {
+        let entry = &raw const (*region).entries;
+        ((*region).own, (*region).process, (*entry.cast::<Entry>().add(at)).is_held())
+    };
+    // In a child of vfork the memory is the parent's and so is the set; the descriptors are not.
+    if held && own.is_ours() && process == sys::process() {
+        let errno = sys::errno();
+        sys::epoll_ctl(own.fd, libc::EPOLL_CTL_DEL, fd, 0, 0);
+        sys::set_errno(errno);
+    }
+}
+
+/// A set belongs to the process that made it: a child shares its descriptor with the parent, and
+/// must have its own.
+fn is_of_this_process(region: &Region) -> bool {
+    region.process != 0
+        && (planted::is(planted::Bug::BoostForkShares) || region.process == sys::process())
+}
+
+static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
+
+/// When the library is loaded.
+pub(crate) fn prepare() {
+    let mut key = 0;
+    // SAFETY: the key lives on this frame; the destructor is a function of this library, which is
+    // never unloaded.
+    if unsafe { libc::pthread_key_create(&raw mut key, Some(thread_ends)) } == 0 {
+        KEY.store(key, Ordering::Release);
+    }
+}
+
+fn map() -> *mut Region {
+    let key = KEY.load(Ordering::Acquire);
+    if key == u32::MAX {
+        return std::ptr::null_mut();
+    }
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: a new mapping where the kernel likes; nothing of ours is replaced.
+    let memory = unsafe {
+        libc::mmap(std::ptr::null_mut(), size_of::<Region>(), protection, flags, -1, 0)
+    };
+    if memory == libc::MAP_FAILED {
+        return std::ptr::null_mut();
+    }
+    // SAFETY: the key exists; the value is for our destructor only.
+    unsafe { libc::pthread_setspecific(key, memory) };
+    memory.cast()
+}
+
+unsafe extern "C" fn thread_ends(memory: *mut c_void) {
+    HERE.with(|here| {
+        here.region.set(std::ptr::null_mut());
+        here.busy.set(false);
+    });
+    let region: *mut Region = memory.cast();
+    // SAFETY: the value that `map` has set: the thread's own mapping, which nothing uses any more.
+    unsafe {
+        if is_of_this_process(&*region) {
+            (*region).own.close();
+        }
+        libc::munmap(memory, size_of::<Region>());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn churn_is_followed_by_rest_that_grows() {
+        let mut churn = Churn::default();
+        let mut plain = 0;
+        for _ in 0..CHURN_CALLS {
+            plain += u32::from(churn.rests());
+            churn.note(100, 100);
+        }
+        assert_eq!(plain, 0);
+        let first = (0..10_000).take_while(|_| churn.rests()).count() as u32;
+        assert_eq!(first, REST_CALLS);
+        churn.take_a_rest();
+        assert_eq!((0..10_000).take_while(|_| churn.rests()).count() as u32, 2 * REST_CALLS);
+        for _ in 0..40 {
+            churn.take_a_rest();
+        }
+        assert_eq!(churn.rest, REST_CALLS_MAX);
+    }
+
+    #[test]
+    fn few_changes_are_no_churn_and_calm_is_forgiven() {
+        let mut churn = Churn::default();
+        churn.take_a_rest();
+        while churn.rests() {}
+        for _ in 0..10_000 {
+            churn.note(1000, 250);
+            churn.note(40, CHURN_LEAST - 1);
+        }
+        assert!(!churn.rests());
+        churn.take_a_rest();
+        assert_eq!(churn.rest, REST_CALLS);
+    }
+
+    #[test]
+    fn a_call_within_a_call_is_plain() {
+        prepare();
+        let region = enter().expect("there is memory");
+        assert!(enter().is_none());
+        assert_eq!((region.kind, region.len, region.held), (Kind::Nobody, 0, 0));
+        leave();
+        assert!(enter().is_some());
+        leave();
+    }
+}
