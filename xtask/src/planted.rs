@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 pub(crate) const LIST: &str = "crates/planted/src/lib.rs";
 
 /// What is built: the crates with bugs in them and the command that serves.
-const PACKAGES: [&str; 6] = ["planted", "http1", "caching", "store", "proxy", "plimsoll"];
+const PACKAGES: [&str; 7] =
+    ["planted", "http1", "caching", "store", "interpose", "proxy", "plimsoll"];
 
 /// Suites by package and target, in the order in which they are run when the named test does not
 /// find a bug, with the tests that are run of each.
@@ -27,6 +28,7 @@ const SUITES: &[(&str, &str, &str)] = &[
     ("http1", "http1", ""),
     ("caching", "caching", ""),
     ("caching", "model", ""),
+    ("interpose", "differential", ""),
     ("store", "store", ""),
     ("store", "disk", ""),
     ("store", "simulation", ""),

@@ -56,10 +56,8 @@ pub(crate) fn clear_and_compare(asked: &mut [Position], last: &[Position]) -> bo
 pub(crate) type Bitmaps = [[u64; WORDS]; 3];
 
 /// What poll asks for what select means by a member of its sets, as the kernel has it.
-const READ: u16 =
-    (libc::POLLRDNORM | libc::POLLRDBAND | libc::POLLIN) as u16;
-const WRITE: u16 =
-    (libc::POLLWRBAND | libc::POLLWRNORM | libc::POLLOUT) as u16;
+const READ: u16 = (libc::POLLRDNORM | libc::POLLRDBAND | libc::POLLIN) as u16;
+const WRITE: u16 = (libc::POLLWRBAND | libc::POLLWRNORM | libc::POLLOUT) as u16;
 const EXCEPT: u16 = libc::POLLPRI as u16;
 const ERROR: u16 = libc::POLLERR as u16;
 const HANG_UP: u16 = libc::POLLHUP as u16;

@@ -7,8 +7,8 @@
 //! the descriptors that epoll named, so that every answer is the kernel's own.
 //!
 //! ```text
-//! exports   poll, ppoll, select, pselect and their _chk forms: arguments in, answers out
-//! follow    close, dup*, fcntl, socket, accept*, pipe*, ...: what may put a new file under a number
+//! exports   poll, ppoll, select, pselect and their _chk forms
+//! follow    close, dup*, fcntl, socket, accept*, pipe*: what may put a new file under a number
 //! front     the differences of arrays and of bitmaps; the mapping between select and poll
 //! set       what the epoll set holds, and how it is brought to what is wanted
 //! wait      hints, probes, sleeping, the audit

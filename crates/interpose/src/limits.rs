@@ -34,6 +34,6 @@ pub(crate) const REST_CALLS_MAX: u32 = 65_536;
 /// Words of a bitmap.
 pub(crate) const WORDS: usize = FDS_MAX / 64;
 
-const _: () = assert!(FDS_MAX % 64 == 0 && (OWN_FD_LEAST as usize) < FDS_MAX);
+const _: () = assert!(FDS_MAX.is_multiple_of(64) && (OWN_FD_LEAST as usize) < FDS_MAX);
 const _: () = assert!(CHANGES_KEPT.is_power_of_two());
 const _: () = assert!(REST_CALLS < REST_CALLS_MAX);

@@ -56,15 +56,16 @@ impl Own {
 
 /// Whether the number is one of ours.
 pub(crate) fn is(fd: c_int) -> bool {
-    fd >= LOWEST.load(Ordering::Acquire) && OWN.iter().any(|place| place.load(Ordering::Acquire) == fd)
+    fd >= LOWEST.load(Ordering::Acquire)
+        && OWN.iter().any(|place| place.load(Ordering::Acquire) == fd)
 }
 
 /// The number is the program's now, or gone.
 pub(crate) fn forget(fd: c_int) -> bool {
     fd >= LOWEST.load(Ordering::Acquire)
-        && OWN.iter().any(|place| {
-            place.compare_exchange(fd, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        })
+        && OWN
+            .iter()
+            .any(|place| place.compare_exchange(fd, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok())
 }
 
 /// The program has closed a range of numbers in one call.

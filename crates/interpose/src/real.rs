@@ -35,8 +35,8 @@ impl Original {
     }
 }
 
-/// `name: fn(arguments) -> result` becomes a function that calls the original; without one (an older
-/// C library) it fails with `ENOSYS`, as a system call that is not there does.
+/// Each becomes a function that calls the original; without one (an older C library) it fails with
+/// `ENOSYS`, as a system call that is not there does.
 macro_rules! originals {
     ($($(#[$doc:meta])* $abi:literal $name:ident($($argument:ident: $type:ty),*);)*) => {
         $(

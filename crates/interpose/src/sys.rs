@@ -58,9 +58,8 @@ pub(crate) fn poll_now(fds: &mut [pollfd]) -> c_int {
     let mut now = NOW;
     let mask = std::ptr::null::<libc::sigset_t>();
     // SAFETY: pointer and length are of one exclusive slice; the time outlives the call.
-    let found = unsafe {
-        libc::syscall(libc::SYS_ppoll, room, count, &raw mut now, mask, MASK_BYTES)
-    };
+    let found =
+        unsafe { libc::syscall(libc::SYS_ppoll, room, count, &raw mut now, mask, MASK_BYTES) };
     found as c_int
 }
 

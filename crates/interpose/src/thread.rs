@@ -216,9 +216,8 @@ fn map() -> *mut Region {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     // SAFETY: a new mapping where the kernel likes; nothing of ours is replaced.
-    let memory = unsafe {
-        libc::mmap(std::ptr::null_mut(), size_of::<Region>(), protection, flags, -1, 0)
-    };
+    let memory =
+        unsafe { libc::mmap(std::ptr::null_mut(), size_of::<Region>(), protection, flags, -1, 0) };
     if memory == libc::MAP_FAILED {
         return std::ptr::null_mut();
     }

@@ -48,7 +48,12 @@ enum Look {
 
 /// Waits until something that the settled set asks for is ready, at most `limit` from `begun` (a
 /// [`sys::now`]) on.
-pub(crate) fn wait(region: &mut Region, limit: Limit, begun: u64, mask: *const sigset_t) -> Outcome {
+pub(crate) fn wait(
+    region: &mut Region,
+    limit: Limit,
+    begun: u64,
+    mask: *const sigset_t,
+) -> Outcome {
     let mut denied = 0;
     // To sleep on what is ready is to be woken at once: the first look can wait for it.
     let mut straight = !limit.is_zero() && region.unheld_len == 0;
@@ -86,42 +91,42 @@ pub(crate) fn wait(region: &mut Region, limit: Limit, begun: u64, mask: *const s
             _ => (AUDIT_EVERY_NS, false),
         };
         match asleep(region, bound, mask) {
-            Woken::ByTime if is_whole => return Outcome::Nothing,
-            Woken::ByTime => match audit(region) {
+            Woken::Time if is_whole => return Outcome::Nothing,
+            Woken::Time => match audit(region) {
                 Outcome::Nothing => {}
                 decided => return decided,
             },
-            Woken::BySet => {}
-            Woken::BySignal => return Outcome::Interrupted,
-            Woken::ByLoss => return Outcome::Original,
+            Woken::Set => {}
+            Woken::Signal => return Outcome::Interrupted,
+            Woken::Loss => return Outcome::Original,
         }
     }
 }
 
+/// What woke a sleeper.
 enum Woken {
-    BySet,
-    ByTime,
-    BySignal,
+    Set,
+    Time,
+    Signal,
     /// The set's descriptor is not ours any more.
-    ByLoss,
+    Loss,
 }
 
 fn asleep(region: &mut Region, bound: u64, mask: *const sigset_t) -> Woken {
     let begun = stats::clock();
     let mut set = pollfd { fd: region.own.fd, events: libc::POLLIN, revents: 0 };
     let time = timespec_of(bound);
-    let mask =
-        if planted::is(planted::Bug::BoostMaskNotPassed) { std::ptr::null() } else { mask };
+    let mask = if planted::is(planted::Bug::BoostMaskNotPassed) { std::ptr::null() } else { mask };
     // SAFETY: one pollfd and one timespec on this frame; the mask is null or the caller's, who
     // keeps ppoll's contract. Nothing on the way holds what a cancelled thread would have to drop.
     let woken = unsafe { real::ppoll(&raw mut set, 1, &raw const time, mask) };
     let error = sys::errno();
     region.slept = region.slept.wrapping_add(stats::clock().wrapping_sub(begun));
     match woken {
-        0 => Woken::ByTime,
-        1 if set.revents & libc::POLLIN != 0 && region.own.is_ours() => Woken::BySet,
-        ..0 if error == libc::EINTR => Woken::BySignal,
-        _ => Woken::ByLoss,
+        0 => Woken::Time,
+        1 if set.revents & libc::POLLIN != 0 && region.own.is_ours() => Woken::Set,
+        ..0 if error == libc::EINTR => Woken::Signal,
+        _ => Woken::Loss,
     }
 }
 

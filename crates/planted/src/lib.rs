@@ -1,5 +1,5 @@
-//! Bugs planted on purpose: each is a mistake that a cache (or the preloaded library) can make, at the
-//! place where it would be made, and the tests must find every one.
+//! Bugs planted on purpose: each is a mistake that a cache or the preloaded library can make, at
+//! the place where it would be made, and the tests must find every one.
 //!
 //! Why: a suite that is green says little about what it would catch. `cargo xtask planted` builds
 //! with the feature `switch`, runs for each bug the ordinary test that the list names for it, and

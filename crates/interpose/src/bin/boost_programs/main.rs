@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The programs of one run share the process, so that what the library remembers of one meets the
-//! next. They do not race: one thread acts at a time, and whatever the kernel does later (terminals)
-//! is waited for by raw system calls that nobody can interpose.
+//! next. They do not race: one thread acts at a time, and whatever the kernel does later
+//! (terminals) is waited for by raw system calls that nobody can interpose.
 
 mod calls;
 mod programs;

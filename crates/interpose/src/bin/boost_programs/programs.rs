@@ -40,8 +40,8 @@ struct World {
     log: String,
     /// Descriptors, open or not any more.
     known: Vec<c_int>,
-    /// Terminals among them, both sides at their first numbers: what is written there arrives later,
-    /// and where the other side is must be known to wait for it.
+    /// Terminals among them, both sides at their first numbers: what is written there arrives
+    /// later, and where the other side is must be known to wait for it.
     terminals: Vec<(c_int, c_int)>,
     /// The array that most polls pass, changed a little in between.
     array: Vec<pollfd>,
@@ -306,11 +306,7 @@ impl World {
         let by_range = self.random.one_in(4);
         // SAFETY: the program's own descriptors, or numbers that nobody has.
         let returned = unsafe {
-            if by_range {
-                libc::close_range(fd as u32, fd as u32, 0)
-            } else {
-                libc::close(fd)
-            }
+            if by_range { libc::close_range(fd as u32, fd as u32, 0) } else { libc::close(fd) }
         };
         self.lose_terminal(fd);
         // Sometimes the number is forgotten, and comes back by another call.

@@ -71,8 +71,10 @@ fn unseen_replacement() -> String {
     let mut text = poll(&mut array, 0);
     let mut pair = [-1; 2];
     // SAFETY: a pair on this frame, integers; none of it goes through the library.
-    unsafe { libc::syscall(libc::SYS_pipe2, pair.as_mut_ptr(), libc::O_CLOEXEC) };
-    unsafe { libc::syscall(libc::SYS_dup3, pair[0], pairs[7][0], libc::O_CLOEXEC) };
+    unsafe {
+        libc::syscall(libc::SYS_pipe2, pair.as_mut_ptr(), libc::O_CLOEXEC);
+        libc::syscall(libc::SYS_dup3, pair[0], pairs[7][0], libc::O_CLOEXEC);
+    }
     let write = || drop(calls::write(pair[1], 1));
     text += &calls::meanwhile(write, || poll(&mut array, 20_000));
     text
