@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
-pub(crate) use studies::{DispatchStudy, LiveStudy, SelectStudy, Studies, Study, Swapin, Truth};
+pub(crate) use studies::{
+    DispatchStudy, LiveStudy, RunqueueStudy, RunqueueWalker, SelectStudy, Studies, Study, Swapin,
+    Truth,
+};
 
 /// A caching web proxy that knows its own load line, and the laboratory that draws one for any
 /// server.
@@ -66,6 +69,8 @@ pub(crate) enum Verb {
     DoctorTruth(DoctorTruth),
     #[command(hide = true)]
     TruthServer(TruthServer),
+    #[command(hide = true)]
+    RunqueueWalker(RunqueueWalker),
     /// The main job, end to end: serve, drive, record, and show the load line
     Demo(Demo),
     /// Repeat an experiment of the papers on this machine; without a name, list them

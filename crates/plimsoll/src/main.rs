@@ -104,6 +104,7 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Doctor(flags) => doctor::doctor(&flags),
         Verb::DoctorTruth(flags) => doctor::tell(&flags),
         Verb::TruthServer(flags) => study::truth_server(&flags),
+        Verb::RunqueueWalker(flags) => study::runqueue_walker(&flags),
         Verb::Demo(flags) => demo::demo(&flags),
         Verb::Study(flags) => study::study(&flags),
         Verb::Origin(flags) => serve::origin(&flags),

@@ -3,13 +3,13 @@
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use study::swapin::{self, Outcome, Plan};
-use study::{dispatch, live, select, truth};
+use study::{dispatch, live, runqueue, select, truth};
 
 use crate::cli::{self, Studies};
 use crate::failure::{Failure, misuse};
@@ -23,6 +23,7 @@ pub(crate) fn study(flags: &cli::Study) -> Result<(), Failure> {
     match &flags.which {
         Some(Studies::Dispatch(flags)) => dispatch(flags),
         Some(Studies::Live(flags)) => live(flags),
+        Some(Studies::Runqueue(flags)) => runqueue(flags),
         Some(Studies::Select(flags)) => select(flags),
         Some(Studies::Swapin(flags)) => swapin(flags),
         Some(Studies::Truth(flags)) => truth(flags),
@@ -95,6 +96,50 @@ fn live(flags: &cli::LiveStudy) -> Result<(), Failure> {
     let outcome = with_progress("live", |say| live::run(&plan, &stop, say)).map_err(misuse)?;
     let text = (!flags.json).then(|| live::text(&outcome, width()));
     give_out(("live", flags.out.as_deref()), &outcome, &live::figure(&outcome), text)
+}
+
+/// Of each cell in the shortest form.
+const VISIT_QUICK: Duration = Duration::from_millis(30);
+
+fn runqueue(flags: &cli::RunqueueStudy) -> Result<(), Failure> {
+    if let Some(out) = &flags.out {
+        make_directory(out)?;
+    }
+    let stop = stop_on_signal()?;
+    let mut runnable = flags.runnable.clone();
+    runnable.sort_unstable();
+    runnable.dedup();
+    let (rounds, visit) = if flags.quick {
+        (2, VISIT_QUICK)
+    } else {
+        (flags.rounds as usize, Duration::from_secs_f64(flags.seconds))
+    };
+    let plan = runqueue::Plan {
+        program: this_program()?,
+        cpus: flags.cpus.clone(),
+        runnable,
+        rounds,
+        visit,
+        seed: flags.seed,
+    };
+    let outcome =
+        with_progress("runqueue", |say| runqueue::run(&plan, &stop, say)).map_err(misuse)?;
+    let text = (!flags.json).then(|| runqueue::text(&outcome, width()));
+    give_out(("runqueue", flags.out.as_deref()), &outcome, &runqueue::figure(&outcome), text)
+}
+
+/// What [`runqueue`] records: it walks to the end of its input, and says over how many tasks.
+pub(crate) fn runqueue_walker(flags: &cli::RunqueueWalker) -> Result<(), Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&stop);
+    let listen_to_input = move || {
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        ended.store(true, Ordering::Relaxed);
+    };
+    std::thread::Builder::new().name("input".into()).spawn(listen_to_input).map_err(misuse)?;
+    let (runnable, colours, seed) = (flags.runnable, flags.colours, flags.seed);
+    let tasks = runqueue::Walker { runnable, colours, seed }.walk(&stop);
+    output::print(format!("{tasks}\n"))
 }
 
 /// Numbers of cold connections, unless others are named.

@@ -10,11 +10,13 @@
 //! serves; a pattern that the data cannot tell is never said to hold or not to.
 #![forbid(unsafe_code)]
 
+pub mod cache;
 pub mod dispatch;
 mod ground;
 pub mod live;
 mod published;
 mod rounds;
+pub mod runqueue;
 pub mod select;
 pub mod stage;
 pub mod swapin;
@@ -29,6 +31,10 @@ pub const STUDIES: &[(&str, &str)] = &[
     (
         "live",
         "the live days of 1998 in minutes: the load lines of an old and a new event notification",
+    ),
+    (
+        "runqueue",
+        "what colours did for the walk of the run queue (2002): misses, the lock, throughput",
     ),
     (
         "select",

@@ -20,6 +20,8 @@ pub(crate) enum Studies {
     Dispatch(DispatchStudy),
     /// The live days of 1998 in minutes: the load lines of an old and a new event notification
     Live(LiveStudy),
+    /// Colours in the run queue (2002): misses in the scheduler's walk, its lock, throughput
+    Runqueue(RunqueueStudy),
     /// Cold connections (1998): what up to 10,000 cost on each backend, and another foretold
     Select(SelectStudy),
     /// The swap-in bug of 1997: delays and reads by object size, of ours and of a real Squid
@@ -78,6 +80,51 @@ pub(crate) struct DispatchStudy {
     /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunqueueStudy {
+    /// Numbers of processors [default: all, from one to those of this machine]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) cpus: Vec<u32>,
+    /// Numbers of tasks that want to run
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "256,1024",
+        value_parser = clap::value_parser!(u32).range(16..=8192))]
+    pub(crate) runnable: Vec<u32>,
+    /// Rounds of the timed program
+    #[arg(long, value_name = "N", default_value_t = 6,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// Seconds of each cell in a round
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.3, value_parser = parse_seconds)]
+    pub(crate) seconds: f64,
+    /// A few seconds: two rounds of short cells
+    #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
+    pub(crate) quick: bool,
+    /// Seed of orders, objects and frames
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Write the figure and the result to this directory: runqueue.svg, runqueue.json
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The child that walks while it is recorded.
+#[derive(Debug, Args)]
+pub(crate) struct RunqueueWalker {
+    /// Tasks on the list
+    #[arg(long)]
+    pub(crate) runnable: u32,
+    /// Whether their structures have colours
+    #[arg(long)]
+    pub(crate) colours: bool,
+    /// Seed of the order of the list
+    #[arg(long)]
+    pub(crate) seed: u64,
 }
 
 #[derive(Debug, Args)]
@@ -186,6 +233,14 @@ fn parse_hour(text: &str) -> Result<Duration, String> {
     Ok(hour)
 }
 
+/// Seconds of a cell: some thousands of steps at least, and no more than a minute.
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.01..=60.0).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("{text:?} is no time for a cell: give seconds from 0.01 to 60")),
+    }
+}
+
 /// Requests a second, above zero.
 fn parse_rate(text: &str) -> Result<f64, String> {
     match text.parse() {
@@ -203,6 +258,14 @@ mod tests {
         assert_eq!(parse_hour("1m"), Ok(Duration::from_secs(60)));
         for wrong in ["900ms", "61m", "x"] {
             assert!(parse_hour(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_cell_takes_a_while_and_no_hour() {
+        assert_eq!(parse_seconds("0.3"), Ok(0.3));
+        for wrong in ["0", "-1", "61", "NaN", "1s", ""] {
+            assert!(parse_seconds(wrong).is_err(), "{wrong:?}");
         }
     }
 

@@ -181,16 +181,48 @@ fn the_walk_misses_more_than_tokens_and_makes_others_miss() {
 }
 
 #[test]
+fn colours_take_the_misses_out_of_the_walk_and_every_table_is_there() {
+    let home = Home::new();
+    let out = home.at("out");
+    let args = ["study", "runqueue", "--quick", "--json", "--cpus", "1,4096", "--out", &out];
+    let result = plimsoll(&args).well().json();
+    for table in ["table2", "bound", "table4", "table5", "table6", "table7", "table8"] {
+        assert!(!result[table].as_array().unwrap().is_empty(), "{table}: {result:#}");
+    }
+    assert_eq!(result["left_out"], serde_json::json!([4096]));
+    // The cache of 2002, one processor, 256 and 1,024 tasks: as published, and with colours.
+    for (table, published) in [("table5", 92.4), ("table7", 99.7)] {
+        let of = |layout: &str| -> Vec<&Value> {
+            let all = result[table].as_array().unwrap().iter();
+            all.filter(|row| row["l2_kib"] == 1024 && row["layout"] == layout).collect()
+        };
+        assert_eq!((of("vanilla").len(), of("colours 32").len()), (2, 2), "{table}");
+        for row in of("vanilla") {
+            assert_eq!(row["published_percent"], published, "{row}");
+        }
+        for row in of("colours 32") {
+            assert!(row["missed_percent"].as_f64().unwrap() < 10.0, "{row}");
+        }
+    }
+    assert!(result["bound"].as_array().unwrap().iter().all(|cell| cell["holds"] == true));
+    // Counted, or a reason.
+    let counters = &result["counters"];
+    assert!(counters["counted"].is_array() || counters["not_supported"].is_string(), "{counters}");
+    assert!(home.has("out/runqueue.svg") && home.has("out/runqueue.json"));
+}
+
+#[test]
 fn without_a_name_the_studies_are_listed() {
     let _home = Home::new();
     let said = plimsoll(&["study"]).well();
-    for name in ["dispatch", "live", "select", "swapin"] {
+    for name in ["dispatch", "live", "runqueue", "select", "swapin"] {
         assert!(said.stdout.contains(&format!("\n  {name:8}  ")), "{}", said.stdout);
     }
     plimsoll(&["study", "live", "--compressed", "10ms"]).refused(&["--compressed", "1s"]);
     plimsoll(&["study", "live", "--old", "kqueue"]).refused(&["kqueue", "select, "]);
     plimsoll(&["study", "select", "--light", "0"]).refused(&["--light"]);
     plimsoll(&["study", "dispatch", "--ready", "65"]).refused(&["--ready", "1..=64"]);
+    plimsoll(&["study", "runqueue", "--seconds", "0"]).refused(&["--seconds", "0.01"]);
     plimsoll(&["study", "swapin", "--path", "/nowhere/at/all"])
         .refused(&["/nowhere/at/all", "--path"]);
     plimsoll(&["study", "swapin", "--objects", "0"]).refused(&["--objects", "1..=20000"]);

@@ -6,13 +6,12 @@
 //! there. Rewritten, the procedure took 0.54 %, and the others fewer misses.
 //!
 //! What: the same turn of a server three ways ([`Way`]): the walk; the cure, by bitmaps that are
-//! kept up to date; and ours, by a token with each event. A simulated cache counts the misses of
-//! the dispatch and of everything else; a real program takes the same turns on sockets and is
-//! timed.
+//! kept up to date; and ours, by a token with each event. A simulated cache ([`crate::cache`])
+//! counts the misses of the dispatch and of everything else; a real program takes the same turns on
+//! sockets and is timed.
 //!
 //! | module | what it owns |
 //! | --- | --- |
-//! | [`cache`] | a simulated data cache of two levels |
 //! | `layout` | what a server has in memory, and what a turn touches of it |
 //! | `simulate` | misses, by way and by who has them |
 //! | `real` | the same turns on real descriptors, timed |
@@ -20,7 +19,6 @@
 //!
 //! What never happens: the walk is in anything that serves.
 
-pub mod cache;
 mod layout;
 mod real;
 mod show;
@@ -38,6 +36,7 @@ pub use real::Timed;
 pub use show::{figure, text};
 pub use simulate::Simulated;
 
+use crate::cache::Machine;
 use crate::ground::load_average;
 
 /// How a server finds out who is ready.
@@ -92,7 +91,7 @@ pub struct Outcome {
     /// Bytes of an entry of the table.
     pub entry_bytes: u64,
     /// The simulated caches.
-    pub machines: Vec<cache::Machine>,
+    pub machines: Vec<Machine>,
     /// Misses.
     pub simulated: Vec<Simulated>,
     /// Times.
@@ -109,7 +108,7 @@ pub struct Outcome {
 /// The system gives no sockets; too few descriptors; interrupted.
 pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
     let loaded = load_average();
-    let machines = vec![cache::Machine::of_1998(), cache::Machine::of_today()];
+    let machines = vec![Machine::of_1998(), Machine::of_today()];
     let mut simulated = Vec::new();
     for machine in &machines {
         for &descriptors in &plan.descriptors {

@@ -3,13 +3,13 @@
 use regress::Rng;
 use serde::Serialize;
 
-use super::cache::{Cache, Machine, Misses};
 use super::layout::{
     COMMON_BYTES, ENTRY_BYTES, EVENT_BYTES, HOT, INDEX_BYTES, INDEX_LOOKS, LOG_BYTES,
     LOG_LINE_BYTES, OBJECT_BYTES, OBJECTS, Part, REQUEST_BYTES, SLOT_BYTES, STATE_BYTES,
     WALKED_BYTES, bitmap_bytes, descriptor_of,
 };
 use super::{Plan, Way};
+use crate::cache::{Cache, Machine, Misses};
 
 /// What a way costs on a machine.
 #[derive(Clone, Debug, Serialize)]

@@ -1,8 +1,8 @@
 //! A simulated data cache: sets of ways, the least recently used line goes.
 //!
 //! Why our own: the counters of the processor are not to be had everywhere, and a simulation gives
-//! the same count every time, for the cache of 1998 as well as for today's. What it leaves out:
-//! instructions, prefetching, and what the kernel touches.
+//! the same count every time, for the caches of 1998 and 2002 as well as for today's. What it leaves
+//! out: instructions, prefetching, and what the kernel touches.
 
 use std::fs;
 use std::path::Path;
@@ -23,6 +23,11 @@ pub struct Geometry {
 impl Geometry {
     fn sets(self) -> u64 {
         (self.bytes / self.ways / self.line).max(1)
+    }
+
+    /// Bytes of one way: addresses so far apart share a set.
+    pub(crate) fn way_bytes(self) -> u64 {
+        (self.bytes / self.ways).max(1)
     }
 
     /// `8 KiB, direct-mapped, lines of 32`
@@ -54,6 +59,15 @@ impl Machine {
             name: "Alpha 21164A (1998)".into(),
             l1: Geometry { bytes: 8 << 10, ways: 1, line: 32 },
             l2: Geometry { bytes: 96 << 10, ways: 3, line: 64 },
+        }
+    }
+
+    /// The Pentium III Xeon of the scheduler's paper, with a second level of so many KiB.
+    pub(crate) fn of_2002(l2_kib: u64) -> Machine {
+        Machine {
+            name: format!("Pentium III Xeon (2002), {l2_kib} KiB"),
+            l1: Geometry { bytes: 16 << 10, ways: 4, line: 32 },
+            l2: Geometry { bytes: l2_kib << 10, ways: 4, line: 32 },
         }
     }
 
@@ -119,6 +133,13 @@ impl Level {
         }
         found.is_some()
     }
+
+    /// Has an address no more.
+    fn forget(&mut self, address: u64) {
+        let line = address / self.geometry.line;
+        let set = (line % self.geometry.sets()) as usize;
+        self.sets[set].retain(|other| *other != line);
+    }
 }
 
 /// What was counted.
@@ -156,6 +177,14 @@ impl Cache {
                 misses.l1 += 1;
                 misses.l2 += u64::from(!self.l2.access(address + word));
             }
+        }
+    }
+
+    /// Another processor wrote these bytes: what is here of them is old.
+    pub(crate) fn forget(&mut self, address: u64, bytes: u64) {
+        for word in (0..bytes).step_by(WORD as usize) {
+            self.l1.forget(address + word);
+            self.l2.forget(address + word);
         }
     }
 }
@@ -218,6 +247,19 @@ mod tests {
         cache.touch(64, 8, &mut misses);
         cache.touch(0, 8, &mut misses);
         assert_eq!(misses, Misses { accesses: 10, l1: 4, l2: 2 });
+    }
+
+    #[test]
+    fn what_another_processor_wrote_is_there_no_more() {
+        let mut cache = Cache::new(&Machine::of_2002(256));
+        let mut misses = Misses::default();
+        cache.touch(0, 32, &mut misses);
+        cache.forget(64, 8);
+        cache.touch(0, 8, &mut misses);
+        assert_eq!((misses.l1, misses.l2), (1, 1), "another line was written");
+        cache.forget(24, 8);
+        cache.touch(0, 8, &mut misses);
+        assert_eq!((misses.l1, misses.l2), (2, 2), "a word of the same line was written");
     }
 
     #[test]
