@@ -198,7 +198,10 @@ fn colours_take_the_misses_out_of_the_walk_and_every_table_is_there() {
         };
         assert_eq!((of("vanilla").len(), of("colours 32").len()), (2, 2), "{table}");
         for row in of("vanilla") {
-            assert_eq!(row["published_percent"], published, "{row}");
+            // What was published of WebBench is of 256 servers.
+            let comparable = table == "table7" || row["runnable"] == 256;
+            let known = comparable.then_some(published);
+            assert_eq!(row["published_percent"], serde_json::json!(known), "{row}");
         }
         for row in of("colours 32") {
             assert!(row["missed_percent"].as_f64().unwrap() < 10.0, "{row}");

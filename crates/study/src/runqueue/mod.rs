@@ -268,11 +268,15 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
     let counters = counters::count(&plan.program, most, plan.seed, stop)?;
     let mut tables = Tables::default();
     for (driver, mut gain) in timed.gains {
-        gain.published_percent = facts.gain(driver, gain.cpus, gain.layout);
+        if Facts::comparable(driver, gain.runnable) {
+            gain.published_percent = facts.gain(driver, gain.cpus, gain.layout);
+        }
         tables.of(driver).0.push(gain);
     }
     for (driver, mut held) in timed.held {
-        held.published = facts.lock(driver, held.cpus, held.layout);
+        if Facts::comparable(driver, held.runnable) {
+            held.published = facts.lock(driver, held.cpus, held.layout);
+        }
         tables.of(driver).1.push(held);
     }
     let [(table4, table6), (chat_gains, table8)] = tables.0;
@@ -338,7 +342,8 @@ fn missed(
                     let mut row =
                         simulate::driven(arena, machine, (driver, layout), place, plan.seed);
                     // What was published is of the first machine.
-                    let known = (at == 0).then(|| facts.missed(driver, cpus, layout));
+                    let known = at == 0 && Facts::comparable(driver, runnable);
+                    let known = known.then(|| facts.missed(driver, cpus, layout));
                     row.published_percent = known.flatten();
                     rows.push(row);
                 }

@@ -117,9 +117,9 @@ fn facts(outcome: &Outcome) -> Vec<(String, String)> {
         Physical::Told { together_percent } => fact(
             "Frames",
             format!(
-                "the kernel tells them to this process: of 100 pages of the blocks {} have the \
+                "the kernel tells them to this process: {} of the pages of the blocks have the \
                  next one's frame behind theirs; below a hypervisor they may lie elsewhere again",
-                digits(*together_percent)
+                percent(*together_percent)
             ),
         ),
         Physical::Unknown(why) => {
