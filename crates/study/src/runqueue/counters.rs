@@ -199,7 +199,7 @@ mod tests {
                 let interval = Interval { index, length_ns: 1, ..Interval::default() };
                 writer.append(&interval).unwrap();
             }
-            drop(writer.finish().unwrap());
+            writer.finish().unwrap();
             counts(&Trial::open(&path).unwrap(), Layout::Vanilla, 10)
         };
         assert_eq!(of("counted", Whose::Server, Some(3)).unwrap().misses, Some(6));

@@ -205,7 +205,7 @@ impl<'a> RunQueue<'a> {
                 }
             }
             drop(head);
-            return best.task.or_else(|| self.from_others(cpu, walks, watch));
+            return best.task.or_else(|| self.steal(cpu, walks, watch));
         }
     }
 
@@ -265,8 +265,8 @@ impl<'a> RunQueue<'a> {
         self.write(task, COUNTER, time.saturating_sub(1), watch);
     }
 
-    /// What a processor with nothing to do takes from another's list.
-    fn from_others<W: Watch>(&self, cpu: u32, walks: &mut Walks, watch: &mut W) -> Option<Task> {
+    /// What a processor with nothing to do takes from the list of another.
+    fn steal<W: Watch>(&self, cpu: u32, walks: &mut Walks, watch: &mut W) -> Option<Task> {
         let lists = self.lists.len() as u32;
         for other in (1..lists).map(|step| (cpu + step) % lists) {
             let mut head = self.lock(other);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn with_many_lists_each_has_its_own_and_takes_from_others_when_it_has_none() {
+    fn with_many_lists_each_has_its_own_and_takes_steal_when_it_has_none() {
         let arena = Arena::new(2);
         let queue = queue(&arena, 2, 2);
         for task in &queue.tasks {

@@ -132,7 +132,7 @@ fn facts(outcome: &Outcome) -> Vec<(String, String)> {
     if !outcome.left_out.is_empty() {
         let numbers: Vec<String> = outcome.left_out.iter().map(|n| number(*n)).collect();
         let text = format!("{NOT_SUPPORTED}: {} of this machine", outcome.ground.processors);
-        facts.push(fact("Processors", format!("{}: {text}", numbers.join(", "))));
+        facts.push(fact("CPUs", format!("{}: {text}", numbers.join(", "))));
     }
     let held = outcome.bound.iter().filter(|cell| cell.holds).count();
     facts.push(fact(
@@ -168,7 +168,7 @@ fn walks(outcome: &Outcome) -> Rows {
         ]);
     }
     let frames = [Given::Dense, Given::Random, Given::Here].map(Given::label);
-    let names = ["<cache", "tasks", "<layout", frames[0], frames[1], frames[2], "published"];
+    let names = ["~cache", "tasks", "~layout", frames[0], frames[1], frames[2], "published"];
     Rows {
         title: "Table 2: misses in the walk, by size of the cache and by frames".into(),
         columns: columns(&names),
@@ -231,8 +231,8 @@ fn gains(title: &str, gains: &[Gain]) -> Rows {
             "CPUs",
             "tasks",
             "<layout",
-            "<by CPU time",
-            "<by the clock",
+            "~by CPU time",
+            "~by the clock",
             "published",
         ]),
         rows: rows.collect(),
@@ -256,7 +256,7 @@ fn misses(title: &str, missed: &[Missed]) -> Rows {
     });
     Rows {
         title: title.to_owned(),
-        columns: columns(&["<cache", "CPUs", "tasks", "<layout", "a walk", "missed", "published"]),
+        columns: columns(&["~cache", "CPUs", "tasks", "~layout", "a walk", "missed", "published"]),
         rows: rows.collect(),
         note: "Simulated while the workload runs, dense frames, a cache for each processor; what \
                another processor writes goes from it. A walk: tasks that it passes."
@@ -290,12 +290,12 @@ fn locks(title: &str, held: &[Held]) -> Rows {
         columns: columns(&[
             "CPUs",
             "tasks",
-            "<layout",
+            "~layout",
             "contention",
-            "<hold mean, µs",
+            "~hold mean, µs",
             "max, µs",
             "a walk",
-            "<published",
+            "~published",
         ]),
         rows: rows.collect(),
         note: "Published: contention, hold mean and hold max in µs, of 256 httpd or 2400 threads. \
