@@ -1,12 +1,13 @@
 //! What was found, as text and as a figure.
 
+use report::format::thousands;
 use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, sheet, svg_curves};
 
 use super::drivers::{ROOM_TASKS, TASKS_A_USER, USERS};
 use super::facts::Facts;
 use super::simulate::{BOUND_COLOURS, L2_KIB};
 use super::{Counters, Driver, Gain, Given, Held, Layout, Missed, Outcome, Physical};
-use crate::rounds::{Figure, digits, thousands};
+use crate::rounds::{Figure, digits};
 
 /// The most processors of the paper.
 const PUBLISHED_CPUS: u32 = 8;
