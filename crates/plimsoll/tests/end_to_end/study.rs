@@ -184,8 +184,9 @@ fn the_walk_misses_more_than_tokens_and_makes_others_miss() {
 fn colours_take_the_misses_out_of_the_walk_and_every_table_is_there() {
     let home = Home::new();
     let out = home.at("out");
-    let args = ["study", "runqueue", "--quick", "--json", "--cpus", "1,1024", "--out", &out];
-    let result = plimsoll(&args).well().json();
+    let mut command = Command::new(PLIMSOLL);
+    command.args(["study", "runqueue", "--quick", "--json", "--cpus", "1,1024", "--out", &out]);
+    let result = run(command, Duration::from_secs(180)).well().json();
     for table in ["table2", "bound", "table4", "table5", "table6", "table7", "table8"] {
         assert!(!result[table].as_array().unwrap().is_empty(), "{table}: {result:#}");
     }
