@@ -77,14 +77,15 @@ pub(crate) fn wait(
                 Look::Denied | Look::Lost => return Outcome::Original,
             }
         }
-        straight = false;
         let left = match limit {
             Limit::Nanoseconds(1..) => limit.after(sys::now().wrapping_sub(begun)),
             _ => limit,
         };
-        if left.is_zero() && !must_sleep {
+        // A thread that did not run for a while may have no time left before it has looked.
+        if left.is_zero() && !must_sleep && !straight {
             return Outcome::Nothing;
         }
+        straight = false;
         must_sleep = false;
         let (bound, is_whole) = match left {
             Limit::Nanoseconds(left) if left <= AUDIT_EVERY_NS => (left, true),

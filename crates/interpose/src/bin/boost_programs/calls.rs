@@ -82,7 +82,7 @@ pub(crate) fn select(sets: [Option<u64>; 3], count: c_int, wait: Wait, ms: c_int
     let time = match left {
         _ if ms < 0 => "endless",
         // Over before it was looked at, or not.
-        _ if ms == 1 && returned > 0 => "some",
+        _ if ms == 1 && returned != 0 => "some",
         0 => "none",
         left if left == given => "all",
         _ => "less",

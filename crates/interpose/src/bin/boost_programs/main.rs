@@ -1,9 +1,9 @@
 //! The programs of the differential test: what it runs with the library preloaded and without.
 //!
 //! ```text
-//! boost_programs random FIRST COUNT   a line for each seed: the seed, a digest of all results
-//! boost_programs show FIRST SEED      runs FIRST to SEED, and prints the results of the last one
+//! boost_programs random FIRST COUNT   the programs of so many seeds, with all results
 //! boost_programs scene NAME           one of the scenes, and its results
+//! boost_programs scenes               the names of the scenes
 //! ```
 //!
 //! The programs of one run share the process, so that what the library remembers of one meets the
@@ -23,15 +23,8 @@ fn main() -> ExitCode {
         ["random", first, count] if number(first).is_some() && number(count).is_some() => {
             let first = number(first).unwrap_or(0);
             for seed in first..first + number(count).unwrap_or(0) {
-                println!("{seed} {:016x}", digest(&programs::run(seed)));
+                print!("program {seed}\n{}", programs::run(seed));
             }
-        }
-        ["show", first, seed] if number(first).is_some() && number(seed).is_some() => {
-            let last = number(seed).unwrap_or(0);
-            for seed in number(first).unwrap_or(0)..last {
-                programs::run(seed);
-            }
-            print!("{}", programs::run(last));
         }
         ["scene", name] => match scenes::SCENES.iter().find(|scene| scene.0 == name) {
             Some((_, scene)) => print!("{}", scene()),
@@ -44,13 +37,6 @@ fn main() -> ExitCode {
 }
 
 fn misuse() -> ExitCode {
-    eprintln!("usage: boost_programs random FIRST COUNT | show FIRST SEED | scene NAME | scenes");
+    eprintln!("usage: boost_programs random FIRST COUNT | scene NAME | scenes");
     ExitCode::from(2)
-}
-
-/// FNV-1a.
-fn digest(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
-        (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
