@@ -5,9 +5,12 @@ pub(crate) const FDS_MAX: usize = 65_536;
 /// The longest array that poll is boosted for.
 pub(crate) const POSITIONS_MAX: usize = 65_536;
 /// Below so many descriptors a call goes straight to the kernel, which is quicker than we can be.
-pub(crate) const LEAST_DEFAULT: usize = 16;
-/// No time longer than this passes, asleep or awake, without a plain poll of everything.
+/// With one of them ready, both cost the same at some fifty.
+pub(crate) const LEAST_DEFAULT: usize = 48;
+/// No wait sleeps longer than this without a plain poll of everything.
 pub(crate) const AUDIT_EVERY_NS: u64 = 100_000_000;
+/// Nor do so many short waits pass without one; they hang nothing, so that it may be rarer.
+pub(crate) const AUDIT_AWAKE_NS: u64 = 1_000_000_000;
 /// How often a suspicion must be confirmed to count as a difference.
 pub(crate) const AUDIT_TRIES: u32 = 3;
 /// Descriptors that epoll refuses (regular files, closed ones) in one call.
@@ -35,5 +38,6 @@ pub(crate) const REST_CALLS_MAX: u32 = 65_536;
 pub(crate) const WORDS: usize = FDS_MAX / 64;
 
 const _: () = assert!(FDS_MAX.is_multiple_of(64) && (OWN_FD_LEAST as usize) < FDS_MAX);
+const _: () = assert!(AUDIT_EVERY_NS <= AUDIT_AWAKE_NS);
 const _: () = assert!(CHANGES_KEPT.is_power_of_two());
 const _: () = assert!(REST_CALLS < REST_CALLS_MAX);

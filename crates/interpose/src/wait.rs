@@ -15,7 +15,7 @@
 use libc::{c_int, pollfd, sigset_t};
 
 use crate::front;
-use crate::limits::{AUDIT_EVERY_NS, AUDIT_TRIES, DENIED_MAX};
+use crate::limits::{AUDIT_AWAKE_NS, AUDIT_EVERY_NS, AUDIT_TRIES, DENIED_MAX};
 use crate::real;
 use crate::set::{Refused, State, of_data};
 use crate::stats::{self, Counter, count};
@@ -225,7 +225,7 @@ fn answers(region: &mut Region, asked: usize) -> usize {
 }
 
 fn audit_is_due(region: &Region) -> bool {
-    sys::now_coarse().wrapping_sub(region.audited) >= AUDIT_EVERY_NS
+    sys::now_coarse().wrapping_sub(region.audited) >= AUDIT_AWAKE_NS
 }
 
 /// Asks the kernel about everything. What is ready and not named by epoll, again and again and
