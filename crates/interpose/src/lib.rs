@@ -19,8 +19,8 @@
 //! What it promises: results, `errno` and sets as of the original call. What it cannot do safely it
 //! leaves to the original ([`real`]), counted ([`stats`]). A close that it cannot see (inside libc,
 //! by a raw system call) does not hang the program: no wait sleeps longer than
-//! [`limits::AUDIT_EVERY_NS`] without one plain poll of everything, which is held against what epoll
-//! said, nor does a busy thread go without one for long; a difference ends it for the thread.
+//! [`limits::AUDIT_EVERY_NS`] without one plain poll of everything, which is held against what
+//! epoll said, nor does a busy thread go without one for long; a difference ends it for the thread.
 //!
 //! What never happens: an allocation (the memory of a thread is one mapping of fixed size); a
 //! panic; a lock; an epoll set shared by two processes (a set belongs to the process that made it);
