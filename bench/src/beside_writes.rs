@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use load::{Outcome, Plan, Schedule, Size};
+use load::{Outcome, Plan, Schedule, Size, family};
 use serde::Serialize;
 
 use crate::asking::HOST;
@@ -104,11 +104,11 @@ impl Bench<'_> {
         let (beside, missed, took) = thread::scope(|scope| {
             let missing = scope.spawn(|| load::run(&misses, self.stop, &mut |_| ()));
             thread::sleep(WRITES_FIRST);
-            let (cpu, written) = (process::cpu_ns(&family), process::written_bytes(&family));
+            let (cpu, written) = (family::cpu_ns(&family), process::written_bytes(&family));
             let began = Instant::now();
             let beside = self.hits(running);
             let length_s = began.elapsed().as_secs_f64();
-            let cpu = (process::cpu_ns(&family) - cpu) as f64 / 1e9 / length_s;
+            let cpu = (family::cpu_ns(&family) - cpu) as f64 / 1e9 / length_s;
             let written = process::written_bytes(&family) - written;
             let missed = missing.join().map_err(|_| "the misses' thread panicked".to_owned());
             (beside, missed, (cpu, written as f64 / 1e6 / length_s))

@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use load::{OriginCounters, Outcome, Phase, Plan, Schedule, Tick};
+use load::{OriginCounters, Outcome, Phase, Plan, Schedule, Tick, family};
 use serde::Serialize;
 
 use crate::asking::{self, HOST};
@@ -217,7 +217,7 @@ pub(crate) fn cell(
         }
         to = Reading {
             elapsed: tick.elapsed,
-            cpu_ns: process::cpu_ns(&family),
+            cpu_ns: family::cpu_ns(&family),
             completed: tick.counts.completed,
             fetched: origin.requests.load(Ordering::Relaxed),
             busy_ns: process::cpu_busy_ns(pace.server_cpu),

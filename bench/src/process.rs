@@ -5,7 +5,6 @@
 //! the bench is killed outright: then the kernel tells the children, but for those who have given
 //! up being root meanwhile (Squid); a child runs on another CPU than it was given.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -18,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use load::sys;
+use load::{family, sys};
 
 /// How long a server may take until it accepts connections.
 const START_MAX: Duration = Duration::from_secs(20);
@@ -65,15 +64,7 @@ impl Process {
 
     /// The pid and those of its children, theirs, and so on.
     pub(crate) fn family(&self) -> Vec<i32> {
-        let parents = parents();
-        let mut family = vec![self.child.id().cast_signed()];
-        let mut at = 0;
-        while at < family.len() {
-            let parent = family[at];
-            family.extend(parents.iter().filter(|(_, of)| **of == parent).map(|(pid, _)| *pid));
-            at += 1;
-        }
-        family
+        family::of(self.child.id().cast_signed())
     }
 }
 
@@ -118,11 +109,6 @@ impl Drop for Process {
             let _status = self.child.wait();
         }
     }
-}
-
-/// CPU time of a family so far, ns. Who has ended meanwhile is not counted.
-pub(crate) fn cpu_ns(family: &[i32]) -> u64 {
-    family.iter().filter_map(|pid| sys::process_cpu_ns(*pid).ok()).sum()
 }
 
 /// Bytes that a family has had written to disks so far.
@@ -259,19 +245,6 @@ fn signal(pid: i32, signal: i32) {
     unsafe { libc::kill(pid, signal) };
 }
 
-/// Each process's parent.
-fn parents() -> BTreeMap<i32, i32> {
-    let parent_of = |pid: i32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name, in parentheses, may hold anything; the state and the parent follow it.
-        let after = &stat[stat.rfind(')')? + 1..];
-        after.split_whitespace().nth(1)?.parse().ok()
-    };
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter_map(|pid| Some((pid, parent_of(pid)?))).collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,7 +261,7 @@ mod tests {
         }
         let family = process.family();
         assert_eq!(family.len(), 2);
-        assert!(cpu_ns(&family) > 0 && memory_bytes(&family) > 0);
+        assert!(family::cpu_ns(&family) > 0 && memory_bytes(&family) > 0);
         let pid = family[0];
         drop(process);
         assert!(!Path::new(&format!("/proc/{pid}")).exists());

@@ -10,12 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use load::OriginCounters;
+use load::{OriginCounters, family};
 use serde::Serialize;
 
 use crate::asking::{self, Asker};
 use crate::measure::Pace;
-use crate::process;
 use crate::servers::{Ground, Running, Server, Tier};
 use crate::table::Spread;
 
@@ -176,7 +175,7 @@ impl Bench<'_> {
 /// Waits until it does nothing any more.
 fn rest(running: &Running, stop: &AtomicBool) {
     let began = Instant::now();
-    let used = || process::cpu_ns(&running.process.family());
+    let used = || family::cpu_ns(&running.process.family());
     let mut before = used();
     while began.elapsed() < REST_MAX && !stop.load(Ordering::Relaxed) {
         thread::sleep(REST_LOOK);

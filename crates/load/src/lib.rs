@@ -11,6 +11,7 @@
 mod answer;
 mod connections;
 pub mod content;
+pub mod family;
 mod finder;
 mod generator;
 mod ledger;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use study::swapin::{self, Outcome, Plan};
-use study::{dispatch, live, runqueue, select, truth};
+use study::{dispatch, herd, live, runqueue, select, truth, webbench};
 
 use crate::cli::{self, Studies};
 use crate::failure::{Failure, misuse};
@@ -22,11 +22,13 @@ use crate::serve::stop_on_signal;
 pub(crate) fn study(flags: &cli::Study) -> Result<(), Failure> {
     match &flags.which {
         Some(Studies::Dispatch(flags)) => dispatch(flags),
+        Some(Studies::Herd(flags)) => herd(flags),
         Some(Studies::Live(flags)) => live(flags),
         Some(Studies::Runqueue(flags)) => runqueue(flags),
         Some(Studies::Select(flags)) => select(flags),
         Some(Studies::Swapin(flags)) => swapin(flags),
         Some(Studies::Truth(flags)) => truth(flags),
+        Some(Studies::Webbench(flags)) => webbench(flags),
         None => {
             let mut text = String::from("The studies; run one with plimsoll study NAME:\n\n");
             for (name, asks) in study::STUDIES {
@@ -76,6 +78,31 @@ fn dispatch(flags: &cli::DispatchStudy) -> Result<(), Failure> {
         with_progress("dispatch", |say| dispatch::run(&plan, &stop, say)).map_err(misuse)?;
     let text = (!flags.json).then(|| dispatch::text(&outcome, width()));
     give_out(("dispatch", flags.out.as_deref()), &outcome, &dispatch::figure(&outcome), text)
+}
+
+/// Requests of a client in a visit of a quick run.
+const HERD_QUICK: u32 = 20;
+
+fn herd(flags: &cli::HerdStudy) -> Result<(), Failure> {
+    if let Some(out) = &flags.out {
+        make_directory(out)?;
+    }
+    let stop = stop_on_signal()?;
+    let mut workers = flags.workers.clone();
+    workers.sort_unstable();
+    workers.dedup();
+    let plan = herd::Plan {
+        workers,
+        clients: flags.clients,
+        cold: flags.cold,
+        requests: if flags.quick { HERD_QUICK } else { flags.requests },
+        rounds: if flags.quick { 2 } else { flags.rounds as usize },
+        time: flags.duration,
+        seed: flags.seed,
+    };
+    let outcome = with_progress("herd", |say| herd::run(&plan, &stop, say)).map_err(misuse)?;
+    let text = (!flags.json).then(|| herd::text(&outcome, width()));
+    give_out(("herd", flags.out.as_deref()), &outcome, &herd::figure(&outcome), text)
 }
 
 fn live(flags: &cli::LiveStudy) -> Result<(), Failure> {
@@ -271,6 +298,55 @@ pub(crate) fn truth_server(flags: &cli::TruthServer) -> Result<(), Failure> {
     let spent = server.serve(&flags.log, &control, say).map_err(misuse)?;
     println!("{}", serde_json::to_string(&spent).map_err(misuse)?);
     Ok(())
+}
+
+/// Numbers of clients, unless others are named.
+const CLIENTS: &[u32] = &[1, 4, 16, 64, 256];
+const CLIENTS_QUICK: &[u32] = &[1, 32];
+const VISIT_QUICK: Duration = Duration::from_millis(250);
+
+fn webbench(flags: &cli::WebbenchStudy) -> Result<(), Failure> {
+    if let Some(out) = &flags.out {
+        make_directory(out)?;
+    }
+    let stop = stop_on_signal()?;
+    let mut clients = flags.clients.clone();
+    if clients.is_empty() {
+        clients.extend(if flags.quick { CLIENTS_QUICK } else { CLIENTS });
+    }
+    clients.sort_unstable();
+    clients.dedup();
+    let mut workers = flags.workers.clone();
+    if workers.is_empty() {
+        workers = up_to_all_cpus();
+    }
+    workers.sort_unstable();
+    workers.dedup();
+    let plan = webbench::Plan {
+        program: this_program()?,
+        out: flags.out.clone(),
+        files: flags.files,
+        workers,
+        clients,
+        rounds: if flags.quick { 2 } else { flags.rounds as usize },
+        time: flags.duration,
+        visit: if flags.quick { VISIT_QUICK } else { flags.visit },
+        seed: flags.seed,
+    };
+    let outcome =
+        with_progress("webbench", |say| webbench::run(&plan, &stop, say)).map_err(misuse)?;
+    let text = (!flags.json).then(|| webbench::text(&outcome, width()));
+    give_out(("webbench", flags.out.as_deref()), &outcome, &webbench::figure(&outcome), text)
+}
+
+/// 1, 2, 4 and so on, and all.
+fn up_to_all_cpus() -> Vec<u16> {
+    let all = std::thread::available_parallelism().map_or(1, usize::from);
+    let all = u16::try_from(all).unwrap_or(u16::MAX);
+    let mut numbers: Vec<u16> = (0..).map_while(|bit| 1u16.checked_shl(bit)).collect();
+    numbers.retain(|number| *number < all);
+    numbers.push(all);
+    numbers
 }
 
 fn make_directory(path: &Path) -> Result<(), Failure> {

@@ -13,6 +13,7 @@
 pub mod cache;
 pub mod dispatch;
 mod ground;
+pub mod herd;
 pub mod live;
 mod published;
 mod rounds;
@@ -21,6 +22,7 @@ pub mod select;
 pub mod stage;
 pub mod swapin;
 pub mod truth;
+pub mod webbench;
 
 /// The studies there are: name, and what it asks.
 pub const STUDIES: &[(&str, &str)] = &[
@@ -28,6 +30,7 @@ pub const STUDIES: &[(&str, &str)] = &[
         "dispatch",
         "what the table walk of comm_select (1998) costs, and what it takes from others' caches",
     ),
+    ("herd", "who is woken when workers share descriptors (NetCache, 1998), and what that costs"),
     (
         "live",
         "the live days of 1998 in minutes: the load lines of an old and a new event notification",
@@ -45,4 +48,8 @@ pub const STUDIES: &[(&str, &str)] = &[
         "what the extra read of Squid's swap-in bug (1997) costs today, and whether ours makes it",
     ),
     ("truth", "whether the laboratory finds costs that are known, and how often it says so"),
+    (
+        "webbench",
+        "a static tree under a closed loop: ours beside the peers, by clients and by workers",
+    ),
 ];

@@ -17,6 +17,7 @@ pub(crate) struct Facts {
     regression: Vec<Regression>,
     x_intercept: Vec<XIntercept>,
     profile: Vec<Profile>,
+    pub(crate) netcache_profile: NetcacheProfile,
     pub(crate) synthetic: Synthetic,
     pub(crate) derived: Derived,
 }
@@ -63,6 +64,16 @@ pub(crate) struct Profile {
     kernel: String,
     pub(crate) rate_mean: f64,
     rows: Vec<(f64, f64, String, String)>,
+}
+
+/// Tables 6 and 7 as far as the text gives them: percent of the time that is not idle.
+#[derive(Debug, Deserialize)]
+pub(crate) struct NetcacheProfile {
+    /// Given in words.
+    pub(crate) select_old_kernel: String,
+    pub(crate) select_new_kernel: f64,
+    /// How many times as often it called the new `select()`.
+    pub(crate) select_calls_new_over_old: f64,
 }
 
 /// The synthetic experiment, from 0 to 2,000 cold connections.
@@ -133,6 +144,7 @@ mod tests {
         let walked = facts.profile("Squid 1.1.20", "new").unwrap();
         assert_eq!(walked.percent_busy("comm_select"), Some(30.12));
         assert_eq!(facts.synthetic.original_percent, -44.0);
+        assert_eq!(facts.netcache_profile.select_calls_new_over_old, 7.0);
         assert_eq!(facts.derived.what_if.capacity_if_select_were_new, 80.0);
     }
 }

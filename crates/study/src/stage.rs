@@ -189,6 +189,11 @@ impl Source {
         let (process, told) = Process::start(program, &args)?;
         Ok(Source { _process: process, address: address(&told)? })
     }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
 }
 
 /// A proxy on one backend.

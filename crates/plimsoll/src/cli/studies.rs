@@ -18,6 +18,8 @@ pub(crate) struct Study {
 pub(crate) enum Studies {
     /// The table walk of comm_select (1998): its CPU time, and the cache misses it causes elsewhere
     Dispatch(DispatchStudy),
+    /// Workers that share descriptors: who is woken, how often for nothing, and what a call costs
+    Herd(HerdStudy),
     /// The live days of 1998 in minutes: the load lines of an old and a new event notification
     Live(LiveStudy),
     /// Colours in the run queue (2002): misses in the scheduler's walk, its lock, throughput
@@ -28,6 +30,8 @@ pub(crate) enum Studies {
     Swapin(Swapin),
     /// A server of known costs, recorded: how often the truth lies in the intervals
     Truth(Truth),
+    /// A static tree of files under a closed loop: ours beside the peers, by clients and workers
+    Webbench(WebbenchStudy),
 }
 
 #[derive(Debug, Args)]
@@ -128,6 +132,45 @@ pub(crate) struct RunqueueWalker {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct HerdStudy {
+    /// Numbers of workers
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1,2,4,8,16",
+        value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) workers: Vec<u32>,
+    /// Clients, each with one request under way
+    #[arg(long, value_name = "N", default_value_t = 4,
+        value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) clients: u32,
+    /// Connections that stay silent; they make a poll() slow
+    #[arg(long, value_name = "N", default_value_t = 500,
+        value_parser = clap::value_parser!(u32).range(..=20_000))]
+    pub(crate) cold: u32,
+    /// Requests of each client in a visit; a quarter of it where each has a connection of its own
+    #[arg(long, value_name = "N", default_value_t = 400,
+        value_parser = clap::value_parser!(u32).range(4..=10_000))]
+    pub(crate) requests: u32,
+    /// Rounds, each over all ways of sharing, loads and numbers of workers
+    #[arg(long, value_name = "N", default_value_t = 9,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// No round begins after this time, however many were asked for
+    #[arg(long = "for", value_name = "TIME", default_value = "3m", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Seconds: two rounds with few requests
+    #[arg(long, conflicts_with_all = ["rounds", "requests", "duration"])]
+    pub(crate) quick: bool,
+    /// Seed of the order of visits, and of which calls are timed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Write the figure and the result to this directory: herd.svg, herd.json
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct LiveStudy {
     /// Hours of the day, from where it is quietest on: four samples an hour
     #[arg(long, value_name = "N", default_value_t = 24,
@@ -223,6 +266,54 @@ pub(crate) struct Swapin {
     pub(crate) json: bool,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct WebbenchStudy {
+    /// Numbers of workers [default: 1, 2, 4 and so on, up to all CPUs]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) workers: Vec<u16>,
+    /// Numbers of clients in a closed loop [default: 1,4,16,64,256]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) clients: Vec<u32>,
+    /// Files of the tree
+    #[arg(long, value_name = "N", default_value_t = 1000,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) files: u32,
+    /// Rounds, each over all servers and numbers
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// No round begins after this time, however many were asked for
+    #[arg(long = "for", value_name = "TIME", default_value = "3m", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Length of a visit: one server with one number of clients
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_visit)]
+    pub(crate) visit: Duration,
+    /// Seconds: two rounds, short visits, 1 and 32 clients unless others are named
+    #[arg(long, conflicts_with_all = ["rounds", "duration", "visit"])]
+    pub(crate) quick: bool,
+    /// Seed of sizes, of what is asked for, and of the order of visits
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Write the figure and the result to this directory: webbench.svg, webbench.json
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// How long a visit takes: what is not counted of it, and a few looks at what is.
+fn parse_visit(text: &str) -> Result<Duration, String> {
+    const LEAST: Duration = Duration::from_millis(250);
+    let visit = parse_duration(text)?;
+    if visit < LEAST || visit > Duration::from_secs(600) {
+        return Err(format!("a visit takes {LEAST:?} at least, and 10m at most"));
+    }
+    Ok(visit)
+}
+
 /// How long an hour takes: a sample of a quarter has at least one interval of the recorder in it.
 fn parse_hour(text: &str) -> Result<Duration, String> {
     const LEAST: Duration = Duration::from_secs(1);
@@ -266,6 +357,14 @@ mod tests {
         assert_eq!(parse_seconds("0.3"), Ok(0.3));
         for wrong in ["0", "-1", "61", "NaN", "1s", ""] {
             assert!(parse_seconds(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_visit_has_a_least_and_a_most() {
+        assert_eq!(parse_visit("250ms"), Ok(Duration::from_millis(250)));
+        for wrong in ["249ms", "11m", "x"] {
+            assert!(parse_visit(wrong).is_err(), "{wrong:?}");
         }
     }
 

@@ -215,11 +215,95 @@ fn colours_take_the_misses_out_of_the_walk_and_every_table_is_there() {
     assert!(home.has("out/runqueue.svg") && home.has("out/runqueue.json"));
 }
 
+/// The shortest form: every way of sharing is there with every load and number of workers, all of
+/// them did the same work, and where nothing is shared no wait was in vain.
+#[test]
+fn workers_share_descriptors_in_every_way_and_all_of_it_is_told() {
+    let home = Home::new();
+    let out = home.at("out");
+    let args = ["study", "herd", "--quick", "--workers", "3,1", "--clients", "4", "--cold", "10"];
+    let result = plimsoll(&[&args[..], &["--json", "--out", &out]].concat()).well().json();
+    let rows = result["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 7 * 2 * 2, "{result:#}");
+    for row in rows {
+        for figure in ["waits", "told", "cpu_us", "to_ours", "busiest", "rate"] {
+            assert!(row[figure]["value"].as_f64().unwrap() > 0.0, "{figure}: {row:#}");
+            assert_eq!(row[figure]["rounds"], 2, "{figure}: {row:#}");
+        }
+        let calls = row["calls"].as_array().unwrap();
+        let names: Vec<&str> = calls.iter().map(|call| call["call"].as_str().unwrap()).collect();
+        assert_eq!(names, ["wait", "control", "accept", "read", "write"]);
+        if row["sharing"] == "reuse_port" {
+            assert_eq!(row["to_ours"]["value"], 1.0, "{row:#}");
+            assert_eq!(row["vain"]["most"], 0.0, "{row:#}");
+        }
+        if row["workers"] == 1 {
+            assert_eq!(row["busiest"]["value"], 1.0, "{row:#}");
+        }
+    }
+    let more = result["called_more"].as_array().unwrap();
+    assert_eq!(more.len(), 2 * 2, "{result:#}");
+    assert!(more.iter().all(|more| more["ratio"]["rounds"] == 2), "{more:#?}");
+    let svg = home.read("out/herd.svg");
+    assert!(svg.contains("reuse port") && svg.contains("poll() (- -)"), "{svg}");
+    // What was published stands beside what was measured.
+    let said = plimsoll(&args).well().stdout;
+    for published in ["about 7", "43.64 %", "24.49 %", "almost 40 %", "30 %"] {
+        assert!(said.contains(published), "{published}: {said}");
+    }
+    plimsoll(&["study", "herd", "--workers", "0"]).refused(&["--workers", "1..=256"]);
+}
+
+/// The shortest form, on whatever peers there are: each server that is here is in every table, and
+/// each that is not is named with the reason. Ours answers all of it from what it has stored.
+#[test]
+fn a_static_tree_is_asked_for_from_ours_and_the_peers() {
+    let home = Home::alone();
+    let out = home.at("out");
+    let args = ["study", "webbench", "--quick", "--workers", "2,1", "--clients", "1,8"];
+    let mut command = Command::new(PLIMSOLL);
+    command.args(args).args(["--files", "40", "--json", "--out", &out]);
+    let result = run(command, Duration::from_secs(180)).well().json();
+    let rows = result["rows"].as_array().unwrap();
+    let names = |list: &Value, key: &str| -> std::collections::BTreeSet<String> {
+        let all = list.as_array().unwrap().iter();
+        all.map(|one| one[key].as_str().unwrap().to_owned()).collect()
+    };
+    let here = names(&result["rows"], "server");
+    let missing = names(&result["missing"], "server");
+    let all: Vec<&String> = here.union(&missing).collect();
+    assert_eq!(all, ["haproxy", "lighttpd", "nginx", "plimsoll", "varnish"], "{result:#}");
+    assert!(here.contains("plimsoll"), "{result:#}");
+    for missing in result["missing"].as_array().unwrap() {
+        assert!(!missing["why"].as_str().unwrap().is_empty(), "{missing}");
+    }
+    for row in rows {
+        assert_eq!(row["errors"], 0, "{row:#}");
+        for figure in ["rate", "megabytes", "us", "us_to_ours", "scaling", "us_scaling", "busy"] {
+            assert!(row[figure]["value"].as_f64().unwrap() > 0.0, "{figure}: {row:#}");
+            assert_eq!(row[figure]["rounds"], 2, "{figure}: {row:#}");
+        }
+        if row["server"] == "plimsoll" {
+            assert_eq!(row["us_to_ours"]["value"], 1.0, "{row:#}");
+            assert_eq!(row["hits"], row["requests"], "{row:#}");
+        }
+        if row["workers"] == 1 {
+            assert_eq!(row["scaling"]["value"], 1.0, "{row:#}");
+        }
+    }
+    let ours = rows.iter().filter(|row| row["server"] == "plimsoll");
+    assert_eq!(ours.count(), 2 * 2, "{result:#}");
+    let svg = home.read("out/webbench.svg");
+    assert!(svg.contains("Requests a second: 2 workers") && svg.contains("plimsoll"), "{svg}");
+    assert_eq!(std::fs::read_dir(home.at("out")).unwrap().count(), 2, "nothing else is left");
+    plimsoll(&["study", "webbench", "--visit", "10ms"]).refused(&["--visit", "250ms"]);
+}
+
 #[test]
 fn without_a_name_the_studies_are_listed() {
     let _home = Home::new();
     let said = plimsoll(&["study"]).well();
-    for name in ["dispatch", "live", "runqueue", "select", "swapin"] {
+    for name in ["dispatch", "herd", "live", "runqueue", "select", "swapin", "webbench"] {
         assert!(said.stdout.contains(&format!("\n  {name:8}  ")), "{}", said.stdout);
     }
     plimsoll(&["study", "live", "--compressed", "10ms"]).refused(&["--compressed", "1s"]);

@@ -1,0 +1,281 @@
+//! Many workers that wait for the same descriptors: who is woken, and how often for nothing.
+//!
+//! In 1998 a NetCache on a kernel with a faster `select()` called it about seven times as often:
+//! its threads waited for the same descriptors, a call that returned at once told of one event, and
+//! before that was dealt with other threads had asked and been told of it again. A slow call had
+//! gathered several events, and let fewer threads in.
+//!
+//! What: the same small server with 1 to N workers, in the ways ([`Sharing`]) in which workers may
+//! share a listener and its connections today; waits, wakes and CPU time for each event of work,
+//! the part of the waits that gave nothing, and what each system call costs.
+//!
+//! | module | what it owns |
+//! | --- | --- |
+//! | `visit` | the sockets and the clients of one measurement |
+//! | `worker` | a worker's loop, in every way of sharing |
+//! | `meter` | calls, counted all and timed in part |
+//! | `judge` | figures over rounds |
+//! | `show` | all of it as text and as a figure |
+//!
+//! What never happens: a wait, a wake or a call is estimated from others: all are counted (times
+//! of calls are sampled, and the result says so); two ways of sharing are compared by what was not
+//! measured in the same round; a number of a socket is used again while a worker may hold an old
+//! event of it.
+
+mod judge;
+mod meter;
+mod show;
+mod visit;
+mod worker;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use regress::Rng;
+use serde::Serialize;
+
+pub use crate::ground::Ground;
+pub use crate::rounds::Figure;
+pub use crate::stage::Error;
+pub use judge::{CallCost, CalledMore, Part, Row};
+pub use meter::SAMPLE_EVERY;
+pub use show::{figure, text};
+
+use crate::ground::load_average;
+
+/// How workers share the listener and its connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharing {
+    /// Every worker calls poll() on all descriptors: a wait that is slow, as the old select() was.
+    Poll,
+    /// One epoll set for all, level-triggered: a wait that is fast, and what NetCache met.
+    OneSet,
+    /// One set for all, edge-triggered: told once, to one.
+    Edge,
+    /// One set for all, each event told to one until that one asks for more (EPOLLONESHOT).
+    OneShot,
+    /// A set for each worker with its own connections; all sets have the one listener.
+    OwnSets,
+    /// The same with EPOLLEXCLUSIVE: the kernel wakes one of those who wait for the listener.
+    Exclusive,
+    /// A set and a listener for each worker (SO_REUSEPORT): nothing is shared. Ours.
+    ReusePort,
+}
+
+impl Sharing {
+    /// All of them.
+    pub const ALL: [Sharing; 7] = [
+        Sharing::Poll,
+        Sharing::OneSet,
+        Sharing::Edge,
+        Sharing::OneShot,
+        Sharing::OwnSets,
+        Sharing::Exclusive,
+        Sharing::ReusePort,
+    ];
+    /// What `crates/proxy` does, when the kernel lets it: see `proxy::sockets`.
+    pub const OURS: Sharing = Sharing::ReusePort;
+
+    /// As it is printed.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Sharing::Poll => "poll() by all",
+            Sharing::OneSet => "one set",
+            Sharing::Edge => "one set, edge",
+            Sharing::OneShot => "one set, oneshot",
+            Sharing::OwnSets => "own sets",
+            Sharing::Exclusive => "own, exclusive",
+            Sharing::ReusePort => "own, reuse port",
+        }
+    }
+
+    /// Whether each worker has a set of its own.
+    fn own_sets(self) -> bool {
+        matches!(self, Sharing::OwnSets | Sharing::Exclusive | Sharing::ReusePort)
+    }
+}
+
+/// What the clients do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Load {
+    /// Each keeps its connection: the events are requests.
+    Kept,
+    /// A connection for each request: two events of three are of the listener and of an end.
+    Fresh,
+}
+
+impl Load {
+    /// Both.
+    pub const ALL: [Load; 2] = [Load::Kept, Load::Fresh];
+
+    /// As it is printed.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Load::Kept => "requests on kept connections",
+            Load::Fresh => "a connection for each request",
+        }
+    }
+
+    /// The same in a word.
+    fn short(self) -> &'static str {
+        match self {
+            Load::Kept => "kept",
+            Load::Fresh => "fresh",
+        }
+    }
+
+    /// Requests of a client in a visit of so many on kept connections: a connection costs several
+    /// times a request.
+    fn requests(self, kept: u32) -> u32 {
+        match self {
+            Load::Kept => kept,
+            Load::Fresh => (kept / FRESH_DIVISOR).max(1),
+        }
+    }
+}
+
+/// Of the requests on kept connections, one in so many is asked for when each has a connection.
+const FRESH_DIVISOR: u32 = 4;
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Numbers of workers.
+    pub workers: Vec<u32>,
+    /// Clients, each with one request under way.
+    pub clients: u32,
+    /// Connections that stay silent: they make a poll() slow.
+    pub cold: u32,
+    /// Requests of each client in a visit, on a kept connection.
+    pub requests: u32,
+    /// Rounds, each over all ways, loads and numbers.
+    pub rounds: usize,
+    /// No round begins later than this.
+    pub time: Duration,
+    /// Seed of the order of visits, and of which calls are timed.
+    pub seed: u64,
+}
+
+/// All that was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Where.
+    pub ground: Ground,
+    /// Processes that wanted to run, at the beginning and in the end.
+    pub load_average: (Option<f64>, Option<f64>),
+    /// Clients.
+    pub clients: u32,
+    /// Silent connections.
+    pub cold: u32,
+    /// Rounds that were made.
+    pub rounds: usize,
+    /// Nanoseconds that the clock itself shows of an empty call; taken off.
+    pub clock_ns: u64,
+    /// One call in so many is timed.
+    pub sample_every: u64,
+    /// By load, workers and way of sharing.
+    pub rows: Vec<Row>,
+    /// How much more often the fast wait is called than the slow one.
+    pub called_more: Vec<CalledMore>,
+    /// Seed of the order of visits.
+    pub seed: u64,
+}
+
+/// One combination that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cell {
+    load: Load,
+    workers: u32,
+    sharing: Sharing,
+}
+
+/// Measures. `say` is told what is being done.
+///
+/// # Errors
+/// The system gives no sockets or threads; a client is not answered; interrupted.
+pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
+    let begun = Instant::now();
+    let loaded = load_average();
+    load::sys::raise_descriptor_limit()
+        .map_err(|error| Error::System("the limit of descriptors is not told", error))?;
+    let clock_ns = meter::clock_ns();
+    let mut cells = cells(plan);
+    let mut rng = Rng::new(plan.seed);
+    let mut rounds: Vec<Vec<(Cell, visit::Seen)>> = Vec::new();
+    for round in 0..plan.rounds.max(1) {
+        if round > 0 && begun.elapsed() > plan.time {
+            break;
+        }
+        for at in (1..cells.len()).rev() {
+            cells.swap(at, rng.below(at + 1));
+        }
+        let mut seen = Vec::with_capacity(cells.len());
+        for cell in &cells {
+            if stop.load(Ordering::Relaxed) {
+                return Err(Error::Interrupted);
+            }
+            let (name, workers) = (cell.sharing.label(), cell.workers);
+            say(&format!("round {}: {name}, {workers} workers", round + 1));
+            let visited = visit::visit(*cell, plan, rng.next_u64());
+            let what = "workers and clients of the study on loopback";
+            seen.push((*cell, visited.map_err(|error| Error::System(what, error))?));
+        }
+        rounds.push(seen);
+    }
+    let rows = judge::rows(&self::cells(plan), &rounds, clock_ns);
+    Ok(Outcome {
+        ground: Ground::of(&std::env::temp_dir()),
+        load_average: (loaded, load_average()),
+        clients: plan.clients,
+        cold: plan.cold,
+        rounds: rounds.len(),
+        clock_ns,
+        sample_every: SAMPLE_EVERY,
+        rows,
+        called_more: judge::called_more(plan, &rounds, clock_ns),
+        seed: plan.seed,
+    })
+}
+
+/// In the order in which they are shown.
+fn cells(plan: &Plan) -> Vec<Cell> {
+    let mut cells = Vec::new();
+    for load in Load::ALL {
+        for &workers in &plan.workers {
+            cells.extend(Sharing::ALL.map(|sharing| Cell { load, workers, sharing }));
+        }
+    }
+    cells
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_way_is_measured_with_every_load_and_number() {
+        let plan = Plan {
+            workers: vec![1, 3],
+            clients: 3,
+            cold: 5,
+            requests: 20,
+            rounds: 2,
+            time: Duration::from_secs(60),
+            seed: 1,
+        };
+        let outcome = run(&plan, &AtomicBool::new(false), &mut |_| {}).unwrap();
+        assert_eq!(outcome.rounds, 2);
+        assert_eq!(outcome.rows.len(), 2 * 2 * Sharing::ALL.len());
+        assert_eq!(outcome.called_more.len(), 2 * 2);
+        for row in &outcome.rows {
+            assert!(row.cpu_us.value > 0.0 && row.waits.value > 0.0, "{row:?}");
+            assert!(row.sharing != Sharing::OURS || row.to_ours.value == 1.0, "{row:?}");
+        }
+        let stopped = run(&plan, &AtomicBool::new(true), &mut |_| {});
+        assert!(matches!(stopped, Err(Error::Interrupted)));
+    }
+}
