@@ -303,7 +303,7 @@ pub(crate) fn truth_server(flags: &cli::TruthServer) -> Result<(), Failure> {
 /// Numbers of clients, unless others are named.
 const CLIENTS: &[u32] = &[1, 4, 16, 64, 256];
 const CLIENTS_QUICK: &[u32] = &[1, 32];
-const VISIT_QUICK: Duration = Duration::from_millis(250);
+const WEBBENCH_VISIT_QUICK: Duration = Duration::from_millis(250);
 
 fn webbench(flags: &cli::WebbenchStudy) -> Result<(), Failure> {
     if let Some(out) = &flags.out {
@@ -330,7 +330,7 @@ fn webbench(flags: &cli::WebbenchStudy) -> Result<(), Failure> {
         clients,
         rounds: if flags.quick { 2 } else { flags.rounds as usize },
         time: flags.duration,
-        visit: if flags.quick { VISIT_QUICK } else { flags.visit },
+        visit: if flags.quick { WEBBENCH_VISIT_QUICK } else { flags.visit },
         seed: flags.seed,
     };
     let outcome =
