@@ -169,7 +169,7 @@ fn walks(outcome: &Outcome) -> Rows {
         ]);
     }
     let frames = [Given::Dense, Given::Random, Given::Here].map(Given::label);
-    let names = ["~cache", "tasks", "~layout", frames[0], frames[1], frames[2], "published"];
+    let names = ["~cache", "tasks", "<layout", frames[0], frames[1], frames[2], "published"];
     Rows {
         title: "Table 2: misses in the walk, by size of the cache and by frames".into(),
         columns: columns(&names),
@@ -257,7 +257,7 @@ fn misses(title: &str, missed: &[Missed]) -> Rows {
     });
     Rows {
         title: title.to_owned(),
-        columns: columns(&["~cache", "CPUs", "tasks", "~layout", "a walk", "missed", "published"]),
+        columns: columns(&["~cache", "CPUs", "tasks", "<layout", "a walk", "missed", "published"]),
         rows: rows.collect(),
         note: "Simulated while the workload runs, dense frames, a cache for each processor; what \
                another processor writes goes from it. A walk: tasks that it passes."
@@ -291,7 +291,7 @@ fn locks(title: &str, held: &[Held]) -> Rows {
         columns: columns(&[
             "CPUs",
             "tasks",
-            "~layout",
+            "<layout",
             "contention",
             "~hold mean, µs",
             "max, µs",
