@@ -1,8 +1,8 @@
 //! A simulated data cache: sets of ways, the least recently used line goes.
 //!
 //! Why our own: the counters of the processor are not to be had everywhere, and a simulation gives
-//! the same count every time, for the caches of 1998 and 2002 as well as for today's. What it leaves
-//! out: instructions, prefetching, and what the kernel touches.
+//! the same count every time, for the caches of 1998 and 2002 as well as for today's.
+//! What it leaves out: instructions, prefetching, and what the kernel touches.
 
 use std::fs;
 use std::path::Path;

@@ -153,7 +153,7 @@ impl<'a> RunQueue<'a> {
             let mut head = self.lock(processor);
             let now = self.arena.get(task, PROCESSOR);
             if self.list_of(now) != self.list_of(processor) {
-                // It was woken by another, has moved, and may sleep again: at most as often as that.
+                // Another woke it, it has moved, and may sleep again: no more often than that.
                 processor = now;
                 continue;
             }
