@@ -10,8 +10,8 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use studies::{
-    DispatchStudy, HerdStudy, LiveStudy, RunqueueStudy, RunqueueWalker, SelectStudy, Studies,
-    Study, Swapin, Truth, WebbenchStudy,
+    AllStudies, BoostStudy, DispatchStudy, Given, HerdStudy, LiveStudy, RunqueueStudy,
+    RunqueueWalker, SelectStudy, Studies, Study, Swapin, Truth, WebbenchStudy,
 };
 
 /// A caching web proxy that knows its own load line, and the laboratory that draws one for any

@@ -10,11 +10,13 @@
 //! serves; a pattern that the data cannot tell is never said to hold or not to.
 #![forbid(unsafe_code)]
 
+pub mod boost;
 pub mod cache;
 pub mod dispatch;
 mod ground;
 pub mod herd;
 pub mod live;
+mod peer;
 mod published;
 mod rounds;
 pub mod runqueue;
@@ -26,6 +28,10 @@ pub mod webbench;
 
 /// The studies there are: name, and what it asks.
 pub const STUDIES: &[(&str, &str)] = &[
+    (
+        "boost",
+        "what poll() and select() cost once an epoll set answers them, in programs as they are",
+    ),
     (
         "dispatch",
         "what the table walk of comm_select (1998) costs, and what it takes from others' caches",

@@ -52,8 +52,8 @@ pub enum Error {
     #[error("{0} did not start: {1}")]
     Start(String, String),
     /// A server answered nothing.
-    #[error("the proxy with {0} answered nothing")]
-    Silent(Kind),
+    #[error("{0} answered nothing")]
+    Silent(String),
     /// The system does not tell what must be known.
     #[error("{0}: {1}")]
     System(&'static str, std::io::Error),
@@ -257,23 +257,8 @@ impl Server {
         spans: &[(f64, f64)],
         stop: &AtomicBool,
     ) -> Result<(Vec<Span>, Outcome), Error> {
-        let pid = i32::try_from(self.process.pid()).unwrap_or(i32::MAX);
-        let mut looks: Vec<Look> = Vec::new();
-        let outcome = load::run(plan, stop, &mut |tick| {
-            if tick.phase == Phase::Running
-                && let Ok(cpu_ns) = load::sys::process_cpu_ns(pid)
-            {
-                let at_s = tick.elapsed.as_secs_f64();
-                looks.push(Look { at_s, cpu_ns, requests: tick.counts.completed });
-            }
-        })?;
-        if stop.load(Ordering::Relaxed) {
-            return Err(Error::Interrupted);
-        }
-        if outcome.counts.completed == 0 {
-            return Err(Error::Silent(self.kind));
-        }
-        Ok((spans.iter().map(|span| Span::of(&looks, *span)).collect(), outcome))
+        let name = format!("the proxy with {}", self.kind);
+        drive(self.process.pid().cast_signed(), &name, plan, spans, stop)
     }
 
     /// The rate at which it uses this part of its CPU under such a load, by a rough limit and two
@@ -319,6 +304,33 @@ impl Server {
         spec.notes.push(note.to_owned());
         Recording::start(spec)
     }
+}
+
+/// Drives a load on a server, and says what each of these spans of it took, in seconds from its
+/// beginning.
+pub(crate) fn drive(
+    pid: i32,
+    name: &str,
+    plan: &load::Plan,
+    spans: &[(f64, f64)],
+    stop: &AtomicBool,
+) -> Result<(Vec<Span>, Outcome), Error> {
+    let mut looks: Vec<Look> = Vec::new();
+    let outcome = load::run(plan, stop, &mut |tick| {
+        if tick.phase == Phase::Running
+            && let Ok(cpu_ns) = load::sys::process_cpu_ns(pid)
+        {
+            let at_s = tick.elapsed.as_secs_f64();
+            looks.push(Look { at_s, cpu_ns, requests: tick.counts.completed });
+        }
+    })?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(Error::Interrupted);
+    }
+    if outcome.counts.completed == 0 {
+        return Err(Error::Silent(name.to_owned()));
+    }
+    Ok((spans.iter().map(|span| Span::of(&looks, *span)).collect(), outcome))
 }
 
 /// What was seen at a tick of the load.

@@ -16,6 +16,10 @@ pub(crate) struct Study {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Studies {
+    /// All of them, and one page with a chapter each
+    All(AllStudies),
+    /// Programs on poll() and select(), as they are and boosted, beside the same on epoll
+    Boost(BoostStudy),
     /// The table walk of comm_select (1998): its CPU time, and the cache misses it causes elsewhere
     Dispatch(DispatchStudy),
     /// Workers that share descriptors: who is woken, how often for nothing, and what a call costs
@@ -34,6 +38,72 @@ pub(crate) enum Studies {
     Webbench(WebbenchStudy),
 }
 
+/// What every study can be told.
+#[derive(Debug, Args)]
+pub(crate) struct Given {
+    /// Write the result (NAME.json), its figures (SVG) and its trials to this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Studies {
+    /// The name of a study, and what it was told. All of them have a directory of their own.
+    pub(crate) fn given(&self) -> (&'static str, &Given) {
+        const NONE: &Given = &Given { out: None, json: false };
+        match self {
+            Studies::All(_) => ("all", NONE),
+            Studies::Boost(flags) => ("boost", &flags.given),
+            Studies::Dispatch(flags) => ("dispatch", &flags.given),
+            Studies::Herd(flags) => ("herd", &flags.given),
+            Studies::Live(flags) => ("live", &flags.given),
+            Studies::Runqueue(flags) => ("runqueue", &flags.given),
+            Studies::Select(flags) => ("select", &flags.given),
+            Studies::Swapin(flags) => ("swapin", &flags.given),
+            Studies::Truth(flags) => ("truth", &flags.given),
+            Studies::Webbench(flags) => ("webbench", &flags.given),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AllStudies {
+    /// Some two minutes in place of half an hour: whether they run, not what they find
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Write index.html, and a directory for each study, to this directory
+    #[arg(long, value_name = "DIR", default_value = "plimsoll-studies")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BoostStudy {
+    /// Numbers of cold connections [default: 0,1000,8000]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(..=100_000))]
+    pub(crate) cold: Vec<u32>,
+    /// Rounds, each over all servers and numbers
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// No round begins after this time, however many were asked for
+    #[arg(long = "for", value_name = "TIME", default_value = "5m", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Length of a visit: one server with one number of cold connections
+    #[arg(long, value_name = "TIME", default_value = "700ms", value_parser = parse_visit)]
+    pub(crate) visit: Duration,
+    /// Under a minute: one round, short visits, 0 and 1000 cold connections unless others are named
+    #[arg(long, conflicts_with_all = ["rounds", "duration", "visit"])]
+    pub(crate) quick: bool,
+    /// Seed of orders and arrivals
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) given: Given,
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Truth {
     /// Runs, each with costs of its own; one takes a little more than two recordings
@@ -49,12 +119,8 @@ pub(crate) struct Truth {
     /// Seed of the first run; the others follow
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Keep the trials in this directory
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) given: Given,
 }
 
 #[derive(Debug, Args)]
@@ -78,12 +144,8 @@ pub(crate) struct DispatchStudy {
     /// Seed of who is ready when
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Write the figure and the result to this directory: dispatch.svg, dispatch.json
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) given: Given,
 }
 
 #[derive(Debug, Args)]
@@ -109,12 +171,8 @@ pub(crate) struct RunqueueStudy {
     /// Seed of orders, objects and frames
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Write the figure and the result to this directory: runqueue.svg, runqueue.json
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) given: Given,
 }
 
 /// The child that walks while it is recorded.
@@ -162,12 +220,8 @@ pub(crate) struct HerdStudy {
     /// Seed of the order of visits, and of which calls are timed
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Write the figure and the result to this directory: herd.svg, herd.json
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) given: Given,
 }
 
 #[derive(Debug, Args)]
@@ -192,13 +246,8 @@ pub(crate) struct LiveStudy {
     /// Seed of the arrivals
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Write the figure, the result and the two trials of samples to this directory: live.svg,
-    /// live.json, old.trial, new.trial
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) given: Given,
 }
 
 #[derive(Debug, Args)]
@@ -226,13 +275,8 @@ pub(crate) struct SelectStudy {
     /// Seed of orders and arrivals
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Write the figure, the result and the two trials to this directory: select.svg, select.json,
-    /// poll.trial, epoll.trial
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) given: Given,
 }
 
 #[derive(Debug, Args)]
@@ -258,12 +302,8 @@ pub(crate) struct Swapin {
     /// Leave the real Squid out
     #[arg(long)]
     pub(crate) no_squid: bool,
-    /// Write the figures and the result to this directory: swapin.svg, swapin-cold.svg, swapin.json
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) given: Given,
 }
 
 #[derive(Debug, Args)]
@@ -296,12 +336,8 @@ pub(crate) struct WebbenchStudy {
     /// Seed of sizes, of what is asked for, and of the order of visits
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
-    /// Write the figure and the result to this directory: webbench.svg, webbench.json
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) given: Given,
 }
 
 /// How long a visit takes: what is not counted of it, and a few looks at what is.

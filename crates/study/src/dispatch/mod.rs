@@ -15,7 +15,7 @@
 //! | `layout` | what a server has in memory, and what a turn touches of it |
 //! | `simulate` | misses, by way and by who has them |
 //! | `real` | the same turns on real descriptors, timed |
-//! | `show` | all of it as text and as a figure |
+//! | `show` | all of it in sentences, tables and a figure |
 //!
 //! What never happens: the walk is in anything that serves.
 
@@ -33,7 +33,7 @@ pub use crate::rounds::Figure;
 pub use crate::stage::Error;
 pub use layout::ENTRY_BYTES;
 pub use real::Timed;
-pub use show::{figure, text};
+pub use show::{figure, shown};
 pub use simulate::Simulated;
 
 use crate::cache::Machine;

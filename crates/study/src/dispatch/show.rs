@@ -1,7 +1,7 @@
 //! What was found, as text and as a figure.
 
 use report::format::thousands;
-use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, sheet, svg_curves};
+use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::{Outcome, Simulated, Timed, Way};
 use crate::published::{Facts, SQUID};
@@ -12,12 +12,12 @@ const PROCEDURE: &str = "comm_select";
 /// The server before the cure.
 const UNCURED: &str = "Squid 1.1.20";
 
-/// The text, so many columns wide.
+/// What is said of it: sentences and tables.
 #[must_use]
-pub fn text(outcome: &Outcome, width: usize) -> String {
+pub fn shown(outcome: &Outcome) -> Sheet {
     let title = "The table walk of comm_select (1998) on this machine".to_owned();
     let tables = vec![shares(outcome), times(outcome), misses(outcome)];
-    sheet(&Sheet { title, facts: facts(outcome), tables }, width)
+    Sheet { title, facts: facts(outcome), tables }
 }
 
 /// The figure: shares of the time and misses a request, by the number of ready ones.

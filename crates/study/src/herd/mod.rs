@@ -39,7 +39,7 @@ pub use crate::rounds::Figure;
 pub use crate::stage::Error;
 pub use judge::{CallCost, CalledMore, Part, Row};
 pub use meter::SAMPLE_EVERY;
-pub use show::{figure, text};
+pub use show::{figure, shown};
 
 use crate::ground::load_average;
 

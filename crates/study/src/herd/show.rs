@@ -1,6 +1,6 @@
 //! What was found, as text and as a figure.
 
-use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, sheet, svg_curves};
+use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::judge::{CallCost, Part};
 use super::{Load, Outcome, Row, Sharing};
@@ -10,16 +10,16 @@ use crate::rounds::digits;
 /// The group of the papers.
 const SELECT: &str = "all select functions";
 
-/// The text, so many columns wide.
+/// What is said of it: sentences and tables.
 #[must_use]
-pub fn text(outcome: &Outcome, width: usize) -> String {
+pub fn shown(outcome: &Outcome) -> Sheet {
     let title = "Workers that wait for the same descriptors".to_owned();
     let mut tables: Vec<Rows> = Load::ALL.map(|load| waits(outcome, load)).into();
     tables.extend(Load::ALL.map(|load| cpu(outcome, load)));
     tables.push(called_more(outcome));
     tables.extend(breakdown(outcome));
     tables.push(wait_parts(outcome));
-    sheet(&Sheet { title, facts: facts(outcome), tables }, width)
+    Sheet { title, facts: facts(outcome), tables }
 }
 
 /// The figure: waits, waits in vain, wakes and CPU time for each event, by the number of workers.

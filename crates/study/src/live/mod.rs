@@ -34,7 +34,7 @@ pub use crate::stage::Error;
 pub use day::Sample;
 pub use lines::{Lines, ModeOf};
 pub use shape::{SAMPLES_AN_HOUR, Shape};
-pub use show::{figure, text};
+pub use show::{figure, shown};
 
 use crate::ground::{Temporary, load_average};
 use crate::published::{Facts, SQUID};

@@ -1,7 +1,7 @@
 //! The tables of 1998 beside ours, and the scatter.
 
 use report::format::thousands;
-use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, sheet, svg_curves};
+use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::{Lines, Outcome, Sample, Side};
 use crate::published::{Facts, NETCACHE, SQUID};
@@ -16,9 +16,9 @@ const SERVED_MIN: f64 = 0.8;
 const STARVED_PART: f64 = 0.1;
 const MODES: [&str; 3] = ["idle", "kernel", "user"];
 
-/// The text, so many columns wide.
+/// What is said of it: sentences and tables.
 #[must_use]
-pub fn text(outcome: &Outcome, width: usize) -> String {
+pub fn shown(outcome: &Outcome) -> Sheet {
     let title = "The live days of 1998 in minutes, on this machine".to_owned();
     let published = Facts::read();
     let tables = vec![
@@ -27,7 +27,7 @@ pub fn text(outcome: &Outcome, width: usize) -> String {
         table_5(outcome),
         intercepts(outcome, &published),
     ];
-    sheet(&Sheet { title, facts: facts(outcome, &published), tables }, width)
+    Sheet { title, facts: facts(outcome, &published), tables }
 }
 
 /// The figure: the scatter of 1998 and its lines, and the day.

@@ -51,7 +51,7 @@ pub use counters::{CountedWalk, Counters, Walker};
 pub use drivers::Driver;
 pub use facts::PublishedLock;
 pub use frames::Given;
-pub use show::{figure, text};
+pub use show::{figure, shown};
 pub use simulate::{Bound, Walked};
 
 use crate::ground::load_average;

@@ -1,7 +1,7 @@
 //! What was found, as text and as a figure.
 
 use report::format::thousands;
-use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, sheet, svg_curves};
+use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::drivers::{ROOM_TASKS, TASKS_A_USER, USERS};
 use super::facts::Facts;
@@ -14,9 +14,9 @@ const PUBLISHED_CPUS: u32 = 8;
 const COLOURS: Layout = Layout::Colours(32);
 const NOT_SUPPORTED: &str = "not supported here";
 
-/// The text, so many columns wide.
+/// What is said of it: sentences and tables.
 #[must_use]
-pub fn text(outcome: &Outcome, width: usize) -> String {
+pub fn shown(outcome: &Outcome) -> Sheet {
     let title = "The run queue of Linux 2.4.4, and colours (2002), on this machine".to_owned();
     let tables = vec![
         walks(outcome),
@@ -29,7 +29,7 @@ pub fn text(outcome: &Outcome, width: usize) -> String {
         locks("Table 8: the run queue's lock, Chat-like", &outcome.table8),
     ];
     let tables = tables.into_iter().chain(counted(outcome)).collect();
-    sheet(&Sheet { title, facts: facts(outcome), tables }, width)
+    Sheet { title, facts: facts(outcome), tables }
 }
 
 /// The figure: misses by size of the cache, the lock's holds, throughput and contention.

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | `sweep` | throughput and CPU time a request, by backend and number of cold connections |
 //! | `foretell` | record on `poll`, foretell `epoll`, record that, grade |
-//! | `show` | all of it as text and as a figure |
+//! | `show` | all of it in sentences, tables and a figure |
 //!
 //! What never happens: a backend that does not work here is left out in silence; two backends are
 //! compared by what was not measured in the same rounds.
@@ -29,7 +29,7 @@ pub use crate::ground::Ground;
 pub use crate::rounds::Figure;
 pub use crate::stage::Error;
 pub use foretell::{Foretelling, Graded};
-pub use show::{figure, text};
+pub use show::{figure, shown};
 pub use sweep::{Point, Sweep};
 
 use crate::ground::{Temporary, load_average};

@@ -2,7 +2,7 @@
 
 use report::Grade;
 use report::format::thousands;
-use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, sheet, svg_curves};
+use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::foretell::Graded;
 use super::{Foretelling, Outcome, Point};
@@ -15,16 +15,16 @@ const COLD_1998: u32 = 2000;
 const OLD_1998: &str = "select";
 const NEW_1998: &str = "scalable_select";
 
-/// The text, so many columns wide.
+/// What is said of it: sentences and tables.
 #[must_use]
-pub fn text(outcome: &Outcome, width: usize) -> String {
+pub fn shown(outcome: &Outcome) -> Sheet {
     let title = "Cold connections: the synthetic experiment of 1998 on this machine".to_owned();
     let mut tables = vec![points(outcome), published(outcome)];
     if let Some(Foretelling::Graded(graded)) = &outcome.foretelling {
         tables.push(foretold(graded));
     }
     tables.retain(|table| !table.rows.is_empty());
-    sheet(&Sheet { title, facts: facts(outcome), tables }, width)
+    Sheet { title, facts: facts(outcome), tables }
 }
 
 /// The figure: CPU time a request and throughput by number of cold connections.

@@ -19,7 +19,7 @@
 //! | `measure` | the rounds: warm and cold, all readers in turn |
 //! | `squid`, `trace` | a real Squid, and what strace saw of it |
 //! | [`patterns`] | what holds, what does not, what cannot be told |
-//! | `show` | all of it as text and as a figure |
+//! | `show` | all of it in sentences, tables and a figure |
 
 mod bins;
 mod files;
@@ -41,7 +41,7 @@ use serde::Serialize;
 pub use crate::ground::Ground;
 pub use bins::{Bin, bin_of, binned, median};
 pub use sample::Reads;
-pub use show::{figure, text};
+pub use show::{figure, shown};
 
 use crate::ground::Temporary;
 use measure::{Set, Way};

@@ -1,6 +1,6 @@
 //! What was found, as text and as a figure.
 
-use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, sheet, svg_curves};
+use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::measure::Set;
 use super::patterns::{Pattern, Verdict, in_us};
@@ -16,9 +16,9 @@ const STANDS_FOR: &str = "Steps: a further block costs so much at equal size. Bl
     one block over that of one. Beyond: the same of three blocks and more over two. Drop: it falls \
     so much behind the end of the first block, which betrays the extra read. ?: cannot be told.";
 
-/// The text, so many columns wide.
+/// What is said of it: sentences and tables.
 #[must_use]
-pub fn text(outcome: &Outcome, width: usize) -> String {
+pub fn shown(outcome: &Outcome) -> Sheet {
     let tables = vec![
         reads(outcome),
         costs(outcome),
@@ -28,7 +28,7 @@ pub fn text(outcome: &Outcome, width: usize) -> String {
     ];
     let tables = tables.into_iter().filter(|table| !table.rows.is_empty()).collect();
     let title = "The swap-in bug of 1997 on this machine".to_owned();
-    sheet(&Sheet { title, facts: facts(outcome), tables }, width)
+    Sheet { title, facts: facts(outcome), tables }
 }
 
 /// The figure, warm or cold. `None`: nothing was measured so.

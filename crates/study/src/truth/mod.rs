@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use load::{Plan as Load, Population, Schedule, Target};
 use record::{ProfileSpec, Spec};
-use report::sheet::{Rows, Sheet, sheet};
+use report::sheet::{Rows, Sheet};
 use report::{Groups, Options};
 use serde::{Deserialize, Serialize};
 
@@ -320,9 +320,9 @@ impl Running {
     }
 }
 
-/// The outcome as text, so many columns wide.
+/// What is said of it: sentences and a table.
 #[must_use]
-pub fn text(outcome: &Outcome, width: usize) -> String {
+pub fn shown(outcome: &Outcome) -> Sheet {
     let fact = |label: &str, text: String| (label.to_owned(), text);
     let facts = vec![
         fact(
@@ -370,5 +370,5 @@ pub fn text(outcome: &Outcome, width: usize) -> String {
         ),
     };
     let title = "Costs that are known, and what the laboratory made of them".to_owned();
-    sheet(&Sheet { title, facts, tables: vec![table] }, width)
+    Sheet { title, facts, tables: vec![table] }
 }

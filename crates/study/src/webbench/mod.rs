@@ -37,7 +37,7 @@ pub use crate::rounds::Figure;
 pub use crate::stage::Error;
 pub use measure::Row;
 pub use servers::{From, Missing};
-pub use show::{figure, text};
+pub use show::{figure, shown};
 pub use tree::Tree;
 
 use crate::ground::{Temporary, load_average};

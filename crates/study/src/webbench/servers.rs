@@ -2,28 +2,21 @@
 //! directory that is removed again.
 //!
 //! With one worker a server is kept on CPU 0; with more its workers run where the scheduler puts
-//! them. A peer is the leader of a process group of its own, and is ended by its pid; its group is,
-//! if it does not end. What never happens: a server that is not installed, or does not start, is
-//! left out in silence.
+//! them. What never happens: a server that is not installed, or does not start, is left out in
+//! silence.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-use load::{family, sys};
+use load::family;
 use serde::Serialize;
 
 use super::tree::Tree;
+use crate::peer;
 use crate::stage::{Error, Process, address};
 
-/// How long a peer may take until it listens, and until it has ended.
-const START_MAX: Duration = Duration::from_secs(15);
-const END_MAX: Duration = Duration::from_secs(5);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
 /// Bytes of memory for what a cache stores: all of the tree.
 const MEMORY: &str = "256M";
 
@@ -108,7 +101,7 @@ pub struct Missing {
 /// What keeps a server going: it ends with it.
 enum Guard {
     Ours(Process),
-    Peer(PeerProcess),
+    Peer(peer::Peer),
 }
 
 /// A server that runs.
@@ -125,7 +118,7 @@ impl Running {
     pub(super) fn family(&self) -> Vec<i32> {
         let pid = match &self.guard {
             Guard::Ours(process) => process.pid().cast_signed(),
-            Guard::Peer(PeerProcess(child)) => child.id().cast_signed(),
+            Guard::Peer(peer) => peer.pid().cast_signed(),
         };
         family::of(pid)
     }
@@ -152,7 +145,7 @@ pub(super) fn start(
 
 /// The versions of the peers that are installed, each in the words of the peer.
 pub(super) fn versions() -> Vec<String> {
-    let installed = PEERS.iter().filter_map(|peer| Some((peer, find(peer.program)?)));
+    let installed = PEERS.iter().filter_map(|peer| Some((peer, peer::find(peer.program)?)));
     let told = installed.filter_map(|(peer, path)| {
         let output = Command::new(path).arg(peer.version).stdin(Stdio::null()).output().ok()?;
         let both = [output.stdout, output.stderr].concat();
@@ -186,22 +179,18 @@ fn start_ours(stand: &Stand<'_>, workers: u16) -> Result<Running, Error> {
 impl Peer {
     /// Or why not.
     fn start(&self, stand: &Stand<'_>, workers: u16) -> Result<Running, String> {
-        let path = find(self.program)
+        let path = peer::find(self.program)
             .ok_or_else(|| format!("not installed: apt-get install {}", self.name))?;
         let home = stand.home.join(format!("{}-{workers}", self.name));
         let at = |error: io::Error| format!("{}: {error}", home.display());
         std::fs::create_dir_all(&home).map_err(at)?;
-        let address = free_address().map_err(|error| format!("no free port: {error}"))?;
+        let address = peer::free_address().map_err(|error| format!("no free port: {error}"))?;
         let config = home.join("config");
         std::fs::write(&config, self.fill(stand, workers, &home, address)).map_err(at)?;
         let mut command = Command::new(path);
-        command.args(self.arguments(workers, &home, &config, address)).current_dir(&home);
-        let errors = std::fs::File::create(home.join("stderr")).map_err(at)?;
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors).process_group(0);
-        let alone = workers == 1 && stand.cpus > 1;
-        let child = spawn(command, alone).map_err(|error| error.to_string())?;
-        let mut process = PeerProcess(child);
-        process.wait_for(address, &home)?;
+        command.args(self.arguments(workers, &home, &config, address));
+        let alone = (workers == 1 && stand.cpus > 1).then_some(0);
+        let process = peer::Peer::start(command, &home, address, alone)?;
         stand.tree.ask_for_all(address).map_err(|error| error.to_string())?;
         let guard = Guard::Peer(process);
         Ok(Running { name: self.name, from: self.from, workers, address, guard })
@@ -257,75 +246,6 @@ impl Peer {
     }
 }
 
-/// What is started by a thread stays on that thread's CPU.
-fn spawn(mut command: Command, alone: bool) -> io::Result<Child> {
-    if !alone {
-        return command.spawn();
-    }
-    let pinned = thread::spawn(move || {
-        sys::pin_to_cpu(0)?;
-        command.spawn()
-    });
-    pinned.join().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it failed")))
-}
-
-/// A loopback address with a port that nobody has at the moment.
-fn free_address() -> io::Result<SocketAddr> {
-    TcpListener::bind("127.0.0.1:0")?.local_addr()
-}
-
-/// The program's path, if it is installed.
-fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
-    places.map(|place| place.join(program)).find(|file| file.is_file())
-}
-
-/// A peer: ended when this is dropped.
-struct PeerProcess(Child);
-
-impl PeerProcess {
-    fn wait_for(&mut self, address: SocketAddr, home: &Path) -> Result<(), String> {
-        let said = || {
-            let said = std::fs::read_to_string(home.join("stderr")).unwrap_or_default();
-            let last = said.lines().rev().find(|line| !line.trim().is_empty());
-            last.unwrap_or("it said nothing").to_owned()
-        };
-        let begun = Instant::now();
-        while TcpStream::connect(address).is_err() {
-            if let Ok(Some(status)) = self.0.try_wait() {
-                return Err(format!("it ended at once ({status}): {}", said()));
-            }
-            if begun.elapsed() > START_MAX {
-                return Err(format!("it does not listen: {}", said()));
-            }
-            thread::sleep(LOOK_AGAIN);
-        }
-        Ok(())
-    }
-}
-
-impl Drop for PeerProcess {
-    fn drop(&mut self) {
-        if !matches!(self.0.try_wait(), Ok(None)) {
-            return; // The pid may be another's by now.
-        }
-        let pid = self.0.id().cast_signed();
-        let asked = sys::terminate(pid);
-        let begun = Instant::now();
-        while asked.is_ok() && begun.elapsed() < END_MAX {
-            if !matches!(self.0.try_wait(), Ok(None)) {
-                return;
-            }
-            thread::sleep(LOOK_AGAIN);
-        }
-        if sys::kill_group(pid).is_err() {
-            let _ = self.0.kill();
-        }
-        let _ = self.0.wait();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -374,22 +294,5 @@ mod tests {
         let none = Peer { name: "none", program: "no-such-peer", ..PEERS[0] };
         let Err(why) = none.start(&stand(home.path(), &tree), 1) else { panic!("it is there") };
         assert_eq!(why, "not installed: apt-get install none");
-    }
-
-    #[test]
-    fn a_peer_that_ends_says_why_and_one_that_stays_is_ended() {
-        let home = tempfile::tempdir().unwrap();
-        let free = free_address().unwrap();
-        let mut command = Command::new("sh");
-        command.args(["-c", "exit 3"]);
-        let mut process = PeerProcess(spawn(command, true).unwrap());
-        let why = process.wait_for(free, home.path()).unwrap_err();
-        assert!(why.contains("3") && why.contains("it said nothing"), "{why}");
-        let mut command = Command::new("sleep");
-        command.arg("60").process_group(0);
-        let process = PeerProcess(spawn(command, false).unwrap());
-        let pid = process.0.id();
-        drop(process);
-        assert!(!Path::new(&format!("/proc/{pid}")).exists());
     }
 }

@@ -1,15 +1,15 @@
 //! What was found, as text and as a figure.
 
 use report::format::thousands;
-use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, sheet, svg_curves};
+use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::servers::OURS;
 use super::{From, Outcome, Row};
 use crate::rounds::{Figure, digits};
 
-/// The text, so many columns wide.
+/// What is said of it: sentences and tables.
 #[must_use]
-pub fn text(outcome: &Outcome, width: usize) -> String {
+pub fn shown(outcome: &Outcome) -> Sheet {
     let title = "A static tree and clients in a closed loop".to_owned();
     let tables = vec![
         by_clients(
@@ -37,7 +37,7 @@ pub fn text(outcome: &Outcome, width: usize) -> String {
         ratios(outcome),
         scaling(outcome),
     ];
-    sheet(&Sheet { title, facts: facts(outcome), tables }, width)
+    Sheet { title, facts: facts(outcome), tables }
 }
 
 /// The figure: requests a second and CPU time a request by clients, for each number of workers.
@@ -265,6 +265,8 @@ fn scaling(outcome: &Outcome) -> Rows {
 
 #[cfg(test)]
 mod tests {
+    use report::sheet::sheet;
+
     use super::*;
 
     fn row(server: &str, workers: u16, clients: u32, errors: u64) -> Row {
@@ -309,8 +311,8 @@ mod tests {
         assert_eq!(table.columns.len(), 5);
         assert_eq!(table.rows.len(), 3, "nginx has no 2 workers: {:?}", table.rows);
         assert_eq!(table.rows[0][3..], ["2.00", "-"]);
-        assert!(text(&with, 100).contains("2 of 100 requests"));
-        assert!(!text(&outcome, 100).contains("Failures"));
+        assert!(sheet(&shown(&with), 100).contains("2 of 100 requests"));
+        assert!(!sheet(&shown(&outcome), 100).contains("Failures"));
         assert_eq!(scaling(&outcome).rows.len(), 1);
     }
 }
