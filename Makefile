@@ -6,12 +6,13 @@ ifneq ($(CARGO_DIR),)
 export PATH := $(CARGO_DIR):$(PATH)
 endif
 
-.PHONY: help demo test bench lint setup clean
+.PHONY: help demo test bench studies lint setup clean
 
 help:
 	@echo "make demo    install what is missing, build, draw a load line (a minute after the build)"
 	@echo "make test    format, lints, tidy, two minutes of simulation, every test"
 	@echo "make bench   what a request costs: the floor, the peers, our own"
+	@echo "make studies every experiment of the papers, on one page (half an hour)"
 	@echo "make lint    format, lints and tidy alone"
 	@echo "make setup   install what the tests need"
 
@@ -37,6 +38,11 @@ bench:
 	cargo build --release --locked -p plimsoll -p bench
 	cargo run --release --locked -p readiness --example wait_cost
 	cargo run --release --locked -p bench
+
+studies:
+	@./setup.sh bench
+	cargo build --release --locked -p plimsoll -p interpose
+	@target/release/plimsoll study all --out target/studies
 
 setup:
 	@./setup.sh test

@@ -35,6 +35,7 @@ test  chromium   chromium         -         the same: a browser through the prox
 test  openssl    openssl          -         for the tests: certificates, and a TLS client
 test  strace     strace           -         for the tests: reads of the disk, counted from outside
 test  mkfs.ext4  e2fsprogs        -         for the tests: a file system that fills up or breaks
+test  lighttpd   lighttpd         lighttpd  a live server that can be told to wait by poll()
 test  varnishd   varnish          varnish   a peer in the table of costs, and a log for the tests
 bench wrk        wrk              -         the load generator ours is held against
 '

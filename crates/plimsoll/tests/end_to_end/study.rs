@@ -299,11 +299,53 @@ fn a_static_tree_is_asked_for_from_ours_and_the_peers() {
     plimsoll(&["study", "webbench", "--visit", "10ms"]).refused(&["--visit", "250ms"]);
 }
 
+/// The shortest form of all, and of it the boosted servers: each way of waiting of each server that
+/// is here has its row, and answers as the plain one does.
+#[test]
+fn all_of_them_have_a_chapter_and_boosted_servers_answer_as_plain_ones_do() {
+    let home = Home::alone();
+    let out = home.at("all");
+    let mut command = Command::new(PLIMSOLL);
+    command.args(["study", "all", "--quick", "--out", &out]);
+    let said = run(command, Duration::from_secs(540)).well();
+    assert!(said.stdout.ends_with("all/index.html\n"), "{}", said.stdout);
+    let page = home.read("all/index.html");
+    let names =
+        ["boost", "dispatch", "herd", "live", "runqueue", "select", "swapin", "truth", "webbench"];
+    assert_eq!(page.matches("<section id=").count(), names.len());
+    for name in names {
+        assert!(page.contains(&format!("<section id=\"{name}\">")), "{name}");
+        assert!(std::path::Path::new(&home.at(&format!("all/{name}/{name}.json"))).exists());
+    }
+    assert!(!page.contains("<dt>Failed</dt>"));
+
+    let boost: Value = serde_json::from_str(&home.read("all/boost/boost.json")).unwrap();
+    assert_eq!(boost["differences"].as_array().unwrap().len(), 0, "{boost:#}");
+    let rows = boost["rows"].as_array().unwrap();
+    let missing = boost["missing"].as_array().unwrap().len();
+    assert_eq!(rows.len(), 2 * (11 - missing), "{boost:#}");
+    for row in rows {
+        assert_eq!(row["errors"], 0, "{row:#}");
+        assert!(row["us"]["value"].as_f64().unwrap() > 0.0, "{row:#}");
+        assert_eq!(row["boosted"].as_bool().unwrap(), row["to_plain"].is_object(), "{row:#}");
+    }
+    let of_ours = |wait: &str| {
+        let mut all = boost["library"].as_array().unwrap().iter();
+        all.find(|one| one["of"] == format!("plimsoll on {wait}, boosted")).unwrap().clone()
+    };
+    for wait in ["poll", "select"] {
+        let counts = of_ours(wait);
+        assert!(counts["calls"].as_u64() > counts["plain"].as_u64(), "{counts:#}");
+        assert!(counts["hits"].as_u64().unwrap() > 0, "{counts:#}");
+        assert_eq!(counts["audit_differences"], 0, "{counts:#}");
+    }
+}
+
 #[test]
 fn without_a_name_the_studies_are_listed() {
     let _home = Home::new();
     let said = plimsoll(&["study"]).well();
-    for name in ["dispatch", "herd", "live", "runqueue", "select", "swapin", "webbench"] {
+    for name in ["boost", "dispatch", "herd", "live", "runqueue", "select", "swapin", "webbench"] {
         assert!(said.stdout.contains(&format!("\n  {name:8}  ")), "{}", said.stdout);
     }
     plimsoll(&["study", "live", "--compressed", "10ms"]).refused(&["--compressed", "1s"]);
