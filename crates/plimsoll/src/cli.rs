@@ -3,6 +3,7 @@
 
 mod studies;
 
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -62,6 +63,9 @@ pub(crate) enum Verb {
     Compare(Compare),
     /// Let two servers or settings take turns under one load, and say what a request costs on each
     Switchback(Switchback),
+    /// Run a program so that its select() and poll() cost the same however many connections are
+    /// silent
+    Boost(Boost),
     /// Say what this machine supports, and whether the samplers find what is known to be there
     Doctor(Doctor),
     /// Do known things to be recorded, and tell of them afterwards
@@ -605,6 +609,19 @@ pub(crate) struct Switchback {
     /// Print the rounds and the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Boost {
+    /// The library [default: libplimsoll_boost.so beside this command, or in ../lib/plimsoll]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) library: Option<PathBuf>,
+    /// Have each process write a line of JSON to this file when it ends: calls, probes, audits
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<PathBuf>,
+    /// The program and its arguments, behind --
+    #[arg(value_name = "PROGRAM", required = true, last = true)]
+    pub(crate) program: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]

@@ -6,6 +6,7 @@
 
 mod admin;
 mod ask;
+mod boost;
 mod check;
 mod cli;
 mod compare;
@@ -101,6 +102,7 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::WhatIf(flags) => what_if::what_if(&flags),
         Verb::Compare(flags) => compare::compare(&flags),
         Verb::Switchback(flags) => switchback::switchback(&flags),
+        Verb::Boost(flags) => boost::boost(&flags),
         Verb::Doctor(flags) => doctor::doctor(&flags),
         Verb::DoctorTruth(flags) => doctor::tell(&flags),
         Verb::TruthServer(flags) => study::truth_server(&flags),

@@ -8,6 +8,7 @@
 
 mod asking;
 mod bad_input;
+mod boost;
 mod demo;
 mod disk;
 mod lab;
