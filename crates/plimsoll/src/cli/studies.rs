@@ -73,6 +73,11 @@ pub(crate) struct AllStudies {
     /// Some two minutes in place of half an hour: whether they run, not what they find
     #[arg(long)]
     pub(crate) quick: bool,
+    /// These alone
+    #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',',
+        value_parser = clap::builder::PossibleValuesParser::new(
+            study::STUDIES.iter().map(|(name, _)| *name)))]
+    pub(crate) only: Vec<String>,
     /// Write index.html, and a directory for each study, to this directory
     #[arg(long, value_name = "DIR", default_value = "plimsoll-studies")]
     pub(crate) out: PathBuf,

@@ -151,12 +151,14 @@ const ALL: [(&str, &str, &str); 9] = [
 /// Runs them one after the other. One that fails has a chapter that says so.
 fn all(flags: &cli::AllStudies, stop: &AtomicBool) -> Result<(), Failure> {
     let (mut chapters, mut failures) = (Vec::new(), Vec::new());
-    for (number, (name, full, quick)) in ALL.iter().enumerate() {
+    let wanted = |name: &str| flags.only.is_empty() || flags.only.iter().any(|only| only == name);
+    let chosen: Vec<_> = ALL.iter().filter(|(name, _, _)| wanted(name)).collect();
+    for (number, (name, full, quick)) in chosen.iter().enumerate() {
         let asks = study::STUDIES.iter().find(|(study, _)| study == name);
         let home = flags.out.join(name);
         make_directory(&home)?;
         let words = if flags.quick { quick } else { full };
-        let by = By { stop, before: format!("{} of {}, ", number + 1, ALL.len()) };
+        let by = By { stop, before: format!("{} of {}, ", number + 1, chosen.len()) };
         let found = flags_of(name, words, &home).and_then(|which| each::run(&which, &by));
         if stop.load(Ordering::Relaxed) {
             return Err(misuse("interrupted"));
