@@ -312,8 +312,6 @@ fn studies_have_a_chapter_each_and_boosted_servers_answer_as_plain_ones_do() {
     let said = run(command, Duration::from_secs(540)).well();
     assert!(said.stdout.ends_with("all/index.html\n"), "{}", said.stdout);
     let page = home.read("all/index.html");
-    let names =
-        ["boost", "dispatch", "herd", "live", "runqueue", "select", "swapin", "truth", "webbench"];
     assert_eq!(page.matches("<section id=").count(), names.len());
     for name in names {
         assert!(page.contains(&format!("<section id=\"{name}\">")), "{name}");
