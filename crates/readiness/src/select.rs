@@ -87,20 +87,21 @@ impl Select {
         self.counters.syscalls += 1;
         self.counters.probes += self.watched;
         let mut spec = timeout.map(sys::timespec);
-        let spec = spec.as_mut().map_or(std::ptr::null_mut(), |spec| &raw mut *spec);
-        // SAFETY: both bitmaps hold at least `end` bits in whole words, the timespec (which the
-        // kernel may write) outlives the call, and there is no third set and no signal mask.
-        sys::check_wait(unsafe {
-            libc::syscall(
-                libc::SYS_pselect6,
+        let spec = spec.as_mut().map_or(std::ptr::null(), |spec| &raw const *spec);
+        // By the C library's function, which a preloaded library may answer; it hands the sets on as
+        // they are, however long. SAFETY: both bitmaps hold at least `end` bits in whole words, the
+        // timespec outlives the call, and there is no third set and no signal mask.
+        let ready = unsafe {
+            libc::pselect(
                 self.end as libc::c_int,
-                self.ready_read.as_mut_ptr(),
-                self.ready_write.as_mut_ptr(),
-                std::ptr::null_mut::<Word>(),
+                self.ready_read.as_mut_ptr().cast(),
+                self.ready_write.as_mut_ptr().cast(),
+                std::ptr::null_mut(),
                 spec,
-                std::ptr::null::<libc::c_void>(),
+                std::ptr::null(),
             )
-        })
+        };
+        sys::check_wait(ready.into())
     }
 
     /// Delivers the members of one word, but for those that `mask` leaves out. False: no room.

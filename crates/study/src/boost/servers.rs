@@ -199,7 +199,11 @@ fn peer(
     let path = peer::find(name).ok_or_else(|| format!("not installed: apt-get install {name}"))?;
     let at = |error: std::io::Error| format!("{}: {error}", home.display());
     let body: String = ('a'..='z').cycle().take(BODY_BYTES).collect();
-    std::fs::write(home.join("body"), body).map_err(at)?;
+    // One file for all: a server may make a tag of its inode.
+    let shared = stand.home.join("body");
+    if !shared.exists() {
+        std::fs::write(&shared, body).map_err(at)?;
+    }
     let address = peer::free_address().map_err(|error| format!("no free port: {error}"))?;
     let config = home.join("config");
     std::fs::write(&config, fill(stand, way, home, address)).map_err(at)?;
@@ -224,6 +228,8 @@ fn fill(stand: &Stand<'_>, way: Way, home: &Path, address: SocketAddr) -> String
     let handler = if way.wait == "poll" { "poll" } else { "linux-sysepoll" };
     [
         ("{home}", home.display().to_string()),
+        ("{body}", stand.home.join("body").display().to_string()),
+        ("{tree}", stand.home.display().to_string()),
         ("{listen}", address.to_string()),
         ("{host}", address.ip().to_string()),
         ("{port}", address.port().to_string()),

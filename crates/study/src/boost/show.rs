@@ -198,7 +198,8 @@ fn library(outcome: &Outcome) -> Rows {
         rows: outcome.library.iter().map(row).collect(),
         note: "Plain: calls with few descriptors, which go straight to the original. Probes: \
                descriptors asked about one by one, hits those that were ready. Audits: plain polls \
-               of everything, held against what epoll said."
+               of everything, held against what epoll said. A program that ends by a signal, as \
+               HAProxy does, says nothing."
             .into(),
     }
 }
