@@ -86,11 +86,12 @@ impl Select {
         self.write.copy_to(&mut self.ready_write, words);
         self.counters.syscalls += 1;
         self.counters.probes += self.watched;
-        let mut spec = timeout.map(sys::timespec);
-        let spec = spec.as_mut().map_or(std::ptr::null(), |spec| &raw const *spec);
-        // By the C library's function, which a preloaded library may answer; it hands the sets on as
-        // they are, however long. SAFETY: both bitmaps hold at least `end` bits in whole words, the
-        // timespec outlives the call, and there is no third set and no signal mask.
+        let spec = timeout.map(sys::timespec);
+        let spec = spec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
+        // By the C library's function, which a preloaded library may answer; it hands the sets on
+        // as they are, however long.
+        // SAFETY: both bitmaps hold at least `end` bits in whole words, the timespec outlives the
+        // call, and there is no third set and no signal mask.
         let ready = unsafe {
             libc::pselect(
                 self.end as libc::c_int,
