@@ -41,7 +41,7 @@ const COLD: &[u32] = &[0, 500, 1000, 2000, 5000, 10_000];
 const COLD_QUICK: &[u32] = &[0, 1000];
 /// Numbers of cold connections beside boosted servers, unless others are named.
 const BOOST_COLD: &[u32] = &[0, 1000, 8000];
-const BOOST_QUICK: Duration = Duration::from_millis(400);
+const BOOST_QUICK: Duration = Duration::from_secs(1);
 /// Numbers of clients, unless others are named.
 const CLIENTS: &[u32] = &[1, 4, 16, 64, 256];
 const CLIENTS_QUICK: &[u32] = &[1, 32];

@@ -127,11 +127,6 @@ fn bounds(outcome: &Outcome, server: Server, wait: &str) -> Option<String> {
     let boosted: Vec<&Row> = of(outcome, server, wait, true).collect();
     let (first, last) = (boosted.first()?, boosted.last()?);
     let plain = of(outcome, server, wait, false).last()?;
-    let verdict = |figure: &Figure, most: f64| match figure.interval {
-        _ if figure.value <= most => "held",
-        Some((low, _)) if low <= most => "not told apart from it",
-        _ => "NOT held",
-    };
     let mut text = format!(
         "on {wait} with {} cold {} times epoll's cost, boosted {} (at most {TO_NATIVE_MAX}: {})",
         thousands(f64::from(last.cold)),
@@ -147,6 +142,16 @@ fn bounds(outcome: &Outcome, server: Server, wait: &str) -> Option<String> {
         ));
     }
     Some(text)
+}
+
+/// Whether a ratio is as it is to be: one round says nothing, and neither does none.
+fn verdict(figure: &Figure, most: f64) -> &'static str {
+    match figure.interval {
+        None => "one round does not tell",
+        _ if figure.value <= most => "held",
+        Some((low, _)) if low <= most => "not told apart from it",
+        Some(_) => "NOT held",
+    }
 }
 
 fn costs(outcome: &Outcome) -> Rows {
@@ -217,5 +222,20 @@ fn differences(outcome: &Outcome) -> Rows {
             })
             .collect(),
         note: String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_is_held_missed_or_not_told() {
+        let of = |values: &[f64]| verdict(&Figure::of(values.iter().copied()), TO_NATIVE_MAX);
+        assert_eq!(of(&[1.0, 1.1, 1.05]), "held");
+        assert_eq!(of(&[1.0, 1.3, 1.9]), "not told apart from it");
+        assert_eq!(of(&[1.9, 2.0, 2.1]), "NOT held");
+        assert_eq!(of(&[0.9]), "one round does not tell");
+        assert_eq!(of(&[]), "one round does not tell");
     }
 }
