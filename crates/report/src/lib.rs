@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 
 mod analysis;
+mod at_once;
 mod classes;
 mod error;
 pub mod export;

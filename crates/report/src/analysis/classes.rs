@@ -12,6 +12,7 @@ use serde::Serialize;
 use trial::Trial;
 
 use super::fit::Fitted;
+use crate::at_once::at_once;
 
 /// The words of a class, in their order.
 const WORDS: [&str; 4] = ["outcome", "method", "size", "tls"];
@@ -56,11 +57,9 @@ pub struct ClassCostRow {
 
 /// A table for each word that takes at least two values in this trial.
 pub(super) fn classes(trial: &Trial, main: &Fitted, level: f64, seed: u64) -> Vec<ClassTable> {
-    WORDS
-        .into_iter()
-        .enumerate()
-        .filter_map(|(word, by)| table(trial, main, word, by, (level, seed)))
-        .collect()
+    let words = WORDS.into_iter().enumerate().collect();
+    let tables = at_once(words, |(word, by)| table(trial, main, word, by, (level, seed)));
+    tables.into_iter().flatten().collect()
 }
 
 fn table(

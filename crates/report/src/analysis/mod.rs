@@ -18,6 +18,7 @@ mod what_if;
 use trial::{Interval, Manifest, Trial};
 
 use crate::Error;
+use crate::at_once::at_once;
 use crate::{files, waits};
 pub use classes::{ClassCostRow, ClassTable};
 pub use compare::{
@@ -162,10 +163,9 @@ fn fits(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, Err
         return Err(Error::Empty { trial: name.to_string() });
     }
     let share = resource::server_share(intervals);
-    let mut fits: Vec<Fitted> = resource::series_of(trial)
-        .into_iter()
-        .map(|series| Fitted::new(series, intervals, options, share))
-        .collect();
+    let mut fits = at_once(resource::series_of(trial), |series| {
+        Fitted::new(series, intervals, options, share)
+    });
     limiting_first(&mut fits, options, name)?;
     Ok(fits)
 }
@@ -173,8 +173,7 @@ fn fits(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, Err
 /// The fits of what else can be used up.
 fn fitted_devices(trial: &Trial, options: &Options) -> Vec<Fitted> {
     let intervals = trial.intervals();
-    let series = devices::series_of(trial).into_iter();
-    series.map(|series| Fitted::new(series, intervals, options, None)).collect()
+    at_once(devices::series_of(trial), |series| Fitted::new(series, intervals, options, None))
 }
 
 /// The resource whose capacity is reported: the tightest, or the one that was asked for.
