@@ -158,16 +158,10 @@ pub fn run(plan: &Plan, stop: &AtomicBool, observer: &mut Observer<'_>) -> Resul
     if needed > limit {
         return Err(Error::Descriptors { needed, limit });
     }
-    let before = sys::affinity().map_err(system("affinity"))?;
-    if let Some(cpu) = plan.pin_cpu {
-        sys::pin_to_cpu(cpu).map_err(system("pinning the generator"))?;
-    }
+    let pinned = plan.pin_cpu.map(sys::Pinned::to).transpose();
+    let _pinned = pinned.map_err(system("pinning the generator"))?;
     sys::sharpen_timers();
-    let outcome = Generator::new(plan).and_then(|generator| generator.run(stop, observer));
-    if plan.pin_cpu.is_some() {
-        sys::restore_affinity(&before);
-    }
-    outcome
+    Generator::new(plan).and_then(|generator| generator.run(stop, observer))
 }
 
 struct Generator<'p> {

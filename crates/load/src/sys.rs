@@ -6,6 +6,7 @@
 //! What never happens: a blocking call on a socket; a descriptor that a child inherits.
 
 use std::io;
+use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -105,20 +106,37 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
         .map(drop)
 }
 
-/// The CPUs that the calling thread may use now, so that a pin can be taken back.
-pub(crate) fn affinity() -> io::Result<libc::cpu_set_t> {
-    // SAFETY: a cpu_set_t is plain bits, for which all zeros is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is valid for writes of its own size; 0 names the calling thread.
-    let got = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
-    checked(got).map(|_| set)
+/// The calling thread, and what it starts, on one CPU: until this is dropped.
+#[derive(Debug)]
+pub struct Pinned {
+    before: libc::cpu_set_t,
+    /// It is dropped by the thread that it is about.
+    _of_this_thread: PhantomData<*const ()>,
 }
 
-/// Gives back what `affinity` saw.
-pub(crate) fn restore_affinity(set: &libc::cpu_set_t) {
-    // SAFETY: `set` is valid for reads of its own size. A failure leaves the thread pinned, which
-    // is harmless.
-    unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const *set) };
+impl Pinned {
+    /// Pins the calling thread.
+    ///
+    /// # Errors
+    /// As [`pin_to_cpu`].
+    pub fn to(cpu: usize) -> io::Result<Pinned> {
+        // SAFETY: a cpu_set_t is plain bits, for which all zeros is the empty set.
+        let mut before: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        let bytes = size_of::<libc::cpu_set_t>();
+        // SAFETY: `before` is valid for writes of its own size; 0 names the calling thread.
+        checked(unsafe { libc::sched_getaffinity(0, bytes, &raw mut before) })?;
+        pin_to_cpu(cpu)?;
+        Ok(Pinned { before, _of_this_thread: PhantomData })
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let bytes = size_of::<libc::cpu_set_t>();
+        // SAFETY: `before` is valid for reads of its own size. A failure leaves the thread pinned:
+        // what it may use was taken from it meanwhile.
+        unsafe { libc::sched_setaffinity(0, bytes, &raw const self.before) };
+    }
 }
 
 /// Raises this process's limit of descriptors as far as it may go; returns the limit.
@@ -369,4 +387,26 @@ pub fn children_cpu_ns() -> u64 {
     assert!(failed == 0, "a process may always look at its own usage");
     let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
     ns(usage.ru_utime) + ns(usage.ru_stime)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread::{self, available_parallelism};
+
+    use super::*;
+
+    #[test]
+    fn a_pin_is_over_when_it_is_dropped() {
+        // On a thread of its own: the harness goes on with this one.
+        let looked = thread::spawn(|| {
+            let before = available_parallelism().unwrap();
+            let pinned = Pinned::to(0).unwrap();
+            let meanwhile = available_parallelism().unwrap().get();
+            drop(pinned);
+            (before, meanwhile, available_parallelism().unwrap())
+        });
+        let (before, meanwhile, after) = looked.join().unwrap();
+        assert_eq!((meanwhile, after), (1, before));
+        assert!(Pinned::to(1 << 20).is_err(), "no such CPU");
+    }
 }

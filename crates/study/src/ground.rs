@@ -55,6 +55,12 @@ pub(crate) fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
+/// The load average at the beginning of a study and in its end, in words.
+pub(crate) fn load_averages((before, after): (Option<f64>, Option<f64>)) -> String {
+    let told = |load: Option<f64>| load.map_or("?".to_owned(), |load| format!("{load:.1}"));
+    format!("load average {} at the beginning and {} in the end", told(before), told(after))
+}
+
 /// Type and source of the mount that a directory is in.
 fn mount_of(directory: &Path) -> Option<(String, String)> {
     let directory = directory.canonicalize().ok()?;

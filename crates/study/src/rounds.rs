@@ -1,14 +1,65 @@
-//! Figures over rounds, each with an interval by Student's t.
+//! Rounds of visits in an order drawn anew, and figures over them, each with an interval by
+//! Student's t.
 //!
 //! Why logarithms: what disturbs a time makes it longer by a factor, and a ratio of two such is as
 //! likely twice as half. What never happens: an interval from one round.
 
-use regress::student_t_quantile;
+use std::time::{Duration, Instant};
+
+use regress::{Rng, student_t_quantile};
 use report::format::thousands;
 use serde::Serialize;
 
 /// The level of all intervals.
 pub(crate) const LEVEL: f64 = 0.95;
+
+/// The visits of a round: each cell with what was seen of it.
+pub(crate) type Round<C, V> = Vec<(C, V)>;
+
+/// How many rounds are made, and until when.
+pub(crate) struct Rounds {
+    /// So many, and one at least.
+    pub(crate) most: usize,
+    /// The first round is always made; no other begins later than `time` after `begun`.
+    pub(crate) begun: Instant,
+    pub(crate) time: Duration,
+    /// Seed of the order of the visits.
+    pub(crate) seed: u64,
+}
+
+impl Rounds {
+    /// Visits every cell once in each round. `visit` is told the round, from 0 on, and has the
+    /// generator of the orders for what it draws itself.
+    pub(crate) fn make<C: Copy, V, E>(
+        &self,
+        mut cells: Vec<C>,
+        mut visit: impl FnMut(usize, C, &mut Rng) -> Result<V, E>,
+    ) -> Result<Vec<Round<C, V>>, E> {
+        let mut rng = Rng::new(self.seed);
+        let mut rounds = Vec::new();
+        for round in 0..self.most.max(1) {
+            if round > 0 && self.begun.elapsed() > self.time {
+                break;
+            }
+            shuffle(&mut cells, &mut rng);
+            let visits = cells.iter().map(|&cell| Ok((cell, visit(round, cell, &mut rng)?)));
+            rounds.push(visits.collect::<Result<_, E>>()?);
+        }
+        Ok(rounds)
+    }
+}
+
+/// What was seen of a cell in a round.
+pub(crate) fn in_round<C: PartialEq, V>(round: &[(C, V)], wanted: C) -> Option<&V> {
+    round.iter().find(|(cell, _)| *cell == wanted).map(|(_, visit)| visit)
+}
+
+/// Puts all in an order that is drawn (Fisher and Yates).
+pub(crate) fn shuffle<T>(all: &mut [T], rng: &mut Rng) {
+    for at in (1..all.len()).rev() {
+        all.swap(at, rng.below(at + 1));
+    }
+}
 
 /// A figure that was taken in several rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -66,6 +117,28 @@ pub(crate) fn digits(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_cell_is_visited_once_a_round_and_the_first_round_is_always_made() {
+        let rounds = |most, time| Rounds { most, begun: Instant::now(), time, seed: 1 };
+        let visit = |round, cell: usize, _: &mut Rng| Ok::<_, ()>(10 * round + cell);
+        let long = Duration::from_secs(60);
+        let made = rounds(3, long).make((0..8).collect(), visit).unwrap();
+        assert_eq!(made.len(), 3);
+        for (at, round) in made.iter().enumerate() {
+            assert_eq!(round.len(), 8);
+            assert!((0..8).all(|cell| in_round(round, cell) == Some(&(10 * at + cell))));
+        }
+        let order = |round: &Round<usize, usize>| -> Vec<usize> {
+            round.iter().map(|(cell, _)| *cell).collect()
+        };
+        assert_ne!(order(&made[0]), order(&made[1]), "drawn anew");
+        let made = rounds(3, Duration::ZERO).make((0..8).collect(), visit).unwrap();
+        assert_eq!((made.len(), in_round(&made[0], 8)), (1, None));
+        assert_eq!(rounds(0, long).make((0..8).collect(), visit).unwrap().len(), 1);
+        let failed = rounds(3, long).make(vec![1, 2], |_, _, _| Err::<(), _>("no"));
+        assert_eq!(failed, Err("no"));
+    }
 
     #[test]
     fn a_figure_is_the_geometric_mean_with_students_interval() {

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use load::sys::Pinned;
 use load::{Arrivals, Outcome, Phase, Population, Schedule, Size, Target};
 use readiness::Kind;
 use record::{ProfileSpec, Spec, Summary};
@@ -88,14 +89,15 @@ pub(crate) struct Cpus {
 }
 
 impl Cpus {
-    /// Shares the CPUs out, and moves the calling thread to its own.
-    pub(crate) fn take() -> Result<Cpus, Error> {
+    /// Shares the CPUs out, and moves the calling thread to its own, until the second is dropped:
+    /// another study may follow.
+    pub(crate) fn take() -> Result<(Cpus, Option<Pinned>), Error> {
         let two = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2);
         if !two {
-            return Ok(Cpus { server: None, others: None });
+            return Ok((Cpus { server: None, others: None }, None));
         }
-        load::sys::pin_to_cpu(1).map_err(|error| Error::System("CPU 1 cannot be used", error))?;
-        Ok(Cpus { server: Some(0), others: Some(1) })
+        let pinned = Pinned::to(1).map_err(|error| Error::System("CPU 1 cannot be used", error))?;
+        Ok((Cpus { server: Some(0), others: Some(1) }, Some(pinned)))
     }
 }
 

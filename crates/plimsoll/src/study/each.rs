@@ -175,7 +175,7 @@ fn swapin(flags: &cli::Swapin, by: &By<'_>) -> Result<Found, Failure> {
 fn truth(flags: &cli::Truth, by: &By<'_>) -> Result<Found, Failure> {
     let scratch = Scratch::new("truth")?;
     let plan = truth::Plan {
-        program: std::env::current_exe().map_err(misuse)?,
+        program: this_program()?,
         runs: flags.runs as usize,
         duration: flags.duration,
         interval: flags.interval,

@@ -113,9 +113,15 @@ fn cold_connections_are_measured_on_every_backend_and_a_prediction_is_graded() {
         return;
     }
     let graded = &result["foretelling"]["graded"];
-    assert!(["held", "missed", "not_told"].contains(&graded["grade"].as_str().unwrap()));
+    let grade = graded["grade"].as_str().unwrap();
+    assert!(["held", "missed", "not_told"].contains(&grade), "{graded:#}");
     let foretold = graded["told"]["value"].as_f64().unwrap();
-    assert!(foretold > 0.0 && graded["came"].as_f64().unwrap() > 0.0, "{graded:#}");
+    assert!(foretold > 0.0, "{graded:#}");
+    // On a busy machine what came may have no line: then it is not graded.
+    match graded["came"].as_f64() {
+        Some(came) => assert!(came > 0.0, "{graded:#}"),
+        None => assert_eq!(grade, "not_told", "{graded:#}"),
+    }
     let report = plimsoll(&["report", &home.at("out/poll.trial"), "--json"]).well().json();
     let kept = report["predictions"].as_array().unwrap();
     assert_eq!(kept.len(), 1, "{kept:?}");
@@ -318,6 +324,11 @@ fn studies_have_a_chapter_each_and_boosted_servers_answer_as_plain_ones_do() {
         assert!(std::path::Path::new(&home.at(&format!("all/{name}/{name}.json"))).exists());
     }
     assert!(!page.contains("<dt>Failed</dt>"));
+    // A study keeps itself on one CPU; the next one has all of them again.
+    let cpus = std::thread::available_parallelism().unwrap().get();
+    let runqueue: Value = serde_json::from_str(&home.read("all/runqueue/runqueue.json")).unwrap();
+    let gains = runqueue["table4"].as_array().unwrap();
+    assert_eq!(gains.iter().map(|gain| gain["cpus"].as_u64()).max().unwrap(), Some(cpus as u64));
 
     let boost: Value = serde_json::from_str(&home.read("all/boost/boost.json")).unwrap();
     assert_eq!(boost["differences"].as_array().unwrap().len(), 0, "{boost:#}");

@@ -7,12 +7,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Instant;
 
 use load::{Schedule, Target};
-use regress::Rng;
 use serde::Serialize;
 
 use super::Plan;
 use super::servers::{NATIVE, Running, Way};
-use crate::rounds::Figure;
+use crate::rounds::{Figure, Round, Rounds, in_round};
 use crate::stage::{Error, Span, drive};
 
 /// Connections that ask, each again as soon as it is answered.
@@ -62,26 +61,15 @@ pub(super) fn measure(
     stop: &AtomicBool,
     say: &mut dyn FnMut(&str),
 ) -> Result<(Vec<Row>, usize), Error> {
-    let begun = Instant::now();
-    let mut rng = Rng::new(plan.seed);
-    let mut cells: Vec<(usize, u32)> =
+    let cells: Vec<(usize, u32)> =
         (0..running.len()).flat_map(|at| cold.iter().map(move |&cold| (at, cold))).collect();
-    let mut rounds: Vec<Vec<((usize, u32), Visit)>> = Vec::new();
-    for round in 0..plan.rounds.max(1) {
-        if round > 0 && begun.elapsed() > plan.time {
-            break;
-        }
-        for at in (1..cells.len()).rev() {
-            cells.swap(at, rng.below(at + 1));
-        }
-        let mut visits = Vec::with_capacity(cells.len());
-        for &(at, cold) in &cells {
-            let server = &running[at];
-            say(&format!("round {}: {}, {cold} cold", round + 1, server.way.name()));
-            visits.push(((at, cold), visit(server, cold, plan, pin_cpu, stop)?));
-        }
-        rounds.push(visits);
-    }
+    let begun = Instant::now();
+    let rounds = Rounds { most: plan.rounds, begun, time: plan.time, seed: plan.seed };
+    let rounds = rounds.make(cells, |round, (at, cold), _| {
+        let server = &running[at];
+        say(&format!("round {}: {}, {cold} cold", round + 1, server.way.name()));
+        visit(server, cold, plan, pin_cpu, stop)
+    })?;
     let ways: Vec<Way> = running.iter().map(|one| one.way).collect();
     Ok((rows(&ways, cold, &rounds), rounds.len()))
 }
@@ -110,7 +98,7 @@ fn visit(
     Ok(Visit { span: spans[0], requests: counts.completed, errors: counts.errors.total() })
 }
 
-fn rows(ways: &[Way], cold: &[u32], rounds: &[Vec<((usize, u32), Visit)>]) -> Vec<Row> {
+fn rows(ways: &[Way], cold: &[u32], rounds: &[Round<(usize, u32), Visit>]) -> Vec<Row> {
     let place =
         |server, wait, boosted| ways.iter().position(|way| *way == Way { server, wait, boosted });
     let mut rows = Vec::new();
@@ -118,13 +106,12 @@ fn rows(ways: &[Way], cold: &[u32], rounds: &[Vec<((usize, u32), Visit)>]) -> Ve
         let native = place(way.server, NATIVE, false);
         let plain = place(way.server, way.wait, false).filter(|_| way.boosted);
         for &cold in cold {
-            let of = |round: &[((usize, u32), Visit)], at: usize| {
-                round.iter().find(|(cell, _)| *cell == (at, cold)).map(|(_, visit)| *visit)
-            };
-            let each = || rounds.iter().filter_map(|round| of(round, at));
+            let each = || rounds.iter().filter_map(|round| in_round(round, (at, cold)));
             let ratio = |other: usize| {
-                let within =
-                    |round: &Vec<_>| Some(of(round, at)?.span.us / of(round, other)?.span.us);
+                let within = |round: &Round<(usize, u32), Visit>| {
+                    let us = |at| Some(in_round(round, (at, cold))?.span.us);
+                    Some(us(at)? / us(other)?)
+                };
                 Figure::of(rounds.iter().filter_map(within))
             };
             rows.push(Row {

@@ -104,7 +104,7 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
             why: format!("a process may have {descriptors} descriptors; raise ulimit -n"),
         })
         .collect();
-    let cpus = Cpus::take()?;
+    let (cpus, _pinned) = Cpus::take()?;
     let source = Source::start(&plan.program, cpus)?;
     let stand = Stand { program: &plan.program, home: home.path(), source: &source, cpus, most };
     say("starting the servers");

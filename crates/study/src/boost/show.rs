@@ -5,6 +5,7 @@ use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::servers::{NATIVE, Server};
 use super::{Outcome, Row};
+use crate::ground::load_averages;
 use crate::rounds::{Figure, digits};
 
 /// With silent connections a boosted wait may cost at most so many times epoll's, and without them
@@ -76,19 +77,11 @@ fn of<'o>(
 
 fn facts(outcome: &Outcome) -> Vec<(String, String)> {
     let fact = |label: &str, text: String| (label.to_owned(), text);
-    let average = |load: Option<f64>| load.map_or("?".to_owned(), |load| format!("{load:.1}"));
     let requests: u64 = outcome.rows.iter().map(|row| row.requests).sum();
     let errors: u64 = outcome.rows.iter().map(|row| row.errors).sum();
     let mut facts = vec![
         fact("Ground", outcome.ground.machine()),
-        fact(
-            "Others",
-            format!(
-                "load average {} at the beginning and {} in the end",
-                average(outcome.load_average.0),
-                average(outcome.load_average.1)
-            ),
-        ),
+        fact("Others", load_averages(outcome.load_average)),
         fact(
             "Measured",
             format!(

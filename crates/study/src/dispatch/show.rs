@@ -4,6 +4,7 @@ use report::format::thousands;
 use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::{Outcome, Simulated, Timed, Way};
+use crate::ground::load_averages;
 use crate::published::{Facts, SQUID};
 use crate::rounds::{Figure, digits};
 
@@ -112,17 +113,9 @@ fn miss_panel(outcome: &Outcome, descriptors: u32, machine: &str) -> Panel {
 
 fn facts(outcome: &Outcome) -> Vec<(String, String)> {
     let fact = |label: &str, text: String| (label.to_owned(), text);
-    let average = |load: Option<f64>| load.map_or("?".to_owned(), |load| format!("{load:.1}"));
     let mut facts = vec![
         fact("Ground", outcome.ground.machine()),
-        fact(
-            "Others",
-            format!(
-                "load average {} at the beginning and {} in the end; medians of turns",
-                average(outcome.load_average.0),
-                average(outcome.load_average.1)
-            ),
-        ),
+        fact("Others", format!("{}; medians of turns", load_averages(outcome.load_average))),
         fact(
             "Table",
             format!(

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::meter::Call;
 use super::visit::Seen;
 use super::{Cell, Load, Plan, Sharing};
-use crate::rounds::Figure;
+use crate::rounds::{Figure, Round, in_round};
 
 /// A part between 0 and 1, over rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -115,9 +115,7 @@ fn figure(cell: Cell, rounds: &Rounds, value: impl Fn(&Seen) -> f64) -> Figure {
 
 /// Of two combinations in the same round.
 fn ratio(cell: Cell, base: Cell, rounds: &Rounds, value: impl Fn(&Seen) -> f64) -> Figure {
-    let in_round = |round: &Vec<(Cell, Seen)>, wanted: Cell| {
-        round.iter().find(|(cell, _)| *cell == wanted).map(|(_, seen)| value(seen))
-    };
+    let in_round = |round: &Round<Cell, Seen>, wanted: Cell| in_round(round, wanted).map(&value);
     Figure::of(rounds.iter().filter_map(|round| {
         let (over, under) = in_round(round, cell).zip(in_round(round, base))?;
         Some(over / under)

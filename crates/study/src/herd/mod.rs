@@ -31,7 +31,6 @@ mod worker;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use regress::Rng;
 use serde::Serialize;
 
 pub use crate::ground::Ground;
@@ -42,6 +41,7 @@ pub use meter::SAMPLE_EVERY;
 pub use show::{figure, shown};
 
 use crate::ground::load_average;
+use crate::rounds::Rounds;
 
 /// How workers share the listener and its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -203,30 +203,17 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
     load::sys::raise_descriptor_limit()
         .map_err(|error| Error::System("the limit of descriptors is not told", error))?;
     let clock_ns = meter::clock_ns();
-    let mut cells = cells(plan);
-    let mut rng = Rng::new(plan.seed);
-    let mut rounds: Vec<Vec<(Cell, visit::Seen)>> = Vec::new();
-    for round in 0..plan.rounds.max(1) {
-        if round > 0 && begun.elapsed() > plan.time {
-            break;
+    let rounds = Rounds { most: plan.rounds, begun, time: plan.time, seed: plan.seed };
+    let rounds = rounds.make(cells(plan), |round, cell, rng| {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Error::Interrupted);
         }
-        for at in (1..cells.len()).rev() {
-            cells.swap(at, rng.below(at + 1));
-        }
-        let mut seen = Vec::with_capacity(cells.len());
-        for cell in &cells {
-            if stop.load(Ordering::Relaxed) {
-                return Err(Error::Interrupted);
-            }
-            let (name, workers) = (cell.sharing.label(), cell.workers);
-            say(&format!("round {}: {name}, {workers} workers", round + 1));
-            let visited = visit::visit(*cell, plan, rng.next_u64());
-            let what = "workers and clients of the study on loopback";
-            seen.push((*cell, visited.map_err(|error| Error::System(what, error))?));
-        }
-        rounds.push(seen);
-    }
-    let rows = judge::rows(&self::cells(plan), &rounds, clock_ns);
+        let (name, workers) = (cell.sharing.label(), cell.workers);
+        say(&format!("round {}: {name}, {workers} workers", round + 1));
+        let what = "workers and clients of the study on loopback";
+        visit::visit(cell, plan, rng.next_u64()).map_err(|error| Error::System(what, error))
+    })?;
+    let rows = judge::rows(&cells(plan), &rounds, clock_ns);
     Ok(Outcome {
         ground: Ground::of(&std::env::temp_dir()),
         load_average: (loaded, load_average()),

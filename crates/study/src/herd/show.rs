@@ -4,6 +4,7 @@ use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::judge::{CallCost, Part};
 use super::{Load, Outcome, Row, Sharing};
+use crate::ground::load_averages;
 use crate::published::{Facts, NETCACHE, SQUID};
 use crate::rounds::digits;
 
@@ -86,19 +87,10 @@ fn panel(
 
 fn facts(outcome: &Outcome) -> Vec<(String, String)> {
     let fact = |label: &str, text: String| (label.to_owned(), text);
-    let average = |load: Option<f64>| load.map_or("?".to_owned(), |load| format!("{load:.1}"));
-    let (before, after) = outcome.load_average;
     let measuring = outcome.rows.iter().map(|row| row.measuring).fold(0.0, f64::max);
     vec![
         fact("Ground", outcome.ground.machine()),
-        fact(
-            "Others",
-            format!(
-                "load average {} at the beginning and {} in the end, this study's own in it",
-                average(before),
-                average(after)
-            ),
-        ),
+        fact("Others", format!("{}, this study's own in it", load_averages(outcome.load_average))),
         fact(
             "Load",
             format!(

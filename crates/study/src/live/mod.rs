@@ -136,7 +136,7 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
     let (cold_bound, _) = cold_max()?;
     let of_1998 = facts.day(SQUID, "old").and_then(|day| day.descriptors_max);
     let cold_top = plan.cold.unwrap_or(of_1998.unwrap_or(0.0) as u32).min(cold_bound);
-    let cpus = Cpus::take()?;
+    let (cpus, _pinned) = Cpus::take()?;
     let source = Source::start(&plan.program, cpus)?;
     let start = |kind, name: &str| {
         let log = home.path().join(name);

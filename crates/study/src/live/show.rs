@@ -4,6 +4,7 @@ use report::format::thousands;
 use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::{Lines, Outcome, Sample, Side};
+use crate::ground::load_averages;
 use crate::published::{Facts, NETCACHE, SQUID};
 use crate::rounds::digits;
 
@@ -122,7 +123,6 @@ fn day(outcome: &Outcome) -> Panel {
 
 fn facts(outcome: &Outcome, published: &Facts) -> Vec<(String, String)> {
     let fact = |label: &str, text: String| (label.to_owned(), text);
-    let average = |load: Option<f64>| load.map_or("?".to_owned(), |load| format!("{load:.1}"));
     let shape = &outcome.shape;
     let mut facts = vec![
         fact("1998", format!("{}; {}", published.source.title, published.source.machine)),
@@ -130,10 +130,9 @@ fn facts(outcome: &Outcome, published: &Facts) -> Vec<(String, String)> {
         fact(
             "Others",
             format!(
-                "load average {} at the beginning and {} in the end; the two took turns sample by \
-                 sample, and modes are CPU time of the proxy's own thread",
-                average(outcome.load_average.0),
-                average(outcome.load_average.1)
+                "{}; the two took turns sample by sample, and modes are CPU time of the proxy's \
+                 own thread",
+                load_averages(outcome.load_average)
             ),
         ),
         fact(

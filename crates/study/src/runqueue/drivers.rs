@@ -23,6 +23,7 @@ use serde::{Serialize, Serializer};
 use super::Layout;
 use super::arena::{Arena, BUFFER, BUFFER_BYTES, NONE, OWN, PENDING, Palette, Task};
 use super::queue::{RUNNING, RunQueue, SLEEPING, Walks, Watch};
+use crate::rounds::shuffle;
 
 /// Users of a room, and tasks of each, as published.
 pub(super) const USERS: u32 = 20;
@@ -326,12 +327,6 @@ pub(super) fn walkable<'a>(
         queue.wake(*task, &mut ());
     }
     queue
-}
-
-fn shuffle<T>(all: &mut [T], rng: &mut Rng) {
-    for left in (1..all.len()).rev() {
-        all.swap(left, rng.below(left + 1));
-    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use super::drivers::{ROOM_TASKS, TASKS_A_USER, USERS};
 use super::facts::Facts;
 use super::simulate::{BOUND_COLOURS, L2_KIB};
 use super::{Counters, Driver, Gain, Given, Held, Layout, Missed, Outcome, Physical};
+use crate::ground::load_averages;
 use crate::rounds::{Figure, digits};
 
 /// The most processors of the paper.
@@ -78,18 +79,10 @@ fn number(value: u32) -> String {
 
 fn facts(outcome: &Outcome) -> Vec<(String, String)> {
     let fact = |label: &str, text: String| (label.to_owned(), text);
-    let average = |load: Option<f64>| load.map_or("?".to_owned(), |load| format!("{load:.1}"));
     let known = Facts::read();
     let mut facts = vec![
         fact("Ground", outcome.ground.machine()),
-        fact(
-            "Others",
-            format!(
-                "load average {} at the beginning and {} in the end",
-                average(outcome.load_average.0),
-                average(outcome.load_average.1)
-            ),
-        ),
+        fact("Others", load_averages(outcome.load_average)),
         fact(
             "Timed",
             format!(

@@ -110,7 +110,7 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
     let (within, left_out) = plan.cold.iter().copied().partition(|number| *number <= cold);
     let bound = Bound { descriptors, cold, left_out };
     let (kinds, missing) = backends();
-    let cpus = Cpus::take()?;
+    let (cpus, _pinned) = Cpus::take()?;
     let source = Source::start(&plan.program, cpus)?;
     let stand = Stand { plan, home: home.path(), source, cpus };
     let sweep = sweep::sweep(&stand, &kinds, within, stop, say)?;

@@ -6,6 +6,7 @@ use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::foretell::Graded;
 use super::{Foretelling, Outcome, Point};
+use crate::ground::load_averages;
 use crate::published::{Facts, SQUID};
 use crate::rounds::{Figure, digits};
 
@@ -85,16 +86,13 @@ fn columns(names: &[&str]) -> Vec<String> {
 fn facts(outcome: &Outcome) -> Vec<(String, String)> {
     let fact = |label: &str, text: String| (label.to_owned(), text);
     let (sweep, bound) = (&outcome.sweep, &outcome.bound);
-    let average = |load: Option<f64>| load.map_or("?".to_owned(), |load| format!("{load:.1}"));
     let mut facts = vec![
         fact("Ground", outcome.ground.machine()),
         fact(
             "Others",
             format!(
-                "load average {} at the beginning and {} in the end: CPU time stands beside the \
-                 clock's throughput for that",
-                average(outcome.load_average.0),
-                average(outcome.load_average.1)
+                "{}: CPU time stands beside the clock's throughput for that",
+                load_averages(outcome.load_average)
             ),
         ),
         fact(

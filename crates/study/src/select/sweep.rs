@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 
 use load::Schedule;
 use readiness::Kind;
-use regress::Rng;
 use serde::Serialize;
 
 use super::Stand;
-use crate::rounds::Figure;
+use crate::rounds::{Figure, Round, Rounds, in_round};
 use crate::stage::{Caching, Error, Server, Span};
 
 /// At the beginning of a load so much is not counted: what was just opened is still accepted.
@@ -91,38 +90,27 @@ pub(super) fn sweep(
         .map(|kind| Server::start(&plan.program, *kind, &stand.source, None, stand.cpus))
         .collect::<Result<Vec<_>, _>>()?;
     let limit = warm_up(&servers, stop, say)?;
-    let mut rng = Rng::new(plan.seed);
-    let mut cells: Vec<(usize, u32)> =
+    let cells: Vec<(usize, u32)> =
         (0..servers.len()).flat_map(|at| cold.iter().map(move |cold| (at, *cold))).collect();
-    let mut rounds: Vec<Vec<((usize, u32), Visit)>> = Vec::new();
     let (mut errors, mut requests) = (0, 0);
-    for round in 0..plan.rounds.max(1) {
-        if round > 0 && begun.elapsed() > plan.time {
-            break;
-        }
-        for at in (1..cells.len()).rev() {
-            cells.swap(at, rng.below(at + 1));
-        }
-        let mut visits = Vec::with_capacity(cells.len());
-        for &(at, cold) in &cells {
-            let server = &servers[at];
-            say(&format!("round {}: {} with {cold} cold connections", round + 1, server.kind));
-            let mut load = server.plan(
-                Caching::On,
-                Schedule::Steps(vec![plan.light_rate, TOO_MUCH * limit]),
-                2 * plan.visit,
-            );
-            load.cold = cold;
-            load.seed = plan.seed + round as u64;
-            let one = plan.visit.as_secs_f64();
-            let spans = [(SETTLE_S, one), (one + SETTLE_S, 2.0 * one)];
-            let (spans, outcome) = server.drive(&load, &spans, stop)?;
-            errors += outcome.counts.errors.total();
-            requests += outcome.counts.completed;
-            visits.push(((at, cold), Visit { light: spans[0], full: spans[1] }));
-        }
-        rounds.push(visits);
-    }
+    let rounds = Rounds { most: plan.rounds, begun, time: plan.time, seed: plan.seed };
+    let rounds = rounds.make(cells, |round, (at, cold), _| {
+        let server = &servers[at];
+        say(&format!("round {}: {} with {cold} cold connections", round + 1, server.kind));
+        let mut load = server.plan(
+            Caching::On,
+            Schedule::Steps(vec![plan.light_rate, TOO_MUCH * limit]),
+            2 * plan.visit,
+        );
+        load.cold = cold;
+        load.seed = plan.seed + round as u64;
+        let one = plan.visit.as_secs_f64();
+        let spans = [(SETTLE_S, one), (one + SETTLE_S, 2.0 * one)];
+        let (spans, outcome) = server.drive(&load, &spans, stop)?;
+        errors += outcome.counts.errors.total();
+        requests += outcome.counts.completed;
+        Ok::<_, Error>(Visit { light: spans[0], full: spans[1] })
+    })?;
     let points = points(kinds, &cold, &rounds);
     Ok(Sweep {
         light_rate: plan.light_rate,
@@ -146,9 +134,9 @@ fn warm_up(servers: &[Server], stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> 
     Ok(most.max(1.0))
 }
 
-fn points(kinds: &[Kind], cold: &[u32], rounds: &[Vec<((usize, u32), Visit)>]) -> Vec<Point> {
-    let of = |round: &[((usize, u32), Visit)], at: usize, cold: u32| -> Option<Visit> {
-        round.iter().find(|(cell, _)| *cell == (at, cold)).map(|(_, visit)| *visit)
+fn points(kinds: &[Kind], cold: &[u32], rounds: &[Round<(usize, u32), Visit>]) -> Vec<Point> {
+    let of = |round: &Round<(usize, u32), Visit>, at: usize, cold: u32| {
+        in_round(round, (at, cold)).copied()
     };
     let first = cold.first().copied().unwrap_or(0);
     let reference = kinds.iter().position(|kind| *kind == Kind::Epoll).unwrap_or(0);

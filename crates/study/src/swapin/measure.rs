@@ -20,6 +20,7 @@ use super::ours::{self, Ours};
 use super::sample::{Rows, Sample};
 use super::{Error, Plan, bins};
 use crate::ground::fetched_bytes;
+use crate::rounds::shuffle;
 
 /// How often each object is written.
 const WRITES: usize = 3;
@@ -249,12 +250,10 @@ fn go_on(stop: &AtomicBool) -> Result<(), Error> {
     if stop.load(Ordering::Relaxed) { Err(Error::Interrupted) } else { Ok(()) }
 }
 
-/// The numbers below `count`, in an order that is drawn (Fisher and Yates).
+/// The numbers below `count`, in an order that is drawn.
 pub(super) fn shuffled(count: usize, rng: &mut Rng) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
-    for at in (1..count).rev() {
-        order.swap(at, rng.below(at + 1));
-    }
+    shuffle(&mut order, rng);
     order
 }
 

@@ -8,12 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use load::{Phase, Schedule, Target, family};
-use regress::Rng;
 use serde::Serialize;
 
 use super::servers::{From, OURS, Running};
 use super::{Plan, tree};
-use crate::rounds::Figure;
+use crate::rounds::{Figure, Round, Rounds, in_round};
 use crate::stage::Error;
 
 /// At the beginning of a visit so much is not counted: connections are still accepted.
@@ -82,27 +81,16 @@ pub(super) fn measure(
     stop: &AtomicBool,
     say: &mut dyn FnMut(&str),
 ) -> Result<(Vec<Row>, usize), Error> {
-    let begun = Instant::now();
-    let mut rng = Rng::new(plan.seed);
-    let mut cells: Vec<Cell> = (0..running.len())
+    let cells: Vec<Cell> = (0..running.len())
         .flat_map(|at| plan.clients.iter().map(move |clients| (at, *clients)))
         .collect();
-    let mut rounds = Vec::new();
-    for round in 0..plan.rounds.max(1) {
-        if round > 0 && begun.elapsed() > plan.time {
-            break;
-        }
-        for at in (1..cells.len()).rev() {
-            cells.swap(at, rng.below(at + 1));
-        }
-        let mut visits = Vec::with_capacity(cells.len());
-        for &(at, clients) in &cells {
-            let (name, workers) = (running[at].name, running[at].workers);
-            say(&format!("round {}: {name}, {workers} workers, {clients} clients", round + 1));
-            visits.push(((at, clients), visit(&running[at], clients, plan, pin_cpu, stop)?));
-        }
-        rounds.push(visits);
-    }
+    let begun = Instant::now();
+    let rounds = Rounds { most: plan.rounds, begun, time: plan.time, seed: plan.seed };
+    let rounds = rounds.make(cells, |round, (at, clients), _| {
+        let (name, workers) = (running[at].name, running[at].workers);
+        say(&format!("round {}: {name}, {workers} workers, {clients} clients", round + 1));
+        visit(&running[at], clients, plan, pin_cpu, stop)
+    })?;
     let who: Vec<Who> = running
         .iter()
         .map(|one| Who { name: one.name, from: one.from, workers: one.workers })
@@ -186,10 +174,7 @@ impl Visit {
     }
 }
 
-fn rows(who: &[Who], clients: &[u32], rounds: &[Vec<(Cell, Visit)>]) -> Vec<Row> {
-    let in_round = |round: &[(Cell, Visit)], wanted: Cell| {
-        round.iter().find(|(cell, _)| *cell == wanted).map(|(_, visit)| *visit)
-    };
+fn rows(who: &[Who], clients: &[u32], rounds: &[Round<Cell, Visit>]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (at, one) in who.iter().enumerate() {
         let place = |name: &str, workers: u16| {
@@ -200,8 +185,8 @@ fn rows(who: &[Who], clients: &[u32], rounds: &[Vec<(Cell, Visit)>]) -> Vec<Row>
         let ours = place(OURS, one.workers);
         for &clients in clients {
             let all = || rounds.iter().filter_map(|round| in_round(round, (at, clients)));
-            let figure = |value: fn(Visit) -> f64| Figure::of(all().map(value));
-            let over = |value: fn(Visit) -> f64, base: Option<usize>| {
+            let figure = |value: fn(&Visit) -> f64| Figure::of(all().map(value));
+            let over = |value: fn(&Visit) -> f64, base: Option<usize>| {
                 Figure::of(rounds.iter().filter_map(|round| {
                     let base = in_round(round, (base?, clients))?;
                     Some(value(in_round(round, (at, clients))?) / value(base))

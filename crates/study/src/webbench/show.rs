@@ -5,6 +5,7 @@ use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::servers::OURS;
 use super::{From, Outcome, Row};
+use crate::ground::load_averages;
 use crate::rounds::{Figure, digits};
 
 /// What is said of it: sentences and tables.
@@ -134,19 +135,10 @@ fn from(from: From) -> &'static str {
 
 fn facts(outcome: &Outcome) -> Vec<(String, String)> {
     let fact = |label: &str, text: String| (label.to_owned(), text);
-    let average = |load: Option<f64>| load.map_or("?".to_owned(), |load| format!("{load:.1}"));
-    let (before, after) = outcome.load_average;
     let tree = &outcome.tree;
     let mut facts = vec![
         fact("Ground", outcome.ground.machine()),
-        fact(
-            "Others",
-            format!(
-                "load average {} at the beginning and {} in the end, this study's own in it",
-                average(before),
-                average(after)
-            ),
-        ),
+        fact("Others", format!("{}, this study's own in it", load_averages(outcome.load_average))),
         fact(
             "Tree",
             format!(
