@@ -22,6 +22,14 @@ const TRY_AGAIN: Duration = Duration::from_millis(100);
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 const BUFFER_BYTES: usize = 64 * 1024;
 
+/// A connection that waits no longer for an answer than that.
+pub(crate) fn connect(addr: SocketAddr, answer_max: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(addr)?;
+    stream.set_read_timeout(Some(answer_max))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
 /// A client with one connection.
 #[derive(Debug)]
 pub(crate) struct Asker {
@@ -47,12 +55,7 @@ impl Asker {
     fn exchange(&mut self, path: &str, mut take: impl FnMut(&[u8])) -> io::Result<()> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
-            None => {
-                let stream = TcpStream::connect(self.addr)?;
-                stream.set_read_timeout(Some(ANSWER_MAX))?;
-                stream.set_nodelay(true)?;
-                stream
-            }
+            None => connect(self.addr, ANSWER_MAX)?,
         };
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n").as_bytes())?;
         let (mut filled, head) = (0, b"\r\n\r\n");

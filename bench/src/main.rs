@@ -9,6 +9,7 @@
 mod asking;
 mod beside_writes;
 mod generators;
+mod layout;
 mod measure;
 mod process;
 mod servers;
@@ -80,6 +81,8 @@ enum Part {
     /// The floor: one epoll, one recv, one send a request.
     #[command(hide = true)]
     NullServer { listen: SocketAddr, body_bytes: usize },
+    /// What a hit misses in simulated caches, with thousands of connections.
+    Layout(layout::Flags),
 }
 
 /// Everything that was measured.
@@ -117,8 +120,9 @@ impl Flags {
 
 fn main() -> ExitCode {
     let flags = Flags::parse();
-    let done = match flags.part {
-        Some(Part::NullServer { listen, body_bytes }) => null_server(listen, body_bytes),
+    let done = match &flags.part {
+        Some(Part::NullServer { listen, body_bytes }) => null_server(*listen, *body_bytes),
+        Some(Part::Layout(flags)) => layout::run(flags),
         None => bench(&flags),
     };
     match done {

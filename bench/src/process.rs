@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 
 use load::{family, sys};
 
-/// How long a server may take until it accepts connections.
-const START_MAX: Duration = Duration::from_secs(20);
+/// How long a server may take until it accepts connections, unless it is simulated.
+pub(crate) const START_MAX: Duration = Duration::from_secs(20);
 /// How long a server may take to end when it is asked to.
 const END_MAX: Duration = Duration::from_secs(5);
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -41,14 +41,14 @@ impl Process {
         Ok(Process { child: command.spawn()?, errors })
     }
 
-    /// Waits until it accepts connections at `addr`.
-    pub(crate) fn wait_for(&mut self, addr: SocketAddr) -> Result<(), String> {
+    /// Waits until it accepts connections at `addr`, and no longer than `patience`.
+    pub(crate) fn wait_for(&mut self, addr: SocketAddr, patience: Duration) -> Result<(), String> {
         let began = Instant::now();
         while TcpStream::connect(addr).is_err() {
             if let Ok(Some(status)) = self.child.try_wait() {
                 return Err(format!("ended at once ({status}): {}", self.last_words()));
             }
-            if began.elapsed() > START_MAX {
+            if began.elapsed() > patience {
                 return Err(format!("does not listen on {addr}: {}", self.last_words()));
             }
             thread::sleep(LOOK_AGAIN);
@@ -56,7 +56,8 @@ impl Process {
         Ok(())
     }
 
-    fn last_words(&self) -> String {
+    /// The last line that it said on stderr.
+    pub(crate) fn last_words(&self) -> String {
         let said = fs::read_to_string(&self.errors).unwrap_or_default();
         let last = said.lines().rev().find(|line| !line.trim().is_empty());
         last.unwrap_or("it said nothing").to_owned()
@@ -69,6 +70,20 @@ impl Process {
 }
 
 impl Process {
+    /// Asks it to end, and waits until it has ended well.
+    pub(crate) fn end(mut self, patience: Duration) -> Result<(), String> {
+        signal(self.child.id().cast_signed(), libc::SIGTERM);
+        let began = Instant::now();
+        while began.elapsed() < patience {
+            match self.child.try_wait().map_err(|e| e.to_string())? {
+                Some(status) if status.success() => return Ok(()),
+                Some(status) => return Err(format!("ended ({status}): {}", self.last_words())),
+                None => thread::sleep(LOOK_AGAIN),
+            }
+        }
+        Err(format!("does not end: {}", self.last_words()))
+    }
+
     /// Ends the whole family at once, as `kill -9` does, and waits until none of it is left.
     pub(crate) fn kill(mut self) -> Result<(), String> {
         let family = self.family();
@@ -287,7 +302,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let command = command(&find("sh").unwrap(), ["-c", "echo no such port >&2; exit 3"]);
         let mut process = Process::start(command, 0, dir.path().join("errors")).unwrap();
-        let why = process.wait_for("127.0.0.1:1".parse().unwrap()).unwrap_err();
+        let why = process.wait_for("127.0.0.1:1".parse().unwrap(), START_MAX).unwrap_err();
         assert!(why.contains("no such port"), "{why}");
     }
 }

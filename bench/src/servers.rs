@@ -198,7 +198,7 @@ impl Server {
     /// One line for the table: what is missing, or what it said.
     pub(crate) fn start(&self, ground: &Ground<'_>, body_bytes: u64) -> Result<Running, String> {
         let mut running = self.launch(ground, body_bytes)?;
-        running.process.wait_for(running.addr)?;
+        running.process.wait_for(running.addr, process::START_MAX)?;
         Ok(running)
     }
 
@@ -365,7 +365,7 @@ fn version_of(program: &Path, flag: &str) -> String {
 }
 
 /// A loopback address with a port that nobody has at the moment.
-fn free_address() -> io::Result<SocketAddr> {
+pub(crate) fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 

@@ -187,12 +187,12 @@ fn rest(running: &Running, stop: &AtomicBool) {
     }
 }
 
-/// A number below `objects`, as random as it has to be (SplitMix64).
-fn draw(seed: u64, objects: u32) -> u32 {
+/// A number below `bound`, as random as it has to be (SplitMix64).
+pub(crate) fn draw(seed: u64, bound: u32) -> u32 {
     let x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((((x ^ (x >> 31)) >> 32) * u64::from(objects)) >> 32) as u32
+    ((((x ^ (x >> 31)) >> 32) * u64::from(bound)) >> 32) as u32
 }
 
 /// The rows as a table.

@@ -74,6 +74,37 @@ pub struct Freshness {
     pub response_delay_ms: u32,
 }
 
+/// What the age of a stored response follows from: for who keeps that apart from the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Aging {
+    /// `response_time`: when it arrived.
+    response_ms: u64,
+    /// `corrected_initial_age`: its age then.
+    corrected_initial_age_ms: u64,
+}
+
+impl Aging {
+    /// `current_age` (RFC 9111, 4.2.3).
+    #[must_use]
+    pub fn current_age_ms(&self, now_ms: u64) -> u64 {
+        let resident_ms = now_ms.saturating_sub(self.response_ms);
+        let twice_ms = if planted::is(planted::Bug::AgeTwice) { resident_ms } else { 0 };
+        self.corrected_initial_age_ms.saturating_add(resident_ms).saturating_add(twice_ms)
+    }
+
+    /// `corrected_initial_age`: its age when it arrived.
+    #[must_use]
+    pub fn on_arrival_ms(&self) -> u64 {
+        self.corrected_initial_age_ms
+    }
+
+    /// The value of the `Age` field to send.
+    #[must_use]
+    pub fn age_seconds(&self, now_ms: u64) -> u64 {
+        (self.current_age_ms(now_ms) / 1000).min(u64::from(crate::DELTA_SECONDS_MAX))
+    }
+}
+
 /// How old a response was when it arrived, by each of the ways that RFC 9111, 4.2.3, has for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgeOnArrival {
@@ -110,18 +141,23 @@ impl Freshness {
         }
     }
 
+    /// The numbers that its age follows from.
+    #[must_use]
+    pub fn aging(&self) -> Aging {
+        let Freshness { response_ms, corrected_initial_age_ms, .. } = *self;
+        Aging { response_ms, corrected_initial_age_ms }
+    }
+
     /// `current_age` (RFC 9111, 4.2.3).
     #[must_use]
     pub fn current_age_ms(&self, now_ms: u64) -> u64 {
-        let resident_ms = now_ms.saturating_sub(self.response_ms);
-        let twice_ms = if planted::is(planted::Bug::AgeTwice) { resident_ms } else { 0 };
-        self.corrected_initial_age_ms.saturating_add(resident_ms).saturating_add(twice_ms)
+        self.aging().current_age_ms(now_ms)
     }
 
     /// The value of the `Age` field to send.
     #[must_use]
     pub fn age_seconds(&self, now_ms: u64) -> u64 {
-        (self.current_age_ms(now_ms) / 1000).min(u64::from(crate::DELTA_SECONDS_MAX))
+        self.aging().age_seconds(now_ms)
     }
 
     /// `response_is_fresh` (RFC 9111, 4.2).

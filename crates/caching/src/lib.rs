@@ -50,7 +50,7 @@ pub use conditional::{
 pub use directives::{CacheControl, Delta, MaxStale, Scope};
 pub use explain::{ALL as ALL_RULES, Explain, Explanation};
 pub use fields::{DELTA_SECONDS_MAX, FieldSource, Request, Response};
-pub use freshness::{AgeOnArrival, Exchange, Freshness, InvalidFreshness, LifetimeSource};
+pub use freshness::{AgeOnArrival, Aging, Exchange, Freshness, InvalidFreshness, LifetimeSource};
 pub use invalidation::{TargetUri, invalidated_locations, invalidates, resolve_same_origin};
 pub use partial::{ContentRange, covers, if_range, may_combine, missing};
 pub use reuse::{

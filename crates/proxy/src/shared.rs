@@ -208,7 +208,7 @@ impl Shared {
         }
         match self.entry(look, &uri) {
             None => Lookup::Absent(uri),
-            Some(Entry::Response(stored)) if stored.head.varies.is_none() => {
+            Some(Entry::Response(stored)) if stored.is_for_all() => {
                 match self.judged(look, uri, stored) {
                     Some(stored) => Lookup::Found(stored, uri),
                     None => Lookup::Absent(uri),
@@ -249,7 +249,7 @@ impl Shared {
     /// not stored either, which costs hits and nothing else.
     pub(crate) fn insert(&self, watch: &Watch, key: Key, entry: Entry) {
         if let Entry::Response(stored) = &entry {
-            if stored.away.is_some_and(|away| away.key != key) {
+            if stored.away.as_ref().is_some_and(|away| away.key != key) {
                 // Its body stays under the key that it has, where nobody will look for it.
                 return;
             }

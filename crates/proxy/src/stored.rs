@@ -4,12 +4,18 @@
 //! and our `Via`. What differs from one use to the next (`Content-Length`, `Cache-Status`, `Age`,
 //! `Connection`) is appended as it is sent. Nobody changes a stored response; an update by a 304
 //! makes a new one that shares the body.
+//!
+//! What a hit reads stands in [`Stored`] itself, beside the count that it moves anyhow: the rest of
+//! the head is for validation, ranges, purges and the log, and stays out of the caches
+//! (docs/layout.md).
 
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use caching::{
-    ContentRange, Exchange, FieldSource, Policy, Response, StoredMeta, Vary, VaryKey, VaryNames,
+    Aging, ContentRange, Exchange, FieldSource, Policy, Response, StoredMeta, Vary, VaryKey,
+    VaryNames,
 };
 use http1::{Fields, write};
 use serde::{Deserialize, Serialize};
@@ -84,7 +90,7 @@ pub(crate) struct Head {
     pub(crate) part: Option<ContentRange>,
     /// Written apart, as it is.
     #[serde(skip)]
-    block: Box<[u8]>,
+    block: Arc<[u8]>,
     /// Where the fields begin in `block`: behind the status line.
     fields_at: u32,
     /// Where the line that names us begins; it is the last.
@@ -135,7 +141,7 @@ impl Head {
             purged: None,
             announced_length,
             part: None,
-            block: block.into_boxed_slice(),
+            block: block.into(),
             fields_at,
             via_at,
             spans: spans.into_boxed_slice(),
@@ -280,32 +286,117 @@ pub(crate) struct Away {
     pub(crate) object: u64,
 }
 
-/// A complete stored response.
+/// The pieces of a body. A single one, as of every small body, needs no list beside itself.
+#[derive(Clone, Debug)]
+pub(crate) enum Pieces {
+    /// All of it.
+    One(Piece),
+    /// None or several.
+    Many(Box<[Piece]>),
+}
+
+impl From<Vec<Piece>> for Pieces {
+    fn from(mut pieces: Vec<Piece>) -> Pieces {
+        match pieces.pop() {
+            Some(piece) if pieces.is_empty() => Pieces::One(piece),
+            last => Pieces::Many(pieces.into_iter().chain(last).collect()),
+        }
+    }
+}
+
+impl Deref for Pieces {
+    type Target = [Piece];
+
+    #[inline]
+    fn deref(&self) -> &[Piece] {
+        match self {
+            Pieces::One(piece) => std::slice::from_ref(piece),
+            Pieces::Many(pieces) => pieces,
+        }
+    }
+}
+
+/// A complete stored response. In the order of its fields: what a hit reads comes first, behind the
+/// counts of its `Arc`.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct Stored {
-    /// Its head.
-    pub(crate) head: Arc<Head>,
-    /// Its body, in pieces; none if it is `away`.
-    pub(crate) pieces: Box<[Piece]>,
-    /// The body is on the disk alone.
-    pub(crate) away: Option<Away>,
-    /// The body's length.
-    pub(crate) body_bytes: u64,
     /// No purge up to this generation concerns it.
     pub(crate) checked: AtomicU64,
+    front: Front,
+    /// The body's length.
+    pub(crate) body_bytes: u64,
+    /// Its body, in pieces; none if it is `away`.
+    pub(crate) pieces: Pieces,
+    /// The body is on the disk alone.
+    pub(crate) away: Option<Box<Away>>,
+    /// Its head.
+    pub(crate) head: Arc<Head>,
+}
+
+/// What a hit reads of a head, once more.
+#[derive(Clone, Debug)]
+struct Front {
+    block: Arc<[u8]>,
+    fresh_until_ms: u64,
+    aging: Aging,
+    status: u16,
+    varies: bool,
+}
+
+impl Front {
+    fn of(head: &Head) -> Front {
+        Front {
+            block: Arc::clone(&head.block),
+            fresh_until_ms: head.meta.fresh_until_ms(),
+            aging: head.meta.freshness.aging(),
+            status: head.status,
+            varies: head.varies.is_some(),
+        }
+    }
 }
 
 impl Stored {
     pub(crate) fn new(head: Arc<Head>, pieces: Vec<Piece>) -> Stored {
         let body_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
-        let checked = AtomicU64::new(head.resource.began());
-        Stored { head, pieces: pieces.into_boxed_slice(), away: None, body_bytes, checked }
+        let checked = head.resource.began();
+        Stored::with(head, pieces.into(), None, body_bytes, checked)
     }
 
     /// A response whose body is on the disk.
     pub(crate) fn away(head: Arc<Head>, body_bytes: u64, away: Away) -> Stored {
-        let checked = AtomicU64::new(head.resource.began());
-        Stored { head, pieces: Box::default(), away: Some(away), body_bytes, checked }
+        let checked = head.resource.began();
+        let none = Pieces::Many(Box::default());
+        Stored::with(head, none, Some(Box::new(away)), body_bytes, checked)
+    }
+
+    fn with(
+        head: Arc<Head>,
+        pieces: Pieces,
+        away: Option<Box<Away>>,
+        body_bytes: u64,
+        checked: Generation,
+    ) -> Stored {
+        let front = Front::of(&head);
+        Stored { checked: AtomicU64::new(checked), front, body_bytes, pieces, away, head }
+    }
+
+    /// Its status.
+    #[inline]
+    pub(crate) fn status(&self) -> u16 {
+        self.front.status
+    }
+
+    /// [`StoredMeta::is_fresh`] of its head.
+    #[inline]
+    pub(crate) fn is_fresh(&self, now_ms: u64) -> bool {
+        now_ms < self.front.fresh_until_ms
+    }
+
+    /// Whether it answers requests whatever their fields.
+    #[inline]
+    pub(crate) fn is_for_all(&self) -> bool {
+        !self.front.varies
     }
 
     /// What the store accounts for this response.
@@ -327,23 +418,19 @@ impl Stored {
     }
 
     fn with_head(&self, head: Head, checked: Generation) -> Stored {
-        Stored {
-            head: Arc::new(head),
-            pieces: self.pieces.clone(),
-            away: self.away,
-            body_bytes: self.body_bytes,
-            checked: AtomicU64::new(checked),
-        }
+        let (pieces, away) = (self.pieces.clone(), self.away.clone());
+        Stored::with(Arc::new(head), pieces, away, self.body_bytes, checked)
     }
 
     /// Appends the whole head for sending from store, up to the empty line.
     #[inline]
     pub(crate) fn append_head(&self, out: &mut Vec<u8>, use_: &Use<'_>) {
-        out.extend_from_slice(&self.head.block);
-        if has_length(self.head.status) {
+        let Front { block, status, aging, .. } = &self.front;
+        out.extend_from_slice(block);
+        if has_length(*status) {
             write::content_length(out, self.body_bytes);
         }
-        use_.append(out, &self.head);
+        use_.append(out, *aging);
     }
 }
 
@@ -370,7 +457,7 @@ impl Head {
     pub(crate) fn append_streaming(&self, out: &mut Vec<u8>, framing: Framing, use_: &Use<'_>) {
         out.extend_from_slice(&self.block);
         append_framing(out, framing);
-        use_.append(out, self);
+        use_.append(out, self.meta.freshness.aging());
     }
 
     /// Appends the head of the 304 that confirms the client's copy (RFC 9110, 15.4.5).
@@ -382,7 +469,7 @@ impl Head {
             }
         }
         out.extend_from_slice(self.via());
-        use_.append(out, self);
+        use_.append(out, self.meta.freshness.aging());
     }
 
     /// Appends the head of a 206 with one part (RFC 9110, 15.3.7.1).
@@ -398,7 +485,7 @@ impl Head {
         let value = part.range.content_range(part.complete_bytes);
         append(out, b"Content-Range", value.as_bytes());
         append_framing(out, framing);
-        use_.append(out, self);
+        use_.append(out, self.meta.freshness.aging());
     }
 
     /// Appends the head of a 206 with several parts, each of which tells its own type and place
@@ -420,7 +507,7 @@ impl Head {
         let content_type = format!("multipart/byteranges; boundary={boundary}");
         append(out, b"Content-Type", content_type.as_bytes());
         write::content_length(out, body_bytes);
-        use_.append(out, self);
+        use_.append(out, self.meta.freshness.aging());
     }
 
     /// Appends the head of a 416: nothing of what was asked for is there (RFC 9110, 15.5.17).
@@ -437,7 +524,7 @@ impl Head {
         let value = caching::range::unsatisfied_range(complete_bytes);
         append(out, b"Content-Range", value.as_bytes());
         write::content_length(out, 0);
-        use_.append(out, self);
+        use_.append(out, self.meta.freshness.aging());
     }
 }
 
@@ -488,15 +575,15 @@ impl Connection {
 
 impl Use<'_> {
     #[inline]
-    fn append(&self, out: &mut Vec<u8>, head: &Head) {
+    fn append(&self, out: &mut Vec<u8>, aging: Aging) {
         out.extend_from_slice(b"Cache-Status: ");
         out.extend_from_slice(self.cache_status);
         out.extend_from_slice(b"\r\n");
         let age = match self.now_ms {
-            Some(now_ms) => Some(head.meta.freshness.age_seconds(now_ms)),
+            Some(now_ms) => Some(aging.age_seconds(now_ms)),
             None => {
                 // Straight from the origin, which may be a cache itself.
-                let ms = head.meta.freshness.corrected_initial_age_ms;
+                let ms = aging.on_arrival_ms();
                 (ms >= 1000).then_some(ms / 1000)
             }
         };
@@ -614,6 +701,40 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert!(text.starts_with("HTTP/1.1 304 Not Modified\r\nCache-Control: "), "{text}");
         assert!(!text.contains("Content-"), "{text}");
+    }
+
+    /// What a hit reads lies in the two lines behind the counts of the `Arc`, and what it does not
+    /// read behind that: every object that is asked for pays for what is added before `away`.
+    #[test]
+    fn what_a_hit_reads_stands_together() {
+        const COUNTS: usize = 2 * size_of::<usize>();
+        assert_eq!(COUNTS + std::mem::offset_of!(Stored, checked), 16);
+        assert_eq!(COUNTS + std::mem::offset_of!(Stored, pieces) + size_of::<Pieces>(), 104);
+        assert!(std::mem::offset_of!(Stored, away) >= std::mem::offset_of!(Stored, pieces));
+        assert!(std::mem::offset_of!(Stored, head) > std::mem::offset_of!(Stored, away));
+        assert_eq!(COUNTS + size_of::<Stored>(), 120);
+    }
+
+    #[test]
+    fn the_front_says_what_the_head_says() {
+        let lines: &[(&[u8], &[u8])] = &[(b"Cache-Control", b"max-age=60"), (b"Vary", b"A")];
+        let plain = Arc::new(head(lines));
+        let stored = Stored::new(Arc::clone(&plain), vec![Arc::from(&b"a"[..])]);
+        assert!(stored.is_for_all() && matches!(stored.pieces, Pieces::One(_)));
+        for now_ms in [1_000_000, 1_059_999, 1_060_000, 2_000_000] {
+            assert_eq!(stored.is_fresh(now_ms), plain.meta.is_fresh(now_ms), "{now_ms}");
+        }
+        assert_eq!(stored.status(), plain.status);
+        // An update makes a new front with the new head.
+        let stale = stored.under(plain.with_meta(plain.meta.made_stale()));
+        assert!(!stale.is_fresh(1_000_000) && *stale.pieces == *stored.pieces);
+        let (mut scratch, request) = (http1::Scratch::new(), b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        let request = http1::parse_request(request, &mut scratch, &http1::Limits::default());
+        let varied = head(lines).brought_by(&Wire(request.unwrap().unwrap().fields));
+        let varied = Stored::new(Arc::new(varied), Vec::new());
+        assert!(!varied.is_for_all() && varied.pieces.is_empty());
+        let two = Pieces::from(vec![Piece::from(&b"a"[..]), Piece::from(&b"b"[..])]);
+        assert_eq!(two.concat(), b"ab");
     }
 
     #[test]

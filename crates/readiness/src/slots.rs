@@ -130,6 +130,9 @@ pub struct SlotTable<T> {
     entries: Vec<Entry<T>>,
 }
 
+/// Aligned so that an entry of up to 32 bytes never lies in two cache lines, be they of 32 bytes or
+/// of 64: each look at a slot that has long been silent costs one miss.
+#[repr(align(32))]
 struct Entry<T> {
     /// That of the value, or of the next value if there is none.
     generation: u32,
@@ -137,6 +140,9 @@ struct Entry<T> {
 }
 
 impl<T> SlotTable<T> {
+    /// Bytes that a slot takes, for those who hold its size down.
+    pub const SLOT_BYTES: usize = size_of::<Entry<T>>();
+
     /// A table bounded only by [`SlotBitmap::LIMIT_MAX`].
     pub const fn new() -> SlotTable<T> {
         SlotTable::with_limit(SlotBitmap::LIMIT_MAX)

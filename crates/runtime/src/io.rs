@@ -1,7 +1,9 @@
 //! Descriptors and readiness: who waits for which socket, and what the poller is asked for.
 //!
 //! What: each open socket has a slot: what the poller watches (`armed`), what it has said and
-//! nobody has used up (`ready`), and one waker per direction.
+//! nobody has used up (`ready`), and the waker of its reader. Who waits to write is rare, and
+//! stands in a table apart, so that a slot takes half a cache line and never lies in two: of ten
+//! thousand connections that ask in turn each finds its slot gone from the caches.
 //! Who owns: the core owns the slots; a [`Socket`] owns its slot and its descriptor.
 //!
 //! The life of one direction:
@@ -25,6 +27,7 @@
 //! What never happens: an event is lost. Readiness that is used up while there is more to read
 //! comes again, because the interest is still armed or is armed by the next wait.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::fd::RawFd;
@@ -99,34 +102,38 @@ fn bits_of(ready: Ready) -> u8 {
 
 struct IoSlot {
     reader: Option<Waker>,
-    writer: Option<Waker>,
     fd: RawFd,
     /// What the poller watches; 0 means that the descriptor is not in the poller.
     armed: u8,
     ready: u8,
+    /// Exactly if `writers` has this slot.
+    has_writer: bool,
 }
 
-const _: () = assert!(size_of::<IoSlot>() <= 40, "a cold connection pays for it");
-
-impl IoSlot {
-    fn waker(&mut self, direction: Direction) -> &mut Option<Waker> {
-        match direction {
-            Direction::Read => &mut self.reader,
-            Direction::Write => &mut self.writer,
-        }
-    }
-}
+const _: () = assert!(SlotTable::<IoSlot>::SLOT_BYTES == 32, "a cold connection pays for it");
 
 /// The poller of a core and the slots of its descriptors.
 pub(crate) struct Io {
     pub(crate) poller: Poller,
     slots: SlotTable<IoSlot>,
+    /// Who waits to write, by slot.
+    writers: HashMap<u32, Waker>,
 }
 
 impl Io {
     pub(crate) fn new(poller: Poller) -> Self {
-        Io { poller, slots: SlotTable::with_limit(DESCRIPTORS_MAX) }
+        let slots = SlotTable::with_limit(DESCRIPTORS_MAX);
+        Io { poller, slots, writers: HashMap::new() }
     }
+}
+
+/// Takes out who waits to write, if somebody does.
+fn take_writer(
+    writers: &mut HashMap<u32, Waker>,
+    slot: &mut IoSlot,
+    token: Token,
+) -> Option<Waker> {
+    if std::mem::take(&mut slot.has_writer) { writers.remove(&token.slot()) } else { None }
 }
 
 impl Core {
@@ -138,7 +145,8 @@ impl Core {
         let found = bits_of(event.ready);
         slot.ready |= found;
         let reader = if found & READ != 0 { slot.reader.take() } else { None };
-        let writer = if found & WRITE != 0 { slot.writer.take() } else { None };
+        let writer =
+            if found & WRITE != 0 { take_writer(&mut io.writers, slot, event.token) } else { None };
         let mut keep = slot.armed;
         if found & READ != 0 && reader.is_none() {
             keep &= !READ;
@@ -194,7 +202,7 @@ impl Socket {
     /// that the first wait for that costs nothing.
     pub(crate) fn new(core: Rc<Core>, fd: RawFd, writable: bool) -> io::Result<Socket> {
         let ready = if writable { WRITE } else { 0 };
-        let slot = IoSlot { reader: None, writer: None, fd, armed: 0, ready };
+        let slot = IoSlot { reader: None, fd, armed: 0, ready, has_writer: false };
         let token = core.io.borrow_mut().slots.try_insert(slot);
         match token {
             Ok(token) => Ok(Socket { core, token, fd }),
@@ -232,15 +240,22 @@ impl Socket {
             return if self.core.spend(cx) { Poll::Ready(Ok(())) } else { Poll::Pending };
         }
         let mut displaced = None;
-        let place = slot.waker(direction);
-        if !place.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            displaced = place.replace(cx.waker().clone());
+        match direction {
+            Direction::Read => {
+                if !slot.reader.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                    displaced = slot.reader.replace(cx.waker().clone());
+                }
+            }
+            Direction::Write => {
+                slot.has_writer = true;
+                displaced = io.writers.insert(self.token.slot(), cx.waker().clone());
+            }
         }
         let mut result = Ok(());
         if slot.armed & direction.bit() == 0 {
             // A system call is needed anyway: drop the writes that nobody waits for with it. Reads
             // stay, since most sockets will want them again.
-            let keep = slot.armed & READ | if slot.writer.is_some() { WRITE } else { 0 };
+            let keep = slot.armed & READ | if slot.has_writer { WRITE } else { 0 };
             result = self.core.arm(&mut io.poller, slot, self.token, keep | direction.bit());
         }
         drop(io_ref);
@@ -345,16 +360,18 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        let slot = {
+        let wakers = {
             let io = &mut *self.core.io.borrow_mut();
-            let slot = io.slots.remove(self.token);
+            let mut slot = io.slots.remove(self.token);
             if slot.as_ref().is_some_and(|slot| slot.armed != 0) {
                 count(&self.core.counters.removes);
                 io.poller.remove(self.fd).expect("the poller forgets a descriptor it watches");
             }
-            slot
+            let writer =
+                slot.as_mut().and_then(|slot| take_writer(&mut io.writers, slot, self.token));
+            (slot, writer)
         };
-        drop(slot); // wakers that are not ours are dropped without the borrow
+        drop(wakers); // such as are not ours are dropped without the borrow
         self.core.world.close(self.fd);
     }
 }

@@ -3,7 +3,7 @@
 //! What: [`TaskCell`] holds the future and, once that is done, its output, in one place. The core's
 //! table sees it as [`Runnable`], the [`JoinHandle`] as `Joinable<T>`: two faces of one `Rc`.
 //! Why: a cold connection is a task that does nothing for a minute; all it may cost beside its
-//! future is a header of a few words and a slot of 24 bytes.
+//! future is a header of a few words and a slot of 32 bytes.
 //! Who owns: the core's table, until the task has ended; a handle keeps only the output alive.
 //! What never happens: a future is never moved after its first poll, and never polled again after
 //! it ended or was aborted.
@@ -146,6 +146,8 @@ const NIL: u32 = u32::MAX;
 const QUEUED: u32 = 1 << 31;
 const _: () = assert!(GENERATION_MASK < QUEUED, "the flag has a bit of its own");
 
+/// Half a cache line of 64 bytes, or a whole one of 32: a wake touches one line of the table.
+#[repr(align(32))]
 struct Slot {
     task: Option<Rc<dyn Runnable>>,
     /// The generation, with `QUEUED` beside it.
@@ -248,5 +250,5 @@ impl Tasks {
     }
 }
 
-const _: () = assert!(size_of::<Slot>() <= 24, "a cold connection pays for it");
+const _: () = assert!(size_of::<Slot>() == 32, "a cold connection pays for it");
 const _: () = assert!(MAIN_SLOT < NIL);

@@ -216,8 +216,8 @@ impl Shared {
     pub(crate) fn write_through(&self, watch: &Watch, key: Key, entry: &Entry) {
         let Some(disk) = self.disk() else { return };
         match entry {
-            Entry::Response(stored) => match stored.away {
-                Some(away) => self.write_head(away, &stored.head),
+            Entry::Response(stored) => match stored.away.as_deref() {
+                Some(away) => self.write_head(*away, &stored.head),
                 None => self.write_response(watch, key, stored),
             },
             Entry::Varies(varies) => {

@@ -57,8 +57,8 @@ impl Exchange<'_> {
         let form = self.planning().form(head, length);
         match form {
             Form::Whole(_) => {
-                if let Some(away) = stored.away {
-                    return self.serve_away(stored, (away, None), told, aged, own_lines).await;
+                if let Some(away) = stored.away.as_deref() {
+                    return self.serve_away(stored, (*away, None), told, aged, own_lines).await;
                 }
             }
             Form::NotModified => return self.send_not_modified(head, &told, aged).await,
@@ -66,11 +66,11 @@ impl Exchange<'_> {
                 return self.send_unsatisfied(head, length, &told, aged).await;
             }
             Form::Parts(ranges) => {
-                if let Some(away) = stored.away {
+                if let Some(away) = stored.away.as_deref() {
                     // Several at once would have to be found before the head can be sent: then it
                     // is the whole.
                     let part = if let [range] = ranges[..] { Some(range) } else { None };
-                    return self.serve_away(stored, (away, part), told, aged, own_lines).await;
+                    return self.serve_away(stored, (*away, part), told, aged, own_lines).await;
                 }
                 let done = self.done(&told, 206);
                 let content = Content::Whole(stored);

@@ -201,6 +201,14 @@ impl Sleep {
         }
     }
 
+    /// True while its timer stands in the wheel and cannot have fired. The task that polled it last
+    /// need not poll it again then: nothing would come of it but a look at the wheel, and of ten
+    /// thousand timers each look is a line that has left the caches.
+    #[must_use]
+    pub fn stands(&self) -> bool {
+        self.timer.as_ref().is_some_and(|(core, _, tick)| core.clock.tick() < *tick)
+    }
+
     fn cancel(&mut self) {
         if let Some((core, key, _)) = self.timer.take() {
             let waker = core.timers.borrow_mut().cancel(key);
