@@ -28,7 +28,7 @@ pub(crate) use self::perf::Perf;
 pub use self::probe::known_loop;
 use crate::error::{Error, Unsupported};
 use crate::procfs;
-use crate::profile::counted::What;
+use crate::profile::event::What;
 
 /// Most threads of the server that are followed from the beginning: each takes a descriptor a kind.
 const THREADS_MAX: usize = 512;

@@ -7,8 +7,7 @@ use perf_event_open_sys::bindings as sys;
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use super::{At, Event, Kind, Reading, Source};
-use crate::profile::counted::What;
-use crate::profile::event;
+use crate::profile::event::{self, What};
 
 /// Perf events of four kinds.
 pub(crate) struct Perf {

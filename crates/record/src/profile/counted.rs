@@ -14,15 +14,11 @@
 
 use std::collections::HashMap;
 
-use perf_event_open_sys::bindings::perf_event_attr;
 use trial::Writer;
 use trial::counters::{CountedRow, Kind};
 
-use super::event::{Events, leaf, why};
+use super::event::{Events, What, attributes, leaf, why};
 use crate::error::Unsupported;
-
-/// A perf event's type and what it is to count.
-pub(crate) type What = (u32, u64);
 
 /// A counter runs over after so many at first.
 pub(super) const PERIOD_FIRST: u64 = 1_000_000;
@@ -64,13 +60,8 @@ impl Counted {
         period: u64,
     ) -> Result<Counted, Unsupported> {
         let mut counted = Counted { hz, ..Counted::default() };
-        for &(kind, (type_, config)) in kinds {
-            let mut attributes = perf_event_attr {
-                size: size_of::<perf_event_attr>() as u32,
-                type_,
-                config,
-                ..perf_event_attr::default()
-            };
+        for &(kind, what) in kinds {
+            let mut attributes = attributes(what);
             leaf(&mut attributes);
             attributes.__bindgen_anon_1.sample_period = period;
             let opened = Events::of(&mut attributes, hz).and_then(|events| {

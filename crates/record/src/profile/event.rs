@@ -71,17 +71,26 @@ impl Event {
     }
 
     fn attributes(self) -> perf_event_attr {
-        let mut attributes = perf_event_attr {
-            size: size_of::<perf_event_attr>() as u32,
-            ..perf_event_attr::default()
-        };
-        (attributes.type_, attributes.config) = match self {
+        attributes(match self {
             Event::CpuClock => (sys::PERF_TYPE_SOFTWARE, sys::PERF_COUNT_SW_CPU_CLOCK.into()),
             Event::Cycles { .. } => (sys::PERF_TYPE_HARDWARE, sys::PERF_COUNT_HW_CPU_CYCLES.into()),
-        };
-        attributes.set_disabled(1);
-        attributes
+        })
     }
+}
+
+/// A perf event's type and what it is to count.
+pub(crate) type What = (u32, u64);
+
+/// Of an event that does not count before it is told to.
+pub(crate) fn attributes((type_, config): What) -> perf_event_attr {
+    let mut attributes = perf_event_attr {
+        size: size_of::<perf_event_attr>() as u32,
+        type_,
+        config,
+        ..perf_event_attr::default()
+    };
+    attributes.set_disabled(1);
+    attributes
 }
 
 /// The events of all CPUs and their rings.
@@ -186,7 +195,6 @@ fn sampling(attributes: &mut perf_event_attr, hz: u32) {
 
 /// Samples of the innermost procedure, in the form of those with stacks.
 pub(crate) fn leaf(attributes: &mut perf_event_attr) {
-    attributes.set_disabled(1);
     attributes.sample_type = (sys::PERF_SAMPLE_IP
         | sys::PERF_SAMPLE_TID
         | sys::PERF_SAMPLE_TIME

@@ -17,7 +17,7 @@
 //! What never happens: the recording fails because there is no profile; a sample is dropped and
 //! not counted; a name is made up.
 
-pub(crate) mod counted;
+mod counted;
 mod elf;
 pub(crate) mod event;
 mod files;
@@ -34,8 +34,8 @@ use trial::Writer;
 use trial::counters::Kind;
 use trial::profile::{Owner, ProfileInfo, STACK_FRAMES_MAX, SampleRow, Stack};
 
-use self::counted::{Counted, Counter, PERIOD_FIRST, What};
-use self::event::{Event, Events, STACK_BYTES, STACKS};
+use self::counted::{Counted, Counter, PERIOD_FIRST};
+use self::event::{Event, Events, STACK_BYTES, STACKS, What};
 use self::maps::Space;
 use self::names::Names;
 use self::records::{Record, Sample};
