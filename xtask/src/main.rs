@@ -12,8 +12,9 @@ mod rust;
 mod tidy;
 mod tree;
 
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::{Command, ExitCode, Stdio};
 
 const USAGE: &str = "usage: cargo xtask tidy | cargo xtask planted [BUG...] \
                      | cargo xtask simulate [--seconds N] [--seed S]";
@@ -38,16 +39,35 @@ fn root() -> PathBuf {
 
 /// Builds the simulation and runs it; its last line holds `N operations`.
 fn simulate(flags: &[&str]) -> ExitCode {
-    let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
-    cargo.current_dir(root()).args(["run", "--quiet", "--locked", "-p", "store"]);
-    cargo.args(["--example", "simulate", "--"]).args(flags);
-    match cargo.status() {
+    let run = |program: &Path| Command::new(program).current_dir(root()).args(flags).status();
+    match built_example("simulate").and_then(|program| run(&program)) {
         Ok(status) => ExitCode::from(status.code().and_then(|c| u8::try_from(c).ok()).unwrap_or(1)),
         Err(error) => {
-            eprintln!("simulate: cargo: {error}");
+            eprintln!("simulate: {error}");
             ExitCode::from(2)
         }
     }
+}
+
+/// Builds an example and says where it is. It is built as one of the whole workspace: alone, the
+/// crates that it needs would have fewer features and be compiled once more for the tests.
+fn built_example(name: &str) -> io::Result<PathBuf> {
+    let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    cargo.current_dir(root()).args(["build", "--quiet", "--locked", "--workspace"]);
+    cargo.args(["--example", name, "--message-format", "json-render-diagnostics"]);
+    let output = cargo.stderr(Stdio::inherit()).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other("it was not built: see above"));
+    }
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let ends = format!("/examples/{name}");
+    messages
+        .split("\"executable\":\"")
+        .skip(1)
+        .filter_map(|after| after.split('"').next())
+        .find(|path| path.ends_with(&ends))
+        .map(PathBuf::from)
+        .ok_or_else(|| io::Error::other("cargo does not say where it built it"))
 }
 
 fn run_tidy() -> ExitCode {

@@ -96,7 +96,7 @@ bugs! {
     DiskTornJournal = "disk-torn-journal", "a torn batch of the journal is replayed",
         "store: disk::journal::tests::a_batch_is_good_behind_its_own_past_only";
     DiskMoveOverNewer = "disk-move", "a moved record takes the place of a newer one",
-        "simulation: fresh_seeds";
+        "simulation: seeds_that_failed_before";
     DiskUnfinishedFound = "disk-unfinished", "a body whose end never came is stored as whole",
         "disk: objects::a_body_that_does_not_end_leaves_nothing";
     DiskUpdateOther = "disk-update", "a head is written anew for another body",
