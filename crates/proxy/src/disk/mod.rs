@@ -34,7 +34,7 @@ use crate::limits::{
 };
 use crate::metrics::{Described, Shape};
 use crate::shared::Shared;
-use crate::stored::{Away, Entry, Head, Stored};
+use crate::stored::{Away, Entry, Head, Piece, Stored};
 use crate::underway::Watch;
 
 /// The store on disk of a server, while it is the server's.
@@ -230,8 +230,7 @@ impl Shared {
 
     fn write_response(&self, watch: &Watch, key: Key, stored: &Stored) {
         let Some(writer) = self.disk_writer(key, &stored.head) else { return };
-        let pieces: Vec<&[u8]> = stored.pieces.iter().map(|piece| &**piece).collect();
-        finish(watch, writer, &pieces);
+        finish(watch, writer, &stored.pieces);
     }
 
     /// A body on the disk gets another head.
@@ -286,7 +285,7 @@ impl Shared {
 
 /// With `rest` the body is whole: it is found from now on, unless its URI has changed. Says whether
 /// it is.
-pub(crate) fn finish(watch: &Watch, writer: Writer, rest: &[&[u8]]) -> bool {
+pub(crate) fn finish(watch: &Watch, writer: Writer, rest: &[Piece]) -> bool {
     let mut finished = false;
     watch.unless_overtaken(|| match writer.finish_with(rest) {
         Ok(_) => finished = true,

@@ -233,34 +233,44 @@ impl File {
             }
             Backing::Real(file) => {
                 let file = Arc::clone(file);
-                unblock(move || (real::write_all(&file, &[bytes.as_ref()], offset), bytes)).await
+                unblock(move || (real::write_all(&file, bytes.as_ref(), offset), bytes)).await
             }
         }
     }
 
-    /// The same for bytes in several parts, one behind the other: no copy puts them together.
+    /// Writes at `offset` what `make` puts into the buffer, which may be long work: it is done in
+    /// the pool as well. Gives the number of bytes, and the buffer back to be used again, empty.
     ///
     /// # Errors
     /// What the system says.
-    pub async fn write_all_parts_at(
+    pub async fn write_made_at(
         &self,
-        parts: Vec<Arc<Vec<u8>>>,
+        mut buffer: Vec<u8>,
+        make: impl FnOnce(&mut Vec<u8>) + Send + 'static,
         offset: u64,
-    ) -> io::Result<()> {
-        fn slices(parts: &[Arc<Vec<u8>>]) -> Vec<&[u8]> {
-            parts.iter().map(|part| part.as_slice()).collect()
-        }
+    ) -> (io::Result<u64>, Vec<u8>) {
         count(&core::current().counters.file_writes);
-        match &self.0 {
+        let (written, mut buffer) = match &self.0 {
             Backing::Simulated(file) => {
-                let world = sim::current_world()?;
-                world.write_file(file, &slices(&parts).concat(), offset).await
+                make(&mut buffer);
+                let written = match sim::current_world() {
+                    Ok(world) => world.write_file(file, &buffer, offset).await,
+                    Err(error) => Err(error),
+                };
+                (written, buffer)
             }
             Backing::Real(file) => {
                 let file = Arc::clone(file);
-                unblock(move || real::write_all(&file, &slices(&parts), offset)).await
+                let job = move || {
+                    make(&mut buffer);
+                    (real::write_all(&file, &buffer, offset), buffer)
+                };
+                unblock(job).await
             }
-        }
+        };
+        let len = buffer.len() as u64;
+        buffer.clear();
+        (written.map(|()| len), buffer)
     }
 
     /// Makes durable what was written before, in the pool.

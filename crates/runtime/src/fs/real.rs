@@ -2,7 +2,7 @@
 
 use std::ffi::CString;
 use std::fs::{File, TryLockError};
-use std::io::{self, IoSlice};
+use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -10,9 +10,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::OpenOptions;
-
-/// Parts written by one call (IOV_MAX).
-const SLICES_MAX: usize = 1024;
 
 /// Opens `path` for reading if that needs no disk. `None`: it might, or this kernel cannot tell.
 pub(super) fn open_cached(path: &Path) -> Option<io::Result<File>> {
@@ -117,31 +114,8 @@ pub(super) fn read(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize
     }
 }
 
-pub(super) fn write_all(file: &File, parts: &[&[u8]], mut offset: u64) -> io::Result<()> {
-    let mut slices: Vec<IoSlice<'_>> = parts.iter().map(|part| IoSlice::new(part)).collect();
-    let mut slices = &mut slices[..];
-    IoSlice::advance_slices(&mut slices, 0); // empty ones in front
-    while !slices.is_empty() {
-        let count = slices.len().min(SLICES_MAX) as libc::c_int;
-        let at = libc::off_t::try_from(offset).unwrap_or(libc::off_t::MAX);
-        // SAFETY: IoSlice has the layout of iovec, the first `count` of them are valid for reads
-        // of what they say.
-        let written = unsafe { libc::pwritev(file.as_raw_fd(), slices.as_ptr().cast(), count, at) };
-        match written {
-            0 => return Err(io::ErrorKind::WriteZero.into()),
-            1.. => {
-                IoSlice::advance_slices(&mut slices, written as usize);
-                offset += written as u64;
-            }
-            _ => {
-                let error = io::Error::last_os_error();
-                if error.kind() != io::ErrorKind::Interrupted {
-                    return Err(error);
-                }
-            }
-        }
-    }
-    Ok(())
+pub(super) fn write_all(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    file.write_all_at(bytes, offset)
 }
 
 pub(super) fn allocate(file: &File, bytes: u64) -> io::Result<()> {

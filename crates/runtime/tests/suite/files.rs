@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use runtime::fs::{File, OpenOptions};
 use runtime::{sim, spawn, yield_now};
@@ -150,14 +149,21 @@ pub(crate) async fn what_is_written_is_read(ground: Ground) {
     assert!(back == bytes, "the buffer comes back");
     assert_eq!(file.len().unwrap(), 110_001);
     file.write_all_at(b"middle".as_slice(), 50_000).await.0.unwrap();
-    // More parts than one call takes, empty ones in front and among them.
-    let parts: Vec<_> = (0..3000).map(|n| Arc::new(vec![n as u8; n % 4])).collect();
-    file.write_all_parts_at(parts.clone(), 20_000).await.unwrap();
-    file.write_all_parts_at(vec![Arc::default()], 200_000).await.unwrap();
+    // What is made in the pool, in a buffer that comes back empty; nothing is nothing.
+    let made = pattern(3000);
+    let make = |from: usize| {
+        let part = made[from..].to_vec();
+        move |out: &mut Vec<u8>| out.extend_from_slice(&part)
+    };
+    let (written, buffer) = file.write_made_at(Vec::new(), make(0), 20_000).await;
+    assert!(written.unwrap() == 3000 && buffer.is_empty() && buffer.capacity() >= 3000);
+    let (written, buffer) = file.write_made_at(buffer, make(1000), 30_000).await;
+    assert!(written.unwrap() == 2000 && buffer.is_empty());
+    assert_eq!(file.write_made_at(buffer, |_| (), 200_000).await.0.unwrap(), 0);
     file.sync_data().await.unwrap();
     let mut expected = vec![0; 110_001];
-    let parts: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
-    expected[20_000..20_000 + parts.len()].copy_from_slice(&parts);
+    expected[20_000..23_000].copy_from_slice(&made);
+    expected[30_000..32_000].copy_from_slice(&made[1000..]);
     expected[40_000..].copy_from_slice(&bytes);
     expected[50_000..50_006].copy_from_slice(b"middle");
     // What another handle sees is the same, and what was there stays when it is opened again.

@@ -22,13 +22,21 @@ struct Flusher {
     synced_at: Instant,
     filled_at: Instant,
     unsynced_bytes: u64,
+    /// What is written at once is put together here.
+    buffer: Vec<u8>,
     /// Bad segments are left alone until then.
     forgive_at: Option<Instant>,
 }
 
 pub(super) async fn run(inner: &Arc<Inner>) {
     let now = time::now();
-    let mut state = Flusher { synced_at: now, filled_at: now, unsynced_bytes: 0, forgive_at: None };
+    let mut state = Flusher {
+        synced_at: now,
+        filled_at: now,
+        unsynced_bytes: 0,
+        buffer: Vec::new(),
+        forgive_at: None,
+    };
     loop {
         let closing = inner.closing.load(Ordering::Acquire);
         let asked = inner.rounds.is_asked();
@@ -81,8 +89,7 @@ impl Flusher {
             let (run, later) = rest.split_at(count);
             rest = later;
             self.write_run(inner, run).await;
-            let bytes = run.iter().map(|write| write.bytes.len()).sum();
-            inner.release(bytes);
+            inner.release(run.iter().map(Write::bytes).sum());
         }
     }
 
@@ -92,22 +99,20 @@ impl Flusher {
         if lives.load(Ordering::Acquire) != life {
             return; // given up meanwhile
         }
-        let mut parts = Vec::with_capacity(2 * run.len());
-        let mut len = 0;
-        for write in run {
-            let gap = (write.place.offset - place.offset) as usize - len;
-            if gap > 0 {
-                parts.push(Arc::new(vec![0; gap]));
-            }
-            parts.push(Arc::clone(&write.bytes));
-            len += gap + write.bytes.len();
-        }
-        let len = len as u64;
         add(&inner.counters.writes, 1);
         let position = inner.segments.position(place);
-        let written = inner.files.segments.write_all_parts_at(parts, position).await;
+        let (blocks, sums, writes) = (inner.blocks, inner.sums, run.to_vec());
+        let make = move |out: &mut Vec<u8>| {
+            for write in &writes {
+                out.resize((write.place.offset - place.offset) as usize, 0); // the gap before it
+                write.record.append(blocks, &sums, out);
+            }
+        };
+        let buffer = std::mem::take(&mut self.buffer);
+        let (written, buffer) = inner.files.segments.write_made_at(buffer, make, position).await;
+        self.buffer = buffer;
         match written {
-            Ok(()) => {
+            Ok(len) => {
                 inner.failures.data.store(0, Ordering::Relaxed);
                 self.unsynced_bytes += len;
                 for write in run {
@@ -177,11 +182,11 @@ impl Flusher {
 /// How many of the first ones lie behind one another; `None`: there are none.
 fn neighbours(writes: &[Write]) -> Option<usize> {
     let first = writes.first()?;
-    let mut end = first.place.offset + first.bytes.len() as u32;
-    let mut total = first.bytes.len();
+    let mut end = first.place.offset + first.record.len();
+    let mut total = first.bytes();
     let mut count = 1;
     for write in &writes[1..] {
-        total += write.bytes.len();
+        total += write.bytes();
         let follows = write.place.segment == first.place.segment
             && write.life == first.life
             && write.place.offset == end.next_multiple_of(ALIGNMENT)
@@ -189,7 +194,7 @@ fn neighbours(writes: &[Write]) -> Option<usize> {
         if !follows {
             break;
         }
-        end = write.place.offset + write.bytes.len() as u32;
+        end = write.place.offset + write.record.len();
         count += 1;
     }
     Some(count)

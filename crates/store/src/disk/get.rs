@@ -148,10 +148,11 @@ impl Inner {
             life: found.life,
             print: found.print,
         };
-        let (bytes, range) = match &found.bytes {
-            Some(bytes) => {
+        let (bytes, range) = match &found.unwritten {
+            Some(record) => {
                 add(&self.counters.blocks_buffered, 1);
-                (Arc::clone(bytes), range.start as usize..range.end as usize)
+                let bytes = record.bytes(self.blocks, &self.sums);
+                (bytes, range.start as usize..range.end as usize)
             }
             None => {
                 let position = self.segments.position(place) + u64::from(range.start);

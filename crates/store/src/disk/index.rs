@@ -19,12 +19,13 @@ use super::bytes::Put;
 use super::ghosts::Ghosts;
 use super::journal::SavedEntry;
 use super::limits::SHARDS_MAX;
+use super::record::Unwritten;
 
 /// Touches are counted up to this.
 pub(super) const TOUCHES_MAX: u16 = 3;
 
 const TOUCHES: u16 = 0b0011;
-/// Not written yet: the bytes are in `buffered`.
+/// Not written yet: the record is in `buffered`.
 const BUFFERED: u16 = 0b0100;
 /// A chunk of an object, no object.
 pub(super) const CHUNK: u16 = 0b1000;
@@ -68,8 +69,8 @@ pub(super) struct Found {
     pub(super) len: u32,
     /// The life of its segment when it was looked up.
     pub(super) life: u64,
-    /// Its bytes, if they are not written yet.
-    pub(super) bytes: Option<Arc<Vec<u8>>>,
+    /// The record itself, if it is not written yet.
+    pub(super) unwritten: Option<Arc<Unwritten>>,
 }
 
 /// A record that is to be found from now on.
@@ -77,11 +78,10 @@ pub(super) struct Found {
 pub(super) struct New {
     pub(super) print: u64,
     pub(super) place: Place,
-    pub(super) len: u32,
     pub(super) life: u64,
     pub(super) touches: u16,
     pub(super) chunk: bool,
-    pub(super) bytes: Arc<Vec<u8>>,
+    pub(super) record: Arc<Unwritten>,
 }
 
 /// An entry of a segment that is reclaimed.
@@ -97,7 +97,7 @@ pub(super) struct Candidate {
 #[derive(Default)]
 struct Shard {
     table: HashTable<Entry>,
-    buffered: HashMap<u64, (Place, Arc<Vec<u8>>)>,
+    buffered: HashMap<u64, (Place, Arc<Unwritten>)>,
     ghosts: Ghosts,
     chunks: usize,
 }
@@ -162,8 +162,9 @@ impl Index {
             entry.flags += 1;
         }
         let entry = *entry;
-        let bytes = (entry.flags & BUFFERED != 0).then(|| Arc::clone(&shard.buffered[&print].1));
-        Some(Found { print, place: entry.place(), len: entry.len, life, bytes })
+        let is_buffered = entry.flags & BUFFERED != 0;
+        let unwritten = is_buffered.then(|| Arc::clone(&shard.buffered[&print].1));
+        Some(Found { print, place: entry.place(), len: entry.len, life, unwritten })
     }
 
     /// Lets a record be found, in place of another with its key; with `instead_of` only of the one
@@ -184,11 +185,11 @@ impl Index {
         shard.insert(Entry {
             print: [new.print as u32, (new.print >> 32) as u32],
             offset: new.place.offset,
-            len: new.len,
+            len: new.record.len(),
             segment: new.place.segment,
             flags: new.touches | BUFFERED | if new.chunk { CHUNK } else { 0 },
         });
-        shard.buffered.insert(new.print, (new.place, new.bytes));
+        shard.buffered.insert(new.print, (new.place, new.record));
         told();
         true
     }
@@ -345,6 +346,7 @@ fn lock(shard: &Padded) -> Guard<'_, Shard> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::checksum::Spot;
     use super::*;
 
     fn index() -> Index {
@@ -353,8 +355,9 @@ mod tests {
 
     fn new(print: u64, offset: u32) -> New {
         let place = Place { segment: 1, offset };
-        let bytes = Arc::new(vec![1; 100]);
-        New { print, place, len: 100, life: 5, touches: 0, chunk: false, bytes }
+        let spot = Spot { segment: 1, offset, life: 5, print };
+        let record = Arc::new(Unwritten::made(spot, vec![1; 100]));
+        New { print, place, life: 5, touches: 0, chunk: false, record }
     }
 
     #[test]
@@ -362,11 +365,11 @@ mod tests {
         let index = index();
         assert!(index.look_up(9, true).is_none());
         assert!(index.put(new(9, 0), None, || ()));
-        assert!(index.look_up(9, true).unwrap().bytes.is_some());
+        assert!(index.look_up(9, true).unwrap().unwritten.is_some());
         index.written(9, Place { segment: 1, offset: 8 });
-        assert!(index.look_up(9, true).unwrap().bytes.is_some(), "another record was written");
+        assert!(index.look_up(9, true).unwrap().unwritten.is_some(), "another record was written");
         index.written(9, Place { segment: 1, offset: 0 });
-        assert!(index.look_up(9, true).unwrap().bytes.is_none());
+        assert!(index.look_up(9, true).unwrap().unwritten.is_none());
         assert_eq!(index.in_segment(1)[0].touches, 3, "counted up to three");
         index.lives[1].store(0, Ordering::Release);
         assert!(index.look_up(9, true).is_none());

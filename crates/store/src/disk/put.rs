@@ -1,11 +1,12 @@
 //! Storing: into memory at once, onto the disk by the flusher.
 //!
-//! What: a put reserves room in the open segment of a log, makes the record outside of any lock,
-//! lets it be found and hands it over. It never waits. A body longer than a chunk goes out chunk by
+//! What: a put reserves room in the open segment of a log, lets its record be found and hands it
+//! over; the thread that writes it copies and sums it. It never waits. A body longer than a chunk goes out chunk by
 //! chunk as it comes; its head is put last, so that a body whose end never comes is never found.
 //! What never happens: more bytes wait than [`super::Options::buffer_bytes_max`]; what was put
 //! before under a key is found after a newer object of that key was refused.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::checksum::Spot;
@@ -13,7 +14,7 @@ use super::counters::add;
 use super::index::{New, Place};
 use super::journal::{Change, Log};
 use super::limits::WRITE_BATCH_BYTES;
-use super::record::{Header, Kind};
+use super::record::{Header, Kind, Part, Unwritten};
 use super::segments::Write;
 use super::{DiskStore, Inner, print_of};
 use crate::key::Key;
@@ -62,10 +63,10 @@ impl std::fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 /// A record to be stored.
-pub(super) struct Record<'r> {
+pub(super) struct Record {
     pub(super) header: Header,
     /// Its metadata, then its body, in pieces.
-    pub(super) parts: &'r [&'r [u8]],
+    pub(super) parts: Vec<Part>,
     pub(super) log: Log,
     /// Only in place of the one there.
     pub(super) instead_of: Option<Place>,
@@ -73,7 +74,7 @@ pub(super) struct Record<'r> {
 
 impl Inner {
     /// Stores a record: found at once, written later.
-    pub(super) fn store(&self, record: &Record<'_>) -> Result<(), Refused> {
+    pub(super) fn store(&self, record: Record) -> Result<(), Refused> {
         let Record { header, parts, log, instead_of } = record;
         let stored_len = self.blocks.stored_len(header.payload_len());
         let len = u32::try_from(stored_len).map_err(|_| Refused::TooLarge)?;
@@ -84,7 +85,7 @@ impl Inner {
             return Err(Refused::Off);
         }
         self.charge(len as usize)?;
-        let Some(reserved) = self.segments.reserve(*log, len, false, &self.journal) else {
+        let Some(reserved) = self.segments.reserve(log, len, false, &self.journal) else {
             self.release(len as usize);
             self.wake.raise();
             return Err(Refused::NoRoom);
@@ -92,16 +93,15 @@ impl Inner {
         let print = print_of(header.key);
         let (place, life) = (reserved.place, reserved.life);
         let spot = Spot { segment: place.segment, offset: place.offset, life, print };
-        let bytes = self.blocks.encode(&self.sums, &spot, header, parts);
-        let bytes = std::sync::Arc::new(bytes);
         let chunk = header.kind == Kind::Chunk;
-        let new = New { print, place, len, life, touches: 0, chunk, bytes: bytes.clone() };
-        if !self.index.put(new, *instead_of, || self.tell_put(print, place, len, chunk)) {
+        let record = Arc::new(Unwritten::new(spot, len, header, parts));
+        let new = New { print, place, life, touches: 0, chunk, record: Arc::clone(&record) };
+        if !self.index.put(new, instead_of, || self.tell_put(print, place, len, chunk)) {
             self.segments.give_up(reserved);
             self.release(len as usize);
             return Err(if instead_of.is_some() { Refused::Changed } else { Refused::Off });
         }
-        if self.segments.hand_over(Write { place, life, print, bytes }) >= WRITE_BATCH_BYTES {
+        if self.segments.hand_over(Write { place, life, print, record }) >= WRITE_BATCH_BYTES {
             self.wake.raise();
         }
         self.allowance.fetch_sub(i64::from(len), Ordering::Relaxed);
@@ -168,7 +168,7 @@ impl DiskStore {
     /// # Errors
     /// It is not stored, and nothing is there.
     pub fn put(&self, key: &Key, about: About, meta: &[u8], body: &[u8]) -> Result<u64, Refused> {
-        self.writer(key, about, meta).finish_with(&[body])
+        self.writer(key, about, meta).finish_with(&[Arc::from(body)])
     }
 
     /// Begins an object whose body comes in pieces.
@@ -242,7 +242,8 @@ impl DiskStore {
         // It was asked for again, or it would not have been validated.
         let log = Log::Main;
         let instead_of = Some(record.found.place);
-        self.0.store(&Record { header, parts: &[meta, &body], log, instead_of })
+        let parts = vec![Part::Own(meta.to_vec()), Part::Own(body)];
+        self.0.store(Record { header, parts, log, instead_of })
     }
 }
 
@@ -290,6 +291,9 @@ impl Writer {
             {
                 return self.refuse(refused);
             }
+            if self.chunks > 0 && self.buffer.capacity() == 0 {
+                self.buffer.reserve_exact(chunk_bytes);
+            }
             let (now, later) = rest.split_at(rest.len().min(chunk_bytes - self.buffer.len()));
             if let Err(refused) = self.store.0.charge(now.len()) {
                 return self.refuse(refused);
@@ -313,17 +317,18 @@ impl Writer {
     }
 
     /// [`Writer::write`] of the rest of the body, then [`Writer::finish`]. A whole body up to a
-    /// chunk is copied only once, into its record.
+    /// chunk is not copied by this: its pieces are kept until they are written.
     ///
     /// # Errors
     /// The object is not stored, and nothing is there under its key.
-    pub fn finish_with(mut self, rest: &[&[u8]]) -> Result<u64, Refused> {
+    pub fn finish_with(mut self, rest: &[Arc<[u8]>]) -> Result<u64, Refused> {
         let rest_len = rest.iter().map(|piece| piece.len()).sum::<usize>();
         let chunk_bytes = self.store.0.options.geometry.chunk_bytes as usize;
         // What is longer, and what is refused, goes the usual way.
         if self.body_len == 0 && self.ended.is_none() && rest_len <= chunk_bytes {
             self.body_len = rest_len as u64;
-            return self.end(rest).map(|()| self.object);
+            let body = rest.iter().map(|piece| Part::Shared(Arc::clone(piece))).collect();
+            return self.end(body).map(|()| self.object);
         }
         rest.iter().try_for_each(|piece| self.write(piece))?;
         self.finish()
@@ -338,19 +343,24 @@ impl Writer {
         {
             return self.refuse(refused);
         }
-        let buffer = std::mem::take(&mut self.buffer);
-        let ended = self.end(&[&buffer]);
-        self.buffer = buffer;
-        ended
+        let body = self.take_buffer();
+        self.end(vec![body])
+    }
+
+    /// What came since the last chunk. Its bytes are charged by the record from here on.
+    fn take_buffer(&mut self) -> Part {
+        self.store.0.release(self.buffer.len());
+        Part::Own(std::mem::take(&mut self.buffer))
     }
 
     /// Stores the record by which the object is found, with what of the body belongs into it.
-    fn end(&mut self, body: &[&[u8]]) -> Result<(), Refused> {
+    fn end(&mut self, body: Vec<Part>) -> Result<(), Refused> {
         let kind = if self.chunks > 0 { Kind::Head } else { Kind::Whole };
         let header = self.header(kind, self.key, self.body_len, self.meta.len());
-        let parts: Vec<&[u8]> = [&self.meta[..]].iter().chain(body).copied().collect();
+        let mut parts = vec![Part::Own(std::mem::take(&mut self.meta))];
+        parts.extend(body);
         let inner = &self.store.0;
-        match inner.store(&Record { header, parts: &parts, log: self.log, instead_of: None }) {
+        match inner.store(Record { header, parts, log: self.log, instead_of: None }) {
             Ok(()) => {
                 inner.index.ghost(print_of(self.key), true);
                 add(&inner.counters.puts, 1);
@@ -379,12 +389,9 @@ impl Writer {
         let inner = &self.store.0;
         let key = inner.sums.chunk_key(self.key, self.object, self.chunks);
         let header = self.header(Kind::Chunk, key, self.buffer.len() as u64, 0);
-        let parts: &[&[u8]] = &[&self.buffer];
-        // Its own bytes are charged by the record from here on.
-        inner.release(self.buffer.len());
-        let stored = inner.store(&Record { header, parts, log: self.log, instead_of: None });
-        self.buffer.clear();
-        stored?;
+        let parts = vec![self.take_buffer()];
+        let inner = &self.store.0;
+        inner.store(Record { header, parts, log: self.log, instead_of: None })?;
         add(&inner.counters.chunk_puts, 1);
         self.chunks += 1;
         Ok(())

@@ -23,6 +23,7 @@ use super::counters::add;
 use super::index::{Candidate, New, Place};
 use super::journal::Log;
 use super::limits::MOVED_SHARE;
+use super::record::Unwritten;
 use super::segments::{Victim, Write};
 
 /// Writes what waits.
@@ -91,23 +92,23 @@ async fn move_record(inner: &Arc<Inner>, victim: Victim, candidate: &Candidate) 
     };
     let (to, life) = (reserved.place, reserved.life);
     let spot = Spot { segment: to.segment, offset: to.offset, life, print };
-    let Some(moved) = inner.blocks.moved(&inner.sums, &from, &spot, &bytes) else {
+    if !inner.blocks.make_for(&inner.sums, &from, &spot, &mut bytes) {
         add(&inner.counters.bad_blocks, 1);
         inner.segments.give_up(reserved);
         return;
-    };
-    let bytes = Arc::new(moved);
+    }
+    let record = Arc::new(Unwritten::made(spot, bytes));
     // What comes out of the small log begins anew.
     let touches = if victim.log == Log::Small { 0 } else { candidate.touches - 1 };
     let chunk = candidate.chunk;
-    let new = New { print, place: to, len, life, touches, chunk, bytes: bytes.clone() };
+    let new = New { print, place: to, life, touches, chunk, record: Arc::clone(&record) };
     let old = if planted::is(planted::Bug::DiskMoveOverNewer) { None } else { Some(place) };
     if !inner.index.put(new, old, || inner.tell_put(print, to, len, chunk)) {
         inner.segments.give_up(reserved);
         return;
     }
     inner.buffered.fetch_add(len as usize, std::sync::atomic::Ordering::Relaxed);
-    inner.segments.hand_over(Write { place: to, life, print, bytes });
+    inner.segments.hand_over(Write { place: to, life, print, record });
     add(&inner.counters.moved, 1);
     add(&inner.counters.moved_bytes, u64::from(len));
 }

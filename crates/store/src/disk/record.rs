@@ -9,9 +9,12 @@
 //! large body. The index knows the exact length on the disk, so that a record of one block is one
 //! read, any other `ceil(length / block)`, and nothing is read behind the end. Each block is
 //! checked for itself ([`super::checksum`]); the key in the header is compared as a whole.
+//! A record is made, which is to say copied and summed, by the thread that writes it: until then it
+//! is [`Unwritten`], its header and the pieces that it was given as.
 //! What never happens: a byte is used of a block whose sum was not compared.
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
+use std::sync::{Arc, OnceLock};
 
 use super::bytes::{Put, Take};
 use super::checksum::{Spot, Sums};
@@ -116,6 +119,78 @@ impl Header {
     }
 }
 
+/// Bytes of a record that is not written yet.
+#[derive(Clone, Debug)]
+pub(super) enum Part {
+    /// The record's alone.
+    Own(Vec<u8>),
+    /// The caller has them in memory as well.
+    Shared(Arc<[u8]>),
+}
+
+impl Deref for Part {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Part::Own(bytes) => bytes,
+            Part::Shared(bytes) => bytes,
+        }
+    }
+}
+
+/// A record that has its place and is not written yet.
+#[derive(Debug)]
+pub(super) struct Unwritten {
+    spot: Spot,
+    len: u32,
+    /// Its header, and its metadata and body; none if it came made.
+    from: Option<(Header, Vec<Part>)>,
+    /// As it will stand there, once somebody has asked for it.
+    made: OnceLock<Arc<Vec<u8>>>,
+}
+
+impl Unwritten {
+    /// `parts` are the metadata and the body.
+    pub(super) fn new(spot: Spot, len: u32, header: Header, parts: Vec<Part>) -> Unwritten {
+        Unwritten { spot, len, from: Some((header, parts)), made: OnceLock::new() }
+    }
+
+    /// One whose bytes were made for the spot already.
+    pub(super) fn made(spot: Spot, bytes: Vec<u8>) -> Unwritten {
+        let len = bytes.len() as u32;
+        Unwritten { spot, len, from: None, made: OnceLock::from(Arc::new(bytes)) }
+    }
+
+    /// Bytes on the disk.
+    pub(super) fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// The bytes as they will stand on the disk, for who asks before they do.
+    pub(super) fn bytes(&self, blocks: Blocks, sums: &Sums) -> Arc<Vec<u8>> {
+        let make = || {
+            let mut out = Vec::with_capacity(self.len as usize);
+            self.make(blocks, sums, &mut out);
+            Arc::new(out)
+        };
+        Arc::clone(self.made.get_or_init(make))
+    }
+
+    /// Appends them.
+    pub(super) fn append(&self, blocks: Blocks, sums: &Sums, out: &mut Vec<u8>) {
+        match self.made.get() {
+            Some(made) => out.extend_from_slice(made),
+            None => self.make(blocks, sums, out),
+        }
+    }
+
+    fn make(&self, blocks: Blocks, sums: &Sums, out: &mut Vec<u8>) {
+        let (header, parts) = self.from.as_ref().expect("what has no parts came made");
+        blocks.encode(sums, &self.spot, header, parts, out);
+    }
+}
+
 /// How a payload is cut into blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocks {
@@ -155,21 +230,20 @@ impl Blocks {
         (sums.block(spot, number, payload).to_le_bytes() == sum).then_some(payload_len)
     }
 
-    /// The bytes of a record as they stand at `spot`. `parts` are the metadata and the body.
-    pub(super) fn encode(
+    /// Appends the bytes of a record as they stand at `spot`. `parts` are the metadata and the body.
+    fn encode(
         self,
         sums: &Sums,
         spot: &Spot,
         header: &Header,
-        parts: &[&[u8]],
-    ) -> Vec<u8> {
-        let payload_len = header.payload_len();
-        let stored_len = self.stored_len(payload_len);
-        let mut out = Vec::with_capacity(usize::try_from(stored_len).unwrap_or(0));
+        parts: &[Part],
+        out: &mut Vec<u8>,
+    ) {
+        let start = out.len();
         let mut number = 0;
-        let mut begin = 0;
+        let mut begin = start;
         let head = header.encode();
-        for part in std::iter::once(&head[..]).chain(parts.iter().copied()) {
+        for part in std::iter::once(&head[..]).chain(parts.iter().map(|part| &**part)) {
             let mut part = part;
             while !part.is_empty() {
                 let room = self.payload_bytes() as usize - (out.len() - begin);
@@ -187,25 +261,20 @@ impl Blocks {
             let sum = sums.block(spot, number, &out[begin..]);
             out.put_u64(sum);
         }
-        assert_eq!(out.len() as u64, stored_len, "the parts are as long as the header says");
-        out
+        let stored_len = self.stored_len(header.payload_len());
+        let made_len = (out.len() - start) as u64;
+        assert_eq!(made_len, stored_len, "the parts are as long as the header says");
     }
 
-    /// The same record for another spot. `None`: a block is not what it should be.
-    pub(super) fn moved(
-        self,
-        sums: &Sums,
-        from: &Spot,
-        to: &Spot,
-        bytes: &[u8],
-    ) -> Option<Vec<u8>> {
-        let mut out = Vec::with_capacity(bytes.len());
-        for (block, number) in bytes.chunks(self.block_bytes as usize).zip(0..) {
-            let payload_len = self.check(sums, from, number, block)?;
-            out.extend_from_slice(&block[..payload_len]);
-            out.put_u64(sums.block(to, number, &block[..payload_len]));
-        }
-        Some(out)
+    /// Makes it the same record for another spot. False: a block is not what it should be.
+    #[must_use = "what is not what it should be may not be written"]
+    pub(super) fn make_for(self, sums: &Sums, from: &Spot, to: &Spot, bytes: &mut [u8]) -> bool {
+        bytes.chunks_mut(self.block_bytes as usize).zip(0..).all(|(block, number)| {
+            let Some(payload_len) = self.check(sums, from, number, block) else { return false };
+            let (payload, sum) = block.split_at_mut(payload_len);
+            sum.copy_from_slice(&sums.block(to, number, payload).to_le_bytes());
+            true
+        })
     }
 }
 
@@ -230,7 +299,29 @@ mod tests {
             meta_len: meta.len() as u32,
             chunk_bytes: 0,
         };
-        (header, BLOCKS.encode(&Sums::new(1), &spot(), &header, &[meta, body]))
+        (header, encoded(&spot(), &header, &[meta, body]))
+    }
+
+    fn encoded(spot: &Spot, header: &Header, parts: &[&[u8]]) -> Vec<u8> {
+        let parts: Vec<Part> = parts.iter().map(|part| Part::Own(part.to_vec())).collect();
+        let mut out = Vec::new();
+        BLOCKS.encode(&Sums::new(1), spot, header, &parts, &mut out);
+        out
+    }
+
+    #[test]
+    fn a_record_is_the_same_whoever_makes_it_first() {
+        let (header, bytes) = record(b"meta", &[5; 1200]);
+        let sums = Sums::new(1);
+        let parts = || vec![Part::Own(b"meta".to_vec()), Part::Shared([5; 1200].into())];
+        let unwritten = || Unwritten::new(spot(), bytes.len() as u32, header, parts());
+        let (asked_for, written) = (unwritten(), unwritten());
+        assert_eq!(*asked_for.bytes(BLOCKS, &sums), bytes);
+        let mut out = vec![0; 3];
+        written.append(BLOCKS, &sums, &mut out);
+        asked_for.append(BLOCKS, &sums, &mut out);
+        Unwritten::made(spot(), bytes.clone()).append(BLOCKS, &sums, &mut out);
+        assert_eq!(out, [&[0; 3][..], &bytes, &bytes, &bytes].concat());
     }
 
     #[test]
@@ -284,9 +375,10 @@ mod tests {
         let sums = Sums::new(1);
         let (header, mut bytes) = record(b"meta", &[7; 1500]);
         let to = Spot { segment: 9, offset: 64, life: 30, print: 77 };
-        let moved = BLOCKS.moved(&sums, &spot(), &to, &bytes).unwrap();
-        assert_eq!(moved, BLOCKS.encode(&sums, &to, &header, &[b"meta", &[7; 1500]]));
+        let mut moved = bytes.clone();
+        assert!(BLOCKS.make_for(&sums, &spot(), &to, &mut moved));
+        assert_eq!(moved, encoded(&to, &header, &[b"meta", &[7; 1500]]));
         bytes[1000] ^= 4;
-        assert_eq!(BLOCKS.moved(&sums, &spot(), &to, &bytes), None, "rot does not travel");
+        assert!(!BLOCKS.make_for(&sums, &spot(), &to, &mut bytes), "rot does not travel");
     }
 }

@@ -5,9 +5,9 @@
 //!                    └────────── a write or a sync failed ──────▶ bad ──(after a while)──┘
 //! ```
 //!
-//! Space is reserved under a short lock; the record is made outside of it and handed over to be
-//! written. Each opening of a segment begins a *life* with a number that is never used again, not
-//! by a later process either: what an older life has left at a place is never taken for a record.
+//! Space is reserved under a short lock, and the record is handed over to be made and written. Each
+//! opening of a segment begins a *life* with a number that is never used again, not by a later
+//! process either: what an older life has left at a place is never taken for a record.
 //! What never happens: a segment is reclaimed while a record of it is not written yet.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -20,6 +20,7 @@ use super::geometry::Geometry;
 use super::index::Place;
 use super::journal::{Change, Journal, Log};
 use super::limits::{ALIGNMENT, SEGMENTS_FOR_MOVES, SEGMENTS_FREE, SMALL_SHARE};
+use super::record::Unwritten;
 
 /// A record that waits to be written.
 #[derive(Clone, Debug)]
@@ -27,7 +28,13 @@ pub(super) struct Write {
     pub(super) place: Place,
     pub(super) life: u64,
     pub(super) print: u64,
-    pub(super) bytes: Arc<Vec<u8>>,
+    pub(super) record: Arc<Unwritten>,
+}
+
+impl Write {
+    pub(super) fn bytes(&self) -> usize {
+        self.record.len() as usize
+    }
 }
 
 /// Room for one record.
@@ -173,7 +180,7 @@ impl Segments {
     /// Hands a record over to be written. Returns the bytes that wait.
     pub(super) fn hand_over(&self, write: Write) -> usize {
         let mut logs = self.lock();
-        logs.write_bytes += write.bytes.len();
+        logs.write_bytes += write.bytes();
         logs.writes.push(write);
         logs.write_bytes
     }
