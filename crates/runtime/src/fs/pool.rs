@@ -130,6 +130,9 @@ impl Pool {
     }
 
     fn serve(&self) {
+        // Whoever gives it work would lose the processor to it: a core, with all that it serves.
+        // Where that may not be asked for, it is done without.
+        let _ = crate::sys::real::give_way();
         let mut state = self.state();
         loop {
             if let Some(job) = state.jobs.pop_front() {

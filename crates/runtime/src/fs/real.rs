@@ -11,6 +11,10 @@ use std::path::Path;
 
 use super::OpenOptions;
 
+/// Written by one call. A kernel that does not preempt itself (PREEMPT_NONE, as servers have it)
+/// keeps its processor for as long as a call takes, whoever is woken meanwhile.
+const WRITE_BYTES_MAX: usize = 128 * 1024;
+
 /// Opens `path` for reading if that needs no disk. `None`: it might, or this kernel cannot tell.
 pub(super) fn open_cached(path: &Path) -> Option<io::Result<File>> {
     let path = match c_path(path) {
@@ -114,8 +118,12 @@ pub(super) fn read(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize
     }
 }
 
-pub(super) fn write_all(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
-    file.write_all_at(bytes, offset)
+pub(super) fn write_all(file: &File, bytes: &[u8], mut offset: u64) -> io::Result<()> {
+    for step in bytes.chunks(WRITE_BYTES_MAX) {
+        file.write_all_at(step, offset)?;
+        offset += step.len() as u64;
+    }
+    Ok(())
 }
 
 pub(super) fn allocate(file: &File, bytes: u64) -> io::Result<()> {

@@ -47,6 +47,14 @@ pub(crate) fn pin_thread(cpu: usize) -> io::Result<()> {
     check(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) }).map(drop)
 }
 
+/// Lets the calling thread have its share of the processor, but not take it from another that runs
+/// the moment it is woken (SCHED_BATCH).
+pub(crate) fn give_way() -> io::Result<()> {
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: reads one sched_param; pid 0 is the calling thread.
+    check(unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const none) }).map(drop)
+}
+
 fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: writes one timespec through the pointer.

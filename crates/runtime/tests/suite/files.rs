@@ -175,6 +175,12 @@ pub(crate) async fn what_is_written_is_read(ground: Ground) {
     again.set_len(50_003).await.unwrap();
     let cut = file.read_exact_at(&mut all[..10], 50_000).await.unwrap_err();
     assert_eq!(cut.kind(), ErrorKind::UnexpectedEof);
+    // Longer than what one call writes.
+    let long = pattern(300_001);
+    file.write_all_at(long.clone(), 7).await.0.unwrap();
+    let mut all = vec![0; long.len()];
+    file.read_exact_at(&mut all, 7).await.unwrap();
+    assert!(all == long);
     let read_only = File::open(&path).await.unwrap();
     assert!(read_only.write_all_at(b"x".as_slice(), 0).await.0.is_err());
 }
