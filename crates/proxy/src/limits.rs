@@ -73,6 +73,8 @@ pub const LOCKS_SECONDS_MAX: u64 = 60;
 pub const VARIANTS_LISTED_MAX: usize = 32;
 /// A body on the disk that is longer is not brought into memory: it is sent from where it is.
 pub const SWAP_IN_BYTES_MAX: u64 = 256 * 1024;
+/// Blocks of such a body that wait for one another, verified, to be sent by one call.
+pub const BLOCKS_SENT_MAX: usize = 4;
 /// What an unsafe method or a purge has changed is answered after this even if the disk has not
 /// taken it.
 pub const DURABLE_WAIT_MAX: Duration = Duration::from_secs(10);

@@ -1,6 +1,7 @@
 //! Sending a body from the disk.
 //!
-//! A block is read and verified, then sent; a range reads its own blocks only. A block that cannot
+//! A block is read and verified, then sent: the first one at once, of the others some together, so
+//! that the client is not woken for each. A range reads its own blocks only. A block that cannot
 //! be had before anything was sent makes it a miss. Later the rest is asked of the origin, if it is
 //! certain to be the rest of the same (RFC 9110, 13.1.5); else the connection is cut.
 
@@ -9,10 +10,11 @@ use std::sync::Arc;
 use caching::ContentRange;
 use caching::range::ByteRange;
 use http1::Method;
-use store::disk::{Body, Hit, Piece};
+use store::disk::{Body, Broken, Hit, Piece};
 
 use crate::exchange::{Destination, Done, Ended, Exchange};
 use crate::fetch::{Ask, Held, Purpose, What};
+use crate::limits::BLOCKS_SENT_MAX;
 use crate::partial::Partial;
 use crate::shared::Shared;
 use crate::stored::{Away, Entry, Stored};
@@ -85,22 +87,30 @@ impl Exchange<'_> {
         done: Done,
     ) -> Result<Done, Ended> {
         let Opened { first, mut rest } = opened;
-        let mut next = Ok(first);
+        let mut pieces: Vec<Piece> = first.into_iter().collect();
+        let mut ended = None;
         let mut at = range.first;
         loop {
-            match next {
-                Ok(Some(piece)) => {
-                    self.client.send_slices(&[&piece]).await.map_err(|_| Ended::Gone(done))?;
-                    at += piece.len() as u64;
-                }
-                Ok(None) => return Ok(done),
-                Err(_) => {
+            let slices: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
+            self.client.send_slices(&slices).await.map_err(|_| Ended::Gone(done))?;
+            at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
+            match ended {
+                None => {}
+                Some(Ok(())) => return Ok(done),
+                Some(Err(Broken)) => {
                     let missing = ByteRange { first: at, last: range.last };
                     let stored = Arc::clone(stored);
                     return Err(Ended::Torn(Box::new(Torn { stored, missing, done })));
                 }
             }
-            next = rest.next().await;
+            pieces.clear();
+            while pieces.len() < BLOCKS_SENT_MAX && ended.is_none() {
+                match rest.next().await {
+                    Ok(Some(piece)) => pieces.push(piece),
+                    Ok(None) => ended = Some(Ok(())),
+                    Err(broken) => ended = Some(Err(broken)),
+                }
+            }
         }
     }
 

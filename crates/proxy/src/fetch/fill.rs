@@ -10,7 +10,7 @@ use caching::ContentRange;
 use caching::range::ByteRange;
 use runtime::time;
 use store::Key;
-use store::disk::Writer;
+use store::disk::{Refused, Writer};
 
 use crate::disk;
 use crate::fault::Fault;
@@ -165,10 +165,10 @@ impl Bringing {
                 self.leave_memory(&piece);
             }
         } else if let Some(writer) = &mut self.writer
-            && writer.write(&piece).is_err()
+            && let Err(refused) = writer.write(&piece)
         {
             self.writer = None;
-            self.is_too_large();
+            self.refused(refused);
         }
         self.fill.push(piece);
     }
@@ -179,13 +179,18 @@ impl Bringing {
         self.fill.bound();
         if self.head.part.is_none() {
             self.writer = self.worker.shared.disk_writer(self.key, &self.head);
-            let mut all = before.iter().chain([piece]);
-            let refused = |writer: &mut Writer| all.any(|piece| writer.write(piece).is_err());
-            if self.writer.as_mut().is_some_and(refused) {
-                self.writer = None;
-            }
         }
-        if self.writer.is_none() {
+        let Some(writer) = &mut self.writer else { return self.is_too_large() };
+        let mut all = before.iter().chain([piece]);
+        if let Err(refused) = all.try_for_each(|piece| writer.write(piece)) {
+            self.writer = None;
+            self.refused(refused);
+        }
+    }
+
+    /// The disk does not take it: what is true of it now only, the next one need not suffer from.
+    fn refused(&self, refused: Refused) {
+        if refused == Refused::TooLarge {
             self.is_too_large();
         }
     }

@@ -318,6 +318,35 @@ fn a_disk_that_fails_costs_hits_and_no_request() {
     }
 }
 
+/// It was remembered as uncacheable for two minutes, and fetched each time.
+#[test]
+fn what_the_disk_could_not_take_for_a_moment_is_stored_the_next_time() {
+    sim::check(0..3, |seed| {
+        let disk = Disk::new(seed);
+        live(seed, &disk, little_memory(), async |world: Rc<World>| {
+            let target = |n| format!("/long{n}?size=60000&cc=max-age=600&etag=e");
+            sim::disk().set_faults(Faults::default().with_write_error(1.0));
+            for n in 0..8 {
+                get(&target(n), "").await;
+                sleep(Duration::from_millis(300)).await;
+            }
+            assert!(metric(&world, "plimsoll_disk_refused_off_total").await > 0);
+            sim::disk().set_faults(Faults::default());
+            // Writing is off for a minute at most.
+            sleep(Duration::from_secs(61)).await;
+            for n in 0..8 {
+                get(&target(n), "").await;
+            }
+            let asked = world.origin.seen.borrow().len();
+            for n in 0..8 {
+                let got = get(&target(n), "").await;
+                assert!(got.field("cache-status").unwrap().contains("; hit"), "{n}");
+            }
+            assert_eq!(world.origin.seen.borrow().len(), asked);
+        });
+    });
+}
+
 /// Lives of a server that end by kills and power cuts, and in between clients that read, change and
 /// purge. What is served is right, and no older than the last change or purge that was answered.
 #[test]

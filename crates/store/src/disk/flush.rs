@@ -13,7 +13,7 @@ use runtime::time::{self, Instant};
 
 use super::Inner;
 use super::counters::add;
-use super::limits::{ALIGNMENT, WRITE_BATCH_BYTES};
+use super::limits::{ALIGNMENT, WRITE_BATCH_BYTES, WRITE_RUN_BYTES_MAX};
 use super::reclaim;
 use super::segments::Write;
 
@@ -190,7 +190,7 @@ fn neighbours(writes: &[Write]) -> Option<usize> {
         let follows = write.place.segment == first.place.segment
             && write.life == first.life
             && write.place.offset == end.next_multiple_of(ALIGNMENT)
-            && total <= WRITE_BATCH_BYTES;
+            && total <= WRITE_RUN_BYTES_MAX;
         if !follows {
             break;
         }

@@ -231,14 +231,7 @@ impl Blocks {
     }
 
     /// Appends the bytes of a record as they stand at `spot`. `parts` are the metadata and the body.
-    fn encode(
-        self,
-        sums: &Sums,
-        spot: &Spot,
-        header: &Header,
-        parts: &[Part],
-        out: &mut Vec<u8>,
-    ) {
+    fn encode(self, sums: &Sums, spot: &Spot, header: &Header, parts: &[Part], out: &mut Vec<u8>) {
         let start = out.len();
         let mut number = 0;
         let mut begin = start;
