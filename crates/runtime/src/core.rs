@@ -37,9 +37,9 @@ use crate::waker::{self, MAIN_SLOT, Remote, TaskId};
 const EVENTS_MAX: usize = 1024;
 /// Operations that a task may complete without waiting before it must let the others run.
 const BUDGET_OPERATIONS: u32 = 128;
-/// So many bytes read or written count as one operation more: the budget is 64 KiB, some 50 us. Four
-/// times as much saved nothing that could be measured, and was what a tenth of small requests waited
-/// for beside large ones.
+/// So many bytes read or written count as one operation more: the budget is 64 KiB, some 50 us.
+/// Four times as much saved nothing that could be measured, and was what a tenth of small requests
+/// waited for beside large ones.
 const BYTES_PER_OPERATION: usize = 512;
 
 /// How to make a [`Runtime`].

@@ -53,8 +53,8 @@ pub(super) const SEGMENTS_FOR_MOVES: usize = 1;
 
 /// The flusher writes when so many bytes wait.
 pub(super) const WRITE_BATCH_BYTES: usize = 1024 * 1024;
-/// And makes and writes so many at once, in a buffer that it keeps. A core that is busy has its turn
-/// between two of these: with less, what is written in a second is less than what may come.
+/// And makes and writes so many at once, in a buffer that it keeps. A core that is busy has its
+/// turn between two of these: with less, what is written in a second is less than what may come.
 pub(super) const WRITE_RUN_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Shards of the index: one for each two segments, so that saving one under its lock is short.
 pub(super) const SHARDS_MAX: usize = 256;

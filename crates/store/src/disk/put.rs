@@ -1,8 +1,9 @@
 //! Storing: into memory at once, onto the disk by the flusher.
 //!
 //! What: a put reserves room in the open segment of a log, lets its record be found and hands it
-//! over; the thread that writes it copies and sums it. It never waits. A body longer than a chunk goes out chunk by
-//! chunk as it comes; its head is put last, so that a body whose end never comes is never found.
+//! over; the thread that writes it copies and sums it. It never waits. A body longer than a chunk
+//! goes out chunk by chunk as it comes; its head is put last, so that a body whose end never comes
+//! is never found.
 //! What never happens: more bytes wait than [`super::Options::buffer_bytes_max`]; what was put
 //! before under a key is found after a newer object of that key was refused.
 

@@ -230,7 +230,7 @@ impl Blocks {
         (sums.block(spot, number, payload).to_le_bytes() == sum).then_some(payload_len)
     }
 
-    /// Appends the bytes of a record as they stand at `spot`. `parts` are the metadata and the body.
+    /// Appends a record as it stands at `spot`. `parts` are the metadata and the body.
     fn encode(self, sums: &Sums, spot: &Spot, header: &Header, parts: &[Part], out: &mut Vec<u8>) {
         let start = out.len();
         let mut number = 0;
