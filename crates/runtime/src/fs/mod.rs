@@ -222,9 +222,23 @@ impl File {
     where
         B: AsRef<[u8]> + Send + 'static,
     {
+        self.write_made_at(move || bytes, offset).await
+    }
+
+    /// The same for bytes that are yet to be made, which may be long work: it is done in the pool
+    /// as well.
+    pub async fn write_made_at<B>(
+        &self,
+        make: impl FnOnce() -> B + Send + 'static,
+        offset: u64,
+    ) -> (io::Result<()>, B)
+    where
+        B: AsRef<[u8]> + Send + 'static,
+    {
         count(&core::current().counters.file_writes);
         match &self.0 {
             Backing::Simulated(file) => {
+                let bytes = make();
                 let written = match sim::current_world() {
                     Ok(world) => world.write_file(file, bytes.as_ref(), offset).await,
                     Err(error) => Err(error),
@@ -233,44 +247,13 @@ impl File {
             }
             Backing::Real(file) => {
                 let file = Arc::clone(file);
-                unblock(move || (real::write_all(&file, bytes.as_ref(), offset), bytes)).await
-            }
-        }
-    }
-
-    /// Writes at `offset` what `make` puts into the buffer, which may be long work: it is done in
-    /// the pool as well. Gives the number of bytes, and the buffer back to be used again, empty.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub async fn write_made_at(
-        &self,
-        mut buffer: Vec<u8>,
-        make: impl FnOnce(&mut Vec<u8>) + Send + 'static,
-        offset: u64,
-    ) -> (io::Result<u64>, Vec<u8>) {
-        count(&core::current().counters.file_writes);
-        let (written, mut buffer) = match &self.0 {
-            Backing::Simulated(file) => {
-                make(&mut buffer);
-                let written = match sim::current_world() {
-                    Ok(world) => world.write_file(file, &buffer, offset).await,
-                    Err(error) => Err(error),
-                };
-                (written, buffer)
-            }
-            Backing::Real(file) => {
-                let file = Arc::clone(file);
                 let job = move || {
-                    make(&mut buffer);
-                    (real::write_all(&file, &buffer, offset), buffer)
+                    let bytes = make();
+                    (real::write_all(&file, bytes.as_ref(), offset), bytes)
                 };
                 unblock(job).await
             }
-        };
-        let len = buffer.len() as u64;
-        buffer.clear();
-        (written.map(|()| len), buffer)
+        }
     }
 
     /// Makes durable what was written before, in the pool.

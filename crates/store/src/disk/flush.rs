@@ -102,17 +102,21 @@ impl Flusher {
         add(&inner.counters.writes, 1);
         let position = inner.segments.position(place);
         let (blocks, sums, writes) = (inner.blocks, inner.sums, run.to_vec());
-        let make = move |out: &mut Vec<u8>| {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.clear();
+        let make = move || {
             for write in &writes {
-                out.resize((write.place.offset - place.offset) as usize, 0); // the gap before it
-                write.record.append(blocks, &sums, out);
+                // The gap before it.
+                buffer.resize((write.place.offset - place.offset) as usize, 0);
+                write.record.append(blocks, &sums, &mut buffer);
             }
+            buffer
         };
-        let buffer = std::mem::take(&mut self.buffer);
-        let (written, buffer) = inner.files.segments.write_made_at(buffer, make, position).await;
+        let (written, buffer) = inner.files.segments.write_made_at(make, position).await;
+        let len = buffer.len() as u64;
         self.buffer = buffer;
         match written {
-            Ok(len) => {
+            Ok(()) => {
                 inner.failures.data.store(0, Ordering::Relaxed);
                 self.unsynced_bytes += len;
                 for write in run {
