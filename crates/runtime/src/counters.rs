@@ -72,6 +72,8 @@ counters! {
     file_reads_short,
     /// Writes to a file.
     file_writes,
+    /// Writes of which the whole pages went around the page cache.
+    file_writes_uncached,
     /// Syncs of a file.
     file_syncs,
     /// Jobs handed to the thread pool, because they might have blocked the core.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use readiness::{Choice, Kind, Poller};
-use runtime::fs::{File, OpenOptions, THREADS_MAX};
+use runtime::fs::{File, OpenOptions, PageBuffer, THREADS_MAX};
 
 use super::Ability;
 
@@ -60,12 +60,30 @@ fn try_disk(path: &Path) -> std::io::Result<Vec<Ability>> {
                  most {THREADS_MAX} threads, which costs some microseconds more"
             )
         };
+        let direct = OpenOptions { direct: true, ..OpenOptions::WRITE };
+        let file = File::open_with(path, direct).await?;
+        let mut buffer = PageBuffer::default();
+        buffer.begin(0, BYTES).extend(std::iter::repeat_n(b'd', BYTES));
+        let before = runtime::counters();
+        file.write_all_at(buffer, 0).await.0?;
+        let uncached = runtime::counters().since(&before).file_writes_uncached > 0;
+        let writes = if uncached {
+            "long ones go around the page cache (O_DIRECT)"
+        } else {
+            "this file system knows no O_DIRECT: all go through the page cache, and hits wait \
+             longer beside them"
+        };
         let sync = format!(
             "1 MiB in {:.1} ms: about what an unsafe method or a purge waits for",
             synced.as_secs_f64() * 1e3
         );
         Ok(vec![
             Ability { what: "disk reads that do not block".to_owned(), supported, detail },
+            Ability {
+                what: "disk writes past the page cache".to_owned(),
+                supported: uncached,
+                detail: writes.to_owned(),
+            },
             Ability { what: "syncs of the disk".to_owned(), supported: true, detail: sync },
         ])
     })

@@ -4,7 +4,9 @@
 //! back within the call. What is not is read by a thread of a small pool, which wakes the task.
 //! Opening is the same: from the directory cache (`openat2` with `RESOLVE_CACHED`), else in the
 //! pool. What changes a file (writing, syncing, reserving room) may wait for the disk at any time
-//! and is always done by the pool.
+//! and is always done by the pool. Long writes can go around the page cache (`O_DIRECT`): to fill
+//! its pages, and to write them out later, is most of the work of a write, and a kernel that does
+//! not preempt itself keeps the cores waiting for it.
 //! Who owns: a [`File`] owns its descriptor; an operation that a thread still works on keeps it
 //! open. A buffer to be written is lent to the thread and comes back with the answer.
 //! What never happens: a core waits for a disk; a short read from the page cache is taken for the
@@ -25,6 +27,10 @@ use crate::sys::World;
 
 pub use pool::{THREADS_MAX, unblock};
 
+/// What of a write fills pages of the file, of so many bytes, can go around the page cache, if it
+/// stands in pages of memory as well.
+const PAGE_BYTES: usize = 4096;
+
 /// How to open a file. The default is for reading what exists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OpenOptions {
@@ -32,13 +38,42 @@ pub struct OpenOptions {
     pub write: bool,
     /// Make it, empty, if it does not exist.
     pub create: bool,
+    /// Long writes of a [`PageBuffer`] go around the page cache, where that is possible.
+    pub direct: bool,
 }
 
 impl OpenOptions {
     /// For reading and writing; made if it does not exist.
-    pub const CREATE: OpenOptions = OpenOptions { write: true, create: true };
+    pub const CREATE: OpenOptions = OpenOptions { write: true, create: true, direct: false };
     /// For reading and writing what exists.
-    pub const WRITE: OpenOptions = OpenOptions { write: true, create: false };
+    pub const WRITE: OpenOptions = OpenOptions { write: true, create: false, direct: false };
+}
+
+/// Bytes for a write, as far into a page of memory as they will stand into one of the file. The
+/// memory is kept for the next ones.
+#[derive(Debug, Default)]
+pub struct PageBuffer {
+    bytes: Vec<u8>,
+    from: usize,
+}
+
+impl PageBuffer {
+    /// Begins anew, for up to `len` bytes that will stand at `offset`: they are to be appended to
+    /// what is returned. Of more the place in memory is not certain.
+    pub fn begin(&mut self, offset: u64, len: usize) -> &mut Vec<u8> {
+        self.bytes.clear();
+        self.bytes.reserve(PAGE_BYTES + len);
+        let address = self.bytes.as_ptr() as usize;
+        self.from = (offset as usize).wrapping_sub(address) % PAGE_BYTES;
+        self.bytes.resize(self.from, 0);
+        &mut self.bytes
+    }
+}
+
+impl AsRef<[u8]> for PageBuffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[self.from..]
+    }
 }
 
 /// What a read that was to fill its buffer took.
@@ -58,7 +93,7 @@ pub struct File(Backing);
 
 #[derive(Debug)]
 enum Backing {
-    Real(Arc<std::fs::File>),
+    Real(Arc<real::Handle>),
     Simulated(sim::FileHandle),
 }
 
@@ -105,7 +140,7 @@ impl File {
                 let cached =
                     if options == OpenOptions::default() { real::open_cached(path) } else { None };
                 let file = match cached {
-                    Some(result) => result?,
+                    Some(result) => real::Handle::cached(result?),
                     None => {
                         let path = path.to_path_buf();
                         unblock(move || real::open(&path, options)).await?
@@ -160,18 +195,26 @@ impl File {
         let (begin, mut reads) = (out.len(), Reads::default());
         if let Backing::Real(file) = &self.0 {
             core::spend().await; // a file that is all in the page cache
-            if let Some(read) = real::append_cached(file, out, len, offset) {
+            reads.calls = 1;
+            let read = if let Some(read) = real::append_cached(file, out, len, offset) {
                 let core = core::current();
                 count(&core.counters.file_reads_direct);
                 core.charge(len);
-                reads.calls = 1;
-                match read? {
-                    read if read == len => return Ok(reads),
-                    0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-                    _ => {
-                        reads.short = 1;
-                        count(&core::current().counters.file_reads_short);
-                    }
+                read?
+            } else {
+                count(&core::current().counters.file_reads_would_block);
+                reads.would_block = 1;
+                out.resize(begin + len, 0);
+                let read = read_in_pool(Arc::clone(file), &mut out[begin..], offset).await?;
+                out.truncate(begin + read);
+                read
+            };
+            match read {
+                read if read == len => return Ok(reads),
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                _ => {
+                    reads.short = 1;
+                    count(&core::current().counters.file_reads_short);
                 }
             }
         }
@@ -181,7 +224,7 @@ impl File {
         let more = self.read_exact_at(&mut out[here..], rest).await?;
         Ok(Reads {
             calls: reads.calls + more.calls,
-            would_block: more.would_block,
+            would_block: reads.would_block + more.would_block,
             short: reads.short + more.short,
         })
     }
@@ -251,7 +294,11 @@ impl File {
                     let bytes = make();
                     (real::write_all(&file, bytes.as_ref(), offset), bytes)
                 };
-                unblock(job).await
+                let (written, bytes) = unblock(job).await;
+                if matches!(written, Ok(direct) if direct > 0) {
+                    count(&core::current().counters.file_writes_uncached);
+                }
+                (written.map(drop), bytes)
             }
         }
     }
@@ -395,7 +442,7 @@ pub async fn sync_directory(path: impl AsRef<Path>) -> io::Result<()> {
 }
 
 /// The pool's thread reads into a buffer of its own: the task may be gone before it is done.
-async fn read_in_pool(file: Arc<std::fs::File>, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+async fn read_in_pool(file: Arc<real::Handle>, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     let wanted = buf.len();
     let bytes = unblock(move || {
         let mut bytes = vec![0; wanted];

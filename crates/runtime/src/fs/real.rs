@@ -4,16 +4,23 @@ use std::ffi::CString;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::{Deref, Range};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use super::OpenOptions;
+use super::{OpenOptions, PAGE_BYTES};
 
 /// Written by one call. A kernel that does not preempt itself (PREEMPT_NONE, as servers have it)
 /// keeps its processor for as long as a call takes, whoever is woken meanwhile.
 const WRITE_BYTES_MAX: usize = 128 * 1024;
+/// The same for a write around the page cache, of which the kernel only makes a list of pages: an
+/// eighth of a millisecond. The thread sleeps until the disk is done and then waits for its turn on
+/// a processor, some milliseconds where cores leave none free; so less would be written too slowly.
+const DIRECT_WRITE_BYTES_MAX: usize = 1024 * 1024;
+/// Less than this is better collected in the page cache.
+const DIRECT_BYTES_MIN: usize = 64 * 1024;
 
 /// Opens `path` for reading if that needs no disk. `None`: it might, or this kernel cannot tell.
 pub(super) fn open_cached(path: &Path) -> Option<io::Result<File>> {
@@ -47,11 +54,37 @@ pub(super) fn open_cached(path: &Path) -> Option<io::Result<File>> {
     Some(Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }.into()))
 }
 
+/// An open file.
+#[derive(Debug)]
+pub(super) struct Handle {
+    file: File,
+    /// The same, for writes around the page cache, if they were asked for and are possible here.
+    direct: Option<File>,
+}
+
+impl Handle {
+    /// A file that is read, or written through the page cache.
+    pub(super) fn cached(file: File) -> Handle {
+        Handle { file, direct: None }
+    }
+}
+
+impl Deref for Handle {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.file
+    }
+}
+
 /// Opens `path`, however long that takes.
-pub(super) fn open(path: &Path, options: OpenOptions) -> io::Result<File> {
-    let OpenOptions { write, create } = options;
+pub(super) fn open(path: &Path, options: OpenOptions) -> io::Result<Handle> {
+    let OpenOptions { write, create, direct } = options;
     // What is there already is kept: the names of a store's files mean their bytes.
-    File::options().read(true).write(write).create(create).truncate(false).open(path)
+    let file = File::options().read(true).write(write).create(create).truncate(false).open(path)?;
+    let open_direct = || File::options().write(true).custom_flags(libc::O_DIRECT).open(path).ok();
+    let direct = if direct { open_direct() } else { None };
+    Ok(Handle { file, direct })
 }
 
 /// Reads what is in the page cache. `None`: nothing is, or this file system cannot tell.
@@ -118,8 +151,41 @@ pub(super) fn read(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize
     }
 }
 
-pub(super) fn write_all(file: &File, bytes: &[u8], mut offset: u64) -> io::Result<()> {
-    for step in bytes.chunks(WRITE_BYTES_MAX) {
+/// Says how many of the bytes went around the page cache.
+pub(super) fn write_all(handle: &Handle, bytes: &[u8], offset: u64) -> io::Result<usize> {
+    let pages = write_direct(handle, bytes, offset)?;
+    write_by(handle, &bytes[..pages.start], offset, WRITE_BYTES_MAX)?;
+    write_by(handle, &bytes[pages.end..], offset + pages.end as u64, WRITE_BYTES_MAX)?;
+    Ok(pages.len())
+}
+
+/// Writes what can go around the page cache, and says which part of the bytes that was.
+fn write_direct(handle: &Handle, bytes: &[u8], offset: u64) -> io::Result<Range<usize>> {
+    let (Some(direct), Some(pages)) = (&handle.direct, whole_pages(bytes, offset)) else {
+        return Ok(0..0);
+    };
+    let at = offset + pages.start as u64;
+    match write_by(direct, &bytes[pages.clone()], at, DIRECT_WRITE_BYTES_MAX) {
+        Ok(()) => Ok(pages),
+        // A file system or a disk to which a page is not enough.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(0..0),
+        Err(error) => Err(error),
+    }
+}
+
+/// The part of `bytes` that fills pages of the file, and stands in pages of the memory.
+fn whole_pages(bytes: &[u8], offset: u64) -> Option<Range<usize>> {
+    let before = (offset.wrapping_neg() % PAGE_BYTES as u64) as usize;
+    let aligned = (bytes.as_ptr() as usize + before).is_multiple_of(PAGE_BYTES);
+    if !aligned || bytes.len() < before + DIRECT_BYTES_MIN {
+        return None;
+    }
+    let behind = (bytes.len() - before) % PAGE_BYTES;
+    Some(before..bytes.len() - behind)
+}
+
+fn write_by(file: &File, bytes: &[u8], mut offset: u64, bytes_max: usize) -> io::Result<()> {
+    for step in bytes.chunks(bytes_max) {
         file.write_all_at(step, offset)?;
         offset += step.len() as u64;
     }

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use runtime::fs::{File, OpenOptions};
+use runtime::fs::{File, OpenOptions, PageBuffer};
 use runtime::{sim, spawn, yield_now};
 
 use crate::{Ground, pattern};
@@ -188,6 +188,62 @@ pub(crate) async fn what_is_written_is_read(ground: Ground) {
     assert!(all == long);
     let read_only = File::open(&path).await.unwrap();
     assert!(read_only.write_all_at(b"x".as_slice(), 0).await.0.is_err());
+}
+
+/// Whatever part of a write goes around the page cache: what is read is what was written last.
+pub(crate) async fn written_around_the_page_cache(ground: Ground) {
+    const FILE_BYTES: usize = 1 << 20;
+    let path = ground.dir.join("direct");
+    let options = OpenOptions { direct: true, ..OpenOptions::CREATE };
+    let file = File::open_with(&path, options).await.unwrap();
+    file.allocate(FILE_BYTES as u64).await.unwrap();
+    let possible = !ground.is_twin() && {
+        let direct = std::os::unix::fs::OpenOptionsExt::custom_flags;
+        direct(std::fs::File::options().write(true), libc::O_DIRECT).open(&path).is_ok()
+    };
+    let mut expected = vec![0; FILE_BYTES];
+    let mut buffer = PageBuffer::default();
+    // (offset, length, long enough to have pages worth going around)
+    let writes = [
+        (0, 300_000, true),
+        (4096, 65_536, true),
+        (200_001, 100_000, true),
+        (300_000, 4095, false),
+        (8190, 65_000, false),
+        (77, 65_536 + 4096, true),
+        (4095, 2, false),
+        (524_288, 524_288, true),
+        (0, 0, false),
+    ];
+    for (number, (offset, len, long)) in (1..).zip(writes) {
+        let bytes: Vec<u8> = pattern(len).iter().map(|byte| byte ^ number).collect();
+        // What the page cache has is not what is read later.
+        let mut all = vec![9; FILE_BYTES];
+        file.read_exact_at(&mut all, 0).await.unwrap();
+        buffer.begin(offset as u64, len).extend_from_slice(&bytes);
+        let before = runtime::counters();
+        let (written, back) = file.write_all_at(buffer, offset as u64).await;
+        written.unwrap();
+        assert!(back.as_ref() == bytes);
+        let uncached = runtime::counters().since(&before).file_writes_uncached;
+        assert_eq!(uncached > 0, long && possible, "{len} bytes at {offset}");
+        buffer = back;
+        expected[offset..offset + len].copy_from_slice(&bytes);
+        file.read_exact_at(&mut all, 0).await.unwrap();
+        assert!(all == expected, "{len} bytes at {offset}");
+    }
+    // Bytes that stand anywhere, and more of them than were announced.
+    let mut bytes = vec![7; 100_001];
+    bytes.remove(0);
+    file.write_all_at(bytes, 5).await.0.unwrap();
+    buffer.begin(200_000, 10).extend_from_slice(&[8; 500_000]);
+    file.write_all_at(buffer, 200_000).await.0.unwrap();
+    expected[5..100_005].fill(7);
+    expected[200_000..700_000].fill(8);
+    file.sync_data().await.unwrap();
+    let mut all = vec![9; FILE_BYTES];
+    File::open(&path).await.unwrap().read_exact_at(&mut all, 0).await.unwrap();
+    assert!(all == expected);
 }
 
 pub(crate) async fn names_change(ground: Ground) {
