@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use runtime::fs::PageBuffer;
 use runtime::time::{self, Instant};
 
 use super::Inner;
@@ -23,7 +24,7 @@ struct Flusher {
     filled_at: Instant,
     unsynced_bytes: u64,
     /// What is written at once is put together here.
-    buffer: Vec<u8>,
+    buffer: PageBuffer,
     /// Bad segments are left alone until then.
     forgive_at: Option<Instant>,
 }
@@ -34,7 +35,7 @@ pub(super) async fn run(inner: &Arc<Inner>) {
         synced_at: now,
         filled_at: now,
         unsynced_bytes: 0,
-        buffer: Vec::new(),
+        buffer: PageBuffer::default(),
         forgive_at: None,
     };
     loop {
@@ -103,24 +104,30 @@ impl Flusher {
         let position = inner.segments.position(place);
         let (blocks, sums, writes) = (inner.blocks, inner.sums, run.to_vec());
         let mut buffer = std::mem::take(&mut self.buffer);
-        buffer.clear();
         let make = move || {
+            let last = &writes[writes.len() - 1];
+            let span = last.place.offset + last.record.len() - place.offset;
+            let bytes = buffer.begin(position, span as usize);
+            let start = bytes.len();
             for write in &writes {
                 // The gap before it.
-                buffer.resize((write.place.offset - place.offset) as usize, 0);
-                write.record.append(blocks, &sums, &mut buffer);
+                bytes.resize(start + (write.place.offset - place.offset) as usize, 0);
+                write.record.append(blocks, &sums, bytes);
             }
             buffer
         };
         let (written, buffer) = inner.files.segments.write_made_at(make, position).await;
-        let len = buffer.len() as u64;
+        let len = buffer.as_ref().len() as u64;
         self.buffer = buffer;
         match written {
             Ok(()) => {
                 inner.failures.data.store(0, Ordering::Relaxed);
                 self.unsynced_bytes += len;
                 for write in run {
-                    inner.index.written(write.print, write.place);
+                    let Write { print, place, .. } = *write;
+                    let len = write.record.len();
+                    let told = |chunk| inner.tell_put(print, place, len, chunk);
+                    inner.index.written(print, place, told);
                     inner.segments.settled(write.place.segment, life, true);
                 }
             }

@@ -13,7 +13,6 @@ use std::sync::atomic::Ordering;
 use super::checksum::Spot;
 use super::counters::add;
 use super::index::{Found, Place};
-use super::journal::Change;
 use super::record::{HEADER_BYTES, Header, Kind, SUM_BYTES};
 use super::{DiskStore, Inner, print_of};
 use crate::key::Key;
@@ -122,7 +121,9 @@ impl Hit {
     #[must_use]
     pub fn range(self, range: Range<u64>) -> Body {
         let end = range.end.min(self.body_len);
-        Body { record: self.record, at: range.start.min(end), end, chunk: None }
+        let at = range.start.min(end);
+        let held = Held::new(&self.record, at..end);
+        Body { record: self.record, at, end, chunk: None, _held: held }
     }
 }
 
@@ -134,6 +135,39 @@ pub struct Body {
     end: u64,
     /// The chunk that is being read.
     chunk: Option<(u32, Found)>,
+    _held: Held,
+}
+
+/// Keeps a body from being evicted while it is read: a client may take its time.
+#[derive(Debug)]
+struct Held {
+    store: DiskStore,
+    segments: Vec<u16>,
+}
+
+impl Held {
+    fn new(record: &Opened, body: Range<u64>) -> Held {
+        let Opened { store, found, header, .. } = record;
+        let inner = &store.0;
+        let mut segments = vec![found.place.segment];
+        if header.chunks() > 0 && !body.is_empty() {
+            let chunk_bytes = u64::from(header.chunk_bytes);
+            // It has no more chunks than a number of 32 bits can tell.
+            let numbers = (body.start / chunk_bytes) as u32..=((body.end - 1) / chunk_bytes) as u32;
+            let chunk = |number| inner.sums.chunk_key(header.key, header.object, number);
+            let found = |number| inner.index.look_up(print_of(chunk(number)), false);
+            segments.extend(numbers.filter_map(found).map(|found| found.place.segment));
+            segments.dedup();
+        }
+        segments.iter().for_each(|segment| inner.segments.hold(*segment));
+        Held { store: store.clone(), segments }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.segments.iter().for_each(|segment| self.store.0.segments.let_go(*segment));
+    }
 }
 
 impl Inner {
@@ -201,7 +235,7 @@ impl Inner {
         let print = found.print;
         let gone = self.index.remove(print, Some(found.place), |there| {
             if there {
-                self.journal.append(&Change::Delete { print });
+                self.tell_delete(print);
             }
         });
         add(&self.counters.dropped_bad, u64::from(gone));

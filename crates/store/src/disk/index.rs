@@ -5,6 +5,8 @@
 //! the record. Beside it the records that are not written yet, and the ghosts of eviction.
 //! Who owns: the index is the truth while the process lives; the journal is told of each change
 //! under the shard's lock, so that it has the changes of a key in the order in which they happened.
+//! It is told of a record when that has been written, so that a process which is killed leaves none
+//! that is not there.
 //! What never happens: an entry is found whose segment has no life, or is made in one that has
 //! ended meanwhile; a peek or a look-up reads the disk.
 
@@ -167,10 +169,11 @@ impl Index {
         Some(Found { print, place: entry.place(), len: entry.len, life, unwritten })
     }
 
-    /// Lets a record be found, in place of another with its key; with `instead_of` only of the one
-    /// at that place. `told` is called under the lock if so. False: its segment has ended, or the
-    /// other is not there any more.
-    pub(super) fn put(&self, new: New, instead_of: Option<Place>, told: impl FnOnce()) -> bool {
+    /// Lets a record be found, in place of another with its key. With `instead_of` only of the one
+    /// at that place, which is what a crash leaves until the new one has been written; else `gone`
+    /// is called under the lock if there was another. False: its segment has ended, or the other is
+    /// not there any more.
+    pub(super) fn put(&self, new: New, instead_of: Option<Place>, gone: impl FnOnce()) -> bool {
         let mut shard = self.lock(new.print);
         if self.lives[usize::from(new.place.segment)].load(Ordering::Acquire) != new.life {
             return false;
@@ -181,7 +184,7 @@ impl Index {
                 return false;
             }
         }
-        shard.take(new.print);
+        let replaced = shard.take(new.print).is_some();
         shard.insert(Entry {
             print: [new.print as u32, (new.print >> 32) as u32],
             offset: new.place.offset,
@@ -190,7 +193,9 @@ impl Index {
             flags: new.touches | BUFFERED | if new.chunk { CHUNK } else { 0 },
         });
         shard.buffered.insert(new.print, (new.place, new.record));
-        told();
+        if replaced && instead_of.is_none() {
+            gone();
+        }
         true
     }
 
@@ -220,14 +225,17 @@ impl Index {
         there
     }
 
-    /// A record has been written: from now on it is read from the disk.
-    pub(super) fn written(&self, print: u64, place: Place) {
+    /// A record has been written: from now on it is read from the disk. `told` is called under the
+    /// lock, with whether it is a chunk, if it is still what is to be found.
+    pub(super) fn written(&self, print: u64, place: Place, told: impl FnOnce(bool)) {
         let mut shard = self.lock(print);
-        if shard.buffered.get(&print).is_some_and(|(buffered, _)| *buffered == place) {
-            shard.buffered.remove(&print);
-            if let Some(entry) = shard.find_mut(print) {
-                entry.flags &= !BUFFERED;
-            }
+        if shard.buffered.get(&print).is_none_or(|(buffered, _)| *buffered != place) {
+            return;
+        }
+        shard.buffered.remove(&print);
+        if let Some(entry) = shard.find_mut(print) {
+            entry.flags &= !BUFFERED;
+            told(entry.flags & CHUNK != 0);
         }
     }
 
@@ -261,24 +269,32 @@ impl Index {
         found
     }
 
-    /// Takes out all entries of a segment whose life has ended. Returns how many.
-    pub(super) fn forget_segment(&self, segment: u16) -> usize {
+    /// Takes out all entries of a segment whose life has ended. `told` is called under its lock for
+    /// each that was not written yet, with its key. Returns how many there were.
+    pub(super) fn forget_segment(&self, segment: u16, told: impl Fn(u64)) -> usize {
         let mut count = 0;
-        for candidate in self.in_segment(segment) {
-            let place = Place { segment, offset: candidate.offset };
-            count += usize::from(self.evict(candidate.print, place, false));
+        for Candidate { print, offset, .. } in self.in_segment(segment) {
+            let mut shard = self.lock(print);
+            let place = Place { segment, offset };
+            if shard.find(print).is_some_and(|entry| entry.place() == place) {
+                let entry = shard.take(print);
+                count += 1;
+                if entry.is_some_and(|entry| entry.flags & BUFFERED != 0) {
+                    told(print);
+                }
+            }
         }
         count
     }
 
-    /// The entries of a shard as they are saved.
+    /// The entries of a shard as they are saved: what is not written yet has no place to be found.
     pub(super) fn save(&self, shard: usize, out: &mut Vec<u8>) -> usize {
         let shard = lock(&self.shards[shard]);
         let mut count = 0;
         out.reserve(shard.table.len() * SavedEntry::BYTES);
         for entry in &shard.table {
             let life = self.lives[usize::from(entry.segment)].load(Ordering::Acquire);
-            if life != 0 {
+            if life != 0 && entry.flags & BUFFERED == 0 {
                 let saved = SavedEntry {
                     print: entry.print(),
                     segment: entry.segment,
@@ -366,28 +382,48 @@ mod tests {
         assert!(index.look_up(9, true).is_none());
         assert!(index.put(new(9, 0), None, || ()));
         assert!(index.look_up(9, true).unwrap().unwritten.is_some());
-        index.written(9, Place { segment: 1, offset: 8 });
+        let mut saved = Vec::new();
+        let save =
+            |saved: &mut Vec<u8>| (0..4).map(|shard| index.save(shard, saved)).sum::<usize>();
+        index.written(9, Place { segment: 1, offset: 8 }, |_| panic!("not told"));
         assert!(index.look_up(9, true).unwrap().unwritten.is_some(), "another record was written");
-        index.written(9, Place { segment: 1, offset: 0 });
+        assert_eq!(save(&mut saved), 0, "what is not written is not saved");
+        let mut told = 0;
+        for _ in 0..2 {
+            index.written(9, Place { segment: 1, offset: 0 }, |chunk| {
+                assert!(!chunk);
+                told += 1;
+            });
+        }
+        assert_eq!((told, save(&mut saved)), (1, 1));
         assert!(index.look_up(9, true).unwrap().unwritten.is_none());
         assert_eq!(index.in_segment(1)[0].touches, 3, "counted up to three");
         index.lives[1].store(0, Ordering::Release);
         assert!(index.look_up(9, true).is_none());
         assert!(!index.put(new(10, 0), None, || panic!("not told")), "its segment has ended");
-        assert_eq!(index.forget_segment(1), 1);
+        assert_eq!(index.forget_segment(1, |_| panic!("it was written")), 1);
         assert_eq!(index.len(), (0, 0));
     }
 
     #[test]
     fn what_changed_meanwhile_is_left_alone() {
         let index = index();
-        index.put(new(9, 0), None, || ());
-        index.put(new(9, 104), None, || ());
+        index.put(new(9, 0), None, || panic!("there was none"));
+        let mut gone = false;
+        index.put(new(9, 104), None, || gone = true);
+        assert!(gone, "the one before is gone, whatever becomes of this one");
         let first = Some(Place { segment: 1, offset: 0 });
-        assert!(!index.put(new(9, 208), first, || ()));
+        assert!(!index.put(new(9, 208), first, || panic!("not put")));
+        let second = Some(Place { segment: 1, offset: 104 });
+        assert!(index.put(new(9, 104), second, || panic!("it stays until this one is written")));
+        index.written(9, Place { segment: 1, offset: 0 }, |_| panic!("replaced meanwhile"));
         assert!(!index.remove(9, first, |there| assert!(!there)));
         assert!(!index.evict(9, Place { segment: 1, offset: 0 }, true));
         assert!(index.evict(9, Place { segment: 1, offset: 104 }, true));
+        index.put(new(9, 208), None, || panic!("there was none"));
+        let told = std::cell::Cell::new(0);
+        assert_eq!(index.forget_segment(1, |print| told.set(print)), 1);
+        assert_eq!(told.get(), 9, "what it has replaced is not to come back");
         assert!(index.ghost(9, false) && index.ghost(9, true) && !index.ghost(9, true));
     }
 

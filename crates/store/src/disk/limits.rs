@@ -46,6 +46,8 @@ pub(super) const ALIGNMENT: u32 = 8;
 pub(super) const MOVED_SHARE: u64 = 2;
 /// The log of new objects gives up its oldest segment first while it has more than this share.
 pub(super) const SMALL_SHARE: u32 = 10;
+/// Segments of which bodies are being read are not reclaimed, while they are at most this part.
+pub(super) const HELD_SHARE: u32 = 4;
 /// Segments kept free, so that a put finds one.
 pub(super) const SEGMENTS_FREE: usize = 3;
 /// Of these, what only moved records may take.

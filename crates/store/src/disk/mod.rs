@@ -192,7 +192,8 @@ impl Inner {
     fn condemn(&self, segment: u16) {
         if self.segments.condemn(segment) {
             self.journal.append(&Change::Free { segment });
-            let lost = self.index.forget_segment(segment);
+            // What one that was not written has replaced does not come back in its stead.
+            let lost = self.index.forget_segment(segment, |print| self.tell_delete(print));
             add(&self.counters.segments_bad, 1);
             add(&self.counters.dropped_failed, lost as u64);
         }
@@ -271,6 +272,9 @@ impl DiskStore {
         let round = self.0.rounds.ask();
         self.0.wake.raise();
         self.0.rounds.wait(round).await;
+        if self.0.drained.load(Ordering::Acquire) && self.0.segments.waiting_bytes() > 0 {
+            return Err(NotDurable); // put after the last round
+        }
         self.0.journal.durable(self.0.journal.position()).await
     }
 

@@ -97,7 +97,7 @@ impl Inner {
         let chunk = header.kind == Kind::Chunk;
         let record = Arc::new(Unwritten::new(spot, len, header, parts));
         let new = New { print, place, life, touches: 0, chunk, record: Arc::clone(&record) };
-        if !self.index.put(new, instead_of, || self.tell_put(print, place, len, chunk)) {
+        if !self.index.put(new, instead_of, || self.tell_delete(print)) {
             self.segments.give_up(reserved);
             self.release(len as usize);
             return Err(if instead_of.is_some() { Refused::Changed } else { Refused::Off });
@@ -108,6 +108,10 @@ impl Inner {
         self.allowance.fetch_sub(i64::from(len), Ordering::Relaxed);
         add(&self.counters.written_bytes, u64::from(len));
         Ok(())
+    }
+
+    pub(super) fn tell_delete(&self, print: u64) {
+        self.journal.append(&Change::Delete { print });
     }
 
     pub(super) fn tell_put(&self, print: u64, place: Place, len: u32, chunk: bool) {
@@ -133,9 +137,7 @@ impl Inner {
 
     /// Takes out what is there, because something newer was not stored.
     fn supersede(&self, print: u64) {
-        self.index.remove(print, None, |_| {
-            self.journal.append(&Change::Delete { print });
-        });
+        self.index.remove(print, None, |_| self.tell_delete(print));
     }
 
     fn count_refused(&self, refused: Refused) {

@@ -42,6 +42,12 @@ pub(super) async fn reclaim(inner: &Arc<Inner>, victim: Victim, drain: &mut impl
         move_record(inner, victim, candidate).await;
         drain.drain(inner).await;
     }
+    // Before the journal is told that the old places are free.
+    drain.finish(inner).await;
+    if inner.segments.is_kept(victim.segment) {
+        inner.segments.spare(victim); // somebody began to read there meanwhile
+        return;
+    }
     // What was moved is found elsewhere by now, and is not evicted by this.
     for entry in &entries {
         let place = Place { segment: victim.segment, offset: entry.offset };
@@ -54,7 +60,6 @@ pub(super) async fn reclaim(inner: &Arc<Inner>, victim: Victim, drain: &mut impl
     }
     add(&inner.counters.segments_reclaimed, 1);
     inner.segments.reclaimed(victim, &inner.journal);
-    drain.finish(inner).await;
 }
 
 /// Of what was touched the most touched, as far as it fits; in the order of the segment.
@@ -103,7 +108,7 @@ async fn move_record(inner: &Arc<Inner>, victim: Victim, candidate: &Candidate) 
     let chunk = candidate.chunk;
     let new = New { print, place: to, life, touches, chunk, record: Arc::clone(&record) };
     let old = if planted::is(planted::Bug::DiskMoveOverNewer) { None } else { Some(place) };
-    if !inner.index.put(new, old, || inner.tell_put(print, to, len, chunk)) {
+    if !inner.index.put(new, old, || inner.tell_delete(print)) {
         inner.segments.give_up(reserved);
         return;
     }

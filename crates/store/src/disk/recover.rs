@@ -216,9 +216,11 @@ pub(super) async fn open(
 
 async fn open_files(path: &Path, superblock: File) -> io::Result<Files> {
     let open = |name: &str| File::open_with(path.join(name), OpenOptions::CREATE);
+    // To fill the page cache is most of the work of a write, and keeps the cores waiting.
+    let direct = OpenOptions { direct: true, ..OpenOptions::CREATE };
     Ok(Files {
         superblock,
-        segments: open("segments").await?,
+        segments: File::open_with(path.join("segments"), direct).await?,
         journals: [open("journal-0").await?, open("journal-1").await?],
         indexes: [open("index-0").await?, open("index-1").await?],
     })

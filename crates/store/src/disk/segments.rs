@@ -12,14 +12,14 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use runtime::sync::{Guard, Lock, LockKind};
 
 use super::geometry::Geometry;
 use super::index::Place;
 use super::journal::{Change, Journal, Log};
-use super::limits::{ALIGNMENT, SEGMENTS_FOR_MOVES, SEGMENTS_FREE, SMALL_SHARE};
+use super::limits::{ALIGNMENT, HELD_SHARE, SEGMENTS_FOR_MOVES, SEGMENTS_FREE, SMALL_SHARE};
 use super::record::Unwritten;
 
 /// A record that waits to be written.
@@ -81,6 +81,10 @@ pub(super) struct Segments {
     /// By segment; 0: nothing in it can be found.
     pub(super) lives: Arc<[AtomicU64]>,
     logs: Lock<Logs>,
+    /// By segment: bodies that are being read and have a part there.
+    readers: Box<[AtomicU32]>,
+    /// Segments that have readers.
+    held: AtomicU32,
 }
 
 /// A segment with a life: which, since when, of which log.
@@ -111,7 +115,8 @@ impl Segments {
             next_life,
         };
         let lives = (0..count).map(|_| AtomicU64::new(0)).collect();
-        Segments { geometry, lives, logs: Lock::new(&LOGS, logs) }
+        let readers = (0..count).map(|_| AtomicU32::new(0)).collect();
+        Segments { geometry, lives, logs: Lock::new(&LOGS, logs), readers, held: 0.into() }
     }
 
     /// Takes over what was found on the disk: segments with lives, none of them open any more.
@@ -229,6 +234,17 @@ impl Segments {
         if logs.free.len() >= SEGMENTS_FREE {
             return None;
         }
+        // Where somebody reads is asked for: it goes to the end of the main log.
+        for log in [Log::Main, Log::Small] {
+            for _ in 0..logs.full[log as usize].len() {
+                let Some(&segment) = logs.full[log as usize].front() else { break };
+                if !self.is_kept(segment) {
+                    break;
+                }
+                logs.full[log as usize].pop_front();
+                logs.full[Log::Main as usize].push_back(segment);
+            }
+        }
         let small_max = (self.geometry.segments / SMALL_SHARE).max(1) as usize;
         let small_first = logs.full[0].len() >= small_max || logs.full[1].is_empty();
         let order = if small_first { [Log::Small, Log::Main] } else { [Log::Main, Log::Small] };
@@ -242,6 +258,35 @@ impl Segments {
             }
         }
         None
+    }
+
+    /// A body with a part in this segment is being read, until [`Segments::let_go`].
+    pub(super) fn hold(&self, segment: u16) {
+        if self.readers[usize::from(segment)].fetch_add(1, Ordering::Relaxed) == 0 {
+            self.held.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn let_go(&self, segment: u16) {
+        if self.readers[usize::from(segment)].fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.held.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Does eviction pass it over, because somebody reads there? Readers may be slow, so not all of
+    /// the store is theirs.
+    pub(super) fn is_kept(&self, segment: u16) -> bool {
+        self.readers[usize::from(segment)].load(Ordering::Relaxed) > 0
+            && self.held.load(Ordering::Relaxed) <= self.geometry.segments / HELD_SHARE
+    }
+
+    /// A victim stays after all, in the main log.
+    pub(super) fn spare(&self, victim: Victim) {
+        let mut logs = self.lock();
+        logs.reclaiming = None;
+        if self.lives[usize::from(victim.segment)].load(Ordering::Acquire) != 0 {
+            logs.full[Log::Main as usize].push_back(victim.segment);
+        }
     }
 
     /// All records of a victim are gone from the index: its life ends, and it can be opened again.
@@ -346,5 +391,34 @@ mod tests {
         assert!(segments.bad() == 1 && segments.free() == 0 && !segments.is_dirty());
         segments.forgive();
         assert_eq!(segments.free(), 1);
+    }
+    #[test]
+    fn where_somebody_reads_is_passed_over_but_not_everywhere() {
+        let journal = Journal::default();
+        let segments = Segments::new(Geometry::tiny(16), 1);
+        while let Some(reserved) = segments.reserve(Log::Small, 30_000, true, &journal) {
+            segments.give_up(reserved);
+        }
+        let next = || segments.victim().map(|victim| (victim.segment, victim.log));
+        for segment in [0, 0, 1, 3] {
+            segments.hold(segment);
+        }
+        assert_eq!(next(), Some((2, Log::Small)));
+        assert_eq!(next(), Some((4, Log::Small)));
+        segments.let_go(0);
+        assert!(segments.is_kept(0), "one reads there still");
+        for segment in [5, 6, 7] {
+            segments.hold(segment); // more than a quarter of them
+        }
+        assert!(!segments.is_kept(1));
+        assert_eq!(next(), Some((5, Log::Small)));
+        segments.let_go(0);
+        segments.let_go(5);
+        assert!(!segments.is_kept(0) && segments.is_kept(1));
+        // What was passed over is in the main log by now, in its order.
+        while segments.victim().is_some_and(|victim| victim.log == Log::Small) {}
+        let main = segments.alive();
+        let main = main.iter().filter(|(_, _, log)| *log == Log::Main);
+        assert_eq!(main.map(|(segment, ..)| *segment).collect::<Vec<_>>(), [0, 1, 3, 6, 7]);
     }
 }

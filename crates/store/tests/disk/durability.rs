@@ -1,7 +1,9 @@
 //! What survives an end of the process, of the power, and faults.
 
-use runtime::fs;
-use runtime::sim::{Disk, Faults};
+use std::time::Duration;
+
+use runtime::sim::{self, Disk, Faults};
+use runtime::{Runtime, fs, spawn, time};
 use store::disk::{DiskStore, Geometry, OpenError, Refused, Start};
 use store::{Concerns, Known, Verdict};
 
@@ -198,14 +200,14 @@ fn a_failing_disk_is_passed_by_and_used_again() {
             for number in 100..300 {
                 let put = store.put(&key(number), ABOUT, b"meta", &body(number, 2000));
                 refused += usize::from(put == Err(Refused::Off));
-                runtime::time::sleep(std::time::Duration::from_millis(100)).await;
+                time::sleep(Duration::from_millis(100)).await;
             }
             assert!(refused > 50, "{faults:?}: {refused}");
             assert!(store.trouble().is_some());
             assert!(store.delete(&key(1)).durable().await.is_err(), "not acknowledged");
             assert!(!store.contains(&key(1)), "gone all the same");
             disk.set_faults(Faults::default());
-            runtime::time::sleep(std::time::Duration::from_secs(300)).await;
+            time::sleep(Duration::from_secs(300)).await;
             assert_eq!(store.trouble(), None, "full: {full}");
             fill(store, 300, 340).await;
             check_all(store, 300, 340).await;
@@ -247,7 +249,7 @@ fn one_sync_answers_all_who_wait() {
         let deletes: Vec<_> = (0..100)
             .map(|number| {
                 let store = running.store.clone();
-                runtime::spawn(async move { store.delete(&key(number)).durable().await })
+                spawn(async move { store.delete(&key(number)).durable().await })
             })
             .collect();
         for delete in deletes {
@@ -290,7 +292,7 @@ fn a_store_that_another_process_had_is_opened_again() {
             let same = again.hasher().key(&[b"x"]) == store.hasher().key(&[b"x"]);
             assert!(same, "the same keys");
             let flusher = again.clone();
-            let flusher = runtime::spawn(async move { flusher.run().await });
+            let flusher = spawn(async move { flusher.run().await });
             let gone = |url| purges.judge(known(url), before - 1).0 == Verdict::Gone;
             assert!(gone(b"h/before") && gone(b"h/meanwhile") && !gone(b"h/else"));
             if begun_anew {
@@ -313,4 +315,41 @@ fn a_store_that_another_process_had_is_opened_again() {
             next.close().await;
         });
     }
+}
+
+/// What was written when a process was killed is found, and what was not is not: a look-up never
+/// meets a record that is not there.
+#[test]
+fn a_killed_process_leaves_no_record_that_was_not_written() {
+    let mut lost = 0;
+    for seed in 0..20 {
+        let disk = Disk::new(seed);
+        let slow = Duration::from_millis(1)..Duration::from_millis(40);
+        let options_of = sim::Options::new(seed).with_disk(disk.clone(), slow);
+        Runtime::simulated(options_of).block_on(async {
+            let running = Running::open(options()).await;
+            for number in 0..200 {
+                let _ = running.store.put(&key(number), ABOUT, b"m", &body(number, 5000));
+                // So that a journal is written while records wait for their turn.
+                drop(spawn(running.store.delete(&key(1000 + number)).durable()));
+                if number % 8 == 7 {
+                    time::sleep(Duration::from_millis(1 + seed)).await;
+                }
+            }
+            running.abort();
+            disk.kill();
+        });
+        on(&disk, async {
+            let running = Running::open(options()).await;
+            for number in 0..200 {
+                match whole(&running.store, &key(number)).await {
+                    Some((_, found)) => assert!(found == body(number, 5000)),
+                    None => lost += 1,
+                }
+            }
+            assert_eq!(running.store.counters().bad_blocks, 0, "seed {seed}");
+            running.close().await;
+        });
+    }
+    assert!(lost > 0, "nothing waited to be written");
 }

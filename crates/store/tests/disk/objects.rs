@@ -224,3 +224,37 @@ fn eviction_keeps_what_is_asked_for_and_write_amplification_within_two() {
         running.close().await;
     });
 }
+
+/// A client that takes its time, while the store is written over several times: a body in chunks
+/// and one in a single record are read to their ends.
+#[test]
+fn a_body_that_is_read_slowly_is_not_evicted_meanwhile() {
+    on(&Disk::new(1), async {
+        let running = Running::open(options()).await;
+        let store = &running.store;
+        let lengths = [60_000, 12_000];
+        for (number, len) in (0..).zip(lengths) {
+            store.put(&key(number), ABOUT, b"m", &body(number, len)).unwrap();
+        }
+        store.flush().await.unwrap();
+        let mut reading = Vec::new();
+        for number in 0..2 {
+            let mut rest = store.get(&key(number)).await.unwrap().body();
+            let read = rest.next().await.unwrap().unwrap().to_vec();
+            reading.push((rest, read));
+        }
+        let mut next = 100;
+        while store.counters().segments_reclaimed < 4 * u64::from(SEGMENTS) {
+            store.put(&key(next), ABOUT, b"m", &body(next, 9000)).unwrap();
+            store.flush().await.unwrap();
+            next += 1;
+        }
+        for (number, (mut rest, mut read)) in (0..).zip(reading) {
+            while let Some(piece) = rest.next().await.unwrap() {
+                read.extend_from_slice(&piece);
+            }
+            assert!(read == body(number, lengths[number as usize]));
+        }
+        running.close().await;
+    });
+}
