@@ -192,13 +192,20 @@ pub(crate) fn table(rows: &[Rounds]) -> comfy_table::Table {
         "p99 alone, us",
         "p99 beside misses, us",
         "ratio",
+        "of that without a disk",
         "misses, MB/s",
         "written, MB/s",
         "CPU used, %",
         "not counted, %",
         "note",
     ]);
+    // Of the same round: what the misses cost by themselves is in both.
+    let without = rows.first().map(|row| &row.rounds[..]).unwrap_or_default();
     for row in rows {
+        let whole = row.rounds.len() == without.len();
+        let pairs = row.rounds.iter().zip(without).filter(|_| whole);
+        let of_that =
+            Spread::of(pairs.map(|(of, without)| of.beside_p99_us / without.beside_p99_us));
         let text = |of: fn(&Round) -> f64, digits: usize| {
             let spread = Spread::of(row.rounds.iter().map(of));
             spread.map_or("-".to_owned(), |s| {
@@ -210,6 +217,9 @@ pub(crate) fn table(rows: &[Rounds]) -> comfy_table::Table {
             text(|round| round.alone_p99_us, 0),
             text(|round| round.beside_p99_us, 0),
             text(|round| round.beside_p99_us / round.alone_p99_us, 2),
+            of_that.map_or("-".to_owned(), |s| {
+                format!("{:.2} ({:.2}..{:.2})", s.median, s.min, s.max)
+            }),
             text(|round| round.missed_mb_s, 0),
             text(|round| round.written_mb_s, 0),
             text(|round| 100.0 * round.utilisation, 0),

@@ -25,6 +25,9 @@ use crate::{content, sys};
 const CONNECTIONS_MAX: u32 = 1 << 20;
 const EVENTS_MAX: usize = 256;
 const BUFFER_BYTES: usize = 64 * 1024;
+/// Given to one call. It often shares a processor with a generator, and a kernel that does not
+/// preempt itself keeps it for as long as a call takes: a request would be begun late.
+const SEND_BYTES_MAX: u64 = 64 * 1024;
 /// How long it may sleep before it looks at its stop flag.
 const STOP_LOOK: Duration = Duration::from_millis(50);
 const LISTENER: Token = Token::new(Token::SLOT_RESERVED - 1, 0);
@@ -134,7 +137,7 @@ impl Client {
     fn send(&mut self) -> io::Result<bool> {
         let mut head_at = 0;
         loop {
-            let left = self.body_end - self.body_at;
+            let left = (self.body_end - self.body_at).min(SEND_BYTES_MAX);
             let first = content::piece(self.object, self.body_at, left);
             let second = content::piece(
                 self.object,
