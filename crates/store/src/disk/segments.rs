@@ -249,7 +249,9 @@ impl Segments {
         let small_first = logs.full[0].len() >= small_max || logs.full[1].is_empty();
         let order = if small_first { [Log::Small, Log::Main] } else { [Log::Main, Log::Small] };
         for log in order {
-            let Some(&segment) = logs.full[log as usize].front() else { continue };
+            let first = logs.full[log as usize].front().copied();
+            // Where others went bad, what is left may all be read.
+            let Some(segment) = first.filter(|segment| !self.is_kept(*segment)) else { continue };
             let state = logs.segments[usize::from(segment)];
             if state.outstanding == 0 {
                 logs.full[log as usize].pop_front();
@@ -420,5 +422,9 @@ mod tests {
         let main = segments.alive();
         let main = main.iter().filter(|(_, _, log)| *log == Log::Main);
         assert_eq!(main.map(|(segment, ..)| *segment).collect::<Vec<_>>(), [0, 1, 3, 6, 7]);
+        for bad in (0..16).filter(|segment| ![1, 3].contains(segment)) {
+            segments.condemn(bad);
+        }
+        assert_eq!(next(), None, "all that is left is read");
     }
 }
