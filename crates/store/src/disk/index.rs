@@ -96,10 +96,18 @@ pub(super) struct Candidate {
     pub(super) chunk: bool,
 }
 
+/// A record that is not written yet.
+struct Buffered {
+    place: Place,
+    record: Arc<Unwritten>,
+    /// What a crash leaves until it is: the one in whose place it was put.
+    before: Option<SavedEntry>,
+}
+
 #[derive(Default)]
 struct Shard {
     table: HashTable<Entry>,
-    buffered: HashMap<u64, (Place, Arc<Unwritten>)>,
+    buffered: HashMap<u64, Buffered>,
     ghosts: Ghosts,
     chunks: usize,
 }
@@ -129,12 +137,11 @@ impl Shard {
         self.table.find_mut(print, |entry| entry.print() == print)
     }
 
-    fn take(&mut self, print: u64) -> Option<Entry> {
+    fn take(&mut self, print: u64) -> Option<(Entry, Option<Buffered>)> {
         let (entry, _) =
             self.table.find_entry(print, |entry| entry.print() == print).ok()?.remove();
         self.chunks -= usize::from(entry.flags & CHUNK != 0);
-        self.buffered.remove(&print);
-        Some(entry)
+        Some((entry, self.buffered.remove(&print)))
     }
 
     fn insert(&mut self, entry: Entry) {
@@ -165,7 +172,7 @@ impl Index {
         }
         let entry = *entry;
         let is_buffered = entry.flags & BUFFERED != 0;
-        let unwritten = is_buffered.then(|| Arc::clone(&shard.buffered[&print].1));
+        let unwritten = is_buffered.then(|| Arc::clone(&shard.buffered[&print].record));
         Some(Found { print, place: entry.place(), len: entry.len, life, unwritten })
     }
 
@@ -184,7 +191,7 @@ impl Index {
                 return false;
             }
         }
-        let replaced = shard.take(new.print).is_some();
+        let replaced = shard.take(new.print);
         shard.insert(Entry {
             print: [new.print as u32, (new.print >> 32) as u32],
             offset: new.place.offset,
@@ -192,10 +199,16 @@ impl Index {
             segment: new.place.segment,
             flags: new.touches | BUFFERED | if new.chunk { CHUNK } else { 0 },
         });
-        shard.buffered.insert(new.print, (new.place, new.record));
-        if replaced && instead_of.is_none() {
-            gone();
-        }
+        let before = match replaced {
+            Some((_, Some(buffered))) if instead_of.is_some() => buffered.before,
+            Some((entry, None)) if instead_of.is_some() => Some(self.saved(&entry)),
+            Some(_) => {
+                gone();
+                None
+            }
+            None => None,
+        };
+        shard.buffered.insert(new.print, Buffered { place: new.place, record: new.record, before });
         true
     }
 
@@ -229,7 +242,7 @@ impl Index {
     /// lock, with whether it is a chunk, if it is still what is to be found.
     pub(super) fn written(&self, print: u64, place: Place, told: impl FnOnce(bool)) {
         let mut shard = self.lock(print);
-        if shard.buffered.get(&print).is_none_or(|(buffered, _)| *buffered != place) {
+        if shard.buffered.get(&print).is_none_or(|buffered| buffered.place != place) {
             return;
         }
         shard.buffered.remove(&print);
@@ -277,9 +290,9 @@ impl Index {
             let mut shard = self.lock(print);
             let place = Place { segment, offset };
             if shard.find(print).is_some_and(|entry| entry.place() == place) {
-                let entry = shard.take(print);
+                let taken = shard.take(print);
                 count += 1;
-                if entry.is_some_and(|entry| entry.flags & BUFFERED != 0) {
+                if taken.is_some_and(|(_, buffered)| buffered.is_some()) {
                     told(print);
                 }
             }
@@ -287,27 +300,37 @@ impl Index {
         count
     }
 
-    /// The entries of a shard as they are saved: what is not written yet has no place to be found.
+    /// The entries of a shard as they are saved: of what is not written yet that which was there
+    /// before.
     pub(super) fn save(&self, shard: usize, out: &mut Vec<u8>) -> usize {
         let shard = lock(&self.shards[shard]);
         let mut count = 0;
         out.reserve(shard.table.len() * SavedEntry::BYTES);
         for entry in &shard.table {
-            let life = self.lives[usize::from(entry.segment)].load(Ordering::Acquire);
-            if life != 0 && entry.flags & BUFFERED == 0 {
-                let saved = SavedEntry {
-                    print: entry.print(),
-                    segment: entry.segment,
-                    flags: entry.flags & (TOUCHES | CHUNK),
-                    offset: entry.offset,
-                    len: entry.len,
-                    life,
-                };
+            let saved = if entry.flags & BUFFERED == 0 {
+                Some(self.saved(entry))
+            } else {
+                shard.buffered[&entry.print()].before
+            };
+            let Some(saved) = saved else { continue };
+            let life = self.lives[usize::from(saved.segment)].load(Ordering::Acquire);
+            if life != 0 && life == saved.life {
                 out.put(&saved.encode());
                 count += 1;
             }
         }
         count
+    }
+
+    fn saved(&self, entry: &Entry) -> SavedEntry {
+        SavedEntry {
+            print: entry.print(),
+            segment: entry.segment,
+            flags: entry.flags & (TOUCHES | CHUNK),
+            offset: entry.offset,
+            len: entry.len,
+            life: self.lives[usize::from(entry.segment)].load(Ordering::Acquire),
+        }
     }
 
     /// An entry that was saved, unless something newer is there.
@@ -415,11 +438,26 @@ mod tests {
         let first = Some(Place { segment: 1, offset: 0 });
         assert!(!index.put(new(9, 208), first, || panic!("not put")));
         let second = Some(Place { segment: 1, offset: 104 });
-        assert!(index.put(new(9, 104), second, || panic!("it stays until this one is written")));
-        index.written(9, Place { segment: 1, offset: 0 }, |_| panic!("replaced meanwhile"));
+        index.written(9, Place { segment: 1, offset: 104 }, |_| ());
+        let saved = || {
+            let mut out = Vec::new();
+            (0..4).for_each(|shard| _ = index.save(shard, &mut out));
+            SavedEntry::decode(&out).map(|entry| entry.offset)
+        };
+        // Until it is written, a crash leaves the one before; also if that happens twice.
+        assert!(index.put(new(9, 312), second, || panic!("it stays")));
+        let third = Some(Place { segment: 1, offset: 312 });
+        assert!(index.put(new(9, 416), third, || panic!("it stays")));
+        index.written(9, Place { segment: 1, offset: 312 }, |_| panic!("replaced meanwhile"));
+        assert_eq!(saved(), Some(104));
+        index.lives[1].store(6, Ordering::Release);
+        assert_eq!(saved(), None, "its segment has ended");
+        index.written(9, Place { segment: 1, offset: 416 }, |_| ());
+        assert_eq!(saved(), Some(416));
+        index.lives[1].store(5, Ordering::Release);
         assert!(!index.remove(9, first, |there| assert!(!there)));
         assert!(!index.evict(9, Place { segment: 1, offset: 0 }, true));
-        assert!(index.evict(9, Place { segment: 1, offset: 104 }, true));
+        assert!(index.evict(9, Place { segment: 1, offset: 416 }, true));
         index.put(new(9, 208), None, || panic!("there was none"));
         let told = std::cell::Cell::new(0);
         assert_eq!(index.forget_segment(1, |print| told.set(print)), 1);

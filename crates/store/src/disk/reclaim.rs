@@ -42,8 +42,6 @@ pub(super) async fn reclaim(inner: &Arc<Inner>, victim: Victim, drain: &mut impl
         move_record(inner, victim, candidate).await;
         drain.drain(inner).await;
     }
-    // Before the journal is told that the old places are free.
-    drain.finish(inner).await;
     if inner.segments.is_kept(victim.segment) {
         inner.segments.spare(victim); // somebody began to read there meanwhile
         return;
@@ -59,6 +57,8 @@ pub(super) async fn reclaim(inner: &Arc<Inner>, victim: Victim, drain: &mut impl
         }
     }
     add(&inner.counters.segments_reclaimed, 1);
+    // The journal has the new places of what was there before it is told that this one is free.
+    drain.finish(inner).await;
     inner.segments.reclaimed(victim, &inner.journal);
 }
 
