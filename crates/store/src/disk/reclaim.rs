@@ -43,7 +43,9 @@ pub(super) async fn reclaim(inner: &Arc<Inner>, victim: Victim, drain: &mut impl
         drain.drain(inner).await;
     }
     if inner.segments.is_kept(victim.segment) {
-        inner.segments.spare(victim); // somebody began to read there meanwhile
+        // Somebody began to read there meanwhile.
+        let moved = moving.iter().map(|candidate| u64::from(candidate.len)).sum();
+        inner.segments.spare(victim, moved);
         return;
     }
     // What was moved is found elsewhere by now, and is not evicted by this.

@@ -19,7 +19,9 @@ use runtime::sync::{Guard, Lock, LockKind};
 use super::geometry::Geometry;
 use super::index::Place;
 use super::journal::{Change, Journal, Log};
-use super::limits::{ALIGNMENT, HELD_SHARE, SEGMENTS_FOR_MOVES, SEGMENTS_FREE, SMALL_SHARE};
+use super::limits::{
+    ALIGNMENT, HELD_SHARE, MOVED_SHARE, SEGMENTS_FOR_MOVES, SEGMENTS_FREE, SMALL_SHARE,
+};
 use super::record::Unwritten;
 
 /// A record that waits to be written.
@@ -282,12 +284,16 @@ impl Segments {
             && self.held.load(Ordering::Relaxed) <= self.geometry.segments / HELD_SHARE
     }
 
-    /// A victim stays after all, in the main log.
-    pub(super) fn spare(&self, victim: Victim) {
+    /// A victim stays after all, in the main log. What was moved out of it is not moved once more:
+    /// it counts against what may be moved the next time.
+    pub(super) fn spare(&self, victim: Victim, moved_bytes: u64) {
         let mut logs = self.lock();
         logs.reclaiming = None;
         if self.lives[usize::from(victim.segment)].load(Ordering::Acquire) != 0 {
             logs.full[Log::Main as usize].push_back(victim.segment);
+            let counted = u32::try_from(moved_bytes * MOVED_SHARE).unwrap_or(u32::MAX);
+            let used = &mut logs.segments[usize::from(victim.segment)].used;
+            *used = used.saturating_sub(counted);
         }
     }
 
@@ -414,6 +420,11 @@ mod tests {
         }
         assert!(!segments.is_kept(1));
         assert_eq!(next(), Some((5, Log::Small)));
+        // One that is spared may have moved half of it in all.
+        let spared = segments.victim().unwrap();
+        segments.spare(spared, 20_000);
+        assert_eq!((spared.segment, spared.used), (6, 60_000));
+        assert_eq!(segments.lock().segments[6].used, 20_000);
         segments.let_go(0);
         segments.let_go(5);
         assert!(!segments.is_kept(0) && segments.is_kept(1));
