@@ -206,20 +206,20 @@ pub(crate) fn table(rows: &[Rounds]) -> comfy_table::Table {
         let pairs = row.rounds.iter().zip(without).filter(|_| whole);
         let of_that =
             Spread::of(pairs.map(|(of, without)| of.beside_p99_us / without.beside_p99_us));
-        let text = |of: fn(&Round) -> f64, digits: usize| {
-            let spread = Spread::of(row.rounds.iter().map(of));
+        let shown = |spread: Option<Spread>, digits: usize| {
             spread.map_or("-".to_owned(), |s| {
                 format!("{:.digits$} ({:.digits$}..{:.digits$})", s.median, s.min, s.max)
             })
+        };
+        let text = |of: fn(&Round) -> f64, digits: usize| {
+            shown(Spread::of(row.rounds.iter().map(of)), digits)
         };
         table.add_row(vec![
             row.server.to_owned(),
             text(|round| round.alone_p99_us, 0),
             text(|round| round.beside_p99_us, 0),
             text(|round| round.beside_p99_us / round.alone_p99_us, 2),
-            of_that.map_or("-".to_owned(), |s| {
-                format!("{:.2} ({:.2}..{:.2})", s.median, s.min, s.max)
-            }),
+            shown(of_that, 2),
             text(|round| round.missed_mb_s, 0),
             text(|round| round.written_mb_s, 0),
             text(|round| 100.0 * round.utilisation, 0),

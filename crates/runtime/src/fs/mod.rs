@@ -202,10 +202,8 @@ impl File {
                 core.charge(len);
                 read?
             } else {
-                count(&core::current().counters.file_reads_would_block);
-                reads.would_block = 1;
                 out.resize(begin + len, 0);
-                let read = read_in_pool(Arc::clone(file), &mut out[begin..], offset).await?;
+                let read = read_in_pool(file, &mut out[begin..], offset, &mut reads).await?;
                 out.truncate(begin + read);
                 read
             };
@@ -250,11 +248,7 @@ impl File {
                     core.charge(buf.len());
                     result
                 }
-                None => {
-                    count(&core.counters.file_reads_would_block);
-                    reads.would_block += 1;
-                    read_in_pool(Arc::clone(file), buf, offset).await
-                }
+                None => read_in_pool(file, buf, offset, reads).await,
             },
         }
     }
@@ -441,9 +435,17 @@ pub async fn sync_directory(path: impl AsRef<Path>) -> io::Result<()> {
     }
 }
 
-/// The pool's thread reads into a buffer of its own: the task may be gone before it is done.
-async fn read_in_pool(file: Arc<real::Handle>, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-    let wanted = buf.len();
+/// A read that would block. The pool's thread reads into a buffer of its own: the task may be gone
+/// before it is done.
+async fn read_in_pool(
+    file: &Arc<real::Handle>,
+    buf: &mut [u8],
+    offset: u64,
+    reads: &mut Reads,
+) -> io::Result<usize> {
+    count(&core::current().counters.file_reads_would_block);
+    reads.would_block += 1;
+    let (file, wanted) = (Arc::clone(file), buf.len());
     let bytes = unblock(move || {
         let mut bytes = vec![0; wanted];
         let read = real::read(&file, &mut bytes, offset)?;

@@ -154,8 +154,7 @@ impl Held {
             let chunk_bytes = u64::from(header.chunk_bytes);
             // It has no more chunks than a number of 32 bits can tell.
             let numbers = (body.start / chunk_bytes) as u32..=((body.end - 1) / chunk_bytes) as u32;
-            let chunk = |number| inner.sums.chunk_key(header.key, header.object, number);
-            let found = |number| inner.index.look_up(print_of(chunk(number)), false);
+            let found = |number| inner.find_chunk(header, number, false);
             segments.extend(numbers.filter_map(found).map(|found| found.place.segment));
             segments.dedup();
         }
@@ -243,9 +242,12 @@ impl Inner {
 
     /// All chunks of a large object: are they there? Counts as a touch of each.
     fn has_chunks(&self, header: &Header) -> bool {
-        let chunk = |number| self.sums.chunk_key(header.key, header.object, number);
-        (0..header.chunks())
-            .all(|number| self.index.look_up(print_of(chunk(number)), true).is_some())
+        (0..header.chunks()).all(|number| self.find_chunk(header, number, true).is_some())
+    }
+
+    fn find_chunk(&self, header: &Header, number: u32, touch: bool) -> Option<Found> {
+        let key = self.sums.chunk_key(header.key, header.object, number);
+        self.index.look_up(print_of(key), touch)
     }
 }
 
@@ -414,10 +416,8 @@ impl Body {
             let found = match self.chunk.take() {
                 Some((of, found)) if of == number => found,
                 _ => {
-                    let key = inner.sums.chunk_key(header.key, header.object, number);
-                    let found = inner.index.look_up(print_of(key), false);
                     let stored = inner.blocks.stored_len(HEADER_BYTES as u64 + chunk_len);
-                    match found {
+                    match inner.find_chunk(&header, number, false) {
                         Some(found) if u64::from(found.len) == stored => found,
                         _ => break,
                     }

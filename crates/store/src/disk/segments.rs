@@ -8,6 +8,8 @@
 //! Space is reserved under a short lock, and the record is handed over to be made and written. Each
 //! opening of a segment begins a *life* with a number that is never used again, not by a later
 //! process either: what an older life has left at a place is never taken for a record.
+//! A full one of which a body is being read goes to the end of the main queue instead of being
+//! reclaimed.
 //! What never happens: a segment is reclaimed while a record of it is not written yet.
 
 use std::collections::{BTreeSet, VecDeque};
@@ -400,6 +402,7 @@ mod tests {
         segments.forgive();
         assert_eq!(segments.free(), 1);
     }
+
     #[test]
     fn where_somebody_reads_is_passed_over_but_not_everywhere() {
         let journal = Journal::default();
