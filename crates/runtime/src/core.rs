@@ -25,6 +25,7 @@ use std::time::Duration;
 use readiness::{Choice, Event, Events, Kind, Poller};
 
 use crate::counters::{CounterCells, Counters, count};
+use crate::fs::pages::Pipes;
 use crate::io::Io;
 use crate::sim;
 use crate::sys::World;
@@ -120,6 +121,7 @@ impl Runtime {
             main_woken: Cell::new(false),
             budget: Cell::new(BUDGET_OPERATIONS),
             io: RefCell::new(Io::new(poller)),
+            pipes: RefCell::default(),
             timers: RefCell::new(Wheel::new()),
             clock,
             world,
@@ -224,6 +226,7 @@ pub(crate) struct Core {
     main_woken: Cell<bool>,
     budget: Cell<u32>,
     pub(crate) io: RefCell<Io>,
+    pub(crate) pipes: RefCell<Pipes>,
     pub(crate) timers: RefCell<Wheel<Waker>>,
     pub(crate) clock: Clock,
     pub(crate) world: World,

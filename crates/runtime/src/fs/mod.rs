@@ -13,6 +13,7 @@
 //! end of the file; a write is taken for durable before a [`File::sync_data`] that began after it
 //! has ended well.
 
+pub(crate) mod pages;
 pub(crate) mod pool;
 mod real;
 
@@ -25,11 +26,16 @@ use crate::counters::count;
 use crate::sim;
 use crate::sys::World;
 
+pub use pages::{LentPages, NotLent, PARTS_MAX, StablePages};
 pub use pool::{THREADS_MAX, unblock};
 
 /// What of a write fills pages of the file, of so many bytes, can go around the page cache, if it
 /// stands in pages of memory as well.
 const PAGE_BYTES: usize = 4096;
+
+/// The page cache has a file in pieces of up to so many bytes, that are as far into the file as a
+/// multiple of their size. One that is detached in part is changed where it is.
+pub const DETACHED_BYTES: u64 = 2 * 1024 * 1024;
 
 /// How to open a file. The default is for reading what exists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -297,6 +303,44 @@ impl File {
         }
     }
 
+    /// Watches the pages of a part of the file, so that they can be lent: from now on, after they
+    /// have all been brought into the page cache by the pool.
+    ///
+    /// # Errors
+    /// `Unsupported` on the twin, which has no page cache; or what the system says.
+    pub async fn stable_pages(&self, offset: u64, len: usize) -> io::Result<StablePages> {
+        match &self.0 {
+            Backing::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
+            Backing::Real(file) => {
+                let file = Arc::clone(file);
+                unblock(move || StablePages::new(&file, offset, len)).await
+            }
+        }
+    }
+
+    /// Makes zeros of a part of the file, in the pool; its place on the disk stays. Pages of it that
+    /// are lent stay as they are: whatever is written there from now on is written to others. On
+    /// the twin, where none is lent, nothing is done.
+    ///
+    /// # Errors
+    /// `InvalidInput` unless the part begins and ends at a multiple of [`DETACHED_BYTES`], or ends
+    /// with the file; `Unsupported` if the file system cannot; or what the disk says.
+    pub async fn detach(&self, offset: u64, len: u64) -> io::Result<()> {
+        let ends_well = |end: u64| -> io::Result<bool> {
+            Ok(end.is_multiple_of(DETACHED_BYTES) || end >= self.len()?)
+        };
+        if !offset.is_multiple_of(DETACHED_BYTES) || !ends_well(offset + len)? {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        match &self.0 {
+            Backing::Simulated(_) => Ok(()),
+            Backing::Real(file) => {
+                let file = Arc::clone(file);
+                unblock(move || real::detach(&file, offset, len)).await
+            }
+        }
+    }
+
     /// Makes durable what was written before, in the pool.
     ///
     /// # Errors
@@ -432,6 +476,18 @@ pub async fn sync_directory(path: impl AsRef<Path>) -> io::Result<()> {
             world.disk().sync_names()
         }
         World::Real => unblock(move || std::fs::File::open(path)?.sync_all()).await,
+    }
+}
+
+/// Whether pages of files in this directory can be lent ([`StablePages`]) and detached.
+///
+/// # Errors
+/// Why they cannot, in words.
+pub async fn try_lending(directory: impl AsRef<Path>) -> Result<(), String> {
+    let directory = directory.as_ref().to_path_buf();
+    match &core::current().world {
+        World::Simulated(_) => Err("the twin has no page cache".to_owned()),
+        World::Real => pages::try_in(&directory),
     }
 }
 

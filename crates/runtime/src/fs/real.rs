@@ -193,22 +193,47 @@ fn write_by(file: &File, bytes: &[u8], mut offset: u64, bytes_max: usize) -> io:
 }
 
 pub(super) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
-    let length = libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX);
+    match fallocate(file, 0, 0, bytes) {
+        // A file system that cannot reserve room: the length at least.
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+            if len(file)? < bytes {
+                file.set_len(bytes)
+            } else {
+                Ok(())
+            }
+        }
+        result => result,
+    }
+}
+
+/// Zeros for whole pages, which the page cache lets go of for that.
+pub(super) fn detach(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    fallocate(file, libc::FALLOC_FL_ZERO_RANGE, offset, len)
+}
+
+/// `Unsupported` if the file system or the kernel does not know it.
+fn fallocate(file: &File, mode: i32, offset: u64, len: u64) -> io::Result<()> {
+    let [offset, len] =
+        [offset, len].map(|bytes| libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX));
     loop {
         // SAFETY: no pointers.
-        if unsafe { libc::fallocate(file.as_raw_fd(), 0, 0, length) } == 0 {
+        if unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, len) } == 0 {
             return Ok(());
         }
         let error = io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
-            // A file system that cannot reserve room: the length at least.
             Some(libc::EOPNOTSUPP | libc::ENOSYS) => {
-                return if len(file)? < bytes { file.set_len(bytes) } else { Ok(()) };
+                return Err(io::ErrorKind::Unsupported.into());
             }
             _ => return Err(error),
         }
     }
+}
+
+/// A page of a new file.
+pub(super) fn write_page(file: &File) -> io::Result<()> {
+    file.write_all_at(&[1; PAGE_BYTES], 0)
 }
 
 pub(super) fn try_lock(file: &File) -> io::Result<bool> {

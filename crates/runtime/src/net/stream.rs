@@ -17,7 +17,7 @@ pub(super) fn try_read(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
 }
 
 /// A task that moves much lets the others run the sooner.
-fn charge(socket: &Socket, moved: &io::Result<usize>) {
+pub(super) fn charge(socket: &Socket, moved: &io::Result<usize>) {
     if let Ok(bytes) = moved {
         socket.core().charge(*bytes);
     }

@@ -8,6 +8,7 @@ use std::task::{Context, Poll};
 use super::stream::{self, stream_methods};
 use crate::core::{self, Core};
 use crate::counters::count;
+use crate::fs::LentPages;
 use crate::io::{Direction, Socket};
 use crate::sys::{World, real};
 
@@ -157,6 +158,20 @@ impl TcpStream {
     /// The system refuses the flags. `Unsupported` on the twin.
     pub fn from_std(stream: std::net::TcpStream) -> io::Result<TcpStream> {
         adopt(stream.into()).map(TcpStream)
+    }
+
+    /// As [`Self::try_write`], of pages that were lent: they are not copied. `more` is written
+    /// next: an incomplete packet may wait for it.
+    ///
+    /// # Errors
+    /// As [`Self::try_write`].
+    pub fn try_write_pages(&self, pages: &mut LentPages, more: bool) -> io::Result<usize> {
+        count(&self.0.core().counters.send_calls);
+        let wanted = pages.left();
+        let result = pages.splice_to(self.0.fd(), more);
+        stream::charge(&self.0, &result);
+        self.0.after_write(&result, wanted);
+        result
     }
 
     /// The peer's address.

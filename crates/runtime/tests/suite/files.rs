@@ -4,11 +4,12 @@ use std::cell::Cell;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::slice::from_ref;
 
-use runtime::fs::{File, OpenOptions, PageBuffer};
+use runtime::fs::{File, NotLent, OpenOptions, PageBuffer};
 use runtime::{sim, spawn, yield_now};
 
-use crate::{Ground, pattern};
+use crate::{Ground, pair, pattern};
 
 fn put(ground: &Ground, name: &str, bytes: &[u8]) -> PathBuf {
     let path = ground.dir.join(name);
@@ -244,6 +245,101 @@ pub(crate) async fn written_around_the_page_cache(ground: Ground) {
     let mut all = vec![9; FILE_BYTES];
     File::open(&path).await.unwrap().read_exact_at(&mut all, 0).await.unwrap();
     assert!(all == expected);
+}
+
+/// Pages are lent as long as they stay, and what was lent stays what it was.
+pub(crate) async fn pages_are_lent_while_they_stay(ground: Ground) {
+    const FILE_BYTES: usize = 1 << 20;
+    let path = ground.dir.join("lent");
+    let options = OpenOptions { direct: true, ..OpenOptions::CREATE };
+    let file = File::open_with(&path, options).await.unwrap();
+    let all = pattern(FILE_BYTES);
+    file.write_all_at(all.clone(), 0).await.0.unwrap();
+    if ground.is_twin() {
+        let refused = file.stable_pages(0, 10).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        file.detach(0, FILE_BYTES as u64).await.unwrap();
+        assert!(runtime::fs::try_lending(&ground.dir).await.is_err());
+        return;
+    }
+    if let Err(why) = runtime::fs::try_lending(&ground.dir).await {
+        eprintln!("skipped: pages cannot be lent here: {why}");
+        return;
+    }
+    let (writer, reader) = pair().await;
+    let sent = async |mut pages: runtime::fs::LentPages| {
+        let mut came = vec![0; pages.left()];
+        let send = async {
+            while pages.left() > 0 {
+                match writer.try_write_pages(&mut pages, false) {
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                        writer.writable().await.unwrap();
+                    }
+                    sent => assert!(sent.unwrap() > 0),
+                }
+            }
+        };
+        runtime::join(send, async { reader.read_exact(&mut came).await.unwrap() }).await;
+        came
+    };
+    let parts = [0..100, 1000..60_000, 190_000..200_000];
+    let expected: Vec<u8> = parts
+        .iter()
+        .flat_map(|part| all[5000 + part.start..5000 + part.end].iter().copied())
+        .collect();
+    let pages = file.stable_pages(5000, 200_000).await.unwrap();
+    for _ in 0..100 {
+        assert!(sent(pages.lend(&parts).unwrap()).await == expected);
+    }
+    // What is dropped half sent is not mixed up with what is lent next.
+    drop(pages.lend(&parts).unwrap());
+    // Too many pages for a pipe: the parts that fit, or none.
+    let some = pages.lend(&[0..60_000, 60_000..120_000, 0..200_000]).unwrap();
+    assert_eq!(some.left(), 120_000);
+    assert!(sent(some).await == all[5000..125_000]);
+    let wide = file.stable_pages(0, FILE_BYTES).await.unwrap();
+    assert_eq!(wide.lend(from_ref(&(0..FILE_BYTES))).unwrap_err(), NotLent::NoPipe);
+    assert!(
+        sent(wide.lend(from_ref(&(FILE_BYTES - 9..FILE_BYTES))).unwrap()).await
+            == all[FILE_BYTES - 9..]
+    );
+    // Those next to each other share a page, and know nothing of each other.
+    let next = file.stable_pages(205_000, 50_000).await.unwrap();
+    assert!(sent(next.lend(from_ref(&(0..50_000))).unwrap()).await == all[205_000..255_000]);
+    for (offset, len) in [(4096, FILE_BYTES as u64 - 4096), (0, 4096)] {
+        let refused = file.detach(offset, len).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidInput, "it may cut a piece of the page cache");
+    }
+    // What is lent stays as it is, whatever is written there.
+    let waiting = pages.lend(&parts).unwrap();
+    file.detach(0, FILE_BYTES as u64).await.unwrap();
+    file.write_all_at(vec![b'x'; 250_000], 0).await.0.unwrap();
+    assert!(sent(waiting).await == expected);
+    assert_eq!(pages.lend(&parts).unwrap_err(), NotLent::Gone);
+    // For good, also where the page is one that others have brought back.
+    let again = file.stable_pages(5000, 200_000).await.unwrap();
+    assert_eq!(pages.lend(&parts).unwrap_err(), NotLent::Gone);
+    assert!(sent(again.lend(&parts).unwrap()).await.iter().all(|byte| *byte == b'x'));
+    // A write around the page cache, as a disk whose bits change: one page is enough.
+    let around = async |offset: u64| {
+        let mut buffer = PageBuffer::default();
+        buffer.begin(offset, 65_536).extend_from_slice(&[7; 65_536]);
+        let before = runtime::counters();
+        file.write_all_at(buffer, offset).await.0.unwrap();
+        runtime::counters().since(&before).file_writes_uncached > 0
+    };
+    if around(131_072).await {
+        assert_eq!(again.lend(from_ref(&(120_000..180_000))).unwrap_err(), NotLent::Gone);
+        assert_eq!(
+            again.lend(from_ref(&(0..100))).unwrap_err(),
+            NotLent::Gone,
+            "others may have left"
+        );
+    }
+    // A file that has become shorter.
+    let end = file.stable_pages(1_000_000, 40_000).await.unwrap();
+    file.set_len(1_010_000).await.unwrap();
+    assert_eq!(end.lend(from_ref(&(30_000..40_000))).unwrap_err(), NotLent::Gone);
 }
 
 pub(crate) async fn names_change(ground: Ground) {
