@@ -318,9 +318,9 @@ impl File {
         }
     }
 
-    /// Makes zeros of a part of the file, in the pool; its place on the disk stays. Pages of it that
-    /// are lent stay as they are: whatever is written there from now on is written to others. On
-    /// the twin, where none is lent, nothing is done.
+    /// Makes zeros of a part of the file, in the pool; its place on the disk stays. Pages of it
+    /// that are lent stay as they are: whatever is written there from now on is written to others.
+    /// On the twin, where none is lent, nothing is done.
     ///
     /// # Errors
     /// `InvalidInput` unless the part begins and ends at a multiple of [`DETACHED_BYTES`], or ends
@@ -487,7 +487,7 @@ pub async fn try_lending(directory: impl AsRef<Path>) -> Result<(), String> {
     let directory = directory.as_ref().to_path_buf();
     match &core::current().world {
         World::Simulated(_) => Err("the twin has no page cache".to_owned()),
-        World::Real => pages::try_in(&directory),
+        World::Real => pages::try_in(&directory).await,
     }
 }
 

@@ -28,9 +28,9 @@ use crate::core::{self, Core};
 use crate::sync::{Lock, LockKind};
 
 /// Room of a pipe. A processor's second cache has it, and the peer fetches it from there.
-const PIPE_BYTES: usize = 256 * 1024;
+const PIPE_BYTES: usize = 512 * 1024;
 /// Parts that are lent at once.
-pub const PARTS_MAX: usize = 8;
+pub const PARTS_MAX: usize = 16;
 /// Pipes that a core keeps for later.
 const PIPES_KEPT: usize = 16;
 /// Pipes of a core, those included whose peer takes its time: two descriptors each.
@@ -110,10 +110,11 @@ impl StablePages {
         let (fd, over) = (file.as_raw_fd(), libc::MAP_SHARED | libc::MAP_FIXED);
         // SAFETY: takes the place of a part of our own mapping, to which nobody has a pointer.
         let placed = unsafe { libc::mmap(address, wanted, libc::PROT_READ, over, fd, from) };
+        if placed == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
         // SAFETY: a part of our own mapping.
-        if placed == libc::MAP_FAILED
-            || unsafe { libc::madvise(address, wanted, libc::MADV_POPULATE_READ) } != 0
-        {
+        if unsafe { libc::madvise(address, wanted, libc::MADV_POPULATE_READ) } != 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(pages)
@@ -126,7 +127,8 @@ impl StablePages {
     ///
     /// # Panics
     /// When there are more than [`PARTS_MAX`], or one reaches behind the end.
-    pub fn lend(&self, parts: &[Range<usize>]) -> Result<LentPages, NotLent> {
+    pub async fn lend(&self, parts: &[Range<usize>]) -> Result<LentPages, NotLent> {
+        core::spend().await; // pages that are all there
         let core = core::current();
         let pipe = core.pipes.borrow_mut().take()?;
         match self.fill(&pipe, parts) {
@@ -269,7 +271,7 @@ impl Pipe {
 
 /// Whether pages of files in this directory can be lent, and detached: tries it with a file of its
 /// own.
-pub(super) fn try_in(directory: &Path) -> Result<(), String> {
+pub(super) async fn try_in(directory: &Path) -> Result<(), String> {
     let wrong = |what: &str, error: &io::Error| format!("{what}: {error}");
     // SAFETY: no pointers.
     let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
@@ -288,6 +290,7 @@ pub(super) fn try_in(directory: &Path) -> Result<(), String> {
     })?;
     pages
         .lend(std::slice::from_ref(&(0..PAGE_BYTES)))
+        .await
         .map_err(|_| "pages of a file cannot be put into a pipe (vmsplice)".to_owned())?;
     real::detach(&file, 0, PAGE_BYTES as u64)
         .map_err(|error| wrong("pages cannot be detached (FALLOC_FL_ZERO_RANGE)", &error))

@@ -38,9 +38,13 @@ pub(super) fn try_write(socket: &Socket, buf: &[u8]) -> io::Result<usize> {
     result
 }
 
-pub(super) fn try_write_vectored(socket: &Socket, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+pub(super) fn try_write_vectored(
+    socket: &Socket,
+    bufs: &[IoSlice<'_>],
+    more: bool,
+) -> io::Result<usize> {
     count(&socket.core().counters.send_calls);
-    let result = socket.world().send_vectored(socket.fd(), bufs);
+    let result = socket.world().send_vectored(socket.fd(), bufs, more);
     charge(socket, &result);
     socket.after_write(&result, bufs.iter().map(|buf| buf.len()).sum());
     result
@@ -91,7 +95,7 @@ pub(super) async fn write_all(socket: &Socket, mut buf: &[u8]) -> io::Result<()>
 pub(super) async fn write_vectored(socket: &Socket, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
     core::spend().await;
     loop {
-        match try_write_vectored(socket, bufs) {
+        match try_write_vectored(socket, bufs, false) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             result => return result,
         }
@@ -188,7 +192,7 @@ macro_rules! stream_methods {
             /// # Errors
             /// As [`Self::try_write`].
             pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-                stream::try_write_vectored(&self.0, bufs)
+                stream::try_write_vectored(&self.0, bufs, false)
             }
 
             /// Waits, then reads: the order that costs a keep-alive connection one recv a request.

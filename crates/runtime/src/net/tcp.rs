@@ -160,8 +160,17 @@ impl TcpStream {
         adopt(stream.into()).map(TcpStream)
     }
 
-    /// As [`Self::try_write`], of pages that were lent: they are not copied. `more` is written
-    /// next: an incomplete packet may wait for it.
+    /// As [`Self::try_write_vectored`], of bytes that others follow at once: an incomplete packet
+    /// waits for them.
+    ///
+    /// # Errors
+    /// As [`Self::try_write`].
+    pub fn try_write_more(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        stream::try_write_vectored(&self.0, bufs, true)
+    }
+
+    /// As [`Self::try_write`], of pages that were lent: they are not copied. `more` follows at
+    /// once, and an incomplete packet waits for it.
     ///
     /// # Errors
     /// As [`Self::try_write`].

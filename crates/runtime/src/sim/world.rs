@@ -269,7 +269,12 @@ impl World {
         self.net.borrow_mut().send(fd, buf)
     }
 
-    pub(crate) fn send_vectored(&self, fd: RawFd, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(crate) fn send_vectored(
+        &self,
+        fd: RawFd,
+        bufs: &[IoSlice<'_>],
+        _more: bool,
+    ) -> io::Result<usize> {
         let mut net = self.net.borrow_mut();
         // No more than a connection can hold: the rest would only be copied again next time.
         let mut bytes = Vec::new();

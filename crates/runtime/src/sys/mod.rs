@@ -66,7 +66,8 @@ world! {
     /// As `recv`, leaving the bytes where they are.
     fn peek(fd: RawFd, buf: &mut [u8]) -> io::Result<usize>;
     fn send(fd: RawFd, buf: &[u8]) -> io::Result<usize>;
-    fn send_vectored(fd: RawFd, bufs: &[IoSlice<'_>]) -> io::Result<usize>;
+    /// `more`: an incomplete packet may wait for what is sent next.
+    fn send_vectored(fd: RawFd, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize>;
     fn shutdown(fd: RawFd, how: Shutdown) -> io::Result<()>;
     fn close(fd: RawFd);
 

@@ -95,6 +95,13 @@ fn set_option<T>(fd: RawFd, level: i32, name: i32, value: T) -> io::Result<()> {
     check(unsafe { libc::setsockopt(fd, level, name, pointer, len) }).map(drop)
 }
 
+/// On the way to oneself nothing is lost or queued. Where the system's congestion control paces
+/// (BBR), it would set a timer for each packet of 64 KiB, which costs as much as to send it does.
+fn send_unpaced(fd: RawFd) {
+    // Every kernel has it, and lets everybody have it. Without it packets are paced.
+    drop(set_option(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, *b"reno"));
+}
+
 fn bind(fd: &OwnedFd, address: &RawAddress) -> io::Result<()> {
     // SAFETY: pointer and length describe an address that lives until the call returns.
     check(unsafe { libc::bind(fd.as_raw_fd(), address.as_ptr(), address.len()) }).map(drop)
@@ -122,6 +129,9 @@ pub(crate) fn listen_tcp(address: SocketAddr, options: &ListenOptions) -> io::Re
     }
     // Accepted sockets inherit it: one call here instead of one for each connection.
     set_nodelay(fd.as_raw_fd(), true)?;
+    if address.ip().is_loopback() {
+        send_unpaced(fd.as_raw_fd());
+    }
     bind(&fd, &RawAddress::inet(address))?;
     listen(&fd, options.backlog)?;
     Ok(fd.into_raw_fd())
@@ -209,14 +219,15 @@ pub(crate) fn send(fd: RawFd, buf: &[u8]) -> io::Result<usize> {
     counted(|| unsafe { libc::send(fd, buf.as_ptr().cast(), buf.len(), libc::MSG_NOSIGNAL) })
 }
 
-pub(crate) fn send_vectored(fd: RawFd, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+pub(crate) fn send_vectored(fd: RawFd, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
     // SAFETY: a C struct of pointers and integers, for which zero is a value.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     // IoSlice is laid out as iovec; the kernel only reads through it.
     message.msg_iov = bufs.as_ptr().cast_mut().cast();
     message.msg_iovlen = bufs.len().min(BUFFERS_MAX);
+    let flags = libc::MSG_NOSIGNAL | if more { libc::MSG_MORE } else { 0 };
     // SAFETY: the message names `bufs`, which live until the call returns.
-    counted(|| unsafe { libc::sendmsg(fd, &raw const message, libc::MSG_NOSIGNAL) })
+    counted(|| unsafe { libc::sendmsg(fd, &raw const message, flags) })
 }
 
 pub(crate) fn shutdown(fd: RawFd, how: Shutdown) -> io::Result<()> {
@@ -321,3 +332,42 @@ pub(crate) fn adopt(fd: &OwnedFd) -> io::Result<()> {
 }
 
 const _: () = assert!(size_of::<IoSlice<'_>>() == size_of::<libc::iovec>());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The name of a socket's congestion control.
+    fn congestion_control(fd: RawFd) -> String {
+        let mut name = [0_u8; 16];
+        let mut len = name.len() as libc::socklen_t;
+        let (into, level) = (name.as_mut_ptr().cast(), libc::IPPROTO_TCP);
+        // SAFETY: pointer and length describe `name`.
+        let got = unsafe { libc::getsockopt(fd, level, libc::TCP_CONGESTION, into, &raw mut len) };
+        check(got).unwrap();
+        let text = String::from_utf8_lossy(&name);
+        text.trim_end_matches('\0').to_owned()
+    }
+
+    #[test]
+    fn connections_on_loopback_are_not_paced() {
+        let options = ListenOptions::default();
+        let listener = listen_tcp(SocketAddr::from(([127, 0, 0, 1], 0)), &options).unwrap();
+        let address = local_addr(listener).unwrap();
+        let client = std::net::TcpStream::connect(address).unwrap();
+        let (accepted, _) = loop {
+            match accept_tcp(listener) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    std::thread::yield_now();
+                }
+                accepted => break accepted.unwrap(),
+            }
+        };
+        assert_eq!(congestion_control(accepted), "reno");
+        let anywhere = listen_tcp(SocketAddr::from(([0, 0, 0, 0], 0)), &options).unwrap();
+        let usual = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
+        assert_eq!(congestion_control(anywhere), usual.trim(), "as the system has it");
+        drop(client);
+        [listener, accepted, anywhere].into_iter().for_each(close);
+    }
+}
