@@ -14,6 +14,7 @@ use runtime::time::{self, Instant};
 
 use super::Inner;
 use super::counters::add;
+use super::index::Place;
 use super::limits::{ALIGNMENT, WRITE_BATCH_BYTES, WRITE_RUN_BYTES_MAX};
 use super::reclaim;
 use super::segments::Write;
@@ -99,6 +100,16 @@ impl Flusher {
         let lives = &inner.segments.lives[usize::from(place.segment)];
         if lives.load(Ordering::Acquire) != life {
             return; // given up meanwhile
+        }
+        if inner.segments.take_detached(place.segment)
+            && let Err(error) = detach(inner, place.segment).await
+        {
+            // It still is to be done by whoever opens it next.
+            inner.segments.lends(place.segment, life);
+            add(&inner.counters.write_errors, 1);
+            self.failed(inner, "detaching a segment", &error);
+            inner.condemn(place.segment);
+            return;
         }
         add(&inner.counters.writes, 1);
         let position = inner.segments.position(place);
@@ -187,6 +198,17 @@ impl Flusher {
         let _ = inner.allowance.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
             Some(left.saturating_add(more).min(most))
         });
+    }
+}
+
+/// Pages of an older life of a segment are on their way to clients, and stay what they are.
+async fn detach(inner: &Inner, segment: u16) -> io::Result<()> {
+    let position = inner.segments.position(Place { segment, offset: 0 });
+    let len = u64::from(inner.options.geometry.segment_bytes);
+    match inner.files.segments.detach(position, len).await {
+        // Then none were lent here.
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
+        result => result,
     }
 }
 

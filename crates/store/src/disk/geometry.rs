@@ -61,6 +61,11 @@ impl Geometry {
         u64::from(self.segment_bytes) * u64::from(self.segments)
     }
 
+    /// Whether a segment can be detached from pages that are lent.
+    pub(super) fn can_detach(&self) -> bool {
+        u64::from(self.segment_bytes).is_multiple_of(runtime::fs::DETACHED_BYTES)
+    }
+
     /// The longest metadata.
     #[must_use]
     pub fn meta_bytes_max(&self) -> u32 {

@@ -10,9 +10,12 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use runtime::fs::LentPages;
+
 use super::checksum::Spot;
 use super::counters::add;
 use super::index::{Found, Place};
+use super::lending::Watch;
 use super::record::{HEADER_BYTES, Header, Kind, SUM_BYTES};
 use super::{DiskStore, Inner, print_of};
 use crate::key::Key;
@@ -123,7 +126,7 @@ impl Hit {
         let end = range.end.min(self.body_len);
         let at = range.start.min(end);
         let held = Held::new(&self.record, at..end);
-        Body { record: self.record, at, end, chunk: None, _held: held }
+        Body { record: self.record, at, end, chunk: None, watch: None, _held: held }
     }
 }
 
@@ -135,7 +138,20 @@ pub struct Body {
     end: u64,
     /// The chunk that is being read.
     chunk: Option<(u32, Found)>,
+    /// The record that is being read, if it is to be lent later.
+    watch: Option<Box<Watch>>,
     _held: Held,
+}
+
+/// The chunk in which the next byte of a body stands.
+#[derive(Clone, Copy, Debug)]
+struct ChunkPart {
+    number: u32,
+    /// Bytes of its record on the disk.
+    stored_len: u64,
+    /// Of its payload: what is next, up to the end of what is wanted.
+    at: u64,
+    end: u64,
 }
 
 /// Keeps a body from being evicted while it is read: a client may take its time.
@@ -389,44 +405,98 @@ impl Body {
         }
         let piece = match self.record.header.kind {
             Kind::Head => self.next_of_chunk().await?,
-            _ => {
-                let body_at = self.record.header.body_at();
-                self.record.piece(body_at + self.at, body_at + self.end).await?
-            }
+            _ => self.next_of_whole().await?,
         };
         self.at += piece.len() as u64;
         Ok(Some(piece))
+    }
+
+    /// Some of what comes next, as it stands in the page cache: with [`super::Verify::Once`], if it
+    /// was verified there and has not left it since. `None`: [`Body::next`] has it.
+    pub async fn lend(&mut self) -> Option<LentPages> {
+        if self.at >= self.end {
+            return None;
+        }
+        let inner = Arc::clone(&self.record.store.0);
+        let lent = match self.record.header.kind {
+            Kind::Head => {
+                let part = self.chunk_part().ok()?;
+                let found = self.chunk_found(&part)?;
+                let lent = inner.lend(&found, part.at..part.end).await;
+                self.chunk = Some((part.number, found));
+                lent
+            }
+            _ => {
+                let body_at = self.record.header.body_at();
+                inner.lend(&self.record.found, body_at + self.at..body_at + self.end).await
+            }
+        }?;
+        self.at += lent.left() as u64;
+        Some(lent)
+    }
+
+    async fn next_of_whole(&mut self) -> Result<Piece, Broken> {
+        let inner = Arc::clone(&self.record.store.0);
+        let body_at = self.record.header.body_at();
+        let (at, end) = (body_at + self.at, body_at + self.end);
+        let block = (at / inner.blocks.payload_bytes()) as u32;
+        // The first block is read by every look-up.
+        if block == 1 && end == self.record.header.payload_len() {
+            self.watch = inner.watch(&self.record.found, block).await.map(Box::new);
+        }
+        let piece = self.record.piece(at, end).await?;
+        if let Some(watch) = self.watch.take() {
+            self.watch = inner.verified(*watch, &self.record.found, block).map(Box::new);
+        }
+        Ok(piece)
+    }
+
+    /// Where what comes next stands. It has no more chunks than a number of 32 bits can tell.
+    fn chunk_part(&self) -> Result<ChunkPart, Broken> {
+        let header = &self.record.header;
+        let chunk_bytes = u64::from(header.chunk_bytes);
+        let number = u32::try_from(self.at / chunk_bytes).map_err(|_| Broken)?;
+        let start = u64::from(number) * chunk_bytes;
+        let len = chunk_bytes.min(header.body_len - start);
+        Ok(ChunkPart {
+            number,
+            stored_len: self.record.store.0.blocks.stored_len(HEADER_BYTES as u64 + len),
+            at: HEADER_BYTES as u64 + (self.at - start),
+            end: HEADER_BYTES as u64 + (self.end - start).min(len),
+        })
+    }
+
+    fn chunk_found(&mut self, part: &ChunkPart) -> Option<Found> {
+        if let Some((number, found)) = self.chunk.take()
+            && number == part.number
+        {
+            return Some(found);
+        }
+        let inner = &self.record.store.0;
+        let found = inner.find_chunk(&self.record.header, part.number, false);
+        found.filter(|found| u64::from(found.len) == part.stored_len)
     }
 
     /// A chunk is known by the number of its object: no other has its key, and its first block need
     /// not be read for a part further on.
     async fn next_of_chunk(&mut self) -> Result<Piece, Broken> {
         let inner = Arc::clone(&self.record.store.0);
-        let header = self.record.header;
-        let chunk_bytes = u64::from(header.chunk_bytes);
-        let number = u32::try_from(self.at / chunk_bytes).map_err(|_| Broken)?;
-        let chunk_start = u64::from(number) * chunk_bytes;
-        let chunk_len = chunk_bytes.min(header.body_len - chunk_start);
-        let payload_at = HEADER_BYTES as u64 + (self.at - chunk_start);
-        let payload_end = HEADER_BYTES as u64 + (self.end - chunk_start).min(chunk_len);
+        let part = self.chunk_part()?;
         let payload_bytes = inner.blocks.payload_bytes();
-        let block = u32::try_from(payload_at / payload_bytes).map_err(|_| Broken)?;
-        let within = (payload_at % payload_bytes) as usize;
+        let block = u32::try_from(part.at / payload_bytes).map_err(|_| Broken)?;
+        let within = (part.at % payload_bytes) as usize;
         for _ in 0..TRIES_MAX {
-            let found = match self.chunk.take() {
-                Some((of, found)) if of == number => found,
-                _ => {
-                    let stored = inner.blocks.stored_len(HEADER_BYTES as u64 + chunk_len);
-                    match inner.find_chunk(&header, number, false) {
-                        Some(found) if u64::from(found.len) == stored => found,
-                        _ => break,
-                    }
-                }
-            };
+            let Some(found) = self.chunk_found(&part) else { break };
+            if block == 0 && inner.blocks.stored_len(part.end) == part.stored_len {
+                self.watch = inner.watch(&found, block).await.map(Box::new);
+            }
             match inner.block(&found, block).await {
                 Ok(piece) => {
-                    self.chunk = Some((number, found));
-                    let until = piece.len().min(within + (payload_end - payload_at) as usize);
+                    if let Some(watch) = self.watch.take() {
+                        self.watch = inner.verified(*watch, &found, block).map(Box::new);
+                    }
+                    self.chunk = Some((part.number, found));
+                    let until = piece.len().min(within + (part.end - part.at) as usize);
                     return Ok(piece.part(within..until));
                 }
                 Err(Fault::Overtaken) => add(&inner.counters.overtaken, 1),

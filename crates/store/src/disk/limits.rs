@@ -77,6 +77,12 @@ pub(super) const EPOCH_MAX: u32 = u32::MAX >> (EPOCH_SHIFT - 32);
 /// Saved indexes are not counted further than this.
 pub(super) const GENERATION_MAX: u64 = u64::MAX >> 1;
 
+/// Records whose pages are watched, or that were read once: each has two mappings, of which a
+/// process may have 65,530, and some 3 KiB of the kernel's memory a mebibyte.
+pub(super) const LENT_RECORDS_MAX: usize = 8 * 1024;
+/// Shorter records are copied.
+pub(super) const LENT_BYTES_MIN: u32 = 128 * 1024;
+
 const _: () = assert!(SEGMENT_BYTES_MIN.is_power_of_two() && SEGMENT_BYTES_MAX.is_power_of_two());
 const _: () = assert!(SEGMENTS_WANTED >= SEGMENTS_MIN as u64);
 const _: () = assert!(SEGMENTS_FREE > SEGMENTS_FOR_MOVES && SEGMENTS_FREE < SEGMENTS_MIN as usize);

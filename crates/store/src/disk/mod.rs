@@ -27,6 +27,7 @@ mod get;
 mod ghosts;
 mod index;
 mod journal;
+mod lending;
 mod limits;
 mod put;
 mod reclaim;
@@ -52,6 +53,7 @@ use commit::Committer;
 use counters::{Cells, add};
 use index::Index;
 use journal::{Change, Journal};
+use lending::Lending;
 use record::Blocks;
 use segments::Segments;
 use signal::{Rounds, Signal};
@@ -65,6 +67,18 @@ pub use journal::NotDurable;
 pub use limits::{BLOCK_BYTES, CHUNK_BYTES_MAX, META_BYTES_MAX, SEGMENTS_MAX, SEGMENTS_MIN};
 pub use put::{About, Refused, Writer};
 pub use recover::{OpenError, Start};
+
+/// When a block is verified.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Verify {
+    /// Each time before it is sent.
+    #[default]
+    Always,
+    /// When it comes from the disk into the system's page cache, and not again while it stays
+    /// there: then long bodies are sent without being copied, where the system can do that. A disk
+    /// that goes bad has no wrong byte sent; whoever writes into the files beside the store may.
+    Once,
+}
 
 /// How a store on disk is built.
 #[derive(Clone, Debug)]
@@ -84,6 +98,8 @@ pub struct Options {
     /// New objects are stored only if they were asked for before, once so many bytes a second are
     /// written. 0: no such limit.
     pub write_bytes_per_s: u64,
+    /// When blocks are verified.
+    pub verify: Verify,
     /// Seeds of the keys of a new store; `None`: random ones.
     pub seeds: Option<[u64; 3]>,
 }
@@ -101,6 +117,7 @@ impl Options {
             sync_interval: Duration::from_secs(5),
             sync_bytes: 64 * 1024 * 1024,
             write_bytes_per_s: 0,
+            verify: Verify::Always,
             seeds: None,
         }
     }
@@ -137,6 +154,7 @@ struct Inner {
     purges: Arc<Purges>,
     index: Index,
     segments: Segments,
+    lending: Lending,
     journal: Journal,
     /// Wakes the writing half of the flusher.
     wake: Signal,
@@ -390,6 +408,12 @@ impl DiskStore {
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         &self.0.options.geometry
+    }
+
+    /// Why no pages of bodies are lent; `None` if they are ([`Body::lend`]).
+    #[must_use]
+    pub fn lends_not(&self) -> Option<&str> {
+        self.0.lending.refused()
     }
 
     /// What last failed, while writing is off because of it.

@@ -26,6 +26,7 @@ use super::counters::Cells;
 use super::geometry::Geometry;
 use super::index::Index;
 use super::journal::{Change, Journal, Log, SavedEntry, Tail};
+use super::lending::Lending;
 use super::limits::{
     ENTRIES_PER_SLICE, EPOCH_MAX, EPOCH_SHIFT, FORMAT_VERSION, GENERATION_MAX, SHARDS_MAX,
 };
@@ -276,7 +277,7 @@ async fn fresh(options: Options, files: Files, before: Option<&Inner>) -> io::Re
         index.set_len(0).await?;
     }
     let purges = before.map(|before| Arc::clone(&before.purges));
-    let inner = inner(options, files, &block, purges);
+    let inner = inner(options, files, &block, purges).await;
     let nonce = inner.number();
     let purges = inner.purges.save();
     let mut head = encode_head(&inner.sums, nonce, &[], &purges);
@@ -320,7 +321,7 @@ async fn warm(
         }
         None => Arc::new(loaded.purges),
     };
-    let inner = inner(options, files, &block, Some(purges));
+    let inner = inner(options, files, &block, Some(purges)).await;
     inner.segments.restore(loaded.alive);
     for entry in loaded.overlay.values().flatten() {
         take_entry(&inner, entry);
@@ -378,7 +379,12 @@ fn finished(inner: Inner, committer: Committer) -> DiskStore {
     DiskStore(Arc::new(inner))
 }
 
-fn inner(options: Options, files: Files, block: &Superblock, purges: Option<Arc<Purges>>) -> Inner {
+async fn inner(
+    options: Options,
+    files: Files,
+    block: &Superblock,
+    purges: Option<Arc<Purges>>,
+) -> Inner {
     let hasher = KeyHasher::seeded(block.seeds[0], block.seeds[1]);
     let first = u64::from(block.epoch) << EPOCH_SHIFT;
     let purges = purges.unwrap_or_else(|| Arc::new(Purges::new(hasher.clone())));
@@ -393,6 +399,7 @@ fn inner(options: Options, files: Files, block: &Superblock, purges: Option<Arc<
         superblock: *block,
         index: Index::new(shards, Arc::clone(&segments.lives)),
         segments,
+        lending: Lending::new(&options).await,
         journal: Journal::default(),
         wake: Signal::default(),
         rounds: Rounds::default(),

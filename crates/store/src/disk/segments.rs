@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use runtime::sync::{Guard, Lock, LockKind};
 
@@ -75,6 +75,8 @@ struct Logs {
     write_bytes: usize,
     /// Written since the last sync.
     dirty: BTreeSet<u16>,
+    /// To be detached before anything of their life is written.
+    detached: BTreeSet<u16>,
     next_life: u64,
 }
 
@@ -89,6 +91,8 @@ pub(super) struct Segments {
     readers: Box<[AtomicU32]>,
     /// Segments that have readers.
     held: AtomicU32,
+    /// By segment: pages of it are lent, or were in an older life.
+    lent: Box<[AtomicBool]>,
 }
 
 /// A segment with a life: which, since when, of which log.
@@ -116,15 +120,19 @@ impl Segments {
             writes: Vec::new(),
             write_bytes: 0,
             dirty: BTreeSet::new(),
+            detached: BTreeSet::new(),
             next_life,
         };
         let lives = (0..count).map(|_| AtomicU64::new(0)).collect();
         let readers = (0..count).map(|_| AtomicU32::new(0)).collect();
-        Segments { geometry, lives, logs: Lock::new(&LOGS, logs), readers, held: 0.into() }
+        let lent = (0..count).map(|_| AtomicBool::new(false)).collect();
+        Segments { geometry, lives, logs: Lock::new(&LOGS, logs), readers, held: 0.into(), lent }
     }
 
     /// Takes over what was found on the disk: segments with lives, none of them open any more.
+    /// What an older process has lent may be under way still.
     pub(super) fn restore(&self, mut found: Vec<Alive>) {
+        self.lent.iter().for_each(|lent| lent.store(true, Ordering::SeqCst));
         found.sort_unstable_by_key(|&(_, life, _)| life);
         let mut logs = self.lock();
         for (segment, life, log) in found {
@@ -180,7 +188,11 @@ impl Segments {
         logs.next_life += 1;
         logs.segments[usize::from(segment)] = Segment::default();
         logs.open[log as usize] = Some(Open { segment, used: 0 });
-        self.lives[usize::from(segment)].store(life, Ordering::Release);
+        self.lives[usize::from(segment)].store(life, Ordering::SeqCst);
+        let lent = self.lent[usize::from(segment)].swap(false, Ordering::SeqCst);
+        if lent && self.geometry.can_detach() {
+            logs.detached.insert(segment);
+        }
         // Under the lock: before any record that is put into it.
         journal.append(&Change::Open { segment, life, log });
         Some(())
@@ -264,6 +276,17 @@ impl Segments {
             }
         }
         None
+    }
+
+    /// Pages of this segment are lent from now on. False: that life of it has ended.
+    pub(super) fn lends(&self, segment: u16, life: u64) -> bool {
+        self.lent[usize::from(segment)].store(true, Ordering::SeqCst);
+        self.lives[usize::from(segment)].load(Ordering::SeqCst) == life
+    }
+
+    /// Before the first write of a life: are pages of an older one lent? Asked once.
+    pub(super) fn take_detached(&self, segment: u16) -> bool {
+        self.lock().detached.remove(&segment)
     }
 
     /// A body with a part in this segment is being read, until [`Segments::let_go`].

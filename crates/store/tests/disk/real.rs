@@ -1,7 +1,9 @@
 //! The same store on a real disk.
 
+use runtime::fs::LentPages;
+use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::{Options, Runtime};
-use store::disk::{Geometry, Start};
+use store::disk::{Body, Broken, Geometry, Start};
 
 use crate::{ABOUT, Running, body, key, whole};
 
@@ -94,6 +96,210 @@ fn any_core_may_use_it() {
                 assert!(all == body(number, (number * 97 % 9000) as usize));
             }
         }
+        running.close().await;
+    });
+}
+
+/// Segments that can be detached, and of which the store has few.
+fn lending(path: &std::path::Path) -> store::disk::Options {
+    let geometry = Geometry {
+        segment_bytes: 2 << 20,
+        segments: 16,
+        block_bytes: store::disk::BLOCK_BYTES,
+        chunk_bytes: 512 << 10,
+        journal_bytes: 256 << 10,
+    };
+    let verify = store::disk::Verify::Once;
+    store::disk::Options { verify, ..store::disk::Options::new(path, geometry) }
+}
+
+/// A connection over which pages are sent.
+struct Wire {
+    from: TcpStream,
+    to: TcpStream,
+}
+
+impl Wire {
+    async fn new() -> Wire {
+        let any = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = TcpListener::bind(any, &ListenOptions::default()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (from, to) = runtime::join(TcpStream::connect(address), listener.accept()).await;
+        Wire { from: from.unwrap(), to: to.unwrap().0 }
+    }
+
+    async fn sent(&self, mut pages: LentPages) -> Vec<u8> {
+        let mut came = vec![0; pages.left()];
+        let send = async {
+            while pages.left() > 0 {
+                self.from.writable().await.unwrap();
+                match self.from.try_write_pages(&mut pages, false) {
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+                    sent => assert!(sent.unwrap() > 0),
+                }
+            }
+        };
+        runtime::join(send, async { self.to.read_exact(&mut came).await.unwrap() }).await;
+        came
+    }
+
+    /// A body as it is sent: what is lent, and what is not. Also how much was lent.
+    async fn fetch(&self, mut body: Body) -> Result<(Vec<u8>, usize), Broken> {
+        let (mut all, mut lent) = (Vec::new(), 0);
+        loop {
+            while let Some(pages) = body.lend().await {
+                lent += pages.left();
+                all.extend(self.sent(pages).await);
+            }
+            match body.next().await? {
+                Some(piece) => all.extend_from_slice(&piece),
+                None => return Ok((all, lent)),
+            }
+        }
+    }
+}
+
+/// A store that lends; `None` where it cannot, which is said.
+async fn lender(path: &std::path::Path) -> Option<Running> {
+    let running = Running::open(lending(path)).await;
+    if let Some(why) = running.store.lends_not() {
+        eprintln!("skipped: no pages are lent here: {why}");
+        return None;
+    }
+    Some(running)
+}
+
+#[test]
+fn what_was_verified_in_the_page_cache_is_lent_from_the_third_reader_on() {
+    let dir = tempfile::tempdir().unwrap();
+    Runtime::new(Options::default()).unwrap().block_on(async {
+        let Some(running) = lender(dir.path()).await else { return };
+        let (store, wire) = (&running.store, Wire::new().await);
+        // Of one record, of chunks, and one that is not worth it.
+        let lens = [300_000, 1_500_000, 100_000];
+        for (number, len) in (0..).zip(lens) {
+            store.put(&key(number), ABOUT, b"meta", &body(number, len)).unwrap();
+        }
+        let get = async |number, range: std::ops::Range<u64>| {
+            let hit = store.get(&key(number)).await.unwrap();
+            wire.fetch(hit.range(range)).await.unwrap()
+        };
+        // Nothing that waits to be written is lent.
+        for _ in 0..4 {
+            assert_eq!(get(0, 0..300_000).await, (body(0, 300_000), 0));
+        }
+        store.flush().await.unwrap();
+        for (number, len) in (0..).zip(lens) {
+            for _ in 0..2 {
+                assert_eq!(get(number, 0..len as u64).await, (body(number, len), 0));
+            }
+        }
+        let before = store.counters();
+        assert_eq!(before.lent_records, 4, "one, and three chunks");
+        // The look-up reads the first block, which has the beginning of the body if that is short.
+        let beginning = usize::try_from(store::disk::BLOCK_BYTES).unwrap() - 8 - 64 - 4;
+        assert_eq!(get(0, 0..300_000).await, (body(0, 300_000), 300_000 - beginning));
+        assert_eq!(get(1, 0..1_500_000).await, (body(1, 1_500_000), 1_500_000));
+        assert_eq!(get(2, 0..100_000).await, (body(2, 100_000), 0));
+        let after = store.counters();
+        assert_eq!(after.reads - before.reads, 1 + 1 + 4, "one look-up each, and all of the third");
+        let blocks = 300_076_u64.div_ceil(32_760) - 1 + 2 * 524_352_u64.div_ceil(32_760) + 14;
+        assert_eq!(after.blocks_lent - before.blocks_lent, blocks);
+        // Parts, which begin and end anywhere.
+        for (first, last) in
+            [(200_000, 250_000), (40_000, 40_001), (0, 100_000), (524_000, 1_499_999)]
+        {
+            let expected = body(1, 1_500_000)[first as usize..last as usize].to_vec();
+            let len = expected.len();
+            assert_eq!(get(1, first..last).await, (expected, len));
+        }
+        assert_eq!(store.counters().lent_gone, 0);
+        running.close().await;
+    });
+}
+
+/// A client may take its time, and the segment is another's by then.
+#[test]
+fn pages_that_are_lent_are_not_written_over() {
+    let dir = tempfile::tempdir().unwrap();
+    Runtime::new(Options::default()).unwrap().block_on(async {
+        let Some(running) = lender(dir.path()).await else { return };
+        let (store, wire) = (&running.store, Wire::new().await);
+        let len = 200_000;
+        let (mut lent, mut expected) = (Vec::new(), Vec::new());
+        // Short writes, which go through the page cache, over every place of the store.
+        for number in 0..2600 {
+            if number % 40 == 0 {
+                store.put(&key(number), ABOUT, b"meta", &body(number, len)).unwrap();
+                store.flush().await.unwrap();
+                for round in 0..3 {
+                    let mut parts = store.get(&key(number)).await.unwrap().body();
+                    let first = parts.next().await.unwrap().unwrap().len();
+                    if round == 2 {
+                        lent.push(parts.lend().await.expect("it was verified"));
+                        expected.push(body(number, len)[first..].to_vec());
+                    }
+                    while parts.next().await.unwrap().is_some() {}
+                }
+            }
+            store.put(&key(number + 10_000), ABOUT, b"meta", &body(number, 20_000)).unwrap();
+            while number % 2 == 0 && store.buffered_bytes() > 0 {
+                store.hasten();
+                runtime::time::sleep(std::time::Duration::from_micros(200)).await;
+            }
+        }
+        let counters = store.counters();
+        assert!(counters.segments_reclaimed > 20, "each segment had another life: {counters:?}");
+        for (pages, expected) in lent.into_iter().zip(expected) {
+            let len = pages.left();
+            assert!(wire.sent(pages).await == expected[..len]);
+        }
+        running.close().await;
+    });
+}
+
+/// Bytes that change below the page cache are found out, and what the cache has let go of is read
+/// and verified again.
+#[test]
+fn what_has_left_the_page_cache_is_verified_again() {
+    let dir = tempfile::tempdir().unwrap();
+    Runtime::new(Options::default()).unwrap().block_on(async {
+        let Some(running) = lender(dir.path()).await else { return };
+        let (store, wire) = (&running.store, Wire::new().await);
+        let direct = runtime::fs::OpenOptions { direct: true, ..runtime::fs::OpenOptions::WRITE };
+        let path = dir.path().join("segments");
+        let file = runtime::fs::File::open_with(&path, direct).await.unwrap();
+        let len = 400_000;
+        store.put(&key(1), ABOUT, b"meta", &body(1, len)).unwrap();
+        store.flush().await.unwrap();
+        let get = async || match store.get(&key(1)).await {
+            Some(hit) => wire.fetch(hit.body()).await,
+            None => Err(Broken),
+        };
+        // Around the page cache: what stands there, with a change or without.
+        let write = async |change: u8| {
+            let (at, bytes) = (131_072, 65_536);
+            let mut there = vec![0; bytes];
+            file.read_exact_at(&mut there, at).await.unwrap();
+            there[1000] ^= change;
+            let mut buffer = runtime::fs::PageBuffer::default();
+            buffer.begin(at, bytes).extend_from_slice(&there);
+            file.write_all_at(buffer, at).await.0.unwrap();
+        };
+        for round in 1..=3 {
+            for lent in [false, false, true, true] {
+                let (all, bytes) = get().await.unwrap();
+                assert!(all == body(1, len) && lent == (bytes > 0));
+            }
+            assert_eq!(store.counters().lent_records, round);
+            write(0).await;
+        }
+        get().await.unwrap();
+        get().await.unwrap();
+        assert!(get().await.unwrap().1 > 0);
+        write(1).await;
+        assert_eq!(get().await, Err(Broken));
+        assert_eq!(store.counters().bad_blocks, 1);
         running.close().await;
     });
 }
