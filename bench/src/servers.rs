@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     /// `plimsoll serve` with everything on, and an access log or none.
     PlimsollAll { log: bool },
     /// `plimsoll serve` with a store on disk below so much memory.
-    PlimsollDisk { memory: &'static str },
+    PlimsollDisk { memory: &'static str, verify: &'static str },
     /// A peer: its program, its package, its configuration.
     Peer(Peer),
 }
@@ -114,7 +114,16 @@ pub(crate) const SERVERS: &[Server] = &[
         }),
         tier: Tier::Memory,
     },
-    Server { name: "plimsoll-disk", kind: Kind::PlimsollDisk { memory: "1M" }, tier: Tier::Disk },
+    Server {
+        name: "plimsoll-disk",
+        kind: Kind::PlimsollDisk { memory: "1M", verify: "always" },
+        tier: Tier::Disk,
+    },
+    Server {
+        name: "plimsoll-disk-once",
+        kind: Kind::PlimsollDisk { memory: "1M", verify: "once" },
+        tier: Tier::Disk,
+    },
     Server { name: NGINX_DISK, kind: nginx_disk(NGINX_OPEN), tier: Tier::Disk },
     Server { name: "nginx-disk-default", kind: nginx_disk(NGINX_DEFAULT), tier: Tier::Disk },
     Server { name: "squid-rock", kind: squid_disk(SQUID_ROCK), tier: Tier::Disk },
@@ -127,7 +136,7 @@ pub(crate) const BESIDE_WRITES: &[Server] = &[
     Server { name: "plimsoll, no disk", kind: Kind::Plimsoll("epoll"), tier: Tier::Memory },
     Server {
         name: "plimsoll-disk, 256 MB",
-        kind: Kind::PlimsollDisk { memory: "256M" },
+        kind: Kind::PlimsollDisk { memory: "256M", verify: "always" },
         tier: Tier::Disk,
     },
     Server { name: NGINX_DISK, kind: nginx_disk(NGINX_OPEN), tier: Tier::Disk },
@@ -220,10 +229,11 @@ impl Server {
             Kind::PlimsollAll { log } => {
                 plimsoll_command(ground, &all_arguments(ground, addr, &dir, log)?)?
             }
-            Kind::PlimsollDisk { memory } => {
+            Kind::PlimsollDisk { memory, verify } => {
                 let figures = free_address().map_err(|e| format!("no free port: {e}"))?;
                 admin = Some(figures);
-                plimsoll_command(ground, &disk_arguments(ground, addr, figures, &dir, memory))?
+                let memory = format!("{memory} --disk-verify {verify}");
+                plimsoll_command(ground, &disk_arguments(ground, addr, figures, &dir, &memory))?
             }
             Kind::Peer(peer) => peer.command(ground, addr, &dir)?,
         };

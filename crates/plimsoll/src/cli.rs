@@ -108,6 +108,7 @@ pub(crate) struct Serve {
     #[arg(long, short, value_name = "FILE", conflicts_with_all = [
         "listen", "origin", "forward", "allow_to", "allow_from", "workers", "access_log",
         "log_format", "admin", "backend", "memory", "disk", "disk_bytes",
+        "disk_verify",
     ])]
     pub(crate) config: Option<PathBuf>,
     /// Address to listen on, such as 127.0.0.1:3128 or [::]:80; may be given several times
@@ -156,6 +157,12 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "BYTES", default_value = "1G", requires = "disk",
         value_parser = parse_bytes)]
     pub(crate) disk_bytes: u64,
+    /// When blocks on disk are verified: always before they are sent, or once, when they come into
+    /// the page cache; then long bodies are sent from there without being copied, and nobody but
+    /// the server may write into its files
+    #[arg(long, value_name = "WHEN", default_value = "always", requires = "disk",
+        value_parser = parse_verify)]
+    pub(crate) disk_verify: proxy::Verify,
     /// Print the addresses as one line of JSON on stdout once they are bound
     #[arg(long)]
     pub(crate) json: bool,
@@ -765,6 +772,14 @@ fn parse_size(text: &str) -> Result<::load::Size, String> {
     match text {
         "web" => Ok(::load::Size::web()),
         _ => parse_bytes(text).map(|bytes| ::load::Size::Fixed { bytes }),
+    }
+}
+
+fn parse_verify(word: &str) -> Result<proxy::Verify, String> {
+    match word {
+        "always" => Ok(proxy::Verify::Always),
+        "once" => Ok(proxy::Verify::Once),
+        _ => Err("blocks are verified always or once".to_owned()),
     }
 }
 

@@ -220,7 +220,8 @@ fn config(flags: &cli::Serve) -> Result<Config, Failure> {
     }
     config.memory_bytes = flags.memory;
     if let Some(path) = &flags.disk {
-        config.disk = Some(DiskConfig::of(path, flags.disk_bytes).map_err(misuse)?);
+        let disk = DiskConfig::of(path, flags.disk_bytes).map_err(misuse)?;
+        config.disk = Some(DiskConfig { verify: flags.disk_verify, ..disk });
     }
     config.log_format = flags.log_format.clone();
     Ok(config)

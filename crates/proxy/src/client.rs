@@ -5,6 +5,7 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use http1::write;
+use runtime::fs::LentPages;
 use runtime::time::{self, Instant};
 
 use crate::limits::{COALESCE_BYTES_MAX, Limits, RATE_WAITS_MIN};
@@ -167,11 +168,11 @@ impl<'c> Client<'c> {
             body.push(&piece[skipped..]);
             skip -= skipped;
         }
-        self.send_slices(&body).await
+        self.send_slices(&body, false).await
     }
 
-    /// Sends what is held, then these bytes, from where they lie.
-    pub(crate) async fn send_slices(&mut self, body: &[&[u8]]) -> Result<(), Gone> {
+    /// Sends what is held, then these bytes, from where they lie; `more` follows at once.
+    pub(crate) async fn send_slices(&mut self, body: &[&[u8]], more: bool) -> Result<(), Gone> {
         self.bytes += body.iter().map(|part| part.len() as u64).sum::<u64>();
         let held = std::mem::take(&mut self.pending);
         let mut unsent: Vec<&[u8]> = Vec::with_capacity(1 + body.len());
@@ -188,7 +189,12 @@ impl<'c> Client<'c> {
             for (slice, part) in slices.iter_mut().zip(unsent.iter()) {
                 *slice = IoSlice::new(part);
             }
-            let mut sent = match self.stream.try_write_vectored(&slices[..used]) {
+            let slices = &slices[..used];
+            let sent = match more {
+                true => self.stream.try_write_more(slices),
+                false => self.stream.try_write_vectored(slices),
+            };
+            let mut sent = match sent {
                 Ok(sent) => sent,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.room().await?;
@@ -208,6 +214,34 @@ impl<'c> Client<'c> {
             }
         }
         self.flushed().await
+    }
+
+    /// Whether the client can be sent pages that were lent.
+    pub(crate) fn takes_pages(&self) -> bool {
+        self.stream.takes_pages()
+    }
+
+    /// Sends what is held, then pages that were lent; `more` follows at once.
+    pub(crate) async fn send_pages(
+        &mut self,
+        mut pages: LentPages,
+        more: bool,
+    ) -> Result<(), Gone> {
+        if !self.pending.is_empty() {
+            self.send_slices(&[], true).await?;
+        }
+        self.bytes += pages.left() as u64;
+        while pages.left() > 0 {
+            match self.stream.try_write_pages(&mut pages, more) {
+                Ok(sent) => {
+                    self.worker.counters.bytes_sent.add(sent as u64);
+                    self.pace.moved(sent);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.room().await?,
+                Err(_) => return Err(Gone),
+            }
+        }
+        Ok(())
     }
 
     async fn send_rest(&mut self, mut bytes: &[u8]) -> Result<(), Gone> {

@@ -75,6 +75,7 @@ pub use resolve::NameServers;
 pub use server::{Bound, LogTo, Renewal, Server, StartError};
 pub use sizing::{Size, WhatIfReport};
 pub use sockets::Sockets;
+pub use store::disk::Verify;
 pub use tls::{ClientTls, ServerTls, TlsPeer};
 
 /// The reference of the configuration file, and an example of one, made from its list of keys.

@@ -14,7 +14,7 @@ use runtime::process::{self, Predecessor, Successor, Told};
 use runtime::stop::StopSource;
 use runtime::sync::{Sender, inbox};
 use runtime::{Options, Runtime};
-use store::disk::{DiskStore, OpenError, Start};
+use store::disk::{DiskStore, OpenError, Start, Verify};
 
 use crate::access_log::{LogWriter, Sink};
 use crate::config::{Config, DiskConfig, Listener};
@@ -450,6 +450,12 @@ fn open_disk(wanted: &DiskConfig, options: &Options) -> Result<Option<DiskStore>
                     tracing::warn!(objects, entries_lost, "{path}: some of the index is lost");
                 }
                 Start::Fresh(why) => tracing::warn!("{path}: begun anew: {why}"),
+            }
+            match disk.lends_not() {
+                Some(why) if wanted.verify == Verify::Once => {
+                    tracing::warn!("{path}: each block is verified before it is sent: {why}");
+                }
+                _ => {}
             }
             Ok(Some(disk))
         }

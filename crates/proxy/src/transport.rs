@@ -8,6 +8,7 @@ use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::task::{Context, Poll};
 
+use runtime::fs::LentPages;
 use runtime::net::TcpStream;
 
 use crate::tls::{TlsFacts, TlsStream};
@@ -97,6 +98,27 @@ impl Transport {
         match self {
             Transport::Plain(stream) => stream.try_write_vectored(bufs),
             Transport::Tls(stream) => stream.try_write_vectored(bufs),
+        }
+    }
+
+    /// The same of bytes that others follow at once.
+    pub(crate) fn try_write_more(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Transport::Plain(stream) => stream.try_write_more(bufs),
+            Transport::Tls(stream) => stream.try_write_vectored(bufs),
+        }
+    }
+
+    /// Whether it takes pages as they are: what is encrypted has to be read for that.
+    pub(crate) fn takes_pages(&self) -> bool {
+        matches!(self, Transport::Plain(_))
+    }
+
+    /// As [`Self::try_write`], of pages that were lent; `more` is written next.
+    pub(crate) fn try_write_pages(&self, pages: &mut LentPages, more: bool) -> io::Result<usize> {
+        match self {
+            Transport::Plain(stream) => stream.try_write_pages(pages, more),
+            Transport::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 

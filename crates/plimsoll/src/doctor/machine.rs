@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use readiness::{Choice, Kind, Poller};
-use runtime::fs::{File, OpenOptions, PageBuffer, THREADS_MAX};
+use runtime::fs::{self, File, OpenOptions, PageBuffer, THREADS_MAX};
 
 use super::Ability;
 
@@ -77,12 +77,22 @@ fn try_disk(path: &Path) -> std::io::Result<Vec<Ability>> {
             "1 MiB in {:.1} ms: about what an unsafe method or a purge waits for",
             synced.as_secs_f64() * 1e3
         );
+        let lending = fs::try_lending(path.parent().unwrap_or(path)).await;
+        let lent = match &lending {
+            Ok(()) => "long bodies, with store.verify = \"once\"",
+            Err(why) => why,
+        };
         Ok(vec![
             Ability { what: "disk reads that do not block".to_owned(), supported, detail },
             Ability {
                 what: "disk writes past the page cache".to_owned(),
                 supported: uncached,
                 detail: writes.to_owned(),
+            },
+            Ability {
+                what: "disk pages sent uncopied".to_owned(),
+                supported: lending.is_ok(),
+                detail: lent.to_owned(),
             },
             Ability { what: "syncs of the disk".to_owned(), supported: true, detail: sync },
         ])

@@ -182,7 +182,7 @@ impl Root {
 impl StoreSection {
     fn disk(&self, here: &mut Here<'_, '_>) -> Option<DiskConfig> {
         match DiskConfig::of(self.path.as_ref()?, self.bytes) {
-            Ok(disk) => Some(disk),
+            Ok(disk) => Some(DiskConfig { verify: self.verify, ..disk }),
             Err(wrong) => {
                 here.mistake_of("store.bytes", wrong);
                 None

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnet::IpNet;
+use store::disk::Verify;
 
 use super::forward_keys::UpgradeSection;
 use super::table::{Here, Key, Table, keys};
@@ -509,12 +510,15 @@ impl Table for FieldTable {
     }
 }
 
+words!(Verify: "always" => Verify::Always, "once" => Verify::Once);
+
 /// `[store]`
 #[derive(Debug)]
 pub(crate) struct StoreSection {
     pub(crate) memory: u64,
     pub(crate) path: Option<PathBuf>,
     pub(crate) bytes: u64,
+    pub(crate) verify: Verify,
 }
 
 impl Table for StoreSection {
@@ -528,11 +532,17 @@ impl Table for StoreSection {
         bytes: Kind::Bytes(DiskConfig::BYTES_MIN, u64::MAX), bytes,
             "What the store on disk takes there, from the beginning on. Another size begins it \
              anew.", restart !;
+        verify: Kind::Word(&["always", "once"]), verify,
+            "When a block of it is verified: always before it is sent, or once, when it comes from \
+             the disk into the page cache of the system. Then long bodies are sent from there \
+             without being copied, where that can be done, and nobody but the server may write \
+             into its files.", restart !;
     ];
 
     fn blank() -> StoreSection {
         let memory = super::Config::forward(&[]).memory_bytes;
-        StoreSection { memory, path: None, bytes: DiskConfig::BYTES_DEFAULT }
+        let verify = Verify::default();
+        StoreSection { memory, path: None, bytes: DiskConfig::BYTES_DEFAULT, verify }
     }
 }
 

@@ -24,7 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use store::disk::Geometry;
+use store::disk::{Geometry, Verify};
 
 pub use forward::{Domain, Forward, PasswordRealm, Ports, Protocol, TellClient, Users};
 
@@ -52,6 +52,8 @@ pub struct DiskConfig {
     pub path: PathBuf,
     /// How it is cut, by the bytes that it may take.
     pub geometry: Geometry,
+    /// When its blocks are verified.
+    pub verify: Verify,
 }
 
 impl DiskConfig {
@@ -69,13 +71,14 @@ impl DiskConfig {
         let geometry = geometry.ok_or_else(|| {
             format!("a store on disk takes at least {} MiB", DiskConfig::BYTES_MIN >> 20)
         })?;
-        Ok(DiskConfig { path: path.into(), geometry })
+        Ok(DiskConfig { path: path.into(), geometry, verify: Verify::default() })
     }
 
     /// How it is opened.
     #[must_use]
     pub fn options(&self) -> store::disk::Options {
-        store::disk::Options::new(&self.path, self.geometry)
+        let options = store::disk::Options::new(&self.path, self.geometry);
+        store::disk::Options { verify: self.verify, ..options }
     }
 }
 

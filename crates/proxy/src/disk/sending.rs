@@ -1,7 +1,8 @@
 //! Sending a body from the disk.
 //!
 //! A block is read and verified, then sent: the first one at once, of the others some together, so
-//! that the client is not woken for each. A range reads its own blocks only. A block that cannot
+//! that the client is not woken for each. What the store lends is sent as it stands in the page
+//! cache, but for TLS, which has to read it. A range reads its own blocks only. A block that cannot
 //! be had before anything was sent makes it a miss. Later the rest is asked of the origin, if it is
 //! certain to be the rest of the same (RFC 9110, 13.1.5); else the connection is cut.
 
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use caching::ContentRange;
 use caching::range::ByteRange;
 use http1::Method;
+use runtime::fs::LentPages;
 use store::disk::{Body, Broken, Hit, Piece};
 
 use crate::exchange::{Destination, Done, Ended, Exchange};
@@ -20,11 +22,19 @@ use crate::shared::Shared;
 use crate::stored::{Away, Entry, Stored};
 use crate::upstream::{self, Answer, Outgoing};
 
-/// A body on the disk of which the first bytes are here.
+/// A body on the disk of which the beginning is here.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    first: Option<Piece>,
+    first: First,
     rest: Body,
+    /// Pages may be lent of what follows.
+    lends: bool,
+}
+
+#[derive(Debug)]
+enum First {
+    Lent(LentPages),
+    Read(Option<Piece>),
 }
 
 /// A body that broke off.
@@ -46,8 +56,9 @@ impl Shared {
         away: Away,
         range: ByteRange,
         at_hand: Option<Box<Hit>>,
+        lent: bool,
     ) -> Option<Opened> {
-        let opened = self.try_open(stored, away, range, at_hand).await;
+        let opened = self.try_open(stored, away, range, at_hand, lent).await;
         if opened.is_none() {
             self.store.remove_if(&away.key, |entry: &Entry| entry.is(stored));
         }
@@ -60,6 +71,7 @@ impl Shared {
         away: Away,
         range: ByteRange,
         at_hand: Option<Box<Hit>>,
+        lent: bool,
     ) -> Option<Opened> {
         let disk = self.disk()?;
         let is_it =
@@ -72,8 +84,13 @@ impl Shared {
             return None;
         }
         let mut rest = hit.range(range.first..range.last + 1);
-        let first = rest.next().await.ok()?;
-        Some(Opened { first, rest })
+        let lends = lent && disk.lends_not().is_none();
+        let pages = if lends { rest.lend().await } else { None };
+        let first = match pages {
+            Some(pages) => First::Lent(pages),
+            None => First::Read(rest.next().await.ok()?),
+        };
+        Some(Opened { first, rest, lends })
     }
 }
 
@@ -86,14 +103,25 @@ impl Exchange<'_> {
         opened: Opened,
         done: Done,
     ) -> Result<Done, Ended> {
-        let Opened { first, mut rest } = opened;
-        let mut pieces: Vec<Piece> = first.into_iter().collect();
-        let mut ended = None;
+        let Opened { first, mut rest, lends } = opened;
         let mut at = range.first;
+        let (mut pages, mut pieces) = match first {
+            First::Lent(pages) => (Some(pages), Vec::new()),
+            First::Read(piece) => (None, piece.into_iter().collect::<Vec<_>>()),
+        };
+        let mut ended = None;
         loop {
-            let slices: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
-            self.client.send_slices(&slices).await.map_err(|_| Ended::Gone(done))?;
-            at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
+            if let Some(lent) = pages.take() {
+                at += lent.left() as u64;
+                let more = rest.left() > 0;
+                self.client.send_pages(lent, more).await.map_err(|_| Ended::Gone(done))?;
+            } else {
+                let slices: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
+                let more = lends && ended.is_none() && rest.left() > 0;
+                self.client.send_slices(&slices, more).await.map_err(|_| Ended::Gone(done))?;
+                at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
+                pieces.clear();
+            }
             match ended {
                 None => {}
                 Some(Ok(())) => return Ok(done),
@@ -103,8 +131,10 @@ impl Exchange<'_> {
                     return Err(Ended::Torn(Box::new(Torn { stored, missing, done })));
                 }
             }
-            pieces.clear();
-            while pieces.len() < BLOCKS_SENT_MAX && ended.is_none() {
+            if lends {
+                pages = rest.lend().await;
+            }
+            while pages.is_none() && pieces.len() < BLOCKS_SENT_MAX && ended.is_none() {
                 match rest.next().await {
                     Ok(Some(piece)) => pieces.push(piece),
                     Ok(None) => ended = Some(Ok(())),

@@ -106,7 +106,8 @@ impl Exchange<'_> {
             Method::Head => None,
             _ => {
                 let shared = Arc::clone(&self.worker.shared);
-                let opened = shared.open_away(stored, away, range, self.at_hand.take()).await;
+                let (at_hand, lent) = (self.at_hand.take(), self.client.takes_pages());
+                let opened = shared.open_away(stored, away, range, at_hand, lent).await;
                 Some(opened.ok_or(Ended::BodyLost)?)
             }
         };
@@ -152,7 +153,7 @@ impl Exchange<'_> {
         self.count_hit(told);
         self.client.held(|out| parts.append_head(out, &use_));
         let done = Done { head_bytes: self.client.bytes, ..done };
-        let sent = self.client.send_slices(&parts.body()).await;
+        let sent = self.client.send_slices(&parts.body(), false).await;
         sent.map(|()| done).map_err(|Gone| Ended::Gone(done))
     }
 

@@ -12,7 +12,7 @@ use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::stop::StopSource;
 use runtime::time::{sleep, timeout};
 use runtime::{JoinHandle, Runtime, sim};
-use store::disk::{DiskStore, Geometry};
+use store::disk::{DiskStore, Geometry, Verify};
 
 use crate::common::{Response, read_log_line, read_metrics, read_response};
 use crate::origin::Origin;
@@ -91,7 +91,8 @@ pub(crate) fn in_memory(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<W
 
 /// The same with a store on disk.
 pub(crate) fn on_disk(config: Config) -> Config {
-    let disk = DiskConfig { path: "/store".into(), geometry: Geometry::tiny(48) };
+    let disk =
+        DiskConfig { path: "/store".into(), geometry: Geometry::tiny(48), verify: Verify::Always };
     Config { disk: Some(disk), ..config }
 }
 

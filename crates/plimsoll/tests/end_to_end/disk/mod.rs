@@ -7,6 +7,7 @@
 
 mod checker;
 mod image;
+mod lending;
 mod origin;
 mod restart;
 

@@ -1,0 +1,139 @@
+//! Bodies that are sent as they stand in the page cache (`verify = 'once'`).
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use runtime::fs::{self, File, OpenOptions, PageBuffer};
+use runtime::sim::Rng;
+use runtime::{Options, Runtime};
+
+use super::checker::Scene;
+use super::{WRITTEN, configured, metric, object, reads_of_segments, served, stopped};
+use crate::support::Home;
+
+/// Written at once, so that it can go around the page cache.
+const ROT_BYTES: usize = 64 * 1024;
+
+/// As [`configured`], with blocks verified once. Its segments can be detached.
+fn lending(home: &Home, scene: &Scene) -> String {
+    let config = configured(home, scene, &home.at("store"), "1GiB");
+    let text = std::fs::read_to_string(&config).unwrap();
+    home.write("plimsoll.toml", text.replace("[store]\n", "[store]\nverify = 'once'\n"))
+}
+
+fn runtime() -> Runtime {
+    Runtime::new(Options::default()).unwrap()
+}
+
+/// False, and said, where no pages can be lent.
+fn can_lend(home: &Home) -> bool {
+    match runtime().block_on(fs::try_lending(home.at(""))) {
+        Ok(()) => true,
+        Err(why) => {
+            eprintln!("skipped: {why}");
+            false
+        }
+    }
+}
+
+#[test]
+fn a_body_that_was_verified_is_sent_without_being_read() {
+    let home = Home::new();
+    if !can_lend(&home) {
+        return;
+    }
+    let scene = Scene::new(Vec::new());
+    let server = served(&scene, &lending(&home, &scene));
+    // One record, and several.
+    let objects = [object(700_000, 0), object(1_000_000, 0), object(2_000_000, 0)];
+    objects.into_iter().for_each(|object| drop(scene.one(object)));
+    std::thread::sleep(WRITTEN);
+    for object in objects.into_iter().cycle().take(2 * objects.len()) {
+        assert!(scene.one(object).is_hit());
+    }
+    let lent = || metric(server.admin(), "plimsoll_disk_blocks_lent_total");
+    assert_eq!(lent(), 0, "nobody has verified it yet");
+    for object in objects {
+        let before = lent();
+        let asked = || assert!(scene.one(object).is_hit());
+        // The beginning of the first record, which tells what it is.
+        let reads = reads_of_segments(&home, &server, asked);
+        assert!(lent() - before >= (object.bytes - 32_768).div_ceil(32_768), "{object:?}");
+        assert!(reads.is_none_or(|reads| reads.len() == 1), "{object:?}");
+    }
+    assert_eq!(metric(server.admin(), "plimsoll_disk_bad_blocks_total"), 0);
+    assert_eq!(stopped(&scene, server), "");
+}
+
+/// Random bytes, around the page cache. False if they cannot go there.
+async fn rot(segments: &File, random: &mut Rng, at: u64) -> bool {
+    let mut bytes = PageBuffer::default();
+    bytes.begin(at, ROT_BYTES).extend((0..ROT_BYTES).map(|_| random.next() as u8));
+    let before = runtime::counters();
+    segments.write_all_at(bytes, at).await.0.unwrap();
+    runtime::counters().since(&before).file_writes_uncached == 1
+}
+
+/// As a disk whose bits change, below the page cache.
+#[test]
+fn what_rots_below_the_page_cache_is_never_sent() {
+    const SEED: u64 = 6;
+    /// All that is stored stands before it.
+    const WRITTEN_OVER: u64 = 48 << 20;
+    let home = Home::alone();
+    if !can_lend(&home) {
+        return;
+    }
+    let lengths = [300_000, 700_000, 1_048_576, 1_100_000, 2_097_000];
+    let mut scene = Scene::new(lengths.map(|bytes| object(bytes, 0)).to_vec());
+    scene.cuts = true;
+    let server = served(&scene, &lending(&home, &scene));
+    let admin = server.admin();
+    let mut random = Rng::new(SEED);
+    let rotten = scene.under_load(4, SEED, || {
+        runtime().block_on(async {
+            let direct = OpenOptions { direct: true, ..OpenOptions::WRITE };
+            let segments = File::open_with(home.at("store/segments"), direct).await.unwrap();
+            let until = Instant::now() + Duration::from_secs(8);
+            let mut around = true;
+            while around && Instant::now() < until {
+                let at = random.below(WRITTEN_OVER / 4096) * 4096;
+                around = rot(&segments, &mut random, at).await;
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            around
+        })
+    });
+    if !rotten {
+        eprintln!("skipped: this file system knows no O_DIRECT");
+        return;
+    }
+    scene.is_well();
+    let [bad, hits, lent, gone] = ["bad_blocks", "hits", "blocks_lent", "lent_gone"]
+        .map(|name| metric(admin, &format!("plimsoll_disk_{name}_total")));
+    let [compared, cut] = [&scene.compared, &scene.cut].map(|count| count.load(Ordering::Relaxed));
+    eprintln!(
+        "{compared} responses compared, {hits} hits of the disk, {lent} blocks lent, {bad} bad, \
+         {gone} records that had left the page cache, {cut} cut off"
+    );
+    assert!(bad > 0 && lent > 1000 && gone > 0 && compared > 300);
+    assert_eq!(stopped(&scene, server), "");
+}
+
+#[test]
+fn a_store_whose_segments_are_too_short_says_that_it_copies() {
+    let home = Home::new();
+    let scene = Scene::new(Vec::new());
+    let config = lending(&home, &scene);
+    let text = std::fs::read_to_string(&config).unwrap().replace("1GiB", "64MiB");
+    let server = served(&scene, &home.write("plimsoll.toml", text));
+    let one = object(700_000, 0);
+    for _ in 0..4 {
+        scene.one(one);
+        std::thread::sleep(WRITTEN / 4);
+    }
+    assert_eq!(metric(server.admin(), "plimsoll_disk_blocks_lent_total"), 0);
+    assert!(metric(server.admin(), "plimsoll_disk_hits_total") > 0);
+    let told = stopped(&scene, server);
+    assert!(told.contains("segments are shorter than 2 MiB"), "{told}");
+}
