@@ -284,6 +284,11 @@ pub(super) async fn try_in(directory: &Path) -> Result<(), String> {
         .custom_flags(libc::O_TMPFILE)
         .open(directory)
         .map_err(|error| wrong("no unnamed file can be made there (O_TMPFILE)", &error))?;
+    if real::is_dax(&file).map_err(|error| wrong("a file cannot be looked at", &error))? {
+        return Err(
+            "files are mapped from the disk itself there (DAX): it has no page cache".into()
+        );
+    }
     real::write_page(&file).map_err(|error| wrong("a page cannot be written", &error))?;
     let pages = StablePages::new(&file, 0, PAGE_BYTES).map_err(|error| {
         wrong("a file cannot be mapped (MADV_POPULATE_READ, Linux 5.14)", &error)

@@ -231,6 +231,18 @@ fn fallocate(file: &File, mode: i32, offset: u64, len: u64) -> io::Result<()> {
     }
 }
 
+/// Whether a mapping of the file shows the disk itself (Documentation/filesystems/dax.rst).
+pub(super) fn is_dax(file: &File) -> io::Result<bool> {
+    // SAFETY: a C struct of integers, for which zero is a value.
+    let mut told: libc::statx = unsafe { std::mem::zeroed() };
+    let (fd, path) = (file.as_raw_fd(), c"".as_ptr());
+    // SAFETY: an empty path, and room for what is told.
+    if unsafe { libc::statx(fd, path, libc::AT_EMPTY_PATH, 0, &raw mut told) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(told.stx_attributes & libc::STATX_ATTR_DAX as u64 != 0)
+}
+
 /// A page of a new file.
 pub(super) fn write_page(file: &File) -> io::Result<()> {
     file.write_all_at(&[1; PAGE_BYTES], 0)
