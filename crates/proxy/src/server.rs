@@ -451,11 +451,8 @@ fn open_disk(wanted: &DiskConfig, options: &Options) -> Result<Option<DiskStore>
                 }
                 Start::Fresh(why) => tracing::warn!("{path}: begun anew: {why}"),
             }
-            match disk.lends_not() {
-                Some(why) if wanted.verify == Verify::Once => {
-                    tracing::warn!("{path}: each block is verified before it is sent: {why}");
-                }
-                _ => {}
+            if let Some(why) = disk.why_not_lent().filter(|_| wanted.verify == Verify::Once) {
+                tracing::warn!("{path}: each block is verified before it is sent: {why}");
             }
             Ok(Some(disk))
         }

@@ -25,16 +25,17 @@ use crate::upstream::{self, Answer, Outgoing};
 /// A body on the disk of which the beginning is here.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    first: First,
+    first: Part,
     rest: Body,
     /// Pages may be lent of what follows.
     lends: bool,
 }
 
+/// Some of a body, to be sent at once.
 #[derive(Debug)]
-enum First {
+enum Part {
     Lent(LentPages),
-    Read(Option<Piece>),
+    Read(Vec<Piece>),
 }
 
 /// A body that broke off.
@@ -48,7 +49,7 @@ pub(crate) struct Torn {
 
 impl Shared {
     /// Opens a part of a body. `at_hand` is what was found a moment ago, perhaps for this: then its
-    /// first block is not read again. `None`: it is not there any more, and nobody finds it in
+    /// first block is not read again. `lent`: who asks can be sent pages. `None`: it is not there any more, and nobody finds it in
     /// memory.
     pub(crate) async fn open_away(
         &self,
@@ -84,11 +85,11 @@ impl Shared {
             return None;
         }
         let mut rest = hit.range(range.first..range.last + 1);
-        let lends = lent && disk.lends_not().is_none();
+        let lends = lent && disk.why_not_lent().is_none();
         let pages = if lends { rest.lend().await } else { None };
         let first = match pages {
-            Some(pages) => First::Lent(pages),
-            None => First::Read(rest.next().await.ok()?),
+            Some(pages) => Part::Lent(pages),
+            None => Part::Read(rest.next().await.ok()?.into_iter().collect()),
         };
         Some(Opened { first, rest, lends })
     }
@@ -104,24 +105,24 @@ impl Exchange<'_> {
         done: Done,
     ) -> Result<Done, Ended> {
         let Opened { first, mut rest, lends } = opened;
-        let mut at = range.first;
-        let (mut pages, mut pieces) = match first {
-            First::Lent(pages) => (Some(pages), Vec::new()),
-            First::Read(piece) => (None, piece.into_iter().collect::<Vec<_>>()),
-        };
-        let mut ended = None;
+        let (mut at, mut part, mut ended) = (range.first, first, None);
         loop {
-            if let Some(lent) = pages.take() {
-                at += lent.left() as u64;
-                let more = rest.left() > 0;
-                self.client.send_pages(lent, more).await.map_err(|_| Ended::Gone(done))?;
-            } else {
-                let slices: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
-                let more = lends && ended.is_none() && rest.left() > 0;
-                self.client.send_slices(&slices, more).await.map_err(|_| Ended::Gone(done))?;
-                at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
-                pieces.clear();
-            }
+            let mut next = None;
+            let sent = match part {
+                Part::Lent(pages) => {
+                    at += pages.left() as u64;
+                    self.client.send_pages(pages, rest.left() > 0).await
+                }
+                Part::Read(pieces) => {
+                    if lends && ended.is_none() {
+                        next = rest.lend().await;
+                    }
+                    let slices: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
+                    at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
+                    self.client.send_slices(&slices, next.is_some()).await
+                }
+            };
+            sent.map_err(|_| Ended::Gone(done))?;
             match ended {
                 None => {}
                 Some(Ok(())) => return Ok(done),
@@ -131,16 +132,22 @@ impl Exchange<'_> {
                     return Err(Ended::Torn(Box::new(Torn { stored, missing, done })));
                 }
             }
-            if lends {
-                pages = rest.lend().await;
+            if lends && next.is_none() {
+                next = rest.lend().await;
             }
-            while pages.is_none() && pieces.len() < BLOCKS_SENT_MAX && ended.is_none() {
+            if let Some(pages) = next {
+                part = Part::Lent(pages);
+                continue;
+            }
+            let mut pieces = Vec::new();
+            while pieces.len() < BLOCKS_SENT_MAX && ended.is_none() {
                 match rest.next().await {
                     Ok(Some(piece)) => pieces.push(piece),
                     Ok(None) => ended = Some(Ok(())),
                     Err(broken) => ended = Some(Err(broken)),
                 }
             }
+            part = Part::Read(pieces);
         }
     }
 

@@ -34,7 +34,7 @@ pub const PARTS_MAX: usize = 16;
 /// Pipes that a core keeps for later.
 const PIPES_KEPT: usize = 16;
 /// Pipes of a core, those included whose peer takes its time: two descriptors each.
-const PIPES_MAX: u32 = 1024;
+const PIPES_MAX: u32 = 256;
 
 static WHOLE: LockKind = LockKind::new("lent pages");
 

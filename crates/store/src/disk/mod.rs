@@ -412,7 +412,7 @@ impl DiskStore {
 
     /// Why no pages of bodies are lent; `None` if they are ([`Body::lend`]).
     #[must_use]
-    pub fn lends_not(&self) -> Option<&str> {
+    pub fn why_not_lent(&self) -> Option<&str> {
         self.0.lending.refused()
     }
 

@@ -162,7 +162,7 @@ impl Wire {
 /// A store that lends; `None` where it cannot, which is said.
 async fn lender(path: &std::path::Path) -> Option<Running> {
     let running = Running::open(lending(path)).await;
-    if let Some(why) = running.store.lends_not() {
+    if let Some(why) = running.store.why_not_lent() {
         eprintln!("skipped: no pages are lent here: {why}");
         return None;
     }
