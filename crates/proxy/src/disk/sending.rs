@@ -49,8 +49,8 @@ pub(crate) struct Torn {
 
 impl Shared {
     /// Opens a part of a body. `at_hand` is what was found a moment ago, perhaps for this: then its
-    /// first block is not read again. `lent`: who asks can be sent pages. `None`: it is not there any more, and nobody finds it in
-    /// memory.
+    /// first block is not read again. `lent`: who asks can be sent pages. `None`: it is not there
+    /// any more, and nobody finds it in memory.
     pub(crate) async fn open_away(
         &self,
         stored: &Arc<Stored>,
