@@ -86,8 +86,10 @@ impl Shared {
         }
         let mut rest = hit.range(range.first..range.last + 1);
         let lends = lent && disk.why_not_lent().is_none();
-        let pages = if lends { rest.lend().await } else { None };
-        let first = match pages {
+        if lends {
+            rest = rest.lendable();
+        }
+        let first = match rest.lend().await {
             Some(pages) => Part::Lent(pages),
             None => Part::Read(rest.next().await.ok()?.into_iter().collect()),
         };

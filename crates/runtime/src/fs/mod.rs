@@ -318,8 +318,8 @@ impl File {
         }
     }
 
-    /// Makes zeros of a part of the file, in the pool; its place on the disk stays. Pages of it
-    /// that are lent stay as they are: whatever is written there from now on is written to others.
+    /// Makes zeros of a part of the file, in the pool; its place on the disk stays, or is taken
+    /// anew (XFS). Pages of it that are lent stay as they are: whatever is written there from now on is written to others.
     /// On the twin, where none is lent, nothing is done.
     ///
     /// # Errors

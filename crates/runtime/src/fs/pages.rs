@@ -94,23 +94,21 @@ impl StablePages {
     pub(super) fn new(file: &File, offset: u64, len: usize) -> io::Result<StablePages> {
         let before = (offset % PAGE_BYTES as u64) as usize;
         let wanted = (before + len).next_multiple_of(PAGE_BYTES);
-        // With a page behind it that is nobody's. Two mappings side by side may become one to the
-        // kernel, and a fault in the one would map pages of the other.
         let mapped_bytes = wanted + PAGE_BYTES;
         let from = libc::off_t::try_from(offset - before as u64).map_err(io::Error::other)?;
-        let nobody = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let (fd, none) = (file.as_raw_fd(), ptr::null_mut());
         // SAFETY: a new mapping at an address that the kernel chooses.
         let address =
-            unsafe { libc::mmap(ptr::null_mut(), mapped_bytes, libc::PROT_NONE, nobody, -1, 0) };
+            unsafe { libc::mmap(none, mapped_bytes, libc::PROT_READ, libc::MAP_SHARED, fd, from) };
         if address == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let whole = Lock::new(&WHOLE, true);
         let pages = StablePages { address: address as usize, mapped_bytes, before, len, whole };
-        let (fd, over) = (file.as_raw_fd(), libc::MAP_SHARED | libc::MAP_FIXED);
-        // SAFETY: takes the place of a part of our own mapping, to which nobody has a pointer.
-        let placed = unsafe { libc::mmap(address, wanted, libc::PROT_READ, over, fd, from) };
-        if placed == libc::MAP_FAILED {
+        // The last page is nobody's. Two mappings side by side may become one to the kernel, and a
+        // fault in the one would map pages of the other.
+        // SAFETY: the last page of our own mapping.
+        if unsafe { libc::mprotect(address.byte_add(wanted), PAGE_BYTES, libc::PROT_NONE) } != 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: a part of our own mapping.
@@ -160,6 +158,7 @@ impl StablePages {
             return Err(NotLent::NoPipe);
         }
         let mut whole = self.whole.lock().expect("nobody panics while lending");
+        *whole = *whole && self.are_cached(&parts[..count]);
         if *whole {
             let (into, before) = (pipe.write.as_raw_fd(), faults());
             // SAFETY: so many slices of our mapping, which stays; the kernel only takes references.
@@ -169,6 +168,29 @@ impl StablePages {
             *whole = faults() == before && usize::try_from(taken) == Ok(bytes);
         }
         if *whole { Ok(bytes) } else { Err(NotLent::Gone) }
+    }
+}
+
+impl StablePages {
+    /// Whether the page cache has the pages from the first part to the last: what it does not have
+    /// would be waited for.
+    fn are_cached(&self, parts: &[Range<usize>]) -> bool {
+        let first = parts.iter().map(|part| part.start).min().unwrap_or(0);
+        let end = parts.iter().map(|part| part.end).max().unwrap_or(0);
+        let mut page = (self.before + first) / PAGE_BYTES;
+        let pages_end = (self.before + end).div_ceil(PAGE_BYTES);
+        while page < pages_end {
+            let mut cached = [0_u8; 512];
+            let count = cached.len().min(pages_end - page);
+            let from = (self.address + page * PAGE_BYTES) as *mut _;
+            // SAFETY: pages of our own mapping, and room for a byte each.
+            let told = unsafe { libc::mincore(from, count * PAGE_BYTES, cached.as_mut_ptr()) };
+            if told != 0 || cached[..count].iter().any(|state| state & 1 == 0) {
+                return false;
+            }
+            page += count;
+        }
+        true
     }
 }
 
@@ -195,6 +217,16 @@ impl LentPages {
     #[must_use]
     pub fn left(&self) -> usize {
         self.left
+    }
+
+    /// Takes a page out, to look at it.
+    fn look(&self) -> [u8; PAGE_BYTES] {
+        let mut page = [0; PAGE_BYTES];
+        if let Some(pipe) = &self.pipe {
+            // SAFETY: pointer and length describe `page`.
+            unsafe { libc::read(pipe.read.as_raw_fd(), page.as_mut_ptr().cast(), page.len()) };
+        }
+        page
     }
 
     /// Sends what the socket takes. `more` follows: an incomplete packet may wait for it.
@@ -289,14 +321,25 @@ pub(super) async fn try_in(directory: &Path) -> Result<(), String> {
             "files are mapped from the disk itself there (DAX): it has no page cache".into()
         );
     }
-    real::write_page(&file).map_err(|error| wrong("a page cannot be written", &error))?;
+    let write = |byte| {
+        real::write_page(&file, byte).map_err(|error| wrong("a page cannot be written", &error))
+    };
+    write(b'a')?;
     let pages = StablePages::new(&file, 0, PAGE_BYTES).map_err(|error| {
         wrong("a file cannot be mapped (MADV_POPULATE_READ, Linux 5.14)", &error)
     })?;
-    pages
-        .lend(std::slice::from_ref(&(0..PAGE_BYTES)))
-        .await
-        .map_err(|_| "pages of a file cannot be put into a pipe (vmsplice)".to_owned())?;
+    let part = [0..PAGE_BYTES; 1];
+    let lent = pages.lend(&part).await;
+    let lent =
+        lent.map_err(|_| "pages of a file cannot be put into a pipe (vmsplice)".to_owned())?;
     real::detach(&file, 0, PAGE_BYTES as u64)
-        .map_err(|error| wrong("pages cannot be detached (FALLOC_FL_ZERO_RANGE)", &error))
+        .map_err(|error| wrong("pages cannot be detached (FALLOC_FL_ZERO_RANGE)", &error))?;
+    write(b'b')?;
+    if lent.look() != [b'a'; PAGE_BYTES] {
+        return Err("pages that are lent are written over there".to_owned());
+    }
+    if pages.lend(&part).await.err() != Some(NotLent::Gone) {
+        return Err("this kernel does not tell when a page has left the page cache".to_owned());
+    }
+    Ok(())
 }

@@ -244,8 +244,8 @@ pub(super) fn is_dax(file: &File) -> io::Result<bool> {
 }
 
 /// A page of a new file.
-pub(super) fn write_page(file: &File) -> io::Result<()> {
-    file.write_all_at(&[1; PAGE_BYTES], 0)
+pub(super) fn write_page(file: &File, byte: u8) -> io::Result<()> {
+    file.write_all_at(&[byte; PAGE_BYTES], 0)
 }
 
 pub(super) fn try_lock(file: &File) -> io::Result<bool> {

@@ -126,7 +126,7 @@ impl Hit {
         let end = range.end.min(self.body_len);
         let at = range.start.min(end);
         let held = Held::new(&self.record, at..end);
-        Body { record: self.record, at, end, chunk: None, watch: None, _held: held }
+        Body { record: self.record, at, end, chunk: None, lends: false, watch: None, _held: held }
     }
 }
 
@@ -138,6 +138,8 @@ pub struct Body {
     end: u64,
     /// The chunk that is being read.
     chunk: Option<(u32, Found)>,
+    /// Whoever reads it can be lent pages.
+    lends: bool,
     /// The record that is being read, if it is to be lent later.
     watch: Option<Box<Watch>>,
     _held: Held,
@@ -411,10 +413,18 @@ impl Body {
         Ok(Some(piece))
     }
 
+    /// The same for who can be lent pages, and asks for them.
+    #[must_use]
+    pub fn lendable(self) -> Body {
+        Body { lends: true, ..self }
+    }
+
     /// Some of what comes next, as it stands in the page cache: with [`super::Verify::Once`], if it
     /// was verified there and has not left it since. `None`: [`Body::next`] has it.
+    ///
+    /// Only of a body that was made [`Body::lendable`].
     pub async fn lend(&mut self) -> Option<LentPages> {
-        if self.at >= self.end {
+        if self.at >= self.end || !self.lends {
             return None;
         }
         let inner = Arc::clone(&self.record.store.0);
@@ -431,6 +441,7 @@ impl Body {
                 inner.lend(&self.record.found, body_at + self.at..body_at + self.end).await
             }
         }?;
+        self.watch = None;
         self.at += lent.left() as u64;
         Some(lent)
     }
@@ -441,7 +452,7 @@ impl Body {
         let (at, end) = (body_at + self.at, body_at + self.end);
         let block = (at / inner.blocks.payload_bytes()) as u32;
         // The first block is read by every look-up.
-        if block == 1 && end == self.record.header.payload_len() {
+        if self.lends && block == 1 && end == self.record.header.payload_len() {
             self.watch = inner.watch(&self.record.found, block).await.map(Box::new);
         }
         let piece = self.record.piece(at, end).await?;
@@ -487,7 +498,7 @@ impl Body {
         let within = (part.at % payload_bytes) as usize;
         for _ in 0..TRIES_MAX {
             let Some(found) = self.chunk_found(&part) else { break };
-            if block == 0 && inner.blocks.stored_len(part.end) == part.stored_len {
+            if self.lends && block == 0 && inner.blocks.stored_len(part.end) == part.stored_len {
                 self.watch = inner.watch(&found, block).await.map(Box::new);
             }
             match inner.block(&found, block).await {

@@ -18,14 +18,16 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use runtime::fs::{self, LentPages, NotLent, PARTS_MAX, StablePages};
+use runtime::fs::{self, File, LentPages, NotLent, OpenOptions, PARTS_MAX, StablePages};
 use runtime::sync::{Guard, Lock, LockKind};
 
 use super::counters::add;
 use super::index::Found;
-use super::limits::{LENT_BYTES_MIN, LENT_RECORDS_MAX};
+use super::limits::{LEAVING_AT_ONCE, LENT_BYTES_MIN, LENT_RECORDS_MAX, WATCHES_MAX};
 use super::record::Blocks;
 use super::{Inner, Options, Verify};
 
@@ -50,6 +52,23 @@ struct Verified {
     from: u32,
 }
 
+/// One of those that may be watched at the same time.
+#[derive(Debug)]
+struct Turn(Arc<AtomicU32>);
+
+impl Turn {
+    fn take(count: &Arc<AtomicU32>) -> Option<Turn> {
+        let turn = Turn(Arc::clone(count));
+        (count.fetch_add(1, Ordering::Relaxed) < WATCHES_MAX).then_some(turn)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// A record whose blocks are being verified while its pages are watched.
 #[derive(Debug)]
 pub(super) struct Watch {
@@ -58,19 +77,26 @@ pub(super) struct Watch {
     from: u32,
     next: u32,
     blocks: u32,
+    _turn: Turn,
 }
 
-/// Those that were asked for since the last change of generations, and those before.
+/// Those that were asked for since the last change of generations, those before, and those that
+/// nobody has asked for: they leave a few at a time.
 #[derive(Default)]
 struct Records {
     young: HashMap<Name, State>,
     old: HashMap<Name, State>,
+    leaving: Vec<State>,
 }
+
+/// To be dropped when nothing is locked: mappings end with it.
+type Left = Vec<State>;
 
 static RECORDS: LockKind = LockKind::new("disk: lent records");
 
 pub(super) struct Lending {
     records: Lock<Records>,
+    watches: Arc<AtomicU32>,
     /// Why nothing is lent.
     refused: Option<String>,
 }
@@ -83,9 +109,16 @@ impl Lending {
             Verify::Once if !options.geometry.can_detach() => {
                 Err("the store is too small: its segments are shorter than 2 MiB".to_owned())
             }
-            Verify::Once => fs::try_lending(&options.path).await,
+            Verify::Once => match fs::try_lending(&options.path).await {
+                Ok(()) => mark(&options.path).await,
+                refused => refused,
+            },
         };
-        Lending { records: Lock::new(&RECORDS, Records::default()), refused: possible.err() }
+        Lending {
+            records: Lock::new(&RECORDS, Records::default()),
+            watches: Arc::default(),
+            refused: possible.err(),
+        }
     }
 
     pub(super) fn refused(&self) -> Option<&str> {
@@ -97,26 +130,42 @@ impl Lending {
     }
 }
 
+/// The file that says that pages of a store are lent, or have been. It need not be durable: what a
+/// power cut takes has no pages under way.
+const MARK: &str = "lent";
+
+async fn mark(directory: &Path) -> Result<(), String> {
+    let marked = File::open_with(directory.join(MARK), OpenOptions::CREATE).await;
+    marked.map(drop).map_err(|error| format!("{MARK} cannot be made there: {error}"))
+}
+
+/// Whether a process before this one may have lent pages that are under way still.
+pub(super) async fn was_lending(options: &Options) -> bool {
+    options.geometry.can_detach() && File::open(options.path.join(MARK)).await.is_ok()
+}
+
 impl Records {
-    fn get(&mut self, name: Name) -> Option<State> {
+    fn get(&mut self, name: Name) -> (Option<State>, Left) {
         if let Some(state) = self.young.get(&name) {
-            return Some(state.clone());
+            return (Some(state.clone()), Left::new());
         }
-        let state = self.old.remove(&name)?;
-        self.insert(name, state.clone());
-        Some(state)
+        let Some(state) = self.old.remove(&name) else { return (None, Left::new()) };
+        let left = self.insert(name, state.clone());
+        (Some(state), left)
     }
 
-    fn insert(&mut self, name: Name, state: State) {
-        if self.young.len() >= LENT_RECORDS_MAX / 2 {
-            self.old = std::mem::take(&mut self.young);
+    fn insert(&mut self, name: Name, state: State) -> Left {
+        if self.young.len() >= LENT_RECORDS_MAX / 3 {
+            let old = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
+            self.leaving.extend(old.into_values());
         }
-        self.young.insert(name, state);
+        let mut left = self.leaving.split_off(self.leaving.len().saturating_sub(LEAVING_AT_ONCE));
+        left.extend(self.young.insert(name, state));
+        left
     }
 
-    fn remove(&mut self, name: Name) {
-        self.young.remove(&name);
-        self.old.remove(&name);
+    fn remove(&mut self, name: Name) -> Left {
+        self.young.remove(&name).into_iter().chain(self.old.remove(&name)).collect()
     }
 }
 
@@ -129,31 +178,33 @@ impl Inner {
             return None;
         }
         let name = name(found);
-        {
+        let (state, left) = {
             let mut records = self.lending.lock();
             match records.get(name) {
-                Some(State::ReadOnce) => {}
-                Some(State::Verified(_)) => return None, // there was no pipe
-                None => {
-                    records.insert(name, State::ReadOnce);
-                    return None;
-                }
+                (None, _) => (None, records.insert(name, State::ReadOnce)),
+                known => known,
             }
-        }
+        };
+        drop(left);
+        // One that is verified came here because there was no pipe.
+        let Some(State::ReadOnce) = state else { return None };
+        let turn = Turn::take(&self.lending.watches)?;
         let position = self.segments.position(found.place);
         let pages = self.files.segments.stable_pages(position, found.len as usize).await.ok()?;
         let blocks = found.len.div_ceil(self.blocks.block_bytes);
-        Some(Watch { name, pages, from, next: from, blocks })
+        Some(Watch { name, pages, from, next: from, blocks, _turn: turn })
     }
 
     /// The next blocks of a record, from `payload.start` up to `payload.end` at most, by reference.
     pub(super) async fn lend(&self, found: &Found, payload: Range<u64>) -> Option<LentPages> {
-        if self.lending.refused.is_some() || found.unwritten.is_some() {
+        if self.lending.refused.is_some() || found.unwritten.is_some() || found.len < LENT_BYTES_MIN
+        {
             return None;
         }
         let name = name(found);
-        let state = self.lending.lock().get(name)?;
-        let State::Verified(verified) = state else { return None };
+        let (state, left) = self.lending.lock().get(name);
+        drop(left);
+        let Some(State::Verified(verified)) = state else { return None };
         let (parts, count) = parts(self.blocks, verified.from, payload)?;
         match verified.pages.lend(&parts[..count]).await {
             Ok(lent) => {
@@ -167,7 +218,8 @@ impl Inner {
             }
             Err(NotLent::NoPipe) => None,
             Err(NotLent::Gone) => {
-                self.lending.lock().remove(name);
+                let left = self.lending.lock().remove(name);
+                drop(left);
                 add(&self.counters.lent_gone, 1);
                 None
             }
@@ -187,7 +239,8 @@ impl Inner {
         // First: who opens the segment anew sees it, or we see that it was opened.
         if self.segments.lends(name.0, name.2) {
             let state = State::Verified(Arc::new(Verified { pages, from }));
-            self.lending.lock().insert(name, state);
+            let left = self.lending.lock().insert(name, state);
+            drop(left);
             add(&self.counters.lent_records, 1);
         }
         None
@@ -228,10 +281,11 @@ mod tests {
         let parts = |from, payload| {
             parts(blocks, from, payload).map(|(parts, count)| parts[..count].to_vec())
         };
-        assert_eq!(parts(0, 64..500), Some(vec![64..500]));
-        assert_eq!(parts(0, 64..992), Some(vec![64..992]));
+        let one = |part| Some(Vec::from([part; 1]));
+        assert_eq!(parts(0, 64..500), one(64..500));
+        assert_eq!(parts(0, 64..992), one(64..992));
         assert_eq!(parts(0, 991..1985), Some(vec![991..992, 1000..1992, 2000..2001]));
-        assert_eq!(parts(1, 992..993), Some(vec![1000..1001]));
+        assert_eq!(parts(1, 992..993), one(1000..1001));
         assert_eq!(parts(1, 991..2000), None, "the first block was not verified here");
         assert_eq!(parts(0, 5..5), None);
         let many = parts(0, 0..1_000_000).unwrap();
@@ -242,15 +296,17 @@ mod tests {
     fn of_many_records_those_that_are_asked_for_stay() {
         let mut records = Records::default();
         let hot = (1, 2, 3);
-        records.insert(hot, State::ReadOnce);
+        let mut left = records.insert(hot, State::ReadOnce).len();
         for offset in 0..3 * LENT_RECORDS_MAX as u32 {
-            records.insert((7, offset, 7), State::ReadOnce);
-            assert!(offset % 1000 > 0 || records.get(hot).is_some());
-            assert!(records.young.len() + records.old.len() <= LENT_RECORDS_MAX);
+            left += records.insert((7, offset, 7), State::ReadOnce).len();
+            assert!(offset % 1000 > 0 || records.get(hot).0.is_some());
+            let here = records.young.len() + records.old.len() + records.leaving.len();
+            assert!(here <= LENT_RECORDS_MAX);
         }
-        assert!(records.get((7, 0, 7)).is_none(), "nobody asked for it again");
-        assert!(records.get(hot).is_some());
-        records.remove(hot);
-        assert!(records.get(hot).is_none());
+        assert!(left > LENT_RECORDS_MAX, "they leave by and by: {left}");
+        assert!(records.get((7, 0, 7)).0.is_none(), "nobody asked for it again");
+        assert!(records.get(hot).0.is_some());
+        assert_eq!(records.remove(hot).len(), 1);
+        assert!(records.get(hot).0.is_none());
     }
 }

@@ -80,6 +80,10 @@ pub(super) const GENERATION_MAX: u64 = u64::MAX >> 1;
 /// Records whose pages are watched, or that were read once: each has two mappings, of which a
 /// process may have 65,530, and some 3 KiB of the kernel's memory a mebibyte.
 pub(super) const LENT_RECORDS_MAX: usize = 8 * 1024;
+/// Of those that nobody asks for any more, so many leave when another comes.
+pub(super) const LEAVING_AT_ONCE: usize = 4;
+/// Records that are being verified while their pages are watched, however slowly they are read.
+pub(super) const WATCHES_MAX: u32 = 1024;
 /// Shorter records are copied.
 pub(super) const LENT_BYTES_MIN: u32 = 128 * 1024;
 

@@ -26,7 +26,7 @@ use super::counters::Cells;
 use super::geometry::Geometry;
 use super::index::Index;
 use super::journal::{Change, Journal, Log, SavedEntry, Tail};
-use super::lending::Lending;
+use super::lending::{self, Lending};
 use super::limits::{
     ENTRIES_PER_SLICE, EPOCH_MAX, EPOCH_SHIFT, FORMAT_VERSION, GENERATION_MAX, SHARDS_MAX,
 };
@@ -321,8 +321,9 @@ async fn warm(
         }
         None => Arc::new(loaded.purges),
     };
+    let was_lending = lending::was_lending(&options).await;
     let inner = inner(options, files, &block, Some(purges)).await;
-    inner.segments.restore(loaded.alive);
+    inner.segments.restore(loaded.alive, was_lending);
     for entry in loaded.overlay.values().flatten() {
         take_entry(&inner, entry);
     }

@@ -130,9 +130,9 @@ impl Segments {
     }
 
     /// Takes over what was found on the disk: segments with lives, none of them open any more.
-    /// What an older process has lent may be under way still.
-    pub(super) fn restore(&self, mut found: Vec<Alive>) {
-        self.lent.iter().for_each(|lent| lent.store(true, Ordering::SeqCst));
+    /// `lent`: pages that an older process has lent may be under way still.
+    pub(super) fn restore(&self, mut found: Vec<Alive>, lent: bool) {
+        self.lent.iter().for_each(|of| of.store(lent, Ordering::SeqCst));
         found.sort_unstable_by_key(|&(_, life, _)| life);
         let mut logs = self.lock();
         for (segment, life, log) in found {

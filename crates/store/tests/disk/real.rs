@@ -144,8 +144,8 @@ impl Wire {
     }
 
     /// A body as it is sent: what is lent, and what is not. Also how much was lent.
-    async fn fetch(&self, mut body: Body) -> Result<(Vec<u8>, usize), Broken> {
-        let (mut all, mut lent) = (Vec::new(), 0);
+    async fn fetch(&self, body: Body) -> Result<(Vec<u8>, usize), Broken> {
+        let (mut body, mut all, mut lent) = (body.lendable(), Vec::new(), 0);
         loop {
             while let Some(pages) = body.lend().await {
                 lent += pages.left();
@@ -166,6 +166,7 @@ async fn lender(path: &std::path::Path) -> Option<Running> {
         eprintln!("skipped: no pages are lent here: {why}");
         return None;
     }
+    assert!(path.join("lent").exists(), "who opens it next is told");
     Some(running)
 }
 
@@ -233,7 +234,7 @@ fn pages_that_are_lent_are_not_written_over() {
                 store.put(&key(number), ABOUT, b"meta", &body(number, len)).unwrap();
                 store.flush().await.unwrap();
                 for round in 0..3 {
-                    let mut parts = store.get(&key(number)).await.unwrap().body();
+                    let mut parts = store.get(&key(number)).await.unwrap().body().lendable();
                     let first = parts.next().await.unwrap().unwrap().len();
                     if round == 2 {
                         lent.push(parts.lend().await.expect("it was verified"));
