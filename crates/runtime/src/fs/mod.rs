@@ -319,8 +319,8 @@ impl File {
     }
 
     /// Makes zeros of a part of the file, in the pool; its place on the disk stays, or is taken
-    /// anew (XFS). Pages of it that are lent stay as they are: whatever is written there from now on is written to others.
-    /// On the twin, where none is lent, nothing is done.
+    /// anew (XFS). Pages of it that are lent stay as they are: whatever is written there from now
+    /// on is written to others. On the twin, where none is lent, nothing is done.
     ///
     /// # Errors
     /// `InvalidInput` unless the part begins and ends at a multiple of [`DETACHED_BYTES`], or ends
