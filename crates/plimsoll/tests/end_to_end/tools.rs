@@ -18,6 +18,43 @@ struct Web {
     _nginx: Running,
 }
 
+/// Starts nginx on these ports.
+fn nginx(home: &Home, plain: u16, tls: u16) -> Running {
+    let at = home.path().display();
+    let user = if am_root() { "user root;" } else { "" };
+    let conf = home.write(
+        "nginx.conf",
+        format!(
+            "daemon off; master_process off; pid {at}/nginx/pid; worker_processes 1; {user}
+             error_log {at}/nginx/error.log;
+             events {{ worker_connections 256; }}
+             http {{
+               types {{ text/html html; text/plain txt; }}
+               default_type application/octet-stream;
+               access_log {at}/web.log combined;
+               client_body_temp_path {at}/nginx/b; proxy_temp_path {at}/nginx/p;
+               fastcgi_temp_path {at}/nginx/f; uwsgi_temp_path {at}/nginx/u;
+               scgi_temp_path {at}/nginx/s;
+               server {{
+                 listen 127.0.0.1:{plain};
+                 listen 127.0.0.1:{tls} ssl;
+                 ssl_certificate {at}/cert.pem; ssl_certificate_key {at}/key.pem;
+                 root {at}/www;
+               }}
+             }}"
+        ),
+    );
+    Running::start(
+        Command::new(program("nginx", "nginx-light"))
+            .args(["-e", &home.at("nginx/error.log"), "-c", &conf])
+            .stdout(Stdio::null())
+            .stderr(output(home, "nginx.err")),
+    )
+}
+
+/// A port that was free a moment ago may be somebody else's when nginx wants it.
+const NGINX_TRIES: usize = 3;
+
 impl Web {
     fn start() -> Web {
         let home = Home::new();
@@ -26,40 +63,19 @@ impl Web {
         }
         home.write("www/hello.txt", "hello from the origin\n");
         certificate(&home);
-        let (at, plain, tls) = (home.path().display(), free_port(), free_port());
-        let user = if am_root() { "user root;" } else { "" };
-        let conf = home.write(
-            "nginx.conf",
-            format!(
-                "daemon off; master_process off; pid {at}/nginx/pid; worker_processes 1; {user}
-                 error_log {at}/nginx/error.log;
-                 events {{ worker_connections 256; }}
-                 http {{
-                   types {{ text/html html; text/plain txt; }}
-                   default_type application/octet-stream;
-                   access_log {at}/web.log combined;
-                   client_body_temp_path {at}/nginx/b; proxy_temp_path {at}/nginx/p;
-                   fastcgi_temp_path {at}/nginx/f; uwsgi_temp_path {at}/nginx/u;
-                   scgi_temp_path {at}/nginx/s;
-                   server {{
-                     listen 127.0.0.1:{plain};
-                     listen 127.0.0.1:{tls} ssl;
-                     ssl_certificate {at}/cert.pem; ssl_certificate_key {at}/key.pem;
-                     root {at}/www;
-                   }}
-                 }}"
-            ),
-        );
-        let nginx = Running::start(
-            Command::new(program("nginx", "nginx-light"))
-                .args(["-e", &home.at("nginx/error.log"), "-c", &conf])
-                .stdout(Stdio::null())
-                .stderr(output(&home, "nginx.err")),
-        );
-        for port in [plain, tls] {
-            wait_for("nginx", SOON, || TcpStream::connect(("127.0.0.1", port)).ok());
+        for _ in 0..NGINX_TRIES {
+            let (plain, tls) = (free_port(), free_port());
+            let mut nginx = nginx(&home, plain, tls);
+            let listens = |port| TcpStream::connect(("127.0.0.1", port)).is_ok();
+            let serves = wait_for("nginx", SOON, || match nginx.has_ended() {
+                true => Some(false),
+                false => (listens(plain) && listens(tls)).then_some(true),
+            });
+            if serves {
+                return Web { home, plain, tls, _nginx: nginx };
+            }
         }
-        Web { home, plain, tls, _nginx: nginx }
+        panic!("nginx ended: {}", home.read("nginx.err"));
     }
 
     /// A forward proxy that may reach this machine, where TLS is spoken on nginx's port.
