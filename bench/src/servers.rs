@@ -232,8 +232,8 @@ impl Server {
             Kind::PlimsollDisk { memory, verify } => {
                 let figures = free_address().map_err(|e| format!("no free port: {e}"))?;
                 admin = Some(figures);
-                let memory = format!("{memory} --disk-verify {verify}");
-                plimsoll_command(ground, &disk_arguments(ground, addr, figures, &dir, &memory))?
+                let arguments = disk_arguments(ground, addr, figures, &dir, memory, verify);
+                plimsoll_command(ground, &arguments)?
             }
             Kind::Peer(peer) => peer.command(ground, addr, &dir)?,
         };
@@ -277,10 +277,11 @@ fn disk_arguments(
     admin: SocketAddr,
     dir: &Path,
     memory: &str,
+    verify: &str,
 ) -> Vec<String> {
     let text = format!(
         "serve --listen {addr} --origin http://{} --workers 1 --backend epoll --admin {admin} \
-         --memory {memory} --disk-bytes {PLIMSOLL_DISK_BYTES} --disk",
+         --memory {memory} --disk-bytes {PLIMSOLL_DISK_BYTES} --disk-verify {verify} --disk",
         ground.origin
     );
     let store = dir.join("store").display().to_string();

@@ -27,8 +27,6 @@ use crate::upstream::{self, Answer, Outgoing};
 pub(crate) struct Opened {
     first: Part,
     rest: Body,
-    /// Pages may be lent of what follows.
-    lends: bool,
 }
 
 /// Some of a body, to be sent at once.
@@ -85,15 +83,14 @@ impl Shared {
             return None;
         }
         let mut rest = hit.range(range.first..range.last + 1);
-        let lends = lent && disk.why_not_lent().is_none();
-        if lends {
+        if lent {
             rest = rest.lendable();
         }
         let first = match rest.lend().await {
             Some(pages) => Part::Lent(pages),
             None => Part::Read(rest.next().await.ok()?.into_iter().collect()),
         };
-        Some(Opened { first, rest, lends })
+        Some(Opened { first, rest })
     }
 }
 
@@ -106,25 +103,25 @@ impl Exchange<'_> {
         opened: Opened,
         done: Done,
     ) -> Result<Done, Ended> {
-        let Opened { first, mut rest, lends } = opened;
+        let Opened { first, mut rest } = opened;
         let (mut at, mut part, mut ended) = (range.first, first, None);
         loop {
-            let mut next = None;
-            let sent = match part {
+            let next = match part {
                 Part::Lent(pages) => {
                     at += pages.left() as u64;
-                    self.client.send_pages(pages, rest.left() > 0).await
+                    let sent = self.client.send_pages(pages, rest.left() > 0).await;
+                    sent.map_err(|_| Ended::Gone(done))?;
+                    rest.lend().await
                 }
                 Part::Read(pieces) => {
-                    if lends && ended.is_none() {
-                        next = rest.lend().await;
-                    }
+                    let next = if ended.is_none() { rest.lend().await } else { None };
                     let slices: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
                     at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
-                    self.client.send_slices(&slices, next.is_some()).await
+                    let sent = self.client.send_slices(&slices, next.is_some()).await;
+                    sent.map_err(|_| Ended::Gone(done))?;
+                    next
                 }
             };
-            sent.map_err(|_| Ended::Gone(done))?;
             match ended {
                 None => {}
                 Some(Ok(())) => return Ok(done),
@@ -133,9 +130,6 @@ impl Exchange<'_> {
                     let stored = Arc::clone(stored);
                     return Err(Ended::Torn(Box::new(Torn { stored, missing, done })));
                 }
-            }
-            if lends && next.is_none() {
-                next = rest.lend().await;
             }
             if let Some(pages) = next {
                 part = Part::Lent(pages);

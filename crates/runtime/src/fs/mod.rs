@@ -309,13 +309,9 @@ impl File {
     /// # Errors
     /// `Unsupported` on the twin, which has no page cache; or what the system says.
     pub async fn stable_pages(&self, offset: u64, len: usize) -> io::Result<StablePages> {
-        match &self.0 {
-            Backing::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
-            Backing::Real(file) => {
-                let file = Arc::clone(file);
-                unblock(move || StablePages::new(&file, offset, len)).await
-            }
-        }
+        in_world!(self, |_world, _file| Err(io::ErrorKind::Unsupported.into()), |file| {
+            StablePages::new(&file, offset, len)
+        })
     }
 
     /// Makes zeros of a part of the file, in the pool; its place on the disk stays, or is taken
@@ -332,13 +328,7 @@ impl File {
         if !offset.is_multiple_of(DETACHED_BYTES) || !ends_well(offset + len)? {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        match &self.0 {
-            Backing::Simulated(_) => Ok(()),
-            Backing::Real(file) => {
-                let file = Arc::clone(file);
-                unblock(move || real::detach(&file, offset, len)).await
-            }
-        }
+        in_world!(self, |_world, _file| Ok(()), |file| real::detach(&file, offset, len))
     }
 
     /// Makes durable what was written before, in the pool.

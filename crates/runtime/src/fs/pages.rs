@@ -169,9 +169,7 @@ impl StablePages {
         }
         if *whole { Ok(bytes) } else { Err(NotLent::Gone) }
     }
-}
 
-impl StablePages {
     /// Whether the page cache has the pages from the first part to the last: what it does not have
     /// would be waited for.
     fn are_cached(&self, parts: &[Range<usize>]) -> bool {

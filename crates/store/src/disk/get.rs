@@ -416,7 +416,8 @@ impl Body {
     /// The same for who can be lent pages, and asks for them.
     #[must_use]
     pub fn lendable(self) -> Body {
-        Body { lends: true, ..self }
+        let lends = self.record.store.why_not_lent().is_none();
+        Body { lends, ..self }
     }
 
     /// Some of what comes next, as it stands in the page cache: with [`super::Verify::Once`], if it

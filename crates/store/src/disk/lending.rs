@@ -173,8 +173,7 @@ impl Inner {
     /// Of a record that is about to be read from block `from` to its end: watches it, if it is
     /// worth that.
     pub(super) async fn watch(&self, found: &Found, from: u32) -> Option<Watch> {
-        if self.lending.refused.is_some() || found.unwritten.is_some() || found.len < LENT_BYTES_MIN
-        {
+        if found.unwritten.is_some() || found.len < LENT_BYTES_MIN {
             return None;
         }
         let name = name(found);
@@ -197,8 +196,7 @@ impl Inner {
 
     /// The next blocks of a record, from `payload.start` up to `payload.end` at most, by reference.
     pub(super) async fn lend(&self, found: &Found, payload: Range<u64>) -> Option<LentPages> {
-        if self.lending.refused.is_some() || found.unwritten.is_some() || found.len < LENT_BYTES_MIN
-        {
+        if found.unwritten.is_some() || found.len < LENT_BYTES_MIN {
             return None;
         }
         let name = name(found);

@@ -189,8 +189,7 @@ impl Segments {
         logs.segments[usize::from(segment)] = Segment::default();
         logs.open[log as usize] = Some(Open { segment, used: 0 });
         self.lives[usize::from(segment)].store(life, Ordering::SeqCst);
-        let lent = self.lent[usize::from(segment)].swap(false, Ordering::SeqCst);
-        if lent && self.geometry.can_detach() {
+        if self.lent[usize::from(segment)].swap(false, Ordering::SeqCst) {
             logs.detached.insert(segment);
         }
         // Under the lock: before any record that is put into it.
