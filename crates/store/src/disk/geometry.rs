@@ -1,9 +1,10 @@
 //! How a store's bytes are cut: into segments, blocks, chunks and journals.
 
 use super::limits::{
-    BLOCK_BYTES, CHUNK_BYTES_MAX, CHUNKS_PER_SEGMENT_MIN, JOURNAL_AREAS, JOURNAL_BYTES_MAX,
-    JOURNAL_BYTES_MIN, JOURNAL_SHARE, META_BYTES_MAX, METAS_PER_SEGMENT_MIN, SEGMENT_BYTES_MAX,
-    SEGMENT_BYTES_MIN, SEGMENTS_MAX, SEGMENTS_MIN, SEGMENTS_WANTED,
+    BLOCK_BYTES, CHUNK_BYTES_MAX, CHUNKS_PER_SEGMENT_MIN, FREE_BYTES, FREE_SHARE, JOURNAL_AREAS,
+    JOURNAL_BYTES_MAX, JOURNAL_BYTES_MIN, JOURNAL_SHARE, META_BYTES_MAX, METAS_PER_SEGMENT_MIN,
+    SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, SEGMENTS_FREE_MIN, SEGMENTS_MAX, SEGMENTS_MIN,
+    SEGMENTS_WANTED,
 };
 
 /// The shape of a store; it is written into the store and never changes.
@@ -59,6 +60,12 @@ impl Geometry {
     #[must_use]
     pub fn data_bytes(&self) -> u64 {
         u64::from(self.segment_bytes) * u64::from(self.segments)
+    }
+
+    /// How many segments are kept free for a burst of puts.
+    pub(super) fn segments_free(&self) -> usize {
+        let burst = (FREE_BYTES / self.segment_bytes).min(self.segments / FREE_SHARE);
+        burst.max(SEGMENTS_FREE_MIN) as usize
     }
 
     /// Whether a segment can be detached from pages that are lent.

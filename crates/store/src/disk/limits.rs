@@ -48,8 +48,11 @@ pub(super) const MOVED_SHARE: u64 = 2;
 pub(super) const SMALL_SHARE: u32 = 10;
 /// Segments of which bodies are being read are not reclaimed, while they are at most this part.
 pub(super) const HELD_SHARE: u32 = 4;
-/// Segments kept free, so that a put finds one.
-pub(super) const SEGMENTS_FREE: usize = 3;
+/// Segments kept free, so that a put finds one: at least so many.
+pub(super) const SEGMENTS_FREE_MIN: u32 = 3;
+/// Short ones are more, for a burst of so many bytes; but at most this part of the segments.
+pub(super) const FREE_BYTES: u32 = 8 * 1024 * 1024;
+pub(super) const FREE_SHARE: u32 = 10;
 /// Of these, what only moved records may take.
 pub(super) const SEGMENTS_FOR_MOVES: usize = 1;
 
@@ -89,7 +92,8 @@ pub(super) const LENT_BYTES_MIN: u32 = 128 * 1024;
 
 const _: () = assert!(SEGMENT_BYTES_MIN.is_power_of_two() && SEGMENT_BYTES_MAX.is_power_of_two());
 const _: () = assert!(SEGMENTS_WANTED >= SEGMENTS_MIN as u64);
-const _: () = assert!(SEGMENTS_FREE > SEGMENTS_FOR_MOVES && SEGMENTS_FREE < SEGMENTS_MIN as usize);
+const _: () = assert!(SEGMENTS_FREE_MIN as usize > SEGMENTS_FOR_MOVES);
+const _: () = assert!(SEGMENTS_FREE_MIN < SEGMENTS_MIN / 2);
 // The longest record, with its checksums, fits into half a segment.
 const _: () =
     assert!(1.0 / CHUNKS_PER_SEGMENT_MIN as f64 + 1.0 / (METAS_PER_SEGMENT_MIN as f64) < 0.45,);

@@ -21,9 +21,7 @@ use runtime::sync::{Guard, Lock, LockKind};
 use super::geometry::Geometry;
 use super::index::Place;
 use super::journal::{Change, Journal, Log};
-use super::limits::{
-    ALIGNMENT, HELD_SHARE, MOVED_SHARE, SEGMENTS_FOR_MOVES, SEGMENTS_FREE, SMALL_SHARE,
-};
+use super::limits::{ALIGNMENT, HELD_SHARE, MOVED_SHARE, SEGMENTS_FOR_MOVES, SMALL_SHARE};
 use super::record::Unwritten;
 
 /// A record that waits to be written.
@@ -246,7 +244,7 @@ impl Segments {
     pub(super) fn victim(&self) -> Option<Victim> {
         let mut logs = self.lock();
         let logs = &mut *logs;
-        if logs.free.len() >= SEGMENTS_FREE {
+        if logs.free.len() >= self.geometry.segments_free() {
             return None;
         }
         // Where somebody reads is asked for: it goes to the end of the main log.

@@ -1,7 +1,7 @@
 //! What is put is found: whole, in parts, by exact reads.
 
 use runtime::sim::Disk;
-use store::disk::{DiskCounters, Refused};
+use store::disk::{DiskCounters, Geometry, Refused};
 
 use crate::{ABOUT, Running, SEGMENTS, body, key, on, options, whole};
 
@@ -255,6 +255,34 @@ fn a_body_that_is_read_slowly_is_not_evicted_meanwhile() {
             }
             assert!(read == body(number, lengths[number as usize]));
         }
+        running.close().await;
+    });
+}
+
+/// All at once, while the flusher has no turn.
+#[test]
+fn a_store_that_is_full_has_room_for_a_burst() {
+    let disk = Disk::new(1);
+    on(&disk, async {
+        let mut options = options();
+        options.geometry = Geometry { journal_bytes: 256 * 1024, ..Geometry::tiny(160) };
+        options.buffer_bytes_max = 2 * 1024 * 1024;
+        let burst = u64::from(options.geometry.segment_bytes) * 14;
+        let running = Running::open(options).await;
+        let store = &running.store;
+        let bytes = body(1, 10_000);
+        for number in 0..2_000 {
+            store.put(&key(number), ABOUT, b"meta", &bytes).unwrap();
+            if number.is_multiple_of(5) {
+                store.flush().await.unwrap();
+            }
+        }
+        store.flush().await.unwrap();
+        assert!(store.counters().segments_reclaimed > 100, "it is full");
+        for number in 0..burst / 11_000 {
+            store.put(&key(10_000 + number), ABOUT, b"meta", &bytes).unwrap();
+        }
+        store.flush().await.unwrap();
         running.close().await;
     });
 }
