@@ -63,7 +63,7 @@ fn try_disk(path: &Path) -> std::io::Result<Vec<Ability>> {
         let direct = OpenOptions { direct: true, ..OpenOptions::WRITE };
         let file = File::open_with(path, direct).await?;
         let mut buffer = PageBuffer::default();
-        buffer.begin(0, BYTES).extend(std::iter::repeat_n(b'd', BYTES));
+        buffer.begin(0, BYTES).fill(b'd');
         let before = runtime::counters();
         file.write_all_at(buffer, 0).await.0?;
         let uncached = runtime::counters().since(&before).file_writes_uncached > 0;

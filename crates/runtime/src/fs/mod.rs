@@ -13,6 +13,7 @@
 //! end of the file; a write is taken for durable before a [`File::sync_data`] that began after it
 //! has ended well.
 
+mod page_buffer;
 pub(crate) mod pages;
 pub(crate) mod pool;
 mod real;
@@ -26,6 +27,7 @@ use crate::counters::count;
 use crate::sim;
 use crate::sys::World;
 
+pub use page_buffer::PageBuffer;
 pub use pages::{LentPages, NotLent, PARTS_MAX, StablePages};
 pub use pool::{THREADS_MAX, unblock};
 
@@ -53,33 +55,6 @@ impl OpenOptions {
     pub const CREATE: OpenOptions = OpenOptions { write: true, create: true, direct: false };
     /// For reading and writing what exists.
     pub const WRITE: OpenOptions = OpenOptions { write: true, create: false, direct: false };
-}
-
-/// Bytes for a write, as far into a page of memory as they will stand into one of the file. The
-/// memory is kept for the next ones.
-#[derive(Debug, Default)]
-pub struct PageBuffer {
-    bytes: Vec<u8>,
-    from: usize,
-}
-
-impl PageBuffer {
-    /// Begins anew, for up to `len` bytes that will stand at `offset`: they are to be appended to
-    /// what is returned. Of more the place in memory is not certain.
-    pub fn begin(&mut self, offset: u64, len: usize) -> &mut Vec<u8> {
-        self.bytes.clear();
-        self.bytes.reserve(PAGE_BYTES + len);
-        let address = self.bytes.as_ptr() as usize;
-        self.from = (offset as usize).wrapping_sub(address) % PAGE_BYTES;
-        self.bytes.resize(self.from, 0);
-        &mut self.bytes
-    }
-}
-
-impl AsRef<[u8]> for PageBuffer {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes[self.from..]
-    }
 }
 
 /// What a read that was to fill its buffer took.

@@ -16,8 +16,9 @@ use super::{OpenOptions, PAGE_BYTES};
 /// keeps its processor for as long as a call takes, whoever is woken meanwhile.
 const WRITE_BYTES_MAX: usize = 128 * 1024;
 /// The same for a write around the page cache, of which the kernel only makes a list of pages: an
-/// eighth of a millisecond. The thread sleeps until the disk is done and then waits for its turn on
-/// a processor, some milliseconds where cores leave none free; so less would be written too slowly.
+/// eighth of a millisecond, half of that if they are large ([`super::PageBuffer`]). The thread
+/// sleeps until the disk is done and then waits for its turn on a processor, some milliseconds
+/// where cores leave none free; so less would be written too slowly.
 const DIRECT_WRITE_BYTES_MAX: usize = 1024 * 1024;
 /// Less than this is better collected in the page cache.
 const DIRECT_BYTES_MIN: usize = 64 * 1024;

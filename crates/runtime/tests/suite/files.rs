@@ -221,7 +221,7 @@ pub(crate) async fn written_around_the_page_cache(ground: Ground) {
         // What the page cache has is not what is read later.
         let mut all = vec![9; FILE_BYTES];
         file.read_exact_at(&mut all, 0).await.unwrap();
-        buffer.begin(offset as u64, len).extend_from_slice(&bytes);
+        buffer.begin(offset as u64, len).copy_from_slice(&bytes);
         let before = runtime::counters();
         let (written, back) = file.write_all_at(buffer, offset as u64).await;
         written.unwrap();
@@ -233,11 +233,11 @@ pub(crate) async fn written_around_the_page_cache(ground: Ground) {
         file.read_exact_at(&mut all, 0).await.unwrap();
         assert!(all == expected, "{len} bytes at {offset}");
     }
-    // Bytes that stand anywhere, and more of them than were announced.
+    // Bytes that stand anywhere in memory, and more of them than before.
     let mut bytes = vec![7; 100_001];
     bytes.remove(0);
     file.write_all_at(bytes, 5).await.0.unwrap();
-    buffer.begin(200_000, 10).extend_from_slice(&[8; 500_000]);
+    buffer.begin(200_000, 500_000).fill(8);
     file.write_all_at(buffer, 200_000).await.0.unwrap();
     expected[5..100_005].fill(7);
     expected[200_000..700_000].fill(8);
@@ -330,7 +330,7 @@ pub(crate) async fn pages_are_lent_while_they_stay(ground: Ground) {
     // A write around the page cache, as a disk whose bits change: one page is enough.
     let around = async |offset: u64| {
         let mut buffer = PageBuffer::default();
-        buffer.begin(offset, 65_536).extend_from_slice(&[7; 65_536]);
+        buffer.begin(offset, 65_536).fill(7);
         let before = runtime::counters();
         file.write_all_at(buffer, offset).await.0.unwrap();
         runtime::counters().since(&before).file_writes_uncached > 0

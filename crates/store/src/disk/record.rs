@@ -170,24 +170,33 @@ impl Unwritten {
     /// The bytes as they will stand on the disk, for who asks before they do.
     pub(super) fn bytes(&self, blocks: Blocks, sums: &Sums) -> Arc<Vec<u8>> {
         let make = || {
-            let mut out = Vec::with_capacity(self.len as usize);
-            self.make(blocks, sums, &mut out);
+            let mut out = vec![0; self.len as usize];
+            self.make(blocks, sums, &mut out, &mut |_| ());
             Arc::new(out)
         };
         Arc::clone(self.made.get_or_init(make))
     }
 
-    /// Appends them.
-    pub(super) fn append(&self, blocks: Blocks, sums: &Sums, out: &mut Vec<u8>) {
+    /// The same, into as many bytes. `made` is told of some of them after another.
+    pub(super) fn write(
+        &self,
+        blocks: Blocks,
+        sums: &Sums,
+        out: &mut [u8],
+        made: &mut impl FnMut(usize),
+    ) {
         match self.made.get() {
-            Some(made) => out.extend_from_slice(made),
-            None => self.make(blocks, sums, out),
+            Some(bytes) => {
+                out.copy_from_slice(bytes);
+                made(bytes.len());
+            }
+            None => self.make(blocks, sums, out, made),
         }
     }
 
-    fn make(&self, blocks: Blocks, sums: &Sums, out: &mut Vec<u8>) {
+    fn make(&self, blocks: Blocks, sums: &Sums, out: &mut [u8], made: &mut impl FnMut(usize)) {
         let (header, parts) = self.from.as_ref().expect("what has no parts came made");
-        blocks.encode(sums, &self.spot, header, parts, out);
+        blocks.encode(sums, &self.spot, header, parts, out, made);
     }
 }
 
@@ -230,33 +239,37 @@ impl Blocks {
         (sums.block(spot, number, payload).to_le_bytes() == sum).then_some(payload_len)
     }
 
-    /// Appends a record as it stands at `spot`. `parts` are the metadata and the body.
-    fn encode(self, sums: &Sums, spot: &Spot, header: &Header, parts: &[Part], out: &mut Vec<u8>) {
-        let start = out.len();
-        let mut number = 0;
-        let mut begin = start;
+    /// Makes a record as it stands at `spot`, of just these bytes. `parts` are the metadata and the
+    /// body; `made` is told of each block.
+    fn encode(
+        self,
+        sums: &Sums,
+        spot: &Spot,
+        header: &Header,
+        parts: &[Part],
+        out: &mut [u8],
+        made: &mut impl FnMut(usize),
+    ) {
+        const EXACT: &str = "the parts are as long as the header says";
+        assert_eq!(out.len() as u64, self.stored_len(header.payload_len()), "{EXACT}");
         let head = header.encode();
-        for part in std::iter::once(&head[..]).chain(parts.iter().map(|part| &**part)) {
-            let mut part = part;
-            while !part.is_empty() {
-                let room = self.payload_bytes() as usize - (out.len() - begin);
-                let (now, later) = part.split_at(room.min(part.len()));
-                out.extend_from_slice(now);
-                part = later;
-                if out.len() - begin == self.payload_bytes() as usize {
-                    let sum = sums.block(spot, number, &out[begin..]);
-                    out.put_u64(sum);
-                    (number, begin) = (number + 1, out.len());
+        let mut parts = std::iter::once(&head[..]).chain(parts.iter().map(|part| &**part));
+        let mut part: &[u8] = &[];
+        for (block, number) in out.chunks_mut(self.block_bytes as usize).zip(0..) {
+            let (payload, sum) = block.split_at_mut(block.len() - SUM_BYTES);
+            let mut filled = 0;
+            while filled < payload.len() {
+                if part.is_empty() {
+                    part = parts.next().expect(EXACT);
                 }
+                let (now, later) = part.split_at(part.len().min(payload.len() - filled));
+                payload[filled..filled + now.len()].copy_from_slice(now);
+                (filled, part) = (filled + now.len(), later);
             }
+            sum.copy_from_slice(&sums.block(spot, number, payload).to_le_bytes());
+            made(filled + SUM_BYTES);
         }
-        if out.len() > begin {
-            let sum = sums.block(spot, number, &out[begin..]);
-            out.put_u64(sum);
-        }
-        let stored_len = self.stored_len(header.payload_len());
-        let made_len = (out.len() - start) as u64;
-        assert_eq!(made_len, stored_len, "the parts are as long as the header says");
+        assert!(part.is_empty() && parts.all(<[u8]>::is_empty), "{EXACT}");
     }
 
     /// Makes it the same record for another spot. False: a block is not what it should be.
@@ -297,8 +310,8 @@ mod tests {
 
     fn encoded(spot: &Spot, header: &Header, parts: &[&[u8]]) -> Vec<u8> {
         let parts: Vec<Part> = parts.iter().map(|part| Part::Own(part.to_vec())).collect();
-        let mut out = Vec::new();
-        BLOCKS.encode(&Sums::new(1), spot, header, &parts, &mut out);
+        let mut out = vec![9; BLOCKS.stored_len(header.payload_len()) as usize];
+        BLOCKS.encode(&Sums::new(1), spot, header, &parts, &mut out, &mut |_| ());
         out
     }
 
@@ -310,11 +323,12 @@ mod tests {
         let unwritten = || Unwritten::new(spot(), bytes.len() as u32, header, parts());
         let (asked_for, written) = (unwritten(), unwritten());
         assert_eq!(*asked_for.bytes(BLOCKS, &sums), bytes);
-        let mut out = vec![0; 3];
-        written.append(BLOCKS, &sums, &mut out);
-        asked_for.append(BLOCKS, &sums, &mut out);
-        Unwritten::made(spot(), bytes.clone()).append(BLOCKS, &sums, &mut out);
-        assert_eq!(out, [&[0; 3][..], &bytes, &bytes, &bytes].concat());
+        for record in [written, asked_for, Unwritten::made(spot(), bytes.clone())] {
+            let (mut out, mut told) = (vec![9; bytes.len()], 0);
+            record.write(BLOCKS, &sums, &mut out, &mut |made| told += made);
+            assert_eq!(out, bytes);
+            assert_eq!(told, bytes.len());
+        }
     }
 
     #[test]

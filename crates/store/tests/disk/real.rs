@@ -284,7 +284,7 @@ fn what_has_left_the_page_cache_is_verified_again() {
             file.read_exact_at(&mut there, at).await.unwrap();
             there[1000] ^= change;
             let mut buffer = runtime::fs::PageBuffer::default();
-            buffer.begin(at, bytes).extend_from_slice(&there);
+            buffer.begin(at, bytes).copy_from_slice(&there);
             file.write_all_at(buffer, at).await.0.unwrap();
         };
         for round in 1..=3 {

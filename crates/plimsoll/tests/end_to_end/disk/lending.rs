@@ -68,7 +68,7 @@ fn a_body_that_was_verified_is_sent_without_being_read() {
 /// Random bytes, around the page cache. False if they cannot go there.
 async fn rot(segments: &File, random: &mut Rng, at: u64) -> bool {
     let mut bytes = PageBuffer::default();
-    bytes.begin(at, ROT_BYTES).extend((0..ROT_BYTES).map(|_| random.next() as u8));
+    bytes.begin(at, ROT_BYTES).fill_with(|| random.next() as u8);
     let before = runtime::counters();
     segments.write_all_at(bytes, at).await.0.unwrap();
     runtime::counters().since(&before).file_writes_uncached == 1
