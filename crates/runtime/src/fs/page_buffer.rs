@@ -2,8 +2,8 @@
 //!
 //! What: bytes at a place of the caller's choice within a page, in large pages of memory where the
 //! system has them. Why: the kernel looks up each page that such a write takes, names it to the
-//! disk and lets go of it again, without a turn for anybody else on its processor. A mebibyte in
-//! large pages is two, and takes it a third of the time.
+//! disk and lets go of it again, without a turn for anybody else on its processor. A mebibyte is
+//! one or two large ones, and takes it a third of the time.
 
 use std::alloc::{self, Layout};
 use std::ops::Range;
