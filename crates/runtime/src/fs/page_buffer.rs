@@ -29,15 +29,11 @@ impl PageBuffer {
     pub fn begin(&mut self, offset: u64, len: usize) -> &mut [u8] {
         let from = (offset % PAGE_BYTES as u64) as usize;
         self.range = from..from + len;
-        let memory = match self.memory.take() {
-            Some(memory) if memory.len() >= self.range.end => memory,
-            // The smaller one is let go of first.
-            smaller => {
-                drop(smaller);
-                Memory::new(self.range.end)
-            }
-        };
-        &mut self.memory.insert(memory).bytes_mut()[self.range.clone()]
+        let end = self.range.end;
+        // A smaller one is let go of before there is another.
+        self.memory.take_if(|memory| memory.len() < end);
+        let memory = self.memory.get_or_insert_with(|| Memory::new(end));
+        &mut memory.bytes_mut()[self.range.clone()]
     }
 }
 
