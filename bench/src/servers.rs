@@ -116,12 +116,12 @@ pub(crate) const SERVERS: &[Server] = &[
     },
     Server {
         name: "plimsoll-disk",
-        kind: Kind::PlimsollDisk { memory: "1M", verify: "always" },
+        kind: Kind::PlimsollDisk { memory: "1M", verify: "once" },
         tier: Tier::Disk,
     },
     Server {
-        name: "plimsoll-disk-once",
-        kind: Kind::PlimsollDisk { memory: "1M", verify: "once" },
+        name: "plimsoll-disk-always",
+        kind: Kind::PlimsollDisk { memory: "1M", verify: "always" },
         tier: Tier::Disk,
     },
     Server { name: NGINX_DISK, kind: nginx_disk(NGINX_OPEN), tier: Tier::Disk },
@@ -136,7 +136,7 @@ pub(crate) const BESIDE_WRITES: &[Server] = &[
     Server { name: "plimsoll, no disk", kind: Kind::Plimsoll("epoll"), tier: Tier::Memory },
     Server {
         name: "plimsoll-disk, 256 MB",
-        kind: Kind::PlimsollDisk { memory: "256M", verify: "always" },
+        kind: Kind::PlimsollDisk { memory: "256M", verify: "once" },
         tier: Tier::Disk,
     },
     Server { name: NGINX_DISK, kind: nginx_disk(NGINX_OPEN), tier: Tier::Disk },

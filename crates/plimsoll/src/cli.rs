@@ -157,10 +157,9 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "BYTES", default_value = "1G", requires = "disk",
         value_parser = parse_bytes)]
     pub(crate) disk_bytes: u64,
-    /// When blocks on disk are verified: always before they are sent, or once, when they come into
-    /// the page cache; then long bodies are sent from there without being copied, and nobody but
-    /// the server may write into its files
-    #[arg(long, value_name = "WHEN", default_value = "always", requires = "disk",
+    /// When blocks on disk are verified: once, when they come from the disk into the page cache, so
+    /// that long bodies are sent from there without being copied; or always before they are sent
+    #[arg(long, value_name = "WHEN", default_value = "once", requires = "disk",
         value_parser = parse_verify)]
     pub(crate) disk_verify: proxy::Verify,
     /// Print the addresses as one line of JSON on stdout once they are bound
@@ -777,9 +776,9 @@ fn parse_size(text: &str) -> Result<::load::Size, String> {
 
 fn parse_verify(word: &str) -> Result<proxy::Verify, String> {
     match word {
-        "always" => Ok(proxy::Verify::Always),
         "once" => Ok(proxy::Verify::Once),
-        _ => Err("blocks are verified always or once".to_owned()),
+        "always" => Ok(proxy::Verify::Always),
+        _ => Err("blocks are verified once or always".to_owned()),
     }
 }
 

@@ -14,7 +14,7 @@ use runtime::process::{self, Predecessor, Successor, Told};
 use runtime::stop::StopSource;
 use runtime::sync::{Sender, inbox};
 use runtime::{Options, Runtime};
-use store::disk::{DiskStore, OpenError, Start, Verify};
+use store::disk::{DiskStore, OpenError, Start};
 
 use crate::access_log::{LogWriter, Sink};
 use crate::config::{Config, DiskConfig, Listener};
@@ -451,8 +451,8 @@ fn open_disk(wanted: &DiskConfig, options: &Options) -> Result<Option<DiskStore>
                 }
                 Start::Fresh(why) => tracing::warn!("{path}: begun anew: {why}"),
             }
-            if let Some(why) = disk.why_not_lent().filter(|_| wanted.verify == Verify::Once) {
-                tracing::warn!("{path}: each block is verified before it is sent: {why}");
+            if let Some(why) = disk.why_not_lent() {
+                tracing::info!("{path}: long bodies are copied: {why}");
             }
             Ok(Some(disk))
         }

@@ -79,7 +79,7 @@ fn try_disk(path: &Path) -> std::io::Result<Vec<Ability>> {
         );
         let lending = fs::try_lending(path.parent().unwrap_or(path)).await;
         let lent = match &lending {
-            Ok(()) => "long bodies, with store.verify = \"once\"",
+            Ok(()) => "long bodies",
             Err(why) => why,
         };
         Ok(vec![

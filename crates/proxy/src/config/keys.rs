@@ -510,7 +510,7 @@ impl Table for FieldTable {
     }
 }
 
-words!(Verify: "always" => Verify::Always, "once" => Verify::Once);
+words!(Verify: "once" => Verify::Once, "always" => Verify::Always);
 
 /// `[store]`
 #[derive(Debug)]
@@ -532,11 +532,11 @@ impl Table for StoreSection {
         bytes: Kind::Bytes(DiskConfig::BYTES_MIN, u64::MAX), bytes,
             "What the store on disk takes there, from the beginning on. Another size begins it \
              anew.", restart !;
-        verify: Kind::Word(&["always", "once"]), verify,
-            "When a block of it is verified: always before it is sent, or once, when it comes from \
-             the disk into the page cache of the system. Then long bodies are sent from there \
-             without being copied, where that can be done, and nobody but the server may write \
-             into its files.", restart !;
+        verify: Kind::Word(&["once", "always"]), verify,
+            "When a block of it is verified: once, when it comes from the disk into the page cache \
+             of the system, or always before it is sent. Verified once, long bodies are sent from \
+             there without being copied, where that can be done, until another program opens the \
+             store's files.", restart !;
     ];
 
     fn blank() -> StoreSection {

@@ -162,23 +162,29 @@ impl Disk {
         Ok(())
     }
 
-    /// Tells the log when writing is given up, and when it has long gone on again: a disk that
-    /// fails is tried from time to time, which is not told each time.
+    /// Tells the log when long bodies are copied from now on; when writing is given up, and when it
+    /// has long gone on again: a disk that fails is tried from time to time, which is not told each
+    /// time.
     async fn tell(&self, store: &DiskStore) {
+        let path = store.path().display();
         let (mut told, mut well) = (None, 0);
+        let mut lent = store.why_not_lent().is_none();
         loop {
             time::sleep(DISK_LOOK).await;
+            if let Some(why) = store.why_not_lent().filter(|_| lent) {
+                tracing::warn!("{path}: long bodies are copied from now on: {why}");
+                lent = false;
+            }
             match store.trouble() {
                 Some(why) => {
                     well = 0;
                     if told.as_ref() != Some(&why) {
-                        let path = store.path().display();
                         tracing::error!("{path}: the store on disk does not write for now: {why}");
                         told = Some(why);
                     }
                 }
                 None if told.is_some() && well == DISK_LOOKS_WELL => {
-                    tracing::warn!("{}: the store on disk writes again", store.path().display());
+                    tracing::warn!("{path}: the store on disk writes again");
                     told = None;
                 }
                 None => well += 1,
@@ -274,9 +280,10 @@ impl Shared {
                 let store = disk.present();
                 let on = u64::from(self.disk().is_some() && store.trouble().is_none());
                 let (index, waiting) = (store.index_bytes() as u64, store.buffered_bytes() as u64);
-                ([on, store.len() as u64, index, waiting], store.counters())
+                let lends = u64::from(store.why_not_lent().is_none());
+                ([on, store.len() as u64, index, waiting, lends], store.counters())
             }
-            None => ([0; 4], DiskCounters::default()),
+            None => ([0; 5], DiskCounters::default()),
         };
         let counted = counters.list().into_iter().map(|(_, _, value)| value);
         metrics().zip(gauges.into_iter().chain(counted)).collect()
@@ -300,7 +307,7 @@ fn told(result: Result<(), store::disk::Refused>) {
     }
 }
 
-const DISK_GAUGES: [Described; 4] = [
+const DISK_GAUGES: [Described; 5] = [
     Described {
         name: "disk_up",
         help: "1 while the store on disk is written to, 0 after failures",
@@ -315,6 +322,11 @@ const DISK_GAUGES: [Described; 4] = [
     Described {
         name: "disk_buffered_bytes",
         help: "Bytes that wait in memory to be written to the disk",
+        shape: Shape::Gauge,
+    },
+    Described {
+        name: "disk_lends",
+        help: "1 while long bodies are sent from the page cache without being copied",
         shape: Shape::Gauge,
     },
 ];

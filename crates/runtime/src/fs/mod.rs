@@ -13,6 +13,7 @@
 //! end of the file; a write is taken for durable before a [`File::sync_data`] that began after it
 //! has ended well.
 
+mod open_watch;
 mod page_buffer;
 pub(crate) mod pages;
 pub(crate) mod pool;
@@ -27,6 +28,7 @@ use crate::counters::count;
 use crate::sim;
 use crate::sys::World;
 
+pub use open_watch::OpenWatch;
 pub use page_buffer::PageBuffer;
 pub use pages::{LentPages, NotLent, PARTS_MAX, StablePages};
 pub use pool::{THREADS_MAX, unblock};

@@ -11,7 +11,8 @@
 //! next. The kernel owns the pages until the peer has them.
 //! What never happens: a page is lent that was read from the disk after the mapping was made.
 //! What is not seen: that somebody has written into a page through the page cache, be it while it
-//! waits for the peer. Whoever owns the file sees to that, with [`super::File::detach`].
+//! waits for the peer. Whoever owns the file sees to that, with [`super::File::detach`] for what he
+//! writes himself and [`super::OpenWatch`] for others.
 
 use std::fmt;
 use std::fs::File;

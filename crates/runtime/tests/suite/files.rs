@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::slice::from_ref;
 
-use runtime::fs::{File, NotLent, OpenOptions, PageBuffer};
+use runtime::fs::{File, NotLent, OpenOptions, OpenWatch, PageBuffer};
 use runtime::{sim, spawn, yield_now};
 
 use crate::{Ground, pair, pattern};
@@ -245,6 +245,35 @@ pub(crate) async fn written_around_the_page_cache(ground: Ground) {
     let mut all = vec![9; FILE_BYTES];
     File::open(&path).await.unwrap().read_exact_at(&mut all, 0).await.unwrap();
     assert!(all == expected);
+}
+
+/// Under whatever name, and for whatever; not who had it open before.
+pub(crate) async fn who_opens_a_file_is_seen(ground: Ground) {
+    let path = ground.dir.join("watched");
+    let file = File::open_with(&path, OpenOptions::CREATE).await.unwrap();
+    if ground.is_twin() {
+        let refused = OpenWatch::new(&path).await.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unsupported);
+        return;
+    }
+    let other_name = ground.dir.join("watched too");
+    std::fs::hard_link(&path, &other_name).unwrap();
+    for name in [&path, &other_name] {
+        let watch = OpenWatch::new(&path).await.unwrap();
+        file.write_all_at(Vec::from(*b"mine"), 0).await.0.unwrap();
+        file.read_exact_at(&mut [0; 4], 0).await.unwrap();
+        std::fs::metadata(name).unwrap();
+        assert!(!watch.was_opened());
+        drop(std::fs::File::open(name).unwrap());
+        assert!(watch.was_opened() && watch.was_opened(), "that it was closed cannot be told");
+    }
+    let gone = OpenWatch::new(&path).await.unwrap();
+    drop(file);
+    std::fs::remove_file(&path).unwrap();
+    std::fs::remove_file(&other_name).unwrap();
+    assert!(gone.was_opened(), "nothing more will be told of it");
+    let missing = OpenWatch::new(&path).await.unwrap_err();
+    assert_eq!(missing.kind(), ErrorKind::NotFound);
 }
 
 /// Pages are lent as long as they stay, and what was lent stays what it was.

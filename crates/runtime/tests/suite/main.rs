@@ -198,6 +198,7 @@ on_every_ground!(
     files::many_at_once,
     files::what_is_written_is_read,
     files::written_around_the_page_cache,
+    files::who_opens_a_file_is_seen,
     files::pages_are_lent_while_they_stay,
     files::names_change,
     files::one_holder_of_a_lock,

@@ -429,6 +429,10 @@ impl Body {
             return None;
         }
         let inner = Arc::clone(&self.record.store.0);
+        if inner.lending.is_over().await {
+            (self.lends, self.watch) = (false, None);
+            return None;
+        }
         let lent = match self.record.header.kind {
             Kind::Head => {
                 let part = self.chunk_part().ok()?;

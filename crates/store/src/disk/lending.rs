@@ -14,7 +14,8 @@
 //! has it until then.
 //! What never happens: a byte is lent that was not verified since it came from the disk; one that
 //! is lent is written over: a segment of which pages were lent is detached before anything of its
-//! next life is written ([`super::segments::Segments::lends`]).
+//! next life is written ([`super::segments::Segments::lends`]). Nothing is lent once another
+//! program has opened the file: it could write there, and nobody would know ([`OpenWatch`]).
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -22,13 +23,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use runtime::fs::{self, File, LentPages, NotLent, OpenOptions, PARTS_MAX, StablePages};
+use runtime::fs::{self, File, LentPages, NotLent, OpenOptions, OpenWatch, PARTS_MAX, StablePages};
 use runtime::sync::{Guard, Lock, LockKind};
 
 use super::counters::add;
 use super::index::Found;
 use super::limits::{LEAVING_AT_ONCE, LENT_BYTES_MIN, LENT_RECORDS_MAX, WATCHES_MAX};
 use super::record::Blocks;
+use super::recover::SEGMENTS;
 use super::{Inner, Options, Verify};
 
 /// A record: where it stands, in which life of its segment.
@@ -97,37 +99,58 @@ static RECORDS: LockKind = LockKind::new("disk: lent records");
 pub(super) struct Lending {
     records: Lock<Records>,
     watches: Arc<AtomicU32>,
-    /// Why nothing is lent.
-    refused: Option<String>,
+    /// Who else opens the segments, or why nothing is lent.
+    possible: Result<OpenWatch, String>,
 }
 
 impl Lending {
-    /// As the options say, where the system can do it.
+    /// As the options say, where the system can do it. The segments' file is open by now.
     pub(super) async fn new(options: &Options) -> Lending {
-        let possible = match options.verify {
-            Verify::Always => Err("each block is verified each time that it is sent".to_owned()),
-            Verify::Once if !options.geometry.can_detach() => {
-                Err("the store is too small: its segments are shorter than 2 MiB".to_owned())
-            }
-            Verify::Once => match fs::try_lending(&options.path).await {
-                Ok(()) => mark(&options.path).await,
-                refused => refused,
-            },
-        };
         Lending {
             records: Lock::new(&RECORDS, Records::default()),
             watches: Arc::default(),
-            refused: possible.err(),
+            possible: begin(options).await,
         }
     }
 
     pub(super) fn refused(&self) -> Option<&str> {
-        self.refused.as_deref()
+        match &self.possible {
+            Ok(watch) if watch.was_opened() => Some(OPENED),
+            Ok(_) => None,
+            Err(why) => Some(why),
+        }
+    }
+
+    /// Whether nothing is lent any more. What was known is forgotten then.
+    pub(super) async fn is_over(&self) -> bool {
+        if self.refused().is_none() {
+            return false;
+        }
+        let known = std::mem::take(&mut *self.lock());
+        fs::unblock(move || drop(known)).await;
+        true
     }
 
     fn lock(&self) -> Guard<'_, Records> {
         self.records.lock().expect("nobody panics while holding the lent records")
     }
+}
+
+/// Until the store is opened anew.
+const OPENED: &str = "another program has opened its file `segments` and could write there; leave \
+                      it out of backups and scans, and restart";
+
+async fn begin(options: &Options) -> Result<OpenWatch, String> {
+    if options.verify == Verify::Always {
+        return Err("each block is verified each time that it is sent".to_owned());
+    }
+    if !options.geometry.can_detach() {
+        return Err("the store is too small: its segments are shorter than 2 MiB".to_owned());
+    }
+    fs::try_lending(&options.path).await?;
+    mark(&options.path).await?;
+    let watch = OpenWatch::new(options.path.join(SEGMENTS)).await;
+    watch.map_err(|error| format!("who else opens it cannot be watched (inotify): {error}"))
 }
 
 /// The file that says that pages of a store are lent, or have been. It need not be durable: what a

@@ -72,11 +72,11 @@ pub use recover::{OpenError, Start};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verify {
     /// Each time before it is sent.
-    #[default]
     Always,
     /// When it comes from the disk into the system's page cache, and not again while it stays
-    /// there: then long bodies are sent without being copied, where the system can do that. A disk
-    /// that goes bad has no wrong byte sent; whoever writes into the files beside the store may.
+    /// there: then long bodies are sent without being copied, where the system can do that. Once
+    /// another program has opened the files, it is as [`Verify::Always`].
+    #[default]
     Once,
 }
 
@@ -117,7 +117,7 @@ impl Options {
             sync_interval: Duration::from_secs(5),
             sync_bytes: 64 * 1024 * 1024,
             write_bytes_per_s: 0,
-            verify: Verify::Always,
+            verify: Verify::default(),
             seeds: None,
         }
     }
@@ -410,7 +410,8 @@ impl DiskStore {
         &self.0.options.geometry
     }
 
-    /// Why no pages of bodies are lent; `None` if they are ([`Body::lend`]).
+    /// Why no pages of bodies are lent; `None` if they are ([`Body::lend`]). What could be done at
+    /// first may be refused later, and stays so.
     #[must_use]
     pub fn why_not_lent(&self) -> Option<&str> {
         self.0.lending.refused()

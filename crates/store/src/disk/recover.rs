@@ -42,6 +42,8 @@ use super::{DiskStore, Failures, Files, Inner, Options};
 use crate::key::KeyHasher;
 use crate::purges::Purges;
 
+/// The file that has the records.
+pub(super) const SEGMENTS: &str = "segments";
 /// More purges than this are saved by nobody.
 const HEAD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
@@ -221,7 +223,7 @@ async fn open_files(path: &Path, superblock: File) -> io::Result<Files> {
     let direct = OpenOptions { direct: true, ..OpenOptions::CREATE };
     Ok(Files {
         superblock,
-        segments: File::open_with(path.join("segments"), direct).await?,
+        segments: File::open_with(path.join(SEGMENTS), direct).await?,
         journals: [open("journal-0").await?, open("journal-1").await?],
         indexes: [open("index-0").await?, open("index-1").await?],
     })

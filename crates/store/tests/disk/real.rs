@@ -109,8 +109,7 @@ fn lending(path: &std::path::Path) -> store::disk::Options {
         chunk_bytes: 512 << 10,
         journal_bytes: 256 << 10,
     };
-    let verify = store::disk::Verify::Once;
-    store::disk::Options { verify, ..store::disk::Options::new(path, geometry) }
+    store::disk::Options::new(path, geometry)
 }
 
 /// A connection over which pages are sent.
@@ -266,10 +265,13 @@ fn what_has_left_the_page_cache_is_verified_again() {
     let dir = tempfile::tempdir().unwrap();
     Runtime::new(Options::default()).unwrap().block_on(async {
         let Some(running) = lender(dir.path()).await else { return };
-        let (store, wire) = (&running.store, Wire::new().await);
+        running.close().await;
+        // Before the store: who opens its file later ends all lending.
         let direct = runtime::fs::OpenOptions { direct: true, ..runtime::fs::OpenOptions::WRITE };
         let path = dir.path().join("segments");
         let file = runtime::fs::File::open_with(&path, direct).await.unwrap();
+        let running = Running::open(lending(dir.path())).await;
+        let (store, wire) = (&running.store, Wire::new().await);
         let len = 400_000;
         store.put(&key(1), ABOUT, b"meta", &body(1, len)).unwrap();
         store.flush().await.unwrap();
@@ -302,5 +304,65 @@ fn what_has_left_the_page_cache_is_verified_again() {
         assert_eq!(get().await, Err(Broken));
         assert_eq!(store.counters().bad_blocks, 1);
         running.close().await;
+    });
+}
+
+/// Who has opened the file may write there, and the page cache would have it.
+#[test]
+fn nothing_is_lent_once_another_has_opened_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    Runtime::new(Options::default()).unwrap().block_on(async {
+        let Some(running) = lender(dir.path()).await else { return };
+        let (store, wire) = (&running.store, Wire::new().await);
+        let len = 400_000;
+        store.put(&key(1), ABOUT, b"meta", &body(1, len)).unwrap();
+        store.flush().await.unwrap();
+        let get = async || match store.get(&key(1)).await {
+            Some(hit) => wire.fetch(hit.body()).await,
+            None => Err(Broken),
+        };
+        for lent in [false, false, true] {
+            let (all, bytes) = get().await.unwrap();
+            assert!(all == body(1, len) && lent == (bytes > 0));
+        }
+        // A body under way: some of it is lent, and the rest is not.
+        let mut under_way = store.get(&key(1)).await.unwrap().body().lendable();
+        let mut came = under_way.next().await.unwrap().unwrap().to_vec();
+        came.extend(wire.sent(under_way.lend().await.unwrap()).await);
+        let file = std::fs::File::options().write(true).open(dir.path().join("segments")).unwrap();
+        assert!(under_way.lend().await.is_none());
+        while let Some(piece) = under_way.next().await.unwrap() {
+            came.extend_from_slice(&piece);
+        }
+        assert!(came == body(1, len));
+        for _ in 0..4 {
+            assert_eq!(get().await.unwrap(), (body(1, len), 0));
+        }
+        assert!(store.why_not_lent().unwrap().contains("another program has opened"));
+        std::os::unix::fs::FileExt::write_all_at(&file, &[1; 1000], 200_000).unwrap();
+        assert_eq!(get().await, Err(Broken));
+        assert_eq!(store.counters().bad_blocks, 1);
+        running.close().await;
+        // A new start verifies all anew.
+        let running = Running::open(lending(dir.path())).await;
+        assert_eq!(running.store.why_not_lent(), None);
+        running.close().await;
+    });
+}
+
+#[test]
+fn why_nothing_is_lent_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    Runtime::new(Options::default()).unwrap().block_on(async {
+        let geometry = Geometry::for_bytes(64 << 20).unwrap();
+        let short = store::disk::Options::new(dir.path().join("short"), geometry);
+        let verify = store::disk::Verify::Always;
+        let always = store::disk::Options { verify, ..lending(&dir.path().join("always")) };
+        for (options, word) in [(short, "shorter than 2 MiB"), (always, "each time")] {
+            let running = Running::open(options).await;
+            let why = running.store.why_not_lent().unwrap_or_default();
+            assert!(why.contains(word), "{why}");
+            running.close().await;
+        }
     });
 }

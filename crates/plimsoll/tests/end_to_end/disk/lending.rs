@@ -1,5 +1,6 @@
-//! Bodies that are sent as they stand in the page cache (`verify = 'once'`).
+//! Bodies that are sent as they stand in the page cache.
 
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -9,16 +10,14 @@ use runtime::{Options, Runtime};
 
 use super::checker::Scene;
 use super::{WRITTEN, configured, metric, object, reads_of_segments, served, stopped};
-use crate::support::Home;
+use crate::support::{Home, SOON, wait_for};
 
 /// Written at once, so that it can go around the page cache.
 const ROT_BYTES: usize = 64 * 1024;
 
-/// As [`configured`], with blocks verified once. Its segments can be detached.
+/// As [`configured`], with segments that can be detached.
 fn lending(home: &Home, scene: &Scene) -> String {
-    let config = configured(home, scene, &home.at("store"), "1GiB");
-    let text = std::fs::read_to_string(&config).unwrap();
-    home.write("plimsoll.toml", text.replace("[store]\n", "[store]\nverify = 'once'\n"))
+    configured(home, scene, &home.at("store"), "1GiB")
 }
 
 fn runtime() -> Runtime {
@@ -74,27 +73,33 @@ async fn rot(segments: &File, random: &mut Rng, at: u64) -> bool {
     runtime::counters().since(&before).file_writes_uncached == 1
 }
 
+const LENGTHS: [u64; 5] = [300_000, 700_000, 1_048_576, 1_100_000, 2_097_000];
+/// All that is stored stands before it.
+const WRITTEN_OVER: u64 = 48 << 20;
+const ROTS_FOR: Duration = Duration::from_secs(8);
+
 /// As a disk whose bits change, below the page cache.
 #[test]
 fn what_rots_below_the_page_cache_is_never_sent() {
     const SEED: u64 = 6;
-    /// All that is stored stands before it.
-    const WRITTEN_OVER: u64 = 48 << 20;
     let home = Home::alone();
     if !can_lend(&home) {
         return;
     }
-    let lengths = [300_000, 700_000, 1_048_576, 1_100_000, 2_097_000];
-    let mut scene = Scene::new(lengths.map(|bytes| object(bytes, 0)).to_vec());
+    let mut scene = Scene::new(LENGTHS.map(|bytes| object(bytes, 0)).to_vec());
     scene.cuts = true;
-    let server = served(&scene, &lending(&home, &scene));
+    let config = lending(&home, &scene);
+    // Whoever opens it while the server runs ends all lending.
+    stopped(&scene, served(&scene, &config));
+    let direct = OpenOptions { direct: true, ..OpenOptions::WRITE };
+    let opened = File::open_with(home.at("store/segments"), direct);
+    let segments = runtime().block_on(opened).unwrap();
+    let server = served(&scene, &config);
     let admin = server.admin();
     let mut random = Rng::new(SEED);
     let rotten = scene.under_load(4, SEED, || {
         runtime().block_on(async {
-            let direct = OpenOptions { direct: true, ..OpenOptions::WRITE };
-            let segments = File::open_with(home.at("store/segments"), direct).await.unwrap();
-            let until = Instant::now() + Duration::from_secs(8);
+            let until = Instant::now() + ROTS_FOR;
             let mut around = true;
             while around && Instant::now() < until {
                 let at = random.below(WRITTEN_OVER / 4096) * 4096;
@@ -120,8 +125,49 @@ fn what_rots_below_the_page_cache_is_never_sent() {
     assert_eq!(stopped(&scene, server), "");
 }
 
+/// Into the page cache itself, of which nobody is told.
 #[test]
-fn a_store_whose_segments_are_too_short_says_that_it_copies() {
+fn what_another_program_writes_into_the_files_is_never_sent() {
+    const SEED: u64 = 7;
+    let home = Home::alone();
+    if !can_lend(&home) {
+        return;
+    }
+    let mut scene = Scene::new(LENGTHS.map(|bytes| object(bytes, 0)).to_vec());
+    scene.cuts = true;
+    let server = served(&scene, &lending(&home, &scene));
+    let admin = server.admin();
+    let lent = || metric(admin, "plimsoll_disk_blocks_lent_total");
+    let mut random = Rng::new(SEED);
+    let lent_before = scene.under_load(4, SEED, || {
+        wait_for("pages to be lent", SOON, || (lent() > 1000).then_some(()));
+        assert_eq!(metric(admin, "plimsoll_disk_lends"), 1);
+        let segments = home.at("store/segments");
+        let segments = std::fs::File::options().write(true).open(segments).unwrap();
+        // What is on its way to a client is there by then.
+        std::thread::sleep(Duration::from_millis(500));
+        let lent_before = lent();
+        let until = Instant::now() + ROTS_FOR;
+        while Instant::now() < until {
+            let mut bytes = [0; 4096];
+            bytes.fill_with(|| random.next() as u8);
+            segments.write_all_at(&bytes, random.below(WRITTEN_OVER)).unwrap();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        lent_before
+    });
+    scene.is_well();
+    let bad = metric(admin, "plimsoll_disk_bad_blocks_total");
+    let compared = scene.compared.load(Ordering::Relaxed);
+    eprintln!("{compared} responses compared, {lent_before} blocks lent before, {bad} bad");
+    assert!(bad > 0 && compared > 300);
+    assert_eq!((lent(), metric(admin, "plimsoll_disk_lends")), (lent_before, 0));
+    let told = stopped(&scene, server);
+    assert!(told.contains("another program has opened its file `segments`"), "{told}");
+}
+
+#[test]
+fn a_store_whose_segments_are_too_short_copies() {
     let home = Home::new();
     let scene = Scene::new(Vec::new());
     let config = lending(&home, &scene);
@@ -132,8 +178,8 @@ fn a_store_whose_segments_are_too_short_says_that_it_copies() {
         scene.one(one);
         std::thread::sleep(WRITTEN / 4);
     }
+    assert_eq!(metric(server.admin(), "plimsoll_disk_lends"), 0);
     assert_eq!(metric(server.admin(), "plimsoll_disk_blocks_lent_total"), 0);
     assert!(metric(server.admin(), "plimsoll_disk_hits_total") > 0);
-    let told = stopped(&scene, server);
-    assert!(told.contains("segments are shorter than 2 MiB"), "{told}");
+    assert_eq!(stopped(&scene, server), "");
 }

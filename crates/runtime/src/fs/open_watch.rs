@@ -1,0 +1,77 @@
+//! Whether somebody else uses a file.
+//!
+//! What: [`OpenWatch`] tells whether a file has been opened since it was made (`inotify`), by any
+//! program of this machine, under any name. The kernel tells it before the other's call returns,
+//! so that nothing was written by then.
+//! What is not seen: who had it open before; who writes below the file system, or from another
+//! machine.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::unblock;
+use crate::core;
+use crate::sys::World;
+
+/// Tells whether a file has been opened since. Any core may ask.
+#[derive(Debug)]
+pub struct OpenWatch {
+    events: File,
+    opened: AtomicBool,
+}
+
+impl OpenWatch {
+    /// Watches a file from now on.
+    ///
+    /// # Errors
+    /// `Unsupported` on the twin; or what the system says: a user may have so many watches.
+    pub async fn new(path: impl AsRef<Path>) -> io::Result<OpenWatch> {
+        match &core::current().world {
+            World::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
+            World::Real => {
+                let path = path.as_ref().to_path_buf();
+                unblock(move || OpenWatch::begin(&path)).await
+            }
+        }
+    }
+
+    fn begin(path: &Path) -> io::Result<OpenWatch> {
+        let path = CString::new(path.as_os_str().as_bytes())?;
+        // SAFETY: no pointers.
+        let events = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
+        if events < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor that nobody else owns.
+        let events = unsafe { OwnedFd::from_raw_fd(events) };
+        // SAFETY: a NUL-terminated path that outlives the call.
+        let watched =
+            unsafe { libc::inotify_add_watch(events.as_raw_fd(), path.as_ptr(), libc::IN_OPEN) };
+        if watched < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(OpenWatch { events: events.into(), opened: AtomicBool::new(false) })
+    }
+
+    /// Whether somebody has opened it since. Once true it stays so: that they have closed it again
+    /// cannot be told for sure, as the kernel joins events that are alike.
+    #[must_use]
+    pub fn was_opened(&self) -> bool {
+        if self.opened.load(Ordering::Relaxed) {
+            return true;
+        }
+        // The event of a file has no name behind it. What else comes says that no more will.
+        let mut event = [0; size_of::<libc::inotify_event>()];
+        let read = (&self.events).read(&mut event);
+        let nothing = matches!(&read, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
+        if !nothing {
+            self.opened.store(true, Ordering::Relaxed);
+        }
+        !nothing
+    }
+}
