@@ -15,7 +15,9 @@ use runtime::time::{self, Instant};
 use super::Inner;
 use super::counters::add;
 use super::index::Place;
-use super::limits::{ALIGNMENT, WRITE_BATCH_BYTES, WRITE_RUN_BYTES_MAX};
+use super::limits::{
+    ALIGNMENT, GIVE_WAY_BYTES, GIVE_WAY_SHARE, WRITE_BATCH_BYTES, WRITE_RUN_BYTES_MAX,
+};
 use super::reclaim;
 use super::segments::Write;
 
@@ -69,6 +71,19 @@ pub(super) async fn run(inner: &Arc<Inner>) {
     inner.journal.signal.raise();
 }
 
+impl Inner {
+    /// Lets a core that waits for this thread's processor have it. The kernel, which would not
+    /// preempt the thread for some milliseconds, charges it for that: not while much is to be
+    /// written.
+    fn give_way(&self) {
+        let geometry = &self.options.geometry;
+        let free = geometry.segments_free() * geometry.segment_bytes as usize;
+        if self.buffered.load(Ordering::Relaxed) < free / GIVE_WAY_SHARE {
+            std::thread::yield_now();
+        }
+    }
+}
+
 impl reclaim::Drain for Flusher {
     async fn drain(&mut self, inner: &Arc<Inner>) {
         if inner.segments.waiting_bytes() >= WRITE_BATCH_BYTES {
@@ -113,19 +128,27 @@ impl Flusher {
         }
         add(&inner.counters.writes, 1);
         let position = inner.segments.position(place);
-        let (blocks, sums, writes) = (inner.blocks, inner.sums, run.to_vec());
+        let (writer, writes) = (Arc::clone(inner), run.to_vec());
         let mut buffer = std::mem::take(&mut self.buffer);
         let make = move || {
             let last = &writes[writes.len() - 1];
             let span = last.place.offset + last.record.len() - place.offset;
             let bytes = buffer.begin(position, span as usize);
-            let mut end = 0;
+            let (mut end, mut since) = (0, 0);
+            let mut made = |bytes| {
+                since += bytes;
+                if since >= GIVE_WAY_BYTES {
+                    since = 0;
+                    writer.give_way();
+                }
+            };
             for write in &writes {
                 let start = (write.place.offset - place.offset) as usize;
                 // The gap before it.
                 bytes[end..start].fill(0);
                 end = start + write.bytes();
-                write.record.write(blocks, &sums, &mut bytes[start..end]);
+                let place = &mut bytes[start..end];
+                write.record.write(writer.blocks, &writer.sums, place, &mut made);
             }
             buffer
         };

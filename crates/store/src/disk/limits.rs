@@ -62,6 +62,11 @@ pub(super) const WRITE_BATCH_BYTES: usize = 1024 * 1024;
 /// between records. A core that is busy has its turn between two of these: with less, what is
 /// written in a second is less than what may come.
 pub(super) const WRITE_RUN_BYTES_MAX: usize = 4 * 1024 * 1024 - 64 * 1024;
+/// Whoever makes records lets others go first after so many bytes, some 20 us.
+pub(super) const GIVE_WAY_BYTES: usize = 64 * 1024;
+/// But only while less waits than this part of what is kept free for a burst: on a processor that
+/// is full its next turn is some milliseconds away.
+pub(super) const GIVE_WAY_SHARE: usize = 16;
 /// Shards of the index: one for each two segments, so that saving one under its lock is short.
 pub(super) const SHARDS_MAX: usize = 256;
 /// Entries in a chunk of the saved index.

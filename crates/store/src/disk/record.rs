@@ -171,23 +171,32 @@ impl Unwritten {
     pub(super) fn bytes(&self, blocks: Blocks, sums: &Sums) -> Arc<Vec<u8>> {
         let make = || {
             let mut out = vec![0; self.len as usize];
-            self.make(blocks, sums, &mut out);
+            self.make(blocks, sums, &mut out, &mut |_| ());
             Arc::new(out)
         };
         Arc::clone(self.made.get_or_init(make))
     }
 
-    /// The same, into as many bytes.
-    pub(super) fn write(&self, blocks: Blocks, sums: &Sums, out: &mut [u8]) {
+    /// The same, into as many bytes. `made` is told of some of them after another.
+    pub(super) fn write(
+        &self,
+        blocks: Blocks,
+        sums: &Sums,
+        out: &mut [u8],
+        made: &mut impl FnMut(usize),
+    ) {
         match self.made.get() {
-            Some(made) => out.copy_from_slice(made),
-            None => self.make(blocks, sums, out),
+            Some(bytes) => {
+                out.copy_from_slice(bytes);
+                made(bytes.len());
+            }
+            None => self.make(blocks, sums, out, made),
         }
     }
 
-    fn make(&self, blocks: Blocks, sums: &Sums, out: &mut [u8]) {
+    fn make(&self, blocks: Blocks, sums: &Sums, out: &mut [u8], made: &mut impl FnMut(usize)) {
         let (header, parts) = self.from.as_ref().expect("what has no parts came made");
-        blocks.encode(sums, &self.spot, header, parts, out);
+        blocks.encode(sums, &self.spot, header, parts, out, made);
     }
 }
 
@@ -231,8 +240,16 @@ impl Blocks {
     }
 
     /// Makes a record as it stands at `spot`, of just these bytes. `parts` are the metadata and the
-    /// body.
-    fn encode(self, sums: &Sums, spot: &Spot, header: &Header, parts: &[Part], out: &mut [u8]) {
+    /// body; `made` is told of each block.
+    fn encode(
+        self,
+        sums: &Sums,
+        spot: &Spot,
+        header: &Header,
+        parts: &[Part],
+        out: &mut [u8],
+        made: &mut impl FnMut(usize),
+    ) {
         const EXACT: &str = "the parts are as long as the header says";
         assert_eq!(out.len() as u64, self.stored_len(header.payload_len()), "{EXACT}");
         let head = header.encode();
@@ -250,6 +267,7 @@ impl Blocks {
                 (filled, part) = (filled + now.len(), later);
             }
             sum.copy_from_slice(&sums.block(spot, number, payload).to_le_bytes());
+            made(filled + SUM_BYTES);
         }
         assert!(part.is_empty() && parts.all(<[u8]>::is_empty), "{EXACT}");
     }
@@ -293,7 +311,7 @@ mod tests {
     fn encoded(spot: &Spot, header: &Header, parts: &[&[u8]]) -> Vec<u8> {
         let parts: Vec<Part> = parts.iter().map(|part| Part::Own(part.to_vec())).collect();
         let mut out = vec![9; BLOCKS.stored_len(header.payload_len()) as usize];
-        BLOCKS.encode(&Sums::new(1), spot, header, &parts, &mut out);
+        BLOCKS.encode(&Sums::new(1), spot, header, &parts, &mut out, &mut |_| ());
         out
     }
 
@@ -306,9 +324,10 @@ mod tests {
         let (asked_for, written) = (unwritten(), unwritten());
         assert_eq!(*asked_for.bytes(BLOCKS, &sums), bytes);
         for record in [written, asked_for, Unwritten::made(spot(), bytes.clone())] {
-            let mut out = vec![9; bytes.len()];
-            record.write(BLOCKS, &sums, &mut out);
+            let (mut out, mut told) = (vec![9; bytes.len()], 0);
+            record.write(BLOCKS, &sums, &mut out, &mut |made| told += made);
             assert_eq!(out, bytes);
+            assert_eq!(told, bytes.len());
         }
     }
 
