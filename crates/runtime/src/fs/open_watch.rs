@@ -7,12 +7,10 @@
 //! machine.
 
 use std::ffi::CString;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::unblock;
 use crate::core;
@@ -20,10 +18,7 @@ use crate::sys::World;
 
 /// Tells whether a file has been opened since. Any core may ask.
 #[derive(Debug)]
-pub struct OpenWatch {
-    events: File,
-    opened: AtomicBool,
-}
+pub struct OpenWatch(OwnedFd);
 
 impl OpenWatch {
     /// Watches a file from now on.
@@ -43,7 +38,7 @@ impl OpenWatch {
     fn begin(path: &Path) -> io::Result<OpenWatch> {
         let path = CString::new(path.as_os_str().as_bytes())?;
         // SAFETY: no pointers.
-        let events = unsafe { libc::inotify_init1(libc::IN_NONBLOCK | libc::IN_CLOEXEC) };
+        let events = unsafe { libc::inotify_init1(libc::IN_CLOEXEC) };
         if events < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -55,23 +50,18 @@ impl OpenWatch {
         if watched < 0 {
             return Err(io::Error::last_os_error());
         }
-        Ok(OpenWatch { events: events.into(), opened: AtomicBool::new(false) })
+        Ok(OpenWatch(events))
     }
 
     /// Whether somebody has opened it since. Once true it stays so: that they have closed it again
     /// cannot be told for sure, as the kernel joins events that are alike.
     #[must_use]
     pub fn was_opened(&self) -> bool {
-        if self.opened.load(Ordering::Relaxed) {
-            return true;
-        }
-        // The event of a file has no name behind it. What else comes says that no more will.
-        let mut event = [0; size_of::<libc::inotify_event>()];
-        let read = (&self.events).read(&mut event);
-        let nothing = matches!(&read, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
-        if !nothing {
-            self.opened.store(true, Ordering::Relaxed);
-        }
-        !nothing
+        let mut bytes: libc::c_int = 0;
+        // Events are left where they are: all who ask see them. One of another kind says that no
+        // more will come.
+        // SAFETY: room for the one integer that the call writes.
+        let told = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::FIONREAD, &raw mut bytes) };
+        told != 0 || bytes > 0
     }
 }
