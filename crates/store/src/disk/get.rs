@@ -1,11 +1,13 @@
 //! Fetching: metadata with the first block, the body block by block.
 //!
 //! What: a look-up reads the first block of a record, and with it the metadata and mostly the
-//! beginning of the body; [`Body`] reads the rest as it is asked for, of a range only the blocks
-//! that it touches. Every block is verified before a byte of it is given out.
+//! beginning of the body, unless what it says is known ([`super::lending`]); [`Body`] reads the
+//! rest as it is asked for, of a range only the blocks that it touches. Every block is verified
+//! before a byte of it is given out.
 //! What never happens: a read behind the end of a record; a byte of another object, of an older one
 //! of the same key behind the first block of a newer one, or of a block that has gone bad.
 
+use std::mem::replace;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,7 +17,8 @@ use runtime::fs::LentPages;
 use super::checksum::Spot;
 use super::counters::add;
 use super::index::{Found, Place};
-use super::lending::Watch;
+use super::lending::{Known, Verified, Watch};
+use super::limits::KNOWN_META_BYTES_MAX;
 use super::record::{HEADER_BYTES, Header, Kind, SUM_BYTES};
 use super::{DiskStore, Inner, print_of};
 use crate::key::Key;
@@ -73,8 +76,16 @@ pub(super) struct Opened {
     store: DiskStore,
     pub(super) found: Found,
     pub(super) header: Header,
-    /// Its payload's beginning.
-    first: Piece,
+    first: First,
+}
+
+/// The first block of a record.
+#[derive(Clone, Debug)]
+enum First {
+    /// Its payload.
+    Read(Piece),
+    /// It was read for another, who has left what it says. Its page has been watched since before.
+    Known(Arc<Verified>),
 }
 
 /// What a look-up found.
@@ -286,7 +297,10 @@ impl DiskStore {
             self.0.drop_bad(&record.found);
             return None;
         }
-        let meta = record.payload(HEADER_BYTES as u64..header.body_at()).await.ok()?;
+        let meta = match &record.first {
+            First::Known(verified) => verified.known.as_ref()?.meta.clone(),
+            First::Read(_) => record.payload(HEADER_BYTES as u64..header.body_at()).await.ok()?,
+        };
         Some(Hit {
             meta,
             generation: header.generation,
@@ -302,6 +316,12 @@ impl DiskStore {
         let inner = &self.0;
         for _ in 0..TRIES_MAX {
             let found = inner.index.look_up(print_of(key), touch)?;
+            if let Some(verified) = inner.known(&found, key)
+                && let Some(Known { header, .. }) = verified.known
+            {
+                let first = First::Known(verified);
+                return Some(Opened { store: self.clone(), found, header, first });
+            }
             let first = match inner.block(&found, 0).await {
                 Ok(first) => first,
                 Err(Fault::Overtaken) => {
@@ -326,6 +346,7 @@ impl DiskStore {
                 inner.drop_bad(&found);
                 return None;
             }
+            let first = First::Read(first);
             return Some(Opened { store: self.clone(), found, header, first });
         }
         None
@@ -341,12 +362,18 @@ impl Opened {
         let number = u32::try_from(at / payload_bytes).map_err(|_| Broken)?;
         let within = (at % payload_bytes) as usize;
         for _ in 0..TRIES_MAX {
-            let block = match number {
-                0 => Ok(self.first.clone()),
+            let block = match &self.first {
+                First::Read(first) if number == 0 => Ok(first.clone()),
                 _ => inner.block(&self.found, number).await,
             };
             match block {
                 Ok(block) => {
+                    if number == 0 {
+                        let first = First::Read(block.clone());
+                        if let First::Known(verified) = replace(&mut self.first, first) {
+                            verified.first_too();
+                        }
+                    }
                     let until = block.len().min(within + (end - at) as usize);
                     return Ok(block.part(within..until));
                 }
@@ -367,7 +394,9 @@ impl Opened {
     }
 
     async fn payload(&self, range: Range<u64>) -> Result<Vec<u8>, Broken> {
-        if let Some(here) = self.first.get(range.start as usize..range.end as usize) {
+        if let First::Read(first) = &self.first
+            && let Some(here) = first.get(range.start as usize..range.end as usize)
+        {
             return Ok(here.to_vec());
         }
         let mut again = Opened {
@@ -382,6 +411,14 @@ impl Opened {
             out.extend_from_slice(&piece);
         }
         Ok(out)
+    }
+
+    /// What another look-up would find, if the first block has it all.
+    fn known(&self) -> Option<Known> {
+        let First::Read(first) = &self.first else { return None };
+        let meta = first.get(HEADER_BYTES..self.header.body_at() as usize)?;
+        let is_short = meta.len() <= KNOWN_META_BYTES_MAX;
+        is_short.then(|| Known { header: self.header, meta: meta.to_vec() })
     }
 
     /// The bytes of the body that stand in this record.
@@ -458,7 +495,8 @@ impl Body {
         let block = (at / inner.blocks.payload_bytes()) as u32;
         // The first block is read by every look-up.
         if self.lends && block == 1 && end == self.record.header.payload_len() {
-            self.watch = inner.watch(&self.record.found, block).await.map(Box::new);
+            let watch = inner.watch(&self.record.found, block, || self.record.known()).await;
+            self.watch = watch.map(Box::new);
         }
         let piece = self.record.piece(at, end).await?;
         if let Some(watch) = self.watch.take() {
@@ -504,7 +542,7 @@ impl Body {
         for _ in 0..TRIES_MAX {
             let Some(found) = self.chunk_found(&part) else { break };
             if self.lends && block == 0 && inner.blocks.stored_len(part.end) == part.stored_len {
-                self.watch = inner.watch(&found, block).await.map(Box::new);
+                self.watch = inner.watch(&found, block, || None).await.map(Box::new);
             }
             match inner.block(&found, block).await {
                 Ok(piece) => {

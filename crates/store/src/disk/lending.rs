@@ -10,6 +10,9 @@
 //!    └────────────────── a page has left, or others are asked for more ───────────┘
 //! ```
 //!
+//! What a look-up finds of such a record is kept too, and its first block, which a look-up has read
+//! before, is lent when it was verified once more: then nothing of it is read any more.
+//!
 //! Who owns: the store has what is verified, at most [`RECORDS_MAX`]; the reader that verifies it
 //! has it until then.
 //! What never happens: a byte is lent that was not verified since it came from the disk; one that
@@ -29,7 +32,7 @@ use runtime::sync::{Guard, Lock, LockKind};
 use super::counters::add;
 use super::index::Found;
 use super::limits::{LEAVING_AT_ONCE, LENT_BYTES_MIN, LENT_RECORDS_MAX, WATCHES_MAX};
-use super::record::Blocks;
+use super::record::{Blocks, Header};
 use super::recover::SEGMENTS;
 use super::{Inner, Options, Verify};
 
@@ -49,9 +52,24 @@ enum State {
 
 /// Pages of a record of which the blocks were verified, from one on.
 #[derive(Debug)]
-struct Verified {
+pub(super) struct Verified {
     pages: StablePages,
-    from: u32,
+    from: AtomicU32,
+    pub(super) known: Option<Known>,
+}
+
+impl Verified {
+    /// The first block was verified as well, while its page was watched.
+    pub(super) fn first_too(&self) {
+        self.from.store(0, Ordering::Release);
+    }
+}
+
+/// What a look-up finds of a whole object.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) header: Header,
+    pub(super) meta: Vec<u8>,
 }
 
 /// One of those that may be watched at the same time.
@@ -79,6 +97,7 @@ pub(super) struct Watch {
     from: u32,
     next: u32,
     blocks: u32,
+    known: Option<Known>,
     _turn: Turn,
 }
 
@@ -194,8 +213,13 @@ impl Records {
 
 impl Inner {
     /// Of a record that is about to be read from block `from` to its end: watches it, if it is
-    /// worth that.
-    pub(super) async fn watch(&self, found: &Found, from: u32) -> Option<Watch> {
+    /// worth that. `known` tells what a look-up finds of it.
+    pub(super) async fn watch(
+        &self,
+        found: &Found,
+        from: u32,
+        known: impl FnOnce() -> Option<Known>,
+    ) -> Option<Watch> {
         if found.unwritten.is_some() || found.len < LENT_BYTES_MIN {
             return None;
         }
@@ -214,7 +238,18 @@ impl Inner {
         let position = self.segments.position(found.place);
         let pages = self.files.segments.stable_pages(position, found.len as usize).await.ok()?;
         let blocks = found.len.div_ceil(self.blocks.block_bytes);
-        Some(Watch { name, pages, from, next: from, blocks, _turn: turn })
+        Some(Watch { name, pages, from, next: from, blocks, known: known(), _turn: turn })
+    }
+
+    /// What was found by a look-up of this record under this key, and need not be read again.
+    pub(super) fn known(&self, found: &Found, key: u128) -> Option<Arc<Verified>> {
+        if found.unwritten.is_some() || found.len < LENT_BYTES_MIN {
+            return None;
+        }
+        let (state, left) = self.lending.lock().get(name(found));
+        drop(left);
+        let Some(State::Verified(verified)) = state else { return None };
+        verified.known.as_ref().is_some_and(|known| known.header.key == key).then_some(verified)
     }
 
     /// The next blocks of a record, from `payload.start` up to `payload.end` at most, by reference.
@@ -226,7 +261,7 @@ impl Inner {
         let (state, left) = self.lending.lock().get(name);
         drop(left);
         let Some(State::Verified(verified)) = state else { return None };
-        let (parts, count) = parts(self.blocks, verified.from, payload)?;
+        let (parts, count) = parts(self.blocks, verified.from.load(Ordering::Acquire), payload)?;
         match verified.pages.lend(&parts[..count]).await {
             Ok(lent) => {
                 let mut bytes = 0;
@@ -256,10 +291,11 @@ impl Inner {
         if watch.next < watch.blocks {
             return Some(watch);
         }
-        let Watch { name, pages, from, .. } = watch;
+        let Watch { name, pages, from, known, .. } = watch;
         // First: who opens the segment anew sees it, or we see that it was opened.
         if self.segments.lends(name.0, name.2) {
-            let state = State::Verified(Arc::new(Verified { pages, from }));
+            let verified = Verified { pages, from: AtomicU32::new(from), known };
+            let state = State::Verified(Arc::new(verified));
             let left = self.lending.lock().insert(name, state);
             drop(left);
             add(&self.counters.lent_records, 1);

@@ -93,6 +93,8 @@ pub(super) const LENT_RECORDS_MAX: usize = 8 * 1024;
 pub(super) const LEAVING_AT_ONCE: usize = 4;
 /// Records that are being verified while their pages are watched, however slowly they are read.
 pub(super) const WATCHES_MAX: u32 = 1024;
+/// Of each, what a look-up finds is kept if its metadata is no longer than this.
+pub(super) const KNOWN_META_BYTES_MAX: usize = 4 * 1024;
 /// Shorter records are copied.
 pub(super) const LENT_BYTES_MIN: u32 = 128 * 1024;
 
