@@ -6,13 +6,11 @@
 //! What is not seen: who had it open before; who writes below the file system, or from another
 //! machine.
 
-use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use super::unblock;
+use super::{real, unblock};
 use crate::core;
 use crate::sys::World;
 
@@ -36,7 +34,7 @@ impl OpenWatch {
     }
 
     fn begin(path: &Path) -> io::Result<OpenWatch> {
-        let path = CString::new(path.as_os_str().as_bytes())?;
+        let path = real::c_path(path)?;
         // SAFETY: no pointers.
         let events = unsafe { libc::inotify_init1(libc::IN_CLOEXEC) };
         if events < 0 {

@@ -7,7 +7,6 @@
 //! What never happens: a read behind the end of a record; a byte of another object, of an older one
 //! of the same key behind the first block of a newer one, or of a block that has gone bad.
 
-use std::mem::replace;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,8 +16,7 @@ use runtime::fs::LentPages;
 use super::checksum::Spot;
 use super::counters::add;
 use super::index::{Found, Place};
-use super::lending::{Known, Verified, Watch};
-use super::limits::KNOWN_META_BYTES_MAX;
+use super::lending::{Verified, Watch};
 use super::record::{HEADER_BYTES, Header, Kind, SUM_BYTES};
 use super::{DiskStore, Inner, print_of};
 use crate::key::Key;
@@ -84,8 +82,18 @@ pub(super) struct Opened {
 enum First {
     /// Its payload.
     Read(Piece),
-    /// It was read for another, who has left what it says. Its page has been watched since before.
+    /// It was read for another, who has left its beginning. Its page has been watched since before.
     Known(Arc<Verified>),
+}
+
+impl First {
+    /// What is here of the payload: of a block that was read all, else up to the body.
+    fn bytes(&self) -> &[u8] {
+        match self {
+            First::Read(piece) => piece,
+            First::Known(verified) => verified.beginning(),
+        }
+    }
 }
 
 /// What a look-up found.
@@ -297,10 +305,7 @@ impl DiskStore {
             self.0.drop_bad(&record.found);
             return None;
         }
-        let meta = match &record.first {
-            First::Known(verified) => verified.known.as_ref()?.meta.clone(),
-            First::Read(_) => record.payload(HEADER_BYTES as u64..header.body_at()).await.ok()?,
-        };
+        let meta = record.payload(HEADER_BYTES as u64..header.body_at()).await.ok()?;
         Some(Hit {
             meta,
             generation: header.generation,
@@ -316,9 +321,7 @@ impl DiskStore {
         let inner = &self.0;
         for _ in 0..TRIES_MAX {
             let found = inner.index.look_up(print_of(key), touch)?;
-            if let Some(verified) = inner.known(&found, key)
-                && let Some(Known { header, .. }) = verified.known
-            {
+            if let Some((header, verified)) = inner.known(&found, key) {
                 let first = First::Known(verified);
                 return Some(Opened { store: self.clone(), found, header, first });
             }
@@ -368,11 +371,11 @@ impl Opened {
             };
             match block {
                 Ok(block) => {
-                    if number == 0 {
-                        let first = First::Read(block.clone());
-                        if let First::Known(verified) = replace(&mut self.first, first) {
-                            verified.first_too();
-                        }
+                    if number == 0
+                        && let First::Known(verified) = &self.first
+                    {
+                        verified.first_too();
+                        self.first = First::Read(block.clone());
                     }
                     let until = block.len().min(within + (end - at) as usize);
                     return Ok(block.part(within..until));
@@ -394,9 +397,8 @@ impl Opened {
     }
 
     async fn payload(&self, range: Range<u64>) -> Result<Vec<u8>, Broken> {
-        if let First::Read(first) = &self.first
-            && let Some(here) = first.get(range.start as usize..range.end as usize)
-        {
+        let first = self.first.bytes();
+        if let Some(here) = first.get(range.start as usize..range.end as usize) {
             return Ok(here.to_vec());
         }
         let mut again = Opened {
@@ -413,12 +415,9 @@ impl Opened {
         Ok(out)
     }
 
-    /// What another look-up would find, if the first block has it all.
-    fn known(&self) -> Option<Known> {
-        let First::Read(first) = &self.first else { return None };
-        let meta = first.get(HEADER_BYTES..self.header.body_at() as usize)?;
-        let is_short = meta.len() <= KNOWN_META_BYTES_MAX;
-        is_short.then(|| Known { header: self.header, meta: meta.to_vec() })
+    /// All before the body, if the first block has it.
+    fn beginning(&self) -> &[u8] {
+        self.first.bytes().get(..self.header.body_at() as usize).unwrap_or_default()
     }
 
     /// The bytes of the body that stand in this record.
@@ -493,10 +492,10 @@ impl Body {
         let body_at = self.record.header.body_at();
         let (at, end) = (body_at + self.at, body_at + self.end);
         let block = (at / inner.blocks.payload_bytes()) as u32;
-        // The first block is read by every look-up.
+        // The first block was read by the look-up.
         if self.lends && block == 1 && end == self.record.header.payload_len() {
-            let watch = inner.watch(&self.record.found, block, || self.record.known()).await;
-            self.watch = watch.map(Box::new);
+            let (found, beginning) = (&self.record.found, self.record.beginning());
+            self.watch = inner.watch(found, block, beginning).await.map(Box::new);
         }
         let piece = self.record.piece(at, end).await?;
         if let Some(watch) = self.watch.take() {
@@ -542,7 +541,7 @@ impl Body {
         for _ in 0..TRIES_MAX {
             let Some(found) = self.chunk_found(&part) else { break };
             if self.lends && block == 0 && inner.blocks.stored_len(part.end) == part.stored_len {
-                self.watch = inner.watch(&found, block, || None).await.map(Box::new);
+                self.watch = inner.watch(&found, block, &[]).await.map(Box::new);
             }
             match inner.block(&found, block).await {
                 Ok(piece) => {

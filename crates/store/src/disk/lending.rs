@@ -31,8 +31,10 @@ use runtime::sync::{Guard, Lock, LockKind};
 
 use super::counters::add;
 use super::index::Found;
-use super::limits::{LEAVING_AT_ONCE, LENT_BYTES_MIN, LENT_RECORDS_MAX, WATCHES_MAX};
-use super::record::{Blocks, Header};
+use super::limits::{
+    KNOWN_META_BYTES_MAX, LEAVING_AT_ONCE, LENT_BYTES_MIN, LENT_RECORDS_MAX, WATCHES_MAX,
+};
+use super::record::{Blocks, HEADER_BYTES, Header};
 use super::recover::SEGMENTS;
 use super::{Inner, Options, Verify};
 
@@ -55,7 +57,7 @@ enum State {
 pub(super) struct Verified {
     pages: StablePages,
     from: AtomicU32,
-    pub(super) known: Option<Known>,
+    beginning: Vec<u8>,
 }
 
 impl Verified {
@@ -63,13 +65,11 @@ impl Verified {
     pub(super) fn first_too(&self) {
         self.from.store(0, Ordering::Release);
     }
-}
 
-/// What a look-up finds of a whole object.
-#[derive(Debug)]
-pub(super) struct Known {
-    pub(super) header: Header,
-    pub(super) meta: Vec<u8>,
+    /// Of the payload of a whole object, up to the body; else nothing.
+    pub(super) fn beginning(&self) -> &[u8] {
+        &self.beginning
+    }
 }
 
 /// One of those that may be watched at the same time.
@@ -97,7 +97,7 @@ pub(super) struct Watch {
     from: u32,
     next: u32,
     blocks: u32,
-    known: Option<Known>,
+    beginning: Vec<u8>,
     _turn: Turn,
 }
 
@@ -213,13 +213,8 @@ impl Records {
 
 impl Inner {
     /// Of a record that is about to be read from block `from` to its end: watches it, if it is
-    /// worth that. `known` tells what a look-up finds of it.
-    pub(super) async fn watch(
-        &self,
-        found: &Found,
-        from: u32,
-        known: impl FnOnce() -> Option<Known>,
-    ) -> Option<Watch> {
+    /// worth that. `beginning` is kept for look-ups, unless it is long.
+    pub(super) async fn watch(&self, found: &Found, from: u32, beginning: &[u8]) -> Option<Watch> {
         if found.unwritten.is_some() || found.len < LENT_BYTES_MIN {
             return None;
         }
@@ -238,29 +233,32 @@ impl Inner {
         let position = self.segments.position(found.place);
         let pages = self.files.segments.stable_pages(position, found.len as usize).await.ok()?;
         let blocks = found.len.div_ceil(self.blocks.block_bytes);
-        Some(Watch { name, pages, from, next: from, blocks, known: known(), _turn: turn })
+        let is_short = beginning.len() <= HEADER_BYTES + KNOWN_META_BYTES_MAX;
+        let beginning = if is_short { beginning.to_vec() } else { Vec::new() };
+        Some(Watch { name, pages, from, next: from, blocks, beginning, _turn: turn })
     }
 
-    /// What was found by a look-up of this record under this key, and need not be read again.
-    pub(super) fn known(&self, found: &Found, key: u128) -> Option<Arc<Verified>> {
+    /// Of a record whose blocks were verified, if it is one.
+    fn lendable(&self, found: &Found) -> Option<Arc<Verified>> {
         if found.unwritten.is_some() || found.len < LENT_BYTES_MIN {
             return None;
         }
         let (state, left) = self.lending.lock().get(name(found));
         drop(left);
         let Some(State::Verified(verified)) = state else { return None };
-        verified.known.as_ref().is_some_and(|known| known.header.key == key).then_some(verified)
+        Some(verified)
+    }
+
+    /// What a look-up of this record under this key need not read again.
+    pub(super) fn known(&self, found: &Found, key: u128) -> Option<(Header, Arc<Verified>)> {
+        let verified = self.lendable(found)?;
+        let header = Header::decode(&verified.beginning)?;
+        (header.key == key).then_some((header, verified))
     }
 
     /// The next blocks of a record, from `payload.start` up to `payload.end` at most, by reference.
     pub(super) async fn lend(&self, found: &Found, payload: Range<u64>) -> Option<LentPages> {
-        if found.unwritten.is_some() || found.len < LENT_BYTES_MIN {
-            return None;
-        }
-        let name = name(found);
-        let (state, left) = self.lending.lock().get(name);
-        drop(left);
-        let Some(State::Verified(verified)) = state else { return None };
+        let verified = self.lendable(found)?;
         let (parts, count) = parts(self.blocks, verified.from.load(Ordering::Acquire), payload)?;
         match verified.pages.lend(&parts[..count]).await {
             Ok(lent) => {
@@ -274,7 +272,7 @@ impl Inner {
             }
             Err(NotLent::NoPipe) => None,
             Err(NotLent::Gone) => {
-                let left = self.lending.lock().remove(name);
+                let left = self.lending.lock().remove(name(found));
                 drop(left);
                 add(&self.counters.lent_gone, 1);
                 None
@@ -291,10 +289,10 @@ impl Inner {
         if watch.next < watch.blocks {
             return Some(watch);
         }
-        let Watch { name, pages, from, known, .. } = watch;
+        let Watch { name, pages, from, beginning, .. } = watch;
         // First: who opens the segment anew sees it, or we see that it was opened.
         if self.segments.lends(name.0, name.2) {
-            let verified = Verified { pages, from: AtomicU32::new(from), known };
+            let verified = Verified { pages, from: AtomicU32::new(from), beginning };
             let state = State::Verified(Arc::new(verified));
             let left = self.lending.lock().insert(name, state);
             drop(left);

@@ -3,7 +3,7 @@
 use runtime::fs::LentPages;
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::{Options, Runtime};
-use store::disk::{Body, Broken, Geometry, Start};
+use store::disk::{Body, Broken, DiskStore, Geometry, Start};
 
 use crate::{ABOUT, Running, body, key, whole};
 
@@ -156,6 +156,19 @@ impl Wire {
             }
         }
     }
+
+    async fn fetch_one(&self, store: &DiskStore) -> Result<(Vec<u8>, usize), Broken> {
+        let hit = store.get(&key(1)).await.ok_or(Broken)?;
+        self.fetch(hit.body()).await
+    }
+}
+
+/// Of the one object of some tests: one record.
+const ONE_BYTES: usize = 400_000;
+
+async fn put_one(store: &DiskStore) {
+    store.put(&key(1), ABOUT, b"meta", &body(1, ONE_BYTES)).unwrap();
+    store.flush().await.unwrap();
 }
 
 /// A store that lends; `None` where it cannot, which is said.
@@ -285,13 +298,8 @@ fn left_at(at: u64) {
         let file = runtime::fs::File::open_with(&path, direct).await.unwrap();
         let running = Running::open(lending(dir.path())).await;
         let (store, wire) = (&running.store, Wire::new().await);
-        let len = 400_000;
-        store.put(&key(1), ABOUT, b"meta", &body(1, len)).unwrap();
-        store.flush().await.unwrap();
-        let get = async || match store.get(&key(1)).await {
-            Some(hit) => wire.fetch(hit.body()).await,
-            None => Err(Broken),
-        };
+        put_one(store).await;
+        let get = || wire.fetch_one(store);
         // Around the page cache: what stands there, with a change or without.
         let write = async |change: u8| {
             let mut there = vec![0; 65_536];
@@ -304,7 +312,7 @@ fn left_at(at: u64) {
         for round in 1..=3 {
             for lent in [false, false, true, true] {
                 let (all, bytes) = get().await.unwrap();
-                assert!(all == body(1, len) && lent == (bytes > 0));
+                assert!(all == body(1, ONE_BYTES) && lent == (bytes > 0));
             }
             assert_eq!(store.counters().lent_records, round);
             write(0).await;
@@ -312,7 +320,7 @@ fn left_at(at: u64) {
         for _ in 0..3 {
             get().await.unwrap();
         }
-        assert_eq!(get().await.unwrap().1, len, "all of it is lent");
+        assert_eq!(get().await.unwrap().1, ONE_BYTES, "all of it is lent");
         write(1).await;
         assert_eq!(get().await, Err(Broken));
         assert_eq!(store.counters().bad_blocks, 1);
@@ -327,16 +335,11 @@ fn nothing_is_lent_once_another_has_opened_the_file() {
     Runtime::new(Options::default()).unwrap().block_on(async {
         let Some(running) = lender(dir.path()).await else { return };
         let (store, wire) = (&running.store, Wire::new().await);
-        let len = 400_000;
-        store.put(&key(1), ABOUT, b"meta", &body(1, len)).unwrap();
-        store.flush().await.unwrap();
-        let get = async || match store.get(&key(1)).await {
-            Some(hit) => wire.fetch(hit.body()).await,
-            None => Err(Broken),
-        };
+        put_one(store).await;
+        let get = || wire.fetch_one(store);
         for lent in [false, false, true] {
             let (all, bytes) = get().await.unwrap();
-            assert!(all == body(1, len) && lent == (bytes > 0));
+            assert!(all == body(1, ONE_BYTES) && lent == (bytes > 0));
         }
         // A body under way: some of it is lent, and the rest is not.
         let mut under_way = store.get(&key(1)).await.unwrap().body().lendable();
@@ -347,9 +350,9 @@ fn nothing_is_lent_once_another_has_opened_the_file() {
         while let Some(piece) = under_way.next().await.unwrap() {
             came.extend_from_slice(&piece);
         }
-        assert!(came == body(1, len));
+        assert!(came == body(1, ONE_BYTES));
         for _ in 0..4 {
-            assert_eq!(get().await.unwrap(), (body(1, len), 0));
+            assert_eq!(get().await.unwrap(), (body(1, ONE_BYTES), 0));
         }
         assert!(store.why_not_lent().unwrap().contains("another program has opened"));
         std::os::unix::fs::FileExt::write_all_at(&file, &[1; 1000], 200_000).unwrap();

@@ -78,8 +78,15 @@ async fn rot(segments: &File, random: &mut Rng, at: u64) -> bool {
     runtime::counters().since(&before).file_writes_uncached == 1
 }
 
-const LENGTHS: [u64; 5] = [300_000, 700_000, 1_048_576, 1_100_000, 2_097_000];
-/// All that is stored stands before it.
+/// Of one record, and of several.
+fn rotting() -> Scene {
+    let lengths = [300_000, 700_000, 1_048_576, 1_100_000, 2_097_000];
+    let mut scene = Scene::new(lengths.map(|bytes| object(bytes, 0)).to_vec());
+    scene.cuts = true;
+    scene
+}
+
+/// All that is stored by [`rotting`] stands before it.
 const WRITTEN_OVER: u64 = 48 << 20;
 const ROTS_FOR: Duration = Duration::from_secs(8);
 
@@ -91,8 +98,7 @@ fn what_rots_below_the_page_cache_is_never_sent() {
     if !can_lend(&home) {
         return;
     }
-    let mut scene = Scene::new(LENGTHS.map(|bytes| object(bytes, 0)).to_vec());
-    scene.cuts = true;
+    let scene = rotting();
     let config = lending(&home, &scene);
     // Whoever opens it while the server runs ends all lending.
     stopped(&scene, served(&scene, &config));
@@ -138,8 +144,7 @@ fn what_another_program_writes_into_the_files_is_never_sent() {
     if !can_lend(&home) {
         return;
     }
-    let mut scene = Scene::new(LENGTHS.map(|bytes| object(bytes, 0)).to_vec());
-    scene.cuts = true;
+    let scene = rotting();
     let server = served(&scene, &lending(&home, &scene));
     let admin = server.admin();
     let lent = || metric(admin, "plimsoll_disk_blocks_lent_total");
