@@ -6,6 +6,9 @@
 //! | width, length, module docs, marks of unfinished work, machine paths | `text.rs` |
 //! | banned calls, where `unsafe` may live | `code.rs` |
 //! | floors, manifests, dependencies, dead files, fuzz targets | `house.rs` |
+//! | circles of imports, floors inside a crate | `imports.rs` |
+//! | the size of a crate | `size.rs` |
+//! | words and names of the field | `words.rs` |
 //! | links between documents | `links.rs` |
 //! | bugs planted on purpose | `planted.rs` |
 //!
@@ -13,9 +16,12 @@
 
 mod code;
 mod house;
+mod imports;
 mod links;
 mod planted;
+mod size;
 mod text;
+mod words;
 
 use std::fmt;
 
@@ -64,6 +70,11 @@ const RULES: &[Rule] = &[
     house::parts_have_reasons,
     house::dead_files,
     house::fuzz_targets,
+    imports::circles,
+    imports::floors_inside,
+    size::crate_size,
+    words::words,
+    words::names,
     links::resolve,
     planted::bugs_have_one_place,
     planted::bugs_are_told,

@@ -1,0 +1,60 @@
+//! The rule on size: a crate stays small enough to be read.
+
+use std::collections::BTreeMap;
+
+use super::Finding;
+use crate::rust::{masked, test_lines};
+use crate::tree::Tree;
+
+/// Lines of code of the largest crate: without tests, comments and blank lines.
+const CRATE_LINES_MAX: usize = 9_000;
+
+pub(super) fn crate_size(tree: &Tree, findings: &mut Vec<Finding>) {
+    let mut lines: BTreeMap<&str, usize> = BTreeMap::new();
+    for (path, text) in tree.with_suffix(".rs") {
+        let Some((root, inside)) = path.split_once("src/") else { continue };
+        if !inside.contains("tests/") && !inside.ends_with("tests.rs") {
+            *lines.entry(root).or_default() += code_lines(text);
+        }
+    }
+    for (root, lines) in lines {
+        if lines > CRATE_LINES_MAX {
+            let what = format!("{lines} lines of code; at most {CRATE_LINES_MAX}");
+            let fix = "split the crate, or delete what is not worth its size";
+            findings.push(Finding::whole(&format!("{root}Cargo.toml"), what, fix));
+        }
+    }
+}
+
+/// Lines that are neither blank, nor only a comment, nor part of a test.
+fn code_lines(text: &str) -> usize {
+    let is_test = test_lines(&masked(text));
+    text.lines()
+        .zip(is_test)
+        .map(|(line, is_test)| (line.trim(), is_test))
+        .filter(|(line, is_test)| !is_test && !line.is_empty() && !line.starts_with("//"))
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::found;
+    use super::*;
+
+    #[test]
+    fn code_is_counted_without_tests_comments_and_blank_lines() {
+        let text =
+            "//! x\n\nfn f() {\n    // y\n    g();\n}\n#[cfg(test)]\nmod tests {\n    f();\n}\n";
+        assert_eq!(code_lines(text), 3);
+    }
+
+    #[test]
+    fn a_crate_that_is_too_large_is_found() {
+        let (half, one) = ("f();\n".repeat(CRATE_LINES_MAX / 2), "f();\n");
+        let mut files = vec![("crates/x/src/a.rs", &half[..]), ("crates/x/src/b.rs", &half[..])];
+        assert_eq!(found(crate_size, &files), [""; 0]);
+        files.push(("crates/x/src/lib.rs", one));
+        files.push(("crates/x/tests/t.rs", &half));
+        assert_eq!(found(crate_size, &files), ["crates/x/Cargo.toml:0"]);
+    }
+}
