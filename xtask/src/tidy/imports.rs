@@ -314,11 +314,11 @@ fn check_floors_inside(table: &[(&str, &[&[&str]])], tree: &Tree, findings: &mut
             let top = files[at].module.first()?;
             Some((top, floors.iter().position(|modules| modules.contains(&top.as_str()))))
         };
-        for at in 0..files.len() {
+        for (at, file) in files.iter().enumerate() {
             let Some((top, own)) = floor(at) else { continue };
             let Some(own) = own else {
                 let what = format!("the module {top} is on no floor of {name}");
-                findings.push(Finding::whole(files[at].path, what, "add it to INSIDE in xtask"));
+                findings.push(Finding::whole(file.path, what, "add it to INSIDE in xtask"));
                 continue;
             };
             for used in graph.used_by(at) {
@@ -328,7 +328,7 @@ fn check_floors_inside(table: &[(&str, &[&[&str]])], tree: &Tree, findings: &mut
                 }
                 let what = format!("{top} imports {other}, which is not below it");
                 let fix = "move what it needs to a lower floor";
-                findings.push(Finding::whole(files[at].path, what, fix));
+                findings.push(Finding::whole(file.path, what, fix));
             }
         }
     }
