@@ -1,14 +1,16 @@
-//! The chores: `cargo xtask tidy` checks what rustc, rustfmt and clippy do not,
-//! `cargo xtask planted` whether the tests find the bugs that are planted on purpose, and
-//! `cargo xtask simulate` runs fresh seeds of the disk store's simulation.
+//! The chores: `cargo xtask tidy` checks what rustc, rustfmt and clippy do not, `cargo xtask test`
+//! lints, builds and runs every test, `cargo xtask planted` checks that the tests find the bugs
+//! that are planted on purpose, and `cargo xtask simulate` runs fresh seeds of the disk store's
+//! simulation.
 //!
 //! It uses no other crate, so that it builds in a second and runs before anything else does. It
-//! never changes a file: each finding says what is wrong and the mend.
+//! never changes a file: each finding says what is wrong and how to fix it.
 
 #![forbid(unsafe_code)]
 
 mod planted;
 mod rust;
+mod suite;
 mod tidy;
 mod tree;
 
@@ -16,13 +18,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-const USAGE: &str = "usage: cargo xtask tidy | cargo xtask planted [BUG...] \
-                     | cargo xtask simulate [--seconds N] [--seed S]";
+const USAGE: &str = "usage: cargo xtask tidy | cargo xtask test \
+                     | cargo xtask planted [BUG...] | cargo xtask simulate [--seconds N] [--seed S]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => run_tidy(),
+        ["test"] => suite::run(&root()),
         ["planted", bugs @ ..] => planted::run(&root(), bugs),
         ["simulate", flags @ ..] => simulate(flags),
         _ => {
@@ -32,7 +35,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// xtask stands directly under it; the manifest's directory is known when it is built.
+/// xtask is directly below it; the manifest's directory is known when it is built.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
@@ -49,17 +52,25 @@ fn simulate(flags: &[&str]) -> ExitCode {
     }
 }
 
+fn cargo() -> Command {
+    Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()))
+}
+
 /// Builds an example and says where it is. It is built as one of the whole workspace: alone, the
 /// crates that it needs would have fewer features and be compiled once more for the tests.
 fn built_example(name: &str) -> io::Result<PathBuf> {
-    let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    let mut cargo = cargo();
     cargo.current_dir(root()).args(["build", "--quiet", "--locked", "--workspace"]);
     cargo.args(["--example", name, "--message-format", "json-render-diagnostics"]);
     let output = cargo.stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
         return Err(io::Error::other("it was not built: see above"));
     }
-    let messages = String::from_utf8_lossy(&output.stdout);
+    example_in(&String::from_utf8_lossy(&output.stdout), name)
+}
+
+/// Where cargo's messages say that it built an example.
+fn example_in(messages: &str, name: &str) -> io::Result<PathBuf> {
     let ends = format!("/examples/{name}");
     messages
         .split("\"executable\":\"")
@@ -83,10 +94,10 @@ fn run_tidy() -> ExitCode {
         println!("{finding}");
     }
     if findings.is_empty() {
-        println!("tidy: {} files, nothing to mend", tree.len());
+        println!("tidy: {} files, nothing to fix", tree.len());
         ExitCode::SUCCESS
     } else {
-        println!("tidy: {} to mend", findings.len());
+        println!("tidy: {} to fix", findings.len());
         ExitCode::FAILURE
     }
 }
