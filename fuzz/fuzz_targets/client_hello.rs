@@ -1,14 +1,8 @@
 //! A ClientHello: the verdict does not depend on how the bytes come, nor on what is behind the
 //! message, and every byte that came is passed on.
-//! The reader is taken in by its file, so that this target is built without the server around it.
 #![no_main]
 
-#[path = "../../crates/proxy/src/forward/client_hello.rs"]
-pub mod client_hello;
-#[path = "../../crates/proxy/src/limits.rs"]
-pub mod limits;
-
-use client_hello::{ClientHello, Verdict};
+use policy::client_hello::{ClientHello, Verdict};
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let mut at_once = ClientHello::default();

@@ -1,14 +1,8 @@
 //! The header of the PROXY protocol: it never takes more than it was given, what has come of one is
 //! never taken for the whole, and what is behind it changes nothing.
-//! The parser is taken in by its file, so that this target is built without the server around it.
 #![no_main]
 
-#[path = "../../crates/proxy/src/limits.rs"]
-pub mod limits;
-#[path = "../../crates/proxy/src/proxy_protocol.rs"]
-pub mod proxy_protocol;
-
-use proxy_protocol::parse_header;
+use transport::proxy_protocol::parse_header;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let Ok(Some(header)) = parse_header(data) else { return };

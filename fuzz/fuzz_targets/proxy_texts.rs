@@ -1,6 +1,6 @@
 //! Format strings, hosts of routes, and the system's files of names.
 //!
-//! What must hold is in `proxy::fuzzing`, so that the stable tests run the same over the corpus.
+//! What must hold is in `config::fuzzing`, so that the stable tests run the same over the corpus.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| proxy::fuzzing::texts(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| config::fuzzing::texts(data));

@@ -18,8 +18,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-const USAGE: &str = "usage: cargo xtask tidy | cargo xtask test \
-                     | cargo xtask planted [BUG...] | cargo xtask simulate [--seconds N] [--seed S]";
+const USAGE: &str = "usage: cargo xtask tidy | cargo xtask test | cargo xtask planted [BUG...] \
+                     | cargo xtask simulate [--seconds N] [--seed S]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -16,8 +16,18 @@ use std::time::{Duration, Instant};
 pub(crate) const LIST: &str = "crates/planted/src/lib.rs";
 
 /// What is built: the crates with bugs in them and the command that serves.
-const PACKAGES: [&str; 7] =
-    ["planted", "http1", "caching", "store", "interpose", "proxy", "plimsoll"];
+const PACKAGES: [&str; 10] = [
+    "planted",
+    "http1",
+    "caching",
+    "store",
+    "interpose",
+    "upstream",
+    "cache",
+    "proxy",
+    "server",
+    "plimsoll",
+];
 
 /// Suites by package and target, in the order in which they are run when the named test does not
 /// find a bug, with the tests that are run of each.
@@ -33,13 +43,13 @@ const SUITES: &[(&str, &str, &str)] = &[
     ("store", "disk", ""),
     ("store", "simulation", ""),
     ("http1", "corpus", ""),
-    ("proxy", "proxy", ""),
-    ("proxy", "twin", "caching_rules"),
-    ("proxy", "twin", "bodies"),
-    ("proxy", "twin", "faults"),
-    ("proxy", "real", ""),
+    ("cache", "cache", ""),
+    ("server", "twin", "caching_rules"),
+    ("server", "twin", "bodies"),
+    ("server", "twin", "faults"),
+    ("server", "real", ""),
     ("plimsoll", "end_to_end", "smuggling"),
-    ("proxy", "twin", ""),
+    ("server", "twin", ""),
 ];
 
 /// For one suite; the twin takes minutes, and many on a busy machine.

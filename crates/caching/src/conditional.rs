@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::date;
 use crate::etag::{self, EntityTag};
 use crate::fields::{FieldSource, Request, trim};
-use crate::reuse::RequestHints;
+use crate::hints::RequestHints;
 
 /// What a stored response can be validated by.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

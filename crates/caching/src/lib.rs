@@ -33,6 +33,7 @@ pub mod etag;
 mod explain;
 mod fields;
 mod freshness;
+mod hints;
 mod invalidation;
 mod partial;
 pub mod range;
@@ -51,11 +52,12 @@ pub use directives::{CacheControl, Delta, MaxStale, Scope};
 pub use explain::{ALL as ALL_RULES, Explain, Explanation};
 pub use fields::{DELTA_SECONDS_MAX, FieldSource, Request, Response};
 pub use freshness::{AgeOnArrival, Aging, Exchange, Freshness, InvalidFreshness, LifetimeSource};
+pub use hints::RequestHints;
 pub use invalidation::{TargetUri, invalidated_locations, invalidates, resolve_same_origin};
 pub use partial::{ContentRange, covers, if_range, may_combine, missing};
 pub use reuse::{
-    Failure, MustValidate, NoStaleOnError, RequestHints, Reuse, StaleRule, decide_collapsed,
-    decide_reuse, decide_reuse_plain, only_if_cached, request_has_cache_directives, stale_on_error,
+    Failure, MustValidate, NoStaleOnError, Reuse, StaleRule, decide_collapsed, decide_reuse,
+    decide_reuse_plain, only_if_cached, request_has_cache_directives, stale_on_error,
 };
 pub use storing::{
     HEURISTIC_LIFETIME_MS_MAX, HEURISTIC_PERCENT, NeverStale, NotStored, Policy,

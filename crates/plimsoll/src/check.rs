@@ -1,7 +1,7 @@
 //! `plimsoll check`: whether a configuration file can be used, and what it would do.
 
-use proxy::{Config, Role, Settings, Unusable};
 use serde_json::json;
+use server::{Config, Role, Settings, Unusable};
 
 use crate::cli;
 use crate::failure::{Failure, misuse};

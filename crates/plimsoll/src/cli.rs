@@ -124,11 +124,11 @@ pub(crate) struct Serve {
     /// Forward mode: a network that may be reached although it is not public, such as 10.0.0.0/8;
     /// may be given several times
     #[arg(long, value_name = "CIDR", requires = "forward", value_parser = parse_network)]
-    pub(crate) allow_to: Vec<proxy::IpNet>,
+    pub(crate) allow_to: Vec<server::IpNet>,
     /// Forward mode: a network whose clients may use the proxy, instead of loopback and private
     /// ones; may be given several times
     #[arg(long, value_name = "CIDR", requires = "forward", value_parser = parse_network)]
-    pub(crate) allow_from: Vec<proxy::IpNet>,
+    pub(crate) allow_from: Vec<server::IpNet>,
     /// Worker threads, one a core, each with its own listener [default: the CPUs it may run on]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,
@@ -138,7 +138,7 @@ pub(crate) struct Serve {
     /// Format of the access log: squid, common, combined, json, or a format string with Squid's
     /// codes behind squid: or Apache's behind apache:, such as 'squid:%ts.%03tu %>a %ru'
     #[arg(long, value_name = "FORMAT", default_value = "squid")]
-    pub(crate) log_format: proxy::LogFormat,
+    pub(crate) log_format: server::LogFormat,
     /// Address of the admin listener: /metrics, /upstreams, /healthz, and calls such as /purge
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<SocketAddr>,
@@ -161,7 +161,7 @@ pub(crate) struct Serve {
     /// that long bodies are sent from there without being copied; or always before they are sent
     #[arg(long, value_name = "WHEN", default_value = "once", requires = "disk",
         value_parser = parse_verify)]
-    pub(crate) disk_verify: proxy::Verify,
+    pub(crate) disk_verify: server::Verify,
     /// Print the addresses as one line of JSON on stdout once they are bound
     #[arg(long)]
     pub(crate) json: bool,
@@ -726,9 +726,9 @@ pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A network, or one address.
-fn parse_network(text: &str) -> Result<proxy::IpNet, String> {
-    let address = text.parse::<IpAddr>().map(proxy::IpNet::from);
-    text.parse::<proxy::IpNet>()
+fn parse_network(text: &str) -> Result<server::IpNet, String> {
+    let address = text.parse::<IpAddr>().map(server::IpNet::from);
+    text.parse::<server::IpNet>()
         .or(address)
         .map(|net| net.trunc())
         .map_err(|_| "it is a network such as 10.0.0.0/8, or one address".to_owned())
@@ -774,10 +774,10 @@ fn parse_size(text: &str) -> Result<::load::Size, String> {
     }
 }
 
-fn parse_verify(word: &str) -> Result<proxy::Verify, String> {
+fn parse_verify(word: &str) -> Result<server::Verify, String> {
     match word {
-        "once" => Ok(proxy::Verify::Once),
-        "always" => Ok(proxy::Verify::Always),
+        "once" => Ok(server::Verify::Once),
+        "always" => Ok(server::Verify::Always),
         _ => Err("blocks are verified once or always".to_owned()),
     }
 }

@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use proxy::WhatIfReport;
-use proxy::explain::{Answer, Explained, Freshness, Range, Request, Response};
+use server::WhatIfReport;
+use server::explain::{Answer, Explained, Freshness, Range, Request, Response};
 
 use crate::admin;
 use crate::cli;

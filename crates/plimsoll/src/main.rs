@@ -122,9 +122,9 @@ fn run(verb: Verb) -> Result<(), Failure> {
             output::print(&text)
         }
         Verb::Reference { configuration: true, .. } => {
-            output::print(proxy::config_documents::markdown())
+            output::print(server::config_documents::markdown())
         }
-        Verb::Reference { example: true, .. } => output::print(proxy::config_documents::example()),
+        Verb::Reference { example: true, .. } => output::print(server::config_documents::example()),
         Verb::Reference { .. } => output::print(reference::markdown()),
     }
 }

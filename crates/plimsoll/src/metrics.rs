@@ -25,7 +25,7 @@ struct Listed {
 }
 
 fn list(json: bool) -> Result<(), Failure> {
-    let all: Vec<Listed> = proxy::described_metrics()
+    let all: Vec<Listed> = server::described_metrics()
         .iter()
         .map(|metric| Listed {
             name: metric.full_name(),
@@ -71,7 +71,7 @@ fn show(flags: &cli::Metrics) -> Result<(), Failure> {
             "no metrics from {admin}: {error}; is it the --admin address of a running server?"
         ))
     })?;
-    let declared = proxy::described_metrics();
+    let declared = server::described_metrics();
     let samples: Vec<Sample> = text
         .lines()
         .filter(|line| !line.starts_with('#'))
@@ -193,10 +193,10 @@ const FOLDED_MIN: usize = 1;
 const MEANING_MIN: usize = 36;
 
 /// Understands `name{labels} value`.
-fn sample(line: &str, declared: &[proxy::Described]) -> Option<Sample> {
+fn sample(line: &str, declared: &[server::Described]) -> Option<Sample> {
     let (series, value) = line.rsplit_once(' ')?;
     let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-    let family = |metric: &&proxy::Described| {
+    let family = |metric: &&server::Described| {
         name.strip_prefix(&metric.full_name())
             .is_some_and(|rest| ["", "_sum", "_count", "_bucket"].contains(&rest))
     };
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_terminal_has_no_line_beyond_its_edge() {
-        let declared = proxy::described_metrics();
+        let declared = server::described_metrics();
         let text = "plimsoll_requests_total 5\nplimsoll_refusals_total{rule=\"a\"} 0\n\
             plimsoll_refusals_total{rule=\"b\"} 7\nplimsoll_refusals_total{rule=\"c\"} 0\n\
             plimsoll_request_duration_seconds_sum{status=\"2xx\",cache=\"hit\"} 0.5\n\
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn samples_find_their_help() {
-        let declared = proxy::described_metrics();
+        let declared = server::described_metrics();
         let plain = sample("plimsoll_requests_total 5", &declared).unwrap();
         assert_eq!((plain.value, plain.labels.as_str()), (5.0, ""));
         assert!(plain.help.starts_with("Requests answered"));

@@ -23,7 +23,7 @@ pub(crate) fn markdown() -> String {
     }
     out.push_str("\n## Metrics\n\nServed as OpenMetrics on `/metrics` of the admin address.\n\n");
     out.push_str("| metric | kind | labels | meaning |\n| --- | --- | --- | --- |\n");
-    for metric in proxy::described_metrics() {
+    for metric in server::described_metrics() {
         let (name, kind) = (metric.full_name(), metric.shape.name());
         let labels = metric.shape.labels().join(", ");
         let _ = writeln!(out, "| `{name}` | {kind} | {labels} | {} |", metric.help);
@@ -53,7 +53,7 @@ fn log_codes(out: &mut String) {
          Squid's codes behind `squid:`,\nApache's behind `apache:`.\n\n",
     );
     out.push_str("| dialect | code | meaning |\n| --- | --- | --- |\n");
-    for code in proxy::log_codes() {
+    for code in server::log_codes() {
         let _ = writeln!(out, "| {} | `{}` | {} |", code.dialect, code.code, code.help);
     }
 }

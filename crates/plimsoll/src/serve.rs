@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use proxy::config::UpstreamTls;
-use proxy::{
+use ::config::UpstreamTls;
+use readiness::Choice;
+use runtime::process::{self, Identity, Predecessor, Told};
+use server::{
     ClientTls, Config, DiskConfig, LogTo, LogWriter, Order, Orders, Origin, Renewal, Server,
     Settings, Sockets,
 };
-use readiness::Choice;
-use runtime::process::{self, Identity, Predecessor, Told};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 

@@ -14,18 +14,18 @@ use ipnet::IpNet;
 use runtime::net::TcpStream;
 use runtime::time::{self, Instant};
 
-use crate::access_log::Record;
 use crate::client::{Client, append_error, linger};
-use crate::config::Listener;
-use crate::limits::PROXY_HEADER_BYTES_MAX;
-use crate::proxy_protocol::{Ends, Header, NoHeader, parse_header};
-use crate::refusal::Refusal;
 use crate::site::Door;
-use crate::stored::Connection;
-use crate::tls::{self, Refused, ServerTls};
 use crate::told::refused_line;
-use crate::transport::Transport;
 use crate::worker::Worker;
+use access_log::Record;
+use cache::stored::Connection;
+use config::Listener;
+use outcome::Refusal;
+use transport::Transport;
+use transport::limits::PROXY_HEADER_BYTES_MAX;
+use transport::proxy_protocol::{Ends, Header, NoHeader, parse_header};
+use transport::tls::{self, Refused, ServerTls};
 
 /// What a listener asks for.
 #[derive(Debug)]
@@ -67,7 +67,7 @@ impl Gate {
             return Some(arrived);
         };
         let _arriving = worker.counters.states.arriving.while_here();
-        let limit = worker.limits().handshake_timeout;
+        let limit = worker.limits().limits.handshake_timeout;
         let deadline = time::now() + limit;
         if let Some(proxies) = &self.proxies
             && let Some(ends) = told(worker, proxies, &stream, (peer, door), limit).await?
@@ -202,11 +202,11 @@ async fn tell_plain_http(worker: &Worker, from: (SocketAddr, &Door), stream: Tra
 
 /// Counts and logs a client that did not come as far as a request.
 fn tell(worker: &Worker, from: (SocketAddr, &Door), refusal: Refusal, response: &[u8]) {
-    worker.shared.count_refusal(refusal);
+    worker.count_refusal(refusal);
     worker.counters.connections_denied.add(1);
     if worker.log.is_on() {
         worker.counters.log_lines.add(1);
         let now_ms = time::wall_ms();
-        worker.log.record(&Record::of_none(from, refusal, 0, response, now_ms));
+        worker.log.record(&Record::of_none(from.0, from.1.logged(), refusal, 0, response, now_ms));
     }
 }

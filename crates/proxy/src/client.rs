@@ -9,32 +9,32 @@ use runtime::fs::LentPages;
 use runtime::time::{self, Instant};
 
 use crate::limits::{COALESCE_BYTES_MAX, Limits, RATE_WAITS_MIN};
-use crate::stored::{Connection, Piece};
-use crate::transport::Transport;
 use crate::worker::Worker;
+use cache::stored::{Connection, Piece};
+use transport::Transport;
 
 /// The client has gone, or does not take our bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Gone;
+pub struct Gone;
 
 /// Sends to one client. What the socket does not take at once is kept and sent by `flush`: at most
 /// what one read of the upstream gave, because nobody offers more before the flush.
 #[derive(Debug)]
-pub(crate) struct Client<'c> {
+pub struct Client<'c> {
     worker: &'c Worker,
     stream: &'c Transport,
     pending: Vec<u8>,
     /// Bytes handed to this client, sent or pending.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// The final head as it was sent, for the log if there is one.
-    pub(crate) sent_head: Vec<u8>,
+    pub sent_head: Vec<u8>,
     failed: bool,
     pace: Pace,
 }
 
 /// How fast a client is while we wait for nothing else.
 #[derive(Debug, Default)]
-pub(crate) struct Pace {
+pub struct Pace {
     bytes: u64,
     waited: Duration,
     waits: u32,
@@ -42,18 +42,18 @@ pub(crate) struct Pace {
 
 impl Pace {
     /// It has taken, or sent, so many bytes.
-    pub(crate) fn moved(&mut self, bytes: usize) {
+    pub fn moved(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
     }
 
     /// We have waited for it since then.
-    pub(crate) fn waited(&mut self, since: Instant) {
+    pub fn waited(&mut self, since: Instant) {
         self.waited += since.elapsed();
         self.waits = self.waits.saturating_add(1);
     }
 
     /// Whether it is to be cut.
-    pub(crate) fn is_too_slow(&self, limits: &Limits) -> bool {
+    pub fn is_too_slow(&self, limits: &Limits) -> bool {
         self.waits >= RATE_WAITS_MIN
             && self.waited >= limits.rate_grace
             && self.bytes / limits.rate_min.max(1) < self.waited.as_secs()
@@ -67,20 +67,21 @@ const HEAD_BYTES_USUAL: usize = 2048;
 const SLICES_MAX: usize = 16;
 
 impl<'c> Client<'c> {
-    pub(crate) fn new(worker: &'c Worker, stream: &'c Transport) -> Client<'c> {
+    /// With nothing held yet.
+    pub fn new(worker: &'c Worker, stream: &'c Transport) -> Client<'c> {
         let (pending, sent_head) = (Vec::new(), Vec::new());
         let pace = Pace::default();
         Client { worker, stream, pending, bytes: 0, sent_head, failed: false, pace }
     }
 
     /// Keeps bytes for the next `offer` or `flush`.
-    pub(crate) fn hold(&mut self, bytes: &[u8]) {
+    pub fn hold(&mut self, bytes: &[u8]) {
         self.bytes += bytes.len() as u64;
         self.pending.extend_from_slice(bytes);
     }
 
     /// Lends the held bytes for appending.
-    pub(crate) fn held(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
+    pub fn held(&mut self, append: impl FnOnce(&mut Vec<u8>)) {
         let before = self.pending.len();
         if before == 0 {
             self.pending.reserve(HEAD_BYTES_USUAL);
@@ -96,7 +97,7 @@ impl<'c> Client<'c> {
     }
 
     /// Sends the parts behind what is held, as far as the socket takes them now; keeps the rest.
-    pub(crate) fn offer(&mut self, parts: &[&[u8]]) {
+    pub fn offer(&mut self, parts: &[&[u8]]) {
         let offered: usize = parts.iter().map(|part| part.len()).sum();
         self.bytes += offered as u64;
         if self.failed {
@@ -141,7 +142,7 @@ impl<'c> Client<'c> {
     }
 
     /// Waits until everything held has been sent.
-    pub(crate) async fn flush(&mut self) -> Result<(), Gone> {
+    pub async fn flush(&mut self) -> Result<(), Gone> {
         let pending = std::mem::take(&mut self.pending);
         if self.failed {
             return Err(Gone);
@@ -150,7 +151,7 @@ impl<'c> Client<'c> {
     }
 
     /// Sends what is held, then these bytes.
-    pub(crate) async fn send(&mut self, bytes: &[u8]) -> Result<(), Gone> {
+    pub async fn send(&mut self, bytes: &[u8]) -> Result<(), Gone> {
         if !self.pending.is_empty() {
             self.hold(bytes);
             return self.flush().await;
@@ -160,7 +161,7 @@ impl<'c> Client<'c> {
     }
 
     /// Sends what is held, then the pieces, from this offset of them on.
-    pub(crate) async fn send_pieces(&mut self, pieces: &[Piece], from: u64) -> Result<(), Gone> {
+    pub async fn send_pieces(&mut self, pieces: &[Piece], from: u64) -> Result<(), Gone> {
         let mut body: Vec<&[u8]> = Vec::with_capacity(pieces.len());
         let mut skip = usize::try_from(from).expect("a stored body fits in memory");
         for piece in pieces {
@@ -172,7 +173,7 @@ impl<'c> Client<'c> {
     }
 
     /// Sends what is held, then these bytes, from where they lie; `more` follows at once.
-    pub(crate) async fn send_slices(&mut self, body: &[&[u8]], more: bool) -> Result<(), Gone> {
+    pub async fn send_slices(&mut self, body: &[&[u8]], more: bool) -> Result<(), Gone> {
         self.bytes += body.iter().map(|part| part.len() as u64).sum::<u64>();
         let held = std::mem::take(&mut self.pending);
         let mut unsent: Vec<&[u8]> = Vec::with_capacity(1 + body.len());
@@ -217,16 +218,12 @@ impl<'c> Client<'c> {
     }
 
     /// Whether the client can be sent pages that were lent.
-    pub(crate) fn takes_pages(&self) -> bool {
+    pub fn takes_pages(&self) -> bool {
         self.stream.takes_pages()
     }
 
     /// Sends what is held, then pages that were lent; `more` follows at once.
-    pub(crate) async fn send_pages(
-        &mut self,
-        mut pages: LentPages,
-        more: bool,
-    ) -> Result<(), Gone> {
+    pub async fn send_pages(&mut self, mut pages: LentPages, more: bool) -> Result<(), Gone> {
         if !self.pending.is_empty() {
             self.send_slices(&[], true).await?;
         }
@@ -276,13 +273,14 @@ impl<'c> Client<'c> {
 
     /// Waits until the client takes more; not for one that takes next to nothing.
     async fn room(&mut self) -> Result<(), Gone> {
-        let limits = self.worker.limits();
+        let in_force = self.worker.limits();
+        let limits = &in_force.limits;
         let since = time::now();
         let _sending = self.worker.counters.states.sending.while_here();
         let waited = time::timeout(limits.send_timeout, self.stream.writable()).await;
         self.pace.waited(since);
         match waited {
-            Ok(Ok(())) if !self.pace.is_too_slow(&limits) => Ok(()),
+            Ok(Ok(())) if !self.pace.is_too_slow(limits) => Ok(()),
             Ok(Err(_)) => Err(Gone),
             Ok(Ok(())) | Err(_) => {
                 self.worker.counters.timeouts.add(1);
@@ -312,7 +310,7 @@ impl Drop for Held<'_> {
 }
 
 /// Appends a response of our own that says what is wrong. `lines` are further field lines.
-pub(crate) fn append_error(
+pub fn append_error(
     out: &mut Vec<u8>,
     status: u16,
     text: &str,
@@ -335,14 +333,14 @@ pub(crate) fn append_error(
 }
 
 /// Appends the field that whoever forwards a response without it adds (RFC 9110, 6.6.1).
-pub(crate) fn append_date(out: &mut Vec<u8>, now_ms: u64) {
+pub fn append_date(out: &mut Vec<u8>, now_ms: u64) {
     out.extend_from_slice(b"Date: ");
     out.extend_from_slice(&caching::date::format(now_ms));
     out.extend_from_slice(b"\r\n");
 }
 
 /// Tells the end of a connection where ends are told inside the transport.
-pub(crate) async fn end(worker: &Worker, stream: &Transport) {
+pub async fn end(worker: &Worker, stream: &Transport) {
     stream.end_inside();
     // A client that does not wait for the end has what it wanted all the same.
     let _ = Client::new(worker, stream).flushed().await;
@@ -350,11 +348,12 @@ pub(crate) async fn end(worker: &Worker, stream: &Transport) {
 
 /// Closes our direction and reads on for a while, so that the last response is not lost to a reset
 /// (RFC 9112, 9.6).
-pub(crate) async fn linger(worker: &Worker, stream: &Transport) {
+pub async fn linger(worker: &Worker, stream: &Transport) {
     if stream.shutdown(Shutdown::Write).is_err() {
         return;
     }
-    let limits = worker.limits();
+    let in_force = worker.limits();
+    let limits = &in_force.limits;
     let mut left = limits.linger_bytes_max;
     let reading = async {
         if !stream.is_flushed() && stream.writable().await.is_err() {

@@ -24,25 +24,27 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use caching::RequestHints;
-use http1::{BodyKind, Method, Name, OwnedRequest, RequestHead, Target, Version};
+use http1::{Method, OwnedRequest, RequestHead};
 use runtime::time::{self, Instant, Sleep};
 use store::Key;
 
-use crate::access_log::{Outcome, Record};
 use crate::arrival::Arrived;
 use crate::client::{Client, append_error, end, linger};
-use crate::config::Role;
 use crate::exchange;
-use crate::exchange::way::Look;
 use crate::limits::COALESCE_BYTES_MAX;
-use crate::refusal::Refusal;
-use crate::shared::Lookup;
-use crate::site::{Door, Realm, Scheme};
-use crate::stored::{Connection, Stored, Use, Wire};
+use crate::request::{Class, connection_of, destination, hints, wants_more};
+use crate::site::Door;
 use crate::told::refused_line;
-use crate::transport::Transport;
-use crate::worker::{Buffers, Worker};
+use crate::worker::Worker;
+use access_log::Record;
+use cache::Look;
+use cache::Lookup;
+use cache::stored::{Connection, Stored, Use, Wire};
+use config::Role;
+use core_io::Buffers;
+use outcome::Outcome;
+use outcome::Refusal;
+use transport::Transport;
 
 /// The `Cache-Status` of a hit (RFC 9211).
 const HIT: &[u8] = b"plimsoll; hit";
@@ -50,7 +52,7 @@ const HIT: &[u8] = b"plimsoll; hit";
 /// Serves one connection to its end.
 ///
 /// No `async fn`, which would hold its arguments twice, at every silent connection's cost.
-pub(crate) fn serve(
+pub fn serve(
     worker: Rc<Worker>,
     door: Rc<Door>,
     stream: Transport,
@@ -110,7 +112,7 @@ fn converse(worker: &Rc<Worker>, door: &Rc<Door>, arrived: &Arrived) -> impl Fut
                 }
                 Next::Exchange(request) => {
                     let request = *request;
-                    let serving = exchange::serve(worker, door, arrived, request);
+                    let serving = exchange::run::serve(worker, door, arrived, request);
                     match Box::pin(serving).await {
                         None => return,
                         Some(rest) => kept.put(rest),
@@ -170,7 +172,7 @@ struct Idle {
 impl Idle {
     fn new(worker: &Worker) -> Idle {
         let since = time::now();
-        Idle { since, timer: time::sleep_until(since + worker.limits().idle_keep_alive) }
+        Idle { since, timer: time::sleep_until(since + worker.limits().limits.idle_keep_alive) }
     }
 
     fn touch(&mut self) {
@@ -188,9 +190,9 @@ impl Idle {
         kept: &Kept,
     ) -> impl Future<Output = bool> {
         let limit = if kept.is_empty() {
-            worker.limits().idle_keep_alive
+            worker.limits().limits.idle_keep_alive
         } else {
-            worker.limits().head_timeout
+            worker.limits().limits.head_timeout
         };
         let deadline = self.since + limit;
         if deadline < self.timer.deadline() {
@@ -241,7 +243,7 @@ enum Next {
     /// The client does not take our bytes as fast as we have them, or it is to be closed with care.
     Finish(Box<Finish>),
     /// A request that the store cannot answer at once.
-    Exchange(Box<exchange::Incoming>),
+    Exchange(Box<exchange::run::Incoming>),
 }
 
 /// Bytes that are still to be sent.
@@ -311,7 +313,8 @@ impl Hit<'_> {
             end_wall_ms: now_ms,
             elapsed_us: self.elapsed_us,
             client: peer,
-            door,
+            listener: door.address,
+            scheme: door.scheme,
             request: Some(*head),
             request_bytes: head.head_bytes as u64,
             outcome: Outcome::Hit,
@@ -422,7 +425,7 @@ impl Turn<'_> {
                 return self.flush(output, None, Close::No);
             }
             let parsed = self.worker.with_scratch(|scratch| {
-                match http1::parse_request(input, scratch, &self.worker.http()) {
+                match http1::parse_request(input, scratch, &self.worker.limits().http) {
                     Ok(None) => Ok(None),
                     Ok(Some(head)) => Ok(Some((self.answer(&head, output), head.head_bytes))),
                     Err(reject) => Err(reject),
@@ -523,7 +526,7 @@ impl Turn<'_> {
             Next::Close => return Next::Close,
             Next::Wait | Next::Exchange(_) => Vec::new(),
         };
-        Next::Exchange(Box::new(exchange::Incoming { head, rest: rest.to_vec(), unsent }))
+        Next::Exchange(Box::new(exchange::run::Incoming { head, rest: rest.to_vec(), unsent }))
     }
 
     /// Answers a request at once, or says that it must wait.
@@ -585,16 +588,16 @@ impl Turn<'_> {
         let lines = refused_line(refusal);
         let (status, text) = (refusal.status(), refusal.text());
         append_error(output, status, text, &lines, Connection::Close, true);
-        self.worker.shared.count_refusal(refusal);
+        self.worker.count_refusal(refusal);
         let counters = &self.worker.counters;
         counters.requests.add(1);
         counters.client_errors.add(1);
         counters.latency.count(Outcome::Refused, refusal.status(), 0);
         if self.worker.log.is_on() {
             counters.log_lines.add(1);
-            let from = (self.peer, self.door);
             let response = &output[before..];
-            let record = Record::of_none(from, refusal, received, response, self.now_ms);
+            let (peer, listener) = (self.peer, self.door.logged());
+            let record = Record::of_none(peer, listener, refusal, received, response, self.now_ms);
             self.worker.log.record(&Record { tls: self.stream.tls(), ..record });
         }
     }
@@ -611,14 +614,11 @@ pub(crate) fn at_once(
     look: Look,
     now_ms: u64,
 ) -> Option<(Arc<Stored>, Key)> {
-    if !matches!(head.method, Method::Get | Method::Head)
-        || !(matches!(head.body(), BodyKind::None | BodyKind::Length(0))
-            || planted::is(planted::Bug::HitLeavesBody))
-    {
+    let site = worker.site();
+    if Class::of(head, door.role, &site.via, &site.config.upgrades) != Class::Cacheable {
         return None;
     }
     let asked = destination(door, head)?;
-    let site = worker.site();
     let barred = match door.role {
         Role::Reverse => site.routes.bars(asked.authority, asked.path),
         Role::Forward => !site.forward.admits_hit(peer, asked.authority),
@@ -626,82 +626,13 @@ pub(crate) fn at_once(
     if barred {
         return None;
     }
-    let hints = hints(head);
     let wire = Wire(head.fields);
     let uri = worker.shared.uri_key(asked.realm, asked.authority, asked.path);
     let Lookup::Found(stored, key) = worker.shared.look(look, uri, &wire, now_ms) else {
         return None;
     };
     let is_here = stored.away.is_none();
-    (is_here && hints.is_plain() && stored.is_fresh(now_ms)).then_some((stored, key))
-}
-
-/// Whether the client may ask again on this connection. A forward proxy does not heed an HTTP/1.0
-/// client's keep-alive: it may be another old proxy's, passed on blindly (RFC 9112, 9.3 and C.2.2).
-pub(crate) fn wants_more(role: Role, head: &RequestHead<'_>) -> bool {
-    let heeded = head.version == Version::Http11 || role == Role::Reverse;
-    heeded && head.keep_alive()
-}
-
-/// How to tell the client what becomes of the connection.
-pub(crate) fn connection_of(version: Version, keep: bool) -> Connection {
-    match (keep, version) {
-        (false, _) => Connection::Close,
-        (true, Version::Http10) => Connection::KeepTold,
-        (true, Version::Http11) => Connection::Keep,
-    }
-}
-
-/// What a request asks for: the parts of its URI that the key is made of.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'h> {
-    pub(crate) realm: Realm,
-    pub(crate) authority: &'h [u8],
-    pub(crate) path: &'h [u8],
-}
-
-/// What a request asks for, or `None` when this listener does not take it so.
-#[inline]
-pub(crate) fn destination<'h>(door: &Door, head: &RequestHead<'h>) -> Option<Asked<'h>> {
-    let role = door.role;
-    match (role, head.target) {
-        (Role::Reverse, Target::Origin { path_and_query }) => Some(Asked {
-            realm: Realm { role, scheme: door.scheme },
-            authority: head.host().unwrap_or_default(),
-            path: path_and_query,
-        }),
-        (_, Target::Absolute { scheme, authority, path_and_query }) => {
-            let path = if path_and_query.is_empty() { b"/" } else { path_and_query };
-            let scheme = Scheme::of(scheme)?;
-            // What is asked of a reverse listener came as that URI's scheme says (RFC 9110, 7.4).
-            let known = role == Role::Forward || scheme == door.scheme;
-            known.then_some(Asked { realm: Realm { role, scheme }, authority, path })
-        }
-        _ => None,
-    }
-}
-
-/// Which fields that concern a cache are there, from the head's own index.
-#[inline]
-pub(crate) fn hints(head: &RequestHead<'_>) -> RequestHints {
-    const OF: [(Name, RequestHints); 9] = [
-        (Name::CacheControl, RequestHints::DIRECTIVES),
-        (Name::Pragma, RequestHints::DIRECTIVES),
-        (Name::IfNoneMatch, RequestHints::IF_NONE_MATCH),
-        (Name::IfModifiedSince, RequestHints::IF_MODIFIED_SINCE),
-        (Name::IfMatch, RequestHints::IF_MATCH),
-        (Name::IfUnmodifiedSince, RequestHints::IF_UNMODIFIED_SINCE),
-        (Name::Range, RequestHints::RANGE),
-        (Name::IfRange, RequestHints::IF_RANGE),
-        (Name::Authorization, RequestHints::AUTHORIZATION),
-    ];
-    let mut hints = RequestHints::default();
-    for (name, hint) in OF {
-        if head.fields.has(name) {
-            hints.add(hint);
-        }
-    }
-    hints
+    (is_here && hints(head).is_plain() && stored.is_fresh(now_ms)).then_some((stored, key))
 }
 
 #[cfg(test)]

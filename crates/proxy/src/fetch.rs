@@ -7,112 +7,33 @@
 pub(crate) mod behind;
 mod fill;
 mod land;
-mod lead;
-mod pass;
+pub(crate) mod lead;
+pub(crate) mod pass;
 
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use caching::cache_status::Forward;
-use caching::range::ByteRange;
-use caching::{Failure, Policy, StaleRule, StoredMeta, Validators};
+use caching::{Failure, Policy, StaleRule};
 use http1::{Method, Name, RequestHead, Target, write};
 use runtime::time;
 use store::Key;
 
-use crate::config::Role;
-use crate::exchange::{Destination, max_forwards};
-use crate::hop;
-use crate::partial::Partial;
+use crate::ask::{Ask, Held, What};
+use crate::destination::Destination;
+use crate::request::max_forwards;
 use crate::request_body::RequestBody;
-use crate::routes::{Edits, Route};
 use crate::site::Site;
-use crate::stored::{Head, Stored, Wire};
-use crate::underway::Watch;
-use crate::upstream::Answer;
-use crate::variants::offered_tag;
 use crate::worker::Worker;
-
-pub(crate) use lead::{declined, fail, lead};
-pub(crate) use pass::{head, pass, relay, unanswered};
-
-/// What is to be asked for, and why.
-#[derive(Clone, Debug)]
-pub(crate) struct Ask {
-    pub(crate) uri: Key,
-    pub(crate) key: Key,
-    pub(crate) why: Forward,
-    pub(crate) what: What,
-    /// What is stored already.
-    pub(crate) held: Held,
-    /// What is stored for other requests, and may be the answer if the origin says so.
-    pub(crate) offered: Vec<Arc<Stored>>,
-}
-
-/// How much is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum What {
-    /// The whole; what is stored is validated.
-    Whole,
-    /// The range that the client asks for. `held`: it is stored, and is validated.
-    Range { held: bool },
-    /// What the stored parts miss.
-    Rest(ByteRange),
-}
-
-/// What is stored, and may not be used without asking.
-#[derive(Clone, Debug)]
-pub(crate) enum Held {
-    Nothing,
-    Whole(Arc<Stored>),
-    Part(Arc<Partial>),
-}
-
-impl Held {
-    pub(crate) fn head(&self) -> Option<&Head> {
-        match self {
-            Held::Nothing => None,
-            Held::Whole(stored) => Some(&stored.head),
-            Held::Part(partial) => Some(&partial.head),
-        }
-    }
-
-    pub(crate) fn meta(&self) -> Option<&StoredMeta> {
-        self.head().map(|head| &head.meta)
-    }
-}
-
-impl Ask {
-    /// Of the whole.
-    pub(crate) fn of(uri: Key, key: Key, why: Forward, held: Held) -> Ask {
-        Ask { uri, key, why, what: What::Whole, held, offered: Vec::new() }
-    }
-
-    /// Whether it is for one request at a time, so that nobody gains by waiting for it.
-    pub(crate) fn is_for_one(&self) -> bool {
-        self.held.meta().is_some_and(StoredMeta::is_never_fresh)
-    }
-
-    /// Whether what is held would answer the request, were it not for its age.
-    fn may_be_answered_stale(&self) -> bool {
-        match self.held {
-            Held::Nothing => false,
-            Held::Whole(_) => true,
-            Held::Part(_) => self.what == What::Range { held: true },
-        }
-    }
-
-    /// Whether the origin may answer with a 304 to conditions of ours.
-    fn is_conditional(&self) -> bool {
-        self.validated().is_some() || !self.offered.is_empty()
-    }
-
-    /// What the origin is to confirm.
-    pub(crate) fn validated(&self) -> Option<&Validators> {
-        self.held.meta().filter(|_| self.may_be_answered_stale()).map(|meta| &meta.validators)
-    }
-}
+use cache::stored::{Stored, Wire};
+use cache::variants::offered_tag;
+use cache::watch::Watch;
+use config::{ForwardedFields, Role};
+use policy::fields::Edits;
+use policy::routes::Route;
+use policy::via::ClientFields;
+use upstream::{Answer, To};
 
 /// A HEAD that is passed through, and may confirm what is stored.
 pub(crate) struct Confirming {
@@ -203,8 +124,9 @@ impl Asking<'_> {
         out.extend_from_slice(b" HTTP/1.1\r\nHost: ");
         out.extend_from_slice(self.destination.host());
         out.extend_from_slice(b"\r\n");
-        let edits = Edits::of(self);
-        let told = hop::Told::of(self);
+        let edits = self.edits();
+        let told =
+            ClientFields::new(&self.site.config.forward, self.role, head.fields, self.peer.ip());
         let forwards = max_forwards(head).filter(|forwards| *forwards > 0);
         for field in head.fields.end_to_end() {
             let left_out = match field.id() {
@@ -241,6 +163,18 @@ impl Asking<'_> {
         }
         write::end(&mut out);
         out
+    }
+
+    /// The changes to the request's fields that its route and its group configure.
+    fn edits(&self) -> Edits<'_> {
+        let destination = self.destination;
+        let forwarded = match &destination.to {
+            To::Group(group, ..) => group.config.forwarded,
+            To::Addresses(..) => ForwardedFields::None,
+        };
+        let rules = self.route().map_or(&[][..], |route| &route.config.request);
+        let asked = (destination.realm.scheme, destination.authority);
+        Edits::new((rules, forwarded), self.peer, asked)
     }
 
     /// What is asked for, and what is held of it. All values were parsed from heads, or are made of

@@ -9,11 +9,11 @@ use http1::{BodyDecoder, BodyKind, write};
 use runtime::time;
 
 use crate::client::Pace;
-use crate::fault::Fault;
 use crate::limits::BODY_HELD_BYTES_MAX;
-use crate::transport::Transport;
-use crate::upstream::{self, Times};
 use crate::worker::Worker;
+use outcome::Fault;
+use transport::Transport;
+use upstream::{self, Times};
 
 /// What is left of a request behind its head.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl RequestBody {
     pub(crate) fn new(worker: &Worker, kind: BodyKind, rest: Vec<u8>) -> RequestBody {
         RequestBody {
             kind,
-            decoder: BodyDecoder::new(kind, &worker.http()),
+            decoder: BodyDecoder::new(kind, &worker.limits().http),
             rest,
             used: 0,
             pace: Pace::default(),
@@ -105,7 +105,7 @@ impl RequestBody {
             }
             framed.clear();
             self.decode(&mut framed)?;
-            upstream::send(worker, to, times, &framed).await?;
+            upstream::send(&worker.upstreams, to, times, &framed).await?;
         }
         Ok(())
     }
@@ -137,12 +137,13 @@ impl RequestBody {
     }
 
     async fn read(&mut self, worker: &Worker, client: &Transport) -> Result<(), Fault> {
-        let limits = worker.limits();
+        let in_force = worker.limits();
+        let limits = &in_force.limits;
         let since = time::now();
         let waited = time::timeout(limits.body_timeout, client.readable()).await;
         self.pace.waited(since);
         match waited {
-            Ok(Ok(())) if !self.pace.is_too_slow(&limits) => {}
+            Ok(Ok(())) if !self.pace.is_too_slow(limits) => {}
             Ok(Err(_)) => return Err(Fault::ClientBody),
             Ok(Ok(())) | Err(_) => {
                 worker.counters.timeouts.add(1);

@@ -8,32 +8,36 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use http1::Scheme;
+
 use crate::arrival::Gate;
-use crate::config::{Config, Listener, Role};
-use crate::forward::Rules;
-use crate::hop::ViaNames;
 use crate::limits::{Limits, READ_BUFFER_BYTES};
-use crate::routes::Routes;
-use crate::upstream::group::{Group, Registry};
+use config::{Config, Listener, Role};
+use policy::forward::Rules;
+use policy::routes::Routes;
+use policy::via::ViaNames;
+use upstream::group::{Group, Registry};
 
 /// A configuration, ready for use.
 #[derive(Clone, Debug)]
-pub(crate) struct Site {
-    pub(crate) config: Arc<Config>,
+pub struct Site {
+    /// The configuration that it was made from.
+    pub config: Arc<Config>,
     /// Those of reverse mode, in the order of the configuration.
-    pub(crate) groups: Arc<[Arc<Group>]>,
-    pub(crate) routes: Arc<Routes>,
+    pub groups: Arc<[Arc<Group>]>,
+    /// Those of reverse mode.
+    pub routes: Arc<Routes>,
     /// Those of forward mode.
-    pub(crate) forward: Arc<Rules>,
+    pub forward: Arc<Rules>,
     /// How messages name us.
-    pub(crate) via: ViaNames,
+    pub via: ViaNames,
     /// What the parser is held to.
-    pub(crate) http: http1::Limits,
+    pub http: http1::Limits,
 }
 
 impl Site {
     /// `pseudonym`: what requests name us by, unless the configuration says otherwise.
-    pub(crate) fn new(config: Config, registry: &Registry, pseudonym: &str) -> Site {
+    pub fn new(config: Config, registry: &Registry, pseudonym: &str) -> Site {
         for warning in config.warnings() {
             tracing::warn!("{warning}");
         }
@@ -48,96 +52,44 @@ impl Site {
     }
 
     /// Whether clients of such a listener see the fields that carry tags.
-    pub(crate) fn tags_to_clients(&self, role: Role) -> bool {
+    pub fn tags_to_clients(&self, role: Role) -> bool {
         self.config.purge.tags_to_clients.unwrap_or(role == Role::Forward)
     }
 
-    pub(crate) fn limits(&self) -> &Limits {
+    /// The limits of the configuration.
+    pub fn limits(&self) -> &Limits {
         &self.config.limits
     }
 }
 
 /// What a connection knows of the listener that it came in by.
 #[derive(Debug)]
-pub(crate) struct Door {
+pub struct Door {
     /// The listener's address, as configured.
-    pub(crate) address: SocketAddr,
-    pub(crate) role: Role,
+    pub address: SocketAddr,
+    /// Whether it is a reverse or a forward proxy.
+    pub role: Role,
     /// Of the URIs that are asked for here in origin-form.
-    pub(crate) scheme: Scheme,
+    pub scheme: Scheme,
     /// What comes before the first request.
     pub(crate) gate: Option<Box<Gate>>,
 }
 
 impl Door {
-    pub(crate) fn of(listener: &Listener) -> Rc<Door> {
+    /// Of a listener's configuration.
+    pub fn of(listener: &Listener) -> Rc<Door> {
         Rc::new(Door { gate: Gate::of(listener), ..Door::open(listener) })
     }
 
+    /// What the log shows of it: its address, and the scheme of URIs in origin-form.
+    pub fn logged(&self) -> (SocketAddr, Scheme) {
+        (self.address, self.scheme)
+    }
+
     /// The same with nothing before the first request.
-    pub(crate) fn open(listener: &Listener) -> Door {
+    pub fn open(listener: &Listener) -> Door {
         let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
         let Listener { address, role, .. } = *listener;
         Door { address, role, scheme, gate: None }
-    }
-}
-
-/// The scheme of a URI.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scheme {
-    Http,
-    Https,
-}
-
-impl Scheme {
-    /// One that we know.
-    pub(crate) fn of(name: &[u8]) -> Option<Scheme> {
-        if name.eq_ignore_ascii_case(b"http") {
-            Some(Scheme::Http)
-        } else if name.eq_ignore_ascii_case(b"https") {
-            Some(Scheme::Https)
-        } else {
-            None
-        }
-    }
-
-    /// As it is written.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Scheme::Http => "http",
-            Scheme::Https => "https",
-        }
-    }
-
-    /// The port that need not be told.
-    pub(crate) fn port(self) -> u16 {
-        match self {
-            Scheme::Http => 80,
-            Scheme::Https => 443,
-        }
-    }
-}
-
-/// Which responses a key is among: what a reverse listener serves under a URI is never what a
-/// forward listener fetched from whoever the client named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Realm {
-    pub(crate) role: Role,
-    pub(crate) scheme: Scheme,
-}
-
-impl Realm {
-    /// Distinct for each.
-    pub(crate) fn byte(self) -> u8 {
-        (self.role as u8) << 1 | self.scheme as u8
-    }
-
-    /// The authority without the port that is the scheme's own (RFC 9110, 4.2.3).
-    pub(crate) fn without_port(self, authority: &[u8]) -> &[u8] {
-        let suffix: &[u8] = match self.scheme {
-            Scheme::Http => b":80",
-            Scheme::Https => b":443",
-        };
-        authority.strip_suffix(suffix).unwrap_or(authority)
     }
 }

@@ -12,9 +12,9 @@
 use caching::cache_status::{CacheStatus, Forward, Handled};
 use caching::{Explain, StaleRule};
 
-use crate::access_log::Outcome;
-use crate::hop::NAME;
-use crate::refusal::Refusal;
+use outcome::Outcome;
+use outcome::Refusal;
+use policy::via::NAME;
 
 /// One response's story.
 #[derive(Clone, Copy, Debug)]

@@ -23,9 +23,9 @@ use runtime::time::{self, Instant};
 
 use crate::client::Gone;
 use crate::limits::TUNNEL_BYTES_MAX;
-use crate::metrics::Count;
-use crate::transport::Transport;
 use crate::worker::Worker;
+use metrics::Count;
+use transport::Transport;
 
 /// The two ends.
 pub(crate) struct Tunnel<'t> {
@@ -110,7 +110,7 @@ impl Tunnel<'_> {
         let mut up = pin!(up.carry(to_upstream));
         let mut down = pin!(down.carry(to_client));
         let (mut up_ended, mut down_ended) = (false, false);
-        let limit = worker.limits().tunnel_idle;
+        let limit = worker.limits().limits.tunnel_idle;
         let mut timer = time::sleep_until(counted.last.get() + limit);
         std::future::poll_fn(|cx| {
             for (ended, direction) in [
@@ -127,7 +127,7 @@ impl Tunnel<'_> {
             if up_ended && down_ended {
                 return Poll::Ready(End::Closed);
             }
-            if worker.cuts() {
+            if worker.cuts_tunnels() {
                 return Poll::Ready(End::Cut);
             }
             while Pin::new(&mut timer).poll(cx).is_ready() {

@@ -9,43 +9,18 @@
 //! without a 101 that names a protocol which was asked for; such a connection in the pool.
 
 use caching::cache_status::Forward;
-use http1::{Method, Name, OwnedResponse, RequestHead, Version, tokens, write};
+use http1::{Name, OwnedResponse, tokens, write};
 use runtime::time;
 
-use crate::access_log::Outcome;
 use crate::client::Gone;
-use crate::config::Protocol;
-use crate::exchange::{Destination, Done, Ended, Exchange};
-use crate::fault::Fault;
+use crate::destination::Destination;
+use crate::ended::{Done, Ended};
+use crate::exchange::Exchange;
 use crate::fetch::{self, Purpose};
 use crate::tunnel::Tunnel;
-use crate::upstream::{self, Reading, Upstream};
-
-/// The protocols among those that a request asks for which may be passed on, as a field's value;
-/// `None` when it is an ordinary request.
-pub(crate) fn asked(head: &RequestHead<'_>, allowed: &[Protocol]) -> Option<Vec<u8>> {
-    if !head.fields.has(Name::Upgrade)
-        || head.method != Method::Get
-        || head.version != Version::Http11
-        || !head.fields.contains_token(Name::Connection, b"upgrade")
-    {
-        return None;
-    }
-    let mut value = Vec::new();
-    for token in head.fields.all(Name::Upgrade).flat_map(tokens) {
-        if allowed.iter().any(|protocol| is_named(token, protocol)) {
-            if !value.is_empty() {
-                value.extend_from_slice(b", ");
-            }
-            value.extend_from_slice(token);
-        }
-    }
-    (!value.is_empty()).then_some(value)
-}
-
-fn is_named(token: &[u8], protocol: &Protocol) -> bool {
-    token.eq_ignore_ascii_case(protocol.as_str().as_bytes())
-}
+use outcome::Fault;
+use outcome::Outcome;
+use upstream::{self, Reading, Upstream};
 
 /// Passes the request on; if the upstream agrees, to the end of the tunnel.
 pub(crate) async fn serve(
@@ -54,11 +29,11 @@ pub(crate) async fn serve(
     protocols: &[u8],
 ) -> Result<Done, Ended> {
     let worker = exchange.worker;
-    let unanswered = |fault| fetch::unanswered(worker, fault);
+    let unanswered = |fault| fetch::pass::unanswered(worker, fault);
     exchange.forwarded = Some(Forward::Request);
     let bytes = exchange.asking(destination).bytes(Purpose::Upgrade(protocols));
     // What an upgrade does cannot be done twice.
-    let upstream = upstream::connect(worker, &destination.to).await;
+    let upstream = upstream::connect(&worker.upstreams, &destination.to).await;
     let upstream = upstream.map_err(unanswered)?;
     let request_ms = time::wall_ms();
     let failed = |fault| {
@@ -66,19 +41,19 @@ pub(crate) async fn serve(
         unanswered(fault)
     };
     let times = upstream.times;
-    upstream::send(worker, &upstream.stream, &times, &bytes).await.map_err(failed)?;
+    upstream::send(&worker.upstreams, &upstream.stream, &times, &bytes).await.map_err(failed)?;
     let mut reading = Reading::that_may_switch();
     let client = &mut exchange.client;
     let mut interim = |bytes: &[u8]| client.offer(&[bytes]);
-    let head = upstream::final_head(worker, &upstream, &mut reading, &mut interim);
+    let head = upstream::final_head(&worker.upstreams, &upstream, &mut reading, &mut interim);
     let head = time::timeout(times.first_byte(), head).await;
     let head = head.unwrap_or(Err(Fault::Timeout)).map_err(failed)?;
     if head.head().status == 101 {
         return switch(exchange, &upstream, &head, reading, protocols).await;
     }
     let method = exchange.head.method;
-    let answer = upstream::answer(worker, upstream, head, reading, method, request_ms);
-    fetch::relay(exchange, answer, Forward::Request, None).await
+    let answer = upstream::answer(&worker.upstreams, upstream, head, reading, method, request_ms);
+    fetch::pass::relay(exchange, answer, Forward::Request, None).await
 }
 
 /// 101: from here on the bytes are of another protocol.
@@ -94,10 +69,10 @@ async fn switch(
     let is_asked = |token: &[u8]| tokens(protocols).any(|asked| asked.eq_ignore_ascii_case(token));
     let mut chosen = head.fields.all(Name::Upgrade).flat_map(tokens);
     let (Some(protocol), None) = (chosen.next(), chosen.next()) else {
-        return Err(fetch::unanswered(worker, Fault::Malformed));
+        return Err(fetch::pass::unanswered(worker, Fault::Malformed));
     };
     if !is_asked(protocol) {
-        return Err(fetch::unanswered(worker, Fault::Malformed));
+        return Err(fetch::pass::unanswered(worker, Fault::Malformed));
     }
     let before = exchange.client.bytes;
     let site = &exchange.site;
@@ -127,36 +102,4 @@ async fn switch(
     exchange.client.bytes += carried.down;
     exchange.tunnelled = carried.up;
     Err(Ended::Over(done))
-}
-
-#[cfg(test)]
-mod tests {
-    use http1::{Limits, Scratch, parse_request};
-
-    use super::*;
-
-    fn read(method: &str, version: &str, fields: &str) -> Option<String> {
-        let bytes = format!("{method} / HTTP/{version}\r\nHost: a\r\n{fields}\r\n");
-        let (mut scratch, limits) = (Scratch::new(), Limits::default());
-        let head = parse_request(bytes.as_bytes(), &mut scratch, &limits).unwrap().unwrap();
-        let allowed = ["websocket".parse().unwrap(), "tls/1.0".parse().unwrap()];
-        asked(&head, &allowed).map(|value| String::from_utf8(value).unwrap())
-    }
-
-    #[test]
-    fn only_what_is_allowed_by_name_is_asked_for() {
-        let upgrade =
-            |what: &str| format!("Connection: keep-alive, Upgrade\r\nUpgrade: {what}\r\n");
-        let get = |what: &str| read("GET", "1.1", &upgrade(what));
-        assert_eq!(get("WebSocket").as_deref(), Some("WebSocket"));
-        assert_eq!(get("h2c, websocket, other").as_deref(), Some("websocket"));
-        assert_eq!(get("TLS/1.0, websocket").as_deref(), Some("TLS/1.0, websocket"));
-        for what in ["h2c", "websocket/13", "web socket", ","] {
-            assert_eq!(get(what), None, "{what}");
-        }
-        assert_eq!(read("POST", "1.1", &upgrade("websocket")), None);
-        assert_eq!(read("GET", "1.0", &upgrade("websocket")), None);
-        assert_eq!(read("GET", "1.1", "Upgrade: websocket\r\n"), None, "Connection does not say");
-        assert_eq!(read("GET", "1.1", "Connection: Upgrade\r\n"), None);
-    }
 }

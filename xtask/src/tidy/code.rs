@@ -17,9 +17,35 @@ struct Ban {
 }
 
 const NO_IO: &[&str] = &["http1", "caching", "regress"];
-const DATA_PLANE: &[&str] = &["http1", "caching", "store", "readiness", "runtime", "proxy"];
+const DATA_PLANE: &[&str] = &[
+    "http1",
+    "caching",
+    "store",
+    "readiness",
+    "runtime",
+    "dns",
+    "transport",
+    "access_log",
+    "core_io",
+    "upstream",
+    "cache",
+    "policy",
+    "proxy",
+    "server",
+];
 const NO_CLOCK: &[&str] = &["http1", "caching", "regress", "report"];
 const LIBRARIES: &[&str] = &[
+    "access_log",
+    "cache",
+    "config",
+    "core_io",
+    "dns",
+    "metrics",
+    "outcome",
+    "policy",
+    "server",
+    "transport",
+    "upstream",
     "caching",
     "http1",
     "interpose",

@@ -56,11 +56,85 @@ const READ_BY_PEOPLE: &[&str] = &[".rs", ".md", ".html", ".sh", ".py", ".toml", 
 /// Path (or its beginning), word, and why it is right there.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[];
 
+/// Folders, or files beside them, that still have such words, and how many lines have one. A count
+/// may only fall: a line more is a finding, and so is an entry that is too large.
+const REMAINING: &[(&str, usize)] = &[
+    ("ARCHITECTURE.md", 9),
+    ("CHANGELOG.md", 6),
+    ("CONTRIBUTING.md", 7),
+    ("README.md", 3),
+    ("bench/", 13),
+    ("crates/access_log/", 12),
+    ("crates/cache/", 99),
+    ("crates/caching/", 16),
+    ("crates/config/", 53),
+    ("crates/dns/", 1),
+    ("crates/http1/", 3),
+    ("crates/interpose/", 36),
+    ("crates/load/", 36),
+    ("crates/metrics/", 9),
+    ("crates/outcome/", 3),
+    ("crates/planted/", 6),
+    ("crates/plimsoll/", 362),
+    ("crates/policy/", 8),
+    ("crates/proxy/", 202),
+    ("crates/readiness/", 168),
+    ("crates/record/", 183),
+    ("crates/regress/", 70),
+    ("crates/report/", 151),
+    ("crates/runtime/", 191),
+    ("crates/server/", 227),
+    ("crates/store/", 281),
+    ("crates/study/", 277),
+    ("crates/transport/", 23),
+    ("crates/trial/", 33),
+    ("crates/upstream/", 21),
+    ("docs/", 153),
+    ("fuzz/", 31),
+    ("setup.sh", 3),
+    ("studies/", 56),
+    ("xtask/", 47),
+];
+
+/// Files and types whose names are to be replaced yet, or are right.
+const NAMES_KEPT: &[(&str, &str)] = &[
+    ("crates/http1/src/hop.rs", "hop-by-hop is the term of RFC 9110"),
+    ("crates/proxy/src/arrival.rs", "to be renamed"),
+    ("crates/proxy/src/exchange/because.rs", "to be renamed"),
+    ("crates/proxy/src/exchange/way.rs", "to be renamed"),
+    ("crates/proxy/src/fetch/behind.rs", "to be renamed"),
+    ("crates/proxy/src/fetch/land.rs", "to be renamed"),
+    ("crates/proxy/src/site.rs", "to be renamed"),
+    ("crates/server/tests/real.rs", "to be renamed"),
+    ("crates/server/tests/twin/arrival.rs", "to be renamed"),
+    ("crates/study/src/boost/servers.rs", "to be renamed"),
+    ("crates/study/src/dispatch/mod.rs", "to be renamed"),
+    ("crates/study/src/swapin/files.rs", "to be renamed"),
+    ("crates/study/src/swapin/measure.rs", "to be renamed"),
+];
+
 /// The file of this rule has to spell the words.
 const OWN_FILE: &str = "xtask/src/tidy/words.rs";
 
 pub(super) fn words(tree: &Tree, findings: &mut Vec<Finding>) {
-    check_words(EXCEPTIONS, tree, findings);
+    let mut found = Vec::new();
+    check_words(EXCEPTIONS, tree, &mut found);
+    let folder = |path: &str| REMAINING.iter().position(|(folder, _)| path.starts_with(folder));
+    let mut counts = vec![0; REMAINING.len()];
+    for finding in &found {
+        if let Some(at) = folder(&finding.path) {
+            counts[at] += 1;
+        }
+    }
+    for ((path, most), count) in REMAINING.iter().zip(&counts) {
+        if count < most && tree.exists(path) {
+            let what = format!("{count} lines have a word that is to go, the entry says {most}");
+            findings.push(Finding::whole(path, what, "lower the entry in REMAINING in xtask"));
+        }
+    }
+    let is_new =
+        |finding: &Finding| folder(&finding.path).is_none_or(|at| counts[at] > REMAINING[at].1);
+    findings.extend(found.into_iter().filter(is_new));
 }
 
 fn check_words(exceptions: &[(&str, &str, &str)], tree: &Tree, findings: &mut Vec<Finding>) {
@@ -118,7 +192,7 @@ fn spaced(line: &str) -> String {
 
 pub(super) fn names(tree: &Tree, findings: &mut Vec<Finding>) {
     for (path, text) in tree.with_suffix(".rs") {
-        if path == OWN_FILE {
+        if path == OWN_FILE || NAMES_KEPT.iter().any(|(kept, _)| *kept == path) {
             continue;
         }
         let parts = path.trim_end_matches(".rs").split('/');
@@ -162,21 +236,21 @@ mod tests {
         for text in ["// amended", "fn recommend() {}", "spend", "HTTPTOLDX"] {
             assert_eq!(found(words, &[("crates/x/src/a.rs", text)]), [""; 0], "{text}");
         }
-        assert_eq!(found(words, &[("docs/a.md", "x\na test of ours.\n")]), ["docs/a.md:2"]);
+        assert_eq!(found(words, &[("notes/a.md", "x\na test of ours.\n")]), ["notes/a.md:2"]);
         assert_eq!(found(words, &[("crates/x/data.bin", "told")]), [""; 0]);
     }
 
     #[test]
     fn an_exception_is_for_one_place_and_must_be_needed() {
-        let exceptions = &[("docs/a.md", "told", "a quotation")][..];
+        let exceptions = &[("notes/a.md", "told", "a quotation")][..];
         let check = |files: &[(&str, &str)]| {
             let mut findings = Vec::new();
             check_words(exceptions, &Tree::of(files), &mut findings);
             findings.len()
         };
-        assert_eq!(check(&[("docs/a.md", "told")]), 0);
-        assert_eq!(check(&[("docs/a.md", "told"), ("docs/b.md", "told")]), 1);
-        assert_eq!(check(&[("docs/a.md", "said")]), 1);
+        assert_eq!(check(&[("notes/a.md", "told")]), 0);
+        assert_eq!(check(&[("notes/a.md", "told"), ("notes/b.md", "told")]), 1);
+        assert_eq!(check(&[("notes/a.md", "said")]), 1);
     }
 
     #[test]

@@ -12,14 +12,15 @@ use http1::{Method, Name, RequestHead};
 use runtime::time;
 use store::Key;
 
-use crate::connection::hints;
+use crate::ask::{Ask, Held, What};
 use crate::exchange::because;
-use crate::exchange::way::Look;
-use crate::fetch::{Ask, Held, What};
-use crate::partial::Partial;
-use crate::shared::{Lookup, Shared};
-use crate::stored::{Head, Stored, Wire};
+use crate::request::hints;
+use crate::shared::Shared;
 use crate::told::Told;
+use cache::Look;
+use cache::Lookup;
+use cache::partial::Partial;
+use cache::stored::{Head, Stored, Wire};
 
 /// What to do.
 pub(crate) enum Plan {

@@ -8,16 +8,17 @@ use caching::range::{ByteRange, Selection, select_range};
 use http1::{Method, Version};
 use runtime::time;
 
-use crate::access_log::Outcome;
+use crate::ask::Held;
 use crate::client::Gone;
-use crate::connection::connection_of;
+use crate::ended::{Done, Ended};
+use crate::exchange::Exchange;
 use crate::exchange::plan::Form;
-use crate::exchange::{Done, Ended, Exchange};
-use crate::fetch::Held;
-use crate::flight::Reader;
-use crate::ranges::{Content, Parts};
-use crate::stored::{Away, Connection, Framing, Head, Stored, Use, Wire, has_length};
+use crate::request::connection_of;
 use crate::told::Told;
+use cache::flight::Reader;
+use cache::ranges::{Content, Parts};
+use cache::stored::{Away, Connection, Framing, Head, Stored, Use, Wire, has_length};
+use outcome::Outcome;
 
 /// A part of what arrives, for a client that asked for it.
 #[derive(Clone, Copy)]

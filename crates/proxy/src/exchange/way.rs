@@ -7,33 +7,27 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use caching::RequestHints;
 use caching::cache_status::Forward;
-use http1::{Expectation, Method, Name, RequestHead, Target};
+use http1::{RequestHead, Target};
 
-use crate::config::Role;
-use crate::connection::{Asked, destination, hints};
-use crate::exchange::{Destination, Ended, max_forwards};
+use crate::destination::Destination;
+use crate::ended::Ended;
 use crate::fetch::Asking;
-use crate::forward;
-use crate::proxy_protocol::Ends;
-use crate::refusal::Refusal;
-use crate::site::{Door, Realm, Scheme, Site};
-use crate::stored::Wire;
-use crate::tls::TlsPeer;
-use crate::transport::Transport;
-use crate::upgrade;
-use crate::upstream::{Preface, To};
+use crate::request::Class;
+use crate::request::{Asked, destination};
+use crate::site::{Door, Site};
 use crate::worker::Worker;
-
-/// Whether looking leaves a trace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Look {
-    /// On behalf of a client: what is found counts as used, what fails is counted.
-    Use,
-    /// To tell of it.
-    Peek,
-}
+use cache::Look;
+use cache::realm::Realm;
+use cache::stored::Wire;
+use config::Role;
+use http1::Scheme;
+use outcome::Refusal;
+use policy::forward::Passwords;
+use transport::Transport;
+use transport::proxy_protocol::Ends;
+use transport::tls::TlsPeer;
+use upstream::{Preface, To};
 
 /// A request before anything has been done for it.
 pub(crate) struct Case<'x> {
@@ -47,8 +41,6 @@ pub(crate) struct Case<'x> {
     /// What it came by, if it did come.
     pub(crate) stream: Option<&'x Transport>,
     pub(crate) head: RequestHead<'x>,
-    /// There is a body.
-    pub(crate) with_body: bool,
     pub(crate) look: Look,
 }
 
@@ -79,50 +71,51 @@ pub(crate) enum Way<'x> {
 impl<'x> Case<'x> {
     /// The way, or why there is none.
     pub(crate) async fn way(&self, seen: &mut Seen) -> Result<Way<'x>, Ended> {
-        if self.head.method == Method::Purge {
+        let class = self.class();
+        if class == Class::Purge {
             return Ok(Way::Purge);
         }
         if self.door.role == Role::Forward {
-            seen.user = Box::pin(forward::admit(self)).await?;
-            if self.is_loop() {
-                return Err(Ended::Refused(Refusal::Loop));
-            }
-            if self.head.method == Method::Connect {
-                return Ok(Way::Connect);
-            }
+            seen.user = Box::pin(self.admit()).await?;
+        }
+        match class {
+            Class::Purge => return Ok(Way::Purge),
+            Class::Connect => return Ok(Way::Connect),
+            Class::Refused(refusal) => return Err(Ended::Refused(refusal)),
+            Class::Upgrade(_) | Class::Past(_) | Class::Cacheable => {}
         }
         let destination = self.destination(seen).await?;
-        if let Some(protocols) = self.upgrade() {
-            return Ok(Way::Upgrade(destination, protocols));
-        }
-        match self.goes_past_the_store(seen) {
-            Some(_) if caching::only_if_cached(&Wire(self.head.fields)) => Err(not_stored()),
-            Some(why) => Ok(Way::Past(destination, why)),
-            None => Ok(Way::Stored(destination)),
+        let route = seen.route.and_then(|at| self.site.routes.get(at));
+        let past = match class {
+            Class::Upgrade(protocols) => return Ok(Way::Upgrade(destination, protocols)),
+            _ if route.is_some_and(|route| !route.config.store) => Forward::Bypass,
+            Class::Past(why) => why,
+            _ => return Ok(Way::Stored(destination)),
+        };
+        match caching::only_if_cached(&Wire(self.head.fields)) {
+            true => Err(not_stored()),
+            false => Ok(Way::Past(destination, past)),
         }
     }
 
-    fn is_loop(&self) -> bool {
-        self.site.via.have_seen(&self.head)
+    /// What the request is, by its head alone.
+    fn class(&self) -> Class {
+        Class::of(&self.head, self.door.role, &self.site.via, &self.site.config.upgrades)
+    }
+
+    /// Whether this client may ask anything here at all; who it is, if that is asked.
+    async fn admit(&self) -> Result<Option<Arc<[u8]>>, Ended> {
+        let passwords = Passwords {
+            known: &self.worker.shared.passwords,
+            verifying: &self.worker.verifying,
+            remembers: self.look == Look::Use,
+        };
+        let user = self.site.forward.admit(self.peer.ip(), &self.head, passwords).await;
+        user.map_err(Ended::Refused)
     }
 
     /// Where the request goes, or why it goes nowhere.
     async fn destination(&self, seen: &mut Seen) -> Result<Destination<'x>, Ended> {
-        if self.head.method == Method::Connect {
-            return Err(Ended::Refused(Refusal::ConnectHere));
-        }
-        if self.head.expectation() == Expectation::Unknown {
-            return Err(Ended::Refused(Refusal::Expectation));
-        }
-        if self.is_loop() {
-            return Err(Ended::Refused(Refusal::Loop));
-        }
-        if max_forwards(&self.head) == Some(0) {
-            return Err(Ended::Refused(match self.head.method {
-                Method::Options => Refusal::OptionsEnd,
-                _ => Refusal::TraceEnd,
-            }));
-        }
         let role = self.door.role;
         let found = destination(self.door, &self.head).or(match (role, self.head.target) {
             (Role::Reverse, Target::Asterisk) => Some(Asked {
@@ -202,39 +195,16 @@ impl<'x> Case<'x> {
         host: &[u8],
         port: u16,
     ) -> Result<Arc<[SocketAddr]>, Ended> {
-        forward::addresses(self, host, port).await.map_err(|refusal| {
+        let (rules, shared) = (&self.site.forward, &self.worker.shared);
+        let limit = self.worker.limits().limits.connect_timeout;
+        let from = (&shared.resolver, limit);
+        let found = rules.addresses((host, port), self.head.method, from, &shared.own).await;
+        found.map_err(|refusal| {
             if self.look == Look::Use && matches!(refusal, Refusal::Fault(_)) {
                 self.worker.counters.upstream_errors.add(1);
             }
             Ended::Refused(refusal)
         })
-    }
-
-    /// The protocols that it asks for instead of HTTP, if it may have them.
-    fn upgrade(&self) -> Option<Vec<u8>> {
-        if !self.head.fields.has(Name::Upgrade) || self.with_body {
-            return None;
-        }
-        upgrade::asked(&self.head, &self.site.config.upgrades)
-    }
-
-    /// Why the store has no part in this request, if it has none. `If-Match` and
-    /// `If-Unmodified-Since` are for the origin to judge (RFC 9111, 4.3.2).
-    fn goes_past_the_store(&self, seen: &Seen) -> Option<Forward> {
-        let hints = hints(&self.head);
-        let route = seen.route.and_then(|at| self.site.routes.get(at));
-        if route.is_some_and(|route| !route.config.store) {
-            Some(Forward::Bypass)
-        } else if !matches!(self.head.method, Method::Get | Method::Head) {
-            Some(Forward::Method)
-        } else if self.with_body
-            || hints.any(RequestHints::IF_MATCH)
-            || hints.any(RequestHints::IF_UNMODIFIED_SINCE)
-        {
-            Some(Forward::Request)
-        } else {
-            None
-        }
     }
 
     /// Who asks, for what is asked on behalf of this request.

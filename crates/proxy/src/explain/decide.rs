@@ -11,25 +11,29 @@ use store::Key;
 use super::model::{Answer, Decision, Explained, Range, Request, Response};
 use super::question::Question;
 use super::{stored, text};
-use crate::access_log::Outcome;
-use crate::config::{Action, Role};
-use crate::connection::{at_once, destination};
-use crate::disk::swap_in::swap_in;
+use crate::ask::{Ask, Held};
+use crate::connection::at_once;
+use crate::destination::Destination;
+use crate::ended::Ended;
 use crate::exchange::because;
 use crate::exchange::plan::{Form, Plan, Planning};
-use crate::exchange::way::{Case, Look, Seen, Way};
-use crate::exchange::{Destination, Ended};
-use crate::fetch::{Ask, Asking, Held, Purpose};
-use crate::purge;
-use crate::refusal::Refusal;
+use crate::exchange::way::{Case, Seen, Way};
+use crate::fetch::{Asking, Purpose};
+use crate::fixed;
+use crate::purge_method;
+use crate::request::destination;
 use crate::request_body::RequestBody;
-use crate::routes;
-use crate::shared::Lookup;
 use crate::site::Site;
-use crate::stored::{Entry, Stored, Wire};
 use crate::told::{Told, refused_value};
-use crate::upstream::To;
 use crate::worker::Worker;
+use cache::Look;
+use cache::Lookup;
+use cache::disk::swap_in::swap_in;
+use cache::stored::{Entry, Stored, Wire};
+use config::{Action, Role};
+use outcome::Outcome;
+use outcome::Refusal;
+use upstream::To;
 
 /// Explains a request.
 pub(super) async fn explained(
@@ -46,7 +50,6 @@ pub(super) async fn explained(
         told_to: None,
         stream: None,
         head,
-        with_body: !RequestBody::new(worker, head.body(), Vec::new()).is_none(),
         look: Look::Peek,
     };
     let shared = &worker.shared;
@@ -159,7 +162,7 @@ impl<'t> Telling<'t> {
             Ended::Refused(refusal) => self.refuses(*refusal, None),
             Ended::Fixed(action) => {
                 self.does("answer", because::ROUTE);
-                self.own_answer(routes::status_of(action));
+                self.own_answer(fixed::status_of(action));
                 if let Action::Redirect { location, .. } = &**action {
                     self.out.decision.text += &format!(": to {location}");
                 }
@@ -182,7 +185,7 @@ impl<'t> Telling<'t> {
     }
 
     fn purges(&mut self) {
-        match purge::of_request(self.case) {
+        match purge_method::of_request(self.case) {
             Ok(_) => {
                 self.does("purge", because::PURGE);
                 self.out.answer.status = Some(200);
@@ -192,7 +195,7 @@ impl<'t> Telling<'t> {
     }
 
     async fn tunnels(&mut self) {
-        match crate::forward::connect_to(self.case).await {
+        match crate::connect::connect_to(self.case).await {
             Ok(addresses) => {
                 self.does("tunnel", because::TUNNEL);
                 self.out.answer.status = Some(200);

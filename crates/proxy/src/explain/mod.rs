@@ -20,21 +20,21 @@ use std::rc::Rc;
 
 pub use model::{Answer, Decision, Explained, Freshness, Purge, Range, Request, Response};
 
-use crate::admin::{Call, Reply};
 use crate::worker::Worker;
 
-/// Carries out a call: see [`question::Question::of`] for what it may name.
-pub(crate) async fn answer(call: &Call, worker: &Rc<Worker>) -> Reply {
+/// What would become of the request that these names and values describe: see
+/// [`question::Question::of`] for what they may name.
+///
+/// # Errors
+/// What is wrong with them, in one line.
+pub async fn explained(
+    query: &[(String, String)],
+    worker: &Rc<Worker>,
+) -> Result<Explained, String> {
     let site = worker.site();
-    let question = match question::Question::of(call, &site) {
-        Ok(question) => question,
-        Err(text) => return Reply::error(400, text),
-    };
-    let head = match question.parsed(&site) {
-        Ok(head) => head,
-        Err(text) => return Reply::error(400, text),
-    };
-    Reply::json(200, &decide::explained(worker, site, &question, head.head()).await)
+    let question = question::Question::of(query, &site)?;
+    let head = question.parsed(&site)?;
+    Ok(decide::explained(worker, site, &question, head.head()).await)
 }
 
 /// Bytes for people: what is not visible ASCII or a space is escaped.

@@ -4,9 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use http1::{OwnedRequest, Scratch};
 
-use crate::admin::Call;
-use crate::config::{Listener, Role};
-use crate::site::{Door, Scheme, Site};
+use crate::site::{Door, Site};
+
+use config::{Listener, Role};
+use http1::Scheme;
 
 /// A request that nobody has sent.
 pub(super) struct Question {
@@ -28,9 +29,9 @@ impl Question {
     /// Of a call: `url` once, `method`, `header` (`Name: value`) any number of times, `role`
     /// (`reverse`, `forward`) or `listener` (its address as configured), and `from`, the client's
     /// address.
-    pub(super) fn of(call: &Call, site: &Site) -> Result<Question, String> {
+    pub(super) fn of(query: &[(String, String)], site: &Site) -> Result<Question, String> {
         let mut asked = Asked::default();
-        for (name, value) in &call.query {
+        for (name, value) in query {
             asked.take(name, value)?;
         }
         let url = asked.url.ok_or("say which url")?;

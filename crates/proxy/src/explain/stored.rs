@@ -7,10 +7,10 @@ use store::{Concerns, ENTRY_OVERHEAD_BYTES, Hit, Key};
 
 use super::model::{Freshness, Purge, Range, Response};
 use super::text;
-use crate::fetch::Held;
-use crate::partial::Partial;
+use crate::ask::Held;
 use crate::shared::Shared;
-use crate::stored::{Entry, Head, Stored};
+use cache::partial::Partial;
+use cache::stored::{Entry, Head, Stored};
 
 /// The response under a key, if one is there.
 pub(super) fn at(shared: &Shared, key: Key, now_ms: u64) -> Option<Response> {

@@ -7,14 +7,16 @@ use std::rc::Rc;
 
 use http1::{Method, OwnedRequest};
 
-use crate::config::Role;
-use crate::exchange::{Destination, Exchange, OwnedDestination};
+use crate::ask::Ask;
+use crate::destination::{Destination, OwnedDestination};
+use crate::exchange::Exchange;
 use crate::fetch::land::{Landed, land};
-use crate::fetch::{Ask, Asking, Purpose};
-use crate::flight::{Joined, Lead, Settled};
+use crate::fetch::{Asking, Purpose};
 use crate::site::Site;
-use crate::upstream::{self, Outgoing};
 use crate::worker::Worker;
+use cache::flight::{Joined, Lead, Settled};
+use config::Role;
+use upstream::{self, Outgoing};
 
 /// Begins to, unless somebody asks for it already.
 pub(crate) fn revalidate(exchange: &Exchange<'_>, destination: &Destination<'_>, ask: Ask) {
@@ -56,7 +58,9 @@ impl Behind {
         };
         let bytes = asking.bytes(Purpose::Store(&ask));
         let outgoing = Outgoing { bytes: &bytes, method: Method::Get, repeatable: true };
-        match upstream::exchange(asking.worker, &destination.to, outgoing, &mut |_| {}).await {
+        match upstream::exchange(&asking.worker.upstreams, &destination.to, outgoing, &mut |_| {})
+            .await
+        {
             Err(fault) => {
                 tracing::debug!(%fault, "no answer to a validation in the background");
                 asking.worker.counters.upstream_errors.add(1);

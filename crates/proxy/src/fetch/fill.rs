@@ -12,13 +12,13 @@ use runtime::time;
 use store::Key;
 use store::disk::{Refused, Writer};
 
-use crate::disk;
-use crate::fault::Fault;
-use crate::flight::{Fill, Reader, Settled};
-use crate::partial::Partial;
-use crate::stored::{Away, Entry, Head, Piece, Stored};
-use crate::upstream::UpstreamBody;
 use crate::worker::Worker;
+use cache::disk;
+use cache::flight::{Fill, Reader, Settled};
+use cache::partial::Partial;
+use cache::stored::{Away, Entry, Head, Piece, Stored};
+use outcome::Fault;
+use upstream::UpstreamBody;
 
 /// What a body is of, and what becomes of it.
 pub(super) enum Into {
@@ -134,14 +134,14 @@ impl Bringing {
 
     async fn pull(&mut self, body: &mut UpstreamBody) -> Result<(), Fault> {
         loop {
-            let window = self.worker.limits().stream_window_bytes;
+            let window = self.worker.limits().limits.stream_window_bytes;
             let is_read = std::future::poll_fn(|cx| self.fill.poll_room(cx, window)).await;
             if !is_read && self.writer.is_none() {
                 // Nobody reads what cannot be stored.
                 return Err(Fault::Abandoned);
             }
             let mut parts = Parts::default();
-            let pulled = body.pull(&self.worker, &mut |part| parts.add(part)).await;
+            let pulled = body.pull(&self.worker.upstreams, &mut |part| parts.add(part)).await;
             if let Some(piece) = parts.piece() {
                 self.push(piece, true);
             }
@@ -199,7 +199,7 @@ impl Bringing {
     fn is_too_large(&self) {
         let shared = &self.worker.shared;
         if self.total > shared.memory_object_bytes_max() && self.head.part.is_none() {
-            let memory = self.worker.limits().uncacheable_memory;
+            let memory = self.worker.limits().limits.uncacheable_memory;
             let watch = self.fill.flight().watch();
             shared.remember_uncacheable(watch, self.key, time::wall_ms(), memory);
         }

@@ -10,16 +10,17 @@ use caching::{
 };
 use store::Generation;
 
-use crate::access_log::Outcome;
-use crate::exchange::Destination;
-use crate::fault::Fault;
+use crate::ask::{Ask, Held, What};
+use crate::destination::Destination;
+use crate::fetch::Asking;
 use crate::fetch::fill::{Filling, Into, Streaming};
-use crate::fetch::{Ask, Asking, Held, What};
-use crate::flight::{Lead, Settled};
-use crate::purge::{Resource, is_tag_field};
-use crate::stored::{Entry, Head, Piece, Stored, Wire, varies_of};
 use crate::told::Told;
-use crate::upstream::Answer;
+use cache::flight::{Lead, Settled};
+use cache::purge::{Resource, is_tag_field};
+use cache::stored::{Entry, Head, Piece, Stored, Wire, varies_of};
+use outcome::Fault;
+use outcome::Outcome;
+use upstream::Answer;
 
 /// What there is to answer with.
 pub(super) enum Landed {
@@ -91,7 +92,7 @@ fn unfit(asking: &Asking<'_>, ask: &Ask, lead: Lead) -> Landed {
 fn confirmed(asking: &Asking<'_>, ask: &Ask, lead: Lead, mut answer: Answer) -> Landed {
     let worker = asking.worker;
     // A 304 has no body; this gives the connection back.
-    if answer.body.take_ready(worker, &mut |_| {}).is_err() {
+    if answer.body.take_ready(&worker.upstreams, &mut |_| {}).is_err() {
         lead.settle(Settled::Failed(Fault::Malformed));
         worker.counters.upstream_errors.add(1);
         return Landed::Failed(Fault::Malformed);
@@ -196,7 +197,7 @@ fn store(
         Some(part) => Into::Part(part),
         None => Into::Whole,
     };
-    match answer.body.take_ready(worker, &mut |data| first.extend_from_slice(data)) {
+    match answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data)) {
         Ok(true) if head.part.is_none() => {
             let pieces = if first.is_empty() { Vec::new() } else { vec![Piece::from(first)] };
             let stored = Arc::new(Stored::new(head, pieces));
@@ -237,7 +238,9 @@ fn complete(
         return unfit(asking, ask, lead);
     }
     let mut first = Vec::new();
-    if let Err(fault) = answer.body.take_ready(worker, &mut |data| first.extend_from_slice(data)) {
+    if let Err(fault) =
+        answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data))
+    {
         lead.settle(Settled::Failed(fault));
         worker.counters.upstream_errors.add(1);
         return Landed::Failed(fault);

@@ -4,14 +4,17 @@ use caching::{Explain, Failure};
 use http1::{Method, Version};
 use store::Key;
 
-use crate::exchange::{Destination, Done, Ended, Exchange};
-use crate::fault::Fault;
+use crate::ask::Ask;
+use crate::destination::Destination;
+use crate::ended::{Done, Ended};
+use crate::exchange::Exchange;
+use crate::fetch::Purpose;
 use crate::fetch::land::{Landed, land, rule};
 use crate::fetch::pass::{pass, relay};
-use crate::fetch::{Ask, Purpose};
-use crate::flight::{Lead, Settled};
 use crate::told::Told;
-use crate::upstream::{self, Outgoing};
+use cache::flight::{Lead, Settled};
+use outcome::Fault;
+use upstream::{self, Outgoing};
 
 /// Asks the origin, tells the others, and answers this request. `look_again`: the URI under which
 /// another core may have stored an answer between the look into the store and the joining.
@@ -39,7 +42,7 @@ pub(crate) async fn lead(
         }
     };
     let to = &destination.to;
-    let answer = upstream::exchange(exchange.worker, to, outgoing, &mut interim).await;
+    let answer = upstream::exchange(&exchange.worker.upstreams, to, outgoing, &mut interim).await;
     let answer = match answer {
         Ok(answer) => asking.ruled(answer),
         Err(fault) => {

@@ -15,21 +15,23 @@ use caching::{Exchange as Instants, HeadEffect, Response};
 use http1::{BodyKind, Expectation, Method, Name, OwnedResponse, ResponseHead, Version, write};
 use runtime::time;
 
-use crate::access_log::Outcome;
-use crate::changes::Changes;
 use crate::client::{Gone, append_date};
-use crate::exchange::{Destination, Done, Ended, Exchange};
-use crate::fault::Fault;
+use crate::destination::Destination;
+use crate::ended::{Done, Ended};
+use crate::exchange::Exchange;
 use crate::fetch::fill::{Filling, Into};
 use crate::fetch::land::{lay_down, may_stay};
 use crate::fetch::{Confirming, Purpose};
-use crate::purge::is_tag_field;
 use crate::request_body::RequestBody;
-use crate::stored::{Framing, Wire, append_framing, has_length};
 use crate::told::Told;
-use crate::underway::Watch;
-use crate::upstream::{self, Answer, Outgoing, Upstream};
 use crate::worker::Worker;
+use cache::changes::Changes;
+use cache::purge::is_tag_field;
+use cache::stored::{Framing, Wire, append_framing, has_length};
+use cache::watch::Watch;
+use outcome::Fault;
+use outcome::Outcome;
+use upstream::{self, Answer, Outgoing, Upstream};
 
 /// Passes a request through, whatever it is, and its response back.
 pub(crate) async fn pass(
@@ -62,7 +64,9 @@ pub(crate) async fn pass(
             client.offer(&[bytes]);
         }
     };
-    match upstream::exchange(exchange.worker, &destination.to, outgoing, &mut interim).await {
+    match upstream::exchange(&exchange.worker.upstreams, &destination.to, outgoing, &mut interim)
+        .await
+    {
         Ok(answer) => {
             let answer = exchange.asking(destination).ruled(answer);
             let own = invalidate(exchange, destination, &answer, own).await;
@@ -82,7 +86,7 @@ fn is_held(exchange: &Exchange<'_>) -> bool {
 }
 
 /// Passes a HEAD through, and takes in what it tells of what is stored (RFC 9111, 4.3.5).
-pub(crate) async fn head(
+pub(crate) async fn confirm_by_head(
     exchange: &mut Exchange<'_>,
     destination: &Destination<'_>,
     of: Confirming,
@@ -95,7 +99,8 @@ pub(crate) async fn head(
     let outgoing = Outgoing { bytes: &bytes, method: Method::Head, repeatable: true };
     let worker = exchange.worker;
     let began = worker.shared.purges.now();
-    let answer = upstream::exchange(worker, &destination.to, outgoing, &mut |_| {}).await;
+    let answer =
+        upstream::exchange(&worker.upstreams, &destination.to, outgoing, &mut |_| {}).await;
     let answer = asking.ruled(answer.map_err(|fault| unanswered(worker, fault))?);
     let got = answer.head.head();
     let wire = Wire(got.fields);
@@ -151,7 +156,8 @@ async fn answered(
     let uri = worker.shared.uri_key(destination.realm, destination.authority, destination.path);
     let key = worker.shared.storage_key(uri, &head, &Wire(exchange.head.fields), &watch);
     let mut first = Vec::new();
-    let ready = answer.body.take_ready(worker, &mut |data| first.extend_from_slice(data));
+    let ready =
+        answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data));
     ready.map_err(|fault| unanswered(worker, fault))?;
     let lead = worker.shared.flights.alone(key, head.resource.began(), watch);
     let (fill, reader) = lead.stream(Arc::clone(&head));
@@ -171,7 +177,7 @@ fn post_for_get(
     exchange: &Exchange<'_>,
     destination: &Destination<'_>,
     answer: &Answer,
-) -> Option<(crate::stored::Head, Vec<u8>)> {
+) -> Option<(cache::stored::Head, Vec<u8>)> {
     if exchange.head.method != Method::Post {
         return None;
     }
@@ -261,11 +267,11 @@ async fn with_body(
     let worker = exchange.worker;
     let unanswered = |fault| unanswered(worker, fault);
     // It cannot be sent twice, so no connection is used that may already be closing.
-    let upstream = upstream::connect(worker, &destination.to).await;
+    let upstream = upstream::connect(&worker.upstreams, &destination.to).await;
     let upstream = upstream.map_err(unanswered)?;
     let request_ms = time::wall_ms();
     let times = upstream.times;
-    let sent = upstream::send(worker, &upstream.stream, &times, bytes).await;
+    let sent = upstream::send(&worker.upstreams, &upstream.stream, &times, bytes).await;
     let unanswered = |fault| {
         upstream.failed(fault);
         unanswered(fault)
@@ -278,7 +284,7 @@ async fn with_body(
     let head = head_beside(exchange, &upstream, &mut reading, &mut pump).await;
     let head = head.map_err(unanswered)?;
     let method = exchange.head.method;
-    let answer = upstream::answer(worker, upstream, head, reading, method, request_ms);
+    let answer = upstream::answer(&worker.upstreams, upstream, head, reading, method, request_ms);
     let mut answer = exchange.asking(destination).ruled(answer);
     let own = invalidate(exchange, destination, &answer, own).await;
     if matches!(pump.sent, Some(Ok(()))) {
@@ -303,9 +309,9 @@ async fn head_beside(
     pump: &mut Pump<'_, impl Future<Output = Result<(), Fault>>>,
 ) -> Result<OwnedResponse, Fault> {
     let worker = exchange.worker;
-    for _ in 0..=worker.limits().interim_max {
+    for _ in 0..=worker.limits().limits.interim_max {
         let next = {
-            let mut answer = pin!(upstream::next_head(worker, upstream, reading));
+            let mut answer = pin!(upstream::next_head(&worker.upstreams, upstream, reading));
             // An upstream's time begins when it has all of the request, however long that took.
             let mut late: Option<time::Sleep> = None;
             std::future::poll_fn(|cx| {
@@ -359,14 +365,17 @@ pub(crate) async fn relay(
         upstream,
         keep: framing != Framing::UntilClose,
     };
-    let mut complete = answer.body.take_ready(worker, &mut |data| exchange.offer(framing, data));
+    let mut complete =
+        answer.body.take_ready(&worker.upstreams, &mut |data| exchange.offer(framing, data));
     loop {
         match complete {
             Ok(true) => break,
             Ok(false) => {
                 exchange.client.flush().await.map_err(|Gone| Ended::Gone(done))?;
-                complete =
-                    answer.body.pull(worker, &mut |data| exchange.offer(framing, data)).await;
+                complete = answer
+                    .body
+                    .pull(&worker.upstreams, &mut |data| exchange.offer(framing, data))
+                    .await;
             }
             Err(fault) => {
                 tracing::debug!(%fault, "the response broke off");

@@ -25,7 +25,7 @@ const HAPROXY: &str = "10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in static/
 /// The lines that our own server's tests hold it to.
 #[test]
 fn what_our_server_writes_is_understood() {
-    let golden = include_str!("../../../proxy/src/access_log/golden.log");
+    let golden = include_str!("../../../access_log/src/golden.log");
     let end = 1_431_857_103_042;
     for line in golden.lines() {
         let (name, line) = line.split_once('\t').unwrap();

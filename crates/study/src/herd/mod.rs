@@ -74,7 +74,7 @@ impl Sharing {
         Sharing::Exclusive,
         Sharing::ReusePort,
     ];
-    /// What `crates/proxy` does, when the kernel lets it: see `proxy::sockets`.
+    /// What `crates/server` does, when the kernel lets it: see `server::sockets`.
     pub const OURS: Sharing = Sharing::ReusePort;
 
     /// As it is printed.

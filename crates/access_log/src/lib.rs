@@ -1,0 +1,173 @@
+//! The access log: one line a request, in a format with a name or in one of the operator's own.
+//!
+//! A core formats its lines into a buffer of its own and hands full buffers to one thread that
+//! writes the file, so that a slow disk never holds a core. [`record`] is all that is known of an
+//! exchange; [`formats`] are those with a name; [`template`] understands format strings, whose
+//! codes stand in [`codes`]; [`writer`] is the thread.
+//!
+//! What never happens: a line is lost uncounted; bytes of a client break a line in two.
+
+#![forbid(unsafe_code)]
+
+mod codes;
+mod formats;
+mod limits;
+mod record;
+mod template;
+#[cfg(test)]
+mod tests;
+mod text;
+mod writer;
+
+use std::cell::{Cell, RefCell};
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::limits::BATCH_BYTES;
+
+use self::codes::{APACHE, Argument, Code, SQUID};
+use self::template::{Dialect, Template};
+use self::text::Civil;
+
+pub use outcome::Outcome;
+pub use record::{Record, last_field};
+pub use template::Template as LogTemplate;
+pub use writer::LogWriter;
+pub use writer::{Queue, Sink};
+
+/// How a line is written.
+#[derive(Clone, Debug, PartialEq, Eq, Default)]
+pub enum LogFormat {
+    /// Squid's native format: stamps the end of the request, in milliseconds, with its duration.
+    #[default]
+    Squid,
+    /// The common log format; stamps the end of the request, in seconds.
+    Common,
+    /// Apache's combined format; stamps the end of the request, in seconds.
+    Combined,
+    /// One JSON object a line.
+    Json,
+    /// A format of the operator's own.
+    Custom(Arc<Template>),
+}
+
+impl FromStr for LogFormat {
+    type Err = String;
+
+    /// A name, or a format string behind the name of its dialect: `squid:…`, `apache:…`.
+    fn from_str(text: &str) -> Result<LogFormat, String> {
+        let custom = |dialect, format| {
+            Template::parse(dialect, format).map(|template| LogFormat::Custom(Arc::new(template)))
+        };
+        match text.split_once(':') {
+            Some(("squid", format)) => return custom(Dialect::Squid, format),
+            Some(("apache", format)) => return custom(Dialect::Apache, format),
+            _ => {}
+        }
+        match text {
+            "squid" => Ok(LogFormat::Squid),
+            "common" => Ok(LogFormat::Common),
+            "combined" => Ok(LogFormat::Combined),
+            "json" => Ok(LogFormat::Json),
+            _ => Err(format!(
+                "unknown log format {text:?}: it is squid, common, combined or json, or a format \
+                 string behind squid: or apache:, whose codes it is in"
+            )),
+        }
+    }
+}
+
+/// One code of format strings, for the reference.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogCode {
+    /// `squid` or `apache`.
+    pub dialect: &'static str,
+    /// As it is written, such as `%>a` or `%{the field's name}i`.
+    pub code: String,
+    /// One line.
+    pub help: &'static str,
+}
+
+/// Every code of format strings.
+pub fn log_codes() -> Vec<LogCode> {
+    let of = |dialect, codes: &'static [Code]| {
+        codes.iter().map(move |code| LogCode {
+            dialect,
+            code: match code.argument {
+                Argument::None => format!("%{}", code.name),
+                Argument::Needed(meaning) => format!("%{{{meaning}}}{}", code.name),
+                Argument::Optional(meaning) => format!("%{0} %{{{meaning}}}{0}", code.name),
+            },
+            help: code.help,
+        })
+    };
+    of("squid", SQUID).chain(of("apache", APACHE)).collect()
+}
+
+/// A core's end of the log.
+#[derive(Debug)]
+pub struct CoreLog {
+    sink: Sink,
+    format: LogFormat,
+    lines: RefCell<Vec<u8>>,
+    second: Cell<Civil>,
+}
+
+impl CoreLog {
+    /// A core with nothing to write yet.
+    pub fn new(sink: Sink, format: LogFormat) -> CoreLog {
+        CoreLog { sink, format, lines: RefCell::default(), second: Cell::new(Civil::of(0)) }
+    }
+
+    /// Whether lines are wanted at all.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        !matches!(self.sink, Sink::Off)
+    }
+
+    /// Adds a line. Full batches are handed over; a tick hands over the rest.
+    pub fn record(&self, record: &Record<'_>) {
+        let mut lines = self.lines.borrow_mut();
+        match &self.format {
+            LogFormat::Squid => formats::squid(&mut lines, record),
+            LogFormat::Common => formats::common(&mut lines, record, &self.civil(record)),
+            LogFormat::Combined => formats::combined(&mut lines, record, &self.civil(record)),
+            LogFormat::Json => formats::json(&mut lines, record, &self.civil(record)),
+            LogFormat::Custom(template) => template.line(&mut lines, record),
+        }
+        if lines.len() >= BATCH_BYTES {
+            let full = std::mem::replace(&mut *lines, Vec::with_capacity(BATCH_BYTES + 4096));
+            drop(lines);
+            self.hand_over(full);
+        }
+    }
+
+    /// Hands over what there is.
+    pub fn flush(&self) {
+        let lines = std::mem::take(&mut *self.lines.borrow_mut());
+        if !lines.is_empty() {
+            self.hand_over(lines);
+        }
+    }
+
+    fn hand_over(&self, lines: Vec<u8>) {
+        match &self.sink {
+            Sink::Off => {}
+            Sink::Thread(queue) => queue.push(lines),
+            Sink::Memory(memory) => {
+                memory.lock().expect("no writer panics while it appends").extend(lines);
+            }
+        }
+    }
+
+    /// The end's civil time, made once a second.
+    fn civil(&self, record: &Record<'_>) -> Civil {
+        let made = self.second.get();
+        if made.second() == record.end_wall_ms / 1000 {
+            return made;
+        }
+        let civil = Civil::of(record.end_wall_ms);
+        self.second.set(civil);
+        civil
+    }
+}

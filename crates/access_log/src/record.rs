@@ -1,0 +1,225 @@
+//! What is known of one exchange when it is over: all that any format can tell.
+
+use std::net::SocketAddr;
+
+use http1::{Name, RequestHead, Scheme, Target};
+
+use outcome::{Outcome, Refusal};
+use transport::tls::TlsFacts;
+
+/// One exchange. Byte strings come from the client or the origin: every format escapes what would
+/// break its lines.
+#[derive(Clone, Copy)]
+pub struct Record<'a> {
+    /// Unix milliseconds at its end.
+    pub end_wall_ms: u64,
+    /// From the end of the request's head to the last byte that was sent.
+    pub elapsed_us: u64,
+    /// The address of the client.
+    pub client: SocketAddr,
+    /// The address of the listener that it came in by, as configured.
+    pub listener: SocketAddr,
+    /// The scheme of URIs that are asked for there in origin-form.
+    pub scheme: Scheme,
+    /// Who asked, as the credentials say that were verified; empty if nobody was asked for any.
+    pub user: &'a [u8],
+    /// `None`: what came was no request.
+    pub request: Option<RequestHead<'a>>,
+    /// Bytes of the request, its head and what was read of its body.
+    pub request_bytes: u64,
+    /// What the cache had to do with it.
+    pub outcome: Outcome,
+    /// The status that was sent; 0: none.
+    pub status: u16,
+    /// The head as it was sent.
+    pub response_head: &'a [u8],
+    /// Its `Content-Type`; empty when there is none.
+    pub content_type: &'a [u8],
+    /// Bytes sent, heads and body ...
+    pub bytes: u64,
+    /// ... and of the body alone.
+    pub body_bytes: u64,
+    /// Whom the response is from, when it is not from the store alone.
+    pub upstream: Option<SocketAddr>,
+    /// The connection goes on.
+    pub keep: bool,
+    /// The name of the rule that refused the request; empty when none did.
+    pub rule: &'a str,
+    /// The client's TLS; `None` where it speaks none.
+    pub tls: Option<&'a dyn TlsFacts>,
+}
+
+impl<'a> Record<'a> {
+    /// Of a client that was refused before it had sent a request. `response` is what it was told:
+    /// a head and a text, or nothing, which the log shows as status 000.
+    pub fn of_none(
+        client: SocketAddr,
+        (listener, scheme): (SocketAddr, Scheme),
+        refusal: Refusal,
+        received: u64,
+        response: &'a [u8],
+        now_ms: u64,
+    ) -> Record<'a> {
+        let head_end = memchr::memmem::find(response, b"\r\n\r\n").map_or(0, |at| at + 4);
+        Record {
+            end_wall_ms: now_ms,
+            elapsed_us: 0,
+            client,
+            listener,
+            scheme,
+            user: b"",
+            request: None,
+            request_bytes: received,
+            outcome: Outcome::of_refusal(refusal),
+            status: if response.is_empty() { 0 } else { refusal.status() },
+            response_head: &response[..head_end],
+            content_type: if response.is_empty() { b"" } else { b"text/plain" },
+            bytes: response.len() as u64,
+            body_bytes: (response.len() - head_end) as u64,
+            upstream: None,
+            keep: false,
+            rule: refusal.name(),
+            tls: None,
+        }
+    }
+
+    /// The status that the upstream answered with: our own `Cache-Status` says it.
+    pub(super) fn upstream_status(&self) -> Option<u16> {
+        if self.status == 101 {
+            return Some(101);
+        }
+        let ours = self.response_field(b"cache-status");
+        let at = memchr::memmem::find(ours, b"fwd-status=")?;
+        std::str::from_utf8(ours.get(at + 11..at + 14)?).ok()?.parse().ok()
+    }
+
+    /// The value of a cookie that the client sent (RFC 6265, 4.2).
+    pub(super) fn cookie(&self, name: &[u8]) -> &'a [u8] {
+        let Some(head) = self.request else { return b"" };
+        let pairs = head.fields.values(b"cookie").flat_map(|value| value.split(|b| *b == b';'));
+        let mut values = pairs.filter_map(|pair| {
+            let at = memchr::memchr(b'=', pair)?;
+            (pair[..at].trim_ascii() == name).then(|| pair[at + 1..].trim_ascii())
+        });
+        values.next().unwrap_or_default()
+    }
+
+    /// Unix milliseconds at its beginning.
+    pub(super) fn start_wall_ms(&self) -> u64 {
+        self.end_wall_ms.saturating_sub(self.elapsed_us / 1000)
+    }
+
+    /// Of the request; empty when it is not there.
+    pub(super) fn request_field(&self, name: Name) -> &'a [u8] {
+        self.request.and_then(|head| head.fields.get(name)).unwrap_or_default()
+    }
+
+    /// The first field of the request with this name, known to the parser or not.
+    pub(super) fn request_field_named(&self, name: &[u8]) -> &'a [u8] {
+        let Some(head) = self.request else { return b"" };
+        match Name::from_bytes(name) {
+            Name::Other => head
+                .fields
+                .iter()
+                .find(|(there, _)| there.eq_ignore_ascii_case(name))
+                .map_or(b"", |(_, value)| value),
+            known => head.fields.get(known).unwrap_or_default(),
+        }
+    }
+
+    /// The last field of the response with this name: ours, where a cache before us has one too.
+    pub(super) fn response_field(&self, name: &[u8]) -> &'a [u8] {
+        last_field(self.response_head, name)
+    }
+
+    /// Bytes of the response's head.
+    pub(super) fn response_head_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.body_bytes)
+    }
+
+    /// The scheme of what was asked for.
+    pub(super) fn scheme(&self) -> &'static str {
+        self.scheme.name()
+    }
+
+    pub(super) fn method(&self) -> &'a [u8] {
+        self.request.map_or(b"", |head| head.method_bytes)
+    }
+
+    /// Authority to put before a target in origin-form; empty when the target is absolute.
+    pub(super) fn authority_before(&self) -> &'a [u8] {
+        match self.request {
+            // An authority, which CONNECT asks for, is all there is.
+            None => b"",
+            Some(head) => match head.target {
+                Target::Absolute { .. } | Target::Authority { .. } => b"",
+                Target::Origin { .. } | Target::Asterisk => head.host().unwrap_or_default(),
+            },
+        }
+    }
+
+    /// The authority that was asked for, wherever it stood.
+    pub(super) fn authority(&self) -> &'a [u8] {
+        match self.request.map(|head| head.target) {
+            Some(Target::Absolute { authority, .. }) => authority,
+            Some(Target::Authority { .. }) => self.target(),
+            _ => self.authority_before(),
+        }
+    }
+
+    /// The target as sent.
+    pub(super) fn target(&self) -> &'a [u8] {
+        self.request.map_or(b"", |head| head.target_bytes)
+    }
+
+    /// The target without scheme and authority.
+    pub(super) fn path_and_query(&self) -> &'a [u8] {
+        match self.request.map(|head| head.target) {
+            Some(Target::Absolute { path_and_query, .. }) => path_and_query,
+            _ => self.target(),
+        }
+    }
+
+    /// `HTTP/1.1`, or nothing.
+    pub(super) fn version(&self) -> &'static str {
+        self.request.map_or("", |head| head.version.as_str())
+    }
+}
+
+/// Squid's code of an outcome.
+pub(crate) fn squid_code(outcome: Outcome) -> &'static [u8] {
+    match outcome {
+        Outcome::Hit => b"TCP_MEM_HIT",
+        Outcome::NotModified => b"TCP_IMS_HIT",
+        Outcome::Miss | Outcome::Pass => b"TCP_MISS",
+        Outcome::Collapsed => b"TCP_CF_MISS",
+        Outcome::Revalidated => b"TCP_REFRESH_UNMODIFIED",
+        Outcome::Replaced => b"TCP_REFRESH_MODIFIED",
+        Outcome::Tunnel => b"TCP_TUNNEL",
+        Outcome::Refused | Outcome::Own => b"NONE_NONE",
+        Outcome::Denied => b"TCP_DENIED",
+    }
+}
+
+/// An authority's host and its port; the colons of a bracketed IPv6 address are not the port's.
+pub(super) fn split_port(authority: &[u8]) -> (&[u8], &[u8]) {
+    let from = memchr::memrchr(b']', authority).unwrap_or(0);
+    match memchr::memrchr(b':', &authority[from..]) {
+        Some(at) => (&authority[..from + at], &authority[from + at + 1..]),
+        None => (authority, b""),
+    }
+}
+
+/// The last field of a head with this name; empty when there is none.
+pub fn last_field<'h>(head: &'h [u8], name: &[u8]) -> &'h [u8] {
+    let mut found: &[u8] = b"";
+    let mut rest = head;
+    while let Some(at) = memchr::memchr(b'\n', rest) {
+        let line = &rest[..at];
+        rest = &rest[at + 1..];
+        if line.get(name.len()) == Some(&b':') && line[..name.len()].eq_ignore_ascii_case(name) {
+            found = line[name.len() + 1..].trim_ascii();
+        }
+    }
+    found
+}

@@ -1,0 +1,281 @@
+//! Parts of a representation that are stored until the rest is (RFC 9111, 3.3 and 3.4).
+//!
+//! The parts stand in order, none touches another, and all are under one head: that of the whole,
+//! without its `Content-Range`. Nobody changes a partial response; a further part makes a new one
+//! that shares the pieces. What covers the whole becomes a [`Stored`].
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use caching::ContentRange;
+use caching::range::ByteRange;
+use store::{Generation, Mark};
+
+use crate::stored::{Head, PIECE_STRUCTURE_BYTES, Piece, Stored};
+
+/// More parts than this are not kept: the smallest goes.
+const PARTS_MAX: usize = 32;
+
+/// One part.
+#[derive(Clone, Debug)]
+struct Part {
+    range: ByteRange,
+    pieces: Vec<Piece>,
+}
+
+/// What is stored of a representation.
+#[derive(Debug)]
+pub struct Partial {
+    /// The head that the whole would have.
+    pub head: Arc<Head>,
+    /// Bytes of the whole.
+    pub complete_bytes: u64,
+    /// No purge up to this generation concerns it.
+    pub checked: AtomicU64,
+    parts: Vec<Part>,
+}
+
+impl Partial {
+    /// One part. `pieces` are as long as its range.
+    pub fn new(head: Arc<Head>, of: ContentRange, pieces: Vec<Piece>) -> Partial {
+        let parts = vec![Part { range: of.range, pieces }];
+        let checked = AtomicU64::new(head.resource.began());
+        Partial { head, complete_bytes: of.complete_bytes, checked, parts }
+    }
+
+    /// The ranges that are there, in order, none touching another.
+    pub fn held(&self) -> Vec<ByteRange> {
+        self.parts.iter().map(|part| part.range).collect()
+    }
+
+    /// Bytes of content that are there.
+    pub fn held_bytes(&self) -> u64 {
+        self.parts.iter().map(|part| part.range.bytes()).sum()
+    }
+
+    /// What the store accounts for it.
+    pub fn accounted_bytes(&self) -> u64 {
+        let pieces: usize = self.parts.iter().map(|part| part.pieces.len()).sum();
+        let structure = pieces * PIECE_STRUCTURE_BYTES + self.parts.len() * size_of::<Part>();
+        self.head.accounted_bytes() + self.held_bytes() + structure as u64
+    }
+
+    /// The bytes of a range that is held, as they lie.
+    pub fn slices(&self, range: ByteRange) -> Vec<&[u8]> {
+        let held = |part: &&Part| part.range.first <= range.first && range.last <= part.range.last;
+        let part = self.parts.iter().find(held).expect("only what is held is asked for");
+        slices(&part.pieces, range.first - part.range.first, range.bytes())
+    }
+
+    /// The pieces from `from` up to `to`, all of which are held.
+    pub fn pieces(&self, from: u64, to: u64) -> Vec<Piece> {
+        if from == to {
+            return Vec::new();
+        }
+        let held = |part: &&Part| part.range.first <= from && to - 1 <= part.range.last;
+        let part = self.parts.iter().find(held).expect("only what is held is asked for");
+        cut(&part.pieces, from - part.range.first, to - from)
+    }
+
+    /// The same parts under another head.
+    pub fn under(&self, head: Head) -> Partial {
+        let checked = head.resource.began();
+        self.with_head(head, checked)
+    }
+
+    /// The same parts, stale since a soft purge; no purge up to `checked` but that concerns them.
+    pub fn stale_from(&self, mark: Mark, checked: Generation) -> Partial {
+        self.with_head(self.head.purged_softly(mark), checked)
+    }
+
+    fn with_head(&self, head: Head, checked: Generation) -> Partial {
+        let complete_bytes = self.complete_bytes;
+        let (checked, parts) = (AtomicU64::new(checked), self.parts.clone());
+        Partial { head: Arc::new(head), complete_bytes, checked, parts }
+    }
+
+    /// These parts and those of `newer`, whose fields and whose bytes go first. The caller
+    /// knows that they may be combined.
+    pub fn with(&self, newer: &Partial) -> Partial {
+        let mut parts = self.parts.clone();
+        for new in &newer.parts {
+            parts = with(parts, new.clone());
+        }
+        while parts.len() > PARTS_MAX {
+            let smallest = (0..parts.len()).min_by_key(|at| parts[*at].range.bytes());
+            parts.remove(smallest.expect("there are some"));
+        }
+        let head = Arc::new(self.head.with_newer(&newer.head));
+        let checked = AtomicU64::new(head.resource.began());
+        Partial { head, complete_bytes: newer.complete_bytes, checked, parts }
+    }
+
+    /// The whole, if nothing is missing.
+    pub fn whole(&self) -> Option<Stored> {
+        let [part] = &self.parts[..] else { return None };
+        let complete = part.range.bytes() == self.complete_bytes;
+        complete.then(|| Stored::new(Arc::clone(&self.head), part.pieces.clone()))
+    }
+}
+
+/// Puts a part among others: what it has replaces what they have there, and neighbours are joined.
+fn with(parts: Vec<Part>, mut new: Part) -> Vec<Part> {
+    let mut out = Vec::with_capacity(parts.len() + 1);
+    let mut behind = Vec::new();
+    for part in parts {
+        if part.range.last < new.range.first.saturating_sub(1) {
+            out.push(part);
+        } else if part.range.first > new.range.last.saturating_add(1) {
+            behind.push(part);
+        } else {
+            new = joined(&part, new);
+        }
+    }
+    out.push(new);
+    out.append(&mut behind);
+    out
+}
+
+/// Two parts that overlap or touch.
+fn joined(old: &Part, new: Part) -> Part {
+    let first = old.range.first.min(new.range.first);
+    let last = old.range.last.max(new.range.last);
+    let mut pieces = cut(&old.pieces, 0, new.range.first - first);
+    pieces.extend(new.pieces);
+    let kept = last - new.range.last;
+    pieces.extend(cut(&old.pieces, old.range.bytes() - kept, kept));
+    Part { range: ByteRange { first, last }, pieces }
+}
+
+/// The bytes of a body from `skip` on, `take` of them, as they lie in its pieces.
+pub fn slices(pieces: &[Piece], skip: u64, take: u64) -> Vec<&[u8]> {
+    let (mut skip, mut take) = (size(skip), size(take));
+    let mut out = Vec::new();
+    for piece in pieces {
+        if take == 0 {
+            break;
+        }
+        let from = skip.min(piece.len());
+        let to = piece.len().min(from.saturating_add(take));
+        if from < to {
+            out.push(&piece[from..to]);
+        }
+        skip -= from;
+        take -= to - from;
+    }
+    out
+}
+
+/// The same as pieces: those that are whole are shared.
+fn cut(pieces: &[Piece], skip: u64, take: u64) -> Vec<Piece> {
+    let (mut skip, mut take) = (size(skip), size(take));
+    let mut out = Vec::new();
+    for piece in pieces {
+        if take == 0 {
+            break;
+        }
+        let from = skip.min(piece.len());
+        let to = piece.len().min(from.saturating_add(take));
+        if to - from == piece.len() {
+            out.push(Arc::clone(piece));
+        } else if from < to {
+            out.push(Piece::from(&piece[from..to]));
+        }
+        skip -= from;
+        take -= to - from;
+    }
+    out
+}
+
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).expect("a stored body fits in memory")
+}
+
+#[cfg(test)]
+mod tests {
+    use caching::{Exchange, Policy, Response, StoredMeta};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::purge::Resource;
+    use crate::realm::Realm;
+    use config::Role;
+    use http1::Scheme;
+
+    const COMPLETE_BYTES: u64 = 40;
+
+    fn head() -> Arc<Head> {
+        let fields: &[(&[u8], &[u8])] = &[];
+        let exchange = Exchange { request_ms: 0, response_ms: 0 };
+        let meta = StoredMeta::of(&Response { status: 200, fields }, exchange, &Policy::SHARED);
+        let realm = Realm { role: Role::Reverse, scheme: Scheme::Http };
+        let resource = Resource::new(realm, b"h", b"/", fields.iter().copied(), 0);
+        let lines = fields.iter().copied();
+        Arc::new(Head::new(200, b"", lines, meta, None, resource, None))
+    }
+
+    /// A part whose bytes tell where they lie and which generation they are of.
+    fn part(head: &Arc<Head>, first: u64, last: u64, cut: u64, age: u8) -> Partial {
+        let bytes: Vec<u8> = (first..=last).map(|at| at as u8 + age * 50).collect();
+        let (a, b) = bytes.split_at(size(cut.min(bytes.len() as u64)));
+        let pieces = [a, b].into_iter().filter(|piece| !piece.is_empty()).map(Piece::from);
+        let range = ByteRange { first, last };
+        let of = ContentRange { range, complete_bytes: COMPLETE_BYTES };
+        Partial::new(Arc::clone(head), of, pieces.collect())
+    }
+
+    proptest! {
+        /// Against an array of bytes that each part is written into.
+        #[test]
+        fn parts_are_put_together_as_an_array_would_be(
+            writes in proptest::collection::vec(
+                (0..COMPLETE_BYTES, 0..COMPLETE_BYTES, 0u64..40), 1..6,
+            ),
+        ) {
+            let head = head();
+            let mut plain = vec![None; COMPLETE_BYTES as usize];
+            let mut partial: Option<Partial> = None;
+            for (age, (a, b, cut)) in writes.into_iter().enumerate() {
+                let (first, last, age) = (a.min(b), a.max(b), age as u8 % 4);
+                for at in first..=last {
+                    plain[at as usize] = Some(at as u8 + age * 50);
+                }
+                let new = part(&head, first, last, cut, age);
+                partial = Some(match partial {
+                    Some(old) => old.with(&new),
+                    None => new,
+                });
+            }
+            let partial = partial.expect("there was a write");
+            let mut got = vec![None; COMPLETE_BYTES as usize];
+            for range in partial.held() {
+                let bytes = partial.slices(range).concat();
+                prop_assert_eq!(bytes.len() as u64, range.bytes());
+                let pieces = partial.pieces(range.first, range.last + 1).concat();
+                prop_assert_eq!(&pieces, &bytes);
+                for (at, byte) in (range.first..).zip(bytes) {
+                    got[at as usize] = Some(byte);
+                }
+            }
+            prop_assert!(partial.held().windows(2).all(|two| two[0].last + 1 < two[1].first));
+            let whole = partial.whole().map(|stored| stored.pieces.concat());
+            prop_assert_eq!(whole.is_some(), plain.iter().all(Option::is_some));
+            prop_assert_eq!(got, plain);
+        }
+    }
+
+    #[test]
+    fn parts_do_not_grow_without_bound() {
+        let head = head();
+        let mut partial = part(&head, 0, 0, 0, 0);
+        let wide = |first| {
+            let range = ByteRange { first, last: first };
+            let of = ContentRange { range, complete_bytes: 1000 };
+            Partial::new(Arc::clone(&head), of, vec![Piece::from(&b"x"[..])])
+        };
+        for at in 1..100 {
+            partial = partial.with(&wide(at * 3));
+        }
+        assert_eq!(partial.held().len(), PARTS_MAX);
+    }
+}

@@ -1,0 +1,737 @@
+//! A stored response: its head prepared for sending, its body, and what the rules need to know.
+//!
+//! The head is laid down once, when the response arrives: status line, the fields that are kept,
+//! and our `Via`. What differs from one use to the next (`Content-Length`, `Cache-Status`, `Age`,
+//! `Connection`) is appended as it is sent. Nobody changes a stored response; an update by a 304
+//! makes a new one that shares the body.
+//!
+//! What a hit reads stands in [`Stored`] itself, beside the count that it moves anyhow: the rest of
+//! the head is for validation, ranges, purges and the log, and stays out of the caches
+//! (docs/layout.md).
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use caching::{
+    Aging, ContentRange, Exchange, FieldSource, Policy, Response, StoredMeta, Vary, VaryKey,
+    VaryNames,
+};
+use http1::{Fields, write};
+use serde::{Deserialize, Serialize};
+use store::{Generation, Key, Mark};
+
+use crate::partial::Partial;
+use crate::purge::{Resource, is_tag_field};
+use crate::variants::Varies;
+
+/// A piece of a body.
+pub type Piece = Arc<[u8]>;
+
+/// Bytes that a stored response takes beside its head and its body, roughly: the structures below
+/// with their allocations' own overhead.
+const STRUCTURE_BYTES: u64 = 480;
+
+/// Bytes that a piece of a body takes beside its content.
+pub const PIECE_STRUCTURE_BYTES: usize = size_of::<Piece>() + 16;
+
+/// The fields of a message, for the caching rules.
+#[derive(Clone, Copy)]
+pub struct Wire<'b>(pub Fields<'b>);
+
+impl FieldSource for Wire<'_> {
+    fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.0.iter()
+    }
+
+    fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
+        self.0.values(name.as_bytes())
+    }
+
+    fn first<'a>(&'a self, name: &str) -> Option<&'a [u8]> {
+        match http1::Name::from_bytes(name.as_bytes()) {
+            http1::Name::Other => {
+                self.0.iter().find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes())).map(|f| f.1)
+            }
+            id => self.0.get(id),
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.first(name).is_some()
+    }
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Span {
+    name_start: u32,
+    name_len: u32,
+    value_len: u32,
+}
+
+/// The head of a response that is, or is about to be, stored.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Head {
+    /// Its status.
+    pub status: u16,
+    /// What the rules need.
+    pub meta: StoredMeta,
+    /// The names it varies by, and what the request that brought it had there.
+    pub varies: Option<(VaryNames, VaryKey)>,
+    /// What purges know it by.
+    pub resource: Resource,
+    /// The soft purge that made it stale, if one did.
+    pub purged: Option<Mark>,
+    /// The length that the origin announced, while the body is still arriving.
+    #[serde(skip)]
+    pub announced_length: Option<u64>,
+    /// What is arriving is this part only, and the status that it is sent with is 206.
+    #[serde(skip)]
+    pub part: Option<ContentRange>,
+    /// Written apart, as it is.
+    #[serde(skip)]
+    block: Arc<[u8]>,
+    /// Where the fields begin in `block`: behind the status line.
+    fields_at: u32,
+    /// Where the line that names us begins; it is the last.
+    via_at: u32,
+    spans: Box<[Span]>,
+    content_type: Option<u32>,
+}
+
+impl Head {
+    /// Lays a head down. `fields` are those to keep, without framing and `Age`; `via` is the line
+    /// that names us, or nothing.
+    pub fn new<'f>(
+        status: u16,
+        via: &[u8],
+        fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
+        meta: StoredMeta,
+        varies: Option<(VaryNames, VaryKey)>,
+        resource: Resource,
+        announced_length: Option<u64>,
+    ) -> Head {
+        let mut block = Vec::with_capacity(512);
+        let mut spans = Vec::with_capacity(16);
+        let mut content_type = None;
+        let mut dated = false;
+        write::status_line(&mut block, status);
+        let fields_at = block.len() as u32;
+        for (name, value) in fields {
+            if is_made_anew(name) {
+                continue;
+            }
+            dated |= name.eq_ignore_ascii_case(b"date");
+            if name.eq_ignore_ascii_case(b"content-type") {
+                content_type = Some(spans.len() as u32);
+            }
+            spans.push(append(&mut block, name, value));
+        }
+        if !dated {
+            let date = caching::date::format(meta.freshness.response_ms);
+            spans.push(append(&mut block, b"Date", &date));
+        }
+        let via_at = block.len() as u32;
+        block.extend_from_slice(via);
+        Head {
+            status,
+            meta,
+            varies,
+            resource,
+            purged: None,
+            announced_length,
+            part: None,
+            block: block.into(),
+            fields_at,
+            via_at,
+            spans: spans.into_boxed_slice(),
+            content_type,
+        }
+    }
+
+    /// `Content-Type`, for the log; empty when there is none.
+    pub fn content_type(&self) -> &[u8] {
+        self.content_type.map_or(&[], |at| self.field(&self.spans[at as usize]).1)
+    }
+
+    fn via(&self) -> &[u8] {
+        &self.block[self.via_at as usize..]
+    }
+
+    /// The same head, of a part of the representation.
+    pub fn of_part(self, part: ContentRange) -> Head {
+        Head { part: Some(part), ..self }
+    }
+
+    /// Bytes that it takes, roughly.
+    pub fn accounted_bytes(&self) -> u64 {
+        let spans = self.spans.len() * size_of::<Span>();
+        let varies = self.varies.as_ref().map_or(0, |(_, key)| key.bytes_held() + 64);
+        let known = self.resource.bytes_held();
+        STRUCTURE_BYTES + (self.block.len() + spans + varies + known) as u64
+    }
+
+    /// The head after an update by fields of the same representation (RFC 9111, 3.2), which was
+    /// asked for at `began` by a request that selects it; fields with tags are kept only if `tags`
+    /// says so.
+    pub fn updated(
+        &self,
+        update: &Wire<'_>,
+        exchange: Exchange,
+        policy: &Policy,
+        began: Generation,
+        tags: bool,
+    ) -> Head {
+        let resource = self.resource.updated(update.fields(), began);
+        let fields = caching::updated(self, update);
+        let fields: Vec<_> =
+            fields.into_iter().filter(|(name, _)| tags || !is_tag_field(name)).collect();
+        let response = Response { status: self.status, fields: &fields };
+        let meta = StoredMeta::of(&response, exchange, policy);
+        let varies = self.varies.clone();
+        let fields = fields.iter().copied();
+        Head::new(self.status, self.via(), fields, meta, varies, resource, None)
+    }
+
+    /// This head, updated by that of a further part, which is the newer one (RFC 9111, 3.4).
+    pub fn with_newer(&self, newer: &Head) -> Head {
+        let fields = caching::updated(self, newer);
+        let (meta, varies) = (newer.meta.clone(), newer.varies.clone());
+        let resource = newer.resource.clone();
+        let fields = fields.into_iter();
+        Head::new(self.status, newer.via(), fields, meta, varies, resource, None)
+    }
+
+    /// The same head, stale since a soft purge.
+    pub fn purged_softly(&self, mark: Mark) -> Head {
+        Head { meta: self.meta.stale_from(mark.at_ms), purged: Some(mark), ..self.clone() }
+    }
+
+    /// The same head, of a response that a request with these fields has brought or confirmed.
+    pub fn brought_by(self, request: &Wire<'_>) -> Head {
+        let varies = varies_of(&caching::vary(&self), request);
+        Head { varies, ..self }
+    }
+
+    /// Whether it varies by the same fields as another.
+    pub fn varies_as(&self, other: &Head) -> bool {
+        let names = |head: &Head| head.varies.as_ref().map(|(names, _)| names.clone());
+        names(self) == names(other)
+    }
+
+    /// The same head with other numbers.
+    pub fn with_meta(&self, meta: StoredMeta) -> Head {
+        Head { meta, ..self.clone() }
+    }
+
+    /// Whether this response may answer a request with these fields.
+    pub fn matches(&self, request: &Wire<'_>) -> bool {
+        self.varies.as_ref().is_none_or(|(names, key)| names.matches(key, request))
+            || planted::is(planted::Bug::CollapsedAcrossVary)
+    }
+
+    /// The bytes that it is sent with.
+    pub fn block(&self) -> &[u8] {
+        &self.block
+    }
+
+    /// A head as it was written, with its bytes; `None` if these are not its own.
+    pub fn read(self, block: &[u8]) -> Option<Head> {
+        let fits = |span: &Span| {
+            let value_at = span.name_start.checked_add(span.name_len)?.checked_add(2)?;
+            Some(value_at.checked_add(span.value_len)? as usize <= block.len())
+        };
+        let sound = self.spans.iter().all(|span| fits(span) == Some(true))
+            && self.fields_at as usize <= block.len()
+            && self.via_at as usize <= block.len()
+            && self.content_type.is_none_or(|at| (at as usize) < self.spans.len());
+        sound.then(|| Head { block: block.into(), ..self })
+    }
+
+    fn field(&self, span: &Span) -> (&[u8], &[u8]) {
+        let name_end = (span.name_start + span.name_len) as usize;
+        let value_start = name_end + 2;
+        (
+            &self.block[span.name_start as usize..name_end],
+            &self.block[value_start..value_start + span.value_len as usize],
+        )
+    }
+}
+
+/// Framing, hop and age: of one exchange, not of the stored response.
+fn is_made_anew(name: &[u8]) -> bool {
+    name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"age")
+}
+
+fn append(block: &mut Vec<u8>, name: &[u8], value: &[u8]) -> Span {
+    let name_start = block.len() as u32;
+    for part in [name, b": ", value, b"\r\n"] {
+        block.extend_from_slice(part);
+    }
+    Span { name_start, name_len: name.len() as u32, value_len: value.len() as u32 }
+}
+
+impl FieldSource for Head {
+    fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.spans.iter().map(|span| self.field(span))
+    }
+}
+
+/// Where a body is that is on the disk alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Away {
+    /// The key of its record.
+    pub key: Key,
+    /// The number of the object: another under the same key has another.
+    pub object: u64,
+}
+
+/// The pieces of a body. A single one, as of every small body, needs no list beside itself.
+#[derive(Clone, Debug)]
+pub enum Pieces {
+    /// All of it.
+    One(Piece),
+    /// None or several.
+    Many(Box<[Piece]>),
+}
+
+impl From<Vec<Piece>> for Pieces {
+    fn from(mut pieces: Vec<Piece>) -> Pieces {
+        match pieces.pop() {
+            Some(piece) if pieces.is_empty() => Pieces::One(piece),
+            last => Pieces::Many(pieces.into_iter().chain(last).collect()),
+        }
+    }
+}
+
+impl Deref for Pieces {
+    type Target = [Piece];
+
+    #[inline]
+    fn deref(&self) -> &[Piece] {
+        match self {
+            Pieces::One(piece) => std::slice::from_ref(piece),
+            Pieces::Many(pieces) => pieces,
+        }
+    }
+}
+
+/// A complete stored response. In the order of its fields: what a hit reads comes first, behind the
+/// counts of its `Arc`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Stored {
+    /// No purge up to this generation concerns it.
+    pub checked: AtomicU64,
+    front: Front,
+    /// The body's length.
+    pub body_bytes: u64,
+    /// Its body, in pieces; none if it is `away`.
+    pub pieces: Pieces,
+    /// The body is on the disk alone.
+    pub away: Option<Box<Away>>,
+    /// Its head.
+    pub head: Arc<Head>,
+}
+
+/// What a hit reads of a head, once more.
+#[derive(Clone, Debug)]
+struct Front {
+    block: Arc<[u8]>,
+    fresh_until_ms: u64,
+    aging: Aging,
+    status: u16,
+    varies: bool,
+}
+
+impl Front {
+    fn of(head: &Head) -> Front {
+        Front {
+            block: Arc::clone(&head.block),
+            fresh_until_ms: head.meta.fresh_until_ms(),
+            aging: head.meta.freshness.aging(),
+            status: head.status,
+            varies: head.varies.is_some(),
+        }
+    }
+}
+
+impl Stored {
+    /// A response whose body is in memory.
+    pub fn new(head: Arc<Head>, pieces: Vec<Piece>) -> Stored {
+        let body_bytes = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let checked = head.resource.began();
+        Stored::with(head, pieces.into(), None, body_bytes, checked)
+    }
+
+    /// A response whose body is on the disk.
+    pub fn away(head: Arc<Head>, body_bytes: u64, away: Away) -> Stored {
+        let checked = head.resource.began();
+        let none = Pieces::Many(Box::default());
+        Stored::with(head, none, Some(Box::new(away)), body_bytes, checked)
+    }
+
+    fn with(
+        head: Arc<Head>,
+        pieces: Pieces,
+        away: Option<Box<Away>>,
+        body_bytes: u64,
+        checked: Generation,
+    ) -> Stored {
+        let front = Front::of(&head);
+        Stored { checked: AtomicU64::new(checked), front, body_bytes, pieces, away, head }
+    }
+
+    /// Its status.
+    #[inline]
+    pub fn status(&self) -> u16 {
+        self.front.status
+    }
+
+    /// [`StoredMeta::is_fresh`] of its head.
+    #[inline]
+    pub fn is_fresh(&self, now_ms: u64) -> bool {
+        now_ms < self.front.fresh_until_ms
+    }
+
+    /// Whether it answers requests whatever their fields.
+    #[inline]
+    pub fn is_for_all(&self) -> bool {
+        !self.front.varies
+    }
+
+    /// What the store accounts for this response.
+    pub fn accounted_bytes(&self) -> u64 {
+        let pieces = self.pieces.len() * PIECE_STRUCTURE_BYTES;
+        let body = if self.away.is_some() { 0 } else { self.body_bytes };
+        self.head.accounted_bytes() + body + pieces as u64
+    }
+
+    /// The same body under another head: after a 304 (RFC 9111, 4.3.4) or a HEAD (4.3.5).
+    pub fn under(&self, head: Head) -> Stored {
+        let checked = head.resource.began();
+        self.with_head(head, checked)
+    }
+
+    /// The same response, stale since a soft purge; no purge up to `checked` but that concerns it.
+    pub fn stale_from(&self, mark: Mark, checked: Generation) -> Stored {
+        self.with_head(self.head.purged_softly(mark), checked)
+    }
+
+    fn with_head(&self, head: Head, checked: Generation) -> Stored {
+        let (pieces, away) = (self.pieces.clone(), self.away.clone());
+        Stored::with(Arc::new(head), pieces, away, self.body_bytes, checked)
+    }
+
+    /// Appends the whole head for sending from store, up to the empty line.
+    #[inline]
+    pub fn append_head(&self, out: &mut Vec<u8>, use_: &Use<'_>) {
+        let Front { block, status, aging, .. } = &self.front;
+        out.extend_from_slice(block);
+        if has_length(*status) {
+            write::content_length(out, self.body_bytes);
+        }
+        use_.append(out, *aging);
+    }
+}
+
+/// Whether a response with this status carries `Content-Length` (RFC 9110, 8.6).
+pub fn has_length(status: u16) -> bool {
+    status >= 200 && status != 204 && status != 304
+}
+
+/// How a body is sent whose end the head must tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Framing {
+    /// There is none, or `Content-Length` was written already.
+    Told,
+    /// So many bytes.
+    Length(u64),
+    /// In chunks.
+    Chunked,
+    /// Until the connection closes (to a client of HTTP/1.0).
+    UntilClose,
+}
+
+impl Head {
+    /// Appends the head of a response whose body is still arriving.
+    pub fn append_streaming(&self, out: &mut Vec<u8>, framing: Framing, use_: &Use<'_>) {
+        out.extend_from_slice(&self.block);
+        append_framing(out, framing);
+        use_.append(out, self.meta.freshness.aging());
+    }
+
+    /// Appends the head of the 304 that confirms the client's copy (RFC 9110, 15.4.5).
+    pub fn append_not_modified(&self, out: &mut Vec<u8>, use_: &Use<'_>) {
+        write::status_line(out, 304);
+        for (name, value) in self.fields() {
+            if caching::belongs_in_304(name) {
+                append(out, name, value);
+            }
+        }
+        out.extend_from_slice(self.via());
+        use_.append(out, self.meta.freshness.aging());
+    }
+
+    /// Appends the head of a 206 with one part (RFC 9110, 15.3.7.1).
+    pub fn append_part(
+        &self,
+        out: &mut Vec<u8>,
+        part: ContentRange,
+        framing: Framing,
+        use_: &Use<'_>,
+    ) {
+        write::status_line(out, 206);
+        out.extend_from_slice(&self.block[self.fields_at as usize..]);
+        let value = part.range.content_range(part.complete_bytes);
+        append(out, b"Content-Range", value.as_bytes());
+        append_framing(out, framing);
+        use_.append(out, self.meta.freshness.aging());
+    }
+
+    /// Appends the head of a 206 with several parts, each of which tells its own type and place
+    /// (RFC 9110, 15.3.7.2).
+    pub fn append_parts(&self, out: &mut Vec<u8>, boundary: &str, body_bytes: u64, use_: &Use<'_>) {
+        write::status_line(out, 206);
+        for (name, value) in self.fields() {
+            if !name.eq_ignore_ascii_case(b"content-type") {
+                append(out, name, value);
+            }
+        }
+        out.extend_from_slice(self.via());
+        let content_type = format!("multipart/byteranges; boundary={boundary}");
+        append(out, b"Content-Type", content_type.as_bytes());
+        write::content_length(out, body_bytes);
+        use_.append(out, self.meta.freshness.aging());
+    }
+
+    /// Appends the head of a 416: nothing of what was asked for is there (RFC 9110, 15.5.17).
+    pub fn append_unsatisfied(&self, out: &mut Vec<u8>, complete_bytes: u64, use_: &Use<'_>) {
+        write::status_line(out, 416);
+        let date = caching::date::format(self.meta.freshness.response_ms);
+        append(out, b"Date", self.first("date").unwrap_or(&date));
+        out.extend_from_slice(self.via());
+        let value = caching::range::unsatisfied_range(complete_bytes);
+        append(out, b"Content-Range", value.as_bytes());
+        write::content_length(out, 0);
+        use_.append(out, self.meta.freshness.aging());
+    }
+}
+
+/// Appends what tells the end of the body.
+pub fn append_framing(out: &mut Vec<u8>, framing: Framing) {
+    match framing {
+        Framing::Told | Framing::UntilClose => {}
+        Framing::Length(length) => write::content_length(out, length),
+        Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
+    }
+}
+
+/// What a head says of this one use of a response.
+#[derive(Clone, Copy, Debug)]
+pub struct Use<'s> {
+    /// The member of `Cache-Status`, such as `plimsoll; hit`.
+    pub cache_status: &'s [u8],
+    /// Now, for `Age`; `None` for a response that has just come from the origin.
+    pub now_ms: Option<u64>,
+    /// What becomes of the connection.
+    pub connection: Connection,
+    /// Field lines for this one client alone.
+    pub own_lines: &'s [u8],
+}
+
+/// What becomes of the client's connection after a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connection {
+    /// It stays, as HTTP/1.1 has it.
+    Keep,
+    /// It stays, and a client of HTTP/1.0 must be told.
+    KeepTold,
+    /// It closes.
+    Close,
+}
+
+impl Connection {
+    /// Appends the field, if one is needed.
+    #[inline]
+    pub fn append(self, out: &mut Vec<u8>) {
+        match self {
+            Connection::Keep => {}
+            Connection::KeepTold => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+            Connection::Close => out.extend_from_slice(b"Connection: close\r\n"),
+        }
+    }
+}
+
+impl Use<'_> {
+    #[inline]
+    fn append(&self, out: &mut Vec<u8>, aging: Aging) {
+        out.extend_from_slice(b"Cache-Status: ");
+        out.extend_from_slice(self.cache_status);
+        out.extend_from_slice(b"\r\n");
+        let age = match self.now_ms {
+            Some(now_ms) => Some(aging.age_seconds(now_ms)),
+            None => {
+                // Straight from the origin, which may be a cache itself.
+                let ms = aging.on_arrival_ms();
+                (ms >= 1000).then_some(ms / 1000)
+            }
+        };
+        if let Some(seconds) = age {
+            out.extend_from_slice(b"Age: ");
+            write::decimal(out, seconds);
+            out.extend_from_slice(b"\r\n");
+        }
+        self.connection.append(out);
+        out.extend_from_slice(self.own_lines);
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// What the store holds under a key.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    /// A response.
+    Response(Arc<Stored>),
+    /// Parts of one.
+    Part(Arc<Partial>),
+    /// The responses of this URI differ by these fields: look again under a key made of them.
+    Varies(Arc<Varies>),
+    /// The last response could not be stored: until this instant do not wait for each other.
+    Uncacheable {
+        /// Unix milliseconds.
+        until_ms: u64,
+        /// The low bits of the count of purges then: one since may have been meant to end this.
+        since: u32,
+    },
+}
+
+impl Entry {
+    /// Whether it is this very response.
+    pub fn is(&self, stored: &Arc<Stored>) -> bool {
+        matches!(self, Entry::Response(there) if Arc::ptr_eq(there, stored))
+    }
+
+    /// What the rules know of it, if it is a response or parts of one.
+    pub fn meta(&self) -> Option<&StoredMeta> {
+        match self {
+            Entry::Response(stored) => Some(&stored.head.meta),
+            Entry::Part(partial) => Some(&partial.head.meta),
+            Entry::Varies(_) | Entry::Uncacheable { .. } => None,
+        }
+    }
+
+    /// What the store accounts for this entry.
+    pub fn accounted_bytes(&self) -> u64 {
+        match self {
+            Entry::Response(stored) => stored.accounted_bytes(),
+            Entry::Part(partial) => partial.accounted_bytes(),
+            Entry::Varies(varies) => varies.accounted_bytes(),
+            Entry::Uncacheable { .. } => 0,
+        }
+    }
+}
+
+/// The names and values to store with a response.
+pub fn varies_of(vary: &Vary, request: &Wire<'_>) -> Option<(VaryNames, VaryKey)> {
+    match vary {
+        Vary::Names(_) if planted::is(planted::Bug::VaryIgnored) => None,
+        Vary::Names(names) => Some((names.clone(), names.key(request))),
+        Vary::None | Vary::Star => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::realm::Realm;
+    use config::Role;
+    use http1::Scheme;
+
+    fn meta(fields: &[(&[u8], &[u8])]) -> StoredMeta {
+        let response = Response { status: 200, fields };
+        let exchange = Exchange { request_ms: 1_000_000, response_ms: 1_000_000 };
+        StoredMeta::of(&response, exchange, &Policy::SHARED)
+    }
+
+    fn head(fields: &[(&[u8], &[u8])]) -> Head {
+        let realm = Realm { role: Role::Reverse, scheme: Scheme::Http };
+        let resource = Resource::new(realm, b"h", b"/", fields.iter().copied(), 0);
+        let (via, lines) = (b"Via: 1.1 plimsoll\r\n", fields.iter().copied());
+        Head::new(200, via, lines, meta(fields), None, resource, None)
+    }
+
+    #[test]
+    fn the_head_keeps_fields_and_makes_framing_and_age_anew() {
+        let fields: &[(&[u8], &[u8])] = &[
+            (b"Content-Type", b"text/plain"),
+            (b"Content-Length", b"999"),
+            (b"Age", b"7"),
+            (b"Cache-Control", b"max-age=60"),
+            (b"Date", b"Thu, 01 Jan 1970 00:16:40 GMT"),
+        ];
+        let head = head(fields);
+        assert_eq!(head.content_type(), b"text/plain");
+        let stored = Stored::new(Arc::new(head), vec![Arc::from(&b"hello"[..])]);
+        let mut out = Vec::new();
+        let use_ = Use {
+            cache_status: b"plimsoll; hit",
+            now_ms: Some(1_003_000),
+            connection: Connection::Keep,
+            own_lines: b"",
+        };
+        stored.append_head(&mut out, &use_);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nCache-Control: max-age=60\r\n\
+             Date: Thu, 01 Jan 1970 00:16:40 GMT\r\nVia: 1.1 plimsoll\r\nContent-Length: 5\r\n\
+             Cache-Status: plimsoll; hit\r\nAge: 10\r\n\r\n"
+        );
+        let mut out = Vec::new();
+        stored.head.append_not_modified(&mut out, &use_);
+        let text = String::from_utf8(out).unwrap();
+        assert!(text.starts_with("HTTP/1.1 304 Not Modified\r\nCache-Control: "), "{text}");
+        assert!(!text.contains("Content-"), "{text}");
+    }
+
+    /// What a hit reads lies in the two lines behind the counts of the `Arc`, and what it does not
+    /// read behind that: every object that is asked for pays for what is added before `away`.
+    #[test]
+    fn what_a_hit_reads_stands_together() {
+        const COUNTS: usize = 2 * size_of::<usize>();
+        assert_eq!(COUNTS + std::mem::offset_of!(Stored, checked), 16);
+        assert_eq!(COUNTS + std::mem::offset_of!(Stored, pieces) + size_of::<Pieces>(), 104);
+        assert!(std::mem::offset_of!(Stored, away) >= std::mem::offset_of!(Stored, pieces));
+        assert!(std::mem::offset_of!(Stored, head) > std::mem::offset_of!(Stored, away));
+        assert_eq!(COUNTS + size_of::<Stored>(), 120);
+    }
+
+    #[test]
+    fn the_front_says_what_the_head_says() {
+        let lines: &[(&[u8], &[u8])] = &[(b"Cache-Control", b"max-age=60"), (b"Vary", b"A")];
+        let plain = Arc::new(head(lines));
+        let stored = Stored::new(Arc::clone(&plain), vec![Arc::from(&b"a"[..])]);
+        assert!(stored.is_for_all() && matches!(stored.pieces, Pieces::One(_)));
+        for now_ms in [1_000_000, 1_059_999, 1_060_000, 2_000_000] {
+            assert_eq!(stored.is_fresh(now_ms), plain.meta.is_fresh(now_ms), "{now_ms}");
+        }
+        assert_eq!(stored.status(), plain.status);
+        // An update makes a new front with the new head.
+        let stale = stored.under(plain.with_meta(plain.meta.made_stale()));
+        assert!(!stale.is_fresh(1_000_000) && *stale.pieces == *stored.pieces);
+        let (mut scratch, request) = (http1::Scratch::new(), b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
+        let request = http1::parse_request(request, &mut scratch, &http1::Limits::default());
+        let varied = head(lines).brought_by(&Wire(request.unwrap().unwrap().fields));
+        let varied = Stored::new(Arc::new(varied), Vec::new());
+        assert!(!varied.is_for_all() && varied.pieces.is_empty());
+        let two = Pieces::from(vec![Piece::from(&b"a"[..]), Piece::from(&b"b"[..])]);
+        assert_eq!(two.concat(), b"ab");
+    }
+
+    #[test]
+    fn a_response_without_date_gets_one() {
+        let fields: &[(&[u8], &[u8])] = &[(b"Cache-Control", b"max-age=60")];
+        let head = head(fields);
+        assert_eq!(head.first("date"), Some(&b"Thu, 01 Jan 1970 00:16:40 GMT"[..]));
+    }
+}

@@ -1,0 +1,448 @@
+//! Keys, declared once: what reads a file, what `check` says, and what documents them is all made
+//! from the same list.
+//!
+//! What: a [`Key`] has a name, a [`Kind`] (type, unit, bounds) and a help; a type that is written
+//! as a table lists its keys ([`Table`]). The default of a key is whatever the type's
+//! [`Table::blank`] holds, shown as a file would write it, so that it stands in one place too.
+//! What never happens: reading stops at the first mistake; a key is accepted that nothing reads.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::problem::Problem;
+use super::value::Kind;
+
+/// A type that a file writes as a table.
+pub(crate) trait Table: Sized + 'static {
+    /// What may stand in it, in the order in which it is documented.
+    const KEYS: &'static [Key<Self>];
+
+    /// What it is when nothing is written. Keys that are required have a value of no meaning.
+    fn blank() -> Self;
+
+    /// Looks for what no single key can show.
+    fn check(&self, _here: &mut Here<'_, '_>) {}
+}
+
+/// One key of a table of type `T`.
+pub(crate) struct Key<T: 'static> {
+    pub(crate) name: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) holds: Holds<T>,
+    /// The table makes no sense without it.
+    pub(crate) required: bool,
+    /// A change of it is put in force by a restart only.
+    pub(crate) at_restart: bool,
+    /// What the example file writes, where that is not the default.
+    pub(crate) example: Option<&'static str>,
+}
+
+/// What stands behind a key.
+pub(crate) enum Holds<T: 'static> {
+    /// A value.
+    Value {
+        kind: Kind,
+        read: fn(&mut T, &Spanned<DeValue<'_>>, &Kind, &mut Here<'_, '_>),
+        /// The value as a file writes it; `None` when there is none.
+        show: fn(&T, &Kind) -> Option<String>,
+    },
+    /// A table, or several of them.
+    Tables {
+        many: bool,
+        read: fn(&mut T, &Spanned<DeValue<'_>>, &mut Here<'_, '_>),
+        describe: fn() -> Vec<Row>,
+        differ: fn(&T, &T, &str, &mut Vec<String>),
+    },
+}
+
+/// A key as the documents show it.
+#[derive(Clone, Debug)]
+pub(crate) struct Row {
+    pub(crate) name: &'static str,
+    pub(crate) help: &'static str,
+    pub(crate) kind: RowKind,
+    pub(crate) required: bool,
+    pub(crate) at_restart: bool,
+    pub(crate) example: Option<&'static str>,
+}
+
+/// What stands behind it.
+#[derive(Clone, Debug)]
+pub(crate) enum RowKind {
+    /// A value of this kind, with its default.
+    Value(Kind, Option<String>),
+    /// A table with these keys, or several.
+    Tables { many: bool, rows: Vec<Row> },
+}
+
+/// The keys of a table, for the documents.
+pub(crate) fn rows<T: Table>() -> Vec<Row> {
+    let blank = T::blank();
+    let row = |key: &Key<T>| Row {
+        name: key.name,
+        help: key.help,
+        kind: match &key.holds {
+            Holds::Value { kind, show, .. } => {
+                let default = if key.required { None } else { show(&blank, kind) };
+                RowKind::Value(*kind, default)
+            }
+            Holds::Tables { many, describe, .. } => {
+                RowKind::Tables { many: *many, rows: describe() }
+            }
+        },
+        required: key.required,
+        at_restart: key.at_restart,
+        example: key.example,
+    };
+    T::KEYS.iter().map(row).collect()
+}
+
+/// The keys, by their full names, that differ and that only a restart puts in force.
+pub(crate) fn at_restart<T: Table>(now: &T, then: &T, path: &str, found: &mut Vec<String>) {
+    for key in T::KEYS {
+        let path = join(path, key.name);
+        match &key.holds {
+            Holds::Value { kind, show, .. } => {
+                if key.at_restart && show(now, kind) != show(then, kind) {
+                    found.push(path);
+                }
+            }
+            Holds::Tables { differ, .. } => differ(now, then, &path, found),
+        }
+    }
+}
+
+/// The text under the reader's eyes, the mistakes found so far, and where each key was read.
+pub(crate) struct Reader<'t> {
+    text: &'t str,
+    base: &'t Path,
+    mistakes: Vec<(Range<usize>, String)>,
+    places: BTreeMap<String, Range<usize>>,
+}
+
+impl<'t> Reader<'t> {
+    /// Of this text, in a file of this directory.
+    pub(crate) fn new(text: &'t str, base: &'t Path) -> Reader<'t> {
+        Reader { text, base, mistakes: Vec::new(), places: BTreeMap::new() }
+    }
+
+    /// Where the files are that the text names.
+    pub(crate) fn base(&self) -> &'t Path {
+        self.base
+    }
+
+    /// Notes a mistake.
+    pub(crate) fn mistake(&mut self, span: Range<usize>, message: impl Into<String>) {
+        self.mistakes.push((span, message.into()));
+    }
+
+    /// All mistakes, in the order of the file.
+    pub(crate) fn problems(mut self) -> Vec<Problem> {
+        self.mistakes.sort_by_key(|(span, _)| span.start);
+        self.mistakes.dedup();
+        let at = |(span, message)| Problem::at(self.text, span, message);
+        self.mistakes.into_iter().map(at).collect()
+    }
+}
+
+/// A place in the file, by the path of its keys: `route[1].upstream`.
+pub(crate) struct Here<'r, 't> {
+    pub(crate) reader: &'r mut Reader<'t>,
+    path: String,
+    span: Range<usize>,
+}
+
+impl<'r, 't> Here<'r, 't> {
+    pub(crate) fn root(reader: &'r mut Reader<'t>) -> Here<'r, 't> {
+        let span = 0..0;
+        Here { reader, path: String::new(), span }
+    }
+
+    /// Whether nothing wrong has been found yet.
+    pub(crate) fn is_well(&self) -> bool {
+        self.reader.mistakes.is_empty()
+    }
+
+    /// A mistake of what is being read.
+    pub(crate) fn mistake(&mut self, span: Range<usize>, message: impl Into<String>) {
+        self.reader.mistake(span, message);
+    }
+
+    /// A mistake of the table as a whole.
+    pub(crate) fn mistake_here(&mut self, message: impl Into<String>) {
+        let span = self.span.clone();
+        self.reader.mistake(span, message);
+    }
+
+    /// A mistake of a key of this table, or of one below it, whether or not it was written.
+    pub(crate) fn mistake_of(&mut self, key: &str, message: impl Into<String>) {
+        let mut path = join(&self.path, key);
+        loop {
+            if let Some(span) = self.reader.places.get(&path) {
+                let span = span.clone();
+                return self.reader.mistake(span, message);
+            }
+            match path.rfind(['.', '[']) {
+                Some(at) if at > self.path.len() => path.truncate(at),
+                _ => return self.mistake_here(message),
+            }
+        }
+    }
+
+    fn enter(&mut self, path: String, span: Range<usize>) -> Here<'_, 't> {
+        Here { reader: self.reader, path, span }
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
+}
+
+/// Reads a table key by key; what is wrong is noted and left as it was.
+pub(crate) fn read_table<T: Table>(into: &mut T, table: &DeTable<'_>, here: &mut Here<'_, '_>) {
+    for (name, value) in table {
+        let Some(key) = T::KEYS.iter().find(|key| key.name == name.get_ref().as_ref()) else {
+            let known: Vec<&str> = T::KEYS.iter().map(|key| key.name).collect();
+            here.mistake(name.span(), unknown_key(name.get_ref(), &here.path, &known));
+            continue;
+        };
+        let path = join(&here.path, key.name);
+        here.reader.places.insert(path.clone(), value.span());
+        let mut inner = here.enter(path, value.span());
+        match &key.holds {
+            Holds::Value { kind, read, .. } => read(into, value, kind, &mut inner),
+            Holds::Tables { read, .. } => read(into, value, &mut inner),
+        }
+    }
+    for key in T::KEYS.iter().filter(|key| key.required) {
+        if !table.iter().any(|(name, _)| name.get_ref() == key.name) {
+            let place = section_name(&here.path);
+            here.mistake_here(format!("`{}` is missing{place}: {}", key.name, key.help));
+        }
+    }
+    into.check(here);
+}
+
+/// Reads one table that stands behind a key.
+pub(crate) fn read_one<T: Table>(
+    into: &mut T,
+    value: &Spanned<DeValue<'_>>,
+    here: &mut Here<'_, '_>,
+) {
+    match value.get_ref() {
+        DeValue::Table(table) => read_table(into, table, here),
+        other => {
+            let name = &here.path;
+            let message =
+                format!("`{name}` is a table, not {}: write [{name}]", a_type(other.type_str()));
+            here.mistake(value.span(), message);
+        }
+    }
+}
+
+/// Reads a table that may be absent.
+pub(crate) fn read_optional<T: Table>(
+    into: &mut Option<T>,
+    value: &Spanned<DeValue<'_>>,
+    here: &mut Here<'_, '_>,
+) {
+    read_one(into.insert(T::blank()), value, here);
+}
+
+/// Reads the tables of a list.
+pub(crate) fn read_many<T: Table>(
+    into: &mut Vec<T>,
+    value: &Spanned<DeValue<'_>>,
+    here: &mut Here<'_, '_>,
+) {
+    let name = here.path.clone();
+    let DeValue::Array(items) = value.get_ref() else {
+        let message = format!("there may be several of `{name}`: write [[{name}]]");
+        return here.mistake(value.span(), message);
+    };
+    for (index, item) in items.iter().enumerate() {
+        let mut one = T::blank();
+        let path = format!("{name}[{index}]");
+        here.reader.places.insert(path.clone(), item.span());
+        read_one(&mut one, item, &mut here.enter(path, item.span()));
+        into.push(one);
+    }
+}
+
+/// Where a key belongs, in words.
+fn section_name(path: &str) -> String {
+    let plain: String = path.split('.').map(|part| part.split('[').next().unwrap_or(part)).fold(
+        String::new(),
+        |mut all, part| {
+            if !all.is_empty() {
+                all.push('.');
+            }
+            all.push_str(part);
+            all
+        },
+    );
+    match path {
+        "" => String::new(),
+        _ if path.ends_with(']') => format!(" in [[{plain}]]"),
+        _ => format!(" in [{plain}]"),
+    }
+}
+
+fn unknown_key(name: &str, path: &str, known: &[&str]) -> String {
+    let place = section_name(path);
+    let nearest = known
+        .iter()
+        .map(|other| (strsim::damerau_levenshtein(name, other), *other))
+        .min_by_key(|(distance, _)| *distance)
+        // As many changes as a third of the word: more is another word.
+        .filter(|(distance, other)| *distance <= other.len().max(3) / 3)
+        .or_else(|| {
+            let whole = |other: &&&str| other.contains(name) || name.contains(**other);
+            known.iter().find(whole).map(|other| (0, *other))
+        });
+    match nearest {
+        Some((_, other)) => format!("there is no key `{name}`{place}; is `{other}` meant?"),
+        None => format!("there is no key `{name}`{place}; there are {}", listed(known)),
+    }
+}
+
+/// `a`, `b` and `c`.
+pub(crate) fn listed(names: &[&str]) -> String {
+    let quoted: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
+    match quoted.as_slice() {
+        [] => "none".to_owned(),
+        [one] => one.clone(),
+        [most @ .., last] => format!("{} and {last}", most.join(", ")),
+    }
+}
+
+/// A type of TOML with its article.
+pub(crate) fn a_type(name: &str) -> String {
+    match name {
+        "integer" | "array" => format!("an {name}"),
+        _ => format!("a {name}"),
+    }
+}
+
+/// Declares the keys of a table. A value is `name: kind, field, "help"`, with `required !`,
+/// `restart !` and `example "text"` behind it where they hold; a table is `[name]: field, "help"`,
+/// one that may be absent `(name): field, "help"`, a list of them `[[name]]: field, "help"`.
+macro_rules! keys {
+    (@rows $table:ty; [$($done:expr,)*]) => { &[$($done),*] };
+    (@rows $table:ty; [$($done:expr,)*]
+        [[$name:ident]]: $($field:tt).+, $help:literal $(, example $example:literal)?; $($rest:tt)*
+    ) => {
+        keys!(@rows $table; [$($done,)* $crate::table::Key {
+            name: stringify!($name),
+            help: $help,
+            holds: $crate::table::Holds::Tables {
+                many: true,
+                read: |table: &mut $table, value, here| {
+                    $crate::table::read_many(&mut table.$($field).+, value, here);
+                },
+                describe: || {
+                    $crate::table::rows_of_many(|table: &$table| &table.$($field).+)
+                },
+                differ: |_, _, _, _| {},
+            },
+            required: false,
+            at_restart: false,
+            example: keys!(@text $($example)?),
+        },] $($rest)*)
+    };
+    (@rows $table:ty; [$($done:expr,)*]
+        [$name:ident]: $($field:tt).+, $help:literal $(, example $example:literal)?; $($rest:tt)*
+    ) => {
+        keys!(@rows $table; [$($done,)* $crate::table::Key {
+            name: stringify!($name),
+            help: $help,
+            holds: $crate::table::Holds::Tables {
+                many: false,
+                read: |table: &mut $table, value, here| {
+                    $crate::table::read_one(&mut table.$($field).+, value, here);
+                },
+                describe: || {
+                    $crate::table::rows_of_one(|table: &$table| &table.$($field).+)
+                },
+                differ: |now, then, path, found| {
+                    let (now, then) = (&now.$($field).+, &then.$($field).+);
+                    $crate::table::at_restart(now, then, path, found);
+                },
+            },
+            required: false,
+            at_restart: false,
+            example: keys!(@text $($example)?),
+        },] $($rest)*)
+    };
+    (@rows $table:ty; [$($done:expr,)*]
+        ($name:ident): $($field:tt).+, $help:literal $(, example $example:literal)?; $($rest:tt)*
+    ) => {
+        keys!(@rows $table; [$($done,)* $crate::table::Key {
+            name: stringify!($name),
+            help: $help,
+            holds: $crate::table::Holds::Tables {
+                many: false,
+                read: |table: &mut $table, value, here| {
+                    $crate::table::read_optional(&mut table.$($field).+, value, here);
+                },
+                describe: || {
+                    $crate::table::rows_of_optional(|table: &$table| &table.$($field).+)
+                },
+                differ: |_, _, _, _| {},
+            },
+            required: false,
+            at_restart: false,
+            example: keys!(@text $($example)?),
+        },] $($rest)*)
+    };
+    (@rows $table:ty; [$($done:expr,)*]
+        $name:ident: $kind:expr, $($field:tt).+, $help:literal
+        $(, required $required:tt)? $(, restart $restart:tt)? $(, example $example:literal)?;
+        $($rest:tt)*
+    ) => {
+        keys!(@rows $table; [$($done,)* $crate::table::Key {
+            name: stringify!($name),
+            help: $help,
+            holds: $crate::table::Holds::Value {
+                kind: $kind,
+                read: |table: &mut $table, value, kind, here| {
+                    use $crate::value::Setting;
+                    if let Some(read) = Setting::read(value, kind, here) {
+                        table.$($field).+ = read;
+                    }
+                },
+                show: |table: &$table, kind| {
+                    $crate::value::Setting::show(&table.$($field).+, kind)
+                },
+            },
+            required: keys!(@flag $($required)?),
+            at_restart: keys!(@flag $($restart)?),
+            example: keys!(@text $($example)?),
+        },] $($rest)*)
+    };
+    (@flag) => { false };
+    (@flag !) => { true };
+    (@text) => { None };
+    (@text $text:literal) => { Some($text) };
+    ($table:ty; $($rows:tt)*) => { keys!(@rows $table; [] $($rows)*) };
+}
+pub(crate) use keys;
+
+/// The keys of the tables that a field lists; the field only tells their type.
+pub(crate) fn rows_of_many<T, L: Table>(_field: fn(&T) -> &Vec<L>) -> Vec<Row> {
+    rows::<L>()
+}
+
+/// The keys of the table that a field may be.
+pub(crate) fn rows_of_optional<T, F: Table>(_field: fn(&T) -> &Option<F>) -> Vec<Row> {
+    rows::<F>()
+}
+
+/// The keys of the table that a field is.
+pub(crate) fn rows_of_one<T, F: Table>(_field: fn(&T) -> &F) -> Vec<Row> {
+    rows::<F>()
+}

@@ -1,0 +1,275 @@
+//! What the connections of one core share, clients' and upstreams' alike.
+//!
+//! What: buffers, the limits that are in force, counters, the core's end of the access log, the
+//! state of TLS, and the table of client connections. Why one handle: code that moves bytes gets
+//! this and nothing else; it does not see the store, the routes or the listeners.
+//! Who owns: the core's worker; connections hold references.
+//!
+//! The read buffer belongs to one connection at a time, between two waits, so that ten thousand
+//! silent connections share one. Connections are in a table that gives out its lowest free slot, so
+//! that it stays dense.
+//!
+//! What never happens: a buffer is held across an await; two cores share a [`CoreIo`].
+#![forbid(unsafe_code)]
+
+pub mod limits;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+
+use access_log::CoreLog;
+use config::limits::{Limits, PRESSED_BYTES, READ_BUFFER_BYTES};
+use http1::Scratch;
+use metrics::{Counters, RefusalCounts};
+use outcome::Refusal;
+use readiness::Token;
+use readiness::slots::SlotTable;
+use runtime::time::Instant;
+use transport::tls::CoreTls;
+
+use crate::limits::{OUTPUT_BYTES_MAX, ROOM_AT_ONCE, ROOM_IDLE, ROOM_LOOKS};
+
+/// See the module's text.
+pub struct CoreIo {
+    /// The counters of the core.
+    pub counters: Arc<Counters>,
+    /// The core's end of the access log.
+    pub log: CoreLog,
+    /// What the TLS connections of the core share.
+    pub tls: Rc<CoreTls>,
+    refusals: Arc<RefusalCounts>,
+    limits: RefCell<Rc<LimitsInForce>>,
+    buffers: RefCell<Buffers>,
+    scratch: RefCell<Box<Scratch>>,
+    connections: RefCell<SlotTable<Waker>>,
+    draining: Cell<Draining>,
+    cuts_tunnels: Cell<bool>,
+    /// Clients have left too much unread.
+    is_pressed: Cell<bool>,
+    /// Idle connections that are to close, so that others find a descriptor.
+    room_wanted: Cell<u32>,
+    /// Where the next search for them begins.
+    room_from: Cell<usize>,
+}
+
+/// The limits of one configuration. A request keeps those that it began with.
+#[derive(Debug)]
+pub struct LimitsInForce {
+    /// Those of the server.
+    pub limits: Limits,
+    /// Those of the parser.
+    pub http: http1::Limits,
+}
+
+impl LimitsInForce {
+    /// The parser's follow from the server's.
+    pub fn new(limits: Limits) -> LimitsInForce {
+        let mut http = http1::Limits::default();
+        http.head_bytes_max = limits.head_bytes_max.min(READ_BUFFER_BYTES / 2);
+        http.fields_max = limits.fields_max;
+        LimitsInForce { limits, http }
+    }
+}
+
+/// How a core ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Draining {
+    /// It does not.
+    No,
+    /// Another process has taken over. The client of a silent connection may be about to send a
+    /// request: the connection stays until it has, or until the drain time-out.
+    Patient,
+    /// It stops: silent connections are closed.
+    Now,
+}
+
+/// The buffers that a turn of a connection borrows.
+pub struct Buffers {
+    /// What was read.
+    pub input: Box<[u8]>,
+    /// What is to be sent.
+    pub output: Vec<u8>,
+}
+
+impl std::fmt::Debug for CoreIo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CoreIo").field("draining", &self.draining).finish_non_exhaustive()
+    }
+}
+
+impl CoreIo {
+    /// For a core without connections.
+    pub fn new(
+        limits: Limits,
+        counters: Arc<Counters>,
+        refusals: Arc<RefusalCounts>,
+        log: CoreLog,
+    ) -> Rc<CoreIo> {
+        let connections_max = u32::try_from(limits.connections_max).unwrap_or(u32::MAX);
+        Rc::new(CoreIo {
+            counters,
+            log,
+            refusals,
+            tls: CoreTls::new(),
+            limits: RefCell::new(Rc::new(LimitsInForce::new(limits))),
+            buffers: RefCell::new(Buffers {
+                input: vec![0; READ_BUFFER_BYTES].into_boxed_slice(),
+                output: Vec::with_capacity(READ_BUFFER_BYTES),
+            }),
+            scratch: RefCell::new(Box::default()),
+            connections: RefCell::new(SlotTable::with_limit(connections_max)),
+            draining: Cell::new(Draining::No),
+            cuts_tunnels: Cell::new(false),
+            is_pressed: Cell::new(false),
+            room_wanted: Cell::new(0),
+            room_from: Cell::new(0),
+        })
+    }
+
+    /// The limits that are in force.
+    #[inline]
+    pub fn limits(&self) -> Rc<LimitsInForce> {
+        Rc::clone(&self.limits.borrow())
+    }
+
+    /// Puts other limits in force. Requests in flight keep those that they began with.
+    pub fn replace_limits(&self, limits: Limits) {
+        self.limits.replace(Rc::new(LimitsInForce::new(limits)));
+    }
+
+    /// Counts a refusal by its rule.
+    pub fn count_refusal(&self, refusal: Refusal) {
+        self.refusals.count(refusal);
+    }
+
+    /// Whether the core is about to end.
+    pub fn is_draining(&self) -> bool {
+        self.draining.get() != Draining::No
+    }
+
+    /// Whether silent connections are to be closed.
+    pub fn closes_silent(&self) -> bool {
+        self.draining.get() == Draining::Now
+    }
+
+    /// Begins to end, or changes how.
+    pub fn drain(&self, how: Draining) {
+        self.draining.set(how);
+    }
+
+    /// Whether tunnels must end now: they would go on for ever.
+    pub fn cuts_tunnels(&self) -> bool {
+        self.cuts_tunnels.get()
+    }
+
+    /// From now on tunnels must end. Wakes every connection, so that it sees this.
+    pub fn cut_tunnels(&self) {
+        self.cuts_tunnels.set(true);
+        self.wake_all();
+    }
+
+    /// Gives the read buffer to `f`. Not to be nested.
+    pub fn with_input<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        f(&mut self.buffers.borrow_mut().input)
+    }
+
+    /// Gives the read buffer to `f` for what an upstream sends: only a part of it while clients
+    /// leave too much unread. Not to be nested.
+    pub fn with_paced_input<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        let bytes = if self.is_pressed.get() { PRESSED_BYTES } else { READ_BUFFER_BYTES };
+        self.with_input(|input| f(&mut input[..bytes]))
+    }
+
+    /// Gives both buffers to `f`. Not to be nested.
+    #[inline]
+    pub fn with_buffers<R>(&self, f: impl FnOnce(&mut Buffers) -> R) -> R {
+        f(&mut self.buffers.borrow_mut())
+    }
+
+    /// Gives the parser's room for a head's fields to `f`. Not to be nested.
+    #[inline]
+    pub fn with_scratch<R>(&self, f: impl FnOnce(&mut Scratch) -> R) -> R {
+        f(&mut self.scratch.borrow_mut())
+    }
+
+    /// Bytes of responses that are gathered before they are sent.
+    #[inline]
+    pub fn output_bytes_max(&self) -> usize {
+        if self.is_pressed.get() { PRESSED_BYTES } else { OUTPUT_BYTES_MAX }
+    }
+
+    /// So many bytes more wait for clients.
+    pub fn hold(&self, bytes: u64) {
+        self.counters.held_bytes.add(bytes);
+        self.look_at_held_bytes();
+    }
+
+    /// So many bytes fewer wait for clients.
+    pub fn release(&self, bytes: u64) {
+        self.counters.held_bytes.sub(bytes);
+        self.look_at_held_bytes();
+    }
+
+    fn look_at_held_bytes(&self) {
+        let limit = self.limits.borrow().limits.held_bytes_max;
+        self.is_pressed.set(self.counters.held_bytes.get() > limit);
+    }
+
+    /// Puts a client connection into the table; `None` if it is full.
+    pub fn enter(&self, waker: Waker) -> Option<Token> {
+        let token = self.connections.borrow_mut().try_insert(waker).ok()?;
+        self.counters.connections_open.add(1);
+        Some(token)
+    }
+
+    /// Takes it out.
+    pub fn leave(&self, token: Token) {
+        if self.connections.borrow_mut().remove(token).is_some() {
+            self.counters.connections_open.sub(1);
+        }
+    }
+
+    /// How many client connections are open.
+    pub fn connections(&self) -> usize {
+        self.connections.borrow().len()
+    }
+
+    /// Lets each client connection see that something has changed.
+    pub fn wake_all(&self) {
+        let connections = self.connections.borrow();
+        let wakers: Vec<Waker> = connections.iter().map(|(_, waker)| waker.clone()).collect();
+        drop(connections);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Closes some idle client connections, for there is no descriptor left.
+    pub fn make_room(&self) {
+        self.room_wanted.set(ROOM_AT_ONCE);
+        let connections = self.connections.borrow();
+        let looked_at = connections.iter().skip(self.room_from.get()).take(ROOM_LOOKS);
+        let wakers: Vec<Waker> = looked_at.map(|(_, waker)| waker.clone()).collect();
+        let from = if wakers.len() < ROOM_LOOKS { 0 } else { self.room_from.get() + ROOM_LOOKS };
+        self.room_from.set(from);
+        drop(connections);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// No more room is wanted.
+    pub fn room_was_made(&self) {
+        self.room_wanted.set(0);
+    }
+
+    /// Whether a connection that has been silent since then is to close for others.
+    #[inline]
+    pub fn takes_room_of(&self, since: Instant) -> bool {
+        let wanted = self.room_wanted.get();
+        if wanted == 0 || since.elapsed() < ROOM_IDLE {
+            return false;
+        }
+        self.room_wanted.set(wanted - 1);
+        self.counters.connections_closed_for_room.add(1);
+        true
+    }
+}

@@ -1,0 +1,162 @@
+//! Asking name servers: a question by UDP on a socket of its own, by TCP when the reply does not
+//! fit; A and AAAA side by side; the next server when one is silent or refuses.
+//!
+//! Each question has a random id and a port of its own, which the system draws, and its socket is
+//! connected, so that only the server's own datagrams come in (RFC 5452). A datagram that is no
+//! reply to the question is passed over, and the waiting goes on.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use runtime::net::{TcpStream, UdpSocket};
+use runtime::time;
+
+use crate::files::Servers;
+use crate::limits::REPLY_BYTES_MAX;
+use crate::wire::{Family, Question, Reply};
+use crate::{Found, LookupError};
+
+/// Ids that nobody can guess from those before.
+#[derive(Debug, Default)]
+pub(super) struct Ids {
+    secret: RandomState,
+    next: AtomicU64,
+}
+
+impl Ids {
+    fn draw(&self) -> u16 {
+        let at = self.next.fetch_add(1, Ordering::Relaxed);
+        self.secret.hash_one(at) as u16
+    }
+}
+
+/// The addresses of `host`, through its candidates in turn.
+pub(super) async fn look_up(
+    servers: &Servers,
+    ids: &Ids,
+    host: &str,
+) -> Result<Found, LookupError> {
+    let mut none = None;
+    for name in servers.candidates(host) {
+        match of_both_families(servers, ids, &name).await {
+            Ok(found) => return Ok(found),
+            Err(LookupError::Nothing { ttl }) => {
+                // The name is known not to be there for as long as all its forms are.
+                none = Some(none.map_or(ttl, |before: Option<u32>| match (before, ttl) {
+                    (Some(before), Some(ttl)) => Some(before.min(ttl)),
+                    _ => None,
+                }));
+            }
+            Err(failed) => return Err(failed),
+        }
+    }
+    Err(LookupError::Nothing { ttl: none.flatten() })
+}
+
+async fn of_both_families(servers: &Servers, ids: &Ids, name: &str) -> Result<Found, LookupError> {
+    let v4 = of_one_family(servers, ids, name, Family::V4);
+    let v6 = of_one_family(servers, ids, name, Family::V6);
+    match runtime::join(v6, v4).await {
+        (Ok((v6, ttl6)), Ok((v4, ttl4))) => {
+            Ok(Found { ips: alternating(&v6, &v4), ttl: ttl6.min(ttl4) })
+        }
+        (Ok((ips, ttl)), Err(_)) | (Err(_), Ok((ips, ttl))) => Ok(Found { ips, ttl }),
+        (Err(LookupError::Nothing { ttl: a }), Err(LookupError::Nothing { ttl: b })) => {
+            Err(LookupError::Nothing { ttl: a.zip(b).map(|(a, b)| a.min(b)) })
+        }
+        (Err(failed @ LookupError::Unanswered), _) | (_, Err(failed)) => Err(failed),
+    }
+}
+
+/// One of each family after the other, so that a family that leads nowhere costs one attempt
+/// (RFC 8305, 4).
+pub(super) fn alternating(first: &[IpAddr], second: &[IpAddr]) -> Vec<IpAddr> {
+    let longest = first.len().max(second.len());
+    (0..longest).flat_map(|at| [first.get(at), second.get(at)]).flatten().copied().collect()
+}
+
+async fn of_one_family(
+    servers: &Servers,
+    ids: &Ids,
+    name: &str,
+    family: Family,
+) -> Result<(Vec<IpAddr>, u32), LookupError> {
+    let Some(question) = Question::new(name, family) else {
+        return Err(LookupError::Nothing { ttl: None });
+    };
+    for _ in 0..servers.attempts {
+        for &server in &servers.addresses {
+            let asked = time::timeout(servers.patience, ask(server, &question, ids.draw())).await;
+            match asked {
+                Ok(Ok(Reply::Addresses(ips, ttl))) => return Ok((ips, ttl)),
+                Ok(Ok(Reply::Nothing(ttl))) => return Err(LookupError::Nothing { ttl }),
+                Ok(Ok(Reply::Truncated | Reply::Refused)) => {}
+                Ok(Err(error)) => {
+                    tracing::debug!(%server, %error, "a name server cannot be asked");
+                    // A server that refuses at once is not asked in a tight loop.
+                    time::sleep(REFUSED_PAUSE).await;
+                }
+                Err(_) => tracing::debug!(%server, name, "a name server is silent"),
+            }
+        }
+    }
+    Err(LookupError::Unanswered)
+}
+
+const REFUSED_PAUSE: Duration = Duration::from_millis(20);
+
+async fn ask(server: SocketAddr, question: &Question, id: u16) -> io::Result<Reply> {
+    match by_udp(server, question, id).await? {
+        Reply::Truncated => by_tcp(server, question, id).await,
+        reply => Ok(reply),
+    }
+}
+
+async fn by_udp(server: SocketAddr, question: &Question, id: u16) -> io::Result<Reply> {
+    let any: IpAddr = match server {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
+    socket.connect(server)?;
+    let bytes = question.bytes(id).ok_or(io::ErrorKind::InvalidInput)?;
+    socket.send(&bytes).await?;
+    let mut reply = [0; REPLY_BYTES_MAX];
+    loop {
+        let read = socket.recv(&mut reply).await?;
+        if let Some(reply) = question.read(id, &reply[..read]) {
+            return Ok(reply);
+        }
+    }
+}
+
+/// A length of two bytes, then the message (RFC 1035, 4.2.2).
+async fn by_tcp(server: SocketAddr, question: &Question, id: u16) -> io::Result<Reply> {
+    let stream = TcpStream::connect(server).await?;
+    let bytes = question.bytes(id).ok_or(io::ErrorKind::InvalidInput)?;
+    let length = u16::try_from(bytes.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut framed = length.to_be_bytes().to_vec();
+    framed.extend_from_slice(&bytes);
+    stream.write_all(&framed).await?;
+    let mut length = [0; 2];
+    stream.read_exact(&mut length).await?;
+    let mut reply = vec![0; usize::from(u16::from_be_bytes(length))];
+    stream.read_exact(&mut reply).await?;
+    question.read(id, &reply).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn families_alternate() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let v6 = [ip("::1"), ip("::2"), ip("::3")];
+        let all = alternating(&v6, &[ip("10.0.0.1")]);
+        assert_eq!(all, [ip("::1"), ip("10.0.0.1"), ip("::2"), ip("::3")]);
+    }
+}

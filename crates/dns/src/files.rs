@@ -1,0 +1,146 @@
+//! What the system's own files say of names: `/etc/resolv.conf` (resolv.conf(5)) and `/etc/hosts`
+//! (hosts(5)). Lines that are not understood are skipped, as every other reader of them does.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+
+use crate::limits::{ATTEMPTS, SEARCH_MAX, SERVERS_MAX, TRY};
+
+/// The port of name servers.
+const PORT: u16 = 53;
+/// What resolv.conf(5) caps `ndots`, `timeout` and `attempts` at.
+const NDOTS_MAX: usize = 15;
+const TIMEOUT_SECONDS_MAX: u64 = 30;
+const ATTEMPTS_MAX: usize = 5;
+
+/// Whom to ask, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Servers {
+    /// In the order in which they are asked.
+    pub(super) addresses: Vec<SocketAddr>,
+    /// Suffixes for names of few labels.
+    pub(super) search: Vec<String>,
+    /// A name with at least so many dots is asked for as it stands first.
+    pub(super) ndots: usize,
+    /// How long one server has to answer.
+    pub(super) patience: Duration,
+    /// How often the whole list is gone through.
+    pub(super) attempts: usize,
+}
+
+impl Servers {
+    /// These, with everything else as it is by default.
+    pub(super) fn at(addresses: Vec<SocketAddr>) -> Servers {
+        let search = Vec::new();
+        Servers { addresses, search, ndots: 1, patience: TRY, attempts: ATTEMPTS }
+    }
+
+    /// What `resolv.conf` says; `None` if it names no server.
+    pub(super) fn of_resolv_conf(text: &str) -> Option<Servers> {
+        let mut servers = Servers::at(Vec::new());
+        for line in text.lines() {
+            let line = line.split(['#', ';']).next().unwrap_or_default();
+            let mut words = line.split_whitespace();
+            match words.next() {
+                Some("nameserver") => {
+                    let address = words.next().and_then(|word| word.parse::<IpAddr>().ok());
+                    servers.addresses.extend(address.map(|ip| SocketAddr::new(ip, PORT)));
+                }
+                // The last of them holds.
+                Some("search" | "domain") => {
+                    let suffixes = words.map(|word| word.trim_matches('.').to_ascii_lowercase());
+                    servers.search = suffixes.filter(|one| !one.is_empty()).collect();
+                    servers.search.truncate(SEARCH_MAX);
+                }
+                Some("options") => words.for_each(|word| servers.option(word)),
+                _ => {}
+            }
+        }
+        servers.addresses.truncate(SERVERS_MAX);
+        (!servers.addresses.is_empty()).then_some(servers)
+    }
+
+    fn option(&mut self, word: &str) {
+        let Some((name, value)) = word.split_once(':') else { return };
+        let Ok(value) = value.parse::<u64>() else { return };
+        match name {
+            "ndots" => self.ndots = (value as usize).min(NDOTS_MAX),
+            "timeout" => {
+                self.patience = Duration::from_secs(value.clamp(1, TIMEOUT_SECONDS_MAX));
+            }
+            "attempts" => self.attempts = (value as usize).clamp(1, ATTEMPTS_MAX),
+            _ => {}
+        }
+    }
+
+    /// The names to ask for in turn where a client or an operator wrote `host`.
+    pub(super) fn candidates(&self, host: &str) -> Vec<String> {
+        if let Some(absolute) = host.strip_suffix('.') {
+            return vec![absolute.to_owned()];
+        }
+        let mut all: Vec<String> =
+            self.search.iter().map(|suffix| format!("{host}.{suffix}")).collect();
+        let dots = host.bytes().filter(|byte| *byte == b'.').count();
+        let at = if dots >= self.ndots { 0 } else { all.len() };
+        all.insert(at, host.to_owned());
+        all
+    }
+}
+
+/// The names of `/etc/hosts`, in lower case, with their addresses in the order of the file.
+pub(super) fn hosts(text: &str) -> HashMap<String, Vec<IpAddr>> {
+    let mut hosts: HashMap<String, Vec<IpAddr>> = HashMap::new();
+    for line in text.lines() {
+        let line = line.split('#').next().unwrap_or_default();
+        let mut words = line.split_whitespace();
+        let Some(Ok(ip)) = words.next().map(str::parse::<IpAddr>) else { continue };
+        for name in words {
+            let addresses = hosts.entry(name.to_ascii_lowercase()).or_default();
+            if !addresses.contains(&ip) {
+                addresses.push(ip);
+            }
+        }
+    }
+    hosts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resolv_conf_is_read() {
+        let text = "# made by hand\nnameserver 10.0.0.53 # first\nnameserver fd00::53\n\
+                    nameserver nonsense\nsearch a.example B.example.\n\
+                    options ndots:2 timeout:3 attempts:9 rotate edns0\n";
+        let servers = Servers::of_resolv_conf(text).unwrap();
+        let expected: Vec<SocketAddr> =
+            vec!["10.0.0.53:53".parse().unwrap(), "[fd00::53]:53".parse().unwrap()];
+        assert_eq!(servers.addresses, expected);
+        assert_eq!(servers.search, ["a.example", "b.example"]);
+        assert_eq!((servers.ndots, servers.attempts), (2, ATTEMPTS_MAX));
+        assert_eq!(servers.patience, Duration::from_secs(3));
+        assert_eq!(Servers::of_resolv_conf("search a.example\n"), None);
+    }
+
+    #[test]
+    fn names_of_few_labels_are_searched_for() {
+        let mut servers = Servers::at(Vec::new());
+        assert_eq!(servers.candidates("www"), ["www"]);
+        servers.search = vec!["a.example".into(), "example".into()];
+        assert_eq!(servers.candidates("www"), ["www.a.example", "www.example", "www"]);
+        assert_eq!(servers.candidates("w.x"), ["w.x", "w.x.a.example", "w.x.example"]);
+        assert_eq!(servers.candidates("www."), ["www"]);
+    }
+
+    #[test]
+    fn a_hosts_file_is_read() {
+        let found = hosts("127.0.0.1 localhost\n::1 LOCALHOST ip6 # x y\n\nbad name\n10.0.0.1 a\n");
+        let both: Vec<IpAddr> = vec!["127.0.0.1".parse().unwrap(), "::1".parse().unwrap()];
+        assert_eq!(found["localhost"], both);
+        assert_eq!(found["a"].len(), 1);
+        assert!(!found.contains_key("x") && !found.contains_key("name"));
+    }
+}

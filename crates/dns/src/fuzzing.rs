@@ -1,0 +1,60 @@
+//! What must hold of whatever a name server, or a file of the system, says.
+
+use std::net::IpAddr;
+
+use crate::files::{Servers, hosts};
+use crate::limits::{SEARCH_MAX, SERVERS_MAX};
+use crate::wire::{Family, Question, Reply};
+
+/// What was asked for, in each of the replies.
+const ID: u16 = 0x0707;
+
+/// The bytes as a reply to a question of each family: with its own head, and with the one that
+/// makes it a reply to the question.
+pub fn dns_reply(data: &[u8]) {
+    for family in [Family::V4, Family::V6] {
+        let question = Question::new("www.example.org", family).expect("a name");
+        let asked = question.bytes(ID).expect("a question");
+        let _ = question.read(ID, data);
+        // The first byte is what the flags say, the rest is behind the question.
+        let (Some(&flags), rest) = (data.first(), data.get(1..).unwrap_or_default()) else {
+            return;
+        };
+        let mut reply = asked.clone();
+        reply[2] |= 0x80;
+        reply[3] = flags & 0x8f;
+        // So many answers, authorities and others as the next bytes say.
+        for (at, count) in rest.iter().take(3).enumerate() {
+            reply[7 + 2 * at] = count % 8;
+        }
+        reply.extend_from_slice(rest.get(3..).unwrap_or_default());
+        check(family, question.read(ID, &reply));
+        // A reply to another question is none.
+        assert_eq!(question.read(ID + 1, &reply), None);
+        let other = Question::new("www.example.com", family).expect("a name");
+        assert_eq!(other.read(ID, &reply), None);
+    }
+}
+
+fn check(family: Family, reply: Option<Reply>) {
+    let Some(Reply::Addresses(ips, _)) = reply else { return };
+    assert!(!ips.is_empty(), "addresses, and none");
+    assert!(ips.iter().all(|ip| matches!(ip, IpAddr::V4(_)) == (family == Family::V4)));
+    let mut once = ips.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(once.len(), ips.len(), "an address twice");
+}
+
+/// The text as the two files that the system says names in.
+pub fn system_files(text: &str) {
+    for (name, addresses) in hosts(text) {
+        assert!(!name.is_empty() && !addresses.is_empty() && name == name.to_ascii_lowercase());
+    }
+    if let Some(servers) = Servers::of_resolv_conf(text) {
+        assert!((1..=SERVERS_MAX).contains(&servers.addresses.len()));
+        assert!(servers.search.len() <= SEARCH_MAX && servers.attempts > 0);
+        let candidates = servers.candidates("a.b");
+        assert!(candidates.iter().any(|name| name == "a.b"), "{candidates:?}");
+    }
+}

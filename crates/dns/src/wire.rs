@@ -1,0 +1,247 @@
+//! Questions and replies as DNS writes them (RFC 1035), and what of a reply is believed.
+//!
+//! A reply counts only if it has the id of the question and repeats it. Of its records only those
+//! count that answer the name asked for, or a name that this one is an alias of; all others, which
+//! is how an answer is poisoned, are as if they were not there.
+
+use std::net::IpAddr;
+
+use hickory_proto::op::{Message, MessageType, OpCode, Query, ResponseCode};
+use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
+
+use crate::limits::ALIASES_MAX;
+
+/// The records asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    fn record_type(self) -> RecordType {
+        match self {
+            Family::V4 => RecordType::A,
+            Family::V6 => RecordType::AAAA,
+        }
+    }
+}
+
+/// A question.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    name: Name,
+    family: Family,
+}
+
+/// What a reply says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// These, for so many seconds.
+    Addresses(Vec<IpAddr>, u32),
+    /// The name does not exist or has none of this family, for so many seconds if it says so.
+    Nothing(Option<u32>),
+    /// It did not fit: ask again by TCP.
+    Truncated,
+    /// The server cannot or will not tell.
+    Refused,
+}
+
+impl Question {
+    /// `None` if no name can look like that.
+    pub(super) fn new(host: &str, family: Family) -> Option<Question> {
+        let mut name = Name::from_ascii(host).ok()?;
+        name.set_fqdn(true);
+        Some(Question { name, family })
+    }
+
+    /// The question's bytes.
+    pub(super) fn bytes(&self, id: u16) -> Option<Vec<u8>> {
+        let mut message = Message::new(id, MessageType::Query, OpCode::Query);
+        message.metadata.recursion_desired = true;
+        message.add_query(Query::query(self.name.clone(), self.family.record_type()));
+        message.to_vec().ok()
+    }
+
+    /// Reads what came back; `None` if it is not a reply to this.
+    pub(super) fn read(&self, id: u16, bytes: &[u8]) -> Option<Reply> {
+        let message = Message::from_vec(bytes).ok()?;
+        let head = &message.metadata;
+        let answers = head.id == id
+            && head.message_type == MessageType::Response
+            && head.op_code == OpCode::Query
+            && matches!(&message.queries[..], [asked] if self.is(asked));
+        if !answers {
+            return None;
+        }
+        if head.truncation {
+            return Some(Reply::Truncated);
+        }
+        Some(match head.response_code {
+            ResponseCode::NoError | ResponseCode::NXDomain => self.answer(&message),
+            _ => Reply::Refused,
+        })
+    }
+
+    fn is(&self, asked: &Query) -> bool {
+        asked.query_class == DNSClass::IN
+            && asked.query_type == self.family.record_type()
+            && asked.name.eq_ignore_root(&self.name)
+    }
+
+    fn answer(&self, message: &Message) -> Reply {
+        let mut name = &self.name;
+        let mut ttl = u32::MAX;
+        for _ in 0..ALIASES_MAX {
+            let of_name = || records_of(&message.answers, name);
+            let addresses = of_name().filter_map(|record| self.address(record));
+            let (mut ips, mut ttl_ips) = (Vec::new(), ttl);
+            for (ip, ttl_ip) in addresses {
+                ttl_ips = ttl_ips.min(ttl_ip);
+                if !ips.contains(&ip) {
+                    ips.push(ip);
+                }
+            }
+            if !ips.is_empty() {
+                return Reply::Addresses(ips, ttl_ips);
+            }
+            let alias = of_name().find_map(|record| match &record.data {
+                RData::CNAME(alias) => Some((&alias.0, record.ttl)),
+                _ => None,
+            });
+            let Some((next, ttl_alias)) = alias else { break };
+            name = next;
+            ttl = ttl.min(ttl_alias);
+        }
+        // RFC 2308, 5: so long is it known that there is nothing.
+        let known = message.authorities.iter().find_map(|record| match &record.data {
+            RData::SOA(soa) => Some(record.ttl.min(soa.minimum)),
+            _ => None,
+        });
+        Reply::Nothing(known.map(|known| known.min(ttl)))
+    }
+
+    fn address(&self, record: &Record) -> Option<(IpAddr, u32)> {
+        match (&record.data, self.family) {
+            (RData::A(a), Family::V4) => Some((IpAddr::V4(a.0), record.ttl)),
+            (RData::AAAA(a), Family::V6) => Some((IpAddr::V6(a.0), record.ttl)),
+            _ => None,
+        }
+    }
+}
+
+fn records_of<'m>(records: &'m [Record], name: &'m Name) -> impl Iterator<Item = &'m Record> {
+    records
+        .iter()
+        .filter(move |record| record.dns_class == DNSClass::IN && record.name.eq_ignore_root(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use hickory_proto::rr::rdata::{A, CNAME, SOA};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const ID: u16 = 7;
+
+    fn name(text: &str) -> Name {
+        Name::from_ascii(text).unwrap()
+    }
+
+    fn question() -> Question {
+        Question::new("www.example.org", Family::V4).unwrap()
+    }
+
+    fn reply(records: Vec<Record>) -> Message {
+        let asked = Message::from_vec(&question().bytes(ID).unwrap()).unwrap();
+        let mut message = Message::response(ID, OpCode::Query);
+        message.add_queries(asked.queries);
+        message.add_answers(records);
+        message
+    }
+
+    fn a(owner: &str, ttl: u32, last: u8) -> Record {
+        Record::from_rdata(name(owner), ttl, RData::A(A::new(10, 0, 0, last)))
+    }
+
+    fn alias(owner: &str, ttl: u32, of: &str) -> Record {
+        Record::from_rdata(name(owner), ttl, RData::CNAME(CNAME(name(of))))
+    }
+
+    fn read(message: &Message) -> Option<Reply> {
+        question().read(ID, &message.to_vec().unwrap())
+    }
+
+    fn found(last: &[u8], ttl: u32) -> Option<Reply> {
+        let ips = last.iter().map(|last| IpAddr::from([10, 0, 0, *last])).collect();
+        Some(Reply::Addresses(ips, ttl))
+    }
+
+    #[test]
+    fn addresses_are_found_whatever_the_case_of_the_name() {
+        let all = vec![a("www.example.org.", 60, 1), a("WWW.Example.org.", 30, 2)];
+        assert_eq!(read(&reply(all)), found(&[1, 2], 30));
+    }
+
+    #[test]
+    fn aliases_are_followed_and_the_shortest_ttl_holds() {
+        let all = vec![
+            a("host.example.net.", 60, 1),
+            alias("www.example.org.", 20, "cdn.example.net."),
+            alias("cdn.example.net.", 40, "host.example.net."),
+        ];
+        assert_eq!(read(&reply(all)), found(&[1], 20));
+        let circle = vec![alias("www.example.org.", 20, "www.example.org.")];
+        assert_eq!(read(&reply(circle)), Some(Reply::Nothing(None)));
+    }
+
+    #[test]
+    fn records_of_other_names_are_not_there() {
+        let all = vec![a("other.example.org.", 60, 1), a("www.example.org.evil.", 60, 2)];
+        assert_eq!(read(&reply(all)), Some(Reply::Nothing(None)));
+        let beside = vec![a("www.example.org.", 60, 1), a("bank.example.", 60, 2)];
+        assert_eq!(read(&reply(beside)), found(&[1], 60));
+    }
+
+    #[test]
+    fn what_does_not_repeat_id_and_question_is_no_reply() {
+        let good = reply(vec![a("www.example.org.", 60, 1)]);
+        assert!(read(&good).is_some());
+        assert_eq!(question().read(ID + 1, &good.to_vec().unwrap()), None);
+        let other = Question::new("www.example.com", Family::V4).unwrap();
+        assert_eq!(other.read(ID, &good.to_vec().unwrap()), None);
+        let six = Question::new("www.example.org", Family::V6).unwrap();
+        assert_eq!(six.read(ID, &good.to_vec().unwrap()), None);
+        assert_eq!(question().read(ID, &question().bytes(ID).unwrap()), None);
+    }
+
+    #[test]
+    fn nothing_is_known_for_as_long_as_the_authority_says() {
+        let mut message = reply(Vec::new());
+        message.metadata.response_code = ResponseCode::NXDomain;
+        let soa = SOA::new(name("ns."), name("mail."), 1, 2, 3, 4, 300);
+        message.add_authority(Record::from_rdata(name("example.org."), 900, RData::SOA(soa)));
+        assert_eq!(read(&message), Some(Reply::Nothing(Some(300))));
+        message.metadata.response_code = ResponseCode::ServFail;
+        assert_eq!(read(&message), Some(Reply::Refused));
+        message.metadata.truncation = true;
+        assert_eq!(read(&message), Some(Reply::Truncated));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_hurt(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            at in 0usize..80,
+            by: u8,
+        ) {
+            let _ = question().read(ID, &bytes);
+            let good = reply(vec![alias("www.example.org.", 9, "a."), a("a.", 60, 1)]);
+            let mut bent = good.to_vec().unwrap();
+            let at = at % bent.len();
+            bent[at] ^= by;
+            let _ = question().read(ID, &bent);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! Why a request is refused: one list, so that each refusal has a rule with a name.
+//!
+//! The name stands in the log, in the metrics and, for a rule that an operator can change, in the
+//! body of the answer, which says what to change. A refusal is of one of three classes: a rule of
+//! access (Squid's `TCP_DENIED`), the request itself, or the state that we or the upstream are in.
+
+use std::borrow::Cow;
+
+use crate::Fault;
+
+/// Whose doing a refusal is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// A rule says who may ask for what, and this is not it.
+    Access,
+    /// The request asks for what nobody can do here.
+    Request,
+    /// Another time, or by another way, it would have been answered.
+    State,
+}
+
+macro_rules! refusals {
+    ($(
+        $variant:ident = $status:literal, $class:ident, $after:ident, $name:literal, $text:literal;
+    )*) => {
+        /// The rule by which a request is refused.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[non_exhaustive]
+        pub enum Refusal {
+            $(#[doc = $text] $variant,)*
+            /// What was sent is not HTTP, or more than a limit allows.
+            Malformed(http1::Reject),
+            /// There is no answer from the upstream, or the request's body did not come.
+            Fault(Fault),
+        }
+
+        /// The rules by which refusals are counted: those of the list, then one for all that is
+        /// malformed and one for all faults.
+        pub const COUNTED: &[&str] = &[$($name,)* "malformed", "fault"];
+
+        /// The same, as numbers.
+        #[allow(clippy::enum_variant_names)]
+        enum Place { $($variant,)* Malformed, Fault }
+
+        impl Refusal {
+            /// The status of the answer.
+            pub fn status(self) -> u16 {
+                match self {
+                    $(Refusal::$variant => $status,)*
+                    Refusal::Malformed(reject) => reject.status,
+                    Refusal::Fault(fault) => fault.status(),
+                }
+            }
+
+            /// A short name that does not change.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Refusal::$variant => $name,)*
+                    Refusal::Malformed(reject) => reject.reason.class(),
+                    Refusal::Fault(fault) => fault.name(),
+                }
+            }
+
+            /// What is wrong and, where there is one, the mend.
+            pub fn text(self) -> &'static str {
+                match self {
+                    $(Refusal::$variant => $text,)*
+                    Refusal::Malformed(reject) => reject.reason.text(),
+                    Refusal::Fault(fault) => fault.text(),
+                }
+            }
+
+            /// Whose doing it is.
+            pub fn class(self) -> Class {
+                match self {
+                    $(Refusal::$variant => Class::$class,)*
+                    Refusal::Malformed(_) => Class::Request,
+                    Refusal::Fault(_) => Class::State,
+                }
+            }
+
+            /// Whether the connection may carry another request behind it.
+            pub fn keeps(self) -> bool {
+                match self {
+                    $(Refusal::$variant => After::$after == After::Keep,)*
+                    Refusal::Malformed(_) => false,
+                    Refusal::Fault(fault) => !fault.is_of_the_client(),
+                }
+            }
+
+            /// Its place in [`COUNTED`].
+            pub fn place(self) -> usize {
+                let place = match self {
+                    $(Refusal::$variant => Place::$variant,)*
+                    Refusal::Malformed(_) => Place::Malformed,
+                    Refusal::Fault(_) => Place::Fault,
+                };
+                place as usize
+            }
+        }
+    };
+}
+
+impl Refusal {
+    /// What kind of error it is, as `Proxy-Status` names them (RFC 9209, 2.3).
+    pub fn error_type(self) -> &'static str {
+        match self {
+            Refusal::Fault(fault) => fault.error_type(),
+            Refusal::Loop => "proxy_loop_detected",
+            Refusal::Address | Refusal::OwnAddress => "destination_ip_prohibited",
+            Refusal::NoRoute => "destination_not_found",
+            // They have come to their end, and are answered as they should be.
+            Refusal::OptionsEnd | Refusal::TraceEnd => "proxy_internal_response",
+            other => match other.class() {
+                Class::Access => "http_request_denied",
+                Class::Request => "http_request_error",
+                Class::State => "proxy_internal_response",
+            },
+        }
+    }
+
+    /// The text of the answer: a rule that an operator may change is named.
+    pub fn body(self) -> Cow<'static, str> {
+        match self.class() {
+            Class::Access => {
+                Cow::Owned(format!("refused by the rule `{}`: {}", self.name(), self.text()))
+            }
+            Class::Request | Class::State => Cow::Borrowed(self.text()),
+        }
+    }
+}
+
+/// What becomes of the connection.
+#[derive(PartialEq, Eq)]
+enum After {
+    Keep,
+    Close,
+}
+
+refusals! {
+    ConnectHere = 501, Request, Close, "connect",
+        "CONNECT is for a forward proxy, and this is none";
+    Expectation = 417, Request, Close, "expectation", "the expectation is not known";
+    OptionsEnd = 200, Request, Keep, "options", "plimsoll";
+    TraceEnd = 501, Request, Keep, "trace", "TRACE ends here";
+    Scheme = 400, Request, Close, "scheme", "URLs of this scheme cannot be asked for here";
+    NotAbsolute = 400, Request, Close, "not-absolute",
+        "this is a forward proxy: ask with an absolute URL";
+    Authority = 400, Request, Close, "authority", "an invalid authority";
+    Client = 403, Access, Close, "client",
+        "this client's address is in no network of allow_from; the operator can add it \
+         (--allow-from CIDR)";
+    PasswordMissing = 407, Access, Keep, "password-missing",
+        "a name and a password are needed (Proxy-Authorization: Basic)";
+    PasswordWrong = 407, Access, Keep, "password-wrong", "the name or the password is wrong";
+    PasswordsBusy = 503, State, Close, "passwords-busy",
+        "too many passwords wait to be verified; ask again";
+    Port = 403, Access, Keep, "port",
+        "requests do not go to this port; the operator can add it to ports";
+    ConnectPort = 403, Access, Close, "connect-port",
+        "CONNECT does not go to this port; the operator can add it to connect_ports";
+    DomainDenied = 403, Access, Keep, "domain-denied",
+        "this domain is in deny_domains, and the operator decides about it";
+    DomainNotAllowed = 403, Access, Keep, "domain-not-allowed",
+        "this domain is not in allow_domains; the operator can add it";
+    Address = 403, Access, Keep, "address",
+        "the server's address is not public; the operator can allow its network \
+         (allow_to, or --allow-to CIDR)";
+    OwnAddress = 403, Access, Keep, "own-address",
+        "the server's address is this proxy's own; the operator can allow it by naming this one \
+         address in allow_to";
+    ServerName = 403, Access, Close, "server-name",
+        "the server name of the ClientHello is not the host of the CONNECT, or what followed is \
+         no TLS; the operator can turn this off (check_server_name)";
+    Loop = 508, Access, Close, "loop",
+        "this request has been here before: its Via names this proxy, so what it is for, or the \
+         proxy behind it, leads back here";
+    PurgeFrom = 403, Access, Keep, "purge-from",
+        "the method PURGE is taken from this machine, or from the networks that the configuration \
+         names";
+    PurgeTarget = 400, Request, Keep, "purge-target", "PURGE takes the URL that is to be purged";
+    NoRoute = 404, Request, Keep, "no-route", "no route is for this host and path";
+    Overload = 503, State, Keep, "overload",
+        "more requests come than can be answered: ask again later";
+    ProxyHeader = 403, Access, Close, "proxy-header",
+        "a connection here begins with a PROXY header from one of the networks that the listener \
+         names (proxy_from)";
+    PlainHttp = 400, Request, Close, "plain-http",
+        "this port speaks TLS: ask with https:// in place of http://";
+    ClientCertificate = 403, Access, Close, "client-certificate",
+        "the client's certificate is missing or not accepted (client_ca)";
+    TlsHandshake = 400, Request, Close, "tls-handshake",
+        "no TLS: no version, cipher or protocol in common, or bytes that are no TLS";
+    OnlyIfCached = 504, State, Keep, "only-if-cached", "only-if-cached, and not in the store";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rule_has_a_name_of_its_own() {
+        for (at, name) in COUNTED.iter().enumerate() {
+            assert!(!COUNTED[..at].contains(name), "{name}");
+            assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{name}");
+        }
+        assert_eq!(COUNTED[Refusal::OnlyIfCached.place()], Refusal::OnlyIfCached.name());
+        assert_eq!(COUNTED[Refusal::Fault(Fault::Connect).place()], "fault");
+    }
+}

@@ -1,0 +1,228 @@
+//! Changes to the fields of messages on their way, as a route and its group say.
+//!
+//! A request's are made while it is written for the upstream. A response's are made as soon as its
+//! head has come, before anything else looks at it: what they say of caching counts, and a stored
+//! response has them already, so that a hit costs nothing for them.
+
+use std::net::{IpAddr, SocketAddr};
+
+use http1::{Limits, OwnedResponse, RequestHead, Scheme, Scratch, Version, parse_response, write};
+
+use config::{FieldRule, ForwardedFields};
+
+/// The changes to one request.
+pub struct Edits<'e> {
+    rules: &'e [FieldRule],
+    forwarded: ForwardedFields,
+    peer: SocketAddr,
+    scheme: &'static str,
+    authority: &'e [u8],
+}
+
+impl<'e> Edits<'e> {
+    /// `rules`: those of the route; `forwarded`: what the group of servers gets of the client.
+    pub fn new(
+        (rules, forwarded): (&'e [FieldRule], ForwardedFields),
+        peer: SocketAddr,
+        (scheme, authority): (Scheme, &'e [u8]),
+    ) -> Edits<'e> {
+        Edits { rules, forwarded, peer, scheme: scheme.name(), authority }
+    }
+
+    /// Whether a field of the client's is sent on.
+    #[inline]
+    pub fn keeps(&self, name: &[u8]) -> bool {
+        let is_plain = self.rules.is_empty() && self.forwarded != ForwardedFields::XForwarded;
+        is_plain || self.keeps_this(name)
+    }
+
+    fn keeps_this(&self, name: &[u8]) -> bool {
+        let ours = self.forwarded == ForwardedFields::XForwarded
+            && X_FORWARDED.iter().any(|one| name.eq_ignore_ascii_case(one));
+        !ours && !self.rules.iter().any(|rule| replaces(rule, name))
+    }
+
+    /// Appends the fields that are new.
+    pub fn append(&self, out: &mut Vec<u8>, head: &RequestHead<'_>) {
+        self.append_forwarded(out, head);
+        for rule in self.rules {
+            let has = |name: &str| head.fields.values(name.as_bytes()).next().is_some();
+            append_rule(out, rule, has);
+        }
+    }
+
+    fn append_forwarded(&self, out: &mut Vec<u8>, head: &RequestHead<'_>) {
+        let peer = self.peer.ip().to_canonical();
+        match self.forwarded {
+            ForwardedFields::None => {}
+            ForwardedFields::XForwarded => {
+                out.extend_from_slice(b"X-Forwarded-For: ");
+                for before in head.fields.values(X_FORWARDED[0]) {
+                    out.extend_from_slice(before);
+                    out.extend_from_slice(b", ");
+                }
+                out.extend_from_slice(peer.to_string().as_bytes());
+                out.extend_from_slice(b"\r\nX-Forwarded-Proto: ");
+                out.extend_from_slice(self.scheme.as_bytes());
+                out.extend_from_slice(b"\r\n");
+                if !self.authority.is_empty() {
+                    out.extend_from_slice(b"X-Forwarded-Host: ");
+                    out.extend_from_slice(self.authority);
+                    out.extend_from_slice(b"\r\n");
+                }
+            }
+            // A list: what came stays before it (RFC 7239, 4).
+            ForwardedFields::Forwarded => {
+                out.extend_from_slice(b"Forwarded: for=");
+                out.extend_from_slice(
+                    match peer {
+                        IpAddr::V4(ip) => ip.to_string(),
+                        IpAddr::V6(ip) => format!("\"[{ip}]\""),
+                    }
+                    .as_bytes(),
+                );
+                if !self.authority.is_empty() {
+                    // Quoted for its colon; it has neither quotes nor backslashes.
+                    out.extend_from_slice(b";host=\"");
+                    out.extend_from_slice(self.authority);
+                    out.push(b'"');
+                }
+                out.extend_from_slice(b";proto=");
+                out.extend_from_slice(self.scheme.as_bytes());
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+    }
+}
+
+const X_FORWARDED: [&[u8]; 3] = [b"X-Forwarded-For", b"X-Forwarded-Proto", b"X-Forwarded-Host"];
+
+/// Whether what came with this name gives way.
+fn replaces(rule: &FieldRule, name: &[u8]) -> bool {
+    match rule {
+        FieldRule::Set(of, _) | FieldRule::Remove(of) => name.eq_ignore_ascii_case(of.as_bytes()),
+        FieldRule::Add(..) | FieldRule::Default(..) => false,
+    }
+}
+
+fn append_rule(out: &mut Vec<u8>, rule: &FieldRule, has: impl Fn(&str) -> bool) {
+    let (name, value) = match rule {
+        FieldRule::Remove(_) => return,
+        FieldRule::Default(name, _) if has(name) => return,
+        FieldRule::Set(name, value) | FieldRule::Add(name, value) => (name, value),
+        FieldRule::Default(name, value) => (name, value),
+    };
+    // Rules are checked when they are configured.
+    let _ = write::field(out, name.as_bytes(), value.as_bytes());
+}
+
+/// The changes to the responses of a route.
+#[derive(Debug)]
+pub struct ResponseRules(Box<[FieldRule]>);
+
+impl ResponseRules {
+    /// In the order in which they are configured.
+    pub fn new(rules: &[FieldRule]) -> ResponseRules {
+        ResponseRules(rules.into())
+    }
+
+    /// The head as it is from now on; `None` if that is as it was.
+    ///
+    /// A 304 tells what is new of a response that was changed when it was stored: what it does not
+    /// name is not added to it again.
+    pub fn changed(&self, response: &OwnedResponse) -> Option<OwnedResponse> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let head = response.head();
+        let mut out = Vec::with_capacity(head.head_bytes + 256);
+        write::status_line(&mut out, head.status);
+        if head.version == Version::Http10 {
+            // As it was received, for `Via` and for what its connection may do.
+            out[..8].copy_from_slice(b"HTTP/1.0");
+        }
+        for field in head.fields.fields() {
+            if !self.0.iter().any(|rule| replaces(rule, field.name())) {
+                write::parsed_field(&mut out, field);
+            }
+        }
+        let has = |name: &str| head.fields.values(name.as_bytes()).next().is_some();
+        for rule in &self.0 {
+            let again = match rule {
+                FieldRule::Add(name, _) => has(name),
+                FieldRule::Default(..) => false,
+                FieldRule::Set(..) | FieldRule::Remove(_) => true,
+            };
+            if head.status != 304 || again {
+                append_rule(&mut out, rule, has);
+            }
+        }
+        write::end(&mut out);
+        reparsed(&out, &head)
+    }
+}
+
+/// Reads a head of our own making. It has the framing of the one that it was made of.
+fn reparsed(bytes: &[u8], of: &http1::ResponseHead<'_>) -> Option<OwnedResponse> {
+    let mut limits = Limits::default();
+    limits.head_bytes_max = bytes.len();
+    limits.fields_max = Limits::default().fields_max.max(of.fields.len() * 2);
+    let mut scratch = Scratch::new();
+    match parse_response(bytes, &mut scratch, &limits) {
+        Ok(Some(head)) => {
+            debug_assert_eq!(head.content_length(), of.content_length());
+            Some(head.detach())
+        }
+        Ok(None) | Err(_) => {
+            tracing::warn!("the rules for a response's fields make too many of them");
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changed(rules: &[FieldRule], status: u16, fields: &str) -> Option<String> {
+        let bytes = format!("HTTP/1.1 {status} X\r\n{fields}\r\n");
+        let mut scratch = Scratch::new();
+        let head = parse_response(bytes.as_bytes(), &mut scratch, &Limits::default()).unwrap();
+        let head = head.unwrap().detach();
+        let changed = ResponseRules::new(rules).changed(&head)?;
+        let mut out = String::new();
+        for field in changed.head().fields.fields() {
+            let name = String::from_utf8_lossy(field.name()).into_owned();
+            out += &format!("{name}: {}\n", String::from_utf8_lossy(field.value()));
+        }
+        assert_eq!(changed.head().status, status);
+        Some(out)
+    }
+
+    #[test]
+    fn a_responses_fields_are_set_added_put_in_and_removed() {
+        let rule = |kind: fn(String, String) -> FieldRule, name: &str, value: &str| {
+            kind(name.to_owned(), value.to_owned())
+        };
+        let rules = [
+            rule(FieldRule::Set, "Cache-Control", "max-age=60"),
+            rule(FieldRule::Add, "Vary", "X-Color"),
+            rule(FieldRule::Default, "X-Frame-Options", "DENY"),
+            FieldRule::Remove("Server".to_owned()),
+        ];
+        let came = "cache-control: private\r\nCache-Control: no-store\r\nServer: x\r\n\
+                    Vary: Accept\r\nContent-Length: 0\r\n";
+        let expected = "Vary: Accept\nContent-Length: 0\nCache-Control: max-age=60\n\
+                        Vary: X-Color\nX-Frame-Options: DENY\n";
+        assert_eq!(changed(&rules, 200, came).unwrap(), expected);
+        let framed = "X-Frame-Options: SAMEORIGIN\r\n";
+        let expected = "X-Frame-Options: SAMEORIGIN\nCache-Control: max-age=60\nVary: X-Color\n";
+        assert_eq!(changed(&rules, 200, framed).unwrap(), expected);
+        // What was stored has them.
+        assert_eq!(
+            changed(&rules, 304, "ETag: \"a\"\r\n").unwrap(),
+            "ETag: \"a\"\nCache-Control: max-age=60\n"
+        );
+        assert_eq!(changed(&[], 200, came), None);
+    }
+}

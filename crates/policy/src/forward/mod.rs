@@ -1,0 +1,319 @@
+//! Forward mode: who may use the proxy, for what, and where it then connects to.
+//!
+//! ```text
+//!   the client's network -> its password -> Via -> port -> domain -> addresses -> connect
+//!        allow_from           users        loop   ports    allow_,   what they    to one of
+//!                                                          deny_     resolve to   just these
+//! ```
+//!
+//! The addresses are judged where they are final: those that a name resolves to are filtered, and
+//! what is left is what is connected to, so that a name which resolves to another address the next
+//! time (rebinding) gains nothing. A stored response is served to whoever passes the steps before
+//! the addresses.
+//!
+//! What never happens: a request is refused without a rule that has a name; a rule waits for
+//! anything but the pool that verifies passwords.
+
+mod address;
+mod passwords;
+
+use std::collections::HashSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use std::time::Duration;
+
+use dns::Resolver;
+use http1::{Method, RequestHead};
+use runtime::net::TcpListener;
+use runtime::time;
+
+pub use passwords::{Known, Passwords, Verifying};
+
+use config::{Domain, Forward, Ports};
+use outcome::Fault;
+use outcome::Refusal;
+
+/// The rules, ready for use.
+#[derive(Debug)]
+pub struct Rules {
+    config: Forward,
+    allow_domains: Domains,
+    deny_domains: Domains,
+    /// Neither names nor passwords are looked at: what is stored can be served at once.
+    plain: bool,
+}
+
+impl Rules {
+    /// Of the configuration.
+    pub fn new(config: &Forward) -> Rules {
+        let (allow, deny) = (&config.allow_domains, &config.deny_domains);
+        Rules {
+            allow_domains: Domains::of(allow),
+            deny_domains: Domains::of(deny),
+            plain: allow.is_empty() && deny.is_empty() && config.users.is_none(),
+            config: config.clone(),
+        }
+    }
+
+    /// Whether a stored response for this authority may be served at once. When not, the slow way
+    /// decides.
+    #[inline]
+    pub fn admits_hit(&self, client: IpAddr, authority: &[u8]) -> bool {
+        self.plain && self.admits_client(client) && self.admits_port_of(authority)
+    }
+
+    /// Whether this client may use the proxy at all; its user, if passwords are configured.
+    ///
+    /// # Errors
+    /// The rule that refuses it.
+    pub async fn admit(
+        &self,
+        client: IpAddr,
+        head: &RequestHead<'_>,
+        passwords: Passwords<'_>,
+    ) -> Result<Option<Arc<[u8]>>, Refusal> {
+        if !self.admits_client(client) {
+            return Err(Refusal::Client);
+        }
+        let Some(users) = &self.config.users else { return Ok(None) };
+        passwords.user(head, users).await.map(Some)
+    }
+
+    /// The addresses at which a host's port may be reached: these, and no others, are connected to.
+    ///
+    /// # Errors
+    /// The rule that refuses the target, or why it has no address.
+    pub async fn addresses(
+        &self,
+        (host, port): (&[u8], u16),
+        method: Method,
+        (resolver, limit): (&Arc<Resolver>, Duration),
+        own: &OwnAddresses,
+    ) -> Result<Arc<[SocketAddr]>, Refusal> {
+        let host = std::str::from_utf8(host).map_err(|_| Refusal::Authority)?;
+        self.admits_target(host, port, method == Method::Connect)?;
+        let found = time::timeout(limit, resolver.resolve(host, port)).await;
+        let found = found.unwrap_or(Err(Fault::Timeout)).map_err(Refusal::Fault)?;
+        self.admitted(found, own)
+    }
+
+    fn admits_client(&self, client: IpAddr) -> bool {
+        let client = client.to_canonical();
+        self.config.allow_from.iter().any(|net| net.contains(&client))
+    }
+
+    /// Nearly all have none.
+    fn admits_port_of(&self, authority: &[u8]) -> bool {
+        if !authority.contains(&b':') {
+            return within(&self.config.ports, 80);
+        }
+        let parsed = http1::parse_authority(authority);
+        parsed.is_ok_and(|parsed| within(&self.config.ports, parsed.port.unwrap_or(80)))
+    }
+
+    /// Whether a request may go to this port of this host.
+    fn admits_target(&self, host: &str, port: u16, connect: bool) -> Result<(), Refusal> {
+        if connect && !within(&self.config.connect_ports, port) {
+            return Err(Refusal::ConnectPort);
+        }
+        if !connect && !within(&self.config.ports, port) {
+            return Err(Refusal::Port);
+        }
+        if self.deny_domains.hold(host) {
+            return Err(Refusal::DomainDenied);
+        }
+        if !self.allow_domains.is_empty() && !self.allow_domains.hold(host) {
+            return Err(Refusal::DomainNotAllowed);
+        }
+        Ok(())
+    }
+
+    /// The addresses among these that may be connected to.
+    fn admitted(
+        &self,
+        found: Arc<[SocketAddr]>,
+        own: &OwnAddresses,
+    ) -> Result<Arc<[SocketAddr]>, Refusal> {
+        let allowed = &self.config.allow_to;
+        let is_own = |at: &SocketAddr| own.hold(*at) && !address::is_named(at.ip(), allowed);
+        let well = |at: &&SocketAddr| address::may_reach(at.ip(), allowed) && !is_own(at);
+        if found.iter().all(|at| well(&at)) {
+            return Ok(found);
+        }
+        let left: Arc<[SocketAddr]> = found.iter().filter(well).copied().collect();
+        match left.is_empty() {
+            false => Ok(left),
+            true if found.iter().any(is_own) => Err(Refusal::OwnAddress),
+            true => Err(Refusal::Address),
+        }
+    }
+}
+
+/// Whether a port is in one of these ranges.
+pub fn within(ports: &[Ports], port: u16) -> bool {
+    ports.iter().any(|range| range.contains(port))
+}
+
+/// A set of domains, each with all that is under it.
+#[derive(Debug)]
+struct Domains(HashSet<String>);
+
+impl Domains {
+    fn of(list: &[Domain]) -> Domains {
+        Domains(list.iter().map(|domain| domain.as_str().to_owned()).collect())
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a host is one of them, or under one: only whole labels count.
+    fn hold(&self, host: &str) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+        let mut rest = host.as_str();
+        loop {
+            if self.0.contains(rest) {
+                return true;
+            }
+            let Some((_, under)) = rest.split_once('.') else { return false };
+            rest = under;
+        }
+    }
+}
+
+/// The addresses that the process itself listens on.
+#[derive(Debug, Default)]
+pub struct OwnAddresses(Mutex<Vec<SocketAddr>>);
+
+impl OwnAddresses {
+    /// Adds the address of a listener.
+    pub fn add_of(&self, listener: &TcpListener) {
+        match listener.local_addr() {
+            Ok(address) => self.add(address),
+            Err(error) => tracing::warn!(%error, "a listener's own address cannot be told"),
+        }
+    }
+
+    fn add(&self, address: SocketAddr) {
+        let mut own = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !own.contains(&address) {
+            own.push(address);
+        }
+    }
+
+    /// Whether a connection to `to` would come to us.
+    fn hold(&self, to: SocketAddr) -> bool {
+        let ip = to.ip().to_canonical();
+        let own = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        own.iter().filter(|own| own.port() == to.port()).any(|own| {
+            let own = own.ip().to_canonical();
+            own == ip || ip.is_unspecified() || (own.is_unspecified() && is_of_this_machine(ip))
+        })
+    }
+}
+
+/// Only an address of this machine can be bound.
+fn is_of_this_machine(ip: IpAddr) -> bool {
+    ip.is_loopback() || std::net::UdpSocket::bind((ip, 0)).is_ok()
+}
+
+/// What a 407 asks for.
+pub fn challenge(rules: &Rules) -> String {
+    let realm = rules.config.realm.as_str();
+    format!("Proxy-Authenticate: Basic realm=\"{realm}\", charset=\"UTF-8\"\r\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(change: impl FnOnce(&mut Forward)) -> Rules {
+        let mut config = Forward::default();
+        change(&mut config);
+        Rules::new(&config)
+    }
+
+    fn domains(list: &[&str]) -> Vec<Domain> {
+        list.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn by_default_only_this_machine_and_private_networks_may_use_it() {
+        let rules = rules(|_| {});
+        for text in ["127.0.0.1", "::1", "10.1.2.3", "192.168.1.1", "fd00::1", "::ffff:10.0.0.1"] {
+            assert!(rules.admits_client(ip(text)), "{text}");
+        }
+        for text in ["8.8.8.8", "100.64.0.1", "2606:4700::1", "::ffff:8.8.8.8"] {
+            assert!(!rules.admits_client(ip(text)), "{text}");
+        }
+    }
+
+    #[test]
+    fn ports_have_two_lists() {
+        let rules = rules(|_| {});
+        let target = |port, connect| rules.admits_target("a.example", port, connect);
+        for port in [80, 443, 1025, 8080, 65535] {
+            assert_eq!(target(port, false), Ok(()), "{port}");
+        }
+        for port in [0, 21, 22, 25, 70, 110, 1024] {
+            assert_eq!(target(port, false), Err(Refusal::Port), "{port}");
+        }
+        assert_eq!(target(443, true), Ok(()));
+        for port in [22, 25, 80, 8443] {
+            assert_eq!(target(port, true), Err(Refusal::ConnectPort), "{port}");
+        }
+        assert!(rules.admits_hit(ip("127.0.0.1"), b"a.example"));
+        assert!(rules.admits_hit(ip("127.0.0.1"), b"[::1]:8080"));
+        assert!(!rules.admits_hit(ip("127.0.0.1"), b"a.example:25"));
+        assert!(!rules.admits_hit(ip("8.8.8.8"), b"a.example"));
+    }
+
+    #[test]
+    fn domains_match_on_the_borders_of_labels() {
+        let rules = rules(|config| {
+            config.allow_domains = domains(&["example.com", "10.0.0.1"]);
+            config.deny_domains = domains(&["bad.example.com"]);
+        });
+        let target = |host| rules.admits_target(host, 80, false);
+        for host in ["example.com", "EXAMPLE.com.", "a.b.example.com", "10.0.0.1"] {
+            assert_eq!(target(host), Ok(()), "{host}");
+        }
+        for host in ["notexample.com", "example.com.evil.org", "com", "10.0.0.2", "", "."] {
+            assert_eq!(target(host), Err(Refusal::DomainNotAllowed), "{host}");
+        }
+        for host in ["bad.example.com", "x.BAD.example.com", "bad.example.com."] {
+            assert_eq!(target(host), Err(Refusal::DomainDenied), "{host}");
+        }
+        assert!(!rules.admits_hit(ip("127.0.0.1"), b"example.com"), "the slow way decides");
+    }
+
+    #[test]
+    fn what_may_not_be_reached_is_left_out_and_the_rest_is_connected_to() {
+        let own = OwnAddresses::default();
+        own.add("127.0.0.1:3128".parse().unwrap());
+        own.add("[::]:8080".parse().unwrap());
+        let found = |list: &[&str]| list.iter().map(|at| at.parse().unwrap()).collect();
+        let strict = rules(|_| {});
+        let both = strict.admitted(found(&["10.0.0.1:80", "1.1.1.1:80"]), &own).unwrap();
+        assert_eq!(*both, ["1.1.1.1:80".parse().unwrap()]);
+        for list in [&["10.0.0.1:80", "[::1]:80"][..], &["169.254.169.254:80"], &["0.0.0.0:80"]] {
+            assert_eq!(strict.admitted(found(list), &own), Err(Refusal::Address), "{list:?}");
+        }
+        let open = rules(|config| {
+            config.allow_to = vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()];
+        });
+        assert!(open.admitted(found(&["127.0.0.1:3129"]), &own).is_ok());
+        for at in ["127.0.0.1:3128", "[::ffff:127.0.0.1]:3128", "127.0.0.9:8080"] {
+            assert_eq!(open.admitted(found(&[at]), &own), Err(Refusal::OwnAddress), "{at}");
+        }
+        assert!(open.admitted(found(&["[::1]:8080"]), &own).is_ok(), "it is named");
+    }
+}

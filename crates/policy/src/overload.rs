@@ -1,0 +1,269 @@
+//! Overload: a core that has more to do than it can sheds requests before latency runs away.
+//!
+//! ```text
+//!   Calm --busy and late for the patience--> Shedding: a share of the requests that need an
+//!    ^                                       upstream gets 503 with Retry-After; the share grows
+//!    |                                       --all of them shed, and still late--> Closed: new
+//!    '--not late, or idle, for as long-------' connections are refused as well
+//! ```
+//!
+//! What is measured is what a load line is made of, by each core for itself and at its tick only:
+//! its processor time (and what others took of it), its requests, and the length of its loop's
+//! turns, which is how long ready events wait ([`runtime::time::Turns`]). *Late* is a delay above
+//! the objective on a core whose processor was busy all the time: a long turn of an idle core is no
+//! queue. As with CoDel it is the least delay of an interval that counts, so that a burst which
+//! drains by itself sheds nobody. Fresh hits are always served: they cost least, and are what a
+//! cache is for.
+//!
+//! What never happens: a request pays for this beyond one load; the decision reads a clock.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use config::limits::Limits;
+
+/// Shares are counted in so many parts.
+const PARTS: u32 = 32;
+/// A late tick adds so many parts to the share, a calm one takes one back: fast in, slow out.
+const PARTS_UP: u32 = 4;
+/// Ticks that must all be late before anything is shed, and between two stages.
+const PATIENCE_TICKS: u32 = 5;
+/// The processor counts as busy from this share of the time on, in percent ...
+const BUSY_PERCENT: u128 = 93;
+/// ... and as idle enough to take requests back below this one.
+const IDLE_PERCENT: u128 = 85;
+/// The longest that a client is told to stay away, in seconds.
+const RETRY_AFTER_MAX: u64 = 60;
+/// A tick weighs so much among those before it: the line forgets within seconds.
+const WEIGHT: f64 = 0.05;
+
+/// What a core has measured between two ticks.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Time that has passed.
+    pub wall: Duration,
+    /// The processor time that it has used ...
+    pub cpu: Duration,
+    /// ... and what others used while it could have run.
+    pub starved: Duration,
+    /// How long ready events waited.
+    pub delay: Duration,
+    /// Requests that were answered.
+    pub requests: u64,
+}
+
+impl Sample {
+    fn busy_percent(&self) -> u128 {
+        ((self.cpu + self.starved).as_nanos() * 100).checked_div(self.wall.as_nanos()).unwrap_or(0)
+    }
+}
+
+/// The state of one core.
+#[derive(Debug, Default)]
+pub struct Overload {
+    /// Of requests that need an upstream, so many of [`PARTS`] are shed.
+    share: Cell<u32>,
+    /// The part of a request that is still to be shed.
+    carried: Cell<u32>,
+    closed: Cell<bool>,
+    retry_after: Cell<u64>,
+    late_ticks: Cell<u32>,
+    line: RefCell<Line>,
+}
+
+impl Overload {
+    /// Whether a request that needs an upstream is to be answered 503 instead.
+    #[inline]
+    pub fn sheds(&self) -> bool {
+        let share = self.share.get();
+        share > 0 && self.is_its_turn(share)
+    }
+
+    /// Spreads what is shed evenly among what comes.
+    #[cold]
+    fn is_its_turn(&self, share: u32) -> bool {
+        let carried = self.carried.get() + share;
+        self.carried.set(carried % PARTS);
+        carried >= PARTS
+    }
+
+    /// Whether new connections are refused.
+    pub fn is_closed(&self) -> bool {
+        self.closed.get()
+    }
+
+    /// Seconds after which a client that was shed may come again.
+    pub fn retry_after(&self) -> u64 {
+        self.retry_after.get().max(1)
+    }
+
+    /// The share that is shed, in millionths.
+    pub fn share_ppm(&self) -> u64 {
+        u64::from(self.share.get()) * 1_000_000 / u64::from(PARTS)
+    }
+
+    /// What one more request costs the processor, by the load line of the last seconds.
+    pub fn marginal(&self) -> Duration {
+        self.line.borrow().slope()
+    }
+
+    /// Takes a sample into account.
+    pub fn tick(&self, sample: &Sample, limits: &Limits) {
+        self.line.borrow_mut().add(sample);
+        if !limits.overload_shed {
+            self.share.set(0);
+            self.closed.set(false);
+            return;
+        }
+        let objective = limits.overload_objective;
+        let late = sample.delay > objective && sample.busy_percent() >= BUSY_PERCENT;
+        if late {
+            self.late_ticks.set(self.late_ticks.get().saturating_add(1));
+            if self.late_ticks.get() >= PATIENCE_TICKS {
+                self.shed_more();
+            }
+            let excess = sample.delay.as_nanos().div_ceil(objective.as_nanos().max(1));
+            let excess = u64::try_from(excess).unwrap_or(RETRY_AFTER_MAX);
+            self.retry_after.set(excess.min(RETRY_AFTER_MAX));
+            return;
+        }
+        self.late_ticks.set(0);
+        let calm = sample.delay < objective / 2 || sample.busy_percent() < IDLE_PERCENT;
+        if calm {
+            // Connections first: a request that is shed again costs less than one unheard.
+            self.closed.set(false);
+            self.share.set(self.share.get().saturating_sub(1));
+        }
+    }
+
+    fn shed_more(&self) {
+        let share = self.share.get();
+        if share == 0 {
+            tracing::warn!("overload: requests that need an upstream are being shed");
+        }
+        if share < PARTS {
+            self.share.set((share + PARTS_UP).min(PARTS));
+        } else if self.late_ticks.get() >= 3 * PATIENCE_TICKS && !self.closed.replace(true) {
+            tracing::warn!("overload: new connections are refused");
+        }
+    }
+}
+
+/// The line of processor time over requests, tick by tick, fitted with weights that fade.
+#[derive(Debug, Default)]
+struct Line {
+    requests: f64,
+    cpu_ns: f64,
+    variance: f64,
+    covariance: f64,
+}
+
+impl Line {
+    fn add(&mut self, sample: &Sample) {
+        let (requests, cpu_ns) = (sample.requests as f64, sample.cpu.as_nanos() as f64);
+        let from_mean = requests - self.requests;
+        self.requests += WEIGHT * from_mean;
+        self.cpu_ns += WEIGHT * (cpu_ns - self.cpu_ns);
+        let (fades, grows) = (1.0 - WEIGHT, WEIGHT * from_mean);
+        self.variance = fades * self.variance + grows * (requests - self.requests);
+        self.covariance = fades * self.covariance + grows * (cpu_ns - self.cpu_ns);
+    }
+
+    fn slope(&self) -> Duration {
+        if self.variance < 1.0 {
+            return Duration::ZERO;
+        }
+        Duration::from_nanos((self.covariance / self.variance).max(0.0) as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TICK: Duration = Duration::from_millis(100);
+    const MS: Duration = Duration::from_millis(1);
+
+    fn sample(busy_percent: u32, delay: Duration) -> Sample {
+        // Starved or not, the queue is the same.
+        let (cpu, starved) = (TICK * busy_percent / 200, TICK * busy_percent / 200);
+        Sample { wall: TICK, cpu, starved, delay, requests: 10 }
+    }
+
+    fn shed_of_1000(overload: &Overload) -> usize {
+        (0..1000).filter(|_| overload.sheds()).count()
+    }
+
+    #[test]
+    fn a_queue_that_stands_sheds_more_and_more_and_then_closes_the_door() {
+        let (overload, limits) = (Overload::default(), Limits::default());
+        let late = sample(100, limits.overload_objective * 3);
+        let mut shed = Vec::new();
+        for _ in 0..20 {
+            overload.tick(&late, &limits);
+            shed.push(shed_of_1000(&overload));
+        }
+        assert_eq!(shed[..4], [0; 4], "a burst is borne with");
+        assert_eq!(shed[4], 125);
+        assert!(shed.is_sorted() && shed[12..] == [1000; 8]);
+        assert!(overload.is_closed());
+        assert_eq!(overload.retry_after(), 3, "the excess over the objective");
+        // It passes, and comes back slowly; the door first.
+        overload.tick(&sample(50, MS), &limits);
+        assert!(!overload.is_closed());
+        assert_eq!(shed_of_1000(&overload), 968);
+        (0..31).for_each(|_| overload.tick(&sample(50, MS), &limits));
+        assert_eq!(shed_of_1000(&overload), 0);
+    }
+
+    #[test]
+    fn neither_a_long_turn_of_an_idle_core_nor_a_busy_core_without_a_queue_is_overload() {
+        let (overload, limits) = (Overload::default(), Limits::default());
+        for _ in 0..50 {
+            overload.tick(&sample(40, limits.overload_objective * 10), &limits);
+            overload.tick(&sample(100, limits.overload_objective / 2), &limits);
+        }
+        assert_eq!(shed_of_1000(&overload), 0);
+        // Nor does one calm tick in each interval make a standing queue.
+        for tick in 0..100 {
+            let delay = if tick % PATIENCE_TICKS == 0 { MS } else { limits.overload_objective * 3 };
+            overload.tick(&sample(100, delay), &limits);
+        }
+        assert_eq!(shed_of_1000(&overload), 0);
+    }
+
+    #[test]
+    fn between_objective_and_half_of_it_nothing_changes() {
+        let (overload, limits) = (Overload::default(), Limits::default());
+        (0..7).for_each(|_| overload.tick(&sample(100, limits.overload_objective * 2), &limits));
+        let before = overload.share_ppm();
+        (0..50)
+            .for_each(|_| overload.tick(&sample(95, limits.overload_objective * 3 / 4), &limits));
+        assert_eq!(overload.share_ppm(), before);
+    }
+
+    #[test]
+    fn it_can_be_turned_off() {
+        let (overload, mut limits) = (Overload::default(), Limits::default());
+        let late = sample(100, limits.overload_objective * 9);
+        (0..50).for_each(|_| overload.tick(&late, &limits));
+        limits.overload_shed = false;
+        overload.tick(&late, &limits);
+        assert_eq!((shed_of_1000(&overload), overload.is_closed()), (0, false));
+    }
+
+    #[test]
+    fn the_load_line_tells_what_one_more_request_costs() {
+        let overload = Overload::default();
+        for tick in 0u64..400 {
+            // 30 us a request beside 2 ms of housekeeping.
+            let requests = 500 + (tick * 7919) % 500;
+            let cpu = Duration::from_micros(2000 + 30 * requests);
+            let sample = Sample { wall: TICK, cpu, starved: MS, delay: MS, requests };
+            overload.tick(&sample, &Limits::default());
+        }
+        let us = overload.marginal().as_nanos() as f64 / 1000.0;
+        assert!((us - 30.0).abs() < 0.5, "{us}");
+        assert_eq!(Overload::default().marginal(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,362 @@
+//! The routes of reverse listeners, ready for use: host and path to what becomes of a request.
+//!
+//! A site with one group and no routes, which is the simple case, never comes here. Paths are
+//! compared as an origin may take them, so that no way of writing one leads around a route: see
+//! [`normalised`]. What is sent on is what came.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use config::{Action, Host, Path};
+use upstream::group::Group;
+
+use crate::fields::ResponseRules;
+
+/// All routes.
+#[derive(Debug)]
+pub struct Routes {
+    all: Box<[Route]>,
+    exact: HashMap<Vec<u8>, Paths>,
+    /// With their leading dot, the longest first.
+    below: Vec<(Vec<u8>, Paths)>,
+    any: Paths,
+    /// Some requests are not for the store, whatever it holds.
+    bars_any: bool,
+}
+
+/// A route.
+#[derive(Debug)]
+pub struct Route {
+    /// As configured.
+    pub config: config::Route,
+    /// `None`: it is answered here.
+    pub group: Option<Arc<Group>>,
+    /// Changes to the heads of responses.
+    pub response: ResponseRules,
+}
+
+/// The routes for one host, by path: places in the list of all.
+#[derive(Debug, Default)]
+struct Paths {
+    exact: HashMap<Vec<u8>, usize>,
+    /// The longest first.
+    prefixes: Vec<(Vec<u8>, usize)>,
+}
+
+impl Routes {
+    /// Those of a configuration; without any, everything goes to its first group.
+    pub fn new(routes: &[config::Route], groups: &[Arc<Group>]) -> Routes {
+        let simple = || groups.first().map(|group| config::Route::to(&group.config.name));
+        let simple: Vec<_> =
+            if routes.is_empty() { simple().into_iter().collect() } else { vec![] };
+        let all: Box<[Route]> =
+            routes.iter().chain(&simple).map(|route| Route::new(route, groups)).collect();
+        let mut made = Routes {
+            bars_any: !routes.is_empty(),
+            all: Box::new([]),
+            exact: HashMap::new(),
+            below: Vec::new(),
+            any: Paths::default(),
+        };
+        for (at, route) in all.iter().enumerate() {
+            made.enter(at, &route.config);
+        }
+        let reaches_all = made.any.prefixes.iter().any(|(prefix, _)| prefix == b"/");
+        let plain = |route: &Route| route.group.is_some() && route.config.store;
+        made.bars_any = !(reaches_all && all.iter().all(plain));
+        made.below.sort_by_key(|(suffix, _)| std::cmp::Reverse(suffix.len()));
+        made.all = all;
+        made
+    }
+
+    fn enter(&mut self, at: usize, route: &config::Route) {
+        if route.hosts.is_empty() {
+            self.any.enter(at, &route.path);
+        }
+        for host in &route.hosts {
+            match host {
+                Host::Exact(name) => {
+                    self.exact.entry(name.clone().into()).or_default().enter(at, &route.path);
+                }
+                Host::Below(name) => {
+                    let suffix = format!(".{name}").into_bytes();
+                    let there = self.below.iter().position(|(other, _)| *other == suffix);
+                    let place = there.unwrap_or_else(|| {
+                        self.below.push((suffix, Paths::default()));
+                        self.below.len() - 1
+                    });
+                    self.below[place].1.enter(at, &route.path);
+                }
+            }
+        }
+    }
+
+    /// The route at a place that [`Routes::find`] gave.
+    pub fn get(&self, at: usize) -> Option<&Route> {
+        self.all.get(at)
+    }
+
+    /// Whether a request is not for the store, whatever it holds. Costs a load where there is no
+    /// such route.
+    #[inline]
+    pub fn bars(&self, authority: &[u8], path_and_query: &[u8]) -> bool {
+        self.bars_any && self.bars_this(authority, path_and_query)
+    }
+
+    #[cold]
+    fn bars_this(&self, authority: &[u8], path_and_query: &[u8]) -> bool {
+        let route = self.find(authority, path_and_query).and_then(|at| self.get(at));
+        route.is_none_or(|route| route.group.is_none() || !route.config.store)
+    }
+
+    /// The place of the route for a request.
+    pub fn find(&self, authority: &[u8], path_and_query: &[u8]) -> Option<usize> {
+        let path =
+            memchr::memchr(b'?', path_and_query).map_or(path_and_query, |at| &path_and_query[..at]);
+        // The server as a whole is the root's.
+        let path = if path == b"*" { Cow::Borrowed(&b"/"[..]) } else { normalised(path) };
+        if self.exact.is_empty() && self.below.is_empty() {
+            return self.any.find(&path);
+        }
+        let host = host(authority);
+        let exact = || self.exact.get(&*host).and_then(|paths| paths.find(&path));
+        let below = || {
+            let matching = self.below.iter().filter(|(suffix, _)| host.ends_with(suffix));
+            matching
+                .filter(|(suffix, _)| host.len() > suffix.len())
+                .find_map(|(_, paths)| paths.find(&path))
+        };
+        exact().or_else(below).or_else(|| self.any.find(&path))
+    }
+}
+
+impl Route {
+    fn new(config: &config::Route, groups: &[Arc<Group>]) -> Route {
+        let group = match &config.action {
+            Action::Group(name) => groups.iter().find(|group| group.config.name == *name).cloned(),
+            Action::Redirect { .. } | Action::Answer { .. } => None,
+        };
+        let response = ResponseRules::new(&config.response);
+        Route { config: config.clone(), group, response }
+    }
+}
+
+impl Paths {
+    fn enter(&mut self, at: usize, path: &Path) {
+        match path {
+            Path::Exact(path) => {
+                self.exact.entry(normalised(path.as_bytes()).into_owned()).or_insert(at);
+            }
+            Path::Prefix(path) => {
+                let prefix = normalised(path.as_bytes()).into_owned();
+                if self.prefixes.iter().any(|(there, _)| *there == prefix) {
+                    return;
+                }
+                let place = self.prefixes.partition_point(|(there, _)| there.len() >= prefix.len());
+                self.prefixes.insert(place, (prefix, at));
+            }
+        }
+    }
+
+    fn find(&self, path: &[u8]) -> Option<usize> {
+        let exact = self.exact.get(path).copied();
+        exact.or_else(|| {
+            self.prefixes.iter().find(|(prefix, _)| is_below(path, prefix)).map(|(_, at)| *at)
+        })
+    }
+}
+
+/// Whether a path is a prefix or below it, by whole segments.
+fn is_below(path: &[u8], prefix: &[u8]) -> bool {
+    match path.strip_prefix(prefix) {
+        None => false,
+        Some(rest) => prefix.ends_with(b"/") || rest.is_empty() || rest.starts_with(b"/"),
+    }
+}
+
+/// The host of an authority: without its port, in lower case, without the root's dot.
+fn host(authority: &[u8]) -> Cow<'_, [u8]> {
+    let in_brackets = authority.iter().rposition(|byte| *byte == b']').unwrap_or(0);
+    let port = authority[in_brackets..].iter().position(|byte| *byte == b':');
+    let host = port.map_or(authority, |at| &authority[..in_brackets + at]);
+    let host = host.strip_suffix(b".").unwrap_or(host);
+    if host.iter().any(u8::is_ascii_uppercase) {
+        Cow::Owned(host.to_ascii_lowercase())
+    } else {
+        Cow::Borrowed(host)
+    }
+}
+
+/// A path as an origin may take it: with percent-encoded bytes decoded, but for `%2F` and `%00`,
+/// which are no borders of segments anywhere; with repeated slashes as one; and without dot
+/// segments (RFC 3986, 6.2.2). Nearly every path is that already.
+fn normalised(path: &[u8]) -> Cow<'_, [u8]> {
+    let odd = |pair: &[u8]| pair[0] == b'%' || (pair[0] == b'/' && matches!(pair[1], b'/' | b'.'));
+    if !path.windows(2).any(odd) {
+        return Cow::Borrowed(path);
+    }
+    let decoded = decoded(path);
+    let mut segments: Vec<&[u8]> = Vec::new();
+    for segment in decoded.split(|byte| *byte == b'/') {
+        match segment {
+            b"" | b"." => {}
+            b".." => drop(segments.pop()),
+            segment => segments.push(segment),
+        }
+    }
+    let mut out = Vec::with_capacity(decoded.len());
+    for segment in segments {
+        out.push(b'/');
+        out.extend_from_slice(segment);
+    }
+    // What ends in a slash, a dot or two names a directory.
+    let of_directory = [&b"/"[..], b"/.", b"/.."].iter().any(|end| decoded.ends_with(end));
+    if of_directory || out.is_empty() {
+        out.push(b'/');
+    }
+    Cow::Owned(out)
+}
+
+fn decoded(path: &[u8]) -> Vec<u8> {
+    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
+    let mut out = Vec::with_capacity(path.len());
+    let mut at = 0;
+    while at < path.len() {
+        let byte = match (path[at], digit(path.get(at + 1)), digit(path.get(at + 2))) {
+            (b'%', Some(high), Some(low)) => Some((high * 16 + low) as u8),
+            _ => None,
+        };
+        match byte.filter(|byte| !matches!(byte, b'/' | 0)) {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(path[at]);
+                at += 1;
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use upstream::group::Registry;
+
+    /// Answers with a number, so that a test sees which route it was.
+    fn route(hosts: &[&str], path: Path, number: u16) -> config::Route {
+        let hosts = hosts.iter().map(|host| Host::parse(host).unwrap()).collect();
+        let action = Action::Answer { status: number, body: String::new() };
+        config::Route { hosts, path, action, ..config::Route::to("") }
+    }
+
+    fn found(routes: &Routes, authority: &str, path: &str) -> Option<u16> {
+        let at = routes.find(authority.as_bytes(), path.as_bytes())?;
+        match routes.get(at)?.config.action {
+            Action::Answer { status, .. } => Some(status),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn the_most_specific_host_is_taken_then_the_most_specific_path() {
+        let prefix = |path: &str| Path::Prefix(path.to_owned());
+        let exact = |path: &str| Path::Exact(path.to_owned());
+        let routes = Routes::new(
+            &[
+                route(&[], prefix("/"), 1),
+                route(&[], prefix("/api"), 2),
+                route(&["*.example.org"], prefix("/"), 3),
+                route(&["*.b.example.org"], prefix("/"), 4),
+                route(&["www.example.org", "example.org"], prefix("/"), 5),
+                route(&["www.example.org"], prefix("/api/"), 6),
+                route(&["www.example.org"], exact("/api/x"), 7),
+                route(&["only.example.net"], prefix("/api"), 8),
+                route(&["[::1]"], prefix("/"), 9),
+                route(&[], prefix("/api"), 10),
+            ],
+            &[],
+        );
+        for (authority, path, number) in [
+            ("other", "/", 1),
+            ("other", "*", 1),
+            ("only.example.net", "x", 0),
+            ("", "/api", 2),
+            ("other:81", "/api/x?y", 2),
+            ("other", "/apix", 1),
+            ("a.example.org", "/api", 3),
+            ("A.Example.ORG:8080", "/", 3),
+            ("b.example.org", "/", 3),
+            ("x.y.b.example.org", "/", 4),
+            ("example.org.", "/", 5),
+            ("www.example.org", "/api", 5),
+            ("www.example.org", "/api/", 6),
+            ("www.example.org", "/api/x", 7),
+            ("www.example.org", "/api/x?y", 7),
+            ("www.example.org", "/api/x/y", 6),
+            ("only.example.net", "/", 1),
+            ("only.example.net", "/api", 8),
+            ("[::1]:80", "/", 9),
+            ("[::1]", "/", 9),
+        ] {
+            let expected = (number != 0).then_some(number);
+            assert_eq!(found(&routes, authority, path), expected, "{authority} {path}");
+        }
+    }
+
+    #[test]
+    fn no_way_of_writing_a_path_leads_around_a_route() {
+        let routes =
+            [route(&[], Path::Prefix("/".into()), 1), route(&[], Path::Prefix("/admin".into()), 2)];
+        let routes = Routes::new(&routes, &[]);
+        for path in [
+            "/admin",
+            "/admin/",
+            "/admin?x",
+            "/%61dmin",
+            "/%61%64min/x",
+            "//admin",
+            "/./admin",
+            "/x/../admin",
+            "/x/%2e%2E/admin",
+            "/admin/.",
+            "/../admin",
+            "/x//..//admin/y",
+        ] {
+            assert_eq!(found(&routes, "a", path), Some(2), "{path}");
+        }
+        for path in ["/administrator", "/x/admin", "/admin/..", "/%2Fadmin", "/a%64min%00"] {
+            assert_eq!(found(&routes, "a", path), Some(1), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_simple_case_bars_nothing() {
+        let group = config::Group::of("g", []);
+        let groups = Registry::default().groups(&[group]);
+        assert!(!Routes::new(&[], &groups).bars(b"a", b"/"));
+        assert!(!Routes::new(&[config::Route::to("g")], &groups).bars(b"a", b"/"));
+        let unstored = config::Route { store: false, ..config::Route::to("g") };
+        assert!(Routes::new(&[unstored], &groups).bars(b"a", b"/"));
+        let barred = Routes::new(&[route(&[], Path::Prefix("/x".into()), 200)], &[]);
+        assert!(barred.bars(b"a", b"/x") && barred.bars(b"a", b"/y"));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_normalised_stays_so(path in "/[a-c./%126eEfF]{0,24}") {
+            let once = normalised(path.as_bytes()).into_owned();
+            prop_assert!(once.starts_with(b"/"));
+            // Once more would decode what was encoded twice; no origin does.
+            if !path.contains("%25") && !once.contains(&b'%') {
+                prop_assert_eq!(&*normalised(&once), &*once);
+            }
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! What a message says of the hops that it has made: `Via`, and the loop that it tells.
+//!
+//! A request that we pass on names us by a pseudonym that no other proxy has, so that two of our
+//! kind may stand behind one another; a request that names us already goes in a circle (RFC 9110,
+//! 7.6.3), and is refused. Responses name us by [`NAME`] alone: they do not go in circles. The
+//! configuration may give another name for both, or turn either off.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use http1::{Fields, Name, RequestHead, Version, tokens};
+use store::KeyHasher;
+
+use config::{Forward, Role, TellClient, Via};
+
+/// What we call ourselves to clients.
+pub const NAME: &str = "plimsoll";
+
+/// A name for one process, or one seed: the same on all its cores.
+pub fn pseudonym(hasher: &KeyHasher) -> String {
+    let unique = hasher.key(&[b"pseudonym"]).to_u128() as u64;
+    format!("{NAME}-{unique:016x}")
+}
+
+/// How messages name us.
+#[derive(Clone, Debug)]
+pub struct ViaNames {
+    /// In requests; it also tells those that go in a circle.
+    own: Arc<str>,
+    requests: bool,
+    /// In responses, if they do.
+    responses: Option<Arc<str>>,
+}
+
+impl ViaNames {
+    /// Of the configuration; `pseudonym` is the name in requests unless that gives another.
+    pub fn new(config: &Via, pseudonym: &str) -> ViaNames {
+        let named = |otherwise: &str| match &config.name {
+            Some(name) => Arc::from(name.as_str()),
+            None => Arc::from(otherwise),
+        };
+        let responses = config.responses.then(|| named(NAME));
+        ViaNames { own: named(pseudonym), requests: config.requests, responses }
+    }
+
+    /// Appends `Via` to a request that was received in this version.
+    pub fn append_to_request(&self, out: &mut Vec<u8>, received: Version) {
+        if self.requests {
+            append_via(out, received, &self.own);
+        }
+    }
+
+    /// The same for a response.
+    pub fn append_to_response(&self, out: &mut Vec<u8>, received: Version) {
+        if let Some(name) = &self.responses {
+            append_via(out, received, name);
+        }
+    }
+
+    /// Whether a request has been here before.
+    pub fn have_seen(&self, head: &RequestHead<'_>) -> bool {
+        has_been_here(head, self.own.as_bytes())
+    }
+}
+
+fn append_via(out: &mut Vec<u8>, received: Version, name: &str) {
+    out.extend_from_slice(match received {
+        Version::Http10 => b"Via: 1.0 ",
+        Version::Http11 => b"Via: 1.1 ",
+    });
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// What a forward proxy tells of its client. In reverse mode the group of servers says.
+pub struct ClientFields<'e> {
+    x_forwarded_for: TellClient,
+    forwarded: TellClient,
+    came: Fields<'e>,
+    client: IpAddr,
+}
+
+impl<'e> ClientFields<'e> {
+    /// Of the rules of forward mode, for a request with these fields from this client.
+    pub fn new(rules: &Forward, role: Role, came: Fields<'e>, client: IpAddr) -> ClientFields<'e> {
+        let tells = |tell| match role {
+            Role::Forward => tell,
+            Role::Reverse => TellClient::Off,
+        };
+        ClientFields {
+            x_forwarded_for: tells(rules.x_forwarded_for),
+            forwarded: tells(rules.forwarded),
+            came,
+            client: client.to_canonical(),
+        }
+    }
+
+    /// Whether a field of this name does not go on as it came.
+    pub fn replaces(&self, name: Name) -> bool {
+        match name {
+            Name::XForwardedFor => self.x_forwarded_for != TellClient::Off,
+            Name::Forwarded => self.forwarded != TellClient::Off,
+            _ => false,
+        }
+    }
+
+    /// Appends what takes their place.
+    pub fn append(&self, out: &mut Vec<u8>, proto: &str) {
+        if self.writes(self.x_forwarded_for) {
+            self.append_one(
+                out,
+                self.x_forwarded_for,
+                Name::XForwardedFor,
+                &self.client.to_string(),
+            );
+        }
+        if self.writes(self.forwarded) {
+            let element = match self.client {
+                IpAddr::V4(v4) => format!("for={v4};proto={proto}"),
+                IpAddr::V6(v6) => format!("for=\"[{v6}]\";proto={proto}"),
+            };
+            self.append_one(out, self.forwarded, Name::Forwarded, &element);
+        }
+    }
+
+    fn writes(&self, tell: TellClient) -> bool {
+        matches!(tell, TellClient::Add | TellClient::Replace)
+    }
+
+    fn append_one(&self, out: &mut Vec<u8>, tell: TellClient, name: Name, element: &str) {
+        out.extend_from_slice(name.as_str().as_bytes());
+        out.extend_from_slice(b": ");
+        if tell == TellClient::Add {
+            for value in self.came.all(name).filter(|value| !value.is_empty()) {
+                out.extend_from_slice(value);
+                out.extend_from_slice(b", ");
+            }
+        }
+        out.extend_from_slice(element.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+/// Whether a member of `Via` is received by us.
+fn has_been_here(head: &RequestHead<'_>, pseudonym: &[u8]) -> bool {
+    head.fields.all(Name::Via).flat_map(tokens).any(|member| {
+        // received-protocol RWS received-by [ RWS comment ]
+        let mut parts = member.split(|b| matches!(b, b' ' | b'\t')).filter(|part| !part.is_empty());
+        parts.nth(1).is_some_and(|by| by.eq_ignore_ascii_case(pseudonym))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use http1::{Limits, Scratch, parse_request};
+
+    use super::*;
+
+    fn looped(via: &str) -> bool {
+        let bytes = format!("GET / HTTP/1.1\r\nHost: a\r\n{via}\r\n");
+        let (mut scratch, limits) = (Scratch::new(), Limits::default());
+        let head = parse_request(bytes.as_bytes(), &mut scratch, &limits).unwrap().unwrap();
+        has_been_here(&head, b"plimsoll-1")
+    }
+
+    #[test]
+    fn only_our_own_name_tells_a_loop() {
+        for via in [
+            "Via: 1.1 plimsoll-1\r\n",
+            "Via: 1.0 a, HTTP/1.1  Plimsoll-1 (of whom)\r\n",
+            "Via: 1.1 a\r\nVia: 1.1 b,1.1\tplimsoll-1\r\n",
+        ] {
+            assert!(looped(via), "{via}");
+        }
+        for via in ["", "Via: 1.1 plimsoll\r\n", "Via: 1.1 plimsoll-12\r\n", "Via: plimsoll-1\r\n"]
+        {
+            assert!(!looped(via), "{via}");
+        }
+    }
+
+    #[test]
+    fn two_processes_have_two_names() {
+        assert_ne!(pseudonym(&KeyHasher::random()), pseudonym(&KeyHasher::random()));
+    }
+}

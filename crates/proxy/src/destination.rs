@@ -1,0 +1,53 @@
+//! Where a request goes.
+
+use cache::realm::Realm;
+use upstream::To;
+
+/// Where a request goes.
+#[derive(Debug)]
+pub(crate) struct Destination<'x> {
+    pub(crate) realm: Realm,
+    /// Of the URI that was asked for.
+    pub(crate) authority: &'x [u8],
+    pub(crate) path: &'x [u8],
+    pub(crate) to: To,
+}
+
+/// A destination that outlives its request.
+#[derive(Debug)]
+pub(crate) struct OwnedDestination {
+    realm: Realm,
+    authority: Box<[u8]>,
+    path: Box<[u8]>,
+    to: To,
+}
+
+impl Destination<'_> {
+    /// What the upstream gets as `Host`.
+    pub(crate) fn host(&self) -> &[u8] {
+        match &self.to {
+            To::Group(group, ..) => group.host(self.authority),
+            To::Addresses(..) => self.authority,
+        }
+    }
+
+    pub(crate) fn detach(&self) -> OwnedDestination {
+        OwnedDestination {
+            realm: self.realm,
+            authority: self.authority.into(),
+            path: self.path.into(),
+            to: self.to.clone(),
+        }
+    }
+}
+
+impl OwnedDestination {
+    pub(crate) fn view(&self) -> Destination<'_> {
+        Destination {
+            realm: self.realm,
+            authority: &self.authority,
+            path: &self.path,
+            to: self.to.clone(),
+        }
+    }
+}

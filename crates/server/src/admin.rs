@@ -1,0 +1,278 @@
+//! The admin address: a small HTTP server of its own, on a connection a request.
+//!
+//! | call | what it does |
+//! | --- | --- |
+//! | `GET /metrics` | the counters, as OpenMetrics |
+//! | `GET /upstreams` | what is known of the upstream servers, as JSON |
+//! | `GET /healthz` | `ok`, or `draining` |
+//! | `GET /explain` | why a request would or would not be answered from store |
+//! | `GET /what-if` | the hit ratios that other sizes of the store would give |
+//! | `POST /locks` | how the locks that cores share are used: see [`crate::locks`] |
+//! | `POST /purge` | purges: see [`crate::purge_api`] |
+//! | `POST /reload`, `POST /restart` | orders to the server's thread: see [`crate::control`] |
+//!
+//! What never happens: a body beyond a bound is read; a call that a page of somebody else makes in
+//! an operator's browser changes anything (such calls carry `Origin`, and are refused).
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use caching::FieldSource;
+use http1::{BodyDecoder, BodyKind, Method, RequestHead};
+use runtime::net::TcpListener;
+use runtime::time;
+
+use crate::call::{Call, Reply};
+use crate::control::{Answer, Order};
+use crate::core_task::CoreTask;
+use crate::limits::ADMIN_BODY_BYTES_MAX;
+use crate::locks;
+use crate::metrics_text::AllCores;
+use crate::process::Process;
+use crate::purge_api;
+use cache::stored::Wire;
+use metrics::Counters;
+use proxy::client::{Client, linger};
+use proxy::explain;
+use transport::Transport;
+use upstream::figures::{self, UpstreamFigures};
+
+/// Serves the admin address on one core.
+pub(crate) async fn serve(
+    task: Rc<CoreTask>,
+    listener: TcpListener,
+    cores: Vec<Arc<Counters>>,
+    process: Arc<Process>,
+) {
+    let admin = Rc::new(Admin { task, cores, process });
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let stream = Transport::Plain(stream);
+                runtime::spawn(Rc::clone(&admin).answer(stream)).detach();
+            }
+            Err(error) => {
+                tracing::warn!(%error, "no admin connection accepted");
+                time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+struct Admin {
+    task: Rc<CoreTask>,
+    cores: Vec<Arc<Counters>>,
+    process: Arc<Process>,
+}
+
+impl Admin {
+    async fn answer(self: Rc<Self>, stream: Transport) {
+        let limit = self.task.limits().limits.head_timeout;
+        let Ok(Some(call)) = time::timeout(limit, self.read(&stream)).await else { return };
+        let _answering = Answering::new(&self.task);
+        let (method, reply, unread) = match call {
+            Ok(call) => (call.method, self.respond(&call).await, false),
+            Err(reply) => (Method::Get, reply, true),
+        };
+        let mut client = Client::new(&self.task.worker, &stream);
+        // Whoever asked has gone, then: there is nobody to tell.
+        let sent = client.send(&reply.bytes(method)).await;
+        if unread && sent.is_ok() {
+            linger(&self.task.worker, &stream).await;
+        }
+    }
+
+    /// Reads a call; `None` when the connection closed before, or an answer to what is none.
+    async fn read(&self, stream: &Transport) -> Option<Result<Call, Reply>> {
+        let mut got = Vec::new();
+        loop {
+            match self.parse(&got) {
+                Ok(None) => {}
+                Ok(Some(call)) => return Some(Ok(call)),
+                Err(reply) => return Some(Err(reply)),
+            }
+            stream.readable().await.ok()?;
+            let read = self.task.with_input(|input| match stream.try_read(input) {
+                Ok(0) => None,
+                Ok(n) => {
+                    got.extend_from_slice(&input[..n]);
+                    Some(())
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Some(()),
+                Err(_) => None,
+            });
+            read?;
+        }
+    }
+
+    /// A whole call, nothing yet, or what is wrong with it.
+    fn parse(&self, got: &[u8]) -> Result<Option<Call>, Reply> {
+        self.task.with_scratch(|scratch| {
+            let http = &self.task.worker.limits().http;
+            let head = match http1::parse_request(got, scratch, http) {
+                Ok(None) => return Ok(None),
+                Ok(Some(head)) => head,
+                Err(reject) => return Err(Reply::error(reject.status, reject.reason.text())),
+            };
+            let body = match body(&head, &got[head.head_bytes..], http)? {
+                None => return Ok(None),
+                Some(body) => body,
+            };
+            let target = std::str::from_utf8(head.target_bytes).unwrap_or_default();
+            let (path, query) = target.split_once('?').unwrap_or((target, ""));
+            let query = query.split('&').filter(|part| !part.is_empty()).map(decoded_pair);
+            let query: Option<Vec<_>> = query.collect();
+            let query = query.ok_or_else(|| {
+                Reply::error(400, "the query is not UTF-8 in percent-encoding; encode it again")
+            })?;
+            let foreign = Wire(head.fields).has("origin");
+            Ok(Some(Call { method: head.method, path: path.to_owned(), query, body, foreign }))
+        })
+    }
+
+    async fn respond(&self, call: &Call) -> Reply {
+        let reading = matches!(call.method, Method::Get | Method::Head);
+        let takes = match call.path.as_str() {
+            "/metrics" | "/upstreams" | "/healthz" | "/what-if" | "/explain" => "GET, HEAD",
+            "/locks" | "/purge" | "/reload" | "/restart" => "POST",
+            path => {
+                let there = "there are /metrics, /upstreams, /healthz, /explain, /what-if, /locks, \
+                             /purge, /reload and /restart";
+                return Reply::error(404, format_args!("no {path:?} here: {there}"));
+            }
+        };
+        if !(if takes == "POST" { call.method == Method::Post } else { reading }) {
+            let text = format!("{} takes {takes}", call.path);
+            return Reply { allow: Some(takes), ..Reply::error(405, text) };
+        }
+        if call.foreign && !reading {
+            let text = "calls that a web page makes (they carry Origin) change nothing here";
+            return Reply::error(403, text);
+        }
+        match call.path.as_str() {
+            "/metrics" => Reply::text(METRICS_TYPE, self.metrics()),
+            "/upstreams" => Reply::json(200, &figures::json(&self.task.worker.site().groups)),
+            "/healthz" => Reply::text("text/plain", health(&self.task.worker)),
+            "/explain" => match explain::explained(&call.query, &self.task.worker).await {
+                Ok(explained) => Reply::json(200, &explained),
+                Err(text) => Reply::error(400, text),
+            },
+            "/what-if" => Reply::json(200, &self.process.sizing.tell()),
+            "/locks" => locks::answer(call, &self.task.worker).await,
+            "/reload" => self.obeyed(Order::Reload).await,
+            "/restart" => self.obeyed(Order::Restart).await,
+            _ => purge_api::answer(call, &self.process).await,
+        }
+    }
+
+    /// Has the server's thread carry out an order, and says what became of it.
+    async fn obeyed(&self, order: Order) -> Reply {
+        let answer = match self.process.control.orders() {
+            Some(orders) => orders.ask(order).recv().await,
+            None => None,
+        };
+        let answer = answer.unwrap_or_else(|| Answer::refused("the server is about to end"));
+        let status = if answer.done { 200 } else { 409 };
+        Reply { status, ..Reply::text("text/plain", answer.text + "\n") }
+    }
+
+    fn metrics(&self) -> String {
+        let shared = Arc::clone(&self.process);
+        let upstreams = UpstreamFigures(Arc::clone(&self.task.worker.site().groups));
+        AllCores::new(self.cores.clone(), shared).text(upstreams)
+    }
+}
+
+/// As long as it lives, its core does not end: whoever asked for a restart gets the answer.
+struct Answering<'t>(&'t CoreTask);
+
+impl<'t> Answering<'t> {
+    fn new(task: &'t CoreTask) -> Answering<'t> {
+        task.admin_answers.set(task.admin_answers.get() + 1);
+        Answering(task)
+    }
+}
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        self.0.admin_answers.set(self.0.admin_answers.get() - 1);
+    }
+}
+
+/// The body of a call, once it is all there.
+fn body(
+    head: &RequestHead<'_>,
+    rest: &[u8],
+    limits: &http1::Limits,
+) -> Result<Option<Vec<u8>>, Reply> {
+    let too_large = || {
+        Reply::error(413, format_args!("a call has at most {ADMIN_BODY_BYTES_MAX} bytes of body"))
+    };
+    if let BodyKind::Length(length) = head.body()
+        && length > ADMIN_BODY_BYTES_MAX as u64
+    {
+        return Err(too_large());
+    }
+    let mut decoder = BodyDecoder::new(head.body(), limits);
+    let (mut body, mut at) = (Vec::new(), 0);
+    loop {
+        let step = decoder
+            .decode(&rest[at..])
+            .map_err(|reject| Reply::error(reject.status, reject.reason.text()))?;
+        body.extend_from_slice(&rest[at..][step.data]);
+        at += step.consumed;
+        if body.len() > ADMIN_BODY_BYTES_MAX || at > 2 * ADMIN_BODY_BYTES_MAX {
+            return Err(too_large());
+        }
+        if step.done {
+            return Ok(Some(body));
+        }
+        if step.consumed == 0 {
+            return Ok(None);
+        }
+    }
+}
+
+/// `name=value` of a query, decoded; `None` if it cannot be.
+fn decoded_pair(part: &str) -> Option<(String, String)> {
+    let (name, value) = part.split_once('=').unwrap_or((part, ""));
+    Some((decoded(name)?, decoded(value)?))
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        out.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digits = [bytes.next()?, bytes.next()?];
+                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
+            }
+            other => other,
+        });
+    }
+    String::from_utf8(out).ok()
+}
+
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+fn health(worker: &proxy::Worker) -> String {
+    let state = if worker.is_draining() { "draining\n" } else { "ok\n" };
+    state.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_decoded_or_refused() {
+        assert_eq!(decoded("a%20b+c%C3%A9").as_deref(), Some("a b cé"));
+        for wrong in ["%", "%2", "%zz", "%ff"] {
+            assert_eq!(decoded(wrong), None, "{wrong}");
+        }
+        assert_eq!(decoded_pair("soft"), Some(("soft".into(), String::new())));
+        assert_eq!(decoded_pair("url=a%3Db=c"), Some(("url".into(), "a=b=c".into())));
+    }
+}

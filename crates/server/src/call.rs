@@ -1,0 +1,67 @@
+//! A call to the admin address, and its reply.
+
+use cache::stored::Connection;
+use http1::{Method, write};
+use proxy::client::append_date;
+use runtime::time;
+
+/// A call as it came, whole.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    /// Names and values, decoded.
+    pub(crate) query: Vec<(String, String)>,
+    pub(crate) body: Vec<u8>,
+    /// A page of another origin made it.
+    pub(crate) foreign: bool,
+}
+
+/// What a call is answered with.
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) kind: &'static str,
+    pub(crate) text: String,
+    /// The methods that the path takes, for 405.
+    pub(crate) allow: Option<&'static str>,
+}
+
+impl Reply {
+    /// A text.
+    pub(crate) fn text(kind: &'static str, text: String) -> Reply {
+        Reply { status: 200, kind, text, allow: None }
+    }
+
+    /// A value in JSON.
+    pub(crate) fn json(status: u16, value: &impl serde::Serialize) -> Reply {
+        // Nothing that is answered with has keys that are no strings, which is all that can fail.
+        let text = serde_json::to_string(value).unwrap_or_else(|error| error.to_string());
+        Reply { status, kind: "application/json", text: text + "\n", allow: None }
+    }
+
+    /// What is wrong with the call, and the mend.
+    pub(crate) fn error(status: u16, text: impl std::fmt::Display) -> Reply {
+        Reply::json(status, &serde_json::json!({ "error": text.to_string() }))
+    }
+
+    pub(crate) fn bytes(&self, method: Method) -> Vec<u8> {
+        let mut out = Vec::with_capacity(256 + self.text.len());
+        write::status_line(&mut out, self.status);
+        out.extend_from_slice(b"Content-Type: ");
+        out.extend_from_slice(self.kind.as_bytes());
+        out.extend_from_slice(b"\r\n");
+        write::content_length(&mut out, self.text.len() as u64);
+        if let Some(allow) = self.allow {
+            out.extend_from_slice(format!("Allow: {allow}\r\n").as_bytes());
+        }
+        out.extend_from_slice(b"Cache-Control: no-store\r\n");
+        append_date(&mut out, time::wall_ms());
+        Connection::Close.append(&mut out);
+        write::end(&mut out);
+        if method != Method::Head {
+            out.extend_from_slice(self.text.as_bytes());
+        }
+        out
+    }
+}

@@ -1,0 +1,137 @@
+//! The part of a server that runs on one core, and the changes that reach it while it runs.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use runtime::net::TcpListener;
+use runtime::stop::StopToken;
+use runtime::sync::{Inbox, inbox};
+use store::disk::DiskStore;
+
+use crate::admin;
+use crate::change::Change;
+use crate::core_task::CoreTask;
+use crate::log_to::LogTo;
+use crate::process::Process;
+use config::{Config, Listener};
+use metrics::Counters;
+use proxy::Shared;
+use proxy::Worker;
+use proxy::site::Site;
+use upstream::health;
+
+/// The part of a server that runs on one core: `run` it inside a runtime, real or simulated.
+#[derive(Clone, Debug)]
+pub struct Core {
+    pub(crate) process: Arc<Process>,
+    site: Site,
+    counters: Arc<Counters>,
+    all: Vec<Arc<Counters>>,
+}
+
+impl Core {
+    /// `workers` cores of one server.
+    pub fn of(config: Config, workers: usize, log: &LogTo) -> Vec<Core> {
+        Core::with_disk(config, workers, log, None)
+    }
+
+    /// The same with a store on disk, which the first of them runs.
+    pub fn with_disk(
+        config: Config,
+        workers: usize,
+        log: &LogTo,
+        disk: Option<DiskStore>,
+    ) -> Vec<Core> {
+        let process = Arc::new(Process::new(&config, workers, log.sink(), disk));
+        let site = Site::new(config, &process.upstreams, &process.pseudonym);
+        let all: Vec<Arc<Counters>> = (0..workers).map(|_| Arc::default()).collect();
+        all.iter()
+            .map(|counters| Core {
+                process: Arc::clone(&process),
+                site: site.clone(),
+                counters: Arc::clone(counters),
+                all: all.clone(),
+            })
+            .collect()
+    }
+
+    /// Serves these sockets, each as its listener says, until told to stop and drained.
+    pub async fn run(
+        self,
+        listeners: Vec<(TcpListener, Listener)>,
+        admin: Option<TcpListener>,
+        stop: StopToken,
+    ) {
+        let (never, changes) = inbox(1);
+        self.run_changing(listeners, admin, changes, stop).await;
+        drop(never);
+    }
+
+    /// The same, changed while it runs.
+    pub(crate) async fn run_changing(
+        self,
+        listeners: Vec<(TcpListener, Listener)>,
+        admin: Option<TcpListener>,
+        changes: Inbox<Change>,
+        stop: StopToken,
+    ) {
+        let is_first = self.all.first().is_some_and(|first| Arc::ptr_eq(first, &self.counters));
+        let worker = Worker::new(Arc::clone(&self.process.shared), self.site, self.counters);
+        // One core looks after the upstream servers for all.
+        let attending = is_first.then(|| {
+            let resolver = Arc::clone(&worker.shared.resolver);
+            let groups = {
+                let worker = Rc::clone(&worker);
+                move || Arc::clone(&worker.site().groups)
+            };
+            runtime::spawn(health::attend(Rc::clone(&worker.upstreams), resolver, groups))
+        });
+        // And one after the disk.
+        let shared = Arc::clone(&self.process.shared);
+        let task = CoreTask::new(Rc::clone(&worker));
+        let serving = Serving(Arc::clone(&shared));
+        let writing = (is_first && shared.disk.is_some()).then(|| {
+            let shared = Arc::clone(&shared);
+            runtime::spawn(async move {
+                if let Some(disk) = &shared.disk {
+                    disk.run().await;
+                }
+            })
+        });
+        let admin = admin.map(|listener| {
+            worker.shared.own.add_of(&listener);
+            runtime::spawn(admin::serve(Rc::clone(&task), listener, self.all, self.process))
+        });
+        Rc::clone(&task).run(listeners, changes, stop).await;
+        drop(serving);
+        if let Some(attending) = attending {
+            attending.abort();
+        }
+        if let Some(admin) = admin {
+            admin.abort();
+        }
+        if let (Some(disk), Some(writing)) = (&shared.disk, writing) {
+            let in_force = worker.limits();
+            let limits = &in_force.limits;
+            disk.cores_ended(limits.drain_timeout + limits.linger_timeout).await;
+            disk.close();
+            writing.await;
+        }
+    }
+
+    /// The counters of this core, in the order of [`crate::described_metrics`]' first ones.
+    pub fn counters(&self) -> Vec<(&'static str, u64)> {
+        metrics::COUNTERS.iter().map(|c| c.name).zip(self.counters.values()).collect()
+    }
+}
+
+/// Says that a core serves nobody any more, however it ends.
+struct Serving(Arc<Shared>);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        if let Some(disk) = &self.0.disk {
+            disk.core_ended();
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! One core's loop: it accepts, ticks, and ends.
+
+use std::cell::Cell;
+use std::ops::Deref;
+use std::rc::Rc;
+use std::time::Duration;
+
+use config::Listener;
+use core_io::Draining;
+use metrics::Counters;
+use policy::overload::Sample;
+use proxy::Worker;
+use runtime::Either;
+use runtime::net::TcpListener;
+use runtime::stop::StopToken;
+use runtime::sync::Inbox;
+use runtime::time::{self, Instant, Turns};
+
+use crate::change::Change;
+use crate::listening::Listening;
+
+/// How often a core hands over its log lines, sweeps its pool and publishes its counters.
+const TICK: Duration = Duration::from_millis(100);
+/// Turns of the core that tunnels have to end in, when the drain's time is over.
+const CUT_TURNS_MAX: usize = 100;
+
+/// A worker with what its loop needs beside it.
+#[derive(Debug)]
+pub(crate) struct CoreTask {
+    pub(crate) worker: Rc<Worker>,
+    /// Answers of the admin address that are in progress on this core.
+    pub(crate) admin_answers: Cell<usize>,
+    /// Readings of the last tick.
+    measured: Cell<Measured>,
+}
+
+impl Deref for CoreTask {
+    type Target = Rc<Worker>;
+
+    fn deref(&self) -> &Rc<Worker> {
+        &self.worker
+    }
+}
+
+/// What a core reads at its tick, to compare it with the next.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    at: Instant,
+    cpu: Duration,
+    starved: Duration,
+    turns: Turns,
+    requests: u64,
+}
+
+impl Measured {
+    fn now(counters: &Counters) -> Measured {
+        let requests = counters.requests.get();
+        let (cpu, starved) = (time::thread_cpu(), time::thread_starved());
+        Measured { at: time::now(), cpu, starved, turns: time::turns(), requests }
+    }
+
+    fn since(&self, earlier: &Measured) -> Sample {
+        Sample {
+            wall: self.at.since(earlier.at),
+            cpu: self.cpu.saturating_sub(earlier.cpu),
+            starved: self.starved.saturating_sub(earlier.starved),
+            delay: self.turns.since(&earlier.turns).delay(),
+            requests: self.requests - earlier.requests,
+        }
+    }
+}
+
+impl CoreTask {
+    pub(crate) fn new(worker: Rc<Worker>) -> Rc<CoreTask> {
+        let measured = Cell::new(Measured::now(&worker.counters));
+        Rc::new(CoreTask { worker, admin_answers: Cell::new(0), measured })
+    }
+
+    /// Serves the listeners until told to stop or relieved, then lets requests under way finish.
+    pub(crate) async fn run(
+        self: Rc<Self>,
+        listeners: Vec<(TcpListener, Listener)>,
+        mut changes: Inbox<Change>,
+        stop: StopToken,
+    ) {
+        let ticking = runtime::spawn(Rc::clone(&self).tick());
+        let mut listening = Listening::new(&self.worker, listeners);
+        let how = loop {
+            match runtime::race(stop.stopped(), changes.recv()).await {
+                Either::Left(()) | Either::Right(None) => break Draining::Now,
+                Either::Right(Some(Change::HandedOver)) => break Draining::Patient,
+                Either::Right(Some(change)) => listening.change(change),
+            }
+        };
+        listening.close();
+        self.drain(how, &stop).await;
+        ticking.abort();
+        self.publish();
+        self.log.flush();
+    }
+
+    async fn drain(&self, how: Draining, stop: &StopToken) {
+        self.io.drain(how);
+        let deadline = time::now() + self.limits().limits.drain_timeout;
+        // Connections accepted just now take their place in the table.
+        runtime::yield_now().await;
+        if how == Draining::Now {
+            self.wake_all();
+        }
+        while self.is_needed() && time::now() < deadline {
+            if stop.is_stopped() && !self.closes_silent() {
+                self.io.drain(Draining::Now);
+                self.wake_all();
+            }
+            time::sleep(Duration::from_millis(5)).await;
+        }
+        if !self.closes_silent() {
+            // Those that never asked: they are told of the end before it comes.
+            self.io.drain(Draining::Now);
+            self.wake_all();
+            let deadline = time::now() + self.limits().limits.linger_timeout;
+            while self.is_needed() && time::now() < deadline {
+                time::sleep(Duration::from_millis(5)).await;
+            }
+        }
+        self.end_tunnels().await;
+        let left = self.connections();
+        if left > 0 {
+            tracing::warn!(left, "connections cut: the drain time-out has passed");
+        }
+    }
+
+    /// They may have to write their last bytes' count, so they are told, and given a moment.
+    async fn end_tunnels(&self) {
+        self.io.cut_tunnels();
+        for _ in 0..CUT_TURNS_MAX {
+            if self.counters.tunnels_open.get() == 0 {
+                return;
+            }
+            runtime::yield_now().await;
+        }
+    }
+
+    /// Whether a client of this core, or one of another core that reads along with a fetch of
+    /// this one, is still being served.
+    fn is_needed(&self) -> bool {
+        self.connections() > 0
+            || self.admin_answers.get() > 0
+            || self.fillings.borrow().iter().any(|(_, flight)| flight.has_readers())
+    }
+
+    async fn tick(self: Rc<Self>) {
+        loop {
+            time::sleep(TICK).await;
+            self.log.flush();
+            self.upstreams.sweep();
+            self.shared.sweep_purged();
+            self.sizing.flush(&self.shared.sizing, time::wall_ms());
+            self.io.room_was_made();
+            self.measure();
+            self.shared.look_at_memory(&self.limits().limits);
+            self.publish();
+        }
+    }
+
+    /// Tells overload what has become of the core since the last tick.
+    fn measure(&self) {
+        let now = Measured::now(&self.counters);
+        let sample = now.since(&self.measured.replace(now));
+        self.overload.tick(&sample, &self.limits().limits);
+        let of_core = &self.counters.core;
+        let nanoseconds = |duration: Duration| duration.as_nanos() as u64;
+        let wall = nanoseconds(sample.wall).max(1);
+        of_core.busy_ppm.set(nanoseconds(sample.cpu) * 1_000_000 / wall);
+        of_core.delay_ns.set(nanoseconds(sample.delay));
+        of_core.marginal_ns.set(nanoseconds(self.overload.marginal()));
+        of_core.shed_ppm.set(self.overload.share_ppm());
+        of_core.cpu_ns.set(nanoseconds(now.cpu));
+    }
+
+    /// Copies what the runtime counts to where other threads can read it.
+    fn publish(&self) {
+        let counters = runtime::poller_counters();
+        self.counters.waits.set(counters.waits);
+        self.counters.events.set(counters.events);
+        self.counters.empty_waits.set(counters.empty_waits);
+        let counters = runtime::counters();
+        self.counters.turns.set(counters.turns);
+        self.counters.wakes.set(counters.remote_wakes);
+        self.counters.polls.set(counters.tasks_polled);
+        self.counters.recv_calls.set(counters.recv_calls);
+        self.counters.send_calls.set(counters.send_calls);
+        let made = runtime::allocations();
+        self.counters.allocations.set(made.count);
+        self.counters.allocated_bytes.set(made.bytes);
+    }
+}

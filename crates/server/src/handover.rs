@@ -1,0 +1,236 @@
+//! Another process takes our place, or we take another's: what is stored goes with it.
+//!
+//! ```text
+//! old: serves                 | serves, from memory     | asks the origin for all    | ends
+//!      its disk               | no disk                 | no store at all            |
+//!      changes: its own disk  | changes wait            | changes are told the new, which replies
+//! new: reads its configuration| opens the disk          | serves, its disk           | serves
+//!                           "store"                   "doors"  "ready"
+//! ```
+//!
+//! Only one process has the disk, and only the one that has it puts anything there. Before the new
+//! one takes its first connection, the old one stops serving what it has in memory: what is changed
+//! at the new one need not be told to the old. What is changed at the old one, by connections that
+//! it still has, is told to the new, and answered when that has taken it in: in its memory, and on
+//! its disk for good. Such a change is a purge there: keys of the two processes may differ.
+//!
+//! If the new one fails on its way, the old one takes its disk back and serves on; what it has in
+//! memory is dropped if the other may have answered for a change already.
+//!
+//! Who owns: the server's thread carries it out; it may block. Afterwards a thread at each end has
+//! the link, until the old process has ended. Cores only ask [`Handover`].
+//! What never happens: a change that was answered is undone, or not seen at either process; two
+//! processes write to one disk.
+
+use std::io;
+use std::sync::{Arc, mpsc};
+use std::time::Instant;
+
+use runtime::process::{Heard, Link, Predecessor, Said, Successor, TOLD_BYTES_MAX};
+use runtime::{Options, Runtime};
+
+use crate::limits::TAKEN_IN_WAIT_MAX;
+use cache::handover::Waiting;
+use proxy::Shared;
+
+/// Leaves our place to a successor. Its process id, once it serves.
+///
+/// # Errors
+/// Why it does not; all is ours again then, as far as that can be: the words say so.
+pub(crate) fn leave(
+    shared: &Arc<Shared>,
+    mut successor: Successor,
+    until: Instant,
+    options: Options,
+) -> Result<u32, String> {
+    let mut leaving = Leaving { shared, queue: None, lent: false };
+    if let Err(why) = leaving.until_it_serves(&mut successor, until) {
+        // It has ended, and whatever it had is free.
+        drop(successor);
+        return Err(match leaving.come_back(options) {
+            Ok(()) => why,
+            Err(more) => format!("{why}; {more}"),
+        });
+    }
+    let (pid, link) = successor.lives_on();
+    let queue = leaving.queue.take().unwrap_or_else(|| shared.handover.begin());
+    shared.handover.set_left(true);
+    let told = link.and_then(|link| {
+        std::thread::Builder::new()
+            .name("successor".into())
+            .spawn(move || tell_on(&link, &queue))
+            .map(drop)
+    });
+    if let Err(error) = told {
+        tracing::error!(%error, "process {pid} is not told what changes here from now on");
+    }
+    Ok(pid)
+}
+
+/// On the way.
+struct Leaving<'s> {
+    shared: &'s Arc<Shared>,
+    queue: Option<mpsc::Receiver<Waiting>>,
+    lent: bool,
+}
+
+impl Leaving<'_> {
+    fn until_it_serves(&mut self, successor: &mut Successor, until: Instant) -> Result<(), String> {
+        loop {
+            match successor.hears(until)? {
+                Said::WantsStore => {
+                    if self.queue.is_none() {
+                        self.queue = Some(self.shared.handover.begin());
+                    }
+                    if let Some(disk) = &self.shared.disk {
+                        self.lent = true;
+                        disk.lend(until)?;
+                    }
+                }
+                // From here on it may answer for a change.
+                Said::OpensDoors => self.shared.handover.set_left(true),
+                Said::Serves => return Ok(()),
+            }
+            successor.link().grant().map_err(|error| format!("it cannot be told: {error}"))?;
+        }
+    }
+
+    /// Serves on with all that it had. In words what cannot be had again.
+    fn come_back(self, options: Options) -> Result<(), String> {
+        let Some(queue) = self.queue else { return Ok(()) };
+        let Leaving { shared, lent, .. } = self;
+        let come_back = move || {
+            let mut runtime = Runtime::new(options).map_err(|error| error.to_string());
+            if shared.handover.is_left() {
+                // What was asked for, or stored, before a change that the other has answered.
+                shared.under_way.change_all();
+                shared.store.clear();
+            }
+            let back = match (&shared.disk, &mut runtime) {
+                (Some(disk), Ok(runtime)) if lent => runtime.block_on(disk.take_back()),
+                (Some(_), Err(error)) if lent => Err(error.clone()),
+                _ => Ok(()),
+            };
+            shared.handover.end();
+            shared.handover.set_left(false);
+            while let Ok(waiting) = queue.try_recv() {
+                let taken = runtime.as_mut().is_ok_and(|runtime| {
+                    let changes = shared.take_in_all(&waiting.told);
+                    changes.is_some_and(|changes| runtime.block_on(changes.durable(shared)))
+                });
+                waiting.answer(taken);
+            }
+            back.map_err(|why| format!("and the store on disk is lost to this process: {why}"))
+        };
+        // In a thread of its own: a runtime may pin the thread that it runs in.
+        let ended = std::thread::scope(|scope| scope.spawn(come_back).join());
+        ended.unwrap_or_else(|_| Err("and what it had may be lost to this process".to_owned()))
+    }
+}
+
+/// Tells the process that has taken our place of all changes, those that wait at once.
+fn tell_on(link: &Link, queue: &mpsc::Receiver<Waiting>) {
+    let mut is_lost = false;
+    while let Ok(first) = queue.recv() {
+        let mut told = first.told.clone();
+        let mut waiting = vec![first];
+        let mut next = None;
+        while let Some(one) = next.take().or_else(|| queue.try_recv().ok()) {
+            if told.len() + one.told.len() > TOLD_BYTES_MAX {
+                next = Some(one);
+                break;
+            }
+            told.extend_from_slice(&one.told);
+            waiting.push(one);
+        }
+        for (told, waiting) in
+            [(told, waiting)].into_iter().chain(next.map(|one| (one.told.clone(), vec![one])))
+        {
+            let taken = !is_lost
+                && link.tell(&told, TAKEN_IN_WAIT_MAX).unwrap_or_else(|error| {
+                    tracing::error!(
+                        %error,
+                        "the process that has taken our place is not told what changes here: it \
+                         may serve what was there before, or a crash bring it back"
+                    );
+                    is_lost = true;
+                    false
+                });
+            waiting.into_iter().for_each(|one| one.answer(taken));
+        }
+    }
+}
+
+/// Waits until what is stored is ours.
+///
+/// # Errors
+/// The process that we were to replace has ended.
+pub(crate) fn wait_for_store(predecessor: &Predecessor) -> io::Result<()> {
+    predecessor.ask_for_store()?;
+    granted(predecessor)
+}
+
+fn granted(predecessor: &Predecessor) -> io::Result<()> {
+    match predecessor.link().hear()? {
+        Heard::Granted => Ok(()),
+        Heard::Changes(_) => Err(io::Error::other("it tells of changes before we serve")),
+    }
+}
+
+/// Waits until connections are ours, and takes in what the other still is told, as long as it
+/// lives.
+///
+/// # Errors
+/// The process that we were to replace has ended, or a thread cannot be had.
+pub(crate) fn wait_for_doors(
+    predecessor: &Predecessor,
+    shared: &Arc<Shared>,
+    options: Options,
+) -> io::Result<()> {
+    predecessor.ask_for_doors()?;
+    granted(predecessor)?;
+    let link = predecessor.link().again()?;
+    let follows = Follows::new(shared);
+    let options = options.with_pin_cpu(None);
+    let follow = move || match Runtime::new(options) {
+        Ok(runtime) => follow(&link, &follows.0, runtime),
+        Err(error) => tracing::error!(%error, "the process before this one is not heard"),
+    };
+    std::thread::Builder::new().name("predecessor".into()).spawn(follow).map(drop)
+}
+
+/// The disk is not let go of while the process before us has something to tell.
+struct Follows(Arc<Shared>);
+
+impl Follows {
+    fn new(shared: &Arc<Shared>) -> Follows {
+        if let Some(disk) = &shared.disk {
+            disk.core_begins();
+        }
+        Follows(Arc::clone(shared))
+    }
+}
+
+impl Drop for Follows {
+    fn drop(&mut self) {
+        if let Some(disk) = &self.0.disk {
+            disk.core_ended();
+        }
+    }
+}
+
+/// Takes in what is told until its end.
+fn follow(link: &Link, shared: &Shared, mut runtime: Runtime) {
+    while let Ok(Heard::Changes(told)) = link.hear() {
+        let taken = match shared.take_in_all(&told) {
+            Some(changes) => runtime.block_on(changes.durable(shared)),
+            None => {
+                tracing::error!("what the process before this one tells cannot be read");
+                return;
+            }
+        };
+        if link.reply(taken).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! The process: cores on their threads, listeners, reload, restart, the admin address.
+//!
+//! What: [`Server`] binds, starts one [`Core`] a thread, carries out orders and ends; [`admin`]
+//! answers operators. Why apart from the crate `proxy`: what serves a request knows nothing of
+//! processes, threads, signals or files. Cores share the cache, the table of fetches and the way to
+//! the log, and nothing else.
+//!
+//! What never happens: a core blocks; a reload that fails changes anything; a restart closes a
+//! socket that the next process does not hold.
+#![forbid(unsafe_code)]
+
+mod admin;
+mod call;
+mod change;
+mod control;
+mod core;
+mod core_task;
+mod descriptors;
+mod handover;
+mod limits;
+mod listening;
+mod locks;
+mod log_to;
+mod metrics_text;
+mod process;
+mod purge_api;
+mod server;
+mod sockets;
+mod start_error;
+
+pub use access_log::{LogCode, LogFormat, LogTemplate, LogWriter, log_codes};
+pub use cache::sizing::{Size, WhatIfReport};
+pub use config::{
+    Config, DiskConfig, Domain, Forward, Listener, Origin, PasswordRealm, Ports, Problem, Process,
+    Protocol, PurgeRules, Role, Settings, TellClient, Unusable, Users,
+};
+pub use control::{Answer, Order, Orders};
+pub use core::Core;
+pub use dns::NameServers;
+pub use ipnet::IpNet;
+pub use log_to::LogTo;
+pub use metrics::{Described, Shape};
+pub use proxy::explain;
+pub use server::{Bound, Renewal, Server};
+pub use sockets::Sockets;
+pub use start_error::StartError;
+pub use store::disk::Verify;
+pub use transport::tls::{ClientTls, ServerTls, TlsPeer};
+
+/// The reference of the configuration file, and an example of one, made from its list of keys.
+pub mod config_documents {
+    pub use config::{example, markdown};
+}
+
+/// Every metric that `/metrics` serves.
+pub fn described_metrics() -> Vec<Described> {
+    metrics_text::all()
+}

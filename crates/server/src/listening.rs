@@ -1,0 +1,145 @@
+//! The sockets that one core accepts from, and how they come and go while it serves.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use core_io::limits::ROOM_PAUSE;
+use outcome::is_out_of_descriptors;
+use proxy::serve_connection;
+use runtime::net::TcpStream;
+use runtime::time;
+use transport::Transport;
+
+use crate::limits::ACCEPTS_PER_TURN_MAX;
+use runtime::JoinHandle;
+use runtime::net::TcpListener;
+
+use crate::change::Change;
+use config::Listener;
+use proxy::Worker;
+use proxy::site::Door;
+
+/// What connections that come in from now on are told of their listener; a reload replaces it.
+pub(crate) type DoorNow = Rc<RefCell<Rc<Door>>>;
+
+/// A socket that is accepted from.
+struct Open {
+    /// The address it is bound to.
+    address: SocketAddr,
+    socket: Rc<TcpListener>,
+    door: DoorNow,
+    accepting: JoinHandle<()>,
+}
+
+impl Open {
+    fn new(worker: &Rc<Worker>, socket: TcpListener, listener: &Listener) -> Open {
+        worker.shared.own.add_of(&socket);
+        let (socket, door) = (Rc::new(socket), Rc::new(RefCell::new(Door::of(listener))));
+        let accepting =
+            runtime::spawn(accept_all(Rc::clone(worker), Rc::clone(&socket), Rc::clone(&door)));
+        Open { address: listener.address, socket, door, accepting }
+    }
+
+    /// Accepts no more than what is there already. The system has answered these clients; if
+    /// nobody else holds the socket, closing it would reset them.
+    fn close(self, worker: &Rc<Worker>) {
+        self.accepting.abort();
+        while let Ok((stream, peer)) = self.socket.try_accept() {
+            let door = Rc::clone(&self.door.borrow());
+            start(worker, &door, stream, peer);
+        }
+    }
+}
+
+/// All sockets that a core accepts from.
+pub(crate) struct Listening {
+    worker: Rc<Worker>,
+    open: Vec<Open>,
+}
+
+impl Listening {
+    pub(crate) fn new(worker: &Rc<Worker>, sockets: Vec<(TcpListener, Listener)>) -> Listening {
+        let open = sockets.into_iter().map(|(socket, of)| Open::new(worker, socket, &of));
+        Listening { open: open.collect(), worker: Rc::clone(worker) }
+    }
+
+    /// Puts another configuration in force: for connections that come from now on, and for the
+    /// requests of those that are open.
+    pub(crate) fn change(&mut self, change: Change) {
+        let Change::Site { site, listeners, sockets, gone } = change else { return };
+        self.worker.replace_site(*site);
+        for at in (0..self.open.len()).rev() {
+            if gone.contains(&self.open[at].address) {
+                self.open.swap_remove(at).close(&self.worker);
+            }
+        }
+        for open in &self.open {
+            if let Some(listener) = listeners.iter().find(|of| of.address == open.address) {
+                open.door.replace(Door::of(listener));
+            }
+        }
+        for (socket, listener) in sockets {
+            match TcpListener::from_std(socket) {
+                Ok(socket) => self.open.push(Open::new(&self.worker, socket, &listener)),
+                Err(error) => tracing::error!(address = %listener.address, %error, "not served"),
+            }
+        }
+    }
+
+    /// Accepts no more.
+    pub(crate) fn close(self) {
+        for open in self.open {
+            open.close(&self.worker);
+        }
+    }
+}
+
+/// Whether new connections are to be refused.
+fn is_closed(worker: &Worker) -> bool {
+    worker.overload.is_closed() || worker.shared.pressure.is_closed()
+}
+
+/// Accepts from one socket, for ever.
+async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, door: DoorNow) {
+    loop {
+        let mut next = listener.accept().await;
+        let mut accepted = 0;
+        loop {
+            match next {
+                Ok((stream, peer)) => {
+                    let door = Rc::clone(&door.borrow());
+                    start(&worker, &door, stream, peer);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(error) => {
+                    tracing::warn!(%error, "no connection accepted");
+                    worker.counters.connections_refused.add(1);
+                    if is_out_of_descriptors(&error) {
+                        worker.upstreams.make_room();
+                    }
+                    time::sleep(ROOM_PAUSE).await;
+                    break;
+                }
+            }
+            accepted += 1;
+            if accepted == ACCEPTS_PER_TURN_MAX {
+                runtime::yield_now().await;
+                break;
+            }
+            next = listener.try_accept();
+        }
+    }
+}
+
+/// Serves one connection.
+fn start(worker: &Rc<Worker>, door: &Rc<Door>, stream: TcpStream, peer: SocketAddr) {
+    worker.counters.connections_accepted.add(1);
+    if is_closed(worker) {
+        worker.counters.connections_shed.add(1);
+        return;
+    }
+    let stream = Transport::Plain(stream);
+    let serving = serve_connection(Rc::clone(worker), Rc::clone(door), stream, peer);
+    runtime::spawn(serving).detach();
+}

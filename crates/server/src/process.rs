@@ -1,0 +1,65 @@
+//! What all cores of the process share, and the orders to it.
+
+use std::ops::Deref;
+use std::sync::Arc;
+
+use access_log::{Queue, Sink};
+use config::Config;
+use metrics::{Described, Shape};
+use proxy::Shared;
+use store::disk::DiskStore;
+
+use crate::control::Control;
+use crate::metrics_text::SharedFigures;
+
+/// One server.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) control: Control,
+}
+
+impl Deref for Process {
+    type Target = Arc<Shared>;
+
+    fn deref(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+impl Process {
+    pub(crate) fn new(
+        config: &Config,
+        workers: usize,
+        log: Sink,
+        disk: Option<DiskStore>,
+    ) -> Process {
+        let shared = Arc::new(Shared::new(config, workers, log, disk));
+        Process { shared, control: Control::default() }
+    }
+}
+
+impl SharedFigures for Process {
+    fn figures(&self) -> Vec<(Described, u64)> {
+        let lost = match &self.shared.log {
+            Sink::Thread(queue) => Queue::lines_lost(queue),
+            Sink::Off | Sink::Memory(_) => 0,
+        };
+        let figures = self.shared.cache.figures().chain([(LOG_LINES_LOST, lost)]);
+        figures.chain(self.control.figures()).chain(self.shared.cache.disk_figures()).collect()
+    }
+
+    fn forecasts(&self) -> [Vec<(&'static str, f64)>; 2] {
+        self.shared.cache.forecasts()
+    }
+
+    fn refusals(&self) -> Vec<(&'static str, u64)> {
+        self.shared.refusals.all()
+    }
+}
+
+pub(crate) const LOG_LINES_LOST: Described = Described {
+    name: "log_lines_lost",
+    help: "Access log lines lost because the log could not keep up or failed",
+    shape: Shape::Counter,
+};

@@ -1,0 +1,451 @@
+//! A whole server: its cores on their threads, from binding to the last log line.
+
+use std::ffi::OsString;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use runtime::net::TcpListener;
+use runtime::process::{self, Predecessor, Successor, Told};
+use runtime::stop::StopSource;
+use runtime::sync::{Sender, inbox};
+use runtime::{Options, Runtime};
+use store::disk::{DiskStore, OpenError, Start};
+
+use crate::change::{CHANGES_MAX, Change};
+use crate::control::{Answer, Event, Order, Orders};
+use crate::core::Core;
+use crate::descriptors::descriptors;
+use crate::handover;
+use crate::limits::{DESCRIPTORS_OF_CLIENTS_PERCENT, DESCRIPTORS_RESERVED};
+use crate::log_to::LogTo;
+use crate::process::Process;
+use crate::sockets::{OfCore, Sockets};
+use crate::start_error::StartError;
+use config::{Config, DiskConfig, Listener};
+use proxy::site::Site;
+
+/// What a server is bound to.
+#[derive(Clone, Debug)]
+pub struct Bound {
+    /// Where clients connect.
+    pub listen: Vec<SocketAddr>,
+    /// Where the admin does.
+    pub admin: Option<SocketAddr>,
+    /// The event notification that runs.
+    pub backend: readiness::Kind,
+}
+
+/// How a server comes by what a reload and a restart need.
+pub struct Renewal<'r> {
+    /// Reads the configuration anew: it, and what else there is to say. An error is said to whoever
+    /// asked, and changes nothing.
+    pub config: &'r mut dyn FnMut() -> Result<(Config, Vec<String>), String>,
+    /// The program that takes our place, and its arguments.
+    pub program: Option<(PathBuf, Vec<OsString>)>,
+    /// How long it may take until it serves.
+    pub patience: Duration,
+}
+
+/// A running server.
+#[derive(Debug)]
+pub struct Server {
+    threads: Vec<JoinHandle<()>>,
+    changes: Vec<Sender<Change>>,
+    bound: Bound,
+    sockets: Sockets,
+    stop: StopSource,
+    log: LogTo,
+    process: Arc<Process>,
+    orders: Orders,
+    events: mpsc::Receiver<Event>,
+    handed_over: bool,
+    options: Options,
+}
+
+impl Server {
+    /// Binds the configured addresses and starts one thread a core.
+    ///
+    /// # Errors
+    /// Nothing is left running when an address or a thread cannot be had.
+    pub fn start(
+        config: Config,
+        workers: usize,
+        admin: Option<SocketAddr>,
+        log: LogTo,
+        options: &Options,
+    ) -> Result<Server, StartError> {
+        let (sockets, _) = Sockets::bind(&config.listeners, admin, workers, Vec::new())?;
+        Server::start_on(sockets, config, workers, log, options, None)
+    }
+
+    /// The same on sockets that are there already. A CPU to pin to is the first core's; the others
+    /// take those that follow. What a predecessor has stored is taken over from it.
+    ///
+    /// # Errors
+    /// Nothing is left running when a thread cannot be had.
+    pub fn start_on(
+        sockets: Sockets,
+        mut config: Config,
+        workers: usize,
+        log: LogTo,
+        options: &Options,
+        predecessor: Option<&Predecessor>,
+    ) -> Result<Server, StartError> {
+        fit(&mut config, workers);
+        let listeners = config.listeners.clone();
+        if let Some(predecessor) = predecessor {
+            handover::wait_for_store(predecessor).map_err(StartError::Predecessor)?;
+        }
+        let disk = match &config.disk {
+            Some(wanted) => open_disk(wanted, options)?,
+            None => None,
+        };
+        let cores = Core::with_disk(config, workers, &log, disk);
+        let process = Arc::clone(&cores[0].process);
+        if let Some(predecessor) = predecessor {
+            let doors = handover::wait_for_doors(predecessor, &process.shared, *options);
+            doors.map_err(StartError::Predecessor)?;
+        }
+        let (orders, events) = Orders::queue();
+        process.control.obey(orders.clone());
+        let backend = readiness::Kind::Epoll;
+        let bound = Bound { listen: sockets.listen(), admin: sockets.admin(), backend };
+        let (stop, threads) = (StopSource::new(), Vec::new());
+        let changes = Vec::new();
+        let mut server = Server {
+            threads,
+            changes,
+            bound,
+            sockets,
+            stop,
+            log,
+            process,
+            orders,
+            events,
+            handed_over: false,
+            options: *options,
+        };
+        for (index, core) in cores.into_iter().enumerate() {
+            if let Err(error) = server.start_core(index, core, &listeners, options) {
+                server.stop.stop();
+                server.wait();
+                return Err(error);
+            }
+        }
+        Ok(server)
+    }
+
+    /// Starts one core and waits until it has taken its sockets.
+    fn start_core(
+        &mut self,
+        index: usize,
+        core: Core,
+        listeners: &[Listener],
+        options: &Options,
+    ) -> Result<(), StartError> {
+        let (tell, told) = mpsc::channel();
+        let mut options = *options;
+        options.pin_cpu = options.pin_cpu.map(|cpu| cpu + index);
+        let sockets = self.sockets.of_core(index, listeners).map_err(StartError::System)?;
+        let admin = if index == 0 { self.sockets.of_admin() } else { Ok(None) };
+        let admin = admin.map_err(StartError::System)?;
+        let (sender, changes) = inbox(CHANGES_MAX);
+        let (stop, ended) = (self.stop.token(), Ended(self.orders.clone()));
+        let run = move || {
+            let _ended = ended;
+            let mut runtime = match Runtime::new(options) {
+                Ok(runtime) => runtime,
+                Err(error) => {
+                    let _ = tell.send(Err(error));
+                    return;
+                }
+            };
+            runtime.block_on(async move {
+                let taken = take(sockets, admin);
+                match taken {
+                    Ok((listeners, admin)) => {
+                        if tell.send(Ok(runtime::backend())).is_ok() {
+                            core.run_changing(listeners, admin, changes, stop).await;
+                        }
+                    }
+                    Err(error) => {
+                        let _ = tell.send(Err(error));
+                    }
+                }
+            });
+        };
+        let thread = std::thread::Builder::new()
+            .name(format!("core-{index}"))
+            .spawn(run)
+            .map_err(StartError::System)?;
+        self.threads.push(thread);
+        self.changes.push(sender);
+        match told.recv() {
+            Ok(Ok(backend)) => {
+                self.bound.backend = backend;
+                Ok(())
+            }
+            Ok(Err(error)) => Err(StartError::System(error)),
+            Err(_) => Err(StartError::System(io::Error::other("a core's thread ended"))),
+        }
+    }
+
+    /// What it is bound to.
+    pub fn bound(&self) -> &Bound {
+        &self.bound
+    }
+
+    /// Tells it to stop: no new connections, requests under way finish.
+    pub fn stopper(&self) -> StopSource {
+        self.stop.clone()
+    }
+
+    /// A way to tell it more than that; it is heard while [`Server::run`] runs.
+    pub fn orders(&self) -> Orders {
+        self.orders.clone()
+    }
+
+    /// Waits until it has stopped, and its log is written. Returns the log lines that were lost.
+    pub fn wait(self) -> u64 {
+        let mut none = || Err("this server has no configuration file".to_owned());
+        self.run(Renewal { config: &mut none, program: None, patience: Duration::ZERO })
+    }
+
+    /// Works off what it is told until it has stopped, and its log is written. Returns the log
+    /// lines that were lost.
+    pub fn run(mut self, mut renewal: Renewal<'_>) -> u64 {
+        let mut running = self.threads.len();
+        while running > 0 {
+            match self.events.recv() {
+                Ok(Event::Order(order, asked)) => self.obey(order, asked, &mut renewal),
+                Ok(Event::CoreEnded { failed }) => {
+                    running -= 1;
+                    if failed {
+                        tracing::error!(left = running, "a core has failed");
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+        for thread in self.threads {
+            // Whether it failed was said by its end.
+            let _ = thread.join();
+        }
+        match self.log {
+            LogTo::Writer(writer) => writer.finish(),
+            LogTo::Off | LogTo::Memory(_) => 0,
+        }
+    }
+
+    fn obey(&mut self, order: Order, asked: Option<Sender<Answer>>, renewal: &mut Renewal<'_>) {
+        let answer = match order {
+            Order::Reload => self.reload(renewal),
+            Order::Restart => self.restart(renewal),
+            Order::ReopenLog => {
+                self.reopen_log();
+                Answer::done("the access log is opened again")
+            }
+            Order::Stop => {
+                if !self.handed_over {
+                    tell_supervisor(Told::Stopping);
+                }
+                self.stop.stop();
+                Answer::done("stopping")
+            }
+        };
+        if !answer.done {
+            tracing::error!("{order:?}: {}", answer.text);
+        } else if matches!(order, Order::Reload | Order::Restart) {
+            tracing::info!("{}", answer.text);
+        }
+        if let Some(asked) = asked {
+            // Whoever asked may have gone.
+            let _ = asked.send(answer);
+        }
+        if order == Order::Restart && self.handed_over {
+            self.let_go();
+        }
+    }
+
+    /// Opens the access log again under its name.
+    fn reopen_log(&self) {
+        if let LogTo::Writer(writer) = &self.log {
+            writer.reopen();
+        }
+    }
+
+    /// Puts the configuration in force as it now is. A bad one changes nothing.
+    fn reload(&mut self, renewal: &mut Renewal<'_>) -> Answer {
+        if self.handed_over || self.stop.is_stopped() {
+            return Answer::refused("this process is about to end");
+        }
+        tell_supervisor(Told::Reloading);
+        self.reopen_log();
+        let answer = match self.try_reload(renewal) {
+            Ok(text) => Answer::done(text),
+            Err(why) => {
+                self.process.control.reload_failed();
+                Answer::refused(format!("nothing has changed: {why}"))
+            }
+        };
+        let first = answer.text.lines().next().unwrap_or_default();
+        tell_supervisor(Told::Ready(first));
+        answer
+    }
+
+    fn try_reload(&mut self, renewal: &mut Renewal<'_>) -> Result<String, String> {
+        let (mut config, notes) = (renewal.config)()?;
+        let cores = self.changes.len();
+        fit(&mut config, cores);
+        let named = config.listeners.clone();
+        let change = self.sockets.reload(&named).map_err(|error| error.to_string())?;
+        let listeners = change.bound(&named);
+        let site = Site::new(config, &self.process.upstreams, &self.process.pseudonym);
+        let mut of_cores = Vec::new();
+        for core in 0..cores {
+            of_cores.push(change.of_core(core, cores, &named).map_err(|error| error.to_string())?);
+        }
+        for (index, sockets) in of_cores.into_iter().enumerate() {
+            let change = Change::Site {
+                site: Box::new(site.clone()),
+                listeners: listeners.clone(),
+                sockets,
+                gone: change.gone.clone(),
+            };
+            self.tell_core(index, change);
+        }
+        let mut text = format!("configuration {} is in force", self.process.control.reloaded());
+        for address in change.added() {
+            text.push_str(&format!("\nlistening on {address}"));
+        }
+        for address in &change.gone {
+            text.push_str(&format!("\nno longer listening on {address}"));
+        }
+        for note in notes {
+            text.push('\n');
+            text.push_str(&note);
+        }
+        self.sockets.put(change);
+        self.bound.listen = self.sockets.listen();
+        Ok(text)
+    }
+
+    fn tell_core(&self, index: usize, change: Change) {
+        if let Err(error) = self.changes[index].send(change) {
+            tracing::error!(core = index, %error, "a core did not hear of a change");
+        }
+    }
+
+    /// Starts the program anew and, once it serves, leaves the sockets to it.
+    fn restart(&mut self, renewal: &Renewal<'_>) -> Answer {
+        if self.handed_over || self.stop.is_stopped() {
+            return Answer::refused("this process is about to end");
+        }
+        let Some((program, arguments)) = &renewal.program else {
+            return Answer::refused("this server does not know its program");
+        };
+        let served = Successor::start(program, arguments, &self.sockets.all())
+            .map_err(|error| format!("{} cannot be run: {error}", program.display()))
+            .and_then(|successor| {
+                let until = Instant::now() + renewal.patience;
+                handover::leave(&self.process.shared, successor, until, self.options)
+            });
+        match served {
+            Ok(pid) => {
+                tell_supervisor(Told::MainPid(pid));
+                self.handed_over = true;
+                Answer::done(format!("process {pid} serves; process {} ends", std::process::id()))
+            }
+            Err(why) => {
+                self.process.control.restart_failed();
+                Answer::refused(format!("this process serves on: {why}"))
+            }
+        }
+    }
+
+    /// From here on the sockets are the successor's, which holds each of them open.
+    fn let_go(&mut self) {
+        for core in 0..self.changes.len() {
+            self.tell_core(core, Change::HandedOver);
+        }
+        self.sockets = Sockets::default();
+    }
+}
+
+/// Opens the store on disk, or begins it. A disk that fails costs hits and no request: it is said,
+/// and the server does without.
+fn open_disk(wanted: &DiskConfig, options: &Options) -> Result<Option<DiskStore>, StartError> {
+    let path = wanted.path.display().to_string();
+    // In a thread of its own: a runtime may pin the thread that it runs in.
+    let open = || {
+        Runtime::new(*options)
+            .map(|mut runtime| runtime.block_on(DiskStore::open(wanted.options())))
+    };
+    let opened = std::thread::scope(|scope| scope.spawn(open).join());
+    let opened = opened.unwrap_or_else(|_| Err(io::Error::other("the disk's thread failed")));
+    match opened.map_err(StartError::System)? {
+        Ok((disk, start)) => {
+            match start {
+                Start::New => tracing::info!("{path}: a new store on disk"),
+                Start::Warm { objects, entries_lost: 0 } => {
+                    tracing::info!(objects, "{path}: the store on disk is warm");
+                }
+                Start::Warm { objects, entries_lost } => {
+                    tracing::warn!(objects, entries_lost, "{path}: some of the index is lost");
+                }
+                Start::Fresh(why) => tracing::warn!("{path}: begun anew: {why}"),
+            }
+            if let Some(why) = disk.why_not_lent() {
+                tracing::info!("{path}: long bodies are copied: {why}");
+            }
+            Ok(Some(disk))
+        }
+        Err(error @ OpenError::System { .. }) => {
+            tracing::error!("{error}; serving without the store on disk");
+            Ok(None)
+        }
+        Err(error) => Err(StartError::Disk(error)),
+    }
+}
+
+/// Says that a core's thread has ended, however it ends.
+struct Ended(Orders);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.core_ended(std::thread::panicking());
+    }
+}
+
+/// The supervisor is no reason to fail.
+fn tell_supervisor(told: Told<'_>) {
+    if let Err(error) = process::notify(told) {
+        tracing::warn!(%error, "the supervisor cannot be told");
+    }
+}
+
+/// Clients get no more connections than there are descriptors for.
+fn fit(config: &mut Config, workers: usize) {
+    if let Some(descriptors) = descriptors() {
+        let of_clients =
+            descriptors.saturating_sub(DESCRIPTORS_RESERVED) * DESCRIPTORS_OF_CLIENTS_PERCENT / 100;
+        let of_core = (of_clients / workers.max(1)).max(1);
+        config.limits.connections_max = config.limits.connections_max.min(of_core);
+    }
+}
+
+/// What a core accepts from: of its listeners, and of the admin.
+type Taken = (Vec<(TcpListener, Listener)>, Option<TcpListener>);
+
+/// The sockets as the present core's.
+fn take(sockets: Vec<OfCore>, admin: Option<std::net::TcpListener>) -> io::Result<Taken> {
+    let taken: io::Result<_> = sockets
+        .into_iter()
+        .map(|(socket, of)| TcpListener::from_std(socket).map(|socket| (socket, of)))
+        .collect();
+    Ok((taken?, admin.map(TcpListener::from_std).transpose()?))
+}

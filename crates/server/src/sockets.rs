@@ -1,0 +1,322 @@
+//! The listening sockets of the process: bound or inherited before its cores run, added and let go
+//! by a reload, handed to the process that takes its place.
+//!
+//! What: for each configured address one or several sockets. Where the kernel lets us, every core
+//! has one of its own (SO_REUSEPORT); a core without one shares another's, and no socket is without
+//! a core, whatever the number of cores was when it was bound.
+//! Who owns: this table holds every socket open; a core works on a duplicate of its own.
+//! What never happens: a socket is closed whose connections nobody has accepted, unless its address
+//! has gone from the configuration: closing resets what waits in its queue.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use runtime::net::ListenOptions;
+use runtime::process;
+
+use crate::start_error::StartError;
+use config::Listener;
+
+/// The sockets of one configured address.
+#[derive(Debug)]
+struct Group {
+    /// As configured; the port may be 0.
+    configured: SocketAddr,
+    /// As bound.
+    bound: SocketAddr,
+    sockets: Vec<TcpListener>,
+}
+
+/// All listening sockets.
+#[derive(Debug, Default)]
+pub struct Sockets {
+    groups: Vec<Group>,
+    admin: Option<Group>,
+    cores: usize,
+}
+
+/// A socket for one core, and the listener it belongs to.
+pub(crate) type OfCore = (TcpListener, Listener);
+
+impl Sockets {
+    /// Binds what the listeners name, taking over those of `inherited` that they name already, so
+    /// that each of `cores` cores can accept. Inherited sockets that nothing names are closed;
+    /// their addresses are returned.
+    ///
+    /// # Errors
+    /// An address cannot be had; nothing is bound then.
+    pub fn bind(
+        listeners: &[Listener],
+        admin: Option<SocketAddr>,
+        cores: usize,
+        inherited: Vec<TcpListener>,
+    ) -> Result<(Sockets, Vec<SocketAddr>), StartError> {
+        let mut left = Passed::sorted(inherited);
+        let mut sockets = Sockets { groups: Vec::new(), admin: None, cores };
+        let named: Vec<SocketAddr> =
+            listeners.iter().map(|listener| listener.address).chain(admin).collect();
+        for listener in listeners {
+            let passed = left.take(listener.address, &named);
+            sockets.groups.push(Group::bind(listener.address, cores, passed)?);
+        }
+        if let Some(address) = admin {
+            sockets.admin = Some(Group::bind(address, 1, left.take(address, &named))?);
+        }
+        Ok((sockets, left.0.into_iter().map(|(address, _)| address).collect()))
+    }
+
+    /// Where clients connect.
+    pub fn listen(&self) -> Vec<SocketAddr> {
+        self.groups.iter().map(|group| group.bound).collect()
+    }
+
+    /// Where the admin does.
+    pub fn admin(&self) -> Option<SocketAddr> {
+        self.admin.as_ref().map(|group| group.bound)
+    }
+
+    /// The sockets that one core accepts from, each with its listener.
+    pub(crate) fn of_core(&self, core: usize, listeners: &[Listener]) -> io::Result<Vec<OfCore>> {
+        let mut given = Vec::new();
+        for (group, listener) in self.groups.iter().zip(listeners) {
+            for socket in group.of_core(core, self.cores)? {
+                given.push((socket, Listener { address: group.bound, ..listener.clone() }));
+            }
+        }
+        Ok(given)
+    }
+
+    /// The admin's, for the one core that has it.
+    pub(crate) fn of_admin(&self) -> io::Result<Option<TcpListener>> {
+        let socket = self.admin.as_ref().and_then(|group| group.sockets.first());
+        socket.map(TcpListener::try_clone).transpose()
+    }
+
+    /// What a reload makes of it: groups whose address stays are kept, new addresses are bound,
+    /// the others are left out. Nothing changes until the result is put in place, so that a reload
+    /// that fails changes nothing.
+    ///
+    /// # Errors
+    /// A new address cannot be had.
+    pub(crate) fn reload(&self, listeners: &[Listener]) -> Result<Change, StartError> {
+        let mut kept: Vec<Option<&Group>> = self.groups.iter().map(Some).collect();
+        let mut groups = Vec::new();
+        for listener in listeners {
+            let there = kept
+                .iter_mut()
+                .find(|group| group.is_some_and(|group| group.configured == listener.address));
+            groups.push(match there.and_then(Option::take) {
+                Some(group) => (group.duplicate()?, false),
+                None => (Group::bind(listener.address, self.cores, Vec::new())?, true),
+            });
+        }
+        let gone = kept.into_iter().flatten().map(|group| group.bound).collect();
+        Ok(Change { groups, gone })
+    }
+
+    /// Puts a change in place. The cores still hold what has gone until they have let go.
+    pub(crate) fn put(&mut self, change: Change) {
+        self.groups = change.groups.into_iter().map(|(group, _)| group).collect();
+    }
+
+    /// All of them, in an order that [`Sockets::bind`] finds its way in.
+    pub(crate) fn all(&self) -> Vec<BorrowedFd<'_>> {
+        let groups = self.groups.iter().chain(&self.admin);
+        groups.flat_map(|group| group.sockets.iter().map(AsFd::as_fd)).collect()
+    }
+}
+
+/// What a reload does to the sockets.
+#[derive(Debug)]
+pub(crate) struct Change {
+    /// Each with whether it is new.
+    groups: Vec<(Group, bool)>,
+    /// Addresses that are no longer listened on.
+    pub(crate) gone: Vec<SocketAddr>,
+}
+
+impl Change {
+    /// The listeners with the addresses they are bound to.
+    pub(crate) fn bound(&self, listeners: &[Listener]) -> Vec<Listener> {
+        let pairs = self.groups.iter().zip(listeners);
+        pairs.map(|((group, _), of)| Listener { address: group.bound, ..of.clone() }).collect()
+    }
+
+    /// Addresses that are new.
+    pub(crate) fn added(&self) -> Vec<SocketAddr> {
+        self.groups.iter().filter(|(_, new)| *new).map(|(group, _)| group.bound).collect()
+    }
+
+    /// The new sockets that one core accepts from.
+    pub(crate) fn of_core(
+        &self,
+        core: usize,
+        cores: usize,
+        listeners: &[Listener],
+    ) -> io::Result<Vec<OfCore>> {
+        let mut given = Vec::new();
+        for ((group, _), listener) in self.groups.iter().zip(listeners).filter(|((_, new), _)| *new)
+        {
+            for socket in group.of_core(core, cores)? {
+                given.push((socket, Listener { address: group.bound, ..listener.clone() }));
+            }
+        }
+        Ok(given)
+    }
+}
+
+impl Group {
+    /// Takes over what was passed, and binds what is missing for each core to have its own. Where
+    /// that cannot be (a socket bound by another user, or without SO_REUSEPORT), cores share.
+    fn bind(
+        configured: SocketAddr,
+        cores: usize,
+        passed: Vec<TcpListener>,
+    ) -> Result<Group, StartError> {
+        let named = |error| StartError::Bind(configured, error);
+        let mut sockets = passed;
+        let share = ListenOptions::default().with_reuse_port(cores > 1);
+        if sockets.is_empty() {
+            // Two servers of one user would silently share the address and each take a part of the
+            // connections: whether anybody listens there is asked without sharing.
+            if cores > 1 && configured.port() != 0 {
+                drop(process::listen(configured, &ListenOptions::default()).map_err(named)?);
+            }
+            sockets.push(process::listen(configured, &share).map_err(named)?);
+        }
+        let bound = sockets[0].local_addr().map_err(named)?;
+        while sockets.len() < cores {
+            let Ok(socket) = process::listen(bound, &share) else { break };
+            sockets.push(socket);
+        }
+        Ok(Group { configured, bound, sockets })
+    }
+
+    fn duplicate(&self) -> Result<Group, StartError> {
+        let sockets: io::Result<_> = self.sockets.iter().map(TcpListener::try_clone).collect();
+        Ok(Group {
+            configured: self.configured,
+            bound: self.bound,
+            sockets: sockets.map_err(StartError::System)?,
+        })
+    }
+
+    /// Duplicates of those that this core accepts from: one at least, and each socket goes to one
+    /// core at least.
+    fn of_core(&self, core: usize, cores: usize) -> io::Result<Vec<TcpListener>> {
+        let count = self.sockets.len();
+        shares(core, cores, count).map(|at| self.sockets[at].try_clone()).collect()
+    }
+}
+
+/// Which of `count` sockets one of `cores` cores accepts from.
+fn shares(core: usize, cores: usize, count: usize) -> impl Iterator<Item = usize> {
+    let first = core % count.max(1);
+    let step = if count > cores { cores.max(1) } else { count.max(1) };
+    (first..count).step_by(step)
+}
+
+/// Inherited sockets by the address they are bound to, in the order in which they came.
+struct Passed(Vec<(SocketAddr, Vec<TcpListener>)>);
+
+impl Passed {
+    fn sorted(inherited: Vec<TcpListener>) -> Passed {
+        let mut passed: Vec<(SocketAddr, Vec<TcpListener>)> = Vec::new();
+        for socket in inherited {
+            // A socket that does not know its address is of no use to anybody.
+            let Ok(address) = socket.local_addr() else { continue };
+            match passed.iter_mut().find(|(there, _)| *there == address) {
+                Some((_, sockets)) => sockets.push(socket),
+                None => passed.push((address, vec![socket])),
+            }
+        }
+        Passed(passed)
+    }
+
+    /// Those for this address; for a port that is left to the system the first of that host that no
+    /// address names.
+    fn take(&mut self, wanted: SocketAddr, named: &[SocketAddr]) -> Vec<TcpListener> {
+        let fits = |(address, _): &(SocketAddr, Vec<TcpListener>)| {
+            *address == wanted
+                || (wanted.port() == 0 && address.ip() == wanted.ip() && !named.contains(address))
+        };
+        let at = self.0.iter().position(fits);
+        at.map_or_else(Vec::new, |at| self.0.remove(at).1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::Role;
+
+    #[test]
+    fn every_core_has_a_socket_and_every_socket_a_core() {
+        for cores in 1..9 {
+            for count in 1..9 {
+                let mut taken = vec![0; count];
+                for core in 0..cores {
+                    let of_core: Vec<_> = shares(core, cores, count).collect();
+                    assert!(!of_core.is_empty(), "{core} of {cores}, {count}");
+                    of_core.into_iter().for_each(|at| taken[at] += 1);
+                }
+                assert!(taken.iter().all(|cores| *cores > 0), "{cores} cores, {taken:?}");
+            }
+        }
+    }
+
+    fn reverse_at(address: &str) -> Listener {
+        let listener = crate::Config::forward(&[address.parse().unwrap()]).listeners.remove(0);
+        Listener { role: Role::Reverse, ..listener }
+    }
+
+    fn duplicates(sockets: &Sockets) -> Vec<TcpListener> {
+        let fds = sockets.all().into_iter();
+        fds.map(|fd| TcpListener::from(fd.try_clone_to_owned().unwrap())).collect()
+    }
+
+    #[test]
+    fn a_successor_takes_over_every_socket() {
+        let listeners = [reverse_at("127.0.0.1:0"), reverse_at("127.0.0.1:0")];
+        let admin = Some("127.0.0.1:0".parse().unwrap());
+        let (old, _) = Sockets::bind(&listeners, admin, 3, Vec::new()).unwrap();
+        for cores in [1, 2, 5] {
+            let (new, unused) = Sockets::bind(&listeners, admin, cores, duplicates(&old)).unwrap();
+            assert_eq!((new.listen(), new.admin()), (old.listen(), old.admin()));
+            assert_eq!(unused, []);
+            assert_eq!(new.groups[0].sockets.len(), cores.max(3));
+        }
+    }
+
+    #[test]
+    fn sockets_that_no_listener_names_are_let_go_and_named() {
+        let named = [reverse_at("127.0.0.1:0")];
+        let (old, _) = Sockets::bind(&named, None, 1, Vec::new()).unwrap();
+        let (_, unused) = Sockets::bind(&[], None, 1, duplicates(&old)).unwrap();
+        assert_eq!(unused, old.listen());
+    }
+
+    #[test]
+    fn an_address_in_use_is_refused_also_when_it_could_be_shared() {
+        let (old, _) = Sockets::bind(&[reverse_at("127.0.0.1:0")], None, 2, Vec::new()).unwrap();
+        let again = reverse_at(&old.listen()[0].to_string());
+        assert!(matches!(Sockets::bind(&[again], None, 2, Vec::new()), Err(StartError::Bind(..))));
+    }
+
+    #[test]
+    fn a_reload_keeps_what_stays_and_binds_what_is_new() {
+        let kept = reverse_at("127.0.0.1:0");
+        let (mut sockets, _) =
+            Sockets::bind(&[kept.clone(), reverse_at("[::1]:0")], None, 2, Vec::new()).unwrap();
+        let before = sockets.listen();
+        let after = [reverse_at("127.0.0.2:0"), kept];
+        let change = sockets.reload(&after).unwrap();
+        assert_eq!(change.gone, [before[1]]);
+        assert_eq!(change.added().len(), 1);
+        assert_eq!(change.bound(&after)[1].address, before[0]);
+        assert_eq!(change.of_core(1, 2, &after).unwrap().len(), 1);
+        sockets.put(change);
+        assert_eq!(sockets.listen()[1], before[0]);
+    }
+}

@@ -1,0 +1,329 @@
+//! Names: their time to live, name servers that lose, delay, lie and refuse, and what is not
+//! believed.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::Ipv4Addr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use config::Group;
+use hickory_proto::op::{Message, OpCode, ResponseCode};
+use hickory_proto::rr::rdata::{A, CNAME};
+use hickory_proto::rr::{Name, RData, Record, RecordType};
+use runtime::net::{ListenOptions, TcpListener, TcpStream, UdpSocket};
+use runtime::sim;
+use runtime::time::sleep;
+use server::{Config, NameServers, Origin as OriginUrl};
+
+use crate::origin::{Origin, expected};
+use crate::world::{Client, ORIGIN, World, address, each_way, forward, reverse, run};
+
+pub(crate) const SERVER: &str = "10.0.0.53:53";
+const SILENT_SERVER: &str = "10.0.0.54:53";
+const OTHER_ORIGIN: &str = "10.0.0.3:80";
+
+/// How the simulated name server misbehaves.
+#[derive(Clone, Copy, Default)]
+struct Manner {
+    /// It says nothing to so many questions first.
+    silent: usize,
+    /// Replies with another id, to another question, and with records nobody asked for come first.
+    lies: bool,
+    /// UDP replies are cut short: the rest is told by TCP.
+    truncates: bool,
+    refuses: bool,
+}
+
+/// A simulated name server.
+pub(crate) struct NameServer {
+    /// Addresses, TTL.
+    zone: RefCell<HashMap<&'static str, (Vec<Ipv4Addr>, u32)>>,
+    manner: Cell<Manner>,
+    /// Questions that came.
+    asked: Cell<usize>,
+}
+
+impl NameServer {
+    pub(crate) fn start() -> Rc<NameServer> {
+        let server = Rc::new(NameServer {
+            zone: RefCell::default(),
+            manner: Cell::default(),
+            asked: Cell::new(0),
+        });
+        let socket = UdpSocket::bind(address(SERVER)).unwrap();
+        let listener = TcpListener::bind(address(SERVER), &ListenOptions::default()).unwrap();
+        runtime::spawn(Rc::clone(&server).by_udp(socket)).detach();
+        runtime::spawn(Rc::clone(&server).by_tcp(listener)).detach();
+        server
+    }
+
+    pub(crate) fn tells(&self, name: &'static str, last: &[u8], ttl: u32) {
+        let ips = last.iter().map(|last| Ipv4Addr::new(10, 0, 0, *last)).collect();
+        self.zone.borrow_mut().insert(name, (ips, ttl));
+    }
+
+    fn behaves(&self, manner: Manner) {
+        self.manner.set(manner);
+    }
+
+    async fn by_udp(self: Rc<Self>, socket: UdpSocket) {
+        let mut bytes = [0; 1500];
+        loop {
+            let Ok((read, from)) = socket.recv_from(&mut bytes).await else { continue };
+            self.asked.set(self.asked.get() + 1);
+            let mut manner = self.manner.get();
+            if manner.silent > 0 {
+                manner.silent -= 1;
+                self.manner.set(manner);
+                continue;
+            }
+            let asked = Message::from_vec(&bytes[..read]).unwrap();
+            let mut replies = Vec::new();
+            if manner.lies {
+                replies.extend(lies(&asked));
+            }
+            let mut reply = self.reply(&asked);
+            if manner.truncates {
+                reply.answers.clear();
+                reply.metadata.truncation = true;
+            }
+            replies.push(reply);
+            for reply in replies {
+                let _ = socket.send_to(&reply.to_vec().unwrap(), from).await;
+            }
+        }
+    }
+
+    async fn by_tcp(self: Rc<Self>, listener: TcpListener) {
+        loop {
+            let Ok((stream, _)) = listener.accept().await else { continue };
+            let _ = self.answer_by_tcp(&stream).await;
+        }
+    }
+
+    async fn answer_by_tcp(&self, stream: &TcpStream) -> std::io::Result<()> {
+        let mut length = [0; 2];
+        stream.read_exact(&mut length).await?;
+        let mut bytes = vec![0; usize::from(u16::from_be_bytes(length))];
+        stream.read_exact(&mut bytes).await?;
+        let reply = self.reply(&Message::from_vec(&bytes).unwrap()).to_vec().unwrap();
+        stream.write_all(&(reply.len() as u16).to_be_bytes()).await?;
+        stream.write_all(&reply).await
+    }
+
+    fn reply(&self, asked: &Message) -> Message {
+        let mut reply = Message::response(asked.metadata.id, OpCode::Query);
+        let query = asked.queries[0].clone();
+        let name = query.name.to_string();
+        if self.manner.get().refuses {
+            reply.metadata.response_code = ResponseCode::Refused;
+        } else if let Some((ips, ttl)) = self.zone.borrow().get(name.trim_end_matches('.')) {
+            // Every name is an alias here.
+            let host = Name::from_ascii("host.example.").unwrap();
+            let alias = RData::CNAME(CNAME(host.clone()));
+            reply.add_answer(Record::from_rdata(query.name.clone(), *ttl, alias));
+            if query.query_type == RecordType::A {
+                for ip in ips {
+                    reply.add_answer(Record::from_rdata(host.clone(), 3600, RData::A(A(*ip))));
+                }
+            }
+        } else {
+            reply.metadata.response_code = ResponseCode::NXDomain;
+        }
+        reply.add_query(query);
+        reply
+    }
+}
+
+/// What somebody would send who wants the name to lead elsewhere.
+fn lies(asked: &Message) -> Vec<Message> {
+    let evil = RData::A(A(Ipv4Addr::new(10, 0, 0, 66)));
+    let query = asked.queries[0].clone();
+    let lie = |id: u16, question: &Name, owner: &Name| {
+        let mut reply = Message::response(id, OpCode::Query);
+        let mut asked = query.clone();
+        asked.name = question.clone();
+        reply.add_query(asked);
+        reply.add_answer(Record::from_rdata(owner.clone(), 3600, evil.clone()));
+        reply
+    };
+    let other = Name::from_ascii("bank.example.").unwrap();
+    let id = asked.metadata.id;
+    vec![lie(id.wrapping_add(1), &query.name, &query.name), lie(id, &other, &query.name)]
+}
+
+fn asking() -> Config {
+    Config { name_servers: NameServers::At(vec![address(SERVER)]), ..forward() }
+}
+
+async fn get(name: &str, path: &str) -> u16 {
+    let target = format!("http://{name}{path}");
+    let request = format!("GET {target} HTTP/1.1\r\nHost: {name}\r\n\r\n");
+    let got = Client::new().await.ask(request.as_bytes()).await;
+    if got.status == 200 {
+        assert_eq!(got.body, expected(path, None));
+    }
+    got.status
+}
+
+#[test]
+fn an_answer_holds_for_its_ttl_and_no_longer() {
+    each_way(asking, async |world: Rc<World>| {
+        let server = NameServer::start();
+        let other = Origin::start(address(OTHER_ORIGIN));
+        server.tells("site.example", &[2], 30);
+        assert_eq!(get("site.example", "/a?size=9&cc=no-store").await, 200);
+        assert_eq!(get("SITE.example", "/b?size=9&cc=no-store").await, 200);
+        assert_eq!(server.asked.get(), 2, "A and AAAA, once");
+        server.tells("site.example", &[3], 30);
+        sleep(Duration::from_secs(20)).await;
+        assert_eq!(get("site.example", "/c?size=9&cc=no-store").await, 200);
+        assert_eq!((world.origin.seen.borrow().len(), other.seen.borrow().len()), (3, 0));
+        sleep(Duration::from_secs(11)).await;
+        assert_eq!(get("site.example", "/d?size=9&cc=no-store").await, 200);
+        assert_eq!((world.origin.seen.borrow().len(), other.seen.borrow().len()), (3, 1));
+        assert_eq!(server.asked.get(), 4);
+    });
+}
+
+#[test]
+fn many_who_ask_at_once_ask_once_and_what_is_in_use_is_asked_for_before_its_end() {
+    each_way(asking, async |world: Rc<World>| {
+        let server = NameServer::start();
+        server.tells("site.example", &[2], 100);
+        let all: Vec<_> = (0..20)
+            .map(|at| format!("/{at}?size=3"))
+            .map(|path| runtime::spawn(async move { get("site.example", &path).await }))
+            .collect();
+        for one in all {
+            assert_eq!(one.await, 200);
+        }
+        assert_eq!(server.asked.get(), 2);
+        sleep(Duration::from_secs(95)).await;
+        // Used near its end: the old answer serves, the new one comes behind it.
+        server.behaves(Manner { silent: 2, ..Manner::default() });
+        assert_eq!(get("site.example", "/x?size=3").await, 200);
+        sleep(Duration::from_secs(6)).await;
+        assert_eq!(server.asked.get(), 6);
+        assert_eq!(get("site.example", "/y?size=3").await, 200);
+        assert_eq!(server.asked.get(), 6, "it is known anew");
+        assert_eq!(world.counter("upstream_errors"), 0);
+    });
+}
+
+#[test]
+fn lies_are_not_believed() {
+    each_way(asking, async |world: Rc<World>| {
+        let server = NameServer::start();
+        server.tells("site.example", &[2], 30);
+        for manner in [
+            Manner { lies: true, ..Manner::default() },
+            Manner { lies: true, truncates: true, ..Manner::default() },
+        ] {
+            server.behaves(manner);
+            assert_eq!(get("site.example", "/a?size=9&cc=no-store").await, 200);
+            sleep(Duration::from_secs(40)).await;
+        }
+        // What was told of the other name is not known.
+        server.behaves(Manner::default());
+        assert_eq!(get("bank.example", "/b?size=9").await, 502);
+        assert_eq!(world.origin.seen.borrow().len(), 2);
+    });
+}
+
+#[test]
+fn that_there_is_nothing_is_remembered_for_a_while() {
+    each_way(asking, async |_: Rc<World>| {
+        let server = NameServer::start();
+        for _ in 0..3 {
+            assert_eq!(get("none.example", "/a?size=9").await, 502);
+        }
+        assert_eq!(server.asked.get(), 2);
+        server.tells("none.example", &[2], 30);
+        sleep(Duration::from_secs(2)).await;
+        assert_eq!(get("none.example", "/a?size=9").await, 200);
+    });
+}
+
+#[test]
+fn a_silent_or_refusing_server_costs_time_and_the_next_is_asked() {
+    let servers = || NameServers::At(vec![address(SILENT_SERVER), address(SERVER)]);
+    let config = || Config { name_servers: servers(), ..forward() };
+    each_way(config, async |_: Rc<World>| {
+        // A socket that nobody reads.
+        let _silent = UdpSocket::bind(address(SILENT_SERVER)).unwrap();
+        let server = NameServer::start();
+        server.tells("site.example", &[2], 30);
+        assert_eq!(get("site.example", "/a?size=9").await, 200);
+        server.behaves(Manner { refuses: true, ..Manner::default() });
+        assert_eq!(get("other.example", "/a?size=9").await, 504);
+    });
+    // Nobody there at all.
+    each_way(asking, async |_: Rc<World>| {
+        assert_eq!(get("site.example", "/a?size=9").await, 504);
+    });
+}
+
+#[test]
+fn lost_datagrams_are_asked_again() {
+    sim::check(0..8, |seed| {
+        let mut options = sim::Options::new(seed);
+        options.loss = 0.1;
+        run(options, asking(), async |_: Rc<World>| {
+            let server = NameServer::start();
+            server.tells("site.example", &[2], 1);
+            let mut answered = 0;
+            for at in 0..10 {
+                answered += usize::from(get("site.example", &format!("/{at}?size=9")).await == 200);
+                sleep(Duration::from_secs(3)).await;
+            }
+            assert!(answered >= 8, "{answered} of 10");
+        });
+    });
+}
+
+#[test]
+fn a_server_with_a_name_is_followed_to_where_it_moves() {
+    let config = || {
+        let first = vec![address(ORIGIN)];
+        let server = OriginUrl { authority: "site.example:80".into(), addresses: first, tls: None };
+        let name_servers = NameServers::At(vec![address(SERVER)]);
+        Config { name_servers, groups: vec![Group::of("g", [server])], ..reverse() }
+    };
+    each_way(config, async |world: Rc<World>| {
+        let server = NameServer::start();
+        let other = Origin::start(address(OTHER_ORIGIN));
+        server.tells("site.example", &[2], 10);
+        let mut client = Client::new().await;
+        let mut counts = Vec::new();
+        for round in 0..4 {
+            let got = client.get(&format!("/m{round}?size=9&cc=no-store"), "").await;
+            assert_eq!(got.status, 200);
+            counts.push((world.origin.seen.borrow().len(), other.seen.borrow().len()));
+            match round {
+                0 => server.tells("site.example", &[3], 10),
+                // Its old address serves while nobody can be asked, and when it is gone.
+                1 => server.behaves(Manner { silent: 1000, ..Manner::default() }),
+                _ => {}
+            }
+            sleep(Duration::from_secs(15)).await;
+        }
+        assert_eq!(counts, [(1, 0), (1, 1), (1, 2), (1, 3)]);
+    });
+}
+
+#[test]
+fn the_addresses_of_a_server_are_tried_in_turn() {
+    let config = || {
+        let nobody = address("10.0.0.9:80");
+        let six = address("[fd00::9]:80");
+        let addresses = vec![six, nobody, address(ORIGIN)];
+        let server = OriginUrl { authority: "10.0.0.9:80".into(), addresses, tls: None };
+        Config { groups: vec![Group::of("g", [server])], ..reverse() }
+    };
+    each_way(config, async |world: Rc<World>| {
+        let got = Client::new().await.get("/a?size=9&cc=no-store", "").await;
+        assert_eq!((got.status, world.counter("upstream_retries")), (200, 0));
+    });
+}

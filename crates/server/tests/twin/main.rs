@@ -1,0 +1,43 @@
+//! The proxy's own code, unmodified, on the twin: simulated clients, a simulated origin, and a
+//! network that delays, splits, resets and half-closes, all of it drawn from a seed.
+//!
+//! A failure prints its seed; the same seed makes it happen again.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+
+mod arrival;
+mod bodies;
+mod caching_rules;
+mod changes;
+mod classifying;
+mod collapsing;
+mod disk;
+mod dns;
+mod explaining;
+mod faults;
+mod hostile;
+mod limits;
+mod origin;
+mod partial;
+mod proxy_header;
+mod purging;
+mod ranges;
+mod refusals;
+mod routes;
+mod sizing;
+mod stale;
+mod stopping;
+mod storm;
+mod stress;
+mod tls;
+mod tls_client;
+mod tls_upstream;
+mod tunnels;
+mod upstreams;
+mod variants;
+mod world;
+
+#[path = "../common/certificates.rs"]
+mod certificates;
+#[path = "../common/mod.rs"]
+mod common;

@@ -1,0 +1,200 @@
+//! Routes: which group gets a request, what is answered here, and what is changed on the way.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use config::{Action, FieldRule, ForwardedFields, Group, Host, HostSent, Path, Route};
+use runtime::time::sleep;
+use server::{Config, Origin as OriginUrl};
+
+use crate::common::Response;
+use crate::origin::{Origin, expected};
+use crate::world::{Client, ORIGIN, World, address, each_way, reverse};
+
+const OTHER: &str = "10.0.0.3:80";
+
+fn group(name: &str, at: &str) -> Group {
+    Group::of(name, [OriginUrl::at(address(at))])
+}
+
+fn route(hosts: &[&str], prefix: &str, to: &str) -> Route {
+    let hosts = hosts.iter().map(|host| Host::parse(host).unwrap()).collect();
+    Route { hosts, path: Path::Prefix(prefix.into()), ..Route::to(to) }
+}
+
+fn with(routes: Vec<Route>) -> Config {
+    let groups = vec![group("first", ORIGIN), group("other", OTHER)];
+    let config = Config { groups, routes, ..reverse() };
+    config.check_routes().unwrap();
+    config
+}
+
+async fn get(client: &mut Client, host: &str, target: &str, fields: &str) -> Response {
+    client.ask(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n").as_bytes()).await
+}
+
+#[test]
+fn host_and_path_lead_to_a_group() {
+    let config = || {
+        with(vec![
+            route(&[], "/", "first"),
+            route(&[], "/api", "other"),
+            route(&["*.example.org"], "/", "other"),
+        ])
+    };
+    each_way(config, async |world: Rc<World>| {
+        let other = Origin::start(address(OTHER));
+        let mut client = Client::new().await;
+        for (host, path, of_other) in [
+            ("site", "/a", false),
+            ("site:8080", "/api/a", true),
+            ("site", "/apix", false),
+            ("www.example.org", "/a", true),
+            ("example.org", "/a", false),
+        ] {
+            let target = format!("{path}?size=30&cc=max-age=60");
+            let before = (world.origin.count(&target), other.count(&target));
+            for _ in 0..2 {
+                let got = get(&mut client, host, &target, "").await;
+                assert_eq!((got.status, got.body), (200, expected(&target, None)));
+            }
+            let more = if of_other { (0, 1) } else { (1, 0) };
+            let now = (world.origin.count(&target), other.count(&target));
+            assert_eq!(
+                (now.0 - before.0, now.1 - before.1),
+                more,
+                "{host} {path}, then from store"
+            );
+        }
+    });
+}
+
+#[test]
+fn a_route_may_answer_by_itself_and_what_has_no_route_is_refused() {
+    let redirect = Action::Redirect {
+        status: 308,
+        location: "https://new.example.org".into(),
+        with_path: true,
+    };
+    let denied = Action::Answer { status: 403, body: "not here\n".into() };
+    let config = || {
+        with(vec![
+            Route { action: redirect.clone(), ..route(&["old.example.org"], "/", "") },
+            route(&["site"], "/", "first"),
+            Route { action: denied.clone(), ..route(&["site"], "/admin", "") },
+        ])
+    };
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let got = get(&mut client, "old.example.org", "/a?b=c", "").await;
+        assert_eq!(got.field("location"), Some("https://new.example.org/a?b=c"));
+        assert_eq!((got.status, got.body.len()), (308, 0));
+        for path in ["/admin", "/x/../%61dmin/y"] {
+            let got = get(&mut client, "site", path, "").await;
+            assert_eq!((got.status, &got.body[..]), (403, &b"not here\n"[..]));
+        }
+        let post = "POST /admin HTTP/1.1\r\nHost: site\r\nContent-Length: 3\r\n\r\nabc";
+        let mut poster = Client::new().await;
+        assert_eq!(poster.ask(post.as_bytes()).await.status, 403);
+        assert!(poster.ends().await, "its body was not read");
+        assert_eq!(get(&mut client, "nobody", "/", "").await.status, 404);
+        assert_eq!(get(&mut client, "site", "/a?size=3", "").await.status, 200);
+        assert_eq!(world.origin.seen.borrow().len(), 1);
+    });
+}
+
+#[test]
+fn what_a_route_keeps_out_of_the_store_is_asked_for_each_time() {
+    let config = || with(vec![Route { store: false, ..route(&[], "/", "first") }]);
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        for _ in 0..3 {
+            assert_eq!(client.get("/a?size=30&cc=max-age=60", "").await.body.len(), 30);
+        }
+        assert_eq!(world.origin.seen.borrow().len(), 3);
+    });
+}
+
+fn set(name: &str, value: &str) -> FieldRule {
+    FieldRule::Set(name.into(), value.into())
+}
+
+#[test]
+fn fields_are_changed_on_the_way_and_stored_as_they_were_made() {
+    let config = || {
+        let mut route = route(&[], "/", "first");
+        route.request = vec![
+            set("X-Key", "secret"),
+            FieldRule::Remove("Cookie".into()),
+            FieldRule::Default("Accept".into(), "*/*".into()),
+        ];
+        route.response = vec![
+            set("Cache-Control", "max-age=5"),
+            FieldRule::Add("X-Served-By".into(), "us".into()),
+            FieldRule::Remove("X-Internal".into()),
+        ];
+        with(vec![route])
+    };
+    each_way(config, async |world: Rc<World>| {
+        let mut client = Client::new().await;
+        let target = "/f?size=30&cc=no-store&etag=a";
+        let check = |got: &Response| {
+            assert_eq!(got.status, 200);
+            assert_eq!(got.field("cache-control"), Some("max-age=5"));
+            let served: Vec<_> = got.fields.iter().filter(|(n, _)| n == "x-served-by").collect();
+            assert_eq!(served.len(), 1);
+            assert_eq!(got.body, expected(target, None));
+        };
+        let fields = "X-Key: mine\r\nCookie: a=b\r\nAccept: text/html\r\n";
+        check(&get(&mut client, "site", target, fields).await);
+        check(&get(&mut client, "site", target, "").await);
+        assert_eq!(world.origin.count(target), 1, "it was stored as the rule says");
+        let seen = world.origin.last();
+        assert_eq!((seen.field("x-key"), seen.field("cookie")), (Some("secret"), None));
+        assert_eq!(seen.field("accept"), Some("text/html"));
+        // And again after it was confirmed.
+        sleep(Duration::from_secs(7)).await;
+        check(&get(&mut client, "site", target, "").await);
+        assert_eq!(world.origin.last().field("accept"), Some("*/*"));
+        check(&get(&mut client, "site", target, "").await);
+        assert_eq!((world.origin.count(target), world.counter("revalidated")), (2, 1));
+    });
+}
+
+#[test]
+fn servers_are_told_of_the_client_as_configured() {
+    let config = |forwarded, host: Option<&str>| {
+        let host = host.map_or(HostSent::Client, |host| HostSent::Named(host.into()));
+        let group = Group { forwarded, host, ..group("g", ORIGIN) };
+        Config { groups: vec![group], ..reverse() }
+    };
+    let fields = "X-Forwarded-For: 192.0.2.1\r\nX-Forwarded-For: 192.0.2.2\r\n\
+                  X-Forwarded-Proto: https\r\nForwarded: for=192.0.2.3\r\n";
+    each_way(
+        || config(ForwardedFields::XForwarded, Some("own:81")),
+        async |world: Rc<World>| {
+            let mut client = Client::new().await;
+            get(&mut client, "site:80", "/a?size=3", fields).await;
+            let seen = world.origin.last();
+            let us = "127.0.0.1";
+            let all = format!("192.0.2.1, 192.0.2.2, {us}");
+            assert_eq!(seen.field("x-forwarded-for"), Some(all.as_str()));
+            assert_eq!(seen.field("x-forwarded-proto"), Some("http"));
+            assert_eq!(seen.field("x-forwarded-host"), Some("site:80"));
+            assert_eq!(seen.field("host"), Some("own:81"));
+        },
+    );
+    each_way(
+        || config(ForwardedFields::Forwarded, None),
+        async |world: Rc<World>| {
+            let mut client = Client::new().await;
+            get(&mut client, "site", "/a?size=3", fields).await;
+            let seen = world.origin.last();
+            let all: Vec<_> = seen.fields.iter().filter(|(name, _)| name == "forwarded").collect();
+            assert_eq!(all[0].1, "for=192.0.2.3");
+            assert_eq!(all[1].1, "for=127.0.0.1;host=\"site\";proto=http");
+            assert_eq!(seen.field("x-forwarded-proto"), Some("https"), "as it came");
+            assert_eq!(seen.field("host"), Some("site"));
+        },
+    );
+}

@@ -1,0 +1,44 @@
+//! What other sizes would give, as the admin address tells it.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use runtime::time::sleep;
+use server::WhatIfReport;
+
+use crate::world::{ADMIN, Client, World, each_way, reverse};
+
+async fn told() -> WhatIfReport {
+    let mut client = Client::to(ADMIN).await.unwrap();
+    let got = client.ask(b"GET /what-if HTTP/1.1\r\nHost: a\r\n\r\n").await;
+    assert_eq!((got.status, got.field("content-type")), (200, Some("application/json")));
+    serde_json::from_slice(&got.body).unwrap()
+}
+
+#[test]
+fn each_hit_and_each_stored_response_is_an_access() {
+    each_way(reverse, async |_world: Rc<World>| {
+        let before = told().await;
+        assert_eq!(
+            before.sizes.iter().map(|size| size.memory).collect::<Vec<_>>(),
+            [0.5, 1.0, 2.0, 4.0]
+        );
+        assert!(before.real.hit_ratio.is_none() && before.accesses == 0.0);
+        assert_eq!(before.real.memory_bytes, reverse().memory_bytes);
+        let mut client = Client::new().await;
+        for round in 0..4 {
+            for n in 0..20 {
+                let condition = if round == 3 { "If-None-Match: \"e.0\"\r\n" } else { "" };
+                client.get(&format!("/{n}?size=100&cc=max-age=60&etag=e"), condition).await;
+            }
+        }
+        client.get("/none?cc=no-store", "").await;
+        sleep(Duration::from_secs(1)).await;
+        let after = told().await;
+        assert!((after.accesses - 80.0).abs() < 1e-6, "{after:?}");
+        assert_eq!((after.real.hit_ratio, after.real.byte_hit_ratio), (Some(0.75), Some(0.75)));
+        let told = after.sizes.iter().any(|size| size.hit_ratio.is_some());
+        assert!(!told, "so few objects stand for nobody: {after:?}");
+        assert!(after.sampled_objects < 20, "{after:?}");
+    });
+}

@@ -1,0 +1,295 @@
+//! One run: the proxy's own code between a simulated origin and simulated clients, and what must
+//! hold at the end of every run, whatever happened in it.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use runtime::net::{ListenOptions, TcpListener, TcpStream};
+use runtime::stop::StopSource;
+use runtime::time::{sleep, timeout};
+use runtime::{JoinHandle, Runtime, sim};
+use server::{Config, Core, DiskConfig, LogFormat, LogTo, NameServers, Origin as OriginUrl, Role};
+use store::disk::{DiskStore, Geometry, Verify};
+
+use crate::common::{Response, read_log_line, read_metrics, read_response};
+use crate::origin::Origin;
+
+pub(crate) const PROXY: &str = "10.0.0.1:80";
+/// The second core's, in a run with two: they share the store and the fetches.
+pub(crate) const PROXY_TOO: &str = "10.0.0.1:81";
+pub(crate) const ORIGIN: &str = "10.0.0.2:80";
+pub(crate) const ADMIN: &str = "10.0.0.1:9090";
+
+/// Virtual time that a scenario may take.
+const SCENARIO_MAX: Duration = Duration::from_secs(3600);
+
+pub(crate) fn address(text: &str) -> SocketAddr {
+    text.parse().unwrap()
+}
+
+/// Reverse mode before the simulated origin.
+pub(crate) fn reverse() -> Config {
+    let origin =
+        OriginUrl { authority: "origin".into(), addresses: vec![address(ORIGIN)], tls: None };
+    let mut config = Config::reverse([origin], &[address(PROXY), address(PROXY_TOO)]);
+    config.name_servers = NameServers::At(Vec::new());
+    config.hash_seed = Some([1, 2]);
+    config.memory_bytes = 8 << 20;
+    config
+}
+
+/// Forward mode.
+pub(crate) fn forward() -> Config {
+    let mut config = Config { groups: Vec::new(), ..reverse() };
+    config.listeners.iter_mut().for_each(|listener| listener.role = Role::Forward);
+    config.forward.allow_to = vec!["10.0.0.0/8".parse().unwrap()];
+    config
+}
+
+/// A run under way.
+pub(crate) struct World {
+    pub(crate) origin: Rc<Origin>,
+    pub(crate) stop: StopSource,
+    pub(crate) log: Arc<Mutex<Vec<u8>>>,
+    cores: Vec<Core>,
+    running: RefCell<Vec<JoinHandle<()>>>,
+    /// The network may lose what was sent: fewer promises hold.
+    pub(crate) storm: bool,
+    /// The drain's time was too short for what was under way.
+    pub(crate) cut: Cell<bool>,
+}
+
+/// Runs a scenario on the twin.
+pub(crate) fn run(options: sim::Options, config: Config, scenario: impl AsyncFnOnce(Rc<World>)) {
+    let mut runtime = Runtime::simulated(options.clone());
+    runtime.block_on(async {
+        let world = World::start(config, &options).await;
+        // The core ticks for ever, so a scenario that hangs would not end by itself.
+        let ended = timeout(SCENARIO_MAX, scenario(Rc::clone(&world))).await;
+        ended.expect("a scenario that hangs says so");
+        world.end().await;
+    });
+}
+
+/// Runs a scenario on a smooth network and on rough ones: whatever the delays and the splits.
+pub(crate) fn each_way(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
+    in_memory(&config, &scenario);
+    // What is stored goes through to a disk, which changes nothing that can be seen.
+    sim::check(7..9, |seed| run(sim::Options::rough(seed), on_disk(config()), &scenario));
+}
+
+/// The same in memory alone.
+pub(crate) fn in_memory(config: impl Fn() -> Config, scenario: impl AsyncFn(Rc<World>)) {
+    sim::check(0..2, |seed| run(sim::Options::new(seed), config(), &scenario));
+    sim::check(2..6, |seed| run(sim::Options::rough(seed), config(), &scenario));
+    let bytewise = |seed| sim::Options::new(seed).with_split(1.0).with_buffer_bytes(600);
+    sim::check(6..7, |seed| run(bytewise(seed), config(), &scenario));
+}
+
+/// The same with a store on disk.
+pub(crate) fn on_disk(config: Config) -> Config {
+    let disk =
+        DiskConfig { path: "/store".into(), geometry: Geometry::tiny(48), verify: Verify::Always };
+    Config { disk: Some(disk), ..config }
+}
+
+impl World {
+    async fn start(config: Config, options: &sim::Options) -> Rc<World> {
+        let origin = Origin::start(address(ORIGIN));
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let to = LogTo::Memory(Arc::clone(&log));
+        let listeners = config.listeners.clone();
+        let disk = match &config.disk {
+            Some(disk) => Some(open(disk).await),
+            None => None,
+        };
+        let cores = Core::with_disk(config, 2, &to, disk);
+        let stop = StopSource::new();
+        let bind = |at| TcpListener::bind(at, &ListenOptions::default()).unwrap();
+        let mut running = Vec::new();
+        for (at, (core, listener)) in cores.iter().zip(listeners).enumerate() {
+            let admin = (at == 0).then(|| bind(address(ADMIN)));
+            let sockets = vec![(bind(listener.address), listener)];
+            let serving = core.clone().run(sockets, admin, stop.token());
+            running.push(runtime::spawn(serving));
+        }
+        let running = RefCell::new(running);
+        let storm = options.reset > 0.0 || options.refuse > 0.0;
+        Rc::new(World { origin, stop, log, cores, running, storm, cut: Cell::new(false) })
+    }
+
+    /// One of the proxy's counters, all cores together.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        let of = |core: &Core| {
+            let counters = core.counters();
+            counters.iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no {name}")).1
+        };
+        self.cores.iter().map(of).sum()
+    }
+
+    /// Tells the proxy to stop and waits until it has.
+    pub(crate) async fn stopped(&self) {
+        self.stop.stop();
+        let running = self.running.take();
+        for core in running {
+            core.await;
+        }
+    }
+
+    /// `/metrics`, as a scraper sees it.
+    pub(crate) async fn metrics(&self) -> Vec<(String, u64)> {
+        let mut scraper = Client::to(ADMIN).await.unwrap();
+        scraper.send(b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        let response = scraper.response().await.unwrap();
+        assert_eq!(response.status, 200);
+        read_metrics(&String::from_utf8(response.body).unwrap())
+    }
+
+    /// The access log so far, or, after the stop, all of it.
+    pub(crate) fn log_lines(&self) -> Vec<(u16, String)> {
+        let log = String::from_utf8(self.log.lock().unwrap().clone()).unwrap();
+        assert!(log.is_empty() || log.ends_with('\n'));
+        log.lines().map(read_log_line).collect()
+    }
+
+    async fn end(&self) {
+        if !self.storm && !self.stop.token().is_stopped() {
+            // Fetches end with their readers, or with the upstream's time-out.
+            sleep(Duration::from_secs(70)).await;
+            let under_way = "plimsoll_fetches_under_way";
+            let metrics = self.metrics().await;
+            assert_eq!(metrics.iter().find(|(name, _)| name == under_way).unwrap().1, 0);
+        }
+        self.stopped().await;
+        if !self.cut.get() {
+            assert_eq!(self.counter("connections_open"), 0);
+        }
+        let lines = self.log_lines().len() as u64;
+        let denied = self.counter("connections_denied");
+        assert_eq!(self.counter("requests") + denied, lines, "one line a request");
+        assert_eq!(self.counter("log_lines"), lines);
+    }
+}
+
+async fn open(disk: &DiskConfig) -> DiskStore {
+    let options = store::disk::Options { seeds: Some([1, 2, 3]), ..disk.options() };
+    DiskStore::open(options).await.unwrap().0
+}
+
+/// Why there is no response.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Broken {
+    /// The connection ended before the first byte.
+    Ended,
+    /// It ended, or was reset, within the response.
+    Within,
+    /// It was reset before the first byte.
+    Reset,
+}
+
+/// A simulated client's connection.
+#[derive(Debug)]
+pub(crate) struct Client {
+    pub(crate) stream: Rc<TcpStream>,
+    buf: Vec<u8>,
+    ended: bool,
+    /// Interim responses that came.
+    pub(crate) interim: Vec<u16>,
+}
+
+impl Client {
+    pub(crate) async fn new() -> Client {
+        Client::to(PROXY).await.unwrap()
+    }
+
+    pub(crate) async fn to(at: &str) -> std::io::Result<Client> {
+        let stream = TcpStream::connect(address(at)).await?;
+        let stream = Rc::new(stream);
+        Ok(Client { stream, buf: Vec::new(), ended: false, interim: Vec::new() })
+    }
+
+    pub(crate) async fn send(&self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(bytes).await
+    }
+
+    /// Asks for a target with more fields (each line with its CRLF) and reads the response.
+    pub(crate) async fn get(&mut self, target: &str, fields: &str) -> Response {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: site\r\n{fields}\r\n");
+        self.ask(request.as_bytes()).await
+    }
+
+    /// The same, on the network as it is there must be a response.
+    pub(crate) async fn ask(&mut self, request: &[u8]) -> Response {
+        self.send(request).await.unwrap();
+        self.response().await.unwrap()
+    }
+
+    /// Sends requests in one go and reads the answers while it sends.
+    pub(crate) async fn pipeline(&mut self, requests: &[u8], answers: usize) -> Vec<Response> {
+        let stream = Rc::clone(&self.stream);
+        let reading = async {
+            let mut got = Vec::new();
+            for _ in 0..answers {
+                got.push(self.response().await.unwrap());
+            }
+            got
+        };
+        let (sent, got) = runtime::join(stream.write_all(requests), reading).await;
+        sent.unwrap();
+        got
+    }
+
+    pub(crate) async fn response(&mut self) -> Result<Response, Broken> {
+        self.response_to("GET").await
+    }
+
+    /// The final response to a request with this method.
+    pub(crate) async fn response_to(&mut self, method: &str) -> Result<Response, Broken> {
+        loop {
+            while let Some((response, used)) =
+                read_response(&self.buf, method == "HEAD", self.ended)
+            {
+                self.buf.drain(..used);
+                if response.status >= 200 {
+                    return Ok(response);
+                }
+                self.interim.push(response.status);
+            }
+            let within = if self.buf.is_empty() { Broken::Ended } else { Broken::Within };
+            if self.ended {
+                return Err(within);
+            }
+            match self.read().await {
+                Ok(0) => self.ended = true,
+                Ok(_) => {}
+                Err(_) if within == Broken::Ended => return Err(Broken::Reset),
+                Err(_) => return Err(Broken::Within),
+            }
+        }
+    }
+
+    async fn read(&mut self) -> std::io::Result<usize> {
+        let mut piece = [0; 16 * 1024];
+        let read = self.stream.read(&mut piece).await?;
+        self.buf.extend_from_slice(&piece[..read]);
+        Ok(read)
+    }
+
+    /// Waits for the end of the connection: true if nothing more came and it was no reset.
+    pub(crate) async fn ends(&mut self) -> bool {
+        self.response().await.unwrap_err() == Broken::Ended
+    }
+
+    /// True if the connection says nothing for so long.
+    pub(crate) async fn is_silent_for(&mut self, long: Duration) -> bool {
+        timeout(long, self.read()).await.is_err()
+    }
+}
+
+/// A config with another log format.
+pub(crate) fn combined() -> Config {
+    Config { log_format: LogFormat::Combined, ..reverse() }
+}

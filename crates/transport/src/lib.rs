@@ -1,0 +1,15 @@
+//! The bytes of a connection, a client's or an upstream's.
+//!
+//! What: [`Transport`] is plain TCP or TLS behind one set of methods; [`tls`] makes the encrypted
+//! ones; [`proxy_protocol`] reads and writes the header that says where a connection came from.
+//! Nobody above knows whether bytes were encrypted.
+//!
+//! What never happens: a read or a write blocks; a silent connection holds a buffer.
+#![forbid(unsafe_code)]
+
+pub mod limits;
+pub mod proxy_protocol;
+pub mod tls;
+mod transport;
+
+pub use transport::Transport;

@@ -1,0 +1,247 @@
+//! TLS to upstreams: what is trusted, and the handshake.
+
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime::net::TcpStream;
+use runtime::time;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::{
+    AlertDescription, CertificateError, ClientConfig, ClientConnection, Connection,
+    DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
+};
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+
+use super::settings::UpstreamTls;
+use super::stream::HandshakeError;
+use super::{CoreTls, TlsStream, WallClock, files, protocols, provider};
+use outcome::Fault;
+
+/// What is trusted and shown when we connect to an upstream, made from files.
+#[derive(Debug)]
+pub struct ClientTls {
+    config: Arc<ClientConfig>,
+    /// In place of the host of the URL.
+    server_name: Option<ServerName<'static>>,
+    warnings: Vec<String>,
+}
+
+impl ClientTls {
+    /// Reads all files, or the roots of the system.
+    ///
+    /// # Errors
+    /// One line that names the file, or the name, and what mends it.
+    pub fn load(upstream: &UpstreamTls) -> Result<Arc<ClientTls>, String> {
+        let provider = provider();
+        let mut warnings = Vec::new();
+        let builder =
+            ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(WallClock))
+                .with_safe_default_protocol_versions()
+                .map_err(|error| format!("TLS cannot be set up: {error}"))?;
+        let builder = if upstream.verify {
+            let roots = match &upstream.ca {
+                Some(path) => files::roots(path)?,
+                None => system_roots(&mut warnings),
+            };
+            builder.with_root_certificates(roots)
+        } else {
+            warnings.push(
+                "verify = false: the upstream's certificate is not verified; anybody on the way \
+                 can read and change what goes over this connection. Name its root (ca) instead"
+                    .to_owned(),
+            );
+            let unverified = Unverified(Arc::clone(&provider));
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(unverified))
+        };
+        let mut config = match &upstream.certificate {
+            None => builder.with_no_client_auth(),
+            Some(files) => {
+                let key = files::certified_key(files, &provider)?;
+                let resolver = rustls::sign::SingleCertAndKey::from(key);
+                builder.with_client_cert_resolver(Arc::new(resolver))
+            }
+        };
+        config.alpn_protocols = protocols();
+        let server_name = match &upstream.server_name {
+            None => None,
+            Some(name) => Some(ServerName::try_from(name.clone()).map_err(|_| {
+                format!("server_name {name:?} is neither a host name nor an address")
+            })?),
+        };
+        Ok(Arc::new(ClientTls { config: Arc::new(config), server_name, warnings }))
+    }
+
+    /// What is dangerous or missing though it can be used.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+}
+
+fn system_roots(warnings: &mut Vec<String>) -> Arc<RootCertStore> {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(found.certs);
+    if added == 0 {
+        warnings.push(
+            "the system has no root certificates, so no upstream's certificate will be accepted: \
+             install them (ca-certificates), or name a file (ca)"
+                .to_owned(),
+        );
+    }
+    Arc::new(roots)
+}
+
+/// Takes any certificate, as it was told to; that the peer has its key is still held.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Whom a connection is to: two connections are alike when the configuration and the name are.
+#[derive(Clone, Debug)]
+pub struct TlsPeer {
+    tls: Arc<ClientTls>,
+    name: ServerName<'static>,
+}
+
+impl TlsPeer {
+    /// The peer that a URL names, `None` when its host is neither a name nor an address. An IPv6
+    /// address comes in brackets.
+    pub fn of(tls: &Arc<ClientTls>, host: &[u8]) -> Option<TlsPeer> {
+        let name = match &tls.server_name {
+            Some(name) => name.clone(),
+            None => {
+                let host = std::str::from_utf8(host).ok()?;
+                let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+                ServerName::try_from(bare.unwrap_or(host).to_owned()).ok()?
+            }
+        };
+        Some(TlsPeer { tls: Arc::clone(tls), name })
+    }
+}
+
+impl TlsPeer {
+    /// The name that the certificate must be for.
+    pub fn name(&self) -> std::borrow::Cow<'_, str> {
+        self.name.to_str()
+    }
+
+    /// See [`ClientTls::warnings`].
+    pub fn warnings(&self) -> &[String] {
+        &self.tls.warnings
+    }
+}
+
+impl PartialEq for TlsPeer {
+    fn eq(&self, other: &TlsPeer) -> bool {
+        Arc::ptr_eq(&self.tls, &other.tls) && self.name == other.name
+    }
+}
+
+impl Eq for TlsPeer {}
+
+impl std::hash::Hash for TlsPeer {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.tls).hash(state);
+        self.name.hash(state);
+    }
+}
+
+/// Makes the connection to an upstream one of TLS.
+///
+/// # Errors
+/// Why there is no encrypted connection: the time is over, or the fault of one side.
+pub async fn connect(
+    core: &Rc<CoreTls>,
+    peer: &TlsPeer,
+    stream: TcpStream,
+    limit: Duration,
+) -> Result<TlsStream, Fault> {
+    let result = time::timeout(limit, async {
+        let connection = ClientConnection::new(Arc::clone(&peer.tls.config), peer.name.clone())
+            .map_err(|error| HandshakeError::Tls(Box::new(error)))?;
+        let stream = TlsStream::new(stream, core, Connection::Client(connection));
+        stream.handshake(&[]).await.map(|()| stream)
+    })
+    .await;
+    match result {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(HandshakeError::Closed)) => Err(Fault::Handshake),
+        Ok(Err(HandshakeError::Tls(error))) => {
+            tracing::debug!(name = ?peer.name, %error, "no TLS with the upstream");
+            Err(fault(&error))
+        }
+        Err(_) => Err(Fault::Timeout),
+    }
+}
+
+/// What a failure to read means. In TLS 1.3 a server says only after the handshake that it does not
+/// accept our certificate.
+pub fn fault_of_read(error: &io::Error) -> Fault {
+    let inside = error.get_ref().and_then(|inside| inside.downcast_ref::<Error>());
+    match inside.map(fault) {
+        Some(Fault::CertificateRefused) => Fault::CertificateRefused,
+        _ => Fault::Broken,
+    }
+}
+
+fn fault(error: &Error) -> Fault {
+    use CertificateError as Certificate;
+    match error {
+        Error::InvalidCertificate(certificate) => match certificate {
+            Certificate::Expired
+            | Certificate::ExpiredContext { .. }
+            | Certificate::NotValidYet
+            | Certificate::NotValidYetContext { .. } => Fault::CertificateTime,
+            Certificate::NotValidForName | Certificate::NotValidForNameContext { .. } => {
+                Fault::CertificateName
+            }
+            _ => Fault::Certificate,
+        },
+        Error::AlertReceived(
+            AlertDescription::CertificateRequired
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnknownCA
+            | AlertDescription::CertificateExpired,
+        ) => Fault::CertificateRefused,
+        _ => Fault::Handshake,
+    }
+}

@@ -1,0 +1,106 @@
+//! TLS, by rustls: on listeners and to upstreams.
+//!
+//! What: configurations made from files ([`ServerTls`], [`ClientTls`]), the handshake of each side,
+//! and the [`stream`] that a [`crate::Transport`] then holds. Why one place: nobody
+//! above a transport knows whether its bytes were encrypted.
+//! Who owns: a configuration is part of what a reload replaces; connections keep the one that they
+//! began with. A core lends one buffer to all its TLS connections, between two waits.
+//! What never happens: a certificate is taken unverified unless the configuration says so; a
+//! handshake waits without a time-out; more handshakes hold buffers than a named limit allows.
+
+mod accept;
+mod connect;
+mod facts;
+mod files;
+mod server;
+mod settings;
+mod stream;
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use runtime::sync::Notify;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::time_provider::TimeProvider;
+use rustls_pki_types::UnixTime;
+
+use crate::limits::{TLS_HANDSHAKES_MAX, TLS_INPUT_BYTES};
+
+pub use accept::{Refused, accept};
+pub use connect::{ClientTls, TlsPeer};
+pub use connect::{connect, fault_of_read};
+pub use facts::{Facts, Peer, TlsFacts, name_text};
+pub use server::ServerTls;
+pub use settings::{CertificateFiles, ListenerTls, UpstreamTls};
+pub use stream::TlsStream;
+
+/// What the TLS connections of one core share.
+#[derive(Debug)]
+pub struct CoreTls {
+    /// Bytes off a socket on their way into rustls. Nobody holds it across a wait.
+    input: RefCell<Box<[u8]>>,
+    handshakes: Cell<usize>,
+    ended: Notify,
+}
+
+impl CoreTls {
+    /// For a core that has no TLS connection yet; its buffer is made with the first.
+    pub fn new() -> Rc<CoreTls> {
+        Rc::new(CoreTls {
+            input: RefCell::new(Box::default()),
+            handshakes: Cell::new(0),
+            ended: Notify::new(),
+        })
+    }
+
+    /// Lends the buffer, which is there from the first TLS connection on. Not to be nested.
+    fn with_input<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
+        let mut input = self.input.borrow_mut();
+        if input.is_empty() {
+            *input = vec![0; TLS_INPUT_BYTES].into_boxed_slice();
+        }
+        f(&mut input)
+    }
+
+    /// A place among the handshakes that are under way, once there is one.
+    async fn place(self: &Rc<CoreTls>) -> Handshake {
+        while self.handshakes.get() >= TLS_HANDSHAKES_MAX {
+            self.ended.notified().await;
+        }
+        self.handshakes.set(self.handshakes.get() + 1);
+        Handshake(Rc::clone(self))
+    }
+}
+
+/// A handshake under way.
+#[derive(Debug)]
+struct Handshake(Rc<CoreTls>);
+
+impl Drop for Handshake {
+    fn drop(&mut self) {
+        self.0.handshakes.set(self.0.handshakes.get() - 1);
+        self.0.ended.notify_one();
+    }
+}
+
+/// The cryptography: that of aws-lc, in rustls's order of preference.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// The world's wall time, so that the twin's certificates are judged by the twin's clock.
+#[derive(Debug)]
+struct WallClock;
+
+impl TimeProvider for WallClock {
+    fn current_time(&self) -> Option<UnixTime> {
+        Some(UnixTime::since_unix_epoch(Duration::from_millis(runtime::time::wall_ms())))
+    }
+}
+
+/// The protocols we speak inside TLS (ALPN).
+fn protocols() -> Vec<Vec<u8>> {
+    vec![b"http/1.1".to_vec(), b"http/1.0".to_vec()]
+}

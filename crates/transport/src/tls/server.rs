@@ -1,0 +1,125 @@
+//! What a listener speaks TLS with: its certificates, chosen by name, and its rules.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs::Ticketer;
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::sign::CertifiedKey;
+use rustls::version::{TLS12, TLS13};
+
+use super::settings::ListenerTls;
+use super::{WallClock, files, protocols, provider};
+
+/// A listener's TLS, made from files. A reload makes a new one; connections that are open keep
+/// theirs.
+#[derive(Debug)]
+pub struct ServerTls {
+    pub(super) config: Arc<ServerConfig>,
+    warnings: Vec<String>,
+}
+
+impl ServerTls {
+    /// Reads all files.
+    ///
+    /// # Errors
+    /// One line that names the file and what mends it.
+    pub fn load(listener: &ListenerTls) -> Result<Arc<ServerTls>, String> {
+        let provider = provider();
+        let mut warnings = Vec::new();
+        let mut certificates = Certificates::default();
+        let now = runtime::time::wall_ms();
+        for files in &listener.certificates {
+            let key = files::certified_key(files, &provider)?;
+            let names = files::names(&key);
+            warnings.extend(files::warnings(files, &key, std::time::Duration::from_millis(now)));
+            if names.is_empty() {
+                warnings.push(format!(
+                    "the certificate in {} names no host (subjectAltName): browsers refuse it",
+                    files.chain.display()
+                ));
+            }
+            certificates.add(names, key);
+        }
+        if certificates.all.is_empty() {
+            return Err("a listener with TLS needs at least one certificate and its key".to_owned());
+        }
+        let versions: &[_] = if listener.only_tls13 { &[&TLS13] } else { &[&TLS13, &TLS12] };
+        let builder =
+            ServerConfig::builder_with_details(Arc::clone(&provider), Arc::new(WallClock))
+                .with_protocol_versions(versions)
+                .map_err(|error| format!("TLS cannot be set up: {error}"))?;
+        let builder = match &listener.client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let roots = files::roots(path)?;
+                let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider);
+                let verifier = match listener.client_optional {
+                    true => verifier.allow_unauthenticated(),
+                    false => verifier,
+                };
+                let verifier = verifier.build().map_err(|error| {
+                    format!("clients cannot be verified with {}: {error}", path.display())
+                })?;
+                builder.with_client_cert_verifier(verifier)
+            }
+        };
+        let mut config = builder.with_cert_resolver(Arc::new(certificates));
+        config.alpn_protocols = protocols();
+        // Tickets are of this configuration alone: a session of one listener, or of before a
+        // reload, never stands in for the certificate that another asks a client for.
+        config.ticketer =
+            Ticketer::new().map_err(|error| format!("TLS sessions cannot be set up: {error}"))?;
+        Ok(Arc::new(ServerTls { config: Arc::new(config), warnings }))
+    }
+
+    /// What is wrong with the files though they can be used: an expired certificate, say.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+}
+
+/// The certificates of a listener, by the names that they are for.
+#[derive(Debug, Default)]
+struct Certificates {
+    exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
+    /// By what follows `*.`, which stands for one label.
+    wildcard: HashMap<String, Vec<Arc<CertifiedKey>>>,
+    /// In the order of the configuration.
+    all: Vec<Arc<CertifiedKey>>,
+}
+
+impl Certificates {
+    fn add(&mut self, names: Vec<String>, key: Arc<CertifiedKey>) {
+        for name in names {
+            let (table, name) = match name.strip_prefix("*.") {
+                Some(parent) => (&mut self.wildcard, parent.to_owned()),
+                None => (&mut self.exact, name),
+            };
+            table.entry(name).or_default().push(Arc::clone(&key));
+        }
+        self.all.push(key);
+    }
+
+    /// Those for this name, or for all others.
+    fn candidates(&self, name: Option<&str>) -> &[Arc<CertifiedKey>] {
+        let Some(name) = name else { return &self.all };
+        // DNS names do not tell letters' cases apart, and rustls has lowered nothing.
+        let name = name.to_ascii_lowercase();
+        let parent = name.split_once('.').map(|(_, parent)| parent);
+        self.exact
+            .get(&name)
+            .or_else(|| self.wildcard.get(parent?))
+            .map_or(&self.all, Vec::as_slice)
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let candidates = self.candidates(hello.server_name());
+        let usable =
+            |key: &&Arc<CertifiedKey>| key.key.choose_scheme(hello.signature_schemes()).is_some();
+        candidates.iter().find(usable).cloned()
+    }
+}

@@ -1,0 +1,430 @@
+//! An encrypted connection with the methods of a socket.
+//!
+//! ```text
+//!   socket --recv--> core's buffer --> rustls: records --> plaintext --try_read--> caller
+//!   caller --try_write--> rustls: records, at most TLS_OUTPUT_BYTES_MAX --send--> socket
+//! ```
+//!
+//! Readable means here that a read is answered: plaintext, the peer's end, or an error. Bytes on
+//! the socket alone do not: they may be half a record, or one that carries no data; so the waiting
+//! itself takes records in. Plaintext that rustls holds counts as readable though the socket is
+//! silent.
+//!
+//! A write is accepted before all of it is on the wire: what the socket refused stays in rustls,
+//! bounded, and leaves with the next write or wait. [`TlsStream::is_flushed`] tells.
+//!
+//! What never happens: a connection that ended without its peer's close_notify is taken for one
+//! that ended well (RFC 8446, 6.1); a silent connection holds plaintext or records.
+
+use std::cell::RefCell;
+use std::io::{self, BufRead, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr};
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker, ready};
+
+use runtime::net::TcpStream;
+use rustls::{Connection, HandshakeKind};
+
+use super::CoreTls;
+use super::facts::{self, Facts, TlsFacts};
+use crate::limits::{TLS_BURST_BYTES_MAX, TLS_OUTPUT_BYTES_MAX, TLS_TAKE_BYTES};
+
+/// An encrypted connection.
+#[derive(Debug)]
+pub struct TlsStream {
+    stream: TcpStream,
+    core: Rc<CoreTls>,
+    state: RefCell<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    connection: Connection,
+    /// Bytes that [`Connection::reader`] has.
+    plaintext: usize,
+    end: End,
+    /// Bytes accepted since the last wait for room.
+    burst: usize,
+    /// Our close_notify has been made; what is to follow it on the socket when it has been sent.
+    closing: Option<Closing>,
+    /// The connection is to be reset: no word of farewell.
+    aborted: bool,
+}
+
+impl TlsFacts for TlsStream {
+    fn tell(&self, look: &mut dyn FnMut(&Facts<'_>)) {
+        facts::tell(&self.state.borrow().connection, look);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Closing {
+    Pending,
+    Done,
+}
+
+/// What the peer's direction has come to.
+#[derive(Clone, Debug)]
+enum End {
+    Open,
+    /// With a close_notify.
+    Clean,
+    /// The socket's end came without one.
+    Cut,
+    /// The socket has failed.
+    Failed(io::ErrorKind),
+    /// What came is not TLS as it should be.
+    Broken(rustls::Error),
+}
+
+impl TlsStream {
+    /// A connection whose handshake has not begun.
+    pub(super) fn new(stream: TcpStream, core: &Rc<CoreTls>, mut connection: Connection) -> Self {
+        connection.set_buffer_limit(Some(TLS_OUTPUT_BYTES_MAX));
+        let state = State {
+            connection,
+            plaintext: 0,
+            end: End::Open,
+            burst: 0,
+            closing: None,
+            aborted: false,
+        };
+        TlsStream { stream, core: Rc::clone(core), state: RefCell::new(state) }
+    }
+
+    /// Drives the handshake as far as it goes; `first` has been read off the socket already.
+    pub(super) async fn handshake(&self, first: &[u8]) -> Result<(), HandshakeError> {
+        self.state.borrow_mut().take_in(first, &mut []);
+        std::future::poll_fn(|cx| self.poll_handshake(cx)).await
+    }
+
+    fn poll_handshake(&self, cx: &mut Context<'_>) -> Poll<Result<(), HandshakeError>> {
+        let state = &mut *self.state.borrow_mut();
+        loop {
+            let flushed = match state.flush(&self.stream) {
+                Ok(()) => true,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => false,
+                Err(_) => return Poll::Ready(Err(HandshakeError::Closed)),
+            };
+            match &state.end {
+                End::Broken(error) => {
+                    return Poll::Ready(Err(HandshakeError::Tls(Box::new(error.clone()))));
+                }
+                // A client may have asked and closed in the same breath.
+                _ if !state.connection.is_handshaking() && flushed => return Poll::Ready(Ok(())),
+                End::Open => {}
+                End::Clean | End::Cut | End::Failed(_) => {
+                    return Poll::Ready(Err(HandshakeError::Closed));
+                }
+            }
+            if !flushed {
+                ready!(self.stream.poll_writable(cx)).map_err(|_| HandshakeError::Closed)?;
+                continue;
+            }
+            ready!(self.stream.poll_readable(cx)).map_err(|_| HandshakeError::Closed)?;
+            state.pump(&self.stream, &self.core, &mut []);
+        }
+    }
+
+    /// Whether an earlier session was taken up.
+    pub fn is_resumed(&self) -> bool {
+        self.state.borrow().connection.handshake_kind() == Some(HandshakeKind::Resumed)
+    }
+
+    /// See [`TcpStream::poll_readable`] and the module's text.
+    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let state = &mut *self.state.borrow_mut();
+        while let Err(error) = state.flush(&self.stream) {
+            if error.kind() != io::ErrorKind::WouldBlock {
+                break; // the read tells
+            }
+            if self.stream.poll_writable(cx)?.is_pending() {
+                break;
+            }
+        }
+        loop {
+            if state.has_something() {
+                return Poll::Ready(Ok(()));
+            }
+            ready!(self.stream.poll_readable(cx))?;
+            state.pump(&self.stream, &self.core, &mut []);
+        }
+    }
+
+    /// Waits until everything accepted is on the wire and there is room for more.
+    pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let state = &mut *self.state.borrow_mut();
+        state.burst = 0;
+        loop {
+            ready!(self.stream.poll_writable(cx))?;
+            match state.flush(&self.stream) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                _ => return Poll::Ready(Ok(())), // the write tells
+            }
+        }
+    }
+
+    /// Whether everything accepted is on the wire.
+    pub fn is_flushed(&self) -> bool {
+        !self.state.borrow().connection.wants_write()
+    }
+
+    /// As [`TcpStream::has_unread_event`], of what is inside: an event that was only a session
+    /// ticket is none. Looks at the socket if it must.
+    pub fn has_unread_event(&self) -> bool {
+        let state = &mut *self.state.borrow_mut();
+        if !state.has_something() && self.stream.has_unread_event() {
+            while !state.has_something() && state.pump(&self.stream, &self.core, &mut []).is_some()
+            {
+            }
+            // The event used up the socket's interest; without it the peer's end would go unseen.
+            let _ = self.stream.poll_readable(&mut Context::from_waker(Waker::noop()));
+        }
+        state.has_something()
+    }
+
+    /// See [`TcpStream::try_read`].
+    pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
+        let state = &mut *self.state.borrow_mut();
+        let mut filled = state.read(buf)?;
+        while filled < buf.len() && matches!(state.end, End::Open) {
+            if filled > 0 && !self.stream.has_unread_event() {
+                break;
+            }
+            match state.pump(&self.stream, &self.core, &mut buf[filled..]) {
+                Some(read) => filled += read,
+                None => break,
+            }
+        }
+        if filled > 0 || buf.is_empty() {
+            return Ok(filled);
+        }
+        match &state.end {
+            End::Open => Err(io::ErrorKind::WouldBlock.into()),
+            End::Clean => Ok(0),
+            End::Cut => Err(io::ErrorKind::UnexpectedEof.into()),
+            End::Failed(kind) => Err((*kind).into()),
+            End::Broken(error) => Err(io::Error::new(io::ErrorKind::InvalidData, error.clone())),
+        }
+    }
+
+    /// See [`TcpStream::try_peek`]; tells what there is of the first record alone.
+    pub fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
+        let state = &mut *self.state.borrow_mut();
+        while !state.has_something() && state.pump(&self.stream, &self.core, &mut []).is_some() {}
+        if state.plaintext == 0 {
+            return match state.end {
+                End::Open => Err(io::ErrorKind::WouldBlock.into()),
+                End::Clean => Ok(0),
+                _ => Err(io::ErrorKind::UnexpectedEof.into()),
+            };
+        }
+        let mut reader = state.connection.reader();
+        let there = reader.fill_buf()?;
+        let peeked = there.len().min(buf.len());
+        buf[..peeked].copy_from_slice(&there[..peeked]);
+        Ok(peeked)
+    }
+
+    /// See [`TcpStream::try_write`].
+    pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
+        self.try_write_vectored(&[IoSlice::new(buf)])
+    }
+
+    /// See [`TcpStream::try_write_vectored`]. Encrypts no more than the socket takes, and a bounded
+    /// rest; a peer that takes everything at once does not keep the core to itself.
+    pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        let state = &mut *self.state.borrow_mut();
+        let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let mut accepted = 0;
+        loop {
+            match state.flush(&self.stream) {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+            if accepted == wanted || state.burst >= TLS_BURST_BYTES_MAX {
+                break;
+            }
+            let taken = state.accept(bufs, accepted)?;
+            accepted += taken;
+            state.burst += taken;
+        }
+        if accepted == 0 && wanted > 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        Ok(accepted)
+    }
+
+    /// Says inside TLS that nothing more comes (RFC 8446, 6.1).
+    pub fn end_inside(&self) {
+        let state = &mut *self.state.borrow_mut();
+        state.close();
+        // What is left of it, and an error, is found by whoever waits for it to be flushed.
+        let _ = state.flush(&self.stream);
+    }
+
+    /// Closing our direction says so inside TLS first (RFC 8446, 6.1). What was accepted is sent
+    /// before that, if need be by a later wait.
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        let state = &mut *self.state.borrow_mut();
+        if how == Shutdown::Read {
+            return self.stream.shutdown(how);
+        }
+        state.close();
+        match state.flush(&self.stream) {
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => return Err(error),
+            _ => {}
+        }
+        if how == Shutdown::Both { self.stream.shutdown(how) } else { Ok(()) }
+    }
+
+    /// See [`TcpStream::local_addr`].
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.stream.local_addr()
+    }
+
+    /// See [`TcpStream::set_linger0`].
+    pub fn set_linger0(&self) -> io::Result<()> {
+        self.state.borrow_mut().aborted = true;
+        self.stream.set_linger0()
+    }
+}
+
+impl Drop for TlsStream {
+    fn drop(&mut self) {
+        // There is nobody left to wait for room.
+        self.end_inside();
+    }
+}
+
+impl State {
+    /// Whether a read is answered.
+    fn has_something(&self) -> bool {
+        self.plaintext > 0 || !matches!(self.end, End::Open)
+    }
+
+    /// Reads plaintext that is there.
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.plaintext == 0 || buf.is_empty() {
+            return Ok(0);
+        }
+        let read = self.connection.reader().read(buf)?;
+        self.plaintext -= read;
+        Ok(read)
+    }
+
+    /// Takes in what one call gives, and puts plaintext into `buf` as far as there is room: no more
+    /// is taken off the socket than rustls and `buf` have room for. `None`: the socket is silent.
+    fn pump(&mut self, stream: &TcpStream, core: &CoreTls, buf: &mut [u8]) -> Option<usize> {
+        core.with_input(|input| {
+            let wanted = buf.len().clamp(TLS_TAKE_BYTES, input.len());
+            match stream.try_read(&mut input[..wanted]) {
+                Ok(0) => self.end = End::Cut,
+                Ok(read) => return Some(self.take_in(&input[..read], buf)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(error) => self.end = End::Failed(error.kind()),
+            }
+            Some(0)
+        })
+    }
+
+    /// Takes in bytes off the socket. Returns how much plaintext went into `buf`.
+    fn take_in(&mut self, mut bytes: &[u8], buf: &mut [u8]) -> usize {
+        let mut filled = 0;
+        while !bytes.is_empty() {
+            // What follows a close_notify is nobody's.
+            match self.connection.read_tls(&mut bytes) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) => {
+                    self.end = End::Broken(rustls::Error::General(error.to_string()));
+                    break;
+                }
+            }
+            match self.connection.process_new_packets() {
+                Ok(now) => {
+                    self.plaintext = now.plaintext_bytes_to_read();
+                    if now.peer_has_closed() {
+                        self.end = End::Clean;
+                    }
+                }
+                Err(error) => {
+                    self.end = End::Broken(error);
+                    break;
+                }
+            }
+            filled += self.read(&mut buf[filled..]).unwrap_or(0);
+        }
+        filled
+    }
+
+    /// Accepts of `bufs`, from this byte of them on, what there is room for.
+    fn accept(&mut self, bufs: &[IoSlice<'_>], mut from: usize) -> io::Result<usize> {
+        if self.closing.is_some() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let mut writer = self.connection.writer();
+        if from == 0 {
+            // A head and its body share a record.
+            return writer.write_vectored(bufs);
+        }
+        for buf in bufs {
+            if from < buf.len() {
+                return writer.write(&buf[from..]);
+            }
+            from -= buf.len();
+        }
+        Ok(0)
+    }
+
+    /// Makes our close_notify, unless the connection has failed or is to end with a reset.
+    fn close(&mut self) {
+        let failed = matches!(self.end, End::Broken(_) | End::Failed(_)) || self.aborted;
+        if self.closing.is_none() && !failed && !self.connection.is_handshaking() {
+            self.connection.send_close_notify();
+            self.closing = Some(Closing::Pending);
+        }
+    }
+
+    /// Sends the records that are there. `WouldBlock`: not all of them.
+    fn flush(&mut self, stream: &TcpStream) -> io::Result<()> {
+        while self.connection.wants_write() {
+            if self.connection.write_tls(&mut Wire(stream))? == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+        }
+        if self.closing == Some(Closing::Pending) {
+            self.closing = Some(Closing::Done);
+            // A peer that has gone needs not be told.
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+        Ok(())
+    }
+}
+
+/// Lets rustls write to the socket.
+struct Wire<'s>(&'s TcpStream);
+
+impl Write for Wire<'_> {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.0.try_write(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.0.try_write_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(super) enum HandshakeError {
+    /// The peer closed, or the socket failed.
+    Closed,
+    /// What the peer sent, or its certificate, is not acceptable; or it said that ours is not.
+    Tls(Box<rustls::Error>),
+}

@@ -1,0 +1,172 @@
+//! What is known of groups and servers, for `/metrics` and for `/upstreams`: one list for both.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
+use runtime::time::{self, Instant};
+use serde_json::{Map, Value, json};
+
+use super::group::{Group, Member};
+use metrics::{self, Described, Shape};
+
+/// A figure of something: how it is documented, its key in JSON, and how it is read.
+struct Figure<T> {
+    described: Described,
+    key: &'static str,
+    read: fn(&T) -> u64,
+}
+
+macro_rules! figures {
+    (
+        $list:ident, $described:ident: $of:ty, $labels:expr;
+        $($key:ident = $name:literal, $shape:ident, $help:literal, $read:expr;)*
+    ) => {
+        const $list: &[Figure<$of>] = &[$(Figure {
+            described: Described { name: $name, help: $help, shape: Shape::$shape.by($labels) },
+            key: stringify!($key),
+            read: $read,
+        },)*];
+
+        /// As they are documented.
+        const $described: &[Described] = &[
+            $(Described { name: $name, help: $help, shape: Shape::$shape.by($labels) },)*
+        ];
+    };
+}
+
+figures! { GROUP, GROUP_FIGURES: Group, &["group"];
+    queue_length = "upstream_queue_length", Gauge,
+        "Requests that wait for a server of the group",
+        |group| group.shared.queue.len() as u64;
+    queue_waits = "upstream_queue_waits", Counter,
+        "Requests that had to wait for a server of the group",
+        |group| group.shared.figures.waits.load(Relaxed);
+    queue_wait_microseconds = "upstream_queue_wait_microseconds", Counter,
+        "How long they waited, all together",
+        |group| group.shared.figures.wait_us.load(Relaxed);
+    queue_full = "upstream_queue_full", Counter,
+        "Requests refused because too many waited already",
+        |group| group.shared.figures.queue_full.load(Relaxed);
+    queue_timeouts = "upstream_queue_timeouts", Counter,
+        "Requests refused because they had waited for too long",
+        |group| group.shared.figures.queue_timeouts.load(Relaxed);
+    none_usable = "upstream_none_usable", Counter,
+        "Requests that came while every server of the group was down",
+        |group| group.shared.figures.none_usable.load(Relaxed);
+    retries = "upstream_group_retries", Counter,
+        "Requests sent on to another server of the group",
+        |group| group.shared.figures.retries.load(Relaxed);
+    retries_denied = "upstream_group_retries_denied", Counter,
+        "Requests not sent on because the budget of retries was used up",
+        |group| group.shared.figures.retries_denied.load(Relaxed);
+}
+
+figures! { SERVER, SERVER_FIGURES: Member, &["group", "server"];
+    up = "upstream_server_up", Gauge,
+        "1 if the server is usable, 0 if it is down or left alone",
+        |member| u64::from(state(member, time::now()) == "up");
+    outstanding = "upstream_server_outstanding", Gauge,
+        "Requests under way at the server",
+        |member| member.state.outstanding().into();
+    requests = "upstream_server_requests", Counter,
+        "Requests given to the server",
+        |member| member.state.figures.requests.load(Relaxed);
+    connects = "upstream_server_connects", Counter,
+        "Connections made to the server",
+        |member| member.state.figures.connects.load(Relaxed);
+    reuses = "upstream_server_reuses", Counter,
+        "Requests sent to the server on a connection that was there",
+        |member| member.state.figures.reuses.load(Relaxed);
+    failures = "upstream_server_failures", Counter,
+        "Requests that failed because of the server",
+        |member| member.state.figures.failures.load(Relaxed);
+    ejections = "upstream_server_ejections", Counter,
+        "Times that the server was left alone because of failures",
+        |member| member.state.figures.ejections.load(Relaxed);
+    checks_failed = "upstream_server_checks_failed", Counter,
+        "Health checks that the server did not pass",
+        |member| member.state.figures.checks_failed.load(Relaxed);
+}
+
+/// All of them, as they are documented.
+pub fn all() -> impl Iterator<Item = &'static Described> {
+    GROUP_FIGURES.iter().chain(SERVER_FIGURES)
+}
+
+/// A server's state in a word.
+fn state(member: &Member, now: Instant) -> &'static str {
+    match (member.state.is_down(), member.state.is_ejected(now)) {
+        (true, _) => "down",
+        (false, true) => "ejected",
+        (false, false) => "up",
+    }
+}
+
+/// All groups as JSON.
+pub fn json(groups: &[Arc<Group>]) -> Value {
+    let groups: Vec<Value> = groups.iter().map(|group| of_group(group)).collect();
+    json!({ "groups": groups })
+}
+
+fn of_group(group: &Group) -> Value {
+    let mut of = Map::new();
+    of.insert("name".to_owned(), json!(group.config.name));
+    let read = |figure: &Figure<Group>| (figure.key.to_owned(), json!((figure.read)(group)));
+    of.extend(GROUP.iter().map(read));
+    let servers: Vec<Value> = group.members.iter().map(of_member).collect();
+    of.insert("servers".to_owned(), json!(servers));
+    Value::Object(of)
+}
+
+fn of_member(member: &Member) -> Value {
+    let mut of = Map::new();
+    of.insert("server".to_owned(), json!(member.authority));
+    of.insert("addresses".to_owned(), json!(*member.state.addresses()));
+    of.insert("state".to_owned(), json!(state(member, time::now())));
+    of.insert("backup".to_owned(), json!(member.backup));
+    let read = |figure: &Figure<Member>| (figure.key.to_owned(), json!((figure.read)(member)));
+    of.extend(SERVER.iter().map(read));
+    Value::Object(of)
+}
+
+/// All groups as OpenMetrics.
+#[derive(Debug)]
+pub struct UpstreamFigures(pub Arc<[Arc<Group>]>);
+
+impl Collector for UpstreamFigures {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        for figure in GROUP {
+            let of_each = self
+                .0
+                .iter()
+                .map(|group| ([("group", group.config.name.as_str())], (figure.read)(group)));
+            encode(&mut encoder, &figure.described, of_each)?;
+        }
+        for figure in SERVER {
+            let members = self.0.iter().flat_map(|group| {
+                group.members.iter().map(|member| (group.config.name.as_str(), member))
+            });
+            let of_each = members.map(|(group, member)| {
+                let labels = [("group", group), ("server", member.authority.as_str())];
+                (labels, (figure.read)(member))
+            });
+            encode(&mut encoder, &figure.described, of_each)?;
+        }
+        Ok(())
+    }
+}
+
+fn encode<'l, const LABELS: usize>(
+    encoder: &mut DescriptorEncoder<'_>,
+    described: &Described,
+    of_each: impl Iterator<Item = ([(&'l str, &'l str); LABELS], u64)>,
+) -> fmt::Result {
+    let mut family = metrics::describe(encoder, described)?;
+    for (labels, value) in of_each {
+        metrics::encode_value(&mut family.encode_family(&labels)?, described, value)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,460 @@
+//! A group of upstream servers at work: who is usable, who gets the next request, who waits.
+//!
+//! ```text
+//!   a server:   usable --fall failures of its check--> down --rise successes--> usable
+//!                  |                                                              ^
+//!                  '--failures in a row of requests--> ejected --its time over----'
+//! ```
+//!
+//! Who owns: a [`Group`] is part of the configuration and goes with it; what is known of a server
+//! (its requests under way, its health, its addresses) is a [`ServerState`], which all cores share
+//! and which outlives a reload that names the same server in the same group. A request holds a
+//! [`Ticket`] as long as it is under way.
+//!
+//! What never happens: a server gets more requests at a time than it may; the last usable server
+//! is left alone because requests failed; a request waits beyond its time.
+
+use std::net::SocketAddr;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use hashbrown::HashMap;
+use runtime::time::{self, Instant};
+
+use super::balance::{Balancer, Candidate, stable_hash};
+use super::budget::Budget;
+use super::queue::{Place, Queue};
+use super::server::{ServerState, Tried};
+use crate::limits::QUEUE_LOOK;
+use config::limits::{SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
+use config::{self, Balance, HostSent};
+use outcome::Fault;
+use transport::tls::TlsPeer;
+
+/// A unit of weight, so that a server that starts slowly can have less than one.
+const WEIGHT_UNIT: u64 = 64;
+
+/// A group, as one configuration has it.
+#[derive(Debug)]
+pub struct Group {
+    /// As configured.
+    pub config: config::Group,
+    pub(super) members: Box<[Member]>,
+    balancer: Balancer,
+    pub(super) shared: Arc<GroupState>,
+}
+
+/// What outlives a reload of a group's configuration.
+#[derive(Debug)]
+pub(super) struct GroupState {
+    pub(super) queue: Queue,
+    pub(super) budget: Budget,
+    pub(super) figures: GroupFigures,
+}
+
+/// What a group counts.
+#[derive(Debug, Default)]
+pub(super) struct GroupFigures {
+    pub(super) retries: AtomicU64,
+    pub(super) retries_denied: AtomicU64,
+    pub(super) waits: AtomicU64,
+    pub(super) wait_us: AtomicU64,
+    pub(super) queue_full: AtomicU64,
+    pub(super) queue_timeouts: AtomicU64,
+    pub(super) none_usable: AtomicU64,
+}
+
+/// A server, as one configuration has it.
+#[derive(Debug)]
+pub(super) struct Member {
+    pub(super) state: Arc<ServerState>,
+    pub(super) authority: String,
+    /// With whom TLS is spoken, if it is.
+    pub(super) tls: Option<Arc<TlsPeer>>,
+    /// To be looked up again and again, with its port; `None` where the address was given.
+    pub(super) name: Option<(String, u16)>,
+    weight: u64,
+    pub(super) backup: bool,
+    pub(super) outstanding_max: u32,
+    identity: u64,
+}
+
+/// All groups and servers of the process, so that a reload finds those that were there.
+#[derive(Debug, Default)]
+pub struct Registry {
+    groups: Mutex<HashMap<String, Weak<GroupState>>>,
+    servers: Mutex<HashMap<(String, String), Weak<ServerState>>>,
+}
+
+/// A server that has not been asked.
+pub struct Foreseen {
+    /// As configured.
+    pub authority: String,
+    /// Where it is.
+    pub addresses: Arc<[SocketAddr]>,
+    /// Whether TLS is spoken with it.
+    pub tls: bool,
+}
+
+/// Why there is no server for a request just now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// None is usable.
+    Down,
+    /// Those that are have as many requests as they may.
+    Full,
+}
+
+impl Blocked {
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Blocked::Down => "no server of the group is usable",
+            Blocked::Full => "its servers have as many requests as they may: it would wait",
+        }
+    }
+}
+
+/// Which servers are asked first.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tier {
+    Primary,
+    Backup,
+    /// Better one that has failed requests than none.
+    Ejected,
+}
+
+impl Registry {
+    /// The groups of a configuration.
+    pub fn groups(&self, groups: &[config::Group]) -> Arc<[Arc<Group>]> {
+        groups.iter().map(|group| Arc::new(self.group(group))).collect()
+    }
+
+    fn group(&self, config: &config::Group) -> Group {
+        let shared = kept(&self.groups, config.name.clone(), || GroupState {
+            queue: Queue::default(),
+            budget: Budget::new(config.retries),
+            figures: GroupFigures::default(),
+        });
+        let servers = config.servers.iter().take(SERVERS_PER_GROUP_MAX);
+        let members: Box<[Member]> =
+            servers.map(|server| self.member(&config.name, server)).collect();
+        let balancer = Balancer::new(config.balance, members.len());
+        Group { config: config.clone(), members, balancer, shared }
+    }
+
+    fn member(&self, group: &str, server: &config::Server) -> Member {
+        let authority = server.origin.authority.clone();
+        let addresses = || server.origin.addresses.as_slice().into();
+        let origin = &server.origin;
+        let key = (group.to_owned(), format!("{}://{authority}", origin.scheme()));
+        let state = kept(&self.servers, key, || ServerState::new(addresses()));
+        let (host, port) = origin.host_and_port(origin.default_port());
+        let is_name = dns::literal(host).is_none();
+        if !is_name {
+            state.set_addresses(addresses());
+        }
+        Member {
+            state,
+            identity: stable_hash(&[authority.as_bytes()]),
+            authority,
+            tls: origin.tls.clone(),
+            name: is_name.then(|| (host.to_owned(), port)),
+            weight: u64::from(server.weight.clamp(1, WEIGHT_MAX)) * WEIGHT_UNIT,
+            backup: server.backup,
+            outstanding_max: server.outstanding_max.unwrap_or(u32::MAX),
+        }
+    }
+}
+
+/// The one that is there under this key, or a new one. Those that nobody has any more are let go.
+fn kept<K: std::hash::Hash + Eq, T>(
+    all: &Mutex<HashMap<K, Weak<T>>>,
+    key: K,
+    make: impl FnOnce() -> T,
+) -> Arc<T> {
+    let mut all: MutexGuard<'_, _> = all.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(there) = all.get(&key).and_then(Weak::upgrade) {
+        return there;
+    }
+    all.retain(|_, one| one.strong_count() > 0);
+    let made = Arc::new(make());
+    all.insert(key, Arc::downgrade(&made));
+    made
+}
+
+impl Group {
+    /// A server for a request; waits for one if all are full and there is room to wait.
+    pub(super) async fn admit(self: &Arc<Group>, key: u64, tried: Tried) -> Result<Ticket, Fault> {
+        if self.shared.queue.len() == 0 {
+            match self.try_admit(key, tried) {
+                Ok(ticket) => return Ok(ticket),
+                Err(Blocked::Down) => return Err(self.none_usable(tried)),
+                Err(Blocked::Full) => {}
+            }
+        }
+        Box::pin(self.wait(key, tried)).await
+    }
+
+    async fn wait(self: &Arc<Group>, key: u64, tried: Tried) -> Result<Ticket, Fault> {
+        let figures = &self.shared.figures;
+        let Some(place) = self.shared.queue.enter(self.config.queue.length_max) else {
+            figures.queue_full.fetch_add(1, Relaxed);
+            return Err(Fault::QueueFull);
+        };
+        figures.waits.fetch_add(1, Relaxed);
+        let began = time::now();
+        let admitted = self.wait_at(place, key, tried, began).await;
+        let waited_us = began.elapsed().as_micros() as u64;
+        figures.wait_us.fetch_add(waited_us, Relaxed);
+        if matches!(admitted, Err(Fault::QueueTimeout)) {
+            figures.queue_timeouts.fetch_add(1, Relaxed);
+        }
+        admitted
+    }
+
+    async fn wait_at(
+        self: &Arc<Group>,
+        place: Place<'_>,
+        key: u64,
+        tried: Tried,
+        began: Instant,
+    ) -> Result<Ticket, Fault> {
+        let deadline = began + self.config.queue.timeout;
+        loop {
+            // Room may have been made before this one was in the queue.
+            match self.try_admit(key, tried) {
+                Ok(ticket) => {
+                    place.served();
+                    return Ok(ticket);
+                }
+                Err(Blocked::Down) => return Err(self.none_usable(tried)),
+                Err(Blocked::Full) => place.wait_on(),
+            }
+            if time::now() >= deadline {
+                return Err(Fault::QueueTimeout);
+            }
+            // An ejected server comes back without a word: look from time to time.
+            let until = deadline.min(time::now() + QUEUE_LOOK);
+            let called = std::future::poll_fn(|cx| place.poll_called(cx));
+            let _ = time::timeout_at(until, called).await;
+        }
+    }
+
+    fn none_usable(&self, tried: Tried) -> Fault {
+        if tried.is_empty() {
+            self.shared.figures.none_usable.fetch_add(1, Relaxed);
+        }
+        Fault::NoServer
+    }
+
+    fn try_admit(self: &Arc<Group>, key: u64, tried: Tried) -> Result<Ticket, Blocked> {
+        if let [only] = &self.members[..] {
+            if tried.has(0) || only.state.is_down() {
+                return Err(Blocked::Down);
+            }
+            let taken = only.state.take(only.outstanding_max);
+            return if taken { Ok(self.ticket(0)) } else { Err(Blocked::Full) };
+        }
+        let now = time::now();
+        let tier = self.best_tier(tried, now).ok_or(Blocked::Down)?;
+        // Another core may take the room that was seen; then the next best is chosen.
+        for _ in 0..self.members.len() {
+            let with_room = self.with_room(tier, tried, now);
+            let at = self.balancer.pick(with_room, key).ok_or(Blocked::Full)?;
+            let chosen = &self.members[at];
+            if chosen.state.take(chosen.outstanding_max) {
+                return Ok(self.ticket(at));
+            }
+        }
+        Err(Blocked::Full)
+    }
+
+    /// The first tier with a server that is usable.
+    fn best_tier(&self, tried: Tried, now: Instant) -> Option<Tier> {
+        let tiers = [Tier::Primary, Tier::Backup, Tier::Ejected].into_iter();
+        tiers.into_iter().find(|tier| self.usable(*tier, tried, now).next().is_some())
+    }
+
+    fn usable(
+        &self,
+        tier: Tier,
+        tried: Tried,
+        now: Instant,
+    ) -> impl Iterator<Item = (usize, &Member)> + Clone {
+        self.members.iter().enumerate().filter(move |(at, member)| {
+            !tried.has(*at) && !member.state.is_down() && member.tier(now) == tier
+        })
+    }
+
+    /// Those of a tier that have room for one more request.
+    fn with_room(
+        &self,
+        tier: Tier,
+        tried: Tried,
+        now: Instant,
+    ) -> impl Iterator<Item = Candidate> + Clone {
+        self.usable(tier, tried, now).filter_map(move |(at, member)| {
+            let outstanding = member.state.outstanding();
+            (outstanding < member.outstanding_max).then(|| Candidate {
+                at,
+                weight: member.weight_now(now, self.config.slow_start),
+                outstanding: outstanding.into(),
+                identity: member.identity,
+            })
+        })
+    }
+
+    /// The server that a request would go to now, without sending one.
+    pub fn foreseen(&self, key: u64) -> Result<Foreseen, Blocked> {
+        let (tried, now) = (Tried::default(), time::now());
+        let tier = self.best_tier(tried, now).ok_or(Blocked::Down)?;
+        let with_room = self.with_room(tier, tried, now);
+        let at = self.balancer.foresee(with_room, key).ok_or(Blocked::Full)?;
+        let member = &self.members[at];
+        Ok(Foreseen {
+            authority: member.authority.clone(),
+            addresses: member.state.addresses(),
+            tls: member.tls.is_some(),
+        })
+    }
+
+    fn ticket(self: &Arc<Group>, at: usize) -> Ticket {
+        Ticket { group: Arc::clone(self), at }
+    }
+
+    /// Which requests belong together.
+    pub fn key(&self, authority: &[u8], path: &[u8]) -> u64 {
+        match self.config.balance {
+            Balance::Hash { .. } => stable_hash(&[&authority.to_ascii_lowercase(), path]),
+            Balance::RoundRobin | Balance::LeastOutstanding => 0,
+        }
+    }
+
+    /// What its servers get as `Host` for a request with this one.
+    pub fn host<'h>(&'h self, asked: &'h [u8]) -> &'h [u8] {
+        match (&self.config.host, &*self.members) {
+            (HostSent::Named(host), _) => host.as_bytes(),
+            // Only HTTP/1.0 can come without: then the server's own name stands for it.
+            (HostSent::Client, [first, ..]) if asked.is_empty() => first.authority.as_bytes(),
+            (HostSent::Client, _) => asked,
+        }
+    }
+
+    /// A request begins: it adds to what may be retried.
+    pub(super) fn began(&self) {
+        self.shared.budget.earn(self.config.retries);
+    }
+
+    /// Whether one that has failed on so many servers may go to another.
+    pub(super) fn may_retry(&self, failed: u32) -> bool {
+        let figures = &self.shared.figures;
+        if failed > self.config.retries.max || failed as usize >= self.members.len() {
+            return false;
+        }
+        let may = self.shared.budget.spend();
+        let counted = if may { &figures.retries } else { &figures.retries_denied };
+        counted.fetch_add(1, Relaxed);
+        may
+    }
+
+    /// A request has failed because of this server.
+    fn failed(&self, at: usize) {
+        let ejection = &self.config.ejection;
+        let state = &self.members[at].state;
+        let in_row = state.note_failure();
+        if ejection.failures == 0 || in_row < ejection.failures {
+            return;
+        }
+        let now = time::now();
+        let ejected = self.members.iter().filter(|member| member.state.is_ejected(now)).count();
+        let ejected_max = self.members.len() * ejection.share_percent_max as usize / 100;
+        if ejected < ejected_max && state.eject(now, ejection.base, ejection.max) {
+            let (group, server) = (&self.config.name, &self.members[at].authority);
+            tracing::warn!(group, server, in_row, "an upstream server is left alone for a while");
+        }
+    }
+}
+
+impl Member {
+    fn tier(&self, now: Instant) -> Tier {
+        match (self.state.is_ejected(now), self.backup) {
+            (true, _) => Tier::Ejected,
+            (false, false) => Tier::Primary,
+            (false, true) => Tier::Backup,
+        }
+    }
+
+    /// Its share, less while it starts: in proportion to the time since, from a tenth on.
+    fn weight_now(&self, now: Instant, slow_start: std::time::Duration) -> u64 {
+        let slow = slow_start.as_millis() as u64;
+        let since = self.state.up_for(now).map_or(u64::MAX, |since| since.as_millis() as u64);
+        if since >= slow {
+            return self.weight;
+        }
+        (self.weight * since.max(slow / 10) / slow).max(1)
+    }
+}
+
+/// A request under way at a server.
+#[derive(Debug)]
+pub struct Ticket {
+    group: Arc<Group>,
+    at: usize,
+}
+
+impl Ticket {
+    fn member(&self) -> &Member {
+        &self.group.members[self.at]
+    }
+
+    /// Its place in the group.
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// With whom TLS is spoken there, if it is.
+    pub(super) fn tls(&self) -> Option<Arc<TlsPeer>> {
+        self.member().tls.clone()
+    }
+
+    /// Where the server is.
+    pub(super) fn addresses(&self) -> Arc<[SocketAddr]> {
+        self.member().state.addresses()
+    }
+
+    /// A connection to it was made.
+    pub(super) fn connected(&self) {
+        self.member().state.figures.connects.fetch_add(1, Relaxed);
+    }
+
+    /// A connection to it was used again.
+    pub(super) fn reused(&self) {
+        self.member().state.figures.reuses.fetch_add(1, Relaxed);
+    }
+
+    /// The head of an answer has come.
+    pub(super) fn answered(&self, status: u16) {
+        if self.group.config.ejection.statuses.contains(&status) {
+            self.failed();
+        } else {
+            self.member().state.note_success();
+        }
+    }
+
+    /// The request has failed because of the server.
+    pub(super) fn failed(&self) {
+        self.group.failed(self.at);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.member().state.outstanding.fetch_sub(1, SeqCst);
+        self.group.shared.queue.call_next();
+    }
+}
+
+#[cfg(test)]
+mod tests;

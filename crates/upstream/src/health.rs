@@ -1,0 +1,177 @@
+//! Looking after the upstream servers: each is asked whether it is well, and one that has a name is
+//! looked up again before the time of its addresses is over.
+//!
+//! One task on one core does it for all; a question is a task of its own, one at a time for each
+//! server. It sees the configuration as it is when it looks, so a reload changes what it does.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use runtime::time::{self, Instant};
+
+use super::group::{Group, Member};
+use super::{Preface, Times, Upstreams, open, send};
+use crate::limits::{ATTEND, CHECK_HEAD_BYTES_MAX};
+use config::{HealthCheck, Timeouts};
+use dns::Resolver;
+use outcome::Fault;
+use transport::Transport;
+
+/// Attends to the servers for as long as it is polled.
+///
+/// `groups` returns those of the configuration that is in force.
+pub async fn attend(
+    core: Rc<Upstreams>,
+    resolver: Arc<Resolver>,
+    groups: impl Fn() -> Arc<[Arc<Group>]>,
+) {
+    let mut looked_up = time::now();
+    loop {
+        let groups = groups();
+        let now = time::now();
+        let mut next = now + ATTEND;
+        for group in groups.iter() {
+            if let Some(check) = &group.config.health {
+                next = next.min(start_due(&core, group, check, now));
+            }
+        }
+        if now.since(looked_up) >= ATTEND {
+            looked_up = now;
+            groups.iter().for_each(|group| start_lookups(&resolver, group));
+        }
+        drop(groups);
+        time::sleep_until(next).await;
+    }
+}
+
+/// Starts the questions whose time has come; tells when the next one's comes.
+fn start_due(
+    core: &Rc<Upstreams>,
+    group: &Arc<Group>,
+    check: &HealthCheck,
+    now: Instant,
+) -> Instant {
+    let mut next = now + check.interval;
+    for (at, member) in group.members.iter().enumerate() {
+        let state = &member.state.check;
+        let due = Instant::from_ns(state.asked_at.load(Relaxed)) + check.interval;
+        if now < due {
+            next = next.min(due);
+        } else if !state.asking.swap(true, Relaxed) {
+            state.asked_at.store(now.as_ns(), Relaxed);
+            let question = Question { group: Arc::clone(group), at };
+            runtime::spawn(question.run(Rc::clone(core), check.clone())).detach();
+        }
+    }
+    next
+}
+
+/// A question under way to a server.
+struct Question {
+    group: Arc<Group>,
+    at: usize,
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        self.member().state.check.asking.store(false, Relaxed);
+    }
+}
+
+impl Question {
+    fn member(&self) -> &Member {
+        &self.group.members[self.at]
+    }
+
+    async fn run(self, core: Rc<Upstreams>, check: HealthCheck) {
+        let answer = time::timeout(check.timeout, self.ask(&core, &check)).await;
+        if answer == Ok(Err(Fault::NoDescriptor)) {
+            // That tells nothing of the server.
+            return;
+        }
+        let well = answer == Ok(Ok(true));
+        let member = self.member();
+        let changed = member.state.note_check(well, check.rise, check.fall, time::now());
+        let (group, server) = (&self.group.config.name, &member.authority);
+        match (changed, well) {
+            (false, _) => {}
+            (true, false) => tracing::warn!(group, server, "an upstream server is down"),
+            (true, true) => {
+                tracing::warn!(group, server, "an upstream server is up again");
+                // There is room where there was none.
+                self.group.shared.queue.call_all();
+            }
+        }
+    }
+
+    async fn ask(&self, core: &Upstreams, check: &HealthCheck) -> Result<bool, Fault> {
+        let member = self.member();
+        let (addresses, tls) = (member.state.addresses(), member.tls.as_deref());
+        let preface = Preface::of_our_own(self.group.config.proxy_header);
+        let (stream, _) = open(core, &addresses, preface.as_ref(), tls, check.timeout).await?;
+        let host = check.host.as_ref().unwrap_or(&member.authority);
+        let request = format!(
+            "GET {} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: plimsoll-health-check\r\n\
+             Connection: close\r\n\r\n",
+            check.path
+        );
+        let times = Times::of(&Timeouts::default(), &core.io.limits().limits);
+        send(core, &stream, &times, request.as_bytes()).await?;
+        let status = status(core, &stream).await?;
+        Ok((check.status.0..=check.status.1).contains(&status))
+    }
+}
+
+/// The status of the final head.
+async fn status(core: &Upstreams, stream: &Transport) -> Result<u16, Fault> {
+    let mut got = Vec::new();
+    while got.len() < CHECK_HEAD_BYTES_MAX {
+        let mut piece = [0; 2048];
+        stream.readable().await.map_err(|_| Fault::Broken)?;
+        match stream.try_read(&mut piece) {
+            Ok(read) if read > 0 => got.extend_from_slice(&piece[..read]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            _ => return Err(Fault::Broken),
+        }
+        loop {
+            let parsed = core.io.with_scratch(|scratch| {
+                http1::parse_response(&got, scratch, &core.io.limits().http)
+                    .map(|head| head.map(|head| (head.status, head.is_interim(), head.head_bytes)))
+            });
+            match parsed {
+                Ok(None) => break,
+                Ok(Some((_, true, head_bytes))) => drop(got.drain(..head_bytes)),
+                Ok(Some((status, false, _))) => return Ok(status),
+                Err(_) => return Err(Fault::Malformed),
+            }
+        }
+    }
+    Err(Fault::Malformed)
+}
+
+/// Looks up the servers with names. The resolver answers from what it knows as long as that holds,
+/// and asks again by itself shortly before; whatever comes, old addresses serve until there are new
+/// ones.
+fn start_lookups(resolver: &Arc<Resolver>, group: &Arc<Group>) {
+    for (at, member) in group.members.iter().enumerate() {
+        let Some((host, port)) = member.name.clone() else { continue };
+        let resolver = Arc::clone(resolver);
+        let group = Arc::clone(group);
+        let look_up = async move {
+            let found: Result<Arc<[SocketAddr]>, Fault> = resolver.resolve(&host, port).await;
+            let state = &group.members[at].state;
+            match found {
+                Ok(addresses) if *addresses != *state.addresses() => {
+                    tracing::debug!(host, ?addresses, "an upstream server has moved");
+                    state.set_addresses(addresses);
+                }
+                Ok(_) => {}
+                Err(fault) => tracing::debug!(host, %fault, "old addresses go on"),
+            }
+        };
+        runtime::spawn(look_up).detach();
+    }
+}

@@ -1,0 +1,234 @@
+//! What is known of one upstream server, by all cores together, for as long as it is configured.
+
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use runtime::time::Instant;
+
+use config::limits::SERVERS_PER_GROUP_MAX;
+
+/// Never: an instant before all others.
+const NEVER: u64 = 0;
+
+/// See the module's text.
+#[derive(Debug)]
+pub(super) struct ServerState {
+    pub(super) outstanding: AtomicU32,
+    /// Its check says so.
+    down: AtomicBool,
+    /// It is left alone until then, in nanoseconds of the clock.
+    ejected_until: AtomicU64,
+    /// Failures of requests since the last success.
+    failures: AtomicU32,
+    /// Ejections since the last success.
+    ejections: AtomicU32,
+    /// When it came back, in nanoseconds of the clock.
+    up_since: AtomicU64,
+    addresses: Mutex<Arc<[SocketAddr]>>,
+    pub(super) check: CheckState,
+    pub(super) figures: ServerFigures,
+}
+
+/// Where the checks of a server stand. One task asks.
+#[derive(Debug, Default)]
+pub(super) struct CheckState {
+    /// A question is under way.
+    pub(super) asking: AtomicBool,
+    /// When the last one began, in nanoseconds of the clock.
+    pub(super) asked_at: AtomicU64,
+    /// Answers in a row that say otherwise than what is believed.
+    contrary: AtomicU32,
+}
+
+/// What is counted of a server.
+#[derive(Debug, Default)]
+pub(super) struct ServerFigures {
+    pub(super) requests: AtomicU64,
+    pub(super) connects: AtomicU64,
+    pub(super) reuses: AtomicU64,
+    pub(super) failures: AtomicU64,
+    pub(super) ejections: AtomicU64,
+    pub(super) checks_failed: AtomicU64,
+}
+
+impl ServerState {
+    pub(super) fn new(addresses: Arc<[SocketAddr]>) -> ServerState {
+        ServerState {
+            outstanding: AtomicU32::new(0),
+            down: AtomicBool::new(false),
+            ejected_until: AtomicU64::new(NEVER),
+            failures: AtomicU32::new(0),
+            ejections: AtomicU32::new(0),
+            up_since: AtomicU64::new(NEVER),
+            addresses: Mutex::new(addresses),
+            check: CheckState::default(),
+            figures: ServerFigures::default(),
+        }
+    }
+
+    pub(super) fn addresses(&self) -> Arc<[SocketAddr]> {
+        Arc::clone(&self.addresses.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(super) fn set_addresses(&self, addresses: Arc<[SocketAddr]>) {
+        *self.addresses.lock().unwrap_or_else(PoisonError::into_inner) = addresses;
+    }
+
+    pub(super) fn outstanding(&self) -> u32 {
+        self.outstanding.load(Relaxed)
+    }
+
+    /// Takes one more request if it has fewer than so many. Ordered with the queue: see there.
+    #[inline]
+    pub(super) fn take(&self, max: u32) -> bool {
+        let taken = self.outstanding.fetch_add(1, SeqCst) < max;
+        if taken {
+            self.figures.requests.fetch_add(1, Relaxed);
+        } else {
+            self.outstanding.fetch_sub(1, SeqCst);
+        }
+        taken
+    }
+
+    pub(super) fn is_down(&self) -> bool {
+        self.down.load(Relaxed)
+    }
+
+    pub(super) fn is_ejected(&self, now: Instant) -> bool {
+        now.as_ns() < self.ejected_until.load(Relaxed)
+    }
+
+    /// How long it has been back; `None` if it was never away.
+    pub(super) fn up_for(&self, now: Instant) -> Option<Duration> {
+        let back = self.up_since.load(Relaxed).max(self.ejected_until.load(Relaxed));
+        (back != NEVER).then(|| now.since(Instant::from_ns(back)))
+    }
+
+    #[inline]
+    pub(super) fn note_success(&self) {
+        // Nearly always there is nothing to forget, and the line stays shared between cores.
+        if self.failures.load(Relaxed) != 0 {
+            self.failures.store(0, Relaxed);
+            self.ejections.store(0, Relaxed);
+        }
+    }
+
+    /// How many there have been in a row.
+    pub(super) fn note_failure(&self) -> u32 {
+        self.figures.failures.fetch_add(1, Relaxed);
+        self.failures.fetch_add(1, Relaxed).saturating_add(1)
+    }
+
+    /// Leaves it alone, each time for twice as long; false if it is already.
+    pub(super) fn eject(&self, now: Instant, base: Duration, max: Duration) -> bool {
+        let until = self.ejected_until.load(Relaxed);
+        if now.as_ns() < until {
+            return false;
+        }
+        let before = self.ejections.load(Relaxed);
+        let long = base.saturating_mul(1 << before.min(16)).min(max);
+        let next = (now + long).as_ns();
+        let won = self.ejected_until.compare_exchange(until, next, Relaxed, Relaxed).is_ok();
+        if won {
+            self.ejections.store(before + 1, Relaxed);
+            self.figures.ejections.fetch_add(1, Relaxed);
+        }
+        won
+    }
+
+    /// What a check has found. True when the server has come up or gone down by it.
+    pub(super) fn note_check(&self, well: bool, rise: u32, fall: u32, now: Instant) -> bool {
+        if !well {
+            self.figures.checks_failed.fetch_add(1, Relaxed);
+        }
+        let contrary = &self.check.contrary;
+        if well != self.is_down() {
+            contrary.store(0, Relaxed);
+            return false;
+        }
+        let in_row = contrary.fetch_add(1, Relaxed) + 1;
+        if in_row < if well { rise } else { fall } {
+            return false;
+        }
+        contrary.store(0, Relaxed);
+        if well {
+            self.up_since.store(now.as_ns(), Relaxed);
+            self.failures.store(0, Relaxed);
+        }
+        self.down.store(!well, Relaxed);
+        true
+    }
+}
+
+/// The servers that a request has been sent to in vain.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tried(u128);
+
+const _: () = assert!(SERVERS_PER_GROUP_MAX <= u128::BITS as usize);
+
+impl Tried {
+    pub(super) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub(super) fn has(self, at: usize) -> bool {
+        self.0 & 1 << at != 0
+    }
+
+    pub(super) fn add(&mut self, at: usize) {
+        self.0 |= 1 << at;
+    }
+
+    /// How many.
+    pub(super) fn count(self) -> u32 {
+        self.0.count_ones()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn server() -> ServerState {
+        ServerState::new(Arc::new([]))
+    }
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_ns(1_000_000_000 * seconds)
+    }
+
+    #[test]
+    fn it_goes_down_and_comes_up_by_answers_in_a_row() {
+        let server = server();
+        let mut changes = Vec::new();
+        for (second, well) in "..x.xx.xxx.xx..x...".chars().map(|c| c == '.').enumerate() {
+            if server.note_check(well, 3, 3, at(second as u64)) {
+                changes.push((second, server.is_down()));
+            }
+        }
+        assert_eq!(changes, [(9, true), (18, false)]);
+        assert_eq!(server.up_for(at(20)), Some(2 * SECOND));
+    }
+
+    #[test]
+    fn each_ejection_is_twice_as_long_until_a_success() {
+        let server = server();
+        let mut now = at(1);
+        for seconds in [1, 2, 4, 5, 5] {
+            server.note_failure();
+            assert!(server.eject(now, SECOND, 5 * SECOND));
+            assert!(!server.eject(now, SECOND, 5 * SECOND), "it is already");
+            assert!(server.is_ejected(now + SECOND * seconds - Duration::from_nanos(1)));
+            now += SECOND * seconds;
+            assert!(!server.is_ejected(now));
+        }
+        server.note_success();
+        assert!(server.eject(now, SECOND, 5 * SECOND));
+        assert!(!server.is_ejected(now + SECOND));
+    }
+}
