@@ -21,11 +21,14 @@ demo:
 	cargo build --release --locked -p plimsoll
 	@target/release/plimsoll demo
 
-# Two minutes of fresh seeds for the disk store: a failure prints its seed and the command that runs
-# it again. The tests are the last step, so that their closing lines end the output.
-test: lint
-	cargo xtask simulate --seconds 120
-	cargo test --workspace --locked
+# One pass lints and builds; then the tests run, and beside them two minutes of fresh seeds for the
+# disk store. A failure there prints its seed and the command that runs it again. The closing lines
+# are the count of all tests.
+test:
+	@./setup.sh test
+	cargo fmt --all -- --check
+	cargo xtask tidy
+	cargo xtask test
 
 lint:
 	@./setup.sh test
