@@ -114,7 +114,7 @@ fn linter_refuses_a_mistake() -> io::Result<()> {
 /// Lints and builds the workspace and returns cargo's messages.
 fn built(root: &Path) -> io::Result<String> {
     let mut cargo = super::cargo();
-    cargo.current_dir(root).args(["test", "--workspace", "--all-targets", "--no-run", "--locked"]);
+    cargo.current_dir(root).args(["test", "--workspace", "--no-run", "--locked"]);
     cargo.args(["--message-format", "json-render-diagnostics"]);
     cargo.env("RUSTC_WORKSPACE_WRAPPER", LINTER).env(DENY.0, DENY.1);
     let output = cargo.stderr(Stdio::inherit()).output()?;
