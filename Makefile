@@ -21,9 +21,9 @@ demo:
 	cargo build --release --locked -p plimsoll
 	@target/release/plimsoll demo
 
-# One pass lints and builds; then the tests run, and beside them two minutes of fresh seeds for the
-# disk store. A failure there prints its seed and the command that runs it again. The closing lines
-# are the count of all tests.
+# One pass lints and builds; then the tests run, and two minutes of fresh seeds for the disk store.
+# A failure there prints its seed and the command that runs it again. The closing line counts all
+# tests.
 test:
 	@./setup.sh test
 	cargo fmt --all -- --check

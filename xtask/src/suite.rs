@@ -4,21 +4,19 @@
 //! clippy's compiler builds the workspace for the tests and lints it on the way, so that each
 //! dependency is compiled once.
 //!
-//! The end-to-end tests wait for most of their time and need a processor that is free when they
-//! measure. They run in the foreground; the other tests and the simulation of the disk store run
-//! beside them with a lower priority.
+//! The programs of tests run one after the other, the end-to-end tests first. Beside other work,
+//! also of a lower priority, those that replace a server under load fail.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
 /// Makes every warning an error, in the form in which `cargo clippy` hands it to its compiler.
 const DENY: (&str, &str) = ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
 const LINTER: &str = "clippy-driver";
-/// The tests that measure, by the name of their target.
-const FOREGROUND: &str = "end_to_end";
+/// The tests that run first, by the name of their target.
+const FIRST: &str = "end_to_end";
 const SIMULATION_SECONDS: &str = "120";
 
 /// One program of tests.
@@ -63,29 +61,19 @@ fn tested(root: &Path) -> io::Result<Totals> {
     let messages = built(root)?;
     report_time("linted and built", since.elapsed());
     let programs: Vec<Program> = messages.lines().filter_map(Program::of).collect();
-    let (foreground, beside): (Vec<Program>, Vec<Program>) =
-        programs.into_iter().partition(|program| program.name.ends_with(FOREGROUND));
+    let (first, others): (Vec<Program>, Vec<Program>) =
+        programs.into_iter().partition(|program| program.name.ends_with(FIRST));
     let simulation = super::example_in(&messages, "simulate")?;
-    if foreground.is_empty() || beside.is_empty() {
+    if first.is_empty() || others.is_empty() {
         return Err(io::Error::other("cargo names too few programs of tests"));
     }
     let mut totals = Totals::default();
-    thread::scope(|scope| {
-        let simulating = scope.spawn(|| simulated(root, &simulation));
-        let others = scope.spawn(|| beside.iter().map(Program::run_beside).collect::<Vec<_>>());
-        for program in &foreground {
-            totals.add(&program.name, program.run_in_front());
-        }
-        report_time("end-to-end tests", since.elapsed());
-        let results = others.join().expect("a thread that runs programs does not panic");
-        for (program, result) in beside.iter().zip(results) {
-            totals.add(&program.name, result);
-        }
-        report_time("other tests", since.elapsed());
-        let result = simulating.join().expect("a thread that runs a program does not panic");
-        totals.add_step("simulation of the disk store", result);
-        report_time("simulation", since.elapsed());
-    });
+    for program in first.iter().chain(&others) {
+        totals.add(&program.name, program.run());
+    }
+    report_time("tests", since.elapsed());
+    totals.add_step("simulation of the disk store", simulated(root, &simulation));
+    report_time("simulation", since.elapsed());
     totals.add_step("examples in documentation", documented(root));
     Ok(totals)
 }
@@ -146,17 +134,11 @@ impl Program {
         Some(Program { path, folder, name })
     }
 
-    fn command(&self, program: &str, arguments: &[&str]) -> Command {
-        let mut command = Command::new(program);
-        command.args(arguments).current_dir(&self.folder);
-        command.env("CARGO_MANIFEST_DIR", &self.folder).stdin(Stdio::null());
-        command
-    }
-
     /// With its output as it comes, which is returned too.
-    fn run_in_front(&self) -> io::Result<Output> {
-        let path = self.path.to_string_lossy();
-        let mut command = self.command(&path, &[]);
+    fn run(&self) -> io::Result<Output> {
+        let mut command = Command::new(&self.path);
+        command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
+        command.stdin(Stdio::null());
         let mut running = command.stdout(Stdio::piped()).spawn()?;
         let mut reader = io::BufReader::new(running.stdout.take().expect("it is piped"));
         let mut stdout = Vec::new();
@@ -166,17 +148,11 @@ impl Program {
         }
         Ok(Output { status: running.wait()?, stdout, stderr: Vec::new() })
     }
-
-    /// With a lower priority, and its output kept.
-    fn run_beside(&self) -> io::Result<Output> {
-        self.command("nice", &["-n", "10", &self.path.to_string_lossy()]).output()
-    }
 }
 
 fn simulated(root: &Path, program: &Path) -> io::Result<Output> {
-    let mut command = Command::new("nice");
-    command.args(["-n", "10"]).arg(program).args(["--seconds", SIMULATION_SECONDS]);
-    command.current_dir(root).output()
+    let mut command = Command::new(program);
+    command.args(["--seconds", SIMULATION_SECONDS]).current_dir(root).output()
 }
 
 fn documented(root: &Path) -> io::Result<Output> {

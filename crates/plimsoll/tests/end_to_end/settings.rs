@@ -287,7 +287,7 @@ fn no_connection_is_lost_while_the_server_is_reloaded_and_replaced() {
 }
 
 fn no_request_fails(flags: &[&str]) {
-    let home = Home::loaded();
+    let home = Home::alone();
     let origin = Ours::origin();
     let file = configured(&home, &origin, "");
     let mut server = Ours::configured(&file);

@@ -15,7 +15,7 @@ use crate::support::{Home, Ours, PLIMSOLL, SOON, Successor, plimsoll};
 #[test]
 fn a_server_is_replaced_under_load_and_nobody_notices() {
     const SEED: u64 = 7;
-    let home = Home::loaded();
+    let home = Home::alone();
     let mut scene = Scene::new(mixed());
     scene.changes = true;
     // The new process may write over what the old one is sending: then a body that nobody can
@@ -138,7 +138,7 @@ fn stored_under_load(scene: &Scene, admin: SocketAddr, object: Object) {
 #[test]
 fn a_successor_that_fails_leaves_the_server_with_its_disk() {
     const SEED: u64 = 8;
-    let home = Home::loaded();
+    let home = Home::alone();
     let mut scene = Scene::new(mixed());
     scene.changes = true;
     let config = configured(&home, &scene, &home.at("store"), "64MiB");
