@@ -87,7 +87,7 @@ fn a_real_squid_is_looked_at_or_the_reason_is_told() {
 /// foretold of another backend is in the ledger of the trial that is left.
 #[test]
 fn cold_connections_are_measured_on_every_backend_and_a_prediction_is_graded() {
-    let home = Home::loaded();
+    let home = Home::alone();
     let out = home.at("out");
     let mut command = Command::new(PLIMSOLL);
     command.args(["study", "select", "--quick", "--json", "--cold", "0,300", "--out", &out]);
@@ -134,7 +134,7 @@ fn cold_connections_are_measured_on_every_backend_and_a_prediction_is_graded() {
 /// answer came from what was stored.
 #[test]
 fn the_live_days_are_replayed_in_turns_with_caching_off() {
-    let home = Home::loaded();
+    let home = Home::alone();
     let out = home.at("out");
     let mut command = Command::new(PLIMSOLL);
     command.args(["study", "live", "--json", "--hours", "12", "--compressed", "1200ms"]);
@@ -267,7 +267,7 @@ fn workers_share_descriptors_in_every_way_and_all_of_it_is_told() {
 /// each that is not is named with the reason. Ours answers all of it from what it has stored.
 #[test]
 fn a_static_tree_is_asked_for_from_ours_and_the_peers() {
-    let home = Home::loaded();
+    let home = Home::alone();
     let out = home.at("out");
     let args = ["study", "webbench", "--quick", "--workers", "2,1", "--clients", "1,8"];
     let mut command = Command::new(PLIMSOLL);
@@ -313,7 +313,7 @@ fn a_static_tree_is_asked_for_from_ours_and_the_peers() {
 /// one does.
 #[test]
 fn studies_have_a_chapter_each_and_boosted_servers_answer_as_plain_ones_do() {
-    let home = Home::loaded();
+    let home = Home::alone();
     let out = home.at("all");
     let mut command = Command::new(PLIMSOLL);
     let names = ["boost", "dispatch", "runqueue"];

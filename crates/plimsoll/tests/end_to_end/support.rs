@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -19,12 +19,6 @@ pub(crate) const SOON: Duration = Duration::from_secs(30);
 /// What is measured is measured alone: the machine has two cores.
 static MACHINE: RwLock<()> = RwLock::new(());
 
-/// How many tests put a load on the machine now. Their assertions hold however slow it is, but two
-/// of them fill it.
-static LOADS: Mutex<usize> = Mutex::new(0);
-static LOAD_ENDED: Condvar = Condvar::new();
-const LOADS_MAX: usize = 2;
-
 /// A test's directory, that servers without our rights may enter, and its share of the machine.
 pub(crate) struct Home {
     dir: tempfile::TempDir,
@@ -35,27 +29,7 @@ pub(crate) struct Home {
 /// poisoned lock means nothing.
 enum Share {
     Beside { _others: RwLockReadGuard<'static, ()> },
-    Loaded { _load: Load, _others: RwLockReadGuard<'static, ()> },
     Alone { _nobody: RwLockWriteGuard<'static, ()> },
-}
-
-/// One of [`LOADS`].
-struct Load;
-
-impl Load {
-    fn begin() -> Load {
-        let loads = LOADS.lock().unwrap_or_else(PoisonError::into_inner);
-        let full = LOAD_ENDED.wait_while(loads, |loads| *loads >= LOADS_MAX);
-        *full.unwrap_or_else(PoisonError::into_inner) += 1;
-        Load
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        *LOADS.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        LOAD_ENDED.notify_one();
-    }
 }
 
 impl Home {
@@ -65,14 +39,7 @@ impl Home {
         Home::with(Share::Beside { _others: others })
     }
 
-    /// For a test with a load whose assertions do not depend on how fast the machine is.
-    pub(crate) fn loaded() -> Home {
-        let load = Load::begin();
-        let others = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
-        Home::with(Share::Loaded { _load: load, _others: others })
-    }
-
-    /// For a test that measures: no other test runs meanwhile.
+    /// For a test with a load: no other test runs meanwhile.
     pub(crate) fn alone() -> Home {
         let nobody = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
         Home::with(Share::Alone { _nobody: nobody })
