@@ -123,7 +123,9 @@ impl Program {
     fn of(line: &str) -> Option<Program> {
         let is_benchmark = line.contains("\"kind\":[\"bench\"]");
         let is_example = line.contains("\"kind\":[\"example\"]");
-        if !line.contains("\"test\":true}") || is_benchmark || is_example {
+        let (_, profile) = line.split_once("\"profile\":{")?;
+        let (profile, _) = profile.split_once('}')?;
+        if !profile.contains("\"test\":true") || is_benchmark || is_example {
             return None;
         }
         let path = PathBuf::from(text_of(line, "executable")?);
@@ -217,7 +219,8 @@ mod tests {
             format!(
                 "{{\"reason\":\"compiler-artifact\",\"package_id\":\"x\",\
                  \"manifest_path\":\"/a/crates/x/Cargo.toml\",\"target\":{{\"kind\":[\"{kind}\"],\
-                 \"name\":\"suite\"}},\"profile\":{{\"opt_level\":\"0\",\"test\":{test}}},\
+                 \"name\":\"suite\",\"test\":true}},\
+                 \"profile\":{{\"opt_level\":\"0\",\"test\":{test}}},\
                  \"executable\":\"/a/target/suite-1\",\"fresh\":true}}"
             )
         };
