@@ -44,7 +44,7 @@ bench:
 
 studies:
 	@./setup.sh bench
-	cargo build --release --locked -p plimsoll -p interpose
+	cargo build --release --locked -p plimsoll -p studies
 	@target/release/plimsoll study all --out target/studies
 
 setup:

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::failure::{Failure, misuse};
+use command::failure::{Failure, misuse};
 
 /// To connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

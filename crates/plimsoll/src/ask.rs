@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 
+use command::failure::{Failure, misuse};
+use command::output;
+
 use crate::admin;
-use crate::failure::{Failure, misuse};
-use crate::output;
 
 /// Posts to a path, and prints the answer. One that says no is a failure.
 pub(crate) fn ask(admin: SocketAddr, path: &str) -> Result<(), Failure> {

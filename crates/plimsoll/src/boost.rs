@@ -13,8 +13,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use command::failure::{Failure, misuse};
+
 use crate::cli;
-use crate::failure::{Failure, misuse};
 
 const LIBRARY: &str = "libplimsoll_boost.so";
 /// Set user id, set group id.

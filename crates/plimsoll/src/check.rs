@@ -1,11 +1,11 @@
 //! `plimsoll check`: whether a configuration file can be used, and what it would do.
 
+use command::failure::{Failure, misuse};
+use command::output;
 use serde_json::json;
 use server::{Config, Role, Settings, Unusable};
 
 use crate::cli;
-use crate::failure::{Failure, misuse};
-use crate::output;
 
 /// Reads the file and all that it names; binds nothing.
 pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {

@@ -1,19 +1,13 @@
 //! The flags, each declared once with its help: the command line, the man page, the completions
 //! and `docs/reference.md` are all made from this file.
 
-mod studies;
-
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-
-pub(crate) use studies::{
-    AllStudies, BoostStudy, DispatchStudy, Given, HerdStudy, LiveStudy, RunqueueStudy,
-    RunqueueWalker, SelectStudy, Studies, Study, Swapin, Truth, WebbenchStudy,
-};
+use command::flags::{parse_backend, parse_duration};
 
 /// A caching web proxy that knows its own load line, and the laboratory that draws one for any
 /// server.
@@ -71,13 +65,10 @@ pub(crate) enum Verb {
     /// Do known things to be recorded, and tell of them afterwards
     #[command(hide = true)]
     DoctorTruth(DoctorTruth),
-    #[command(hide = true)]
-    TruthServer(TruthServer),
-    #[command(hide = true)]
-    RunqueueWalker(RunqueueWalker),
     /// The main job, end to end: serve, drive, record, and show the load line
     Demo(Demo),
     /// Repeat an experiment of the papers on this machine; without a name, list them
+    #[command(disable_help_flag = true)]
     Study(Study),
     /// Serve deterministic objects: the origin of experiments
     Origin(Origin),
@@ -648,19 +639,10 @@ pub(crate) struct DoctorTruth {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct TruthServer {
-    /// What its costs are drawn from
-    #[arg(long)]
-    pub(crate) seed: u64,
-    /// Where its access log goes
-    #[arg(long)]
-    pub(crate) log: PathBuf,
-    /// Walk no table: the change that was foretold
-    #[arg(long)]
-    pub(crate) no_table: bool,
-    /// Run on this CPU
-    #[arg(long)]
-    pub(crate) cpu: Option<usize>,
+pub(crate) struct Study {
+    /// Name and flags of the study; --help lists them
+    #[arg(value_name = "ARGUMENT", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) arguments: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
@@ -703,26 +685,6 @@ pub(crate) struct NullServer {
     /// Run on this CPU
     #[arg(long, value_name = "CPU")]
     pub(crate) cpu: Option<usize>,
-}
-
-/// `500ms`, `1s`, `2m`, `1h`; a bare number is seconds.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let number: f64 = text[..digits]
-        .parse()
-        .map_err(|_| format!("{text:?} is not a time: write 500ms, 10s, 5m or 1h"))?;
-    let unit = match &text[digits..] {
-        "us" => 1e-6,
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        unit => return Err(format!("unknown unit {unit:?} of time: us, ms, s, m or h")),
-    };
-    Duration::try_from_secs_f64(number * unit)
-        .ok()
-        .filter(|duration| !duration.is_zero())
-        .ok_or_else(|| format!("{text:?} is not a length of time above zero"))
 }
 
 /// A network, or one address.
@@ -779,14 +741,6 @@ fn parse_verify(word: &str) -> Result<server::Verify, String> {
         "once" => Ok(server::Verify::Once),
         "always" => Ok(server::Verify::Always),
         _ => Err("blocks are verified once or always".to_owned()),
-    }
-}
-
-fn parse_backend(name: &str) -> Result<readiness::Kind, String> {
-    let known: Vec<String> = readiness::Kind::ALL_REAL.iter().map(ToString::to_string).collect();
-    match name.parse() {
-        Ok(kind) if readiness::Kind::ALL_REAL.contains(&kind) => Ok(kind),
-        _ => Err(format!("unknown backend {name:?}: it is one of {}", known.join(", "))),
     }
 }
 

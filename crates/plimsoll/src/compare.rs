@@ -1,9 +1,9 @@
 //! `plimsoll compare`: what changed from one trial to another; 1 if it is a change for the worse.
 
 use ::report::{CompareOptions, Options, Verdict};
+use command::failure::{Failure, misuse};
 use trial::Trial;
 
-use crate::failure::{Failure, misuse};
 use crate::{cli, output, report};
 
 /// Compares two trials.
@@ -24,7 +24,7 @@ pub(crate) fn compare(flags: &cli::Compare) -> Result<(), Failure> {
     if flags.json {
         output::print_json(&found)?;
     } else {
-        output::print(::report::terminal_comparison(&found, report::width()))?;
+        output::print(::report::terminal_comparison(&found, output::width()))?;
     }
     match found.verdict {
         Verdict::Improvement | Verdict::NoChange => Ok(()),

@@ -19,13 +19,12 @@ use std::time::Duration;
 
 use ::load::{Arrivals, Outcome, Phase, Plan, Population, Schedule, Size, Target};
 use ::record::{Spec, Target as Recorded};
-use study::stage::{self, ANY, Process, Recording};
+use command::failure::{Failure, misuse};
+use command::stop_on_signal;
+use harness::{ANY, Process, Recording};
 use trial::{Prediction, Trial, Writer};
 
 use crate::cli;
-use crate::failure::{Failure, misuse};
-use crate::serve::stop_on_signal;
-use crate::study::this_program;
 use crate::{join, output, report};
 
 /// Use of the proxy's CPU that the rising load ends at.
@@ -117,10 +116,10 @@ impl Bench {
         if log.exists() {
             std::fs::remove_file(&log).map_err(misuse)?;
         }
-        let program = this_program()?;
+        let program = std::env::current_exe().map_err(misuse)?;
         let args = ["origin", "--listen", ANY].map(String::from);
         let (origin, told) = Process::start(&program, &args).map_err(misuse)?;
-        let origin_address = stage::address(&told).map_err(misuse)?;
+        let origin_address = harness::address(&told).map_err(misuse)?;
         let mut args: Vec<String> =
             ["serve", "--workers", "1", "--json", "--listen", ANY].map(String::from).to_vec();
         args.extend(["--origin".into(), format!("http://{origin_address}")]);
@@ -132,7 +131,7 @@ impl Bench {
             args.extend(["--backend".into(), backend.to_string()]);
         }
         let (proxy, told) = Process::start(&program, &args).map_err(misuse)?;
-        let address = stage::address(&told).map_err(misuse)?;
+        let address = harness::address(&told).map_err(misuse)?;
         say.step(&format!(
             "the proxy serves on {address} ({}), its origin on {origin_address}",
             told["backend"].as_str().unwrap_or("?")
@@ -252,7 +251,7 @@ fn finish(bench: &Bench, measured: &Measured, page: &Path) -> Result<::report::A
     let options = ::report::Options { objective_ms: Some(10.0), ..::report::Options::default() };
     let Measured { trial: path, rising, saturated } = measured;
     let (mut writer, intervals) =
-        stage::annotate(path, rising, saturated, SETTLE).map_err(misuse)?;
+        harness::annotate(path, rising, saturated, SETTLE).map_err(misuse)?;
     for rows in [&rising.rows, &saturated.rows] {
         for row in join::latency_rows(&intervals, rows, 0)? {
             writer.latency(&row).map_err(misuse)?;
@@ -280,7 +279,7 @@ fn finish(bench: &Bench, measured: &Measured, page: &Path) -> Result<::report::A
     }
     let trial = Trial::open(path).map_err(misuse)?;
     let analysis = ::report::analyse(&trial, &options).map_err(misuse)?;
-    report::write(page, &::report::html(&analysis))?;
+    output::write(page, &::report::html(&analysis))?;
     // Hundreds of megabytes that nobody asked for.
     std::fs::remove_file(&bench.log).map_err(misuse)?;
     Ok(analysis)

@@ -3,13 +3,13 @@
 
 use std::fmt::Write;
 
+use command::failure::{Failure, misuse};
+use command::output;
 use server::WhatIfReport;
 use server::explain::{Answer, Explained, Freshness, Range, Request, Response};
 
 use crate::admin;
 use crate::cli;
-use crate::failure::{Failure, misuse};
-use crate::output;
 
 /// Asks a running server, and lays out what it says.
 pub(crate) fn explain(flags: &cli::Explain) -> Result<(), Failure> {

@@ -9,11 +9,11 @@
 use std::path::Path;
 
 use ::load::{Outcome, Row};
+use command::failure::{Failure, misuse};
 use hdrhistogram::Histogram;
 use serde::Serialize;
 use trial::{Interval, LatencyRow, LatencySource, Trial, Writer};
 
-use crate::failure::{Failure, misuse};
 use crate::{cli, output};
 
 /// The longest latency in a trial, microseconds; longer ones count as this.

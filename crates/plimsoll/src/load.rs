@@ -4,12 +4,13 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use ::load::{Arrivals, ErrorKind, Outcome, Phase, Plan, Target, Tick};
+use command::failure::{Failure, misuse};
+use command::output::{self, Pending};
+use command::stop_on_signal;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli;
-use crate::failure::{Failure, misuse};
-use crate::output::{self, Pending};
-use crate::serve::{pin, stop_on_signal};
+use crate::serve::pin;
 
 /// Drives the load and prints what came of it.
 pub(crate) fn load(flags: &cli::Load) -> Result<(), Failure> {

@@ -1,10 +1,10 @@
 //! `plimsoll locks`: how the locks that a server's cores share are used.
 
 use ::report::sheet::{Rows, Sheet, sheet};
+use command::failure::Failure;
+use command::output::width;
 use serde_json::Value;
 
-use crate::failure::Failure;
-use crate::report::width;
 use crate::{admin, cli, output};
 
 /// Has a running server count, and shows what it counted.

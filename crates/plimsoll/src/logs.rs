@@ -1,10 +1,10 @@
 //! `plimsoll logs`: whole access logs, read after the fact.
 
 use ::record::survey::{SurveySpec, survey};
+use command::failure::{Failure, misuse};
+use command::output;
 
 use crate::cli;
-use crate::failure::{Failure, misuse};
-use crate::output;
 
 /// Reads the logs and prints what they amount to. Logs of which no line is understood are misuse.
 pub(crate) fn logs(flags: &cli::Logs) -> Result<(), Failure> {

@@ -1,7 +1,8 @@
 //! The plimsoll command: flags, help, exit codes; glue only.
 //!
-//! Each verb is a file; what they do is done by the crates below. A verb ends well, or with one
-//! line on stderr that says what is wrong and what mends it, and an exit status ([`failure`]).
+//! Each verb is a file that calls the crates below. A verb that fails prints one line on stderr,
+//! which says what is wrong and how to fix it, and ends with an exit status
+//! ([`command::failure`]).
 #![forbid(unsafe_code)]
 
 mod admin;
@@ -13,18 +14,15 @@ mod compare;
 mod demo;
 mod doctor;
 mod explain;
-mod failure;
 mod join;
 mod load;
 mod locks;
 mod logs;
 mod metrics;
-mod output;
 mod purge;
 mod record;
 mod reference;
 mod report;
-mod scratch;
 mod serve;
 mod study;
 mod switchback;
@@ -33,54 +31,18 @@ mod what_if;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
+use command::failure::{Failure, misuse};
+use command::output;
 
 use crate::cli::{Cli, Verb};
-use crate::failure::{Failure, misuse};
 
 /// So that `/metrics` can tell how many allocations the cores make.
 #[global_allocator]
 static ALLOCATOR: runtime::CountingAllocator = runtime::CountingAllocator;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(told) => return not_understood(&told),
-    };
-    match run(cli.verb) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => {
-            eprintln!("plimsoll: {failure}");
-            failure.exit_code()
-        }
-    }
-}
-
-/// Help and the version as clap writes them; what is wrong with the flags in one line, as with
-/// everything else.
-fn not_understood(told: &clap::Error) -> ExitCode {
-    use clap::error::ErrorKind::{
-        DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,
-    };
-    if let DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand = told.kind() {
-        // A pager that was left early is no failure.
-        let _ = told.print();
-        return ExitCode::from(u8::try_from(told.exit_code()).unwrap_or(2));
-    }
-    let text = told.to_string();
-    let what = text.split("\nUsage:").next().unwrap_or_default();
-    let what = what.split("\nFor more information").next().unwrap_or_default();
-    let what = what.strip_prefix("error: ").unwrap_or(what);
-    let parts: Vec<String> = what
-        .split("\n\n")
-        .map(|part| part.split_whitespace().collect::<Vec<_>>().join(" "))
-        .filter(|part| !part.is_empty())
-        .collect();
-    let verb =
-        std::env::args().nth(1).filter(|word| Cli::command().find_subcommand(word).is_some());
-    let see = verb.map_or_else(String::new, |verb| format!(" {verb}"));
-    eprintln!("plimsoll: {}; see plimsoll{see} --help", parts.join("; "));
-    ExitCode::from(2)
+    command::run("plimsoll", |cli: Cli| run(cli.verb))
 }
 
 fn run(verb: Verb) -> Result<(), Failure> {
@@ -105,10 +67,8 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Boost(flags) => boost::boost(&flags),
         Verb::Doctor(flags) => doctor::doctor(&flags),
         Verb::DoctorTruth(flags) => doctor::tell(&flags),
-        Verb::TruthServer(flags) => study::truth_server(&flags),
-        Verb::RunqueueWalker(flags) => study::runqueue_walker(&flags),
         Verb::Demo(flags) => demo::demo(&flags),
-        Verb::Study(flags) => study::study(&flags),
+        Verb::Study(flags) => study::study(&flags.arguments),
         Verb::Origin(flags) => serve::origin(&flags),
         Verb::NullServer(flags) => serve::null_server(&flags),
         Verb::Completions { shell } => {

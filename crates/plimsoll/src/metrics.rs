@@ -2,12 +2,12 @@
 
 use std::net::SocketAddr;
 
+use command::failure::{Failure, misuse};
+use command::output;
 use serde::Serialize;
 
 use crate::admin;
 use crate::cli;
-use crate::failure::{Failure, misuse};
-use crate::output;
 
 /// Lists the metrics, or shows those of a running server.
 pub(crate) fn metrics(flags: &cli::Metrics) -> Result<(), Failure> {

@@ -1,9 +1,10 @@
 //! `plimsoll purge`
 
+use command::failure::Failure;
+use command::output;
+
 use crate::admin;
 use crate::cli;
-use crate::failure::Failure;
-use crate::output;
 
 /// Has a running server purge, and says what it did.
 pub(crate) fn purge(flags: &cli::Purge) -> Result<(), Failure> {

@@ -4,12 +4,12 @@ use std::io::IsTerminal;
 use std::path::Path;
 
 use ::record::{Ended, ProfileSpec, Spec, Target};
+use command::failure::{Failure, misuse};
+use command::output;
+use command::stop_on_signal;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::cli;
-use crate::failure::{Failure, misuse};
-use crate::output;
-use crate::serve::stop_on_signal;
 
 /// What the flags ask for, into this trial.
 pub(crate) fn spec(flags: &cli::Recording, out: &Path) -> Result<Spec, Failure> {

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use ::report::{Analysis, Groups, Options, export};
+use command::failure::{Failure, misuse};
+use command::output::{self, Pending};
 use trial::Trial;
 
 use crate::cli;
-use crate::failure::{Failure, misuse};
-use crate::output::{self, Pending};
 
 /// Analyses a trial and writes what was asked for.
 pub(crate) fn report(flags: &cli::Report) -> Result<(), Failure> {
@@ -23,10 +23,10 @@ pub(crate) fn report(flags: &cli::Report) -> Result<(), Failure> {
     };
     let analysis = ::report::analyse(&trial, &options).map_err(misuse)?;
     if let Some(path) = &flags.html {
-        write(path, &::report::html(&analysis))?;
+        output::write(path, &::report::html(&analysis))?;
     }
     if let Some(path) = &flags.svg {
-        write(path, &::report::svg_loadline(&analysis))?;
+        output::write(path, &::report::svg_loadline(&analysis))?;
     }
     exports(flags, &trial, &analysis)?;
     show(&analysis, flags.json)
@@ -35,14 +35,14 @@ pub(crate) fn report(flags: &cli::Report) -> Result<(), Failure> {
 /// The files for other tools.
 fn exports(flags: &cli::Report, trial: &Trial, analysis: &Analysis) -> Result<(), Failure> {
     if let Some(path) = &flags.flame {
-        write(path, &export::svg_flame(trial, analysis).map_err(misuse)?)?;
+        output::write(path, &export::svg_flame(trial, analysis).map_err(misuse)?)?;
     }
     if let Some(path) = &flags.collapsed {
         let by = match flags.collapsed_by {
             cli::CollapsedBy::Samples => export::CollapsedBy::Samples,
             cli::CollapsedBy::Cost => export::CollapsedBy::Cost,
         };
-        write(path, &export::collapsed(trial, analysis, by).map_err(misuse)?)?;
+        output::write(path, &export::collapsed(trial, analysis, by).map_err(misuse)?)?;
     }
     if let Some(path) = &flags.pprof {
         Pending::new(path)?.write(export::pprof(trial, analysis).map_err(misuse)?)?;
@@ -82,17 +82,6 @@ pub(crate) fn show(analysis: &Analysis, json: bool) -> Result<(), Failure> {
     if json {
         output::print_json(analysis)
     } else {
-        output::print(::report::terminal(analysis, width()))
+        output::print(::report::terminal(analysis, output::width()))
     }
-}
-
-/// Writes a whole file or says why not.
-pub(crate) fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    Pending::new(path)?.write(text)
-}
-
-/// Columns of the terminal; 100 where there is none.
-pub(crate) fn width() -> usize {
-    let columns = console::Term::stdout().size_checked().map_or(100, |(_, columns)| columns);
-    usize::from(columns).clamp(60, 160)
 }

@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use ::config::UpstreamTls;
+use command::failure::{Failure, misuse};
+use command::stop_on_signal;
 use readiness::Choice;
 use runtime::process::{self, Identity, Predecessor, Told};
 use server::{
@@ -19,7 +20,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 use crate::cli;
-use crate::failure::{Failure, misuse};
 
 /// Runs the server until SIGTERM or SIGINT, and lets requests under way finish.
 pub(crate) fn serve(flags: &cli::Serve) -> Result<(), Failure> {
@@ -262,16 +262,6 @@ fn announce(flags: &cli::Serve, server: &Server) {
 fn tell(line: &serde_json::Value) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
-}
-
-/// A flag that SIGTERM and SIGINT raise.
-pub(crate) fn stop_on_signal() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGTERM, SIGINT] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| misuse(format!("signals cannot be watched: {error}")))?;
-    }
-    Ok(stop)
 }
 
 /// `plimsoll origin`

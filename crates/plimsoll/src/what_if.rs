@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use ::report::{Instead, Options, WhatIf};
+use command::failure::{Failure, misuse};
 use trial::{Trial, Writer};
 
-use crate::failure::{Failure, misuse};
 use crate::{cli, output, report};
 
 /// Answers, and keeps the answer.
@@ -26,7 +26,7 @@ pub(crate) fn what_if(flags: &cli::WhatIf) -> Result<(), Failure> {
     if flags.json {
         output::print_json(&told)?;
     } else {
-        output::print(::report::terminal_what_if(&told, report::width()))?;
+        output::print(::report::terminal_what_if(&told, output::width()))?;
     }
     if flags.no_keep {
         return Ok(());

@@ -11,17 +11,11 @@
 #![forbid(unsafe_code)]
 
 pub mod boost;
-pub mod cache;
 pub mod dispatch;
-mod ground;
 pub mod herd;
 pub mod live;
-mod peer;
 mod published;
-mod rounds;
-pub mod runqueue;
 pub mod select;
-pub mod stage;
 pub mod swapin;
 pub mod truth;
 pub mod webbench;

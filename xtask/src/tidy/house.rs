@@ -10,7 +10,7 @@ use crate::tree::Tree;
 const FLOORS: &[&[&str]] = &[
     &["planted"],
     &["readiness", "http1", "caching", "regress", "trial"],
-    &["runtime"],
+    &["runtime", "command"],
     &["store", "outcome"],
     &["dns", "metrics", "transport"],
     &["access_log"],
@@ -20,8 +20,10 @@ const FLOORS: &[&[&str]] = &[
     &["policy"],
     &["proxy"],
     &["server", "load", "record", "report", "interpose"],
+    &["harness"],
+    &["runqueue"],
     &["study"],
-    &["plimsoll"],
+    &["plimsoll", "studies"],
     &["bench", "xtask"],
 ];
 
@@ -61,6 +63,9 @@ pub(super) fn manifests(tree: &Tree, findings: &mut Vec<Finding>) {
     }
 }
 
+/// Above a dependency that no file of the crate names: this, and the reason.
+const NOT_NAMED: &str = "# Not named here: ";
+
 pub(super) fn unused_dependencies(tree: &Tree, findings: &mut Vec<Finding>) {
     for (path, text) in manifests_of(tree) {
         let directory = path.trim_end_matches("Cargo.toml");
@@ -71,7 +76,9 @@ pub(super) fn unused_dependencies(tree: &Tree, findings: &mut Vec<Finding>) {
             .collect();
         for (number, dependency) in dependencies(text) {
             let word = dependency.replace('-', "_");
-            if !code.iter().any(|text| has_word(text, &word)) {
+            let line_above = number.checked_sub(1).and_then(|above| text.lines().nth(above));
+            let has_reason = line_above.is_some_and(|line| line.starts_with(NOT_NAMED));
+            if !has_reason && !code.iter().any(|text| has_word(text, &word)) {
                 let what = format!("{dependency} is not used");
                 findings.push(Finding::at(path, number, what, "drop it"));
             }

@@ -16,6 +16,9 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use ::record::{Spec, Target};
+use command::failure::{Failure, misuse};
+use command::output;
+use command::scratch::Scratch;
 use serde::Serialize;
 use trial::Trial;
 use trial::counters::Whose;
@@ -26,9 +29,6 @@ use trial::waits::{LockKind, WaitRow};
 pub(crate) use self::truth::tell;
 use self::truth::{BURNER, Did, LOG};
 use crate::cli;
-use crate::failure::{Failure, misuse};
-use crate::output;
-use crate::scratch::Scratch;
 
 /// A recording that takes longer has failed.
 const RECORDING_MAX: Duration = Duration::from_secs(60);

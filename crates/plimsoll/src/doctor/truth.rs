@@ -12,11 +12,11 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use command::failure::{Failure, misuse};
 use runtime::sim::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::cli;
-use crate::failure::{Failure, misuse};
 
 /// The procedure that burns CPU time, by a name that no compiler changes.
 pub(crate) const BURNER: &str = "plimsoll_doctor_burns_cpu_time_here";

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::failure::{Failure, misuse};
+use command::failure::{Failure, misuse};
 
 /// How long a server has for its last requests before it is killed.
 const END_MAX: Duration = Duration::from_secs(10);

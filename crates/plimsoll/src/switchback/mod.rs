@@ -22,6 +22,9 @@ mod show;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ::command::failure::{Failure, misuse};
+use ::command::scratch::Scratch;
+use ::command::stop_on_signal;
 use ::load::{Outcome, Plan};
 use ::record::{Spec, Target};
 use hdrhistogram::Histogram;
@@ -32,9 +35,6 @@ use std::io::IsTerminal;
 use trial::Trial;
 
 use self::command::Begun;
-use crate::failure::{Failure, misuse};
-use crate::scratch::Scratch;
-use crate::serve::stop_on_signal;
 use crate::{cli, join, output};
 
 /// The shortest part of a period that is measured.

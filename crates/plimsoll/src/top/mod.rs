@@ -31,16 +31,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ::report::Options;
+use command::failure::{Failure, misuse};
+use command::output;
+use command::stop_on_signal;
 use signal_hook::consts::SIGHUP;
 
 use self::model::Model;
 use self::recording::Recording;
 use self::watcher::Watcher;
 use crate::cli;
-use crate::failure::{Failure, misuse};
-use crate::output;
 use crate::report;
-use crate::serve::stop_on_signal;
 
 /// How often the trial is asked whether it grew.
 const ASK_EVERY: Duration = Duration::from_millis(100);

@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 use ::record::{Ended, Error, Summary};
+use command::failure::{Failure, misuse};
+use command::scratch::Scratch;
 
-use crate::failure::{Failure, misuse};
-use crate::scratch::Scratch;
 use crate::{cli, record};
 
 /// The recording.

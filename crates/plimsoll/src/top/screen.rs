@@ -416,7 +416,7 @@ fn part(
 }
 
 fn note(grid: &Grid, theme: Theme, width: usize) -> Vec<Line<'static>> {
-    let wrapped = crate::output::wrapped(&grid.note, width);
+    let wrapped = command::output::wrapped(&grid.note, width);
     wrapped.into_iter().map(|line| theme.span(line, Paint::Dim).into()).collect()
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use command::failure::{Failure, misuse};
 use load::sys::{thread_cpu_ns, wall_ns};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event};
@@ -17,7 +18,6 @@ use super::screen::{self, Theme};
 use super::view::View;
 use super::watcher::Watcher;
 use super::{ASK_EVERY, Source};
-use crate::failure::{Failure, misuse};
 
 /// How long a key waits to be answered, at most.
 const KEYS_EVERY: Duration = Duration::from_millis(50);

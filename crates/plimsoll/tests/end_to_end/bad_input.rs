@@ -7,9 +7,9 @@ use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
+use crate::PLIMSOLL;
 use crate::support::{
-    Home, Ours, PLIMSOLL, Recording, Running, SOON, am_root, get, id, plimsoll, program, run,
-    wait_for,
+    Home, Ours, Recording, Running, SOON, am_root, get, id, plimsoll, program, run, wait_for,
 };
 
 /// A whole trial of an idle origin.

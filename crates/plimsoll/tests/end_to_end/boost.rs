@@ -6,8 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::PLIMSOLL;
 use crate::support::{
-    Home, Ours, PLIMSOLL, Running, SOON, free_port, get, output, plimsoll, program, run, wait_for,
+    Home, Ours, Running, SOON, free_port, get, output, plimsoll, program, run, wait_for,
 };
 
 /// Silent connections of the test of HAProxy: enough that every wait is worth it.

@@ -3,7 +3,8 @@
 use std::process::Command;
 use std::time::Duration;
 
-use crate::support::{Home, PLIMSOLL, plimsoll, run};
+use crate::PLIMSOLL;
+use crate::support::{Home, plimsoll, run};
 
 #[test]
 fn the_demo_predicts_measures_and_writes_its_page() {

@@ -16,7 +16,6 @@ mod peers;
 mod proxy_header;
 mod settings;
 mod smuggling;
-mod study;
 mod support;
 mod tls;
 mod tools;
@@ -24,3 +23,5 @@ mod top;
 mod turns;
 mod upstreams;
 mod verbs;
+
+const PLIMSOLL: &str = env!("CARGO_BIN_EXE_plimsoll");

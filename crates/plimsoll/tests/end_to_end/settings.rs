@@ -7,8 +7,9 @@ use std::os::unix::net::UnixDatagram;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::PLIMSOLL;
 use crate::support::{
-    Home, Ours, PLIMSOLL, SOON, Successor, am_root, free_port, get, id, plimsoll, program, wait_for,
+    Home, Ours, SOON, Successor, am_root, free_port, get, id, plimsoll, program, wait_for,
 };
 
 /// What a test's server is configured with, beside its addresses.

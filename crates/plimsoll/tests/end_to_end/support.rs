@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-pub(crate) const PLIMSOLL: &str = env!("CARGO_BIN_EXE_plimsoll");
+use crate::PLIMSOLL;
 
 /// For what is over at once, on a machine that is busy otherwise.
 pub(crate) const SOON: Duration = Duration::from_secs(30);

@@ -7,8 +7,9 @@ use std::time::Duration;
 use serde_json::Value;
 use trial::{Interval, Manifest, ProcessTimes, Trial, Writer};
 
+use crate::PLIMSOLL;
 use crate::lab::made;
-use crate::support::{Home, PLIMSOLL, Running, SOON, plimsoll, run};
+use crate::support::{Home, Running, SOON, plimsoll, run};
 
 /// An interval of a tenth of a second with a rate that rises.
 fn interval(index: u64) -> Interval {

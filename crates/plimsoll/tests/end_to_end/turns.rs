@@ -8,9 +8,8 @@ use std::time::Duration;
 use serde_json::Value;
 use trial::{Interval, Manifest, ProcessTimes, Writer};
 
-use crate::support::{
-    Home, Ours, PLIMSOLL, Running, SOON, Said, free_port, plimsoll, run, wait_for,
-};
+use crate::PLIMSOLL;
+use crate::support::{Home, Ours, Running, SOON, Said, free_port, plimsoll, run, wait_for};
 
 /// For an experiment of a dozen periods, on a machine that is busy otherwise.
 const PATIENCE: Duration = Duration::from_secs(180);

@@ -4,17 +4,19 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::support::{Home, Ours, PLIMSOLL, Recording, Running, SOON, get, plimsoll, wait_for};
+use crate::PLIMSOLL;
+use crate::support::{Home, Ours, Recording, Running, SOON, get, plimsoll, run, wait_for};
 
 #[test]
 fn the_help_of_each_verb_names_its_flags() {
     let _home = Home::new();
-    let verbs: [(&str, &[&str]); 17] = [
+    let verbs: [(&str, &[&str]); 16] = [
         ("serve", &["--listen", "--origin", "--forward", "--memory", "--access-log", "squid"]),
         ("load", &["URL", "--rate", "--cold", "--connections", "--for", "Zipf"]),
         ("record", &["--pid", "--name", "--access-log", "--requests-from", "--redact", "Ctrl-C"]),
@@ -27,7 +29,6 @@ fn the_help_of_each_verb_names_its_flags() {
         ("demo", &["--for", "--out", "--backend", "--cold"]),
         ("join", &["LOAD.json", "--offset"]),
         ("switchback", &["--a", "--b", "--period", "--rounds", "--settle", "B costs more"]),
-        ("study", &["swapin", "1997"]),
         ("origin", &["--listen"]),
         ("null-server", &["--listen", "--size"]),
         ("completions", &["bash", "fish", "zsh"]),
@@ -287,4 +288,21 @@ fn every_backend_serves() {
         assert!(get(server.address(), "/obj/1?size=10").starts_with("HTTP/1.1 200 "), "{backend}");
         assert_eq!(server.stopped().0, Some(0), "{backend}");
     }
+}
+
+#[test]
+fn the_studies_are_a_program_beside_this_one() {
+    let home = Home::new();
+    let program = home.at("plimsoll");
+    fs::copy(PLIMSOLL, &program).unwrap();
+    let study = |args: &[&str]| {
+        let mut command = Command::new(&program);
+        command.arg("study").args(args);
+        run(command, SOON)
+    };
+    study(&["swapin", "--json"]).refused(&["plimsoll-study is not installed", "make studies"]);
+    let script = home.write("plimsoll-study", "#!/bin/sh\necho \"$@\"\nexit 7\n");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let said = study(&["swapin", "--json", "--help"]);
+    assert_eq!((said.code, said.stdout.as_str()), (Some(7), "swapin --json --help\n"));
 }

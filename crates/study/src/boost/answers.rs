@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::servers::{Running, Server};
-use crate::stage::Error;
+use harness::Error;
 
 /// Each is asked so often.
 const TIMES: usize = 20;

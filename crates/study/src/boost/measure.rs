@@ -11,8 +11,8 @@ use serde::Serialize;
 
 use super::Plan;
 use super::servers::{NATIVE, Running, Way};
-use crate::rounds::{Figure, Round, Rounds, in_round};
-use crate::stage::{Error, Span, drive};
+use harness::rounds::{Figure, Round, Rounds, in_round};
+use harness::{Error, Span, drive};
 
 /// Connections that ask, each again as soon as it is answered.
 const CONNECTIONS: u32 = 32;

@@ -29,8 +29,8 @@ pub use self::measure::Row;
 pub use self::servers::LibraryStats;
 use self::servers::{Running, Stand, WAYS};
 pub use self::show::{figure, shown};
-use crate::ground::{Ground, Temporary, load_average};
-use crate::stage::{Cpus, Error, Source, cold_max};
+use harness::environment::{Environment, Temporary, load_average};
+use harness::{Cpus, Error, Source, cold_max};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ pub struct Missing {
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Where.
-    pub ground: Ground,
+    pub ground: Environment,
     /// Processes that wanted to run, at the beginning and in the end.
     pub load_average: (Option<f64>, Option<f64>),
     /// Rounds that were made.
@@ -93,7 +93,7 @@ pub struct Outcome {
 pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
     let at = |error| Error::Directory(plan.home.clone(), error);
     let home = Temporary::new(&plan.home, "boost").map_err(at)?;
-    let ground = Ground::of(home.path());
+    let ground = Environment::of(home.path());
     let loaded = load_average();
     let (most, descriptors) = cold_max()?;
     let (cold, beyond): (Vec<u32>, Vec<u32>) = plan.cold.iter().partition(|cold| **cold <= most);

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-use crate::peer::{self, Peer};
-use crate::stage::{ANY, Cpus, Error, Process, Source, address};
+use harness::peer::{self, Peer};
+use harness::{ANY, Cpus, Error, Process, Source, address};
 
 /// Of what every request asks, so many bytes.
 const BODY_BYTES: usize = 1024;

@@ -5,8 +5,8 @@ use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::servers::{NATIVE, Server};
 use super::{Outcome, Row};
-use crate::ground::load_averages;
-use crate::rounds::{Figure, digits};
+use harness::environment::load_averages;
+use harness::rounds::{Figure, digits};
 
 /// With silent connections a boosted wait may cost at most so many times epoll's, and without them
 /// so many times the plain call's.
@@ -80,7 +80,7 @@ fn facts(outcome: &Outcome) -> Vec<(String, String)> {
     let requests: u64 = outcome.rows.iter().map(|row| row.requests).sum();
     let errors: u64 = outcome.rows.iter().map(|row| row.errors).sum();
     let mut facts = vec![
-        fact("Ground", outcome.ground.machine()),
+        fact("Environment", outcome.ground.machine()),
         fact("Others", load_averages(outcome.load_average)),
         fact(
             "Measured",

@@ -28,16 +28,16 @@ use std::sync::atomic::AtomicBool;
 
 use serde::Serialize;
 
-pub use crate::ground::Ground;
-pub use crate::rounds::Figure;
-pub use crate::stage::Error;
+pub use harness::Environment;
+pub use harness::Error;
+pub use harness::rounds::Figure;
 pub use layout::ENTRY_BYTES;
 pub use real::Timed;
 pub use show::{figure, shown};
 pub use simulate::Simulated;
 
-use crate::cache::Machine;
-use crate::ground::load_average;
+use harness::environment::load_average;
+use runqueue::cache::Machine;
 
 /// How a server finds out who is ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -85,7 +85,7 @@ pub struct Plan {
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Where.
-    pub ground: Ground,
+    pub ground: Environment,
     /// Processes that wanted to run, at the beginning and in the end.
     pub load_average: (Option<f64>, Option<f64>),
     /// Bytes of an entry of the table.
@@ -122,7 +122,7 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
     }
     let (timed, missing) = real::measure(plan, stop, say)?;
     Ok(Outcome {
-        ground: Ground::of(&std::env::temp_dir()),
+        ground: Environment::of(&std::env::temp_dir()),
         load_average: (loaded, load_average()),
         entry_bytes: ENTRY_BYTES,
         machines,

@@ -23,7 +23,7 @@ use super::layout::{
     OBJECT_BYTES, OBJECTS, REQUEST_BYTES, SLOT_BYTES, STATE_BYTES, descriptor_of,
 };
 use super::{Figure, Plan, Way};
-use crate::stage::Error;
+use harness::Error;
 
 /// One way on one backend.
 #[derive(Clone, Debug, Serialize)]
@@ -78,7 +78,7 @@ pub(super) fn measure(
     let (mut timed, mut missing) = (Vec::new(), Vec::new());
     for &descriptors in &plan.descriptors {
         say(&format!("timing {descriptors} descriptors"));
-        let mut ground = Ground::new(descriptors)
+        let mut ground = Environment::new(descriptors)
             .map_err(|error| Error::System("sockets for the timed program", error))?;
         let mut pollers = Vec::new();
         for kind in KINDS {
@@ -99,7 +99,7 @@ pub(super) fn measure(
 }
 
 fn rounds(
-    ground: &mut Ground,
+    ground: &mut Environment,
     pollers: &mut [Poller],
     ready: u32,
     plan: &Plan,
@@ -159,7 +159,7 @@ struct Slot {
 }
 
 /// The server's memory and its sockets.
-struct Ground {
+struct Environment {
     descriptors: u32,
     /// Both ends of each hot connection: the server's, the client's.
     hot: Vec<(TcpStream, TcpStream)>,
@@ -179,8 +179,8 @@ struct Ground {
     rng: Rng,
 }
 
-impl Ground {
-    fn new(descriptors: u32) -> std::io::Result<Ground> {
+impl Environment {
+    fn new(descriptors: u32) -> std::io::Result<Environment> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let address = listener.local_addr()?;
         let mut hot = Vec::new();
@@ -205,7 +205,7 @@ impl Ground {
         for number in 0..HOT {
             slots[descriptor_of(number, descriptors) as usize].hot = number;
         }
-        Ok(Ground {
+        Ok(Environment {
             descriptors,
             hot,
             cold,
@@ -397,7 +397,7 @@ mod tests {
 
     #[test]
     fn every_way_finds_the_ready_ones_and_no_others() {
-        let mut ground = Ground::new(200).unwrap();
+        let mut ground = Environment::new(200).unwrap();
         for kind in KINDS {
             let Ok(mut poller) = Poller::open(Choice::Named(kind)) else { continue };
             ground.register(&mut poller).unwrap();

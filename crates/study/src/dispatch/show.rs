@@ -4,9 +4,9 @@ use report::format::thousands;
 use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::{Outcome, Simulated, Timed, Way};
-use crate::ground::load_averages;
 use crate::published::{Facts, SQUID};
-use crate::rounds::{Figure, digits};
+use harness::environment::load_averages;
+use harness::rounds::{Figure, digits};
 
 /// The procedure of the papers.
 const PROCEDURE: &str = "comm_select";
@@ -114,7 +114,7 @@ fn miss_panel(outcome: &Outcome, descriptors: u32, machine: &str) -> Panel {
 fn facts(outcome: &Outcome) -> Vec<(String, String)> {
     let fact = |label: &str, text: String| (label.to_owned(), text);
     let mut facts = vec![
-        fact("Ground", outcome.ground.machine()),
+        fact("Environment", outcome.ground.machine()),
         fact("Others", format!("{}; medians of turns", load_averages(outcome.load_average))),
         fact(
             "Table",

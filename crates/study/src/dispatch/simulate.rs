@@ -9,7 +9,7 @@ use super::layout::{
     WALKED_BYTES, bitmap_bytes, descriptor_of,
 };
 use super::{Plan, Way};
-use crate::cache::{Cache, Machine, Misses};
+use runqueue::cache::{Cache, Machine, Misses};
 
 /// What a way costs on a machine.
 #[derive(Clone, Debug, Serialize)]

@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::meter::Call;
 use super::visit::Seen;
 use super::{Cell, Load, Plan, Sharing};
-use crate::rounds::{Figure, Round, in_round};
+use harness::rounds::{Figure, Round, in_round};
 
 /// A part between 0 and 1, over rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]

@@ -33,15 +33,15 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-pub use crate::ground::Ground;
-pub use crate::rounds::Figure;
-pub use crate::stage::Error;
+pub use harness::Environment;
+pub use harness::Error;
+pub use harness::rounds::Figure;
 pub use judge::{CallCost, CalledMore, Part, Row};
 pub use meter::SAMPLE_EVERY;
 pub use show::{figure, shown};
 
-use crate::ground::load_average;
-use crate::rounds::Rounds;
+use harness::environment::load_average;
+use harness::rounds::Rounds;
 
 /// How workers share the listener and its connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -164,7 +164,7 @@ pub struct Plan {
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Where.
-    pub ground: Ground,
+    pub ground: Environment,
     /// Processes that wanted to run, at the beginning and in the end.
     pub load_average: (Option<f64>, Option<f64>),
     /// Clients.
@@ -215,7 +215,7 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
     })?;
     let rows = judge::rows(&cells(plan), &rounds, clock_ns);
     Ok(Outcome {
-        ground: Ground::of(&std::env::temp_dir()),
+        ground: Environment::of(&std::env::temp_dir()),
         load_average: (loaded, load_average()),
         clients: plan.clients,
         cold: plan.cold,

@@ -4,9 +4,9 @@ use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::judge::{CallCost, Part};
 use super::{Load, Outcome, Row, Sharing};
-use crate::ground::load_averages;
 use crate::published::{Facts, NETCACHE, SQUID};
-use crate::rounds::digits;
+use harness::environment::load_averages;
+use harness::rounds::digits;
 
 /// The group of the papers.
 const SELECT: &str = "all select functions";
@@ -89,7 +89,7 @@ fn facts(outcome: &Outcome) -> Vec<(String, String)> {
     let fact = |label: &str, text: String| (label.to_owned(), text);
     let measuring = outcome.rows.iter().map(|row| row.measuring).fold(0.0, f64::max);
     vec![
-        fact("Ground", outcome.ground.machine()),
+        fact("Environment", outcome.ground.machine()),
         fact("Others", format!("{}, this study's own in it", load_averages(outcome.load_average))),
         fact(
             "Load",

@@ -11,7 +11,7 @@ use trial::{Interval, Modes, ProcessTimes, ThreadTimes, Trial, Writer};
 
 use super::shape::SAMPLES_AN_HOUR;
 use super::{Plan, Shape};
-use crate::stage::{Caching, Error, Server};
+use harness::{Caching, Error, Server};
 
 /// Intervals of the recorder in a sample, where they are not too short for it.
 const INTERVALS: u32 = 6;

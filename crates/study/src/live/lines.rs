@@ -8,7 +8,7 @@ use trial::{Interval, Trial};
 
 use super::day::{Day, Raw, gather};
 use super::{Sample, Side};
-use crate::stage::Error;
+use harness::Error;
 
 /// The line of one mode on the rate.
 #[derive(Clone, Debug, Serialize)]

@@ -29,16 +29,16 @@ use std::time::Duration;
 use readiness::{Choice, Kind, Poller};
 use serde::Serialize;
 
-pub use crate::ground::Ground;
-pub use crate::stage::Error;
 pub use day::Sample;
+pub use harness::Environment;
+pub use harness::Error;
 pub use lines::{Lines, ModeOf};
 pub use shape::{SAMPLES_AN_HOUR, Shape};
 pub use show::{figure, shown};
 
-use crate::ground::{Temporary, load_average};
 use crate::published::{Facts, SQUID};
-use crate::stage::{Caching, Cpus, Server, Source, cold_max};
+use harness::environment::{Temporary, load_average};
+use harness::{Caching, Cpus, Server, Source, cold_max};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ pub struct Side {
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Where.
-    pub ground: Ground,
+    pub ground: Environment,
     /// Processes that wanted to run, at the beginning and in the end.
     pub load_average: (Option<f64>, Option<f64>),
     /// The day's shape.
@@ -131,7 +131,7 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
     let facts = Facts::read();
     let parent = plan.out.clone().unwrap_or_else(std::env::temp_dir);
     let home = Temporary::new(&parent, "live").map_err(|e| Error::Directory(parent, e))?;
-    let ground = Ground::of(home.path());
+    let ground = Environment::of(home.path());
     let loaded = load_average();
     let (cold_bound, _) = cold_max()?;
     let of_1998 = facts.day(SQUID, "old").and_then(|day| day.descriptors_max);

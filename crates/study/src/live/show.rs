@@ -4,9 +4,9 @@ use report::format::thousands;
 use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::{Lines, Outcome, Sample, Side};
-use crate::ground::load_averages;
 use crate::published::{Facts, NETCACHE, SQUID};
-use crate::rounds::digits;
+use harness::environment::load_averages;
+use harness::rounds::digits;
 
 /// The names of the sides, as in 1998, and how they are drawn.
 const KERNELS: [&str; 2] = ["old", "new"];
@@ -126,7 +126,7 @@ fn facts(outcome: &Outcome, published: &Facts) -> Vec<(String, String)> {
     let shape = &outcome.shape;
     let mut facts = vec![
         fact("1998", format!("{}; {}", published.source.title, published.source.machine)),
-        fact("Ground", outcome.ground.machine()),
+        fact("Environment", outcome.ground.machine()),
         fact(
             "Others",
             format!(

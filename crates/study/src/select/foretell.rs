@@ -19,7 +19,7 @@ use trial::{Trial, Writer};
 
 use super::Stand;
 use crate::published::{Facts, SQUID};
-use crate::stage::{Caching, Error, Server, annotate};
+use harness::{Caching, Error, Server, annotate};
 
 /// The group of procedures that is replaced, as `what-if --group` takes it.
 const GROUP: &str = "select";

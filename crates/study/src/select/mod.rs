@@ -25,15 +25,15 @@ use std::time::Duration;
 use readiness::{Choice, Kind, Poller};
 use serde::Serialize;
 
-pub use crate::ground::Ground;
-pub use crate::rounds::Figure;
-pub use crate::stage::Error;
 pub use foretell::{Foretelling, Graded};
+pub use harness::Environment;
+pub use harness::Error;
+pub use harness::rounds::Figure;
 pub use show::{figure, shown};
 pub use sweep::{Point, Sweep};
 
-use crate::ground::{Temporary, load_average};
-use crate::stage::{Cpus, Source, cold_max};
+use harness::environment::{Temporary, load_average};
+use harness::{Cpus, Source, cold_max};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ pub struct Bound {
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Where.
-    pub ground: Ground,
+    pub ground: Environment,
     /// Processes that wanted to run, at the beginning and in the end.
     pub load_average: (Option<f64>, Option<f64>),
     /// What bounds the number of connections.
@@ -104,7 +104,7 @@ pub struct Outcome {
 pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
     let parent = plan.out.clone().unwrap_or_else(std::env::temp_dir);
     let home = Temporary::new(&parent, "select").map_err(|e| Error::Directory(parent, e))?;
-    let ground = Ground::of(home.path());
+    let ground = Environment::of(home.path());
     let loaded = load_average();
     let (cold, descriptors) = cold_max()?;
     let (within, left_out) = plan.cold.iter().copied().partition(|number| *number <= cold);

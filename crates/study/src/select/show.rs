@@ -6,9 +6,9 @@ use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::foretell::Graded;
 use super::{Foretelling, Outcome, Point};
-use crate::ground::load_averages;
 use crate::published::{Facts, SQUID};
-use crate::rounds::{Figure, digits};
+use harness::environment::load_averages;
+use harness::rounds::{Figure, digits};
 
 /// The number of cold connections that the published figures are for.
 const COLD_1998: u32 = 2000;
@@ -87,7 +87,7 @@ fn facts(outcome: &Outcome) -> Vec<(String, String)> {
     let fact = |label: &str, text: String| (label.to_owned(), text);
     let (sweep, bound) = (&outcome.sweep, &outcome.bound);
     let mut facts = vec![
-        fact("Ground", outcome.ground.machine()),
+        fact("Environment", outcome.ground.machine()),
         fact(
             "Others",
             format!(
@@ -117,7 +117,7 @@ fn facts(outcome: &Outcome) -> Vec<(String, String)> {
                 sweep.visit_s,
                 digits(sweep.light_rate),
                 sweep.visit_s,
-                crate::stage::HOT,
+                harness::HOT,
                 thousands(sweep.requests as f64),
                 sweep.errors,
                 outcome.seed

@@ -12,8 +12,8 @@ use readiness::Kind;
 use serde::Serialize;
 
 use super::Stand;
-use crate::rounds::{Figure, Round, Rounds, in_round};
-use crate::stage::{Caching, Error, Server, Span};
+use harness::rounds::{Figure, Round, Rounds, in_round};
+use harness::{Caching, Error, Server, Span};
 
 /// At the beginning of a load so much is not counted: what was just opened is still accepted.
 const SETTLE_S: f64 = 0.1;

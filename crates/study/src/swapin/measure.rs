@@ -19,8 +19,8 @@ use super::files::{self, Files, forget_cached};
 use super::ours::{self, Ours};
 use super::sample::{Rows, Sample};
 use super::{Error, Plan, bins};
-use crate::ground::fetched_bytes;
-use crate::rounds::shuffle;
+use harness::environment::fetched_bytes;
+use harness::rounds::shuffle;
 
 /// How often each object is written.
 const WRITES: usize = 3;

@@ -38,12 +38,12 @@ use std::time::{Duration, Instant};
 use regress::Rng;
 use serde::Serialize;
 
-pub use crate::ground::Ground;
 pub use bins::{Bin, bin_of, binned, median};
+pub use harness::Environment;
 pub use sample::Reads;
 pub use show::{figure, shown};
 
-use crate::ground::Temporary;
+use harness::environment::Temporary;
 use measure::{Set, Way};
 use patterns::{Figure, Pattern};
 use sample::{Rows, Sample, Took};
@@ -148,7 +148,7 @@ pub enum Peer {
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Where.
-    pub ground: Ground,
+    pub ground: Environment,
     /// Objects of each set.
     pub objects: usize,
     /// Seed of sizes and orders.
@@ -178,7 +178,7 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
     let refused = |error| Error::Directory(plan.path.clone(), error);
     let home = Temporary::new(&plan.path, "swapin").map_err(refused)?;
     let mut outcome = Outcome {
-        ground: Ground::of(home.path()),
+        ground: Environment::of(home.path()),
         objects: plan.objects,
         seed: plan.seed,
         plots: Vec::new(),

@@ -77,7 +77,7 @@ fn facts(outcome: &Outcome) -> Vec<(String, String)> {
     let build = if ground.checked_build { "; a build with checks, not --release" } else { "" };
     let mut facts = vec![
         fact(
-            "Ground",
+            "Environment",
             format!(
                 "{} on {}, Linux {}, {} x {}{build}",
                 ground.file_system,

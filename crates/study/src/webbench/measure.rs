@@ -12,8 +12,8 @@ use serde::Serialize;
 
 use super::servers::{From, OURS, Running};
 use super::{Plan, tree};
-use crate::rounds::{Figure, Round, Rounds, in_round};
-use crate::stage::Error;
+use harness::Error;
+use harness::rounds::{Figure, Round, Rounds, in_round};
 
 /// At the beginning of a visit so much is not counted: connections are still accepted.
 const SETTLE_S: f64 = 0.1;

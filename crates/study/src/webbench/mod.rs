@@ -32,16 +32,16 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-pub use crate::ground::Ground;
-pub use crate::rounds::Figure;
-pub use crate::stage::Error;
+pub use harness::Environment;
+pub use harness::Error;
+pub use harness::rounds::Figure;
 pub use measure::Row;
 pub use servers::{From, Missing};
 pub use show::{figure, shown};
 pub use tree::Tree;
 
-use crate::ground::{Temporary, load_average};
-use crate::stage::{Cpus, Source};
+use harness::environment::{Temporary, load_average};
+use harness::{Cpus, Source};
 use servers::Stand;
 
 /// What is to be done.
@@ -71,7 +71,7 @@ pub struct Plan {
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// Where.
-    pub ground: Ground,
+    pub ground: Environment,
     /// Processes that wanted to run, at the beginning and in the end.
     pub load_average: (Option<f64>, Option<f64>),
     /// The files.
@@ -97,7 +97,7 @@ pub struct Outcome {
 pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
     let parent = plan.out.clone().unwrap_or_else(std::env::temp_dir);
     let home = Temporary::new(&parent, "webbench").map_err(|e| Error::Directory(parent, e))?;
-    let ground = Ground::of(home.path());
+    let ground = Environment::of(home.path());
     let loaded = load_average();
     load::sys::raise_descriptor_limit()
         .map_err(|error| Error::System("the limit of descriptors is not told", error))?;

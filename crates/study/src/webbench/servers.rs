@@ -14,8 +14,8 @@ use load::family;
 use serde::Serialize;
 
 use super::tree::Tree;
-use crate::peer;
-use crate::stage::{Error, Process, address};
+use harness::peer;
+use harness::{Error, Process, address};
 
 /// Bytes of memory for what a cache stores: all of the tree.
 const MEMORY: &str = "256M";

@@ -5,8 +5,8 @@ use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
 
 use super::servers::OURS;
 use super::{From, Outcome, Row};
-use crate::ground::load_averages;
-use crate::rounds::{Figure, digits};
+use harness::environment::load_averages;
+use harness::rounds::{Figure, digits};
 
 /// What is said of it: sentences and tables.
 #[must_use]
@@ -137,7 +137,7 @@ fn facts(outcome: &Outcome) -> Vec<(String, String)> {
     let fact = |label: &str, text: String| (label.to_owned(), text);
     let tree = &outcome.tree;
     let mut facts = vec![
-        fact("Ground", outcome.ground.machine()),
+        fact("Environment", outcome.ground.machine()),
         fact("Others", format!("{}, this study's own in it", load_averages(outcome.load_average))),
         fact(
             "Tree",
@@ -287,7 +287,7 @@ mod tests {
         let told = failures(&row("nginx", 1, 4, 3)).unwrap();
         assert_eq!(told, "nginx, 1 workers, 4 clients: 3 of 100 requests");
         let outcome = Outcome {
-            ground: crate::ground::Ground::of(std::path::Path::new("/")),
+            ground: harness::Environment::of(std::path::Path::new("/")),
             load_average: (None, None),
             tree: super::super::Tree::of(3, 1),
             versions: Vec::new(),

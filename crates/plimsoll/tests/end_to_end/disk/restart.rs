@@ -10,7 +10,8 @@ use std::time::Duration;
 use super::checker::{Client, Scene};
 use super::origin::Object;
 use super::{WRITTEN, configured, metric, mixed, object, served, stopped};
-use crate::support::{Home, Ours, PLIMSOLL, SOON, Successor, plimsoll};
+use crate::PLIMSOLL;
+use crate::support::{Home, Ours, SOON, Successor, plimsoll};
 
 #[test]
 fn a_server_is_replaced_under_load_and_nobody_notices() {

@@ -1,0 +1,477 @@
+//! What the studies of servers stand on: an origin and proxies of ours as processes, loads on them,
+//! and the CPU time that a load took.
+//!
+//! ```text
+//!  origin (child) <--misses-- proxy (child, a CPU of its own) <--load-- generator (here)
+//!                                  |  \--access log--> recorder (here) --> trial
+//!                                  '--/proc-----------^
+//! ```
+//!
+//! Why processes: the CPU time of a proxy is then the process's, exact to the nanosecond, and it
+//! has the descriptors of a process to itself. Who owns: a [`Process`] is ended, by its pid, when
+//! it is dropped. What never happens: a figure from a load that was not answered.
+
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use load::sys::Pinned;
+use load::{Arrivals, Outcome, Phase, Population, Schedule, Size, Target};
+use readiness::Kind;
+use record::{ProfileSpec, Spec, Summary};
+use serde_json::Value;
+use trial::{Interval, Trial, Writer};
+
+/// Connections that carry requests.
+pub const HOT: u32 = 64;
+/// Objects and their size: small ones, so that requests are what costs.
+const OBJECTS: u32 = 2_000;
+const OBJECT_BYTES: u64 = 1024;
+/// Descriptors that a proxy or a generator wants beside its cold connections.
+const DESCRIPTORS_BESIDE: u64 = 512;
+/// Of its descriptors a proxy leaves so many of a hundred to clients.
+const CLIENTS_PERCENT: u64 = 75;
+/// A rough limit is looked for so long.
+const LOOK: Duration = Duration::from_millis(1200);
+
+/// Where a server listens that says where.
+pub const ANY: &str = "127.0.0.1:0";
+
+/// Why there is no result.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file system refuses.
+    #[error("{0} cannot be used: {1}; choose another directory with --out")]
+    Directory(PathBuf, std::io::Error),
+    /// A process of the study did not start.
+    #[error("{0} did not start: {1}")]
+    Start(String, String),
+    /// A server answered nothing.
+    #[error("{0} answered nothing")]
+    Silent(String),
+    /// The system does not tell what must be known.
+    #[error("{0}: {1}")]
+    System(&'static str, std::io::Error),
+    /// The load could not be driven.
+    #[error("the load: {0}")]
+    Load(#[from] load::Error),
+    /// The recorder failed.
+    #[error("the recorder: {0}")]
+    Record(#[from] record::Error),
+    /// A trial cannot be written or read.
+    #[error(transparent)]
+    Trial(#[from] trial::Error),
+    /// What was recorded cannot be analysed.
+    #[error(transparent)]
+    Report(#[from] report::Error),
+    /// A backend that was named does not work here.
+    #[error("{0}; choose another")]
+    Backend(#[from] readiness::OpenError),
+    /// A thread of the study failed.
+    #[error("{0} failed")]
+    Thread(&'static str),
+    /// The user has had enough.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Which CPU is the proxy's, and which everybody else's. On one CPU they share it.
+#[derive(Clone, Copy, Debug)]
+pub struct Cpus {
+    /// The CPU of the measured server.
+    pub server: Option<usize>,
+    /// The CPU of the origin and the load generator.
+    pub others: Option<usize>,
+}
+
+impl Cpus {
+    /// Shares the CPUs out, and moves the calling thread to its own, until the second is dropped:
+    /// another study may follow.
+    pub fn take() -> Result<(Cpus, Option<Pinned>), Error> {
+        let two = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2);
+        if !two {
+            return Ok((Cpus { server: None, others: None }, None));
+        }
+        let pinned = Pinned::to(1).map_err(|error| Error::System("CPU 1 cannot be used", error))?;
+        Ok((Cpus { server: Some(0), others: Some(1) }, Some(pinned)))
+    }
+}
+
+/// The most cold connections that the limit of descriptors allows, and the limit.
+pub fn cold_max() -> Result<(u32, u64), Error> {
+    let limit = load::sys::raise_descriptor_limit()
+        .map_err(|error| Error::System("the limit of descriptors is not told", error))?;
+    let clients = limit.saturating_sub(DESCRIPTORS_BESIDE) * CLIENTS_PERCENT / 100;
+    Ok((u32::try_from(clients.saturating_sub(u64::from(HOT))).unwrap_or(u32::MAX), limit))
+}
+
+/// A child of ours: ended when this is dropped.
+pub struct Process(Child);
+
+impl Process {
+    /// Starts a verb of the program and reads the line of JSON by which it says that it listens.
+    ///
+    /// # Errors
+    /// [`Error::Start`] if it does not start, or ends, or says something else.
+    pub fn start(program: &Path, args: &[String]) -> Result<(Process, Value), Error> {
+        let named = || format!("{} {}", program.display(), args.first().map_or("", String::as_str));
+        let failed = |why: String| Error::Start(named(), why);
+        let mut child = Command::new(program)
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| failed(error.to_string()))?;
+        let stdout = child.stdout.take();
+        let process = Process(child);
+        let mut line = String::new();
+        if let Some(stdout) = stdout {
+            let read = BufReader::new(stdout).read_line(&mut line);
+            read.map_err(|error| failed(error.to_string()))?;
+        }
+        let told = serde_json::from_str(&line)
+            .map_err(|_| failed("it did not say where it listens".to_owned()))?;
+        Ok((process, told))
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // SIGTERM, so that a proxy drains and writes its log; a child that has ended already is
+        // only waited for.
+        if let Ok(pid) = i32::try_from(self.0.id())
+            && load::sys::terminate(pid).is_err()
+        {
+            let _ = self.0.kill();
+        }
+        let _ = self.0.wait();
+    }
+}
+
+/// Where a server listens, from what it said.
+///
+/// # Errors
+/// [`Error::Start`] if it did not say it.
+pub fn address(told: &Value) -> Result<SocketAddr, Error> {
+    let text = told["listen"][0].as_str().unwrap_or_default();
+    text.parse().map_err(|_| Error::Start("a server".into(), "it has no address".into()))
+}
+
+/// Whether the proxy may answer from what it has stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Caching {
+    /// Every object is stored.
+    On,
+    /// The origin forbids it, so that every request goes there, as in the papers.
+    Off,
+}
+
+/// The origin of all proxies.
+pub struct Source {
+    _process: Process,
+    address: SocketAddr,
+}
+
+impl Source {
+    /// Starts it on a free port.
+    ///
+    /// # Errors
+    /// [`Error::Start`] if it does not start.
+    pub fn start(program: &Path, cpus: Cpus) -> Result<Source, Error> {
+        let mut args: Vec<String> = ["origin", "--listen", ANY].map(String::from).to_vec();
+        if let Some(cpu) = cpus.others {
+            args.extend(["--cpu".into(), cpu.to_string()]);
+        }
+        let (process, told) = Process::start(program, &args)?;
+        Ok(Source { _process: process, address: address(&told)? })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+/// A proxy on one backend.
+pub struct Server {
+    process: Process,
+    address: SocketAddr,
+    /// Its event notification backend.
+    pub kind: Kind,
+    log: Option<PathBuf>,
+    cpus: Cpus,
+}
+
+impl Server {
+    /// Starts it, with a log in `home` if there is to be one.
+    pub fn start(
+        program: &Path,
+        kind: Kind,
+        source: &Source,
+        home: Option<&Path>,
+        cpus: Cpus,
+    ) -> Result<Server, Error> {
+        let log = home.map(|home| home.join(format!("{kind}.log")));
+        let mut args: Vec<String> =
+            ["serve", "--workers", "1", "--json", "--listen", ANY].map(String::from).to_vec();
+        args.extend(["--origin".into(), format!("http://{}", source.address)]);
+        args.extend(["--backend".into(), kind.to_string()]);
+        if let Some(log) = &log {
+            args.extend(["--access-log".into(), log.display().to_string()]);
+        }
+        if let Some(cpu) = cpus.server {
+            args.extend(["--cpu".into(), cpu.to_string()]);
+        }
+        let (process, told) = Process::start(program, &args)?;
+        Ok(Server { process, address: address(&told)?, kind, log, cpus })
+    }
+
+    /// A load on it, without cold connections.
+    pub fn plan(&self, caching: Caching, schedule: Schedule, time: Duration) -> load::Plan {
+        let path = match caching {
+            Caching::On => "/obj/{n}?size={size}",
+            Caching::Off => "/obj/{n}?size={size}&cc=no-store",
+        };
+        let target = Target {
+            addr: self.address,
+            authority: self.address.to_string(),
+            path: path.into(),
+            absolute: false,
+        };
+        let mut plan = load::Plan::new(target, schedule, time);
+        plan.arrivals = Arrivals::Poisson;
+        plan.connections = HOT;
+        plan.population =
+            Population { objects: OBJECTS, zipf_s: 0.0, size: Size::Fixed { bytes: OBJECT_BYTES } };
+        plan.pin_cpu = self.cpus.others;
+        plan
+    }
+
+    /// Drives a load, and says what each of these spans of it took, in seconds from its beginning.
+    pub fn drive(
+        &self,
+        plan: &load::Plan,
+        spans: &[(f64, f64)],
+        stop: &AtomicBool,
+    ) -> Result<(Vec<Span>, Outcome), Error> {
+        let name = format!("the proxy with {}", self.kind);
+        drive(self.process.pid().cast_signed(), &name, plan, spans, stop)
+    }
+
+    /// The rate at which it uses this part of its CPU under such a load, by a rough limit and two
+    /// short looks: the cost of a request falls with the load.
+    pub fn rate_at(
+        &self,
+        part: f64,
+        caching: Caching,
+        cold: u32,
+        stop: &AtomicBool,
+    ) -> Result<f64, Error> {
+        let mut plan = self.plan(caching, Schedule::ClosedLoop, LOOK);
+        plan.cold = cold;
+        let (full, _) = self.drive(&plan, &[(0.2, LOOK.as_secs_f64())], stop)?;
+        // By CPU time: other work on its CPU makes the clock's rate too low.
+        let limit = 1e6 / full[0].us.max(0.1);
+        let mut looks = Vec::new();
+        for of_limit in [0.35, 0.65] {
+            let mut plan = self.plan(caching, Schedule::Constant(limit * of_limit), LOOK);
+            plan.cold = cold;
+            let (span, _) = self.drive(&plan, &[(0.2, LOOK.as_secs_f64())], stop)?;
+            looks.push((span[0].rate, span[0].rate * span[0].us / 1e6));
+        }
+        let [(x0, y0), (x1, y1)] = looks[..] else { unreachable!("two looks were taken") };
+        let slope = (y1 - y0) / (x1 - x0);
+        let rate = if slope > 0.0 { x1 + (part - y1) / slope } else { limit * part };
+        Ok(rate.clamp(0.2 * limit, 0.95 * limit))
+    }
+
+    /// Begins to record it.
+    pub fn record(
+        &self,
+        out: &Path,
+        interval: Duration,
+        profile: Option<ProfileSpec>,
+        note: &str,
+    ) -> Result<Recording, Error> {
+        let target = record::Target::Pid(self.process.pid());
+        let mut spec = Spec::new(target, self.log.clone(), out);
+        spec.interval = interval;
+        spec.profile = profile;
+        spec.overwrite = true;
+        spec.notes.push(note.to_owned());
+        Recording::start(spec)
+    }
+}
+
+/// Drives a load on a server, and says what each of these spans of it took, in seconds from its
+/// beginning.
+pub fn drive(
+    pid: i32,
+    name: &str,
+    plan: &load::Plan,
+    spans: &[(f64, f64)],
+    stop: &AtomicBool,
+) -> Result<(Vec<Span>, Outcome), Error> {
+    let mut looks: Vec<Look> = Vec::new();
+    let outcome = load::run(plan, stop, &mut |tick| {
+        if tick.phase == Phase::Running
+            && let Ok(cpu_ns) = load::sys::process_cpu_ns(pid)
+        {
+            let at_s = tick.elapsed.as_secs_f64();
+            looks.push(Look { at_s, cpu_ns, requests: tick.counts.completed });
+        }
+    })?;
+    if stop.load(Ordering::Relaxed) {
+        return Err(Error::Interrupted);
+    }
+    if outcome.counts.completed == 0 {
+        return Err(Error::Silent(name.to_owned()));
+    }
+    Ok((spans.iter().map(|span| Span::of(&looks, *span)).collect(), outcome))
+}
+
+/// What was seen at a tick of the load.
+struct Look {
+    at_s: f64,
+    cpu_ns: u64,
+    requests: u64,
+}
+
+/// What a span of a load took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Span {
+    /// Requests a second.
+    pub rate: f64,
+    /// CPU time of the proxy a request, microseconds; not a number without requests.
+    pub us: f64,
+}
+
+impl Span {
+    fn of(looks: &[Look], (from, to): (f64, f64)) -> Span {
+        let within = |look: &&Look| look.at_s >= from && look.at_s <= to + 0.02;
+        let first = looks.iter().find(within);
+        let last = looks.iter().rev().find(within);
+        let nothing = Span { rate: f64::NAN, us: f64::NAN };
+        let Some((first, last)) = first.zip(last) else { return nothing };
+        let requests = (last.requests - first.requests) as f64;
+        let seconds = last.at_s - first.at_s;
+        if requests < 1.0 || seconds <= 0.0 {
+            return nothing;
+        }
+        let cpu_us = (last.cpu_ns - first.cpu_ns) as f64 / 1e3;
+        Span { rate: requests / seconds, us: cpu_us / requests }
+    }
+}
+
+/// The recorder, in a thread of its own; it is stopped when this is dropped.
+pub struct Recording {
+    interval: Duration,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<Summary, record::Error>>>,
+}
+
+impl Recording {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// [`Error::System`] if there can be no further thread.
+    pub fn start(spec: Spec) -> Result<Recording, Error> {
+        let interval = spec.interval;
+        let stop = Arc::new(AtomicBool::new(false));
+        let of_thread = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name("recorder".into())
+            .spawn(move || record::record(&spec, &of_thread, &mut |_| {}))
+            .map_err(|error| Error::System("a thread cannot be started", error))?;
+        Ok(Recording { interval, stop, thread: Some(thread) })
+    }
+
+    /// Stops it, when the last interval has ended behind the load.
+    ///
+    /// # Errors
+    /// The recorder's own.
+    pub fn finish(mut self) -> Result<Summary, Error> {
+        std::thread::sleep(self.interval + Duration::from_millis(100));
+        self.stop.store(true, Ordering::Relaxed);
+        let thread = self.thread.take().ok_or(Error::Thread("the recorder"))?;
+        let summary = thread.join().map_err(|_| Error::Thread("the recorder"))?;
+        Ok(summary?)
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Tells a trial which intervals were of the rising load, which were saturated, and which neither,
+/// and gives it open, with its intervals.
+///
+/// # Errors
+/// The trial's own.
+pub fn annotate(
+    path: &Path,
+    rising: &Outcome,
+    saturated: &Outcome,
+    settle: Duration,
+) -> Result<(Writer, Vec<Interval>), Error> {
+    let intervals = Trial::open(path)?.intervals().to_vec();
+    let within = |interval: &Interval, outcome: &Outcome, settle: Duration| {
+        let from = outcome.start_ns + settle.as_nanos() as i64;
+        interval.start_ns >= from
+            && interval.start_ns + interval.length_ns <= outcome.start_ns + outcome.length_ns as i64
+    };
+    let mut writer = Writer::reopen(path)?;
+    for interval in &intervals {
+        let phase = if within(interval, rising, Duration::ZERO) {
+            None
+        } else if within(interval, saturated, settle) {
+            Some(report::PHASE_SATURATION)
+        } else {
+            Some(report::PHASE_WARM_UP)
+        };
+        writer.set_phase(interval.index, phase)?;
+    }
+    Ok((writer, intervals))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_is_between_the_first_and_the_last_look_in_it() {
+        let look = |at_s: f64, requests: u64| Look { at_s, cpu_ns: 5_000 * requests, requests };
+        let looks = [look(0.0, 0), look(0.1, 100), look(0.2, 300), look(0.31, 400)];
+        let span = Span::of(&looks, (0.1, 0.3));
+        assert!((span.rate - 300.0 / 0.21).abs() < 1e-9, "{span:?}");
+        assert!((span.us - 5.0).abs() < 1e-9, "{span:?}");
+        assert!(Span::of(&looks, (0.2, 0.21)).us.is_nan(), "one look is no span");
+        assert!(Span::of(&[], (0.0, 1.0)).rate.is_nan());
+    }
+
+    #[test]
+    fn a_program_that_says_nothing_did_not_start() {
+        let Err(error) = Process::start(Path::new("/bin/true"), &["serve".into()]) else {
+            panic!("it cannot have started");
+        };
+        assert!(error.to_string().starts_with("/bin/true serve did not start: "), "{error}");
+        assert!(Process::start(Path::new("/nowhere/at/all"), &[]).is_err());
+    }
+}

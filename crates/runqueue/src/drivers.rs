@@ -1,0 +1,389 @@
+//! What the tasks do: the two workloads of the paper, scaled down, on the run queue of the study.
+//!
+//! A task is no thread: it is a block of the arena and a place on the run queue. A thread plays a
+//! processor: it takes the best task, does that task's next piece of work, and takes another.
+//!
+//! - *WebBench-like.* Each task is an `httpd` of Apache 1.3: a process that answers one request
+//!   and sleeps until its next. A client that has its reply asks again, so that another `httpd`
+//!   wakes: as many as asked for want to run all the time.
+//! - *Chat-like.* Rooms of users, four tasks a user. What a user says goes from the client's
+//!   sender to the server's reader, from there to the writers of all users of the room, and from
+//!   each of those to its client's receiver; who hears himself says the next thing.
+//!
+//! Who owns: a [`Stand`] has tasks and queue; each [`Cpu`] what is a processor's own. What never
+//! happens: a message is lost, or counted twice.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::Ordering;
+
+use regress::Rng;
+use serde::{Serialize, Serializer};
+
+use crate::Layout;
+use crate::arena::{Arena, BUFFER, BUFFER_BYTES, NONE, OWN, PENDING, Palette, Task};
+use crate::queue::{RUNNING, RunQueue, SLEEPING, Walks, Watch};
+use harness::rounds::shuffle;
+
+/// Users of a room, and tasks of each, as published.
+pub(super) const USERS: u32 = 20;
+pub(super) const TASKS_A_USER: u32 = 4;
+pub(super) const ROOM_TASKS: u32 = USERS * TASKS_A_USER;
+/// Bytes of what a user says, as published.
+const MESSAGE_BYTES: u32 = 100;
+/// Messages that a task handles before another gets its turn.
+const MESSAGES_A_TURN: u32 = 32;
+/// `httpd` processes of each processor that sleep, beside those that want to run.
+const SLEEPERS: u32 = 8;
+/// Objects: 2 MiB of them.
+const OBJECT_BYTES: u32 = BUFFER_BYTES;
+const OBJECT_BLOCKS: u32 = 256;
+const OBJECTS_A_BLOCK: u32 = 4;
+/// Objects that are copied for a reply, and for a message. By the published figures a hold of the
+/// lock was a ninth of what a request took on one processor; with 256 tasks that is about so here.
+const OBJECTS_A_REPLY: u32 = 16;
+const OBJECTS_A_MESSAGE: u32 = 1;
+/// A tick of the clock (10 ms) was some thirty requests long.
+const TURNS_A_TICK: u64 = 28;
+
+/// A workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Driver {
+    /// Processes that answer requests.
+    WebBench,
+    /// Rooms of users.
+    Chat,
+}
+
+impl Driver {
+    /// Both.
+    pub const ALL: [Driver; 2] = [Driver::WebBench, Driver::Chat];
+
+    /// Tasks, where about so many want to run on so many processors.
+    pub(super) fn tasks(self, runnable: u32, cpus: u32) -> u32 {
+        match self {
+            Driver::WebBench => runnable + SLEEPERS * cpus,
+            Driver::Chat => (runnable / ROOM_TASKS).max(1) * ROOM_TASKS,
+        }
+    }
+
+    /// Blocks of an arena that has room for these: tasks, then objects.
+    pub(super) fn blocks(runnable: u32, cpus: u32) -> u32 {
+        let tasks = Driver::ALL.map(|driver| driver.tasks(runnable, cpus));
+        tasks.into_iter().max().unwrap_or(0) + OBJECT_BLOCKS
+    }
+}
+
+impl fmt::Display for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Driver::WebBench => "WebBench-like",
+            Driver::Chat => "Chat-like",
+        })
+    }
+}
+
+impl Serialize for Driver {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What one processor has to itself.
+pub(super) struct Cpu {
+    number: u32,
+    current: Option<Task>,
+    rng: Rng,
+    /// Whose clients have their replies, longest first.
+    sleepers: VecDeque<Task>,
+    turns: u64,
+    /// Requests answered, or messages handled: each by four tasks on its way.
+    pub(super) done: u64,
+    pub(super) walks: Walks,
+}
+
+impl Cpu {
+    /// Which processor of the machine it is.
+    pub(super) fn number(&self) -> usize {
+        self.number as usize
+    }
+}
+
+/// Tasks, their queue, and what they do.
+pub(super) struct Stand<'a> {
+    queue: RunQueue<'a>,
+    driver: Driver,
+    cpus: u32,
+    /// The first block of the objects.
+    objects: u32,
+    seed: u64,
+}
+
+impl<'a> Stand<'a> {
+    /// Makes all tasks anew, each where the palette puts it in its block; `number` tells the
+    /// number of a block's address.
+    pub(super) fn new(
+        arena: &'a Arena,
+        (driver, layout): (Driver, Layout),
+        (runnable, cpus): (u32, u32),
+        palette: &Palette,
+        number: &dyn Fn(u32) -> u64,
+        seed: u64,
+    ) -> Stand<'a> {
+        let tasks = driver.tasks(runnable, cpus);
+        let objects = arena.blocks() - OBJECT_BLOCKS;
+        let tasks = (0..tasks).map(|block| palette.task(block, number(block))).collect();
+        let lists = if layout == Layout::MultiQueue { cpus as usize } else { 1 };
+        let queue = RunQueue::new(arena, tasks, lists);
+        for (at, &task) in (0..).zip(&queue.tasks) {
+            let mm = match driver {
+                // Processes.
+                Driver::WebBench => at,
+                // Threads of the client and of the server.
+                Driver::Chat => u32::from(matches!(at % TASKS_A_USER, 1 | 2)),
+            };
+            queue.begin(task, mm, at % cpus);
+            for place in [PENDING, OWN] {
+                arena.at(task.private(place)).store(0, Ordering::Relaxed);
+            }
+        }
+        Stand { queue, driver, cpus, objects, seed }
+    }
+
+    /// The processors; who wants to run is on the queue afterwards, in an order drawn at random.
+    pub(super) fn begin(&self) -> Vec<Cpu> {
+        let mut rng = Rng::new(self.seed);
+        let mut order: Vec<u32> = (0..self.queue.tasks.len() as u32).collect();
+        shuffle(&mut order, &mut rng);
+        let cpu = |number: u32| Cpu {
+            number,
+            current: None,
+            rng: Rng::new(self.seed ^ (u64::from(number) + 1)),
+            sleepers: VecDeque::new(),
+            turns: 0,
+            done: 0,
+            walks: Walks::default(),
+        };
+        let mut cpus: Vec<Cpu> = (0..self.cpus).map(cpu).collect();
+        let sleepers = (SLEEPERS * self.cpus) as usize;
+        for (place, &at) in order.iter().enumerate() {
+            let task = self.queue.tasks[at as usize];
+            match self.driver {
+                Driver::WebBench if place < sleepers => {
+                    cpus[place % self.cpus as usize].sleepers.push_back(task);
+                }
+                Driver::WebBench => self.queue.wake(task, &mut ()),
+                // Senders have something to say.
+                Driver::Chat if at % TASKS_A_USER == 0 => self.send(task, task, &mut ()),
+                Driver::Chat => {}
+            }
+        }
+        cpus
+    }
+
+    /// Wakes so far: when this has changed an idle processor may look again.
+    pub(super) fn woken(&self) -> u64 {
+        self.queue.woken()
+    }
+
+    /// The next piece of work of a processor. False: there is none.
+    pub(super) fn step<W: Watch>(&self, cpu: &mut Cpu, watch: &mut W) -> bool {
+        let previous = cpu.current.take();
+        cpu.current = self.queue.schedule(cpu.number, previous, &mut cpu.walks, watch);
+        let Some(task) = cpu.current else { return false };
+        match self.driver {
+            Driver::WebBench => self.answer(cpu, task, watch),
+            Driver::Chat => self.chat(cpu, task, watch),
+        }
+        cpu.turns += 1;
+        if cpu.turns.is_multiple_of(TURNS_A_TICK) {
+            self.queue.tick(task, watch);
+        }
+        true
+    }
+
+    /// A request is answered, and another comes.
+    fn answer<W: Watch>(&self, cpu: &mut Cpu, task: Task, watch: &mut W) {
+        for _ in 0..OBJECTS_A_REPLY {
+            self.copy(cpu, task, watch);
+        }
+        cpu.done += 1;
+        self.queue.say(task, SLEEPING, watch);
+        // Nobody but this processor wakes it, and not before it was taken off the list: there
+        // is another in front of it.
+        cpu.sleepers.push_back(task);
+        if let Some(other) = cpu.sleepers.pop_front() {
+            self.queue.wake(other, watch);
+        }
+    }
+
+    /// Messages are handled until there are none, or others want to run as well.
+    fn chat<W: Watch>(&self, cpu: &mut Cpu, task: Task, watch: &mut W) {
+        let pending = self.queue.arena.at(task.private(PENDING));
+        for _ in 0..MESSAGES_A_TURN {
+            if pending.load(Ordering::SeqCst) == 0 {
+                break;
+            }
+            pending.fetch_sub(1, Ordering::SeqCst);
+            watch.wrote(task.private(PENDING), 8);
+            self.handle(cpu, task, watch);
+        }
+        if pending.load(Ordering::SeqCst) == 0 {
+            self.queue.say(task, SLEEPING, watch);
+            // One may have come since: its sender either saw that this sleeps, or is seen here.
+            if pending.load(Ordering::SeqCst) != 0 {
+                self.queue.say(task, RUNNING, watch);
+            }
+        }
+    }
+
+    fn handle<W: Watch>(&self, cpu: &mut Cpu, task: Task, watch: &mut W) {
+        for _ in 0..OBJECTS_A_MESSAGE {
+            self.copy(cpu, task, watch);
+        }
+        cpu.done += 1;
+        let at = task.block();
+        let of = |at: u32| self.queue.tasks[at as usize];
+        match at % TASKS_A_USER {
+            0 => self.send(task, of(at + 1), watch),
+            1 => {
+                let room = at / ROOM_TASKS * ROOM_TASKS;
+                self.own(of(at + 1)).fetch_add(1, Ordering::SeqCst);
+                for user in 0..USERS {
+                    self.send(task, of(room + user * TASKS_A_USER + 2), watch);
+                }
+            }
+            2 => {
+                if self.take_own(task) {
+                    self.own(of(at + 1)).fetch_add(1, Ordering::SeqCst);
+                }
+                self.send(task, of(at + 1), watch);
+            }
+            _ => {
+                if self.take_own(task) {
+                    self.send(task, of(at - 3), watch);
+                }
+            }
+        }
+    }
+
+    /// Leaves a message, and wakes who waits for it.
+    fn send<W: Watch>(&self, from: Task, to: Task, watch: &mut W) {
+        self.copy_words(from.private(BUFFER), to.private(BUFFER), MESSAGE_BYTES, watch);
+        self.queue.arena.at(to.private(PENDING)).fetch_add(1, Ordering::SeqCst);
+        watch.wrote(to.private(PENDING), 8);
+        if self.queue.sleeps(to) {
+            self.queue.wake(to, watch);
+        }
+    }
+
+    fn own(&self, task: Task) -> &std::sync::atomic::AtomicU32 {
+        self.queue.arena.at(task.private(OWN))
+    }
+
+    /// Whether one of the messages is the user's own. Only the task itself takes one away.
+    fn take_own(&self, task: Task) -> bool {
+        let own = self.own(task);
+        let some = own.load(Ordering::SeqCst) > 0;
+        if some {
+            own.fetch_sub(1, Ordering::SeqCst);
+        }
+        some
+    }
+
+    /// An object, drawn at random, is copied into the task's buffer.
+    fn copy<W: Watch>(&self, cpu: &mut Cpu, task: Task, watch: &mut W) {
+        let object = cpu.rng.below((OBJECT_BLOCKS * OBJECTS_A_BLOCK) as usize) as u32;
+        let block = self.objects + object / OBJECTS_A_BLOCK;
+        let from = Arena::piece(block, object % OBJECTS_A_BLOCK, OBJECT_BYTES);
+        self.copy_words(from, task.private(BUFFER), OBJECT_BYTES, watch);
+    }
+
+    fn copy_words<W: Watch>(&self, from: u32, to: u32, bytes: u32, watch: &mut W) {
+        let arena = self.queue.arena;
+        for word in 0..bytes / 4 {
+            let value = arena.at(from + word).load(Ordering::Relaxed);
+            arena.at(to + word).store(value, Ordering::Relaxed);
+        }
+        watch.read(from, bytes);
+        watch.wrote(to, bytes);
+    }
+}
+
+/// All tasks of a palette in one list in an order drawn at random: for walks without a workload.
+pub(super) fn walkable<'a>(
+    arena: &'a Arena,
+    palette: &Palette,
+    runnable: u32,
+    number: &dyn Fn(u32) -> u64,
+    seed: u64,
+) -> RunQueue<'a> {
+    let tasks: Vec<Task> = (0..runnable).map(|block| palette.task(block, number(block))).collect();
+    let mut order = tasks.clone();
+    shuffle(&mut order, &mut Rng::new(seed));
+    let queue = RunQueue::new(arena, tasks, 1);
+    for task in &order {
+        queue.begin(*task, NONE, 0);
+        queue.wake(*task, &mut ());
+    }
+    queue
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cache::Machine;
+
+    fn stand(arena: &Arena, driver: Driver, layout: Layout, runnable: u32) -> Stand<'_> {
+        let palette = Palette::of(layout, &Machine::of_2002(1024));
+        Stand::new(arena, (driver, layout), (runnable, 2), &palette, &u64::from, 1)
+    }
+
+    #[test]
+    fn as_many_processes_want_to_run_as_were_asked_for() {
+        let arena = Arena::new(Driver::blocks(50, 2));
+        for layout in [Layout::Vanilla, Layout::MultiQueue] {
+            let stand = stand(&arena, Driver::WebBench, layout, 50);
+            let mut cpus = stand.begin();
+            for _ in 0..300 {
+                for cpu in &mut cpus {
+                    assert!(stand.step(cpu, &mut ()));
+                    assert_eq!(cpu.sleepers.len(), SLEEPERS as usize);
+                }
+            }
+            assert_eq!(cpus[0].done + cpus[1].done, 600, "a request each step");
+            let a_walk = cpus[0].walks.tasks as f64 / cpus[0].walks.walks as f64;
+            let lists = if layout == Layout::MultiQueue { 2.0 } else { 1.0 };
+            assert!((a_walk - 51.0 / lists).abs() < 10.0, "{layout}: {a_walk}");
+        }
+    }
+
+    #[test]
+    fn what_a_user_says_everybody_in_the_room_hears_once() {
+        let arena = Arena::new(Driver::blocks(160, 2));
+        for layout in [Layout::Vanilla, Layout::Colours(32), Layout::MultiQueue] {
+            let stand = stand(&arena, Driver::Chat, layout, 160);
+            assert_eq!(stand.queue.tasks.len(), 160);
+            let mut cpus = stand.begin();
+            // Once each may have spoken nobody says more, so that it comes to an end.
+            let mut handled = 0;
+            for _ in 0..100_000 {
+                let mut worked = false;
+                for cpu in &mut cpus {
+                    worked |= stand.step(cpu, &mut ());
+                }
+                if !worked {
+                    break;
+                }
+                handled = cpus.iter().map(|cpu| cpu.done).sum::<u64>();
+                for sender in stand.queue.tasks.iter().step_by(TASKS_A_USER as usize) {
+                    if handled > 4000 {
+                        arena.at(sender.private(PENDING)).store(0, Ordering::SeqCst);
+                    }
+                }
+            }
+            // What one says: a sender, a reader, and the writers and receivers of 20.
+            assert!(handled > 4000 && handled.is_multiple_of(42), "{layout}: {handled}");
+        }
+    }
+}

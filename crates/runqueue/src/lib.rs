@@ -1,0 +1,370 @@
+//! The run queue of Linux 2.4.4 in user space, and what colours did for it in 2002.
+//!
+//! The scheduler of the day walked over all tasks that could run, under one lock. A task structure
+//! began at a multiple of 8 KiB, so that what the walk reads of each fell into few sets of the
+//! cache, and nearly every task was a miss. Yamamura et al. moved each structure inside of its
+//! block by a *colour*: the walk hit, the lock was held for a third of the time, and eight
+//! processors served 23 % more.
+//!
+//! What: blocks, list, lock and walk as they were; the layouts `vanilla`, `colours N`,
+//! `colours-by-set-index N` (the same colours taken from the wrong address bits) and `multi-queue`;
+//! misses by a simulated cache with the geometry of 2002 and with this machine's; and the same
+//! program timed on threads that play the processors. Tables 2 and 4 to 8 of the paper, beside it.
+//!
+//! | module | what it owns |
+//! | --- | --- |
+//! | `arena` | task blocks, the fields of a task structure, colours |
+//! | `frames` | where the blocks lie in the physical memory: simulated, or told by the kernel |
+//! | `queue` | list, lock, walk, wake |
+//! | `drivers` | the two workloads, and who takes which step |
+//! | `simulate` | misses in the walk, the bound of colours |
+//! | `real` | the same, timed |
+//! | `counters` | the processor's own counters over the walk |
+//! | `facts` | what was published |
+//! | `show` | all of it as text and as a figure |
+//!
+//! What never happens: a figure of more processors than the machine has; what cannot be known of
+//! the physical memory is guessed.
+#![forbid(unsafe_code)]
+
+mod arena;
+pub mod cache;
+mod counters;
+mod drivers;
+mod facts;
+mod frames;
+mod queue;
+mod real;
+mod show;
+mod simulate;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use serde::{Serialize, Serializer};
+
+pub use crate::cache::{Machine, Misses};
+pub use counters::{CountedWalk, Counters, Walker};
+pub use drivers::Driver;
+pub use facts::PublishedLock;
+pub use frames::Given;
+pub use harness::Environment;
+pub use harness::Error;
+pub use harness::rounds::Figure;
+pub use show::{figure, shown};
+pub use simulate::{Bound, Walked};
+
+use arena::Arena;
+use facts::Facts;
+use frames::Frames;
+use harness::environment::load_average;
+
+/// KiB of the second level of the machine that the workloads ran on.
+const L2_KIB_2002: u64 = 1024;
+
+/// Where task structures lie, and who has a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layout {
+    /// All at the beginning of their blocks; one list.
+    Vanilla,
+    /// Moved by so many colours, taken from address bits above those that choose the set.
+    Colours(u32),
+    /// Moved by so many colours, taken from the very bits that choose the set.
+    ColoursBySetIndex(u32),
+    /// As vanilla, with a list and a lock for each processor.
+    MultiQueue,
+}
+
+impl fmt::Display for Layout {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Layout::Vanilla => f.pad("vanilla"),
+            Layout::Colours(colours) => write!(f, "colours {colours}"),
+            Layout::ColoursBySetIndex(colours) => write!(f, "colours-by-set-index {colours}"),
+            Layout::MultiQueue => f.pad("multi-queue"),
+        }
+    }
+}
+
+impl Serialize for Layout {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// What is to be done.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The program whose hidden verb `runqueue-walker` is [`Walker::walk`].
+    pub program: PathBuf,
+    /// Numbers of processors; all numbers up to those of the machine if empty.
+    pub cpus: Vec<u32>,
+    /// Numbers of tasks that want to run.
+    pub runnable: Vec<u32>,
+    /// Rounds of the timed program.
+    pub rounds: usize,
+    /// How long each cell takes in a round.
+    pub visit: Duration,
+    /// Seed of orders, objects and frames.
+    pub seed: u64,
+}
+
+/// Throughput of a layout, to vanilla's in the same round.
+#[derive(Clone, Debug, Serialize)]
+pub struct Gain {
+    /// Processors.
+    pub cpus: u32,
+    /// Tasks that want to run.
+    pub runnable: u32,
+    /// The layout.
+    pub layout: Layout,
+    /// Requests or messages a second, to vanilla's.
+    pub by_clock: Figure,
+    /// Requests or messages a second of CPU time, to vanilla's.
+    pub by_cpu_time: Figure,
+    /// Requests or messages a second.
+    pub a_second: Figure,
+    /// CPU time of one, microseconds.
+    pub cpu_us: Figure,
+    /// Throughput over vanilla as published, percent.
+    pub published_percent: Option<f64>,
+}
+
+/// How the locks of the run queue were used.
+#[derive(Clone, Debug, Serialize)]
+pub struct Held {
+    /// Processors.
+    pub cpus: u32,
+    /// Tasks that want to run.
+    pub runnable: u32,
+    /// The layout.
+    pub layout: Layout,
+    /// How often one was asked for.
+    pub attempts: u64,
+    /// Of these, how often somebody else held it.
+    pub contended: u64,
+    /// That, in percent, by rounds with any.
+    pub contention_percent: Figure,
+    /// Microseconds of a hold.
+    pub hold_mean_us: Figure,
+    /// The longest of all rounds.
+    pub hold_max_us: f64,
+    /// Tasks that a walk passed.
+    pub tasks_a_walk: Figure,
+    /// As published.
+    pub published: Option<PublishedLock>,
+}
+
+/// Misses in the walk while a workload runs on a simulated cache.
+#[derive(Clone, Debug, Serialize)]
+pub struct Missed {
+    /// Whose cache.
+    pub machine: String,
+    /// KiB of its second level.
+    pub l2_kib: u64,
+    /// Processors, each with such a cache.
+    pub cpus: u32,
+    /// Tasks that want to run.
+    pub runnable: u32,
+    /// The layout.
+    pub layout: Layout,
+    /// Tasks that a walk passed.
+    pub tasks_a_walk: f64,
+    /// Accesses and misses of the walk.
+    pub walk: Misses,
+    /// Of everything else.
+    pub rest: Misses,
+    /// Of the tasks that were walked over, those that the second level did not have, percent.
+    pub missed_percent: f64,
+    /// As published.
+    pub published_percent: Option<f64>,
+}
+
+/// What is known of where the blocks really lie.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Physical {
+    /// The kernel tells: of 100 pages, those whose next lies behind them.
+    Told {
+        /// Percent.
+        together_percent: f64,
+    },
+    /// Nothing, and why.
+    Unknown(String),
+}
+
+/// All that was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// Where.
+    pub ground: Environment,
+    /// Processes that wanted to run, at the beginning and in the end.
+    pub load_average: (Option<f64>, Option<f64>),
+    /// Numbers of processors that were asked for and are more than there are.
+    pub left_out: Vec<u32>,
+    /// The simulated caches of Tables 5 and 7.
+    pub machines: Vec<Machine>,
+    /// What is known of the frames.
+    pub physical: Physical,
+    /// Misses of a walk alone, by size of the cache.
+    pub table2: Vec<Walked>,
+    /// The bound of colours, cell by cell.
+    pub bound: Vec<Bound>,
+    /// Throughput over vanilla, WebBench-like.
+    pub table4: Vec<Gain>,
+    /// The same, Chat-like, for which none was published.
+    pub chat_gains: Vec<Gain>,
+    /// Misses in the walk, WebBench-like.
+    pub table5: Vec<Missed>,
+    /// The lock, WebBench-like.
+    pub table6: Vec<Held>,
+    /// Misses in the walk, Chat-like.
+    pub table7: Vec<Missed>,
+    /// The lock, Chat-like.
+    pub table8: Vec<Held>,
+    /// What the processor's counters say.
+    pub counters: Counters,
+    /// Rounds of the timed program.
+    pub rounds: usize,
+    /// Seconds of a cell in a round.
+    pub visit_s: f64,
+    /// Seed of orders, objects and frames.
+    pub seed: u64,
+}
+
+/// Simulates and measures. `say` is told what is being done.
+///
+/// # Errors
+/// A processor cannot be used; a thread cannot be started; interrupted.
+pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Outcome, Error> {
+    let loaded = load_average();
+    let facts = Facts::read();
+    let (cpus, left_out) = processors(&plan.cpus);
+    let most = (plan.runnable.iter().max(), cpus.iter().max());
+    let arena = Arena::new(match most {
+        (Some(runnable), Some(cpus)) => Driver::blocks(*runnable, *cpus),
+        _ => 0,
+    });
+    let here = Frames::here(&arena);
+    let physical = match &here {
+        Ok(frames) => Physical::Told { together_percent: 100.0 * frames.together() },
+        Err(why) => Physical::Unknown(why.clone()),
+    };
+    say("walking on simulated caches");
+    let by_size = |kib, layout| facts.by_size(kib, layout);
+    let table2 = simulate::walks(&arena, &plan.runnable, here.as_ref().ok(), &by_size, plan.seed);
+    let bound = simulate::bound(plan.seed);
+    let machines = vec![Machine::of_2002(L2_KIB_2002), Machine::of_today()];
+    let [table5, table7] = [Driver::WebBench, Driver::Chat].map(|driver| {
+        say(&format!("{driver} on simulated caches"));
+        missed(driver, &arena, &machines, &cpus, plan, &facts)
+    });
+    if stop.load(Ordering::Relaxed) {
+        return Err(Error::Interrupted);
+    }
+    let timed = real::measure(plan, &cpus, &arena, stop, say)?;
+    say("counting");
+    let most = plan.runnable.iter().copied().max().unwrap_or(1);
+    let counters = counters::count(&plan.program, most, plan.seed, stop)?;
+    let mut tables = Tables::default();
+    for (driver, mut gain) in timed.gains {
+        if Facts::comparable(driver, gain.runnable) {
+            gain.published_percent = facts.gain(driver, gain.cpus, gain.layout);
+        }
+        tables.of(driver).0.push(gain);
+    }
+    for (driver, mut held) in timed.held {
+        if Facts::comparable(driver, held.runnable) {
+            held.published = facts.lock(driver, held.cpus, held.layout);
+        }
+        tables.of(driver).1.push(held);
+    }
+    let [(table4, table6), (chat_gains, table8)] = tables.0;
+    Ok(Outcome {
+        ground: Environment::of(&std::env::temp_dir()),
+        load_average: (loaded, load_average()),
+        left_out,
+        machines,
+        physical,
+        table2,
+        bound,
+        table4,
+        chat_gains,
+        table5,
+        table6,
+        table7,
+        table8,
+        counters,
+        rounds: plan.rounds,
+        visit_s: plan.visit.as_secs_f64(),
+        seed: plan.seed,
+    })
+}
+
+/// Throughput and lock, of each workload.
+#[derive(Default)]
+struct Tables([(Vec<Gain>, Vec<Held>); 2]);
+
+impl Tables {
+    fn of(&mut self, driver: Driver) -> &mut (Vec<Gain>, Vec<Held>) {
+        &mut self.0[usize::from(driver == Driver::Chat)]
+    }
+}
+
+/// Those numbers of processors that this machine has, and those that it does not.
+fn processors(asked: &[u32]) -> (Vec<u32>, Vec<u32>) {
+    let most = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
+    let mut wanted = asked.to_vec();
+    if wanted.is_empty() {
+        wanted = (1..=most).collect();
+    }
+    wanted.sort_unstable();
+    wanted.dedup();
+    let (cpus, beyond): (Vec<u32>, Vec<u32>) = wanted.into_iter().partition(|n| *n <= most);
+    (if cpus.is_empty() { vec![1] } else { cpus }, beyond)
+}
+
+fn missed(
+    driver: Driver,
+    arena: &Arena,
+    machines: &[Machine],
+    cpus: &[u32],
+    plan: &Plan,
+    facts: &Facts,
+) -> Vec<Missed> {
+    let mut rows = Vec::new();
+    for (at, machine) in machines.iter().enumerate() {
+        for &cpus in cpus {
+            for &runnable in &plan.runnable {
+                for layout in [Layout::Vanilla, Layout::Colours(32), Layout::ColoursBySetIndex(32)]
+                {
+                    let place = (runnable, cpus);
+                    let mut row =
+                        simulate::driven(arena, machine, (driver, layout), place, plan.seed);
+                    // What was published is of the first machine.
+                    let known = at == 0 && Facts::comparable(driver, runnable);
+                    let known = known.then(|| facts.missed(driver, cpus, layout));
+                    row.published_percent = known.flatten();
+                    rows.push(row);
+                }
+            }
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_that_there_are_not_are_left_out_and_named() {
+        let most = std::thread::available_parallelism().unwrap().get() as u32;
+        let all: Vec<u32> = (1..=most).collect();
+        assert_eq!(processors(&[]), (all, vec![]));
+        assert_eq!(processors(&[most + 1, 1, 1]), (vec![1], vec![most + 1]));
+        assert_eq!(processors(&[most + 1]), (vec![1], vec![most + 1]));
+    }
+}

@@ -1,0 +1,449 @@
+//! The flags of `plimsoll study NAME`, each declared once with its help.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use command::flags::{parse_backend, parse_duration};
+
+/// Repeat an experiment of the papers on this machine; without a name, list them.
+#[derive(Debug, Parser)]
+#[command(name = "plimsoll study", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// The study
+    #[command(subcommand)]
+    pub(crate) verb: Option<Verb>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    #[command(flatten)]
+    Study(Studies),
+    #[command(hide = true)]
+    TruthServer(TruthServer),
+    #[command(hide = true)]
+    RunqueueWalker(RunqueueWalker),
+    /// Print the reference of flags as Markdown
+    #[command(hide = true)]
+    Reference,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Studies {
+    /// All of them, and one page with a chapter each
+    All(AllStudies),
+    /// Programs on poll() and select(), as they are and boosted, beside the same on epoll
+    Boost(BoostStudy),
+    /// The table walk of comm_select (1998): its CPU time, and the cache misses it causes elsewhere
+    Dispatch(DispatchStudy),
+    /// Workers that share descriptors: who is woken, how often for nothing, and what a call costs
+    Herd(HerdStudy),
+    /// The live days of 1998 in minutes: the load lines of an old and a new event notification
+    Live(LiveStudy),
+    /// Colours in the run queue (2002): misses in the scheduler's walk, its lock, throughput
+    Runqueue(RunqueueStudy),
+    /// Cold connections (1998): what up to 10,000 cost on each backend, and another foretold
+    Select(SelectStudy),
+    /// The swap-in bug of 1997: delays and reads by object size, of ours and of a real Squid
+    Swapin(Swapin),
+    /// A server of known costs, recorded: how often the truth lies in the intervals
+    Truth(Truth),
+    /// A static tree of files under a closed loop: ours beside the peers, by clients and workers
+    Webbench(WebbenchStudy),
+}
+
+/// What every study can be told.
+#[derive(Debug, Args)]
+pub(crate) struct Given {
+    /// Write the result (NAME.json), its figures (SVG) and its trials to this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Studies {
+    /// The name of a study, and what it was told. All of them have a directory of their own.
+    pub(crate) fn given(&self) -> (&'static str, &Given) {
+        const NONE: &Given = &Given { out: None, json: false };
+        match self {
+            Studies::All(_) => ("all", NONE),
+            Studies::Boost(flags) => ("boost", &flags.given),
+            Studies::Dispatch(flags) => ("dispatch", &flags.given),
+            Studies::Herd(flags) => ("herd", &flags.given),
+            Studies::Live(flags) => ("live", &flags.given),
+            Studies::Runqueue(flags) => ("runqueue", &flags.given),
+            Studies::Select(flags) => ("select", &flags.given),
+            Studies::Swapin(flags) => ("swapin", &flags.given),
+            Studies::Truth(flags) => ("truth", &flags.given),
+            Studies::Webbench(flags) => ("webbench", &flags.given),
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AllStudies {
+    /// Some two minutes in place of half an hour: whether they run, not what they find
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// These alone
+    #[arg(long, value_name = "NAME,NAME,...", value_delimiter = ',',
+        value_parser = clap::builder::PossibleValuesParser::new(
+            study::STUDIES.iter().map(|(name, _)| *name)))]
+    pub(crate) only: Vec<String>,
+    /// Write index.html, and a directory for each study, to this directory
+    #[arg(long, value_name = "DIR", default_value = "plimsoll-studies")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BoostStudy {
+    /// Numbers of cold connections [default: 0,1000,8000]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(..=100_000))]
+    pub(crate) cold: Vec<u32>,
+    /// Rounds, each over all servers and numbers
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// No round begins after this time, however many were asked for
+    #[arg(long = "for", value_name = "TIME", default_value = "5m", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Length of a visit: one server with one number of cold connections
+    #[arg(long, value_name = "TIME", default_value = "700ms", value_parser = parse_visit)]
+    pub(crate) visit: Duration,
+    /// Under a minute: one round, short visits, 0 and 1000 cold connections unless others are named
+    #[arg(long, conflicts_with_all = ["rounds", "duration", "visit"])]
+    pub(crate) quick: bool,
+    /// Seed of orders and arrivals
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) given: Given,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Truth {
+    /// Runs, each with costs of its own; one takes a little more than two recordings
+    #[arg(long, value_name = "N", default_value_t = 20,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) runs: u32,
+    /// Length of a recording, of which a run has two
+    #[arg(long = "for", value_name = "TIME", default_value = "18s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Length of an interval
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_duration)]
+    pub(crate) interval: Duration,
+    /// Seed of the first run; the others follow
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) given: Given,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DispatchStudy {
+    /// Numbers of open descriptors
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1581,10000",
+        value_parser = clap::value_parser!(u32).range(64..=100_000))]
+    pub(crate) descriptors: Vec<u32>,
+    /// Numbers of connections that are ready at a wait
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1,4,16",
+        value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub(crate) ready: Vec<u32>,
+    /// Rounds of the timed program
+    #[arg(long, value_name = "N", default_value_t = 9,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// Turns of a visit in a round
+    #[arg(long, value_name = "N", default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) turns: u32,
+    /// Seed of who is ready when
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) given: Given,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunqueueStudy {
+    /// Numbers of processors [default: all, from one to those of this machine]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) cpus: Vec<u32>,
+    /// Numbers of tasks that want to run
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "256,1024",
+        value_parser = clap::value_parser!(u32).range(16..=8192))]
+    pub(crate) runnable: Vec<u32>,
+    /// Rounds of the timed program
+    #[arg(long, value_name = "N", default_value_t = 6,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// Seconds of each cell in a round
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.3, value_parser = parse_seconds)]
+    pub(crate) seconds: f64,
+    /// A few seconds: two rounds of short cells
+    #[arg(long, conflicts_with_all = ["rounds", "seconds"])]
+    pub(crate) quick: bool,
+    /// Seed of orders, objects and frames
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) given: Given,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TruthServer {
+    /// What its costs are drawn from
+    #[arg(long)]
+    pub(crate) seed: u64,
+    /// Where its access log goes
+    #[arg(long)]
+    pub(crate) log: PathBuf,
+    /// Walk no table: the change that was foretold
+    #[arg(long)]
+    pub(crate) no_table: bool,
+    /// Run on this CPU
+    #[arg(long)]
+    pub(crate) cpu: Option<usize>,
+}
+
+/// The child that walks while it is recorded.
+#[derive(Debug, Args)]
+pub(crate) struct RunqueueWalker {
+    /// Tasks on the list
+    #[arg(long)]
+    pub(crate) runnable: u32,
+    /// Whether their structures have colours
+    #[arg(long)]
+    pub(crate) colours: bool,
+    /// Seed of the order of the list
+    #[arg(long)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HerdStudy {
+    /// Numbers of workers
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',', default_value = "1,2,4,8,16",
+        value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) workers: Vec<u32>,
+    /// Clients, each with one request under way
+    #[arg(long, value_name = "N", default_value_t = 4,
+        value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) clients: u32,
+    /// Connections that stay silent; they make a poll() slow
+    #[arg(long, value_name = "N", default_value_t = 500,
+        value_parser = clap::value_parser!(u32).range(..=20_000))]
+    pub(crate) cold: u32,
+    /// Requests of each client in a visit; a quarter of it where each has a connection of its own
+    #[arg(long, value_name = "N", default_value_t = 400,
+        value_parser = clap::value_parser!(u32).range(4..=10_000))]
+    pub(crate) requests: u32,
+    /// Rounds, each over all ways of sharing, loads and numbers of workers
+    #[arg(long, value_name = "N", default_value_t = 9,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// No round begins after this time, however many were asked for
+    #[arg(long = "for", value_name = "TIME", default_value = "3m", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Seconds: two rounds with few requests
+    #[arg(long, conflicts_with_all = ["rounds", "requests", "duration"])]
+    pub(crate) quick: bool,
+    /// Seed of the order of visits, and of which calls are timed
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) given: Given,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LiveStudy {
+    /// Hours of the day, from where it is quietest on: four samples an hour
+    #[arg(long, value_name = "N", default_value_t = 24,
+        value_parser = clap::value_parser!(u32).range(1..=24))]
+    pub(crate) hours: u32,
+    /// How long an hour takes here, for each of the two: 24 hours take 48 times as long
+    #[arg(long, value_name = "TIME", default_value = "6s", value_parser = parse_hour)]
+    pub(crate) compressed: Duration,
+    /// The event notification in the place of the old select()
+    #[arg(long, value_name = "NAME", default_value = "select", value_parser = parse_backend)]
+    pub(crate) old: readiness::Kind,
+    /// The event notification in the place of the new select()
+    #[arg(long, value_name = "NAME", default_value = "scalable_select",
+        value_parser = parse_backend)]
+    pub(crate) new: readiness::Kind,
+    /// Cold connections at the day's highest rate, fewer with the rate [default: 1581, as it was]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(..=100_000))]
+    pub(crate) cold: Option<u32>,
+    /// Seed of the arrivals
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) given: Given,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SelectStudy {
+    /// Numbers of cold connections [default: 0,500,1000,2000,5000,10000]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(..=100_000))]
+    pub(crate) cold: Vec<u32>,
+    /// Rounds, each over all backends and numbers
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// No round begins after this time, however many were asked for
+    #[arg(long = "for", value_name = "TIME", default_value = "3m", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Requests a second of the light load
+    #[arg(long, value_name = "RATE", default_value_t = 250.0, value_parser = parse_rate)]
+    pub(crate) light: f64,
+    /// Under a minute: two rounds, short loads, 0 and 1000 cold connections unless others are named
+    #[arg(long, conflicts_with_all = ["rounds", "duration"])]
+    pub(crate) quick: bool,
+    /// Leave the prediction out: the recordings on poll and on epoll
+    #[arg(long)]
+    pub(crate) no_what_if: bool,
+    /// Seed of orders and arrivals
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) given: Given,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Swapin {
+    /// A directory on the file system to measure; what is made in it is removed again [default: the
+    /// directory for temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) path: Option<PathBuf>,
+    /// Objects of each of the two sets (blocks of 32 KiB and of 8 KiB)
+    #[arg(long, value_name = "N", default_value_t = 720,
+        value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    pub(crate) objects: u32,
+    /// How often each object is read, from a warm page cache and from a cold one
+    #[arg(long, value_name = "N", default_value_t = 20,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// No round begins after this time, however many were asked for
+    #[arg(long = "for", value_name = "TIME", default_value = "90s", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Seed of sizes and orders
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Leave the real Squid out
+    #[arg(long)]
+    pub(crate) no_squid: bool,
+    #[command(flatten)]
+    pub(crate) given: Given,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WebbenchStudy {
+    /// Numbers of workers [default: 1, 2, 4 and so on, up to all CPUs]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) workers: Vec<u16>,
+    /// Numbers of clients in a closed loop [default: 1,4,16,64,256]
+    #[arg(long, value_name = "N,N,...", value_delimiter = ',',
+        value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) clients: Vec<u32>,
+    /// Files of the tree
+    #[arg(long, value_name = "N", default_value_t = 1000,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) files: u32,
+    /// Rounds, each over all servers and numbers
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// No round begins after this time, however many were asked for
+    #[arg(long = "for", value_name = "TIME", default_value = "3m", value_parser = parse_duration)]
+    pub(crate) duration: Duration,
+    /// Length of a visit: one server with one number of clients
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_visit)]
+    pub(crate) visit: Duration,
+    /// Seconds: two rounds, short visits, 1 and 32 clients unless others are named
+    #[arg(long, conflicts_with_all = ["rounds", "duration", "visit"])]
+    pub(crate) quick: bool,
+    /// Seed of sizes, of what is asked for, and of the order of visits
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) given: Given,
+}
+
+/// How long a visit takes: what is not counted of it, and a few looks at what is.
+fn parse_visit(text: &str) -> Result<Duration, String> {
+    const LEAST: Duration = Duration::from_millis(250);
+    let visit = parse_duration(text)?;
+    if visit < LEAST || visit > Duration::from_secs(600) {
+        return Err(format!("a visit takes {LEAST:?} at least, and 10m at most"));
+    }
+    Ok(visit)
+}
+
+/// How long an hour takes: a sample of a quarter has at least one interval of the recorder in it.
+fn parse_hour(text: &str) -> Result<Duration, String> {
+    const LEAST: Duration = Duration::from_secs(1);
+    let hour = parse_duration(text)?;
+    if hour < LEAST || hour > Duration::from_secs(3600) {
+        return Err(format!("an hour takes {LEAST:?} at least, and 1h at most"));
+    }
+    Ok(hour)
+}
+
+/// Seconds of a cell: some thousands of steps at least, and no more than a minute.
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.01..=60.0).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("{text:?} is no time for a cell: give seconds from 0.01 to 60")),
+    }
+}
+
+/// Requests a second, above zero.
+fn parse_rate(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(rate) if rate > 0.0 && rate <= ::load::RATE_MAX => Ok(rate),
+        _ => Err(format!("{text:?} is no rate: give requests a second, such as 1000")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_hour_is_no_longer_than_an_hour() {
+        assert_eq!(parse_hour("1m"), Ok(Duration::from_secs(60)));
+        for wrong in ["900ms", "61m", "x"] {
+            assert!(parse_hour(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_cell_takes_a_while_and_no_hour() {
+        assert_eq!(parse_seconds("0.3"), Ok(0.3));
+        for wrong in ["0", "-1", "61", "NaN", "1s", ""] {
+            assert!(parse_seconds(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_visit_has_a_least_and_a_most() {
+        assert_eq!(parse_visit("250ms"), Ok(Duration::from_millis(250)));
+        for wrong in ["249ms", "11m", "x"] {
+            assert!(parse_visit(wrong).is_err(), "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn a_rate_is_above_zero() {
+        assert_eq!(parse_rate("0.5"), Ok(0.5));
+        for wrong in ["0", "-1", "NaN", "inf", "x", ""] {
+            assert!(parse_rate(wrong).is_err(), "{wrong:?}");
+        }
+    }
+}
