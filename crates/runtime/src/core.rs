@@ -25,9 +25,9 @@ use std::time::Duration;
 use readiness::{Choice, Event, Events, Kind, Poller};
 
 use crate::counters::{CounterCells, Counters, count};
-use crate::fs::pages::Pipes;
+use crate::fs::pipes::Pipes;
 use crate::io::Io;
-use crate::sim;
+use crate::sim::{Options as SimulationOptions, World as SimulatedWorld};
 use crate::sys::World;
 use crate::task::{JoinHandle, Tasks};
 use crate::time::clock::Clock;
@@ -53,19 +53,12 @@ pub struct Options {
     pub pin_cpu: Option<usize>,
 }
 
-impl Options {
-    /// The same, with the named backend.
-    #[must_use]
-    pub fn with_backend(mut self, backend: Choice) -> Self {
-        self.backend = backend;
-        self
-    }
-
-    /// The same, pinned to a processor (or to none).
-    #[must_use]
-    pub fn with_pin_cpu(mut self, cpu: Option<usize>) -> Self {
-        self.pin_cpu = cpu;
-        self
+setters! {
+    Options {
+        /// Sets the readiness backend.
+        with_backend: backend = Choice;
+        /// Sets the processor to pin the thread to, or none.
+        with_pin_cpu: pin_cpu = Option<usize>;
     }
 }
 
@@ -92,9 +85,9 @@ impl Runtime {
 
     /// The twin: the same runtime on a simulated clock, network and disk, all drawn from one seed.
     #[must_use]
-    pub fn simulated(options: sim::Options) -> Runtime {
+    pub fn simulated(options: SimulationOptions) -> Runtime {
         let levels = readiness::simulated::Levels::default();
-        let world = Rc::new(sim::World::new(options, levels.clone()));
+        let world = Rc::new(SimulatedWorld::new(options, levels.clone()));
         // The world has the levels and the levels this hook: a counted pointer would keep both for
         // ever.
         let advancing = Rc::downgrade(&world);

@@ -28,6 +28,9 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+#[macro_use]
+mod setters;
+
 mod allocations;
 mod core;
 mod counters;

@@ -15,9 +15,11 @@
 
 mod open_watch;
 mod page_buffer;
-pub(crate) mod pages;
-pub(crate) mod pool;
+mod pages;
+pub(crate) mod pipes;
+mod pool;
 mod real;
+mod simulated;
 
 use std::io;
 use std::path::Path;
@@ -25,9 +27,10 @@ use std::sync::Arc;
 
 use crate::core;
 use crate::counters::count;
-use crate::sim;
+use crate::sim::FileHandle;
 use crate::sys::World;
 
+pub use crate::sys::options::OpenOptions;
 pub use open_watch::OpenWatch;
 pub use page_buffer::PageBuffer;
 pub use pages::{LentPages, NotLent, PARTS_MAX, StablePages};
@@ -40,24 +43,6 @@ const PAGE_BYTES: usize = 4096;
 /// The page cache has a file in pieces of up to so many bytes, that are as far into the file as a
 /// multiple of their size. One that is detached in part is changed where it is.
 pub const DETACHED_BYTES: u64 = 2 * 1024 * 1024;
-
-/// How to open a file. The default is for reading what exists.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct OpenOptions {
-    /// Also for writing.
-    pub write: bool,
-    /// Make it, empty, if it does not exist.
-    pub create: bool,
-    /// Long writes of a [`PageBuffer`] go around the page cache, where that is possible.
-    pub direct: bool,
-}
-
-impl OpenOptions {
-    /// For reading and writing; made if it does not exist.
-    pub const CREATE: OpenOptions = OpenOptions { write: true, create: true, direct: false };
-    /// For reading and writing what exists.
-    pub const WRITE: OpenOptions = OpenOptions { write: true, create: false, direct: false };
-}
 
 /// What a read that was to fill its buffer took.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,17 +62,15 @@ pub struct File(Backing);
 #[derive(Debug)]
 enum Backing {
     Real(Arc<real::Handle>),
-    Simulated(sim::FileHandle),
+    Simulated(FileHandle),
 }
 
-/// Runs the first with the file and its world on the twin, the second in the pool otherwise.
-macro_rules! in_world {
-    ($file:expr, |$world:ident, $simulated:ident| $twin:expr, |$real:ident| $job:expr) => {
+/// Evaluates the first expression for a simulated file, and runs the second in the pool for a real
+/// one.
+macro_rules! by_backing {
+    ($file:expr, |$simulated:ident| $twin:expr, |$real:ident| $job:expr) => {
         match &$file.0 {
-            Backing::Simulated($simulated) => {
-                let $world = sim::current_world()?;
-                $twin
-            }
+            Backing::Simulated($simulated) => $twin,
             Backing::Real(real) => {
                 let $real = Arc::clone(real);
                 unblock(move || $job).await
@@ -116,7 +99,7 @@ impl File {
         match &core.world {
             World::Simulated(world) => {
                 let file = world.disk().open(path, options);
-                world.disk_delay().await;
+                simulated::delay(world).await;
                 file.map(|file| File(Backing::Simulated(file)))
             }
             World::Real => {
@@ -220,11 +203,7 @@ impl File {
         let core = core::current();
         reads.calls += 1;
         match &self.0 {
-            Backing::Simulated(file) => {
-                let world = sim::current_world()?;
-                world.disk_delay().await;
-                world.read_file(file, buf, offset)
-            }
+            Backing::Simulated(file) => simulated::read(file, buf, offset).await,
             Backing::Real(file) => match real::read_cached(file, buf, offset) {
                 Some(result) => {
                     count(&core.counters.file_reads_direct);
@@ -259,11 +238,7 @@ impl File {
         match &self.0 {
             Backing::Simulated(file) => {
                 let bytes = make();
-                let written = match sim::current_world() {
-                    Ok(world) => world.write_file(file, bytes.as_ref(), offset).await,
-                    Err(error) => Err(error),
-                };
-                (written, bytes)
+                (simulated::write(file, bytes.as_ref(), offset).await, bytes)
             }
             Backing::Real(file) => {
                 let file = Arc::clone(file);
@@ -286,7 +261,7 @@ impl File {
     /// # Errors
     /// `Unsupported` on the twin, which has no page cache; or what the system says.
     pub async fn stable_pages(&self, offset: u64, len: usize) -> io::Result<StablePages> {
-        in_world!(self, |_world, _file| Err(io::ErrorKind::Unsupported.into()), |file| {
+        by_backing!(self, |_file| Err(io::ErrorKind::Unsupported.into()), |file| {
             StablePages::new(&file, offset, len)
         })
     }
@@ -305,7 +280,7 @@ impl File {
         if !offset.is_multiple_of(DETACHED_BYTES) || !ends_well(offset + len)? {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        in_world!(self, |_world, _file| Ok(()), |file| real::detach(&file, offset, len))
+        by_backing!(self, |_file| Ok(()), |file| real::detach(&file, offset, len))
     }
 
     /// Makes durable what was written before, in the pool.
@@ -315,7 +290,7 @@ impl File {
     /// success says nothing about it.
     pub async fn sync_data(&self) -> io::Result<()> {
         count(&core::current().counters.file_syncs);
-        in_world!(self, |world, file| world.sync_file(file).await, |file| file.sync_data())
+        by_backing!(self, |file| simulated::sync(file).await, |file| file.sync_data())
     }
 
     /// Sees to it that the file is at least so long and that all of it has its place on the disk.
@@ -323,14 +298,9 @@ impl File {
     /// # Errors
     /// The disk is full, or cannot reserve room.
     pub async fn allocate(&self, bytes: u64) -> io::Result<()> {
-        in_world!(
-            self,
-            |world, file| {
-                world.disk_delay().await;
-                file.allocate(bytes)
-            },
-            |file| real::allocate(&file, bytes)
-        )
+        by_backing!(self, |file| simulated::delayed(|| file.allocate(bytes)).await, |file| {
+            real::allocate(&file, bytes)
+        })
     }
 
     /// Cuts the file, or makes it longer by zeros that have no place on the disk yet.
@@ -338,14 +308,8 @@ impl File {
     /// # Errors
     /// What the system says.
     pub async fn set_len(&self, bytes: u64) -> io::Result<()> {
-        in_world!(
-            self,
-            |world, file| {
-                world.disk_delay().await;
-                file.set_len(bytes)
-            },
-            |file| file.set_len(bytes)
-        )
+        by_backing!(self, |file| simulated::delayed(|| file.set_len(bytes)).await, |file| file
+            .set_len(bytes))
     }
 
     /// Takes the file for this process, until it is closed or unlocked. False if another has it.
@@ -353,14 +317,9 @@ impl File {
     /// # Errors
     /// The file system knows no locks.
     pub async fn try_lock(&self) -> io::Result<bool> {
-        in_world!(
-            self,
-            |world, file| {
-                world.disk_delay().await;
-                file.try_lock()
-            },
-            |file| real::try_lock(&file)
-        )
+        by_backing!(self, |file| simulated::delayed(|| file.try_lock()).await, |file| {
+            real::try_lock(&file)
+        })
     }
 
     /// Gives back what [`File::try_lock`] took, while the file stays open.
@@ -439,7 +398,7 @@ pub async fn sync_directory(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref().to_path_buf();
     match &core::current().world {
         World::Simulated(world) => {
-            world.disk_delay().await;
+            simulated::delay(world).await;
             world.disk().sync_names()
         }
         World::Real => unblock(move || std::fs::File::open(path)?.sync_all()).await,

@@ -18,25 +18,19 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::ptr;
 use std::rc::Rc;
 
+use super::pipes::Pipe;
 use super::{PAGE_BYTES, real};
 use crate::core::{self, Core};
 use crate::sync::{Lock, LockKind};
 
-/// Room of a pipe. A processor's second cache has it, and the peer fetches it from there.
-const PIPE_BYTES: usize = 512 * 1024;
 /// Parts that are lent at once.
 pub const PARTS_MAX: usize = 16;
-/// Pipes that a core keeps for later.
-const PIPES_KEPT: usize = 16;
-/// Pipes of a core, those included whose peer takes its time: two descriptors each.
-const PIPES_MAX: u32 = 256;
-
 static WHOLE: LockKind = LockKind::new("lent pages");
 
 /// Pages of a part of a file that the page cache has had ever since this was made.
@@ -74,20 +68,6 @@ impl fmt::Debug for LentPages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LentPages").field("left", &self.left).finish_non_exhaustive()
     }
-}
-
-/// What a core keeps of its pipes.
-#[derive(Debug, Default)]
-pub(crate) struct Pipes {
-    empty: Vec<Pipe>,
-    count: u32,
-}
-
-#[derive(Debug)]
-struct Pipe {
-    read: OwnedFd,
-    write: OwnedFd,
-    slots: usize,
 }
 
 impl StablePages {
@@ -129,7 +109,7 @@ impl StablePages {
     pub async fn lend(&self, parts: &[Range<usize>]) -> Result<LentPages, NotLent> {
         core::spend().await; // pages that are all there
         let core = core::current();
-        let pipe = core.pipes.borrow_mut().take()?;
+        let pipe = core.pipes.borrow_mut().take().ok_or(NotLent::NoPipe)?;
         match self.fill(&pipe, parts) {
             Ok(left) => Ok(LentPages { core, pipe: Some(pipe), left }),
             Err(error) => {
@@ -255,48 +235,6 @@ impl Drop for LentPages {
         if let Some(pipe) = self.pipe.take() {
             self.core.pipes.borrow_mut().give_back(pipe, self.left == 0);
         }
-    }
-}
-
-impl Pipes {
-    fn take(&mut self) -> Result<Pipe, NotLent> {
-        if let Some(pipe) = self.empty.pop() {
-            return Ok(pipe);
-        }
-        if self.count >= PIPES_MAX {
-            return Err(NotLent::NoPipe);
-        }
-        let pipe = Pipe::new().map_err(|_| NotLent::NoPipe)?;
-        self.count += 1;
-        Ok(pipe)
-    }
-
-    fn give_back(&mut self, pipe: Pipe, empty: bool) {
-        if empty && self.empty.len() < PIPES_KEPT {
-            self.empty.push(pipe);
-        } else {
-            self.count -= 1;
-        }
-    }
-}
-
-impl Pipe {
-    fn new() -> io::Result<Pipe> {
-        let mut ends = [0; 2];
-        // SAFETY: room for two descriptors.
-        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: new descriptors that nobody else owns.
-        let [read, write] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
-        // A user may have so many pages in pipes; what is over that gets less.
-        // SAFETY: no pointers.
-        let bytes = unsafe {
-            libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES);
-            libc::fcntl(write.as_raw_fd(), libc::F_GETPIPE_SZ)
-        };
-        let slots = usize::try_from(bytes).unwrap_or(0) / PAGE_BYTES;
-        Ok(Pipe { read, write, slots })
     }
 }
 

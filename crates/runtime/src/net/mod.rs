@@ -27,6 +27,7 @@ mod tcp;
 mod udp;
 mod unix;
 
-pub use tcp::{ListenOptions, TcpListener, TcpStream};
+pub use crate::sys::options::ListenOptions;
+pub use tcp::{TcpListener, TcpStream};
 pub use udp::UdpSocket;
 pub use unix::{UnixListener, UnixStream};

@@ -10,48 +10,8 @@ use crate::core::{self, Core};
 use crate::counters::count;
 use crate::fs::LentPages;
 use crate::io::{Direction, Socket};
+use crate::sys::options::ListenOptions;
 use crate::sys::{World, real};
-
-/// How to listen.
-#[derive(Debug, Clone, Copy)]
-#[non_exhaustive]
-pub struct ListenOptions {
-    /// Several listeners, one a core, share the address; the kernel spreads connections over them.
-    pub reuse_port: bool,
-    /// Connections that may wait to be accepted. The kernel caps it at `net.core.somaxconn`.
-    pub backlog: u32,
-    /// An IPv6 listener takes no IPv4 connections.
-    pub v6_only: bool,
-}
-
-impl Default for ListenOptions {
-    fn default() -> Self {
-        ListenOptions { reuse_port: false, backlog: 4096, v6_only: false }
-    }
-}
-
-impl ListenOptions {
-    /// The same, sharing the address with other listeners or not.
-    #[must_use]
-    pub fn with_reuse_port(mut self, reuse_port: bool) -> Self {
-        self.reuse_port = reuse_port;
-        self
-    }
-
-    /// The same, with so many connections that may wait to be accepted.
-    #[must_use]
-    pub fn with_backlog(mut self, backlog: u32) -> Self {
-        self.backlog = backlog;
-        self
-    }
-
-    /// The same, without or with IPv4 connections on an IPv6 address.
-    #[must_use]
-    pub fn with_v6_only(mut self, v6_only: bool) -> Self {
-        self.v6_only = v6_only;
-        self
-    }
-}
 
 /// A socket that takes TCP connections.
 #[derive(Debug)]

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::rng::Rng;
-use crate::fs::OpenOptions;
+use crate::sys::options::OpenOptions;
 
 /// What a medium writes whole or not at all.
 pub const SECTOR_BYTES: usize = 512;
@@ -44,29 +44,23 @@ pub struct Faults {
     pub sync_error: f64,
 }
 
-macro_rules! setters {
-    ($($name:ident, $field:ident;)+) => {
-        impl Faults {
-            $(
-                /// The same, with another rate of this fault.
-                #[must_use]
-                pub fn $name(mut self, rate: f64) -> Faults {
-                    self.$field = rate;
-                    self
-                }
-            )+
-        }
-    };
-}
-
 setters! {
-    with_read_error, read_error;
-    with_short_read, short_read;
-    with_rot, rot;
-    with_misread, misread;
-    with_write_error, write_error;
-    with_no_space, no_space;
-    with_sync_error, sync_error;
+    Faults {
+        /// Sets the rate of failed reads.
+        with_read_error: read_error = f64;
+        /// Sets the rate of short reads.
+        with_short_read: short_read = f64;
+        /// Sets the rate of flipped bits.
+        with_rot: rot = f64;
+        /// Sets the rate of reads from the wrong place.
+        with_misread: misread = f64;
+        /// Sets the rate of failed writes.
+        with_write_error: write_error = f64;
+        /// Sets the rate of writes that find the disk full.
+        with_no_space: no_space = f64;
+        /// Sets the rate of failed syncs.
+        with_sync_error: sync_error = f64;
+    }
 }
 
 /// What has gone wrong on a disk so far, and how much went well.

@@ -19,7 +19,7 @@ use readiness::simulated::Levels;
 use super::Options;
 use super::disk::{Disk, FileHandle};
 use super::net::{Address, Net};
-use crate::net::ListenOptions;
+use crate::sys::options::ListenOptions;
 
 /// The twin's first moment, in seconds since 1970: 1 January 2026.
 const EPOCH_S: u64 = 1_767_225_600;
@@ -159,16 +159,15 @@ impl World {
         &self.disk
     }
 
-    /// The time that a disk takes.
-    pub(crate) async fn disk_delay(&self) {
-        let delay = {
-            let mut net = self.net.borrow_mut();
-            let range = net.options.disk_delay.clone();
-            net.draw(&range)
-        };
-        if delay > 0 {
-            crate::time::sleep(Duration::from_nanos(delay)).await;
-        }
+    /// How long the next operation of the disk takes.
+    pub(crate) fn draw_disk_delay_ns(&self) -> u64 {
+        let mut net = self.net.borrow_mut();
+        let range = net.options.disk_delay.clone();
+        net.draw(&range)
+    }
+
+    pub(crate) fn trace(&self, what: &'static str, which: u64, amount: usize) {
+        self.net.borrow_mut().trace(what, which, amount);
     }
 
     pub(crate) fn read_file(
@@ -187,34 +186,6 @@ impl World {
         let read = file.read(&mut buf[..asked], offset);
         net.trace("read file", offset, *read.as_ref().unwrap_or(&0));
         read
-    }
-
-    /// The write is done after the delay, or when the future is dropped: what the pool has begun
-    /// goes on.
-    pub(crate) async fn write_file(
-        &self,
-        file: &FileHandle,
-        bytes: &[u8],
-        offset: u64,
-    ) -> io::Result<()> {
-        struct Goes<'f>(&'f FileHandle, u64);
-        impl Drop for Goes<'_> {
-            fn drop(&mut self) {
-                // A handle of an earlier life writes nothing.
-                drop(self.0.finish_write(self.1));
-            }
-        }
-        self.net.borrow_mut().trace("write file", offset, bytes.len());
-        let goes = Goes(file, file.begin_write(bytes, offset)?);
-        self.disk_delay().await;
-        file.finish_write(goes.1)
-    }
-
-    pub(crate) async fn sync_file(&self, file: &FileHandle) -> io::Result<()> {
-        let up_to = file.begin_sync()?;
-        self.disk_delay().await;
-        self.net.borrow_mut().trace("sync file", up_to, 0);
-        file.finish_sync(up_to)
     }
 }
 

@@ -7,6 +7,7 @@
 //! What never happens: no function here blocks, and none holds on to a buffer after it returned.
 
 pub(crate) mod address;
+pub(crate) mod options;
 pub(crate) mod real;
 
 use std::io::{self, IoSlice};
@@ -16,13 +17,13 @@ use std::os::unix::net::SocketAddr as UnixAddr;
 use std::path::Path;
 use std::rc::Rc;
 
-use crate::net::ListenOptions;
-use crate::sim;
+use self::options::ListenOptions;
+use crate::sim::World as SimulatedWorld;
 
 /// Where the sockets of a core live.
 pub(crate) enum World {
     Real,
-    Simulated(Rc<sim::World>),
+    Simulated(Rc<SimulatedWorld>),
 }
 
 macro_rules! world {

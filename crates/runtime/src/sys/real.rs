@@ -7,7 +7,7 @@ use std::os::unix::net::SocketAddr as UnixAddr;
 use std::path::Path;
 
 use super::address::RawAddress;
-use crate::net::ListenOptions;
+use super::options::ListenOptions;
 
 /// The kernel takes at most so many buffers in one call (UIO_MAXIOV).
 const BUFFERS_MAX: usize = 1024;

@@ -1,0 +1,71 @@
+//! The pipes of a core.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+use super::PAGE_BYTES;
+
+/// Room of a pipe. A processor's second cache has it, and the peer fetches it from there.
+const PIPE_BYTES: usize = 512 * 1024;
+/// Pipes that a core keeps for later.
+const PIPES_KEPT: usize = 16;
+/// Pipes of a core, those included whose peer takes its time: two descriptors each.
+const PIPES_MAX: u32 = 256;
+
+/// What a core keeps of its pipes.
+#[derive(Debug, Default)]
+pub(crate) struct Pipes {
+    empty: Vec<Pipe>,
+    count: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Pipe {
+    pub(super) read: OwnedFd,
+    pub(super) write: OwnedFd,
+    /// How many pages it takes.
+    pub(super) slots: usize,
+}
+
+impl Pipes {
+    /// An empty pipe. `None` if the core or the user has as many as it may.
+    pub(super) fn take(&mut self) -> Option<Pipe> {
+        if let Some(pipe) = self.empty.pop() {
+            return Some(pipe);
+        }
+        if self.count >= PIPES_MAX {
+            return None;
+        }
+        let pipe = Pipe::new().ok()?;
+        self.count += 1;
+        Some(pipe)
+    }
+
+    pub(super) fn give_back(&mut self, pipe: Pipe, empty: bool) {
+        if empty && self.empty.len() < PIPES_KEPT {
+            self.empty.push(pipe);
+        } else {
+            self.count -= 1;
+        }
+    }
+}
+
+impl Pipe {
+    fn new() -> io::Result<Pipe> {
+        let mut ends = [0; 2];
+        // SAFETY: room for two descriptors.
+        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: new descriptors that nobody else owns.
+        let [read, write] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
+        // A user may have so many pages in pipes; what is over that gets less.
+        // SAFETY: no pointers.
+        let bytes = unsafe {
+            libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES);
+            libc::fcntl(write.as_raw_fd(), libc::F_GETPIPE_SZ)
+        };
+        let slots = usize::try_from(bytes).unwrap_or(0) / PAGE_BYTES;
+        Ok(Pipe { read, write, slots })
+    }
+}
