@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_calls_are_told_from_exhaustion() {
+    fn missing_calls_and_exhaustion_are_distinguished() {
         let of = |code| OpenError::of_call(Kind::IoUring, "x", io::Error::from_raw_os_error(code));
         assert!(matches!(of(libc::ENOSYS), OpenError::NotSupported { .. }));
         assert!(matches!(of(libc::EPERM), OpenError::NotSupported { .. }));

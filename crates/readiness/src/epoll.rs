@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::sys::EpollSet;
 use crate::table::FdTable;
-use crate::wake::{WakeEnd, Waker};
+use crate::wake::WakeEnd;
 use crate::{Backend, Counters, Events, Interest, Kind, OpenError, Ready, Token};
 
 /// No token packs to this: its slot is [`Token::SLOT_RESERVED`].
@@ -21,16 +21,15 @@ pub(crate) struct Epoll {
     set: EpollSet,
     /// The descriptor is in `set` exactly if its interest here is not empty.
     table: FdTable<Interest>,
-    wake: WakeEnd,
-    counters: Counters,
+    pub(crate) wake: WakeEnd,
+    pub(crate) counters: Counters,
 }
 
 impl Epoll {
     pub(crate) fn open() -> Result<Epoll, OpenError> {
         let set = EpollSet::new()
             .map_err(|error| OpenError::of_call(Kind::Epoll, "epoll_create1", error))?;
-        let wake = WakeEnd::with_eventfd()
-            .map_err(|error| OpenError::of_call(Kind::Epoll, "eventfd", error))?;
+        let wake = WakeEnd::with_eventfd(Kind::Epoll)?;
         set.add(wake.fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, WAKE_DATA)
             .map_err(|error| OpenError::of_call(Kind::Epoll, "epoll_ctl", error))?;
         Ok(Epoll { set, table: FdTable::new(), wake, counters: Counters::default() })
@@ -85,17 +84,5 @@ impl Backend for Epoll {
             }
         }
         Ok(())
-    }
-
-    fn waker(&self) -> Waker {
-        self.wake.waker()
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
     }
 }

@@ -61,6 +61,27 @@ impl fmt::Debug for Token {
     }
 }
 
+/// `|` and `|=` for a set of bits.
+macro_rules! bit_set {
+    ($name:ident) => {
+        impl BitOr for $name {
+            type Output = $name;
+            fn bitor(self, other: $name) -> $name {
+                $name(self.0 | other.0)
+            }
+        }
+
+        impl BitOrAssign for $name {
+            fn bitor_assign(&mut self, other: $name) {
+                self.0 |= other.0;
+            }
+        }
+    };
+}
+
+bit_set!(Interest);
+bit_set!(Ready);
+
 /// In which directions a registration wants to be told.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Interest(u8);
@@ -96,19 +117,6 @@ impl Interest {
         let read = if self.contains(Interest::READ) { POLL_IN | POLL_RDHUP } else { 0 };
         let write = if self.contains(Interest::WRITE) { POLL_OUT } else { 0 };
         read | write
-    }
-}
-
-impl BitOr for Interest {
-    type Output = Interest;
-    fn bitor(self, other: Interest) -> Interest {
-        Interest(self.0 | other.0)
-    }
-}
-
-impl BitOrAssign for Interest {
-    fn bitor_assign(&mut self, other: Interest) {
-        self.0 |= other.0;
     }
 }
 
@@ -189,19 +197,6 @@ impl Ready {
             ready |= Ready::ERROR.0;
         }
         Ready(ready)
-    }
-}
-
-impl BitOr for Ready {
-    type Output = Ready;
-    fn bitor(self, other: Ready) -> Ready {
-        Ready(self.0 | other.0)
-    }
-}
-
-impl BitOrAssign for Ready {
-    fn bitor_assign(&mut self, other: Ready) {
-        self.0 |= other.0;
     }
 }
 

@@ -14,7 +14,7 @@
 //! costs nothing, and a descriptor removed right after its event needs no cancelling.
 //!
 //! The kernel reports `POLLRDHUP` whether or not it was asked for. A writer to a peer that sends no
-//! more would be told so at each arming, and waiting for room would become spinning. Such a
+//! more would be seen so at each arming, and waiting for room would become spinning. Such a
 //! registration is armed as a multishot poll, which tells of changes only; after a delivery the
 //! next wait replaces it by a fresh one, which looks again (state `Stale`).
 //!
@@ -36,7 +36,7 @@ use ::io_uring::{Builder, EnterFlags, cqueue};
 use crate::event::POLL_IN;
 use crate::sys;
 use crate::table::FdTable;
-use crate::wake::{WakeEnd, Waker};
+use crate::wake::WakeEnd;
 use crate::{Backend, Counters, Events, Interest, Kind, OpenError, Ready, Token};
 
 /// How many polls are armed by one call; more take several.
@@ -61,8 +61,8 @@ pub(crate) struct IoUring {
     sequence: u32,
     /// The multishot poll of the wake eventfd is in the kernel.
     wake_armed: bool,
-    wake: WakeEnd,
-    counters: Counters,
+    pub(crate) wake: WakeEnd,
+    pub(crate) counters: Counters,
 }
 
 #[derive(Clone, Copy)]
@@ -116,8 +116,7 @@ impl IoUring {
                 return Err(OpenError::NotSupported { kind: Kind::IoUring, why });
             }
         }
-        let wake = WakeEnd::with_eventfd()
-            .map_err(|error| OpenError::of_call(Kind::IoUring, "eventfd", error))?;
+        let wake = WakeEnd::with_eventfd(Kind::IoUring)?;
         Ok(IoUring {
             ring,
             table: FdTable::new(),
@@ -133,7 +132,7 @@ impl IoUring {
     /// kernel takes nothing until completions have been reaped (before Linux 5.19).
     fn push(&mut self, entry: &Entry) -> io::Result<()> {
         for _ in 0..2 {
-            // SAFETY: polls and cancellations point to no memory of ours.
+            // SAFETY: polls and cancellations point to no memory.
             if unsafe { self.ring.submission().push(entry) }.is_ok() {
                 return Ok(());
             }
@@ -343,18 +342,6 @@ impl Backend for IoUring {
         self.reap(events);
         Ok(())
     }
-
-    fn waker(&self) -> Waker {
-        self.wake.waker()
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
-    }
 }
 
 impl IoUring {
@@ -403,11 +390,11 @@ mod tests {
         assert!(events.is_empty());
         sources.iter().for_each(sys::eventfd_add_one);
         for _ in 0..3 {
-            let mut told = BTreeSet::new();
-            while told.len() < sources.len() {
+            let mut seen = BTreeSet::new();
+            while seen.len() < sources.len() {
                 events.clear();
                 backend.wait(&mut events, None).unwrap();
-                told.extend(events.iter().map(|event| event.token.slot()));
+                seen.extend(events.iter().map(|event| event.token.slot()));
             }
         }
         let (gone, kept) = sources.split_at(50);

@@ -80,13 +80,6 @@ trait Backend {
 
     /// Fills `events`, which are empty, sleeping only while nothing is ready.
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()>;
-
-    fn waker(&self) -> Waker;
-
-    /// Waits and events are counted by [`Poller`], the rest by the backend.
-    fn counters(&self) -> &Counters;
-
-    fn counters_mut(&mut self) -> &mut Counters;
 }
 
 /// What a poller has done since it was opened.
@@ -193,7 +186,7 @@ impl Poller {
         };
         let mut poller = Poller { backend };
         poller.self_test()?;
-        *dispatch!(&mut poller.backend, b => b.counters_mut()) = Counters::default();
+        *dispatch!(&mut poller.backend, b => &mut b.counters) = Counters::default();
         Ok(poller)
     }
 
@@ -241,7 +234,7 @@ impl Poller {
         events.clear();
         dispatch!(&mut self.backend, b => {
             b.wait(events, timeout)?;
-            let counters = b.counters_mut();
+            let counters = &mut b.counters;
             counters.waits += 1;
             counters.events += events.len() as u64;
             counters.empty_waits += u64::from(events.is_empty());
@@ -254,12 +247,12 @@ impl Poller {
     /// # Errors
     /// None at present: the wake descriptor was made with the poller.
     pub fn waker(&self) -> io::Result<Waker> {
-        Ok(dispatch!(&self.backend, b => b.waker()))
+        Ok(dispatch!(&self.backend, b => b.wake.waker()))
     }
 
     /// What was done since the poller was opened.
     pub fn counters(&self) -> Counters {
-        *dispatch!(&self.backend, b => b.counters())
+        dispatch!(&self.backend, b => b.counters)
     }
 
     /// For a bench: how long one scan of the bitmaps takes as things stand, on average over

@@ -10,7 +10,7 @@ use std::time::Duration;
 use crate::event::POLL_IN;
 use crate::sys;
 use crate::table::FdTable;
-use crate::wake::{WakeEnd, Waker};
+use crate::wake::WakeEnd;
 use crate::{Backend, Counters, Events, Interest, Kind, OpenError, Ready, Token};
 
 /// Where the wake eventfd stands in the list.
@@ -26,14 +26,13 @@ pub(crate) struct Poll {
     table: FdTable<usize>,
     /// Where the next wait starts to look, so that all get their turn when the events overflow.
     next: usize,
-    wake: WakeEnd,
-    counters: Counters,
+    pub(crate) wake: WakeEnd,
+    pub(crate) counters: Counters,
 }
 
 impl Poll {
     pub(crate) fn open() -> Result<Poll, OpenError> {
-        let wake = WakeEnd::with_eventfd()
-            .map_err(|error| OpenError::of_call(Kind::Poll, "eventfd", error))?;
+        let wake = WakeEnd::with_eventfd(Kind::Poll)?;
         Ok(Poll {
             list: vec![libc::pollfd { fd: wake.fd(), events: POLL_IN as i16, revents: 0 }],
             tokens: vec![Token::new(0, 0)],
@@ -104,17 +103,5 @@ impl Backend for Poll {
             }
         }
         Ok(())
-    }
-
-    fn waker(&self) -> Waker {
-        self.wake.waker()
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
     }
 }

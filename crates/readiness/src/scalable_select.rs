@@ -33,7 +33,7 @@ use crate::event::{POLL_ERR, POLL_HUP, POLL_IN, POLL_NVAL, POLL_OUT, POLL_RDHUP}
 use crate::fdset::{FdSet, WORD_BITS, Word, members, position};
 use crate::sys::{self, EpollSet};
 use crate::table::FdTable;
-use crate::wake::{WakeEnd, Waker};
+use crate::wake::WakeEnd;
 use crate::{Backend, Counters, Events, Interest, Kind, OpenError, Ready, Token};
 
 /// What each descriptor is watched for by the source of hints, whatever is asked for: so a change
@@ -96,8 +96,8 @@ pub(crate) struct ScalableSelect {
     probes: Vec<libc::pollfd>,
     /// Where the next wait starts to deliver, so that all get their turn when the events overflow.
     next: RawFd,
-    wake: WakeEnd,
-    counters: Counters,
+    pub(crate) wake: WakeEnd,
+    pub(crate) counters: Counters,
 }
 
 /// What a look for hints brought.
@@ -110,7 +110,7 @@ impl ScalableSelect {
     pub(crate) fn open() -> Result<ScalableSelect, OpenError> {
         let refused = |call| move |error| OpenError::of_call(Kind::ScalableSelect, call, error);
         let hints = EpollSet::new().map_err(refused("epoll_create1"))?;
-        let wake = WakeEnd::with_eventfd().map_err(refused("eventfd"))?;
+        let wake = WakeEnd::with_eventfd(Kind::ScalableSelect)?;
         hints
             .add(wake.fd(), (libc::EPOLLIN | libc::EPOLLET) as u32, wake.fd() as u64)
             .map_err(refused("epoll_ctl"))?;
@@ -309,17 +309,5 @@ impl Backend for ScalableSelect {
                 return Ok(());
             }
         }
-    }
-
-    fn waker(&self) -> Waker {
-        self.wake.waker()
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
     }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::fdset::{FdSet, WORD_BITS, Word, members, position};
 use crate::sys;
 use crate::table::FdTable;
-use crate::wake::{WakeEnd, Waker};
+use crate::wake::WakeEnd;
 use crate::{Backend, Counters, Events, Interest, Kind, OpenError, Ready, Token};
 
 /// See the module's words.
@@ -31,14 +31,13 @@ pub(crate) struct Select {
     watched: u64,
     /// Where the next wait starts to look, so that all get their turn when the events overflow.
     next: RawFd,
-    wake: WakeEnd,
-    counters: Counters,
+    pub(crate) wake: WakeEnd,
+    pub(crate) counters: Counters,
 }
 
 impl Select {
     pub(crate) fn open() -> Result<Select, OpenError> {
-        let wake = WakeEnd::with_eventfd()
-            .map_err(|error| OpenError::of_call(Kind::Select, "eventfd", error))?;
+        let wake = WakeEnd::with_eventfd(Kind::Select)?;
         let mut select = Select {
             table: FdTable::new(),
             read: FdSet::default(),
@@ -179,17 +178,5 @@ impl Backend for Select {
             }
         }
         Ok(())
-    }
-
-    fn waker(&self) -> Waker {
-        self.wake.waker()
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
     }
 }

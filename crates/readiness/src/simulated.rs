@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use crate::slots::SlotBitmap;
 use crate::table::FdTable;
-use crate::wake::{WakeEnd, Waker};
+use crate::wake::WakeEnd;
 use crate::{Backend, Counters, Events, Interest, Kind, Ready, Token};
 
 /// Simulated descriptors are numbered from here: no real one is so high.
@@ -158,8 +158,8 @@ pub(crate) struct Simulated {
     table: FdTable<(Token, Interest)>,
     /// Where the next wait starts to look, so that all get their turn when the events overflow.
     next: u32,
-    wake: WakeEnd,
-    counters: Counters,
+    pub(crate) wake: WakeEnd,
+    pub(crate) counters: Counters,
 }
 
 impl Simulated {
@@ -234,18 +234,6 @@ impl Backend for Simulated {
                 return Ok(());
             }
         }
-    }
-
-    fn waker(&self) -> Waker {
-        self.wake.waker()
-    }
-
-    fn counters(&self) -> &Counters {
-        &self.counters
-    }
-
-    fn counters_mut(&mut self) -> &mut Counters {
-        &mut self.counters
     }
 }
 

@@ -39,13 +39,13 @@ fn interrupted_or_error() -> io::Result<usize> {
 /// Fails with `EBADF` if the number is not an open descriptor. For backends whose registration is
 /// not itself a system call that would say so.
 pub(crate) fn check_open(fd: RawFd) -> io::Result<()> {
-    // SAFETY: F_GETFD reads a flag of any number; it touches no memory of ours.
+    // SAFETY: F_GETFD reads a flag of any number; it touches no memory.
     check(unsafe { libc::fcntl(fd, libc::F_GETFD) }.into()).map(drop)
 }
 
 /// A non-blocking eventfd with count 0.
 pub(crate) fn eventfd() -> io::Result<OwnedFd> {
-    // SAFETY: takes two integers; the new descriptor is owned by nobody else.
+    // SAFETY: takes two integers; the new descriptor is not owned elsewhere.
     let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
     check(fd.into())?;
     // SAFETY: checked above to be a descriptor, fresh from the kernel.
@@ -89,7 +89,7 @@ pub(crate) struct EpollSet {
 
 impl EpollSet {
     pub(crate) fn new() -> io::Result<EpollSet> {
-        // SAFETY: takes one flag; the new descriptor is owned by nobody else.
+        // SAFETY: takes one flag; the new descriptor is not owned elsewhere.
         let fd = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
         check(fd.into())?;
         // SAFETY: checked above to be a descriptor, fresh from the kernel.

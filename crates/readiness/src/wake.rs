@@ -8,12 +8,11 @@
 //! drained, and no wake would ever come through again.
 
 use std::fmt;
-use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::sys;
+use crate::{Kind, OpenError, sys};
 
 /// Makes a [`crate::Poller::wait`] return soon, from any thread.
 ///
@@ -56,8 +55,9 @@ pub(crate) struct WakeEnd {
 
 impl WakeEnd {
     /// With an eventfd, for a backend that sleeps in the kernel.
-    pub(crate) fn with_eventfd() -> io::Result<WakeEnd> {
-        Ok(WakeEnd::from(Some(sys::eventfd()?)))
+    pub(crate) fn with_eventfd(kind: Kind) -> Result<WakeEnd, OpenError> {
+        let eventfd = sys::eventfd().map_err(|error| OpenError::of_call(kind, "eventfd", error))?;
+        Ok(WakeEnd::from(Some(eventfd)))
     }
 
     /// Without one, for a backend that looks at the flag itself.

@@ -9,7 +9,7 @@ use readiness::{Interest, Ready};
 
 use crate::world::{World, descriptor_limit, token};
 
-/// More than an io_uring of ours holds completions (4,096).
+/// More than an io_uring of our own holds completions (4,096).
 const MANY: usize = 6_000;
 
 /// All tests are one process, and a process has its limit: one such case at a time.
@@ -31,13 +31,13 @@ fn many_sources(world: &mut World) -> Vec<RawFd> {
     sources
 }
 
-/// Waits until no new slot is told by several waits on end.
-fn all_told(world: &mut World) -> BTreeSet<u32> {
+/// Waits until no new slot is delivered by several waits on end.
+fn all_delivered(world: &mut World) -> BTreeSet<u32> {
     let mut all = BTreeSet::new();
     let mut nothing_new = 0;
     while nothing_new < 20 {
         let before = all.len();
-        all.extend(world.told().into_iter().map(|(token, ready)| {
+        all.extend(world.delivered().into_iter().map(|(token, ready)| {
             assert_eq!(ready, Ready::READABLE);
             token.slot()
         }));
@@ -51,15 +51,15 @@ pub(crate) fn thousands_ready_at_once(world: &mut World) {
     let sources = many_sources(world);
     world.assert_silent();
     sources.iter().for_each(|&source| world.raise(source));
-    assert!(all_told(world).into_iter().eq(0..sources.len() as u32));
+    assert!(all_delivered(world).into_iter().eq(0..sources.len() as u32));
     world.set_capacity(MANY);
-    while world.told().len() < sources.len() {}
+    while world.delivered().len() < sources.len() {}
     sources.iter().for_each(|&source| world.lower(source));
     // What was under way may come once more, and then no more.
-    while !world.told().is_empty() {}
+    while !world.delivered().is_empty() {}
     world.assert_silent();
     world.raise(sources[0]);
-    world.assert_told(&[(0, Ready::READABLE)]);
+    world.assert_delivered(&[(0, Ready::READABLE)]);
 }
 
 pub(crate) fn few_among_thousands(world: &mut World) {
@@ -70,8 +70,8 @@ pub(crate) fn few_among_thousands(world: &mut World) {
         let hot: Vec<usize> = (round..sources.len()).step_by(577 + round).collect();
         hot.iter().for_each(|&at| world.raise(sources[at]));
         let expected: Vec<_> = hot.iter().map(|&at| (at as u32, Ready::READABLE)).collect();
-        world.assert_told(&expected);
-        world.assert_told(&expected);
+        world.assert_delivered(&expected);
+        world.assert_delivered(&expected);
         hot.iter().for_each(|&at| world.lower(sources[at]));
         world.assert_silent();
     }
@@ -81,18 +81,18 @@ pub(crate) fn thousands_come_and_go(world: &mut World) {
     let _alone = alone();
     let sources = many_sources(world);
     sources.iter().for_each(|&source| world.raise(source));
-    world.told();
-    // Every other one goes, told or not; the rest remains, and those that come back.
+    world.delivered();
+    // Every other one goes, delivered or not; the rest remains, and those that come back.
     for &source in sources.iter().step_by(2) {
         world.remove(source);
     }
     let odd: BTreeSet<u32> = (0..sources.len() as u32).filter(|slot| slot % 2 == 1).collect();
-    assert_eq!(all_told(world), odd);
+    assert_eq!(all_delivered(world), odd);
     for (slot, &source) in (0..).zip(&sources).step_by(4) {
         world.register(source, slot, Interest::READ);
     }
     let back = (0..sources.len() as u32).filter(|slot| slot % 2 == 1 || slot % 4 == 0);
-    assert!(all_told(world).into_iter().eq(back));
+    assert!(all_delivered(world).into_iter().eq(back));
 }
 
 pub(crate) fn everyone_has_a_turn(world: &mut World) {
@@ -108,8 +108,8 @@ pub(crate) fn everyone_has_a_turn(world: &mut World) {
     while !waiting.is_empty() {
         waits += 1;
         assert!(waits <= READY, "passed over: {waiting:?}");
-        for told in world.told().keys() {
-            waiting.remove(told);
+        for delivered in world.delivered().keys() {
+            waiting.remove(delivered);
         }
     }
 }

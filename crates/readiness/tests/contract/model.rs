@@ -1,7 +1,7 @@
 //! Random histories against a model.
 //!
 //! The model knows which registrations there are; what is ready it asks of poll(2) directly (or of
-//! the simulated net), once per descriptor, without a backend of ours. After every wait: no token
+//! the simulated net), once per descriptor, without a backend of our own. After every wait: no token
 //! but those of present registrations, no direction that nobody asked for, and everyone who is
 //! ready for what was asked. An event may be as old as the wait that had no room for it, so a
 //! direction may be spurious, or come only with the next wait: the second of two waits on end is
@@ -34,7 +34,7 @@ enum Step {
     PeerCloses(usize),
     /// The descriptor is removed, closed, and its number given to another connection.
     Reuse(usize),
-    /// A wait with so much room that everything must be told.
+    /// A wait with so much room that everything must be delivered.
     Wait,
     /// A wait with room for one.
     WaitForOne,
@@ -191,12 +191,12 @@ impl Model {
         expected
     }
 
-    /// What was told, narrowed to what was asked for; and nobody else was told.
-    fn narrowed(&self, told: BTreeMap<Token, Ready>) -> BTreeMap<Token, Ready> {
+    /// What was delivered, narrowed to what was asked for; and nobody else was delivered.
+    fn narrowed(&self, delivered: BTreeMap<Token, Ready>) -> BTreeMap<Token, Ready> {
         let present: BTreeMap<Token, Interest> =
             self.sockets.iter().filter_map(|socket| socket.registration).collect();
         let narrow = |(token, ready): (Token, Ready)| {
-            let interest = *present.get(&token).expect("only present registrations are told");
+            let interest = *present.get(&token).expect("only present registrations are delivered");
             let mut asked = Ready::NONE;
             if interest.contains(Interest::READ) && ready.has(Ready::READABLE) {
                 asked |= Ready::READABLE;
@@ -204,37 +204,37 @@ impl Model {
             if interest.contains(Interest::WRITE) && ready.has(Ready::WRITABLE) {
                 asked |= Ready::WRITABLE;
             }
-            assert!(!asked.is_empty(), "{token:?} was told {ready:?} and wants {interest:?}");
+            assert!(!asked.is_empty(), "{token:?} was delivered {ready:?} and wants {interest:?}");
             if !ready.has(Ready::HANGUP) && !ready.has(Ready::ERROR) {
                 assert_eq!(directions(ready), asked, "{token:?} wants {interest:?}");
             }
             (token, asked)
         };
-        told.into_iter().map(narrow).collect()
+        delivered.into_iter().map(narrow).collect()
     }
 
     fn check(&mut self) {
         let expected = self.expected();
-        let told = self.world.told();
-        let told = self.narrowed(told);
+        let delivered = self.world.delivered();
+        let delivered = self.narrowed(delivered);
         for (token, ready) in &expected {
-            assert!(told.contains_key(token), "{token:?} is {ready:?} and was not told");
+            assert!(delivered.contains_key(token), "{token:?} is {ready:?} and was not delivered");
         }
-        let again = self.world.told();
+        let again = self.world.delivered();
         assert_eq!(self.narrowed(again), expected, "nothing happened between two waits");
     }
 
     fn check_one(&mut self) {
         let expected = self.expected();
         self.world.set_capacity(1);
-        let mut told = self.world.told();
-        if told.is_empty() {
+        let mut delivered = self.world.delivered();
+        if delivered.is_empty() {
             // A wake may have taken the only place.
-            told = self.world.told();
+            delivered = self.world.delivered();
         }
         self.world.set_capacity(1024);
-        assert!(told.len() == 1 || expected.is_empty(), "of {expected:?} none was told");
-        self.narrowed(told);
+        assert!(delivered.len() == 1 || expected.is_empty(), "of {expected:?} none was delivered");
+        self.narrowed(delivered);
     }
 }
 

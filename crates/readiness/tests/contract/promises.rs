@@ -9,7 +9,7 @@ use crate::world::{Got, World};
 /// What one wait added to the counters.
 fn spent(world: &mut World) -> Counters {
     let before = world.poller().counters();
-    world.told();
+    world.delivered();
     world.poller().counters() - before
 }
 
@@ -30,7 +30,7 @@ fn scalable_select_probes_exactly_the_checked() {
     assert_eq!(spent(world).probes, 1, "it is ready and unread, so it is probed again");
     world.read(hot, 5);
     assert_eq!(spent(world).probes, 1, "so it is after a short read");
-    world.assert_told(&[(3, Ready::READABLE)]);
+    world.assert_delivered(&[(3, Ready::READABLE)]);
     world.drain(hot);
     let last = spent(world);
     assert_eq!((last.probes, last.events), (1, 0), "it was ready when last looked at");
@@ -88,7 +88,7 @@ fn a_wait_is_one_system_call() {
         for (slot, (fd, _)) in (0..).zip(&pairs) {
             world.register(*fd, slot, Interest::READ);
         }
-        world.told();
+        world.delivered();
         for _ in 0..5 {
             pairs.iter().for_each(|(_, peer)| assert_eq!(world.write(*peer, 1), 1));
             let spent = spent(&mut world);
@@ -108,7 +108,7 @@ fn scan_time_is_for_scalable_select_and_leaves_no_trace() {
     let before = world.poller().counters();
     assert!(world.poller().scan_time(10).is_some());
     assert_eq!(world.poller().counters(), before);
-    world.assert_told(&[(1, Ready::READABLE)]);
+    world.assert_delivered(&[(1, Ready::READABLE)]);
     let world = &mut World::open(Kind::Epoll).unwrap();
     assert_eq!(world.poller().scan_time(10), None::<Duration>);
 }

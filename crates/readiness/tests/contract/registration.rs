@@ -21,7 +21,7 @@ pub(crate) fn misuse_is_refused(world: &mut World) {
     assert_eq!(negative.raw_os_error(), Some(libc::EBADF));
     // And the registration is as it was.
     world.write(b, 1);
-    world.assert_told(&[(1, Ready::READABLE)]);
+    world.assert_delivered(&[(1, Ready::READABLE)]);
     world.remove(a);
     assert_eq!(kind(world.poller().remove(a)), Err(ErrorKind::NotFound));
 }
@@ -40,13 +40,13 @@ pub(crate) fn a_change_keeps_what_is_pending(world: &mut World) {
     world.assert_silent();
     world.write(b, 1);
     world.change(a, 1, Interest::BOTH);
-    world.assert_told(&[(1, Ready::READABLE | Ready::WRITABLE)]);
+    world.assert_delivered(&[(1, Ready::READABLE | Ready::WRITABLE)]);
     world.change(a, 1, Interest::WRITE);
-    world.assert_told(&[(1, Ready::WRITABLE)]);
+    world.assert_delivered(&[(1, Ready::WRITABLE)]);
     world.change(a, 1, Interest::READ);
     world.change(a, 1, Interest::WRITE);
     world.change(a, 1, Interest::READ);
-    world.assert_told(&[(1, Ready::READABLE)]);
+    world.assert_delivered(&[(1, Ready::READABLE)]);
 }
 
 pub(crate) fn a_new_token_replaces_the_old(world: &mut World) {
@@ -55,9 +55,9 @@ pub(crate) fn a_new_token_replaces_the_old(world: &mut World) {
     world.assert_silent();
     world.write(b, 1);
     world.change(a, 2, Interest::READ);
-    world.assert_told(&[(2, Ready::READABLE)]);
+    world.assert_delivered(&[(2, Ready::READABLE)]);
     world.change(a, 3, Interest::READ);
-    world.assert_told(&[(3, Ready::READABLE)]);
+    world.assert_delivered(&[(3, Ready::READABLE)]);
 }
 
 /// {a,b}, {b}, {a}: what the first found ready and the second did not ask for, the third must get.
@@ -68,14 +68,14 @@ pub(crate) fn a_small_wait_between_two_large_ones_loses_nothing(world: &mut Worl
     world.assert_silent();
     world.write(a_peer, 1);
     world.write(b_peer, 1);
-    world.assert_told(&[(1, Ready::READABLE), (2, Ready::READABLE)]);
+    world.assert_delivered(&[(1, Ready::READABLE), (2, Ready::READABLE)]);
 
     world.change(a, 1, Interest::NONE);
-    world.assert_told(&[(2, Ready::READABLE)]);
+    world.assert_delivered(&[(2, Ready::READABLE)]);
 
     world.change(a, 1, Interest::READ);
     world.change(b, 2, Interest::NONE);
-    world.assert_told(&[(1, Ready::READABLE)]);
+    world.assert_delivered(&[(1, Ready::READABLE)]);
 }
 
 /// As above, but it becomes ready while it is not asked for, and waits pass meanwhile.
@@ -88,26 +88,26 @@ pub(crate) fn an_interest_taken_away_and_given_back(world: &mut World) {
     world.change(a, 1, Interest::NONE);
     world.write(a_peer, 1);
     world.write(b_peer, 1);
-    world.assert_told(&[(2, Ready::READABLE)]);
+    world.assert_delivered(&[(2, Ready::READABLE)]);
     world.drain(b);
     world.assert_silent();
     world.change(a, 1, Interest::BOTH);
-    world.assert_told(&[(1, Ready::READABLE | Ready::WRITABLE)]);
+    world.assert_delivered(&[(1, Ready::READABLE | Ready::WRITABLE)]);
     world.drain(a);
-    world.assert_told(&[(1, Ready::WRITABLE)]);
+    world.assert_delivered(&[(1, Ready::WRITABLE)]);
 }
 
 pub(crate) fn a_removed_descriptor_is_silent(world: &mut World) {
     let ((a, a_peer), (b, b_peer)) = (world.pair(), world.pair());
     world.register(a, 1, Interest::BOTH);
     world.register(b, 2, Interest::READ);
-    world.told();
+    world.delivered();
     world.write(a_peer, 1);
     world.write(b_peer, 1);
     world.remove(a);
-    world.assert_told(&[(2, Ready::READABLE)]);
+    world.assert_delivered(&[(2, Ready::READABLE)]);
     world.close(a_peer);
-    world.assert_told(&[(2, Ready::READABLE)]);
+    world.assert_delivered(&[(2, Ready::READABLE)]);
     world.remove(b);
     world.assert_silent();
 }
@@ -120,7 +120,7 @@ pub(crate) fn removed_while_its_event_found_no_room(world: &mut World) {
     world.assert_silent();
     sources.iter().for_each(|&source| world.raise(source));
     world.set_capacity(1);
-    let first = world.told();
+    let first = world.delivered();
     assert_eq!(first.len(), 1);
     for (slot, &source) in (0..).zip(&sources) {
         if !first.contains_key(&token(slot)) {
@@ -129,7 +129,7 @@ pub(crate) fn removed_while_its_event_found_no_room(world: &mut World) {
     }
     world.set_capacity(100);
     for _ in 0..3 {
-        assert_eq!(world.told(), first);
+        assert_eq!(world.delivered(), first);
     }
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn a_reused_descriptor_never_gets_the_old_event(world: &mut World) {
     world.poller().register(fd, new, Interest::READ).unwrap();
     world.assert_silent();
     world.write(new_peer, 1);
-    assert_eq!(world.told(), BTreeMap::from([(new, Ready::READABLE)]));
+    assert_eq!(world.delivered(), BTreeMap::from([(new, Ready::READABLE)]));
 }
 
 /// The number goes from owner to owner, with each one's event at every stage of its way.
@@ -155,11 +155,11 @@ pub(crate) fn many_owners_of_one_number(world: &mut World) {
         let interest = if generation % 3 == 0 { Interest::READ } else { Interest::BOTH };
         world.poller().register(fd, owner, interest).unwrap();
         if generation % 2 == 0 {
-            assert!(world.told().keys().all(|told| *told == owner));
+            assert!(world.delivered().keys().all(|delivered| *delivered == owner));
         }
         world.write(peer, 1);
         if generation % 5 == 0 {
-            assert!(world.told()[&owner].has(Ready::READABLE));
+            assert!(world.delivered()[&owner].has(Ready::READABLE));
         }
         world.remove(fd);
         if generation % 7 == 0 {
@@ -171,7 +171,7 @@ pub(crate) fn many_owners_of_one_number(world: &mut World) {
     world.assert_silent();
 }
 
-/// No backend holds on to the file: the peer sees the end without another wait of ours.
+/// No backend holds on to the file: the peer sees the end without another wait of our own.
 pub(crate) fn closing_after_removal_closes_at_once(world: &mut World) {
     let (a, b) = world.pair();
     world.register(a, 1, Interest::READ);

@@ -11,7 +11,7 @@ use readiness::{Interest, Ready};
 
 use crate::world::{PATIENCE, World};
 
-pub(crate) fn nothing_ready_is_nothing_told(world: &mut World) {
+pub(crate) fn nothing_ready_delivers_nothing(world: &mut World) {
     world.assert_silent();
     let (a, _b) = world.pair();
     world.register(a, 1, Interest::READ);
@@ -57,7 +57,7 @@ pub(crate) fn a_wake_is_not_an_event(world: &mut World) {
     }
     for _ in 0..3 {
         world.until(1, Ready::READABLE);
-        world.assert_told(&[(1, Ready::READABLE)]);
+        world.assert_delivered(&[(1, Ready::READABLE)]);
     }
     world.set_capacity(1);
     waker.wake();
@@ -146,8 +146,8 @@ pub(crate) fn sleeps_until_another_thread_writes(world: &mut World) {
             theirs
         });
         loop {
-            let told = world.wait(None);
-            if !told.is_empty() {
+            let delivered = world.wait(None);
+            if !delivered.is_empty() {
                 break;
             }
         }

@@ -89,8 +89,8 @@ impl World {
         self.events = Events::with_capacity(capacity);
     }
 
-    /// Whether end and error are told in their own words: select has none.
-    pub(crate) fn tells_ends(&mut self) -> bool {
+    /// Whether end and error are delivered in their own words: select has none.
+    pub(crate) fn reports_ends(&mut self) -> bool {
         self.poller().kind() != Kind::Select
     }
 
@@ -103,46 +103,47 @@ impl World {
         let poller = self.poller.as_mut().expect("the case has not dropped it");
         poller.wait(&mut self.events, timeout).unwrap();
         assert!(self.events.len() <= self.events.capacity());
-        let mut told = BTreeMap::new();
+        let mut delivered = BTreeMap::new();
         for event in &self.events {
             assert!(!event.ready.is_empty());
-            let before = told.insert(event.token, event.ready);
-            assert_eq!(before, None, "{:?} was told twice by one wait", event.token);
+            let before = delivered.insert(event.token, event.ready);
+            assert_eq!(before, None, "{:?} was delivered twice by one wait", event.token);
         }
-        told
+        delivered
     }
 
-    /// What is told without sleeping.
-    pub(crate) fn told(&mut self) -> BTreeMap<Token, Ready> {
+    /// What is delivered without sleeping.
+    pub(crate) fn delivered(&mut self) -> BTreeMap<Token, Ready> {
         self.wait(Some(Duration::ZERO))
     }
 
-    /// Nothing is told, now and again.
+    /// Nothing is delivered, now and again.
     pub(crate) fn assert_silent(&mut self) {
         for _ in 0..2 {
-            assert_eq!(self.told(), BTreeMap::new());
+            assert_eq!(self.delivered(), BTreeMap::new());
         }
     }
 
-    /// These slots are told, each with exactly these directions; no others.
-    pub(crate) fn assert_told(&mut self, expected: &[(u32, Ready)]) {
-        let told: Vec<_> = self.told().into_iter().map(|(t, r)| (t, directions(r))).collect();
+    /// These slots are delivered, each with exactly these directions; no others.
+    pub(crate) fn assert_delivered(&mut self, expected: &[(u32, Ready)]) {
+        let delivered: Vec<_> =
+            self.delivered().into_iter().map(|(t, r)| (t, directions(r))).collect();
         let expected: Vec<_> = expected.iter().map(|(slot, r)| (token(*slot), *r)).collect();
-        assert_eq!(told, expected);
+        assert_eq!(delivered, expected);
     }
 
-    /// Waits until the slot is ready for all of `ready`, and gives back what was told with it.
+    /// Waits until the slot is ready for all of `ready`, and gives back what was delivered with it.
     pub(crate) fn until(&mut self, slot: u32, ready: Ready) -> Ready {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
-            let told = self.wait(Some(Duration::from_millis(100)));
-            if let Some(now) = told.get(&token(slot)).copied()
+            let delivered = self.wait(Some(Duration::from_millis(100)));
+            if let Some(now) = delivered.get(&token(slot)).copied()
                 && now.has(ready)
             {
                 return now;
             }
         }
-        panic!("slot {slot} was never told to be {ready:?}");
+        panic!("slot {slot} was never delivered to be {ready:?}");
     }
 
     /// Two ends of a stream whose every change is visible at once.
@@ -181,7 +182,7 @@ impl World {
                 // SAFETY: two integers in, a fresh descriptor or -1 out.
                 let fd = unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) };
                 assert!(fd >= 0, "{}", io::Error::last_os_error());
-                // SAFETY: fresh from the kernel, owned by nobody else.
+                // SAFETY: fresh from the kernel, not owned elsewhere.
                 self.adopt(unsafe { OwnedFd::from_raw_fd(fd) })
             }
             Net::Simulated(net) => net.levels.open(),
@@ -249,7 +250,7 @@ impl World {
     pub(crate) fn shut_write(&mut self, fd: RawFd) {
         match &mut self.net {
             Net::Real(_) => {
-                // SAFETY: acts on a descriptor of ours, touches no memory.
+                // SAFETY: acts on a descriptor of our own, touches no memory.
                 assert_eq!(unsafe { libc::shutdown(fd, libc::SHUT_WR) }, 0);
             }
             Net::Simulated(net) => net.shut_write(fd),
@@ -301,7 +302,7 @@ impl World {
         b
     }
 
-    /// What is really ready, asked without a backend of ours.
+    /// What is really ready, asked without a backend of our own.
     pub(crate) fn truth(&self, fd: RawFd) -> Ready {
         if let Net::Simulated(net) = &self.net {
             return directions(net.levels.get(fd));
