@@ -6,7 +6,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 
-use runtime::process::TOLD_BYTES_MAX;
+use runtime::process::CHANGES_BYTES_MAX;
 use runtime::sync::{Sender, inbox};
 
 use crate::changes::Notice;
@@ -58,7 +58,7 @@ impl Handover {
             let queue = queue.as_ref()?;
             let mut told = Vec::new();
             notices.for_each(|notice| notice.encode(&mut told));
-            if told.len() > TOLD_BYTES_MAX || queue.send(Waiting { told, taken }).is_err() {
+            if told.len() > CHANGES_BYTES_MAX || queue.send(Waiting { told, taken }).is_err() {
                 return Some(false);
             }
         }

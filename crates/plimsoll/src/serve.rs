@@ -11,7 +11,7 @@ use ::config::UpstreamTls;
 use command::failure::{Failure, misuse};
 use command::stop_on_signal;
 use readiness::Choice;
-use runtime::process::{self, Identity, Predecessor, Told};
+use runtime::process::{self, Identity, Predecessor, ServiceState};
 use server::{
     ClientTls, Config, DiskConfig, LogTo, LogWriter, Order, Orders, Origin, Renewal, Server,
     Settings, Sockets,
@@ -27,7 +27,7 @@ pub(crate) fn serve(flags: &cli::Serve) -> Result<(), Failure> {
     let served = serve_until_told(flags, predecessor.as_ref());
     if let (Err(failure), Some(predecessor)) = (&served, predecessor) {
         // A process that is to be replaced by us serves on, and says why.
-        predecessor.tell_failure(&failure.to_string());
+        predecessor.report_failure(&failure.to_string());
     }
     served
 }
@@ -178,11 +178,11 @@ fn sockets(config: &Config, admin: Option<SocketAddr>, workers: usize) -> Result
 fn serving(predecessor: Option<&Predecessor>) -> Result<(), Failure> {
     if let Some(predecessor) = predecessor {
         // It tells the supervisor who the service is from now on.
-        return predecessor.tell_ready().map_err(|error| {
+        return predecessor.report_ready().map_err(|error| {
             misuse(format!("the process that was to be replaced has gone: {error}"))
         });
     }
-    if let Err(error) = process::notify(Told::Ready("serving")) {
+    if let Err(error) = process::notify(ServiceState::Ready("serving")) {
         eprintln!("plimsoll: the supervisor cannot be told: {error}");
     }
     Ok(())

@@ -5,7 +5,7 @@ use std::net::Shutdown;
 use std::time::Duration;
 
 use http1::write;
-use runtime::fs::LentPages;
+use runtime::fs::SharedPages;
 use runtime::time::{self, Instant};
 
 use crate::limits::{COALESCE_BYTES_MAX, Limits, RATE_WAITS_MIN};
@@ -223,7 +223,7 @@ impl<'c> Client<'c> {
     }
 
     /// Sends what is held, then pages that were lent; `more` follows at once.
-    pub async fn send_pages(&mut self, mut pages: LentPages, more: bool) -> Result<(), Gone> {
+    pub async fn send_pages(&mut self, mut pages: SharedPages, more: bool) -> Result<(), Gone> {
         if !self.pending.is_empty() {
             self.send_slices(&[], true).await?;
         }

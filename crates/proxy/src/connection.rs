@@ -221,7 +221,7 @@ impl Idle {
             return Poll::Ready(false);
         }
         // A connection stays with its task, so a timer that stands would wake the right one.
-        while !self.timer.stands() && Pin::new(&mut self.timer).poll(cx).is_ready() {
+        while !self.timer.is_armed() && Pin::new(&mut self.timer).poll(cx).is_ready() {
             if time::now() >= deadline {
                 if !kept.is_empty() {
                     worker.counters.timeouts.add(1);

@@ -26,7 +26,7 @@ use std::io;
 use std::sync::{Arc, mpsc};
 use std::time::Instant;
 
-use runtime::process::{Heard, Link, Predecessor, Said, Successor, TOLD_BYTES_MAX};
+use runtime::process::{CHANGES_BYTES_MAX, Link, Message, Predecessor, Successor, SuccessorState};
 use runtime::{Options, Runtime};
 
 use crate::limits::TAKEN_IN_WAIT_MAX;
@@ -52,7 +52,7 @@ pub(crate) fn leave(
             Err(more) => format!("{why}; {more}"),
         });
     }
-    let (pid, link) = successor.lives_on();
+    let (pid, link) = successor.release();
     let queue = leaving.queue.take().unwrap_or_else(|| shared.handover.begin());
     shared.handover.set_left(true);
     let told = link.and_then(|link| {
@@ -77,8 +77,8 @@ struct Leaving<'s> {
 impl Leaving<'_> {
     fn until_it_serves(&mut self, successor: &mut Successor, until: Instant) -> Result<(), String> {
         loop {
-            match successor.hears(until)? {
-                Said::WantsStore => {
+            match successor.next_state(until)? {
+                SuccessorState::WantsStore => {
                     if self.queue.is_none() {
                         self.queue = Some(self.shared.handover.begin());
                     }
@@ -88,8 +88,8 @@ impl Leaving<'_> {
                     }
                 }
                 // From here on it may answer for a change.
-                Said::OpensDoors => self.shared.handover.set_left(true),
-                Said::Serves => return Ok(()),
+                SuccessorState::WantsListeners => self.shared.handover.set_left(true),
+                SuccessorState::Ready => return Ok(()),
             }
             successor.link().grant().map_err(|error| format!("it cannot be told: {error}"))?;
         }
@@ -136,7 +136,7 @@ fn tell_on(link: &Link, queue: &mpsc::Receiver<Waiting>) {
         let mut waiting = vec![first];
         let mut next = None;
         while let Some(one) = next.take().or_else(|| queue.try_recv().ok()) {
-            if told.len() + one.told.len() > TOLD_BYTES_MAX {
+            if told.len() + one.told.len() > CHANGES_BYTES_MAX {
                 next = Some(one);
                 break;
             }
@@ -147,7 +147,7 @@ fn tell_on(link: &Link, queue: &mpsc::Receiver<Waiting>) {
             [(told, waiting)].into_iter().chain(next.map(|one| (one.told.clone(), vec![one])))
         {
             let taken = !is_lost
-                && link.tell(&told, TAKEN_IN_WAIT_MAX).unwrap_or_else(|error| {
+                && link.send_changes(&told, TAKEN_IN_WAIT_MAX).unwrap_or_else(|error| {
                     tracing::error!(
                         %error,
                         "the process that has taken our place is not told what changes here: it \
@@ -166,14 +166,14 @@ fn tell_on(link: &Link, queue: &mpsc::Receiver<Waiting>) {
 /// # Errors
 /// The process that we were to replace has ended.
 pub(crate) fn wait_for_store(predecessor: &Predecessor) -> io::Result<()> {
-    predecessor.ask_for_store()?;
+    predecessor.request_store()?;
     granted(predecessor)
 }
 
 fn granted(predecessor: &Predecessor) -> io::Result<()> {
-    match predecessor.link().hear()? {
-        Heard::Granted => Ok(()),
-        Heard::Changes(_) => Err(io::Error::other("it tells of changes before we serve")),
+    match predecessor.link().receive()? {
+        Message::Granted => Ok(()),
+        Message::Changes(_) => Err(io::Error::other("it tells of changes before we serve")),
     }
 }
 
@@ -187,9 +187,9 @@ pub(crate) fn wait_for_doors(
     shared: &Arc<Shared>,
     options: Options,
 ) -> io::Result<()> {
-    predecessor.ask_for_doors()?;
+    predecessor.request_listeners()?;
     granted(predecessor)?;
-    let link = predecessor.link().again()?;
+    let link = predecessor.link().try_clone()?;
     let follows = Follows::new(shared);
     let options = options.with_pin_cpu(None);
     let follow = move || match Runtime::new(options) {
@@ -221,7 +221,7 @@ impl Drop for Follows {
 
 /// Takes in what is told until its end.
 fn follow(link: &Link, shared: &Shared, mut runtime: Runtime) {
-    while let Ok(Heard::Changes(told)) = link.hear() {
+    while let Ok(Message::Changes(told)) = link.receive() {
         let taken = match shared.take_in_all(&told) {
             Some(changes) => runtime.block_on(changes.durable(shared)),
             None => {

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use runtime::net::TcpListener;
-use runtime::process::{self, Predecessor, Successor, Told};
+use runtime::process::{self, Predecessor, ServiceState, Successor};
 use runtime::stop::StopSource;
 use runtime::sync::{Sender, inbox};
 use runtime::{Options, Runtime};
@@ -251,7 +251,7 @@ impl Server {
             }
             Order::Stop => {
                 if !self.handed_over {
-                    tell_supervisor(Told::Stopping);
+                    tell_supervisor(ServiceState::Stopping);
                 }
                 self.stop.stop();
                 Answer::done("stopping")
@@ -283,7 +283,7 @@ impl Server {
         if self.handed_over || self.stop.is_stopped() {
             return Answer::refused("this process is about to end");
         }
-        tell_supervisor(Told::Reloading);
+        tell_supervisor(ServiceState::Reloading);
         self.reopen_log();
         let answer = match self.try_reload(renewal) {
             Ok(text) => Answer::done(text),
@@ -293,7 +293,7 @@ impl Server {
             }
         };
         let first = answer.text.lines().next().unwrap_or_default();
-        tell_supervisor(Told::Ready(first));
+        tell_supervisor(ServiceState::Ready(first));
         answer
     }
 
@@ -356,7 +356,7 @@ impl Server {
             });
         match served {
             Ok(pid) => {
-                tell_supervisor(Told::MainPid(pid));
+                tell_supervisor(ServiceState::MainPid(pid));
                 self.handed_over = true;
                 Answer::done(format!("process {pid} serves; process {} ends", std::process::id()))
             }
@@ -422,7 +422,7 @@ impl Drop for Ended {
 }
 
 /// The supervisor is no reason to fail.
-fn tell_supervisor(told: Told<'_>) {
+fn tell_supervisor(told: ServiceState<'_>) {
     if let Err(error) = process::notify(told) {
         tracing::warn!(%error, "the supervisor cannot be told");
     }

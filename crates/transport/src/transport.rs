@@ -8,7 +8,7 @@ use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::task::{Context, Poll};
 
-use runtime::fs::LentPages;
+use runtime::fs::SharedPages;
 use runtime::net::TcpStream;
 
 use crate::tls::{TlsFacts, TlsStream};
@@ -115,7 +115,7 @@ impl Transport {
     }
 
     /// As [`Self::try_write`], of pages that were lent; `more` is written next.
-    pub fn try_write_pages(&self, pages: &mut LentPages, more: bool) -> io::Result<usize> {
+    pub fn try_write_pages(&self, pages: &mut SharedPages, more: bool) -> io::Result<usize> {
         match self {
             Transport::Plain(stream) => stream.try_write_pages(pages, more),
             Transport::Tls(_) => Err(io::ErrorKind::Unsupported.into()),

@@ -77,7 +77,7 @@ fn try_disk(path: &Path) -> std::io::Result<Vec<Ability>> {
             "1 MiB in {:.1} ms: about what an unsafe method or a purge waits for",
             synced.as_secs_f64() * 1e3
         );
-        let lending = fs::try_lending(path.parent().unwrap_or(path)).await;
+        let lending = fs::check_page_sharing(path.parent().unwrap_or(path)).await;
         let lent = match &lending {
             Ok(()) => "long bodies",
             Err(why) => why,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use caching::ContentRange;
 use caching::range::ByteRange;
 use http1::Method;
-use runtime::fs::LentPages;
+use runtime::fs::SharedPages;
 use store::disk::{Body, Broken, Hit, Piece};
 
 use crate::ask::{Ask, Held, What};
@@ -36,7 +36,7 @@ pub(crate) struct Opened {
 /// Some of a body, to be sent at once.
 #[derive(Debug)]
 enum Part {
-    Lent(LentPages),
+    Lent(SharedPages),
     Read(Vec<Piece>),
 }
 

@@ -33,7 +33,7 @@ use crate::sys::World;
 pub use crate::sys::options::OpenOptions;
 pub use open_watch::OpenWatch;
 pub use page_buffer::PageBuffer;
-pub use pages::{LentPages, NotLent, PARTS_MAX, StablePages};
+pub use pages::{NotShared, PARTS_MAX, SharedPages, StablePages};
 pub use pool::{THREADS_MAX, unblock};
 
 /// What of a write fills pages of the file, of so many bytes, can go around the page cache, if it
@@ -409,7 +409,7 @@ pub async fn sync_directory(path: impl AsRef<Path>) -> io::Result<()> {
 ///
 /// # Errors
 /// Why they cannot, in words.
-pub async fn try_lending(directory: impl AsRef<Path>) -> Result<(), String> {
+pub async fn check_page_sharing(directory: impl AsRef<Path>) -> Result<(), String> {
     let directory = directory.as_ref().to_path_buf();
     match &core::current().world {
         World::Simulated(_) => Err("the twin has no page cache".to_owned()),

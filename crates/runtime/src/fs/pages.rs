@@ -4,10 +4,10 @@
 //! The kernel takes a page out of every mapping before it lets it go from the page cache, and only
 //! a fault puts one in. So a page that is still mapped has been in the page cache ever since the
 //! mapping was made, and what was verified of it then need not be verified again.
-//! [`StablePages::lend`] gives references to such pages to a pipe (`vmsplice`), from where they go
+//! [`StablePages::share`] gives references to such pages to a pipe (`vmsplice`), from where they go
 //! to a socket (`splice`); the faults that the thread counts meanwhile tell whether one of them was
 //! not mapped any more.
-//! Who owns: a [`LentPages`] owns its pipe; one that was emptied goes back to its core, for the
+//! Who owns: a [`SharedPages`] owns its pipe; one that was emptied goes back to its core, for the
 //! next. The kernel owns the pages until the peer has them.
 //! What never happens: a page is lent that was read from the disk after the mapping was made.
 //! What is not seen: that somebody has written into a page through the page cache, be it while it
@@ -48,7 +48,7 @@ pub struct StablePages {
 
 /// Why pages are not lent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotLent {
+pub enum NotShared {
     /// One of them has left the page cache: what was verified may not be what is there now.
     Gone,
     /// There is no pipe, or none that is wide enough: as many are in use as this core, or the
@@ -57,16 +57,16 @@ pub enum NotLent {
 }
 
 /// References to pages of a file, on their way to a socket.
-pub struct LentPages {
+pub struct SharedPages {
     core: Rc<Core>,
     /// `None` once it has gone back.
     pipe: Option<Pipe>,
     left: usize,
 }
 
-impl fmt::Debug for LentPages {
+impl fmt::Debug for SharedPages {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LentPages").field("left", &self.left).finish_non_exhaustive()
+        f.debug_struct("SharedPages").field("left", &self.left).finish_non_exhaustive()
     }
 }
 
@@ -106,12 +106,12 @@ impl StablePages {
     ///
     /// # Panics
     /// When there are more than [`PARTS_MAX`], or one reaches behind the end.
-    pub async fn lend(&self, parts: &[Range<usize>]) -> Result<LentPages, NotLent> {
+    pub async fn share(&self, parts: &[Range<usize>]) -> Result<SharedPages, NotShared> {
         core::spend().await; // pages that are all there
         let core = core::current();
-        let pipe = core.pipes.borrow_mut().take().ok_or(NotLent::NoPipe)?;
+        let pipe = core.pipes.borrow_mut().take().ok_or(NotShared::NoPipe)?;
         match self.fill(&pipe, parts) {
-            Ok(left) => Ok(LentPages { core, pipe: Some(pipe), left }),
+            Ok(left) => Ok(SharedPages { core, pipe: Some(pipe), left }),
             Err(error) => {
                 // Whatever is in it.
                 core.pipes.borrow_mut().give_back(pipe, false);
@@ -120,7 +120,7 @@ impl StablePages {
         }
     }
 
-    fn fill(&self, pipe: &Pipe, parts: &[Range<usize>]) -> Result<usize, NotLent> {
+    fn fill(&self, pipe: &Pipe, parts: &[Range<usize>]) -> Result<usize, NotShared> {
         let mut slices = [libc::iovec { iov_base: ptr::null_mut(), iov_len: 0 }; PARTS_MAX];
         let (mut count, mut slots, mut bytes) = (0, 0, 0);
         for part in parts {
@@ -136,7 +136,7 @@ impl StablePages {
             bytes += part.len();
         }
         if bytes == 0 {
-            return Err(NotLent::NoPipe);
+            return Err(NotShared::NoPipe);
         }
         let mut whole = self.whole.lock().expect("nobody panics while lending");
         *whole = *whole && self.are_cached(&parts[..count]);
@@ -148,7 +148,7 @@ impl StablePages {
             // Less than all: the file is shorter by now.
             *whole = faults() == before && usize::try_from(taken) == Ok(bytes);
         }
-        if *whole { Ok(bytes) } else { Err(NotLent::Gone) }
+        if *whole { Ok(bytes) } else { Err(NotShared::Gone) }
     }
 
     /// Whether the page cache has the pages from the first part to the last: what it does not have
@@ -191,7 +191,7 @@ fn faults() -> (libc::c_long, libc::c_long) {
     (usage.ru_minflt, usage.ru_majflt)
 }
 
-impl LentPages {
+impl SharedPages {
     /// Bytes that are still to be sent.
     #[must_use]
     pub fn left(&self) -> usize {
@@ -230,7 +230,7 @@ impl LentPages {
     }
 }
 
-impl Drop for LentPages {
+impl Drop for SharedPages {
     fn drop(&mut self) {
         if let Some(pipe) = self.pipe.take() {
             self.core.pipes.borrow_mut().give_back(pipe, self.left == 0);
@@ -266,7 +266,7 @@ pub(super) async fn try_in(directory: &Path) -> Result<(), String> {
         wrong("a file cannot be mapped (MADV_POPULATE_READ, Linux 5.14)", &error)
     })?;
     let part = [0..PAGE_BYTES; 1];
-    let lent = pages.lend(&part).await;
+    let lent = pages.share(&part).await;
     let lent =
         lent.map_err(|_| "pages of a file cannot be put into a pipe (vmsplice)".to_owned())?;
     real::detach(&file, 0, PAGE_BYTES as u64)
@@ -275,7 +275,7 @@ pub(super) async fn try_in(directory: &Path) -> Result<(), String> {
     if lent.look() != [b'a'; PAGE_BYTES] {
         return Err("pages that are lent are written over there".to_owned());
     }
-    if pages.lend(&part).await.err() != Some(NotLent::Gone) {
+    if pages.share(&part).await.err() != Some(NotShared::Gone) {
         return Err("this kernel does not tell when a page has left the page cache".to_owned());
     }
     Ok(())

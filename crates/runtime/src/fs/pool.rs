@@ -132,7 +132,7 @@ impl Pool {
     fn serve(&self) {
         // Whoever gives it work would lose the processor to it: a core, with all that it serves.
         // Where that may not be asked for, it is done without.
-        let _ = crate::sys::real::give_way();
+        let _ = crate::sys::real::set_batch_scheduling();
         let mut state = self.state();
         loop {
             if let Some(job) = state.jobs.pop_front() {

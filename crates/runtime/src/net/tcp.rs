@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use super::stream::{self, stream_methods};
 use crate::core::{self, Core};
 use crate::counters::count;
-use crate::fs::LentPages;
+use crate::fs::SharedPages;
 use crate::io::{Direction, Socket};
 use crate::sys::options::ListenOptions;
 use crate::sys::{World, real};
@@ -134,7 +134,7 @@ impl TcpStream {
     ///
     /// # Errors
     /// As [`Self::try_write`].
-    pub fn try_write_pages(&self, pages: &mut LentPages, more: bool) -> io::Result<usize> {
+    pub fn try_write_pages(&self, pages: &mut SharedPages, more: bool) -> io::Result<usize> {
         count(&self.0.core().counters.send_calls);
         let wanted = pages.left();
         let result = pages.splice_to(self.0.fd(), more);

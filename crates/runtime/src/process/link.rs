@@ -19,7 +19,7 @@ use std::time::Duration;
 /// What a successor says when it is about to open what is stored ...
 pub(super) const STORE: &[u8] = b"store\n";
 /// ... to take connections ...
-pub(super) const DOORS: &[u8] = b"doors\n";
+pub(super) const LISTENERS: &[u8] = b"doors\n";
 /// ... and when it serves.
 pub(super) const READY: &[u8] = b"ready\n";
 
@@ -28,7 +28,7 @@ const CHANGES: u8 = b'C';
 const TAKEN: u8 = b'+';
 const NOT_TAKEN: u8 = b'-';
 /// No more bytes of changes are told at once.
-pub const TOLD_BYTES_MAX: usize = 1024 * 1024;
+pub const CHANGES_BYTES_MAX: usize = 1024 * 1024;
 
 /// One end of it. Blocks: not for a core's thread.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ pub struct Link(pub(super) UnixStream);
 
 /// What a successor is told.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum Message {
     /// It may go on.
     Granted,
     /// Something has been changed, which is to be taken in and replied to.
@@ -54,7 +54,7 @@ impl Link {
     ///
     /// # Errors
     /// There is no descriptor left.
-    pub fn again(&self) -> io::Result<Link> {
+    pub fn try_clone(&self) -> io::Result<Link> {
         self.0.try_clone().map(Link)
     }
 
@@ -71,10 +71,10 @@ impl Link {
     ///
     /// # Errors
     /// It has ended, or does not reply within `patience`: nothing more can be told it.
-    pub fn tell(&self, changes: &[u8], patience: Duration) -> io::Result<bool> {
+    pub fn send_changes(&self, changes: &[u8], patience: Duration) -> io::Result<bool> {
         let too_long = || io::Error::other("more is told than the link carries");
         let len = u32::try_from(changes.len()).map_err(|_| too_long())?;
-        if changes.len() > TOLD_BYTES_MAX {
+        if changes.len() > CHANGES_BYTES_MAX {
             return Err(too_long());
         }
         self.0.set_read_timeout(Some(patience))?;
@@ -93,19 +93,19 @@ impl Link {
     ///
     /// # Errors
     /// It has ended.
-    pub fn hear(&self) -> io::Result<Heard> {
+    pub fn receive(&self) -> io::Result<Message> {
         match self.byte()? {
-            GRANTED => Ok(Heard::Granted),
+            GRANTED => Ok(Message::Granted),
             CHANGES => {
                 let mut len = [0; 4];
                 (&self.0).read_exact(&mut len)?;
                 let len = u32::from_le_bytes(len) as usize;
-                if len > TOLD_BYTES_MAX {
+                if len > CHANGES_BYTES_MAX {
                     return Err(io::Error::other("more was told than the link carries"));
                 }
                 let mut changes = vec![0; len];
                 (&self.0).read_exact(&mut changes)?;
-                Ok(Heard::Changes(changes))
+                Ok(Message::Changes(changes))
             }
             other => Err(io::Error::other(format!("{other} is nothing that can be told"))),
         }
@@ -119,7 +119,7 @@ impl Link {
         (&self.0).write_all(&[if taken { TAKEN } else { NOT_TAKEN }])
     }
 
-    pub(super) fn say(&self, words: &[u8]) -> io::Result<()> {
+    pub(super) fn send(&self, words: &[u8]) -> io::Result<()> {
         (&self.0).write_all(words)
     }
 
@@ -142,34 +142,34 @@ mod tests {
         let theirs = Link(UnixStream::from(theirs));
         let successor = std::thread::spawn(move || {
             let mut heard = Vec::new();
-            while let Ok(said) = theirs.hear() {
-                if let Heard::Changes(changes) = &said {
+            while let Ok(said) = theirs.receive() {
+                if let Message::Changes(changes) = &said {
                     theirs.reply(!changes.is_empty()).unwrap();
                 }
                 heard.push(said);
             }
             heard
         });
-        assert!(ours.tell(b"a change", SOON).unwrap());
+        assert!(ours.send_changes(b"a change", SOON).unwrap());
         ours.grant().unwrap();
-        assert!(!ours.tell(b"", SOON).unwrap());
-        assert!(ours.tell(&vec![0; TOLD_BYTES_MAX + 1], SOON).is_err());
-        assert!(ours.tell(&vec![7; TOLD_BYTES_MAX], SOON).unwrap());
+        assert!(!ours.send_changes(b"", SOON).unwrap());
+        assert!(ours.send_changes(&vec![0; CHANGES_BYTES_MAX + 1], SOON).is_err());
+        assert!(ours.send_changes(&vec![7; CHANGES_BYTES_MAX], SOON).unwrap());
         drop(ours);
         let [first, second, third, last] = &successor.join().unwrap()[..] else {
             panic!("four things were said")
         };
-        assert_eq!((first, second), (&Heard::Changes(b"a change".to_vec()), &Heard::Granted));
-        assert_eq!(third, &Heard::Changes(Vec::new()));
-        assert_eq!(last, &Heard::Changes(vec![7; TOLD_BYTES_MAX]));
+        assert_eq!((first, second), (&Message::Changes(b"a change".to_vec()), &Message::Granted));
+        assert_eq!(third, &Message::Changes(Vec::new()));
+        assert_eq!(last, &Message::Changes(vec![7; CHANGES_BYTES_MAX]));
     }
 
     #[test]
     fn one_that_has_ended_or_does_not_reply_is_not_waited_for_for_ever() {
         let (ours, theirs) = Link::pair().unwrap();
-        assert!(ours.tell(b"a", Duration::from_millis(20)).is_err());
+        assert!(ours.send_changes(b"a", Duration::from_millis(20)).is_err());
         drop(theirs);
-        assert!(ours.tell(b"a", SOON).is_err());
-        assert!(ours.hear().is_err());
+        assert!(ours.send_changes(b"a", SOON).is_err());
+        assert!(ours.receive().is_err());
     }
 }

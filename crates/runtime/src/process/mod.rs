@@ -21,10 +21,10 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{FromRawFd, OwnedFd};
 
 pub use inherited::{Inherited, inherited};
-pub use link::{Heard, Link, TOLD_BYTES_MAX};
-pub use notify::{Told, notify};
+pub use link::{CHANGES_BYTES_MAX, Link, Message};
+pub use notify::{ServiceState, notify};
 pub use predecessor::Predecessor;
-pub use successor::{Said, Successor};
+pub use successor::{Successor, SuccessorState};
 pub use user::{Identity, is_root};
 
 use crate::net::ListenOptions;

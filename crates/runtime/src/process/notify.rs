@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// What a supervisor is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told<'t> {
+pub enum ServiceState<'t> {
     /// It serves. With a text that says what.
     Ready(&'t str),
     /// It reads its configuration again; `Ready` follows.
@@ -21,17 +21,17 @@ pub enum Told<'t> {
     Status(&'t str),
 }
 
-impl Told<'_> {
+impl ServiceState<'_> {
     fn text(self) -> String {
         match self {
-            Told::Ready(status) => format!("READY=1\nSTATUS={status}\n"),
-            Told::Reloading => {
+            ServiceState::Ready(status) => format!("READY=1\nSTATUS={status}\n"),
+            ServiceState::Reloading => {
                 let now_us = crate::sys::real::monotonic_ns() / 1_000;
                 format!("RELOADING=1\nMONOTONIC_USEC={now_us}\n")
             }
-            Told::Stopping => "STOPPING=1\n".to_owned(),
-            Told::MainPid(pid) => format!("MAINPID={pid}\n"),
-            Told::Status(status) => format!("STATUS={status}\n"),
+            ServiceState::Stopping => "STOPPING=1\n".to_owned(),
+            ServiceState::MainPid(pid) => format!("MAINPID={pid}\n"),
+            ServiceState::Status(status) => format!("STATUS={status}\n"),
         }
     }
 }
@@ -40,7 +40,7 @@ impl Told<'_> {
 ///
 /// # Errors
 /// There is one, and it cannot be told.
-pub fn notify(told: Told<'_>) -> io::Result<bool> {
+pub fn notify(told: ServiceState<'_>) -> io::Result<bool> {
     let Some(path) = env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else {
         return Ok(false);
     };
@@ -58,8 +58,8 @@ mod tests {
 
     #[test]
     fn a_supervisor_reads_lines() {
-        assert_eq!(Told::Ready("serving").text(), "READY=1\nSTATUS=serving\n");
-        assert_eq!(Told::MainPid(7).text(), "MAINPID=7\n");
-        assert!(Told::Reloading.text().starts_with("RELOADING=1\nMONOTONIC_USEC="));
+        assert_eq!(ServiceState::Ready("serving").text(), "READY=1\nSTATUS=serving\n");
+        assert_eq!(ServiceState::MainPid(7).text(), "MAINPID=7\n");
+        assert!(ServiceState::Reloading.text().starts_with("RELOADING=1\nMONOTONIC_USEC="));
     }
 }

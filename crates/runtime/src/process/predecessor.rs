@@ -6,7 +6,7 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::link::{DOORS, Link, READY, STORE};
+use super::link::{LISTENERS, Link, READY, STORE};
 use super::successor::LINK_VARIABLE;
 
 /// The process that we replace; it waits for what we say.
@@ -38,37 +38,37 @@ impl Predecessor {
         Some(Predecessor { link: Link(link), told: AtomicBool::new(false) })
     }
 
-    /// Asks for what is stored; [`Link::hear`] tells when it is ours.
+    /// Asks for what is stored; [`Link::receive`] tells when it is ours.
     ///
     /// # Errors
     /// It has ended.
-    pub fn ask_for_store(&self) -> io::Result<()> {
-        self.link.say(STORE)
+    pub fn request_store(&self) -> io::Result<()> {
+        self.link.send(STORE)
     }
 
-    /// Says that we are about to take connections; [`Link::hear`] tells what is to be known before,
+    /// Says that we are about to take connections; [`Link::receive`] tells what is to be known before,
     /// and when we may.
     ///
     /// # Errors
     /// It has ended.
-    pub fn ask_for_doors(&self) -> io::Result<()> {
-        self.link.say(DOORS)
+    pub fn request_listeners(&self) -> io::Result<()> {
+        self.link.send(LISTENERS)
     }
 
     /// We serve.
     ///
     /// # Errors
     /// It has ended.
-    pub fn tell_ready(&self) -> io::Result<()> {
+    pub fn report_ready(&self) -> io::Result<()> {
         self.told.store(true, Ordering::Relaxed);
-        self.link.say(READY)
+        self.link.send(READY)
     }
 
     /// Why we do not serve, unless we do. It serves on.
-    pub fn tell_failure(&self, why: &str) {
+    pub fn report_failure(&self, why: &str) {
         if !self.told.swap(true, Ordering::Relaxed) {
             // It may have ended, and then there is nobody who would want to know.
-            let _ = self.link.say(why.as_bytes());
+            let _ = self.link.send(why.as_bytes());
         }
     }
 

@@ -17,7 +17,7 @@ use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Instant;
 
-use super::link::{DOORS, Link, READY, STORE};
+use super::link::{LISTENERS, Link, READY, STORE};
 
 /// The numbers of the listening sockets that the successor finds open.
 pub(super) const LISTENERS_VARIABLE: &str = "PLIMSOLL_LISTENERS";
@@ -28,13 +28,13 @@ const WORDS_BYTES_MAX: usize = 4096;
 
 /// What a successor says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Said {
+pub enum SuccessorState {
     /// It is about to open what is stored, and waits until it may.
     WantsStore,
     /// It is about to take connections, and waits until it may.
-    OpensDoors,
+    WantsListeners,
     /// It serves.
-    Serves,
+    Ready,
 }
 
 /// A successor that has been started and has not yet said that it serves. Dropped, it is ended:
@@ -86,10 +86,10 @@ impl Successor {
     ///
     /// # Errors
     /// Why it does not serve, in words. It has ended.
-    pub fn hears(&mut self, until: Instant) -> Result<Said, String> {
+    pub fn next_state(&mut self, until: Instant) -> Result<SuccessorState, String> {
         let mut said = Vec::new();
         loop {
-            if !self.speaks_until(until) {
+            if !self.is_readable_before(until) {
                 self.end();
                 return Err("it was not ready in time and was ended".to_owned());
             }
@@ -107,9 +107,9 @@ impl Successor {
                 }
             }
             match &said[..] {
-                STORE => return Ok(Said::WantsStore),
-                DOORS => return Ok(Said::OpensDoors),
-                READY => return Ok(Said::Serves),
+                STORE => return Ok(SuccessorState::WantsStore),
+                LISTENERS => return Ok(SuccessorState::WantsListeners),
+                READY => return Ok(SuccessorState::Ready),
                 _ => {}
             }
         }
@@ -129,10 +129,10 @@ impl Successor {
 
     /// It serves, and lives on its own from now on. Its process id, and what it still is to be told
     /// by.
-    pub fn lives_on(mut self) -> (u32, io::Result<Link>) {
+    pub fn release(mut self) -> (u32, io::Result<Link>) {
         let pid = self.pid();
         self.child = None;
-        (pid, self.link.again())
+        (pid, self.link.try_clone())
     }
 
     /// Ends it.
@@ -145,7 +145,7 @@ impl Successor {
     }
 
     /// Whether there is something to read, or the end, before then.
-    fn speaks_until(&self, until: Instant) -> bool {
+    fn is_readable_before(&self, until: Instant) -> bool {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             let left_ms = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
@@ -190,13 +190,13 @@ mod tests {
         Successor::start(Path::new("/bin/bash"), &arguments, &[]).unwrap()
     }
 
-    fn shell(script: &str) -> Result<Said, String> {
-        started(script).hears(soon())
+    fn shell(script: &str) -> Result<SuccessorState, String> {
+        started(script).next_state(soon())
     }
 
     #[test]
     fn a_successor_that_says_so_serves() {
-        assert_eq!(shell("echo ready >&$PLIMSOLL_LINK"), Ok(Said::Serves));
+        assert_eq!(shell("echo ready >&$PLIMSOLL_LINK"), Ok(SuccessorState::Ready));
     }
 
     #[test]
@@ -204,12 +204,12 @@ mod tests {
         let script = "for what in store doors; do echo $what >&$PLIMSOLL_LINK; \
                       head -c 1 <&$PLIMSOLL_LINK >/dev/null; done; echo ready >&$PLIMSOLL_LINK";
         let mut successor = started(script);
-        assert_eq!(successor.hears(soon()), Ok(Said::WantsStore));
+        assert_eq!(successor.next_state(soon()), Ok(SuccessorState::WantsStore));
         successor.link().grant().unwrap();
-        assert_eq!(successor.hears(soon()), Ok(Said::OpensDoors));
+        assert_eq!(successor.next_state(soon()), Ok(SuccessorState::WantsListeners));
         successor.link().grant().unwrap();
-        assert_eq!(successor.hears(soon()), Ok(Said::Serves));
-        let (pid, link) = successor.lives_on();
+        assert_eq!(successor.next_state(soon()), Ok(SuccessorState::Ready));
+        let (pid, link) = successor.release();
         assert!(pid > 0 && link.is_ok());
     }
 
@@ -229,7 +229,7 @@ mod tests {
         let arguments = ["-c".into(), "exec sleep 1000".into()];
         let mut started = Successor::start(Path::new("/bin/bash"), &arguments, &[]).unwrap();
         let pid = started.pid();
-        assert!(started.hears(Instant::now() + Duration::from_millis(50)).is_err());
+        assert!(started.next_state(Instant::now() + Duration::from_millis(50)).is_err());
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
     }
 

@@ -49,7 +49,7 @@ pub(crate) fn pin_thread(cpu: usize) -> io::Result<()> {
 
 /// Lets the calling thread have its share of the processor, but not take it from another that runs
 /// the moment it is woken (SCHED_BATCH).
-pub(crate) fn give_way() -> io::Result<()> {
+pub(crate) fn set_batch_scheduling() -> io::Result<()> {
     let none = libc::sched_param { sched_priority: 0 };
     // SAFETY: reads one sched_param; pid 0 is the calling thread.
     check(unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const none) }).map(drop)

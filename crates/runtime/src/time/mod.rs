@@ -205,7 +205,7 @@ impl Sleep {
     /// need not poll it again then: nothing would come of it but a look at the wheel, and of ten
     /// thousand timers each look is a line that has left the caches.
     #[must_use]
-    pub fn stands(&self) -> bool {
+    pub fn is_armed(&self) -> bool {
         self.timer.as_ref().is_some_and(|(core, _, tick)| core.clock.tick() < *tick)
     }
 

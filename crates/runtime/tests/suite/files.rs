@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::slice::from_ref;
 
-use runtime::fs::{File, NotLent, OpenOptions, OpenWatch, PageBuffer};
+use runtime::fs::{File, NotShared, OpenOptions, OpenWatch, PageBuffer};
 use runtime::{sim, spawn, yield_now};
 
 use crate::{Ground, pair, pattern};
@@ -288,15 +288,15 @@ pub(crate) async fn pages_are_lent_while_they_stay(ground: Ground) {
         let refused = file.stable_pages(0, 10).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::Unsupported);
         file.detach(0, FILE_BYTES as u64).await.unwrap();
-        assert!(runtime::fs::try_lending(&ground.dir).await.is_err());
+        assert!(runtime::fs::check_page_sharing(&ground.dir).await.is_err());
         return;
     }
-    if let Err(why) = runtime::fs::try_lending(&ground.dir).await {
+    if let Err(why) = runtime::fs::check_page_sharing(&ground.dir).await {
         eprintln!("skipped: pages cannot be lent here: {why}");
         return;
     }
     let (writer, reader) = pair().await;
-    let sent = async |mut pages: runtime::fs::LentPages| {
+    let sent = async |mut pages: runtime::fs::SharedPages| {
         let mut came = vec![0; pages.left()];
         let send = async {
             while pages.left() > 0 {
@@ -318,13 +318,13 @@ pub(crate) async fn pages_are_lent_while_they_stay(ground: Ground) {
         .collect();
     let pages = file.stable_pages(5000, 200_000).await.unwrap();
     for _ in 0..100 {
-        assert!(sent(pages.lend(&parts).await.unwrap()).await == expected);
+        assert!(sent(pages.share(&parts).await.unwrap()).await == expected);
     }
     // What is dropped half sent is not mixed up with what is lent next.
-    drop(pages.lend(&parts).await.unwrap());
+    drop(pages.share(&parts).await.unwrap());
     // Too many pages for a pipe: the parts that fit, or none.
     let many = [0..60_000, 60_000..120_000, 0..200_000, 0..200_000, 0..200_000, 0..200_000];
-    let some = pages.lend(&many).await.unwrap();
+    let some = pages.share(&many).await.unwrap();
     let left = some.left();
     let ends = many.iter().scan(0, |end, part| {
         *end += part.len();
@@ -334,28 +334,28 @@ pub(crate) async fn pages_are_lent_while_they_stay(ground: Ground) {
     let first = left.min(120_000);
     assert!(sent(some).await[..first] == all[5000..5000 + first]);
     let wide = file.stable_pages(0, FILE_BYTES).await.unwrap();
-    assert_eq!(wide.lend(from_ref(&(0..FILE_BYTES))).await.unwrap_err(), NotLent::NoPipe);
+    assert_eq!(wide.share(from_ref(&(0..FILE_BYTES))).await.unwrap_err(), NotShared::NoPipe);
     assert!(
-        sent(wide.lend(from_ref(&(FILE_BYTES - 9..FILE_BYTES))).await.unwrap()).await
+        sent(wide.share(from_ref(&(FILE_BYTES - 9..FILE_BYTES))).await.unwrap()).await
             == all[FILE_BYTES - 9..]
     );
     // Those next to each other share a page, and know nothing of each other.
     let next = file.stable_pages(205_000, 50_000).await.unwrap();
-    assert!(sent(next.lend(from_ref(&(0..50_000))).await.unwrap()).await == all[205_000..255_000]);
+    assert!(sent(next.share(from_ref(&(0..50_000))).await.unwrap()).await == all[205_000..255_000]);
     for (offset, len) in [(4096, FILE_BYTES as u64 - 4096), (0, 4096)] {
         let refused = file.detach(offset, len).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidInput, "it may cut a piece of the page cache");
     }
     // What is lent stays as it is, whatever is written there.
-    let waiting = pages.lend(&parts).await.unwrap();
+    let waiting = pages.share(&parts).await.unwrap();
     file.detach(0, FILE_BYTES as u64).await.unwrap();
     file.write_all_at(vec![b'x'; 250_000], 0).await.0.unwrap();
     assert!(sent(waiting).await == expected);
-    assert_eq!(pages.lend(&parts).await.unwrap_err(), NotLent::Gone);
+    assert_eq!(pages.share(&parts).await.unwrap_err(), NotShared::Gone);
     // For good, also where the page is one that others have brought back.
     let again = file.stable_pages(5000, 200_000).await.unwrap();
-    assert_eq!(pages.lend(&parts).await.unwrap_err(), NotLent::Gone);
-    assert!(sent(again.lend(&parts).await.unwrap()).await.iter().all(|byte| *byte == b'x'));
+    assert_eq!(pages.share(&parts).await.unwrap_err(), NotShared::Gone);
+    assert!(sent(again.share(&parts).await.unwrap()).await.iter().all(|byte| *byte == b'x'));
     // A write around the page cache, as a disk whose bits change: one page is enough.
     let around = async |offset: u64| {
         let mut buffer = PageBuffer::default();
@@ -365,17 +365,17 @@ pub(crate) async fn pages_are_lent_while_they_stay(ground: Ground) {
         runtime::counters().since(&before).file_writes_uncached > 0
     };
     if around(131_072).await {
-        assert_eq!(again.lend(from_ref(&(120_000..180_000))).await.unwrap_err(), NotLent::Gone);
+        assert_eq!(again.share(from_ref(&(120_000..180_000))).await.unwrap_err(), NotShared::Gone);
         assert_eq!(
-            again.lend(from_ref(&(0..100))).await.unwrap_err(),
-            NotLent::Gone,
+            again.share(from_ref(&(0..100))).await.unwrap_err(),
+            NotShared::Gone,
             "others may have left"
         );
     }
     // A file that has become shorter.
     let end = file.stable_pages(1_000_000, 40_000).await.unwrap();
     file.set_len(1_010_000).await.unwrap();
-    assert_eq!(end.lend(from_ref(&(30_000..40_000))).await.unwrap_err(), NotLent::Gone);
+    assert_eq!(end.share(from_ref(&(30_000..40_000))).await.unwrap_err(), NotShared::Gone);
 }
 
 pub(crate) async fn names_change(ground: Ground) {

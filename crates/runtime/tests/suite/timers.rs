@@ -48,20 +48,20 @@ pub(crate) async fn a_dropped_sleep_is_gone(_: Ground) {
 pub(crate) async fn a_deadline_can_be_moved_both_ways(_: Ground) {
     let start = now();
     let mut moved = sleep(2 * MS);
-    assert!(!moved.stands(), "nobody has polled it");
+    assert!(!moved.is_armed(), "nobody has polled it");
     assert_eq!(race(&mut moved, async {}).await, Either::Right(()), "it stands in the wheel");
     moved.reset(start + 10 * MS);
     (&mut moved).await;
     assert!(now() >= start + 10 * MS, "later");
-    assert!(!moved.stands(), "it has fired");
+    assert!(!moved.is_armed(), "it has fired");
     let far = start + Duration::from_secs(3600);
     moved.reset(far);
     assert_eq!(race(&mut moved, async {}).await, Either::Right(()));
-    assert!(moved.stands());
+    assert!(moved.is_armed());
     moved.reset(far + MS);
-    assert!(moved.stands(), "it looks again when it fires");
+    assert!(moved.is_armed(), "it looks again when it fires");
     moved.reset(now() + MS);
-    assert!(!moved.stands(), "it must be set anew");
+    assert!(!moved.is_armed(), "it must be set anew");
     (&mut moved).await;
     assert!(now() < far, "earlier");
     moved.reset(now() - MS);

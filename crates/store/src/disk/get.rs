@@ -11,7 +11,7 @@ use std::ops::{Deref, Range};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use runtime::fs::LentPages;
+use runtime::fs::SharedPages;
 
 use super::checksum::Spot;
 use super::counters::add;
@@ -460,7 +460,7 @@ impl Body {
     /// was verified there and has not left it since. `None`: [`Body::next`] has it.
     ///
     /// Only of a body that was made [`Body::lendable`].
-    pub async fn lend(&mut self) -> Option<LentPages> {
+    pub async fn lend(&mut self) -> Option<SharedPages> {
         if self.at >= self.end || !self.lends {
             return None;
         }

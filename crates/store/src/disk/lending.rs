@@ -26,7 +26,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use runtime::fs::{self, File, LentPages, NotLent, OpenOptions, OpenWatch, PARTS_MAX, StablePages};
+use runtime::fs::{
+    self, File, NotShared, OpenOptions, OpenWatch, PARTS_MAX, SharedPages, StablePages,
+};
 use runtime::sync::{Guard, Lock, LockKind};
 
 use super::counters::add;
@@ -166,7 +168,7 @@ async fn begin(options: &Options) -> Result<OpenWatch, String> {
     if !options.geometry.can_detach() {
         return Err("the store is too small: its segments are shorter than 2 MiB".to_owned());
     }
-    fs::try_lending(&options.path).await?;
+    fs::check_page_sharing(&options.path).await?;
     mark(&options.path).await?;
     let watch = OpenWatch::new(options.path.join(SEGMENTS)).await;
     watch.map_err(|error| format!("who else opens it cannot be watched (inotify): {error}"))
@@ -257,10 +259,10 @@ impl Inner {
     }
 
     /// The next blocks of a record, from `payload.start` up to `payload.end` at most, by reference.
-    pub(super) async fn lend(&self, found: &Found, payload: Range<u64>) -> Option<LentPages> {
+    pub(super) async fn lend(&self, found: &Found, payload: Range<u64>) -> Option<SharedPages> {
         let verified = self.lendable(found)?;
         let (parts, count) = parts(self.blocks, verified.from.load(Ordering::Acquire), payload)?;
-        match verified.pages.lend(&parts[..count]).await {
+        match verified.pages.share(&parts[..count]).await {
             Ok(lent) => {
                 let mut bytes = 0;
                 let whole = parts[..count].iter().take_while(|part| {
@@ -270,8 +272,8 @@ impl Inner {
                 add(&self.counters.blocks_lent, whole.count() as u64);
                 Some(lent)
             }
-            Err(NotLent::NoPipe) => None,
-            Err(NotLent::Gone) => {
+            Err(NotShared::NoPipe) => None,
+            Err(NotShared::Gone) => {
                 let left = self.lending.lock().remove(name(found));
                 drop(left);
                 add(&self.counters.lent_gone, 1);

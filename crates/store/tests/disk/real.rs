@@ -1,6 +1,6 @@
 //! The same store on a real disk.
 
-use runtime::fs::LentPages;
+use runtime::fs::SharedPages;
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::{Options, Runtime};
 use store::disk::{Body, Broken, DiskStore, Geometry, Start};
@@ -127,7 +127,7 @@ impl Wire {
         Wire { from: from.unwrap(), to: to.unwrap().0 }
     }
 
-    async fn sent(&self, mut pages: LentPages) -> Vec<u8> {
+    async fn sent(&self, mut pages: SharedPages) -> Vec<u8> {
         let mut came = vec![0; pages.left()];
         let send = async {
             while pages.left() > 0 {

@@ -26,7 +26,7 @@ fn runtime() -> Runtime {
 
 /// False, and said, where no pages can be lent.
 fn can_lend(home: &Home) -> bool {
-    match runtime().block_on(fs::try_lending(home.at(""))) {
+    match runtime().block_on(fs::check_page_sharing(home.at(""))) {
         Ok(()) => true,
         Err(why) => {
             eprintln!("skipped: {why}");
