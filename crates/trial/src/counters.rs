@@ -1,17 +1,14 @@
-//! The processor's own counters: what the server and the whole machine did in an interval, and in
-//! which procedures of the server counters overflowed.
+//! Hardware performance counters: cycles, instructions and cache traffic of the server and of the
+//! whole machine in each interval, and the procedures of the server in which counters overflowed.
 //!
-//! A counter that the machine lacks, or that failed, is `None` in every row: never zero. Rows wait
-//! in the [`Writer`] and are written with the next interval, in its transaction.
+//! A counter that the machine lacks, or that failed, is `None` in every row, never zero.
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Row, Statement, params};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Place};
-use crate::pending::Table;
-use crate::writer::Writer;
+use crate::table::{Table, columns, stored_as_index};
 
-/// The table.
+/// The tables.
 pub(crate) const CREATE: &str = "
 CREATE TABLE IF NOT EXISTS counters (
     idx INTEGER NOT NULL, whose INTEGER NOT NULL, cycles INTEGER, instructions INTEGER,
@@ -25,22 +22,24 @@ CREATE TABLE IF NOT EXISTS counted (
 ) WITHOUT ROWID;
 ";
 
-/// What is counted.
+/// A counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Cycles of the processor.
+    /// Processor cycles.
     Cycles,
-    /// Instructions that were carried out.
+    /// Instructions executed.
     Instructions,
-    /// References to the last level of the caches.
+    /// References to the last-level cache.
     CacheReferences,
-    /// Those of them that went on to memory.
+    /// Last-level cache misses.
     CacheMisses,
 }
 
+stored_as_index!(Kind);
+
 impl Kind {
-    /// All, in the order of their numbers in the file.
+    /// All counters, in the order of their numbers in the file.
     pub const ALL: [Kind; 4] =
         [Kind::Cycles, Kind::Instructions, Kind::CacheReferences, Kind::CacheMisses];
 
@@ -60,46 +59,48 @@ impl Kind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Whose {
-    /// The processes that are observed.
+    /// The observed processes.
     Server,
-    /// Everybody, on every CPU.
+    /// All processes, on every CPU.
     Machine,
 }
+
+stored_as_index!(Whose);
 
 impl Whose {
     /// Both, in the order of their numbers in the file.
     pub const ALL: [Whose; 2] = [Whose::Server, Whose::Machine];
 }
 
-/// What was counted in an interval.
+/// The counts of one interval. `None`: not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Cycles of the processor.
+    /// Processor cycles.
     pub cycles: Option<u64>,
-    /// Instructions that were carried out.
+    /// Instructions executed.
     pub instructions: Option<u64>,
-    /// References to the last level of the caches.
+    /// References to the last-level cache.
     pub cache_references: Option<u64>,
-    /// Those of them that went on to memory.
+    /// Last-level cache misses.
     pub cache_misses: Option<u64>,
 }
 
-/// The counts of one interval.
+/// The counts of the server or the machine in one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CounterRow {
     /// The interval's number.
     pub interval: u64,
-    /// Whose.
+    /// Whose work was counted.
     pub whose: Whose,
-    /// How many.
+    /// The counts.
     pub counts: Counts,
-    /// Share of the time in which the counters counted, 0 to 1: where there are more events than
-    /// the processor has counters they take turns, and the counts are scaled up.
+    /// Share of the interval in which the counters were running, 0 to 1. If there are more events
+    /// than hardware counters, the kernel multiplexes them and the counts are scaled up.
     pub counted: f64,
 }
 
 impl Counts {
-    /// One of them.
+    /// The count of one counter.
     #[must_use]
     pub fn of(&self, kind: Kind) -> Option<u64> {
         match kind {
@@ -111,146 +112,65 @@ impl Counts {
     }
 }
 
-/// Where in the server a counter overflowed, in one interval.
+/// Overflows of one counter in one interval, by stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CountedRow {
     /// The interval's number.
     pub interval: u64,
     /// Which counter.
     pub kind: Kind,
-    /// The stack's number, as [`Writer::stack`] gave it; its first frame is the procedure.
+    /// The stack's number, as [`crate::Writer::stack`] returned it; its first frame is the procedure.
     pub stack: u32,
-    /// How many samples.
+    /// Number of samples.
     pub samples: u32,
-    /// What they stand for. Not scaled where counters take turns: shares of it are right, the sum
-    /// may be less than what the interval's [`Counts`] say.
+    /// Events that the samples represent. Not scaled up under multiplexing: shares are right, but
+    /// the sum may be less than the interval's [`Counts`].
     pub count: u64,
 }
 
-impl Writer {
-    /// Adds counts by procedure. They are written with the next interval that is appended, or at
-    /// [`finish`](Writer::finish). Errors: [`Error::Refused`] if one has an unknown stack.
-    pub fn counted(&mut self, rows: &[CountedRow]) -> Result<(), Error> {
-        let known = self.stacks_known()?;
-        if rows.iter().any(|row| row.stack as usize >= known) {
-            return Err(self.place("writing counters").refused("one has an unknown stack"));
-        }
-        self.pending.counted.extend_from_slice(rows);
-        Ok(())
-    }
-
-    /// Adds counts. They are written with the next interval that is appended, or at
-    /// [`finish`](Writer::finish). Errors: [`Error::Refused`] if a share is not a number.
-    pub fn counters(&mut self, rows: &[CounterRow]) -> Result<(), Error> {
-        if rows.iter().any(|row| !row.counted.is_finite()) {
-            return Err(self.place("writing counters").refused("a share is not a number"));
-        }
-        self.pending.counters.extend_from_slice(rows);
-        Ok(())
-    }
-}
-
 impl Table for CounterRow {
-    fn insert(rows: &[CounterRow], connection: &Connection) -> rusqlite::Result<()> {
-        let mut insert = connection.prepare_cached(
-            "INSERT INTO counters (idx, whose, cycles, instructions, cache_references,
-                 cache_misses, counted) VALUES (?, ?, ?, ?, ?, ?, ?)",
-        )?;
-        for row in rows {
-            let counts = &row.counts;
-            insert.execute(params![
-                row.interval,
-                row.whose as u8,
-                counts.cycles,
-                counts.instructions,
-                counts.cache_references,
-                counts.cache_misses,
-                row.counted
-            ])?;
-        }
-        Ok(())
+    const NAME: &'static str = "counters";
+    const INSERT: &'static str = "
+        INSERT INTO counters
+            (idx, whose, cycles, instructions, cache_references, cache_misses, counted)
+        VALUES (?, ?, ?, ?, ?, ?, ?)";
+    const SELECT: &'static str = "
+        SELECT idx, whose, cycles, instructions, cache_references, cache_misses, counted
+        FROM counters WHERE idx >= ? ORDER BY idx, whose";
+
+    fn write(&self, insert: &mut Statement<'_>) -> rusqlite::Result<usize> {
+        let Counts { cycles, instructions, cache_references, cache_misses } = self.counts;
+        insert.execute(params![
+            self.interval,
+            self.whose,
+            cycles,
+            instructions,
+            cache_references,
+            cache_misses,
+            self.counted
+        ])
     }
-}
 
-impl Table for CountedRow {
-    fn insert(rows: &[CountedRow], connection: &Connection) -> rusqlite::Result<()> {
-        let mut insert = connection.prepare_cached(
-            "INSERT INTO counted (idx, kind, stack, samples, count) VALUES (?, ?, ?, ?, ?)
-             ON CONFLICT (idx, kind, stack) DO UPDATE
-             SET samples = samples + excluded.samples, count = count + excluded.count",
-        )?;
-        for row in rows {
-            let kind = row.kind as u8;
-            insert.execute(params![row.interval, kind, row.stack, row.samples, row.count])?;
-        }
-        Ok(())
-    }
-}
-
-/// Reads the counts by procedure from an interval on; of a trial without the table, none. Whether
-/// their stacks are there is for the profile's reader to say.
-pub(crate) fn read_counted(
-    connection: &Connection,
-    place: &Place<'_>,
-    from: u64,
-) -> Result<Vec<CountedRow>, Error> {
-    let read = || -> rusqlite::Result<Option<Vec<CountedRow>>> {
-        if !crate::reader::has_table(connection, "counted")? {
-            return Ok(Some(Vec::new()));
-        }
-        let mut select = connection.prepare(
-            "SELECT idx, kind, stack, samples, count FROM counted WHERE idx >= ?
-             ORDER BY idx, kind, stack",
-        )?;
-        let row_of = |row: &Row<'_>| {
-            let Some(&kind) = Kind::ALL.get(row.get::<_, usize>(1)?) else { return Ok(None) };
-            Ok(Some(CountedRow {
-                interval: row.get(0)?,
-                kind,
-                stack: row.get(2)?,
-                samples: row.get(3)?,
-                count: row.get(4)?,
-            }))
-        };
-        select.query_map([from], row_of)?.collect()
-    };
-    read()
-        .map_err(|error| place.sql(error))?
-        .ok_or_else(|| place.corrupt("something was counted that is no counter's"))
-}
-
-/// Reads the counters of a trial from an interval on; of one without the table, none.
-pub(crate) fn read(
-    connection: &Connection,
-    place: &Place<'_>,
-    from: u64,
-) -> Result<Vec<CounterRow>, Error> {
-    let read = || -> rusqlite::Result<Option<Vec<CounterRow>>> {
-        if !crate::reader::has_table(connection, "counters")? {
-            return Ok(Some(Vec::new()));
-        }
-        let mut select = connection.prepare(
-            "SELECT idx, whose, cycles, instructions, cache_references, cache_misses, counted
-             FROM counters WHERE idx >= ? ORDER BY idx, whose",
-        )?;
-        select.query_map([from], row_of)?.collect()
-    };
-    read()
-        .map_err(|error| place.sql(error))?
-        .ok_or_else(|| place.corrupt("its counters are nobody's"))
-}
-
-fn row_of(row: &Row<'_>) -> rusqlite::Result<Option<CounterRow>> {
-    let Some(&whose) = Whose::ALL.get(row.get::<_, usize>(1)?) else { return Ok(None) };
-    Ok(Some(CounterRow {
-        interval: row.get(0)?,
-        whose,
-        counts: Counts {
+    fn read(row: &Row<'_>) -> rusqlite::Result<CounterRow> {
+        let counts = Counts {
             cycles: row.get(2)?,
             instructions: row.get(3)?,
             cache_references: row.get(4)?,
             cache_misses: row.get(5)?,
-        },
-        counted: row.get(6)?,
-    }))
+        };
+        Ok(CounterRow { interval: row.get(0)?, whose: row.get(1)?, counts, counted: row.get(6)? })
+    }
+}
+
+impl Table for CountedRow {
+    const NAME: &'static str = "counted";
+    const INSERT: &'static str = "
+        INSERT INTO counted (idx, kind, stack, samples, count) VALUES (?, ?, ?, ?, ?)
+        ON CONFLICT (idx, kind, stack) DO UPDATE
+        SET samples = samples + excluded.samples, count = count + excluded.count";
+    const SELECT: &'static str = "
+        SELECT idx, kind, stack, samples, count FROM counted WHERE idx >= ?
+        ORDER BY idx, kind, stack";
+
+    columns!(interval, kind, stack, samples, count);
 }

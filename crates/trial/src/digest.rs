@@ -1,17 +1,17 @@
 //! A digest of everything in a trial, row by row.
 //!
-//! Why: SQLite checks the shape of its pages, not the figures in them. One flipped bit in a
-//! column would pass `quick_check` and come out as a measurement. The digest is over the logical
-//! rows, so it does not depend on how the pages lie.
+//! SQLite checks the structure of its pages, not the values in them: a flipped bit in a column would
+//! pass `quick_check` and be reported as a measurement. The digest covers the logical rows, so it
+//! does not depend on the page layout.
 //!
-//! It guards against damage, not against malice: 64 bits of FNV-1a, no key.
+//! It protects against damage, not against malice: 64 bits of FNV-1a, no key.
 
 use rusqlite::Connection;
 use rusqlite::types::ValueRef;
 
-use crate::schema::key;
+use crate::meta;
 
-/// The digest of all tables but its own row, and of their definitions.
+/// The digest of all tables and their definitions. The row that holds the digest is left out.
 pub(crate) fn of(connection: &Connection) -> rusqlite::Result<String> {
     let mut state = Fnv(0xcbf2_9ce4_8422_2325);
     let mut tables: Vec<(String, String)> = Vec::new();
@@ -25,16 +25,17 @@ pub(crate) fn of(connection: &Connection) -> rusqlite::Result<String> {
     }
     for (name, sql) in &tables {
         state.field(b't', sql.as_bytes());
-        // Every table has an integer or a composite primary key, in whose order a plain scan
-        // goes (not by an index: the table's own bytes are to be judged). The names come from the
-        // file itself, hence the quotes.
+        // Every table has an integer or composite primary key, and a plain scan follows its order.
+        // An index must not be used, because the table's own bytes are to be checked. Names are
+        // quoted because they come from the file.
         let quoted = name.replace('"', "\"\"");
         let mut select = connection.prepare(&format!("SELECT * FROM \"{quoted}\" NOT INDEXED"))?;
         let columns = select.column_count();
         let mut rows = select.query([])?;
         while let Some(row) = rows.next()? {
-            let own = name == "meta" && row.get_ref(0)? == ValueRef::Text(key::DIGEST.as_bytes());
-            if own {
+            let is_digest =
+                name == "meta" && row.get_ref(0)? == ValueRef::Text(meta::DIGEST.as_bytes());
+            if is_digest {
                 continue;
             }
             for column in 0..columns {
@@ -54,7 +55,7 @@ pub(crate) fn of(connection: &Connection) -> rusqlite::Result<String> {
 struct Fnv(u64);
 
 impl Fnv {
-    /// One field: its kind, its length and its bytes, so that no two rows run together.
+    /// Adds a field: its kind, length and bytes, so that different rows never hash the same bytes.
     fn field(&mut self, kind: u8, bytes: &[u8]) {
         self.bytes(&[kind]);
         self.bytes(&(bytes.len() as u64).to_le_bytes());

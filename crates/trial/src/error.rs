@@ -1,7 +1,7 @@
-//! What can go wrong with a trial file, and whose business it is to mend it.
+//! Errors of trial files, and whose fault each is.
 //!
-//! Every message names the file and, where there is one, the mend, in one line: the command prints
-//! it as it stands and ends with 2.
+//! Every message is one line that names the file and, if possible, how to fix the problem. The
+//! command prints it unchanged and exits with 2.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,8 @@ use rusqlite::ErrorCode;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operator's: the name is taken.
-    #[error(
-        "{}: exists already; choose another name, or ask for it to be overwritten",
-        path.display()
-    )]
+    /// The operator's: the file already exists.
+    #[error("{}: already exists; choose another name or ask to overwrite it", path.display())]
     Exists {
         /// The file.
         path: PathBuf,
@@ -27,15 +24,15 @@ pub enum Error {
         /// The file.
         path: PathBuf,
     },
-    /// The operator's: the file is something else.
+    /// The operator's: the file is not a trial.
     #[error("{}: not a trial ({why})", path.display())]
     NotATrial {
         /// The file.
         path: PathBuf,
-        /// What it lacks.
+        /// How that was detected.
         why: String,
     },
-    /// The operator's: the file was written by a later plimsoll.
+    /// The operator's: the file was written by a newer plimsoll.
     #[error(
         "{}: newer schema {found}, this plimsoll reads up to {newest}; use a newer plimsoll",
         path.display()
@@ -45,7 +42,7 @@ pub enum Error {
         path: PathBuf,
         /// Its schema.
         found: u32,
-        /// The newest that can be read.
+        /// The newest schema that can be read.
         newest: u32,
     },
     /// The file is damaged.
@@ -56,9 +53,9 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
-    /// The system's: no room. What was written before stays whole.
+    /// The system's: no space left. The intervals written before are intact.
     #[error(
-        "{}: disk full while {doing}; the file holds the {whole} intervals before it",
+        "{}: disk full while {doing}; the {whole} intervals before it are intact",
         path.display()
     )]
     DiskFull {
@@ -66,11 +63,11 @@ pub enum Error {
         path: PathBuf,
         /// What was being done: "writing interval 17".
         doing: String,
-        /// Intervals that are whole in the file.
+        /// Complete intervals in the file.
         whole: u64,
     },
-    /// The system's: somebody holds the file for longer than the writer waits.
-    #[error("{}: held by another process while {doing}; end that one first", path.display())]
+    /// The system's: another process has locked the file for longer than the writer waits.
+    #[error("{}: locked by another process while {doing}; stop that process first", path.display())]
     Busy {
         /// The file.
         path: PathBuf,
@@ -84,22 +81,22 @@ pub enum Error {
         path: PathBuf,
         /// What was being done.
         doing: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The caller's: a value that a trial cannot hold.
+    /// The caller's: a value that a trial cannot store.
     #[error("{}: {what} while {doing}", path.display())]
     Refused {
         /// The file.
         path: PathBuf,
         /// What was being done.
         doing: String,
-        /// Which value, and why not.
+        /// Which value, and why.
         what: String,
     },
 }
 
-/// Where an error of SQLite happened; turns it into ours.
+/// The context of an operation, for its error message. Converts SQLite's errors.
 pub(crate) struct Place<'a> {
     pub(crate) path: &'a Path,
     pub(crate) doing: &'a str,
@@ -126,8 +123,16 @@ impl Place<'_> {
         }
     }
 
-    /// Maps SQLite's codes. Anything that is neither the disk's, a lock's nor the caller's doing
-    /// is damage: the statements themselves are known to be right.
+    /// Converts an error while rows of a table were read.
+    pub(crate) fn in_table(&self, table: &str, error: rusqlite::Error) -> Error {
+        match self.sql(error) {
+            Error::Corrupt { what, .. } => self.corrupt(format!("table {table}: {what}")),
+            other => other,
+        }
+    }
+
+    /// Converts SQLite's codes. An error that is not caused by the disk, a lock or the caller is
+    /// damage, because the statements themselves are correct.
     pub(crate) fn sql(&self, error: rusqlite::Error) -> Error {
         let (code, extended) = match &error {
             rusqlite::Error::SqliteFailure(failure, _) => (failure.code, failure.extended_code),
@@ -139,10 +144,9 @@ impl Place<'_> {
             ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
                 Error::Busy { path: self.path.to_owned(), doing: self.doing.to_owned() }
             }
-            // A write, truncate or sync that fails for want of room or of quota arrives as a
-            // plain I/O error when the system says anything but ENOSPC (EDQUOT, EFBIG).
+            // SQLite reports a write, truncate or sync that exceeds a quota or a size limit (EDQUOT,
+            // EFBIG: anything but ENOSPC) as a plain I/O error.
             ErrorCode::SystemIoFailure if is_write(extended) => self.disk_full(),
-            // A short read is a file that ends too early.
             ErrorCode::SystemIoFailure if extended == rusqlite::ffi::SQLITE_IOERR_SHORT_READ => {
                 self.corrupt("the file ends too early")
             }

@@ -1,23 +1,25 @@
 //! The trial file: schema, writer, reader.
 //!
-//! A trial is one experiment on one machine, kept in one SQLite file: what the machine and the
-//! server were ([`Manifest`]), what happened in every interval ([`Interval`]), the latencies
-//! ([`LatencyRow`]), requests by class ([`classes`]), where the CPUs were
-//! ([`profile`]), what the processor counted ([`counters`]), waits for locks
-//! ([`waits`]), what became of files ([`files`]), what disks and network cards did
-//! ([`resources`]), what was lost ([`Loss`]) and what was
-//! foretold ([`Prediction`]).
+//! A trial is one experiment on one machine, in one SQLite file: a description of the machine and
+//! the server ([`Manifest`]), the measurements of every interval ([`Interval`]), latencies
+//! ([`LatencyRow`]), requests by class ([`classes`]), the CPU profile ([`profile`]), hardware
+//! counters ([`counters`]), lock waits ([`waits`]), file access ([`files`]), disks and network cards
+//! ([`resources`]), losses ([`Loss`]) and predictions ([`Prediction`]).
 //!
-//! - `record` (or the demo) owns a [`Writer`]. Each interval is one transaction, in WAL mode, so
-//!   that readers read while it writes and a killed recorder loses at most the interval it was in.
-//! - `report` and its kin open a [`Trial`]: one consistent snapshot, read whole and let go at once,
-//!   so that no reader ever holds up the writer.
-//! - [`Writer::finish`] folds the journal into the file, marks it complete and seals it with a
-//!   digest of everything in it. Only a complete trial has a digest, and it is checked at opening.
+//! - `record` and the demo use a [`Writer`]. Each interval is one transaction in WAL mode, so that
+//!   the file can be read while it is written, and a killed recorder loses at most the current
+//!   interval.
+//! - `report` and others open a [`Trial`]: one consistent snapshot, read completely and closed at
+//!   once, so that a reader never delays the writer.
+//! - [`Writer::finish`] folds the journal into the file, marks it complete and stores a digest of
+//!   everything in it. Only a complete trial has a digest. It is checked when the trial is opened.
 //!
-//! What never happens: a half-written interval is never seen; an unfinished trial never passes for
-//! a complete one; a damaged complete trial never gives figures; an existing file is never
-//! overwritten unless the caller says so.
+//! Guarantees: a half-written interval is never read; an unfinished trial is never taken for a
+//! complete one; a damaged complete trial is refused; an existing file is overwritten only if the
+//! caller asks for it.
+//!
+//! The modules, bottom up: `error`, `meta` and `table` (how a row is written and read); the modules
+//! of rows; `schema`, `digest` and `intervals`; `reader` and `pending`; `writer` and `rows`.
 //!
 //! Units: durations are nanoseconds, instants are nanoseconds since the Unix epoch, latencies are
 //! histograms of microseconds.
@@ -28,12 +30,16 @@ pub mod counters;
 mod digest;
 mod error;
 pub mod files;
+mod intervals;
+mod meta;
 mod model;
 mod pending;
 pub mod profile;
 mod reader;
 pub mod resources;
+mod rows;
 mod schema;
+mod table;
 pub mod waits;
 mod writer;
 

@@ -1,18 +1,21 @@
-//! What a trial holds, as plain structs.
+//! The content of a trial, as plain structs: the recorder fills them, the reader returns them
+//! unchanged, and any caller may serialise them. No method here does I/O.
 //!
-//! Why plain: the recorder fills them, the reader gives them back equal, and everybody may
-//! serialise them. No method here does I/O. Durations are `i64` nanoseconds, because that is what
-//! SQLite stores; counts are `u64` (the writer refuses one that does not fit).
+//! Durations are `i64` nanoseconds, because that is what SQLite stores. Counts are `u64`; the writer
+//! refuses one that does not fit.
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};
+use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use serde::{Deserialize, Serialize};
 
-/// What was measured, on what, with what, and what could not be measured.
+use crate::table::{Table, columns};
+
+/// What was measured, on which machine and server, and what could not be measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Manifest {
-    /// Schema version of the file; the writer sets it, whatever the caller put here.
+    /// Schema version of the file. The writer sets it and ignores the caller's value.
     pub schema: u32,
     /// When the recording began, ns since the Unix epoch.
     pub created_ns: i64,
@@ -22,19 +25,19 @@ pub struct Manifest {
     pub host: Host,
     /// The server under observation.
     pub server: Server,
-    /// Nominal length of an interval, ns. The true lengths stand in the intervals.
+    /// Nominal length of an interval, ns. The intervals have the actual lengths.
     pub interval_ns: i64,
     /// The access log that was followed.
     pub log_path: Option<String>,
-    /// Its format, as it was declared or found: "squid", "combined", "clf", "haproxy".
+    /// Its format, declared or detected: "squid", "combined", "clf", "haproxy".
     pub log_format: Option<String>,
-    /// What each sampler could and could not do here, with the reason.
+    /// What each sampler could and could not do, with the reason.
     pub capabilities: Vec<Capability>,
-    /// Remarks for the reader, in the order they were made.
+    /// Notes for the reader, in the order they were made.
     pub notes: Vec<String>,
 }
 
-/// The machine a trial was made on.
+/// The machine a trial was recorded on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Host {
@@ -48,9 +51,9 @@ pub struct Host {
     pub cpu_model: String,
     /// Memory, bytes.
     pub memory_bytes: u64,
-    /// Identity of this boot: two trials of one boot share it.
+    /// Identity of this boot: trials of the same boot share it.
     pub boot_id: Option<String>,
-    /// Clock ticks a second: the grain of tick-accounted modes is its inverse.
+    /// Clock ticks per second. Its inverse is the resolution of tick-accounted modes.
     pub ticks_per_second: u32,
 }
 
@@ -58,35 +61,36 @@ pub struct Host {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Server {
-    /// Name of its first process, as the kernel has it (at most 15 bytes).
+    /// The kernel's name for its first process (at most 15 bytes).
     pub name: String,
     /// Its first process.
     pub pid: Option<u32>,
     /// All its processes at the start, children included.
     pub pids: Vec<u32>,
-    /// Command line of the first process, arguments parted by spaces.
+    /// Command line of the first process, with spaces between the arguments.
     pub command_line: String,
     /// Its executable.
     pub exe: String,
-    /// Its version, where somebody told.
+    /// Its version, if known.
     pub version: Option<String>,
 }
 
-/// One thing a sampler can do, or cannot do here.
+/// Something that a sampler can or cannot do on this machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Capability {
     /// What it is: "thread cpu time", "log elapsed".
     pub name: String,
-    /// Whether it works here.
+    /// Whether it works on this machine.
     pub supported: bool,
-    /// Its grain and source, or why it does not work.
+    /// Its resolution and source, or why it does not work.
     pub reason: String,
 }
 
 /// CPU time of the whole machine or of one CPU in an interval, by mode, ns.
 ///
-/// The modes are disjoint: guest time is taken out of user and nice time, where the kernel counts
-/// it a second time. They add up to the length of the interval times the CPUs, up to the grain.
+/// The modes are disjoint: guest time, which the kernel also counts as user or nice time, is
+/// subtracted there. They add up to the length of the interval times the number of CPUs, within the
+/// resolution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Modes {
     /// User mode, guests not included.
@@ -101,11 +105,11 @@ pub struct Modes {
     pub softirq_ns: i64,
     /// Idle.
     pub idle_ns: i64,
-    /// Idle with input or output outstanding.
+    /// Idle with I/O outstanding.
     pub iowait_ns: i64,
     /// Taken by the hypervisor.
     pub steal_ns: i64,
-    /// Running virtual machines of this host, at any priority.
+    /// Running virtual machines on this host, at any priority.
     pub guest_ns: i64,
 }
 
@@ -115,7 +119,7 @@ impl Modes {
         self.busy_ns() + self.idle_ns + self.iowait_ns + self.steal_ns
     }
 
-    /// Time in which a CPU worked for this machine: neither idle, nor waiting, nor stolen, ns.
+    /// Time in which a CPU was neither idle, nor waiting for I/O, nor stolen, ns.
     pub fn busy_ns(&self) -> i64 {
         self.user_mode_ns() + self.kernel_mode_ns()
     }
@@ -125,7 +129,7 @@ impl Modes {
         self.user_ns + self.nice_ns + self.guest_ns
     }
 
-    /// Kernel time with both kinds of interrupts, ns.
+    /// Kernel time including both kinds of interrupts, ns.
     pub fn kernel_mode_ns(&self) -> i64 {
         self.system_ns + self.irq_ns + self.softirq_ns
     }
@@ -140,7 +144,7 @@ pub struct CpuModes {
     pub modes: Modes,
 }
 
-/// What the server's processes, taken together, used in an interval.
+/// Resources used by all of the server's processes together in an interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessTimes {
     /// User mode, ns. `user_ns + kernel_ns == total_ns`.
@@ -153,22 +157,22 @@ pub struct ProcessTimes {
     pub processes: u32,
     /// Threads at the end of the interval.
     pub threads: u32,
-    /// Times a thread went to sleep of its own accord.
+    /// Times a thread went to sleep voluntarily.
     pub voluntary_switches: u64,
     /// Times a thread was preempted.
     pub involuntary_switches: u64,
-    /// Resident memory at the end of the interval, bytes. Shared pages count once a process.
+    /// Resident memory at the end of the interval, bytes. Shared pages count once per process.
     pub rss_bytes: u64,
     /// Open descriptors at the last count; the manifest says how often they are counted.
     pub descriptors: Option<u64>,
 }
 
-/// What one thread of the server used in an interval.
+/// CPU time of one thread of the server in an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadTimes {
     /// Its process.
     pub pid: u32,
-    /// Its own number.
+    /// Its thread id.
     pub tid: u32,
     /// Its name.
     pub name: String,
@@ -185,26 +189,26 @@ pub struct ThreadTimes {
 /// One interval of a trial.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interval {
-    /// Its number, from 0. Numbers may be missing where intervals were lost, never doubled.
+    /// Its number, from 0. Numbers are unique, and are missing where intervals were lost.
     pub index: u64,
     /// When it began, ns since the Unix epoch.
     pub start_ns: i64,
-    /// How long it truly was, ns.
+    /// Its actual length, ns.
     pub length_ns: i64,
     /// The whole machine.
     pub machine: Modes,
-    /// The server's processes; `None` where no server was observed.
+    /// The server's processes; `None` if no server was observed.
     pub server: Option<ProcessTimes>,
     /// Each CPU.
     pub cpus: Vec<CpuModes>,
-    /// Each thread of the server that lived to the end of the interval.
+    /// Each thread of the server that was alive at the end of the interval.
     pub threads: Vec<ThreadTimes>,
-    /// Requests, each spread over its life: the sum over all intervals is their number.
+    /// Requests, each spread over its duration: the sum over all intervals is their number.
     pub requests: f64,
     /// Requests that ended in this interval.
     pub requests_ended: u64,
-    /// Whether `requests` may be used for a fit: false at the edges of a recording, where a
-    /// request's life reaches beyond it, and where log lines may be missing.
+    /// Whether `requests` may be used for a fit: false at the edges of a recording, which requests
+    /// may extend beyond, and where log lines may be missing.
     pub rate_valid: bool,
     /// What the experiment did in this interval: "warm-up", "saturation".
     pub phase: Option<String>,
@@ -219,19 +223,19 @@ impl Interval {
     }
 }
 
-/// Requests that became known after their interval was written: a request of a minute tells of
-/// itself only at its end.
+/// Requests that became known after their interval was written: a request that takes a minute is
+/// logged only when it ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Amendment {
     /// The interval's number.
     pub interval: u64,
-    /// To be added to its `requests`.
+    /// The amount to add to its `requests`.
     pub requests: f64,
-    /// To be added to its `requests_ended`.
+    /// The amount to add to its `requests_ended`.
     pub requests_ended: u64,
 }
 
-/// Who measured a latency.
+/// The source of a latency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LatencySource {
@@ -242,7 +246,7 @@ pub enum LatencySource {
 }
 
 impl LatencySource {
-    /// As it stands in the file.
+    /// Its name in the file.
     pub fn as_str(self) -> &'static str {
         match self {
             LatencySource::Generator => "generator",
@@ -256,18 +260,18 @@ impl LatencySource {
 pub struct LatencyRow {
     /// The interval's number.
     pub interval: u64,
-    /// Who measured.
+    /// Their source.
     pub source: LatencySource,
-    /// How many latencies.
+    /// Number of latencies.
     pub count: u64,
-    /// Whether the measurement itself failed (the generator fell behind): never to be used.
+    /// Whether the measurement failed (the generator fell behind). Such a row must not be used.
     pub invalid: bool,
     /// An HdrHistogram in its V2 encoding; values are microseconds.
     pub histogram: Vec<u8>,
 }
 
 impl LatencyRow {
-    /// A row from a histogram of microseconds.
+    /// Makes a row from a histogram of microseconds.
     pub fn new(
         interval: u64,
         source: LatencySource,
@@ -287,27 +291,27 @@ impl LatencyRow {
     }
 }
 
-/// Something that was not seen, and how often.
+/// Something that was not recorded, and how often.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Loss {
-    /// What kind: "log: line not understood". One row a kind; counts of a kind add up.
+    /// The kind: "log: line not understood". One row for each kind, with the sum of its counts.
     pub kind: String,
     /// How often.
     pub count: u64,
-    /// The last remark made about it.
+    /// The last note about it.
     pub note: String,
 }
 
-/// A prediction, kept so that the change can grade it.
+/// A prediction, kept so that it can be compared with the result of the change.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
-    /// What was asked: "what-if select=0".
+    /// The question: "what-if select=0".
     pub name: String,
-    /// When, ns since the Unix epoch.
+    /// When it was made, ns since the Unix epoch.
     pub made_at_ns: i64,
-    /// What is foretold: "capacity requests/s".
+    /// The predicted quantity: "capacity requests/s".
     pub quantity: String,
-    /// The value foretold.
+    /// The predicted value.
     pub value: f64,
     /// Lower end of its interval; `None` is unbounded.
     pub low: Option<f64>,
@@ -315,6 +319,54 @@ pub struct Prediction {
     pub high: Option<f64>,
     /// Confidence level, 0 to 1.
     pub level: f64,
-    /// The model that foretold it: "straight", "wakes".
+    /// The model that predicted it: "straight", "wakes".
     pub model: String,
+}
+
+impl ToSql for LatencySource {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(self.as_str().into())
+    }
+}
+
+impl FromSql for LatencySource {
+    fn column_result(value: ValueRef<'_>) -> FromSqlResult<LatencySource> {
+        match value.as_str()? {
+            "generator" => Ok(LatencySource::Generator),
+            "log" => Ok(LatencySource::Log),
+            _ => Err(FromSqlError::InvalidType),
+        }
+    }
+}
+
+impl Table for LatencyRow {
+    const NAME: &'static str = "latency";
+    const INSERT: &'static str =
+        "INSERT INTO latency (idx, source, count, invalid, histogram) VALUES (?, ?, ?, ?, ?)";
+    const SELECT: &'static str = "
+        SELECT idx, source, count, invalid, histogram FROM latency WHERE idx >= ? ORDER BY idx, id";
+
+    columns!(interval, source, count, invalid, histogram);
+}
+
+impl Table for Loss {
+    const NAME: &'static str = "loss";
+    const INSERT: &'static str = "
+        INSERT INTO loss (kind, count, note) VALUES (?, ?, ?)
+        ON CONFLICT (kind) DO UPDATE SET count = count + excluded.count, note = excluded.note";
+    const SELECT: &'static str = "SELECT kind, count, note FROM loss ORDER BY id";
+
+    columns!(kind, count, note);
+}
+
+impl Table for Prediction {
+    const NAME: &'static str = "prediction";
+    const INSERT: &'static str = "
+        INSERT INTO prediction (name, made_at_ns, quantity, value, low, high, level, model)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
+    const SELECT: &'static str = "
+        SELECT name, made_at_ns, quantity, value, low, high, level, model
+        FROM prediction ORDER BY id";
+
+    columns!(name, made_at_ns, quantity, value, low, high, level, model);
 }

@@ -1,36 +1,19 @@
-//! The tables of a trial, and how a file says that it is one.
+//! The tables of a trial, and the header that identifies the file as one.
 //!
-//! `application_id` and `user_version` stand at fixed places in the first page, so that a foreign
-//! or a newer file is told before anything in it is believed. A version is never changed once a
-//! release has written it: a later one adds tables, and the reader keeps reading the older.
+//! `application_id` and `user_version` are at fixed offsets in the first page, so that a foreign or
+//! newer file is recognised before anything else in it is read. A released version never changes: a
+//! later version adds tables, and the reader still reads the older ones.
 
 /// "Plms": SQLite's application id of a trial.
 pub(crate) const APPLICATION_ID: u32 = 0x506C_6D73;
 
-/// The schema this crate writes, and the newest it reads.
+/// The schema version this crate writes, and the newest it reads.
 pub const SCHEMA_VERSION: u32 = 2;
-
-/// Keys of the table `meta`.
-pub(crate) mod key {
-    /// The manifest, JSON.
-    pub(crate) const MANIFEST: &str = "manifest";
-    /// "1" once the trial was finished.
-    pub(crate) const COMPLETE: &str = "complete";
-    /// Digest of everything else, set with `COMPLETE`.
-    pub(crate) const DIGEST: &str = "digest";
-    /// How the profile was made, JSON.
-    pub(crate) const PROFILE: &str = "profile";
-}
-
-/// Names of the modes' columns, in the order of [`crate::Modes`].
-pub(crate) const MODES: &str =
-    "user_ns, nice_ns, system_ns, irq_ns, softirq_ns, idle_ns, iowait_ns, steal_ns, guest_ns";
 
 /// Version 1.
 ///
-/// Thread names are interned: a server of 100 threads recorded for an hour has 360,000 rows. The
-/// server's own columns are empty, all or none, where no server was observed; `descriptors` may
-/// also be empty on its own.
+/// Thread names are interned: a server of 100 threads recorded for an hour has 360,000 rows. If no
+/// server was observed, all of its columns are NULL. `descriptors` alone may also be NULL.
 pub(crate) const CREATE: &str = "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE interval (
@@ -72,8 +55,8 @@ CREATE TABLE prediction (
 );
 ";
 
-/// What each version added, from the second on; a trial of an older one is brought up to date when
-/// it is opened for writing. Each part says its own tables, "if not exists".
+/// The tables that version 2 added, each "if not exists". Opening an older trial for writing adds
+/// them.
 pub(crate) const ADDED: [&str; 6] = [
     crate::profile::CREATE,
     crate::waits::CREATE,
@@ -83,20 +66,20 @@ pub(crate) const ADDED: [&str; 6] = [
     crate::counters::CREATE,
 ];
 
-/// What the first page of a SQLite file says about it.
+/// Fields of a SQLite file's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) application_id: u32,
     pub(crate) user_version: u32,
     pub(crate) wal: bool,
-    /// Bytes that the file must have, unless a WAL holds the rest.
+    /// Size that the file must have, unless part of it is in a WAL.
     pub(crate) bytes: u64,
 }
 
-/// Bytes of a SQLite file's header.
+/// Size of a SQLite file's header.
 pub(crate) const HEADER_BYTES: usize = 100;
 
-/// Reads a header (sqlite.org/fileformat2, section 1.3); `None` if it is not one.
+/// Reads a header (sqlite.org/fileformat2, section 1.3); `None` if the bytes are not one.
 pub(crate) fn header(bytes: &[u8]) -> Option<Header> {
     if bytes.len() < HEADER_BYTES || !bytes.starts_with(b"SQLite format 3\0") {
         return None;
@@ -121,9 +104,9 @@ mod tests {
     use rusqlite::Connection;
 
     use super::*;
-    use crate::{Manifest, Trial, Writer, digest};
+    use crate::{Manifest, Trial, Writer, digest, meta};
 
-    /// A complete trial as version 1 wrote it: its tables only, and sealed.
+    /// A complete trial as version 1 wrote it: only its tables, with their digest.
     fn version_1(path: &std::path::Path) {
         let file = Connection::open(path).unwrap();
         file.pragma_update(None, "application_id", APPLICATION_ID).unwrap();
@@ -133,14 +116,14 @@ mod tests {
         let put = |key, value: &str| {
             file.execute("INSERT INTO meta VALUES (?, ?)", [key, value]).unwrap();
         };
-        put(key::MANIFEST, &serde_json::to_string(&manifest).unwrap());
+        put(meta::MANIFEST, &serde_json::to_string(&manifest).unwrap());
         file.execute_batch("INSERT INTO loss (kind, count, note) VALUES ('x', 3, 'y')").unwrap();
-        put(key::COMPLETE, "1");
-        put(key::DIGEST, &digest::of(&file).unwrap());
+        put(meta::COMPLETE, "1");
+        put(meta::DIGEST, &digest::of(&file).unwrap());
     }
 
     #[test]
-    fn version_1_is_read_and_is_brought_up_to_date_when_it_is_written_to() {
+    fn version_1_can_be_read_and_is_upgraded_when_written_to() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("old.trial");
         version_1(&path);

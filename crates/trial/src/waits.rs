@@ -1,17 +1,14 @@
-//! Waits for locks: how often and how long, by kind of lock and by who waited where.
+//! Lock waits: how often and how long, by kind of lock, owner and stack.
 //!
-//! What is told is waiting, not holding: who held a lock all the while is not known. The place is
-//! a stack of [`crate::profile`], beginning at the procedure that asked for the lock.
-//!
-//! Rows wait in the [`Writer`] and are written with the next interval, in its transaction.
+//! Only waiting is recorded, not holding: the holder of a lock is unknown. The stack is one of
+//! [`crate::profile`]; its first frame is the procedure that requested the lock.
 
-use rusqlite::{Connection, Row, params};
+use rusqlite::{Connection, Row, Statement, params};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Place};
-use crate::pending::Table;
 use crate::profile::Owner;
-use crate::writer::Writer;
+use crate::table::{self, Table, stored_as_index};
 
 /// The table.
 pub(crate) const CREATE: &str = "
@@ -23,33 +20,35 @@ CREATE TABLE IF NOT EXISTS wait (
 );
 ";
 
-/// What kind of lock was waited for.
+/// The kind of lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LockKind {
-    /// A spin lock of the kernel.
+    /// A kernel spin lock.
     Spin,
-    /// A spinning readers-writer lock of the kernel, to read.
+    /// A spinning readers-writer lock of the kernel, for reading.
     SpinRead,
-    /// The same, to write.
+    /// The same, for writing.
     SpinWrite,
-    /// A mutex of the kernel.
+    /// A kernel mutex.
     Mutex,
-    /// A sleeping readers-writer lock of the kernel, to read.
+    /// A sleeping readers-writer lock of the kernel, for reading.
     SemaphoreRead,
-    /// The same, to write.
+    /// The same, for writing.
     SemaphoreWrite,
-    /// A per-CPU readers-writer lock of the kernel, to read.
+    /// A per-CPU readers-writer lock of the kernel, for reading.
     PercpuRead,
-    /// The same, to write.
+    /// The same, for writing.
     PercpuWrite,
-    /// A real-time mutex of the kernel.
+    /// A kernel real-time mutex.
     RealTime,
-    /// A kernel lock that says nothing of its kind.
+    /// A kernel lock of unknown kind.
     Unnamed,
-    /// A word of the server's memory that a thread waits on: a lock, or work to be done.
+    /// A futex: a word of the server's memory that a thread waits on, for a lock or for work.
     Futex,
 }
+
+stored_as_index!(LockKind);
 
 impl LockKind {
     /// All of them, in the order of their numbers in the file.
@@ -67,7 +66,7 @@ impl LockKind {
         LockKind::Futex,
     ];
 
-    /// As it is written in a table.
+    /// Its label in tables.
     pub fn label(self) -> &'static str {
         match self {
             LockKind::Spin => "spin",
@@ -85,16 +84,16 @@ impl LockKind {
     }
 }
 
-/// A word of a process's memory.
+/// The address of a futex.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Word {
     /// The process.
     pub pid: u32,
-    /// Its address there.
+    /// The address in that process.
     pub address: u64,
 }
 
-/// The waits that ended in one interval, of one kind, at one place.
+/// The waits of one kind that ended in one interval, for one owner and stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaitRow {
     /// The interval's number.
@@ -103,127 +102,91 @@ pub struct WaitRow {
     pub kind: LockKind,
     /// Who waited.
     pub owner: Owner,
-    /// Where: the number of a stack, of no frames where places were too many to tell apart.
+    /// The number of the stack. The empty stack collects waits beyond the recorder's limit of
+    /// distinct stacks.
     pub stack: u32,
-    /// Of a futex, which.
+    /// The futex; `None` for other kinds.
     pub word: Option<Word>,
-    /// How many waits.
+    /// Number of waits.
     pub waits: u64,
-    /// How long they were together, ns.
+    /// Total waiting time, ns.
     pub total_ns: i64,
-    /// The longest, ns.
+    /// The longest wait, ns.
     pub max_ns: i64,
-    /// Of the total, how long a CPU went round for it, ns.
+    /// The part of the total that was spent spinning, ns.
     pub spun_ns: i64,
-    /// Of the waits, those that ended because their time was over.
+    /// The number of waits that ended by a timeout.
     pub timed_out: u64,
 }
 
-impl Writer {
-    /// Adds waits for locks. They are written with the next interval that is appended, or at
-    /// [`finish`](Writer::finish). Errors: [`Error::Refused`] if one has an unknown stack.
-    pub fn waits(&mut self, rows: &[WaitRow]) -> Result<(), Error> {
-        let known = self.stacks_known()?;
-        if rows.iter().any(|row| row.stack as usize >= known) {
-            return Err(self.place("writing waits").refused("one has an unknown stack"));
-        }
-        self.pending.waits.extend_from_slice(rows);
-        Ok(())
-    }
-}
-
 impl Table for WaitRow {
-    fn insert(rows: &[WaitRow], connection: &Connection) -> rusqlite::Result<()> {
-        let mut insert = connection.prepare_cached(
-            "INSERT INTO wait (idx, kind, owner, stack, pid, word, waits, total_ns, max_ns,
-                 spun_ns, timed_out) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        )?;
-        for row in rows {
-            insert.execute(params![
-                row.interval,
-                row.kind as u8,
-                row.owner as u8,
-                row.stack,
-                row.word.map(|word| word.pid),
-                row.word.map(|word| word.address.cast_signed()),
-                row.waits,
-                row.total_ns,
-                row.max_ns,
-                row.spun_ns,
-                row.timed_out
-            ])?;
-        }
-        Ok(())
+    const NAME: &'static str = "wait";
+    const INSERT: &'static str = "
+        INSERT INTO wait
+            (idx, kind, owner, stack, pid, word, waits, total_ns, max_ns, spun_ns, timed_out)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+    const SELECT: &'static str = "
+        SELECT idx, kind, owner, stack, pid, word, waits, total_ns, max_ns, spun_ns, timed_out
+        FROM wait ORDER BY id";
+
+    fn write(&self, insert: &mut Statement<'_>) -> rusqlite::Result<usize> {
+        insert.execute(params![
+            self.interval,
+            self.kind,
+            self.owner,
+            self.stack,
+            self.word.map(|word| word.pid),
+            self.word.map(|word| word.address.cast_signed()),
+            self.waits,
+            self.total_ns,
+            self.max_ns,
+            self.spun_ns,
+            self.timed_out
+        ])
+    }
+
+    fn read(row: &Row<'_>) -> rusqlite::Result<WaitRow> {
+        let pid: Option<u32> = row.get(4)?;
+        let word: Option<i64> = row.get(5)?;
+        Ok(WaitRow {
+            interval: row.get(0)?,
+            kind: row.get(1)?,
+            owner: row.get(2)?,
+            stack: row.get(3)?,
+            word: pid.zip(word).map(|(pid, word)| Word { pid, address: word.cast_unsigned() }),
+            waits: row.get(6)?,
+            total_ns: row.get(7)?,
+            max_ns: row.get(8)?,
+            spun_ns: row.get(9)?,
+            timed_out: row.get(10)?,
+        })
     }
 }
 
-/// Reads the waits of a trial that has so many stacks; of one without the table, none.
-pub(crate) fn read(
-    connection: &Connection,
-    place: &Place<'_>,
-    stacks: usize,
-) -> Result<Vec<WaitRow>, Error> {
-    let read = || -> rusqlite::Result<Option<Vec<WaitRow>>> {
-        if !crate::reader::has_table(connection, "wait")? {
-            return Ok(Some(Vec::new()));
-        }
-        let mut select = connection.prepare(&format!("{SELECT} ORDER BY id"))?;
-        select.query_map([], row_of)?.collect()
-    };
-    let rows = read().map_err(|error| place.sql(error))?;
-    rows.filter(|rows| rows.iter().all(|row| (row.stack as usize) < stacks))
-        .ok_or_else(|| place.corrupt(NOT_IN_IT))
-}
-
-/// The same of the intervals from one on, read from the end: rows stand in the order of their
-/// intervals. Whether their stacks are there is for the profile's reader to say.
-pub(crate) fn read_from(
+/// Reads the waits from an interval on, backwards from the end of the table (rows are in the order
+/// of their intervals), so that the cost does not grow with the recording. The caller checks that
+/// their stacks exist.
+pub(crate) fn read_last(
     connection: &Connection,
     place: &Place<'_>,
     from: u64,
 ) -> Result<Vec<WaitRow>, Error> {
-    let read = || -> rusqlite::Result<Option<Vec<WaitRow>>> {
-        let mut found = Vec::new();
-        if !crate::reader::has_table(connection, "wait")? {
-            return Ok(Some(found));
+    let read = || -> rusqlite::Result<Vec<WaitRow>> {
+        if !table::exists(connection, WaitRow::NAME)? {
+            return Ok(Vec::new());
         }
-        let mut select = connection.prepare(&format!("{SELECT} ORDER BY id DESC"))?;
+        let mut select = connection.prepare(&format!("{} DESC", WaitRow::SELECT))?;
         let mut rows = select.query([])?;
+        let mut found = Vec::new();
         while let Some(row) = rows.next()? {
-            match row_of(row)? {
-                None => return Ok(None),
-                Some(row) if row.interval < from => break,
-                Some(row) => found.push(row),
+            let row = WaitRow::read(row)?;
+            if row.interval < from {
+                break;
             }
+            found.push(row);
         }
         found.reverse();
-        Ok(Some(found))
+        Ok(found)
     };
-    let rows = read().map_err(|error| place.sql(error))?;
-    rows.ok_or_else(|| place.corrupt(NOT_IN_IT))
-}
-
-const SELECT: &str = "
-SELECT idx, kind, owner, stack, pid, word, waits, total_ns, max_ns, spun_ns, timed_out FROM wait";
-
-pub(crate) const NOT_IN_IT: &str = "its waits name what is not in it";
-
-fn row_of(row: &Row<'_>) -> rusqlite::Result<Option<WaitRow>> {
-    let kind = LockKind::ALL.get(row.get::<_, usize>(1)?).copied();
-    let owner = Owner::ALL.get(row.get::<_, usize>(2)?).copied();
-    let (Some(kind), Some(owner)) = (kind, owner) else { return Ok(None) };
-    let pid: Option<u32> = row.get(4)?;
-    let word: Option<i64> = row.get(5)?;
-    Ok(Some(WaitRow {
-        interval: row.get(0)?,
-        kind,
-        owner,
-        stack: row.get(3)?,
-        word: pid.zip(word).map(|(pid, address)| Word { pid, address: address.cast_unsigned() }),
-        waits: row.get(6)?,
-        total_ns: row.get(7)?,
-        max_ns: row.get(8)?,
-        spun_ns: row.get(9)?,
-        timed_out: row.get(10)?,
-    }))
+    read().map_err(|error| place.in_table(WaitRow::NAME, error))
 }

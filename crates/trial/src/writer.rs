@@ -1,12 +1,11 @@
-//! Writing a trial: a transaction an interval, one whole file at the end.
+//! Writing a trial: one transaction for each interval, one file at the end.
 //!
-//! The life of a file: the schema and the manifest are written in rollback mode, so that even the
-//! bare file without its journal is a trial; then WAL while intervals come in; then
-//! [`Writer::finish`] folds the WAL in, seals the digest and goes back to rollback mode: one file,
-//! nothing beside it.
+//! The schema and the manifest are written in rollback mode, so that even the bare file without its
+//! journal is a trial. Intervals are written in WAL mode. [`Writer::finish`] stores the digest,
+//! folds the WAL into the file and returns to rollback mode: a single file remains.
 //!
-//! A writer that is dropped without `finish` (or killed) leaves a trial that opens, holds every
-//! interval that was appended, and says that it is not complete.
+//! A writer that is dropped without `finish`, or killed, leaves a trial that can be opened, has
+//! every interval that was appended, and is marked as not complete.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -16,24 +15,25 @@ use std::time::Duration;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
 use crate::error::{Error, Place};
-use crate::model::{Amendment, Interval, LatencyRow, Loss, Manifest, Modes, Prediction};
-use crate::pending::{self, Pending};
-use crate::schema::{ADDED, APPLICATION_ID, CREATE, MODES, SCHEMA_VERSION, key};
-use crate::{digest, profile, reader};
+use crate::model::{Amendment, Interval, LatencyRow, Loss, Manifest, Prediction};
+use crate::pending::Pending;
+use crate::schema::{ADDED, APPLICATION_ID, CREATE, SCHEMA_VERSION};
+use crate::table::{self, Table};
+use crate::{digest, intervals, meta, reader};
 
-/// How long the writer waits for whoever holds the file. Readers hold it for one reading only.
+/// How long the writer waits for a lock. A reader holds one only while it reads.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 
-/// Statements kept prepared: one for each table and a few of the control.
+/// Size of the cache of prepared statements: one for each table, and a few others.
 const STATEMENTS_MAX: usize = 32;
 
-/// How a trial was left by [`Writer::finish`].
+/// The state in which [`Writer::finish`] left a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finished {
-    /// Whether the trial is complete. A trial that was reopened unfinished stays so.
+    /// Whether the trial is complete. A trial that was reopened unfinished stays unfinished.
     pub complete: bool,
-    /// Whether it is one file. False if a reader held it for longer than the writer waits: then
-    /// the `-wal` file beside it belongs to it until the next opening for writing.
+    /// Whether it is a single file. False if a reader locked it for longer than the writer waits:
+    /// then the `-wal` file next to it belongs to it until it is next opened for writing.
     pub one_file: bool,
 }
 
@@ -43,16 +43,13 @@ pub struct Writer {
     pub(crate) connection: Connection,
     path: PathBuf,
     intervals: u64,
-    /// What `finish` may say: false for a trial that was found unfinished.
+    /// Whether `finish` makes it complete: false for a trial that was reopened unfinished.
     completes: bool,
-    /// Samples that wait for their interval.
-    pub(crate) profile: profile::Pending,
-    /// Rows of other tables that do.
     pub(crate) pending: Pending,
 }
 
 impl Writer {
-    /// Creates a trial. Errors: [`Error::Exists`] if there is such a file already.
+    /// Creates a trial. Errors: [`Error::Exists`] if the file exists.
     pub fn create(path: impl AsRef<Path>, manifest: &Manifest) -> Result<Writer, Error> {
         let path = path.as_ref();
         let place = Place { path, doing: "creating it", whole: 0 };
@@ -63,19 +60,19 @@ impl Writer {
             }
             Err(error) => return Err(place.io(error)),
         }
-        let made = remove_journals(path)
+        let created = remove_journals(path)
             .map_err(|error| place.io(error))
             .and_then(|()| Writer::fill_new(path, manifest));
-        if made.is_err() {
-            // The file is ours and holds nothing yet. The first error is the one to tell.
+        if created.is_err() {
+            // We just created the file, and it is empty. Only the first error is reported.
             let _ = fs::remove_file(path);
             let _ = remove_journals(path);
         }
-        made
+        created
     }
 
-    /// Creates a trial in the place of an older one, which is gone afterwards. A file that is not
-    /// a trial is never replaced.
+    /// Creates a trial, deleting an older one of that name. A file that is not a trial is never
+    /// replaced.
     pub fn replace(path: impl AsRef<Path>, manifest: &Manifest) -> Result<Writer, Error> {
         let path = path.as_ref();
         match reader::read_header(path) {
@@ -89,8 +86,8 @@ impl Writer {
         Writer::create(path, manifest)
     }
 
-    /// Opens a trial to add to it: latencies, losses, predictions, phases. Until the next
-    /// [`finish`](Writer::finish) it is not complete; one that was not complete stays so.
+    /// Opens a trial to add latencies, losses, predictions or phases. Until the next
+    /// [`finish`](Writer::finish) it is not complete. One that was not complete stays so.
     pub fn reopen(path: impl AsRef<Path>) -> Result<Writer, Error> {
         let path = path.as_ref();
         let before = crate::Trial::open(path)?;
@@ -102,14 +99,15 @@ impl Writer {
             path: path.to_owned(),
             intervals: before.intervals().len() as u64,
             completes: before.complete(),
-            profile: profile::Pending::default(),
             pending: Pending::default(),
         };
         writer.transaction("opening it for writing", |transaction| {
-            transaction
-                .execute("DELETE FROM meta WHERE key IN (?1, ?2)", [key::COMPLETE, key::DIGEST])?;
+            transaction.execute(
+                "DELETE FROM meta WHERE key IN (?1, ?2)",
+                [meta::COMPLETE, meta::DIGEST],
+            )?;
             if before.manifest().schema < SCHEMA_VERSION {
-                set_meta(transaction, key::MANIFEST, &manifest_text(before.manifest()))?;
+                meta::set(transaction, meta::MANIFEST, &manifest_text(before.manifest()))?;
             }
             add_tables(transaction)
         })?;
@@ -121,14 +119,14 @@ impl Writer {
         &self.path
     }
 
-    /// Intervals in the file.
+    /// Number of intervals in the file.
     pub fn intervals(&self) -> u64 {
         self.intervals
     }
 
-    /// Bounds the file: an append that would make it larger fails with [`Error::DiskFull`].
+    /// Limits the file's size: an append that would exceed it fails with [`Error::DiskFull`].
     pub fn bound_bytes(&mut self, bytes_max: u64) -> Result<(), Error> {
-        let place = self.place("bounding it");
+        let place = self.place("limiting its size");
         let page: u64 = self
             .connection
             .pragma_query_value(None, "page_size", |row| row.get(0))
@@ -143,7 +141,7 @@ impl Writer {
         self.append_all(interval, &[], &[])
     }
 
-    /// Appends an interval with its latencies and losses, all of it or nothing.
+    /// Appends an interval with its latencies, its losses and the pending rows: all or nothing.
     pub fn append_all(
         &mut self,
         interval: &Interval,
@@ -154,29 +152,17 @@ impl Writer {
         if !interval.requests.is_finite() {
             return Err(self.place(&doing).refused("requests is not a number"));
         }
-        let profile = std::mem::take(&mut self.profile);
-        let pending = std::mem::take(&mut self.pending);
-        let done = self.transaction(&doing, |transaction| {
-            insert_interval(transaction, interval)?;
-            profile.write(transaction, interval.index)?;
-            pending.write(transaction)?;
-            for latency in latencies {
-                insert_latency(transaction, latency)?;
-            }
-            losses.iter().try_for_each(|loss| insert_loss(transaction, loss))
-        });
-        self.profile = profile;
-        if done.is_err() {
-            self.pending = pending;
-            return done;
-        }
-        self.profile.written(interval.index);
+        self.with_pending(&doing, interval.index, |transaction| {
+            intervals::insert(transaction, interval)?;
+            table::insert(latencies, transaction)?;
+            table::insert(losses, transaction)
+        })?;
         self.intervals += 1;
         Ok(())
     }
 
-    /// Adds requests, with their latencies, to intervals that were written before: all of it or
-    /// nothing. An interval that is not in the file is passed over.
+    /// Adds requests, with their latencies, to intervals that were written before: all or nothing.
+    /// Intervals that are not in the file are skipped.
     pub fn amend(
         &mut self,
         amendments: &[Amendment],
@@ -187,8 +173,8 @@ impl Writer {
             return Err(self.place(doing).refused("requests is not a number"));
         }
         let classes = std::mem::take(&mut self.pending.classes);
-        let done = self.transaction(doing, |transaction| {
-            pending::insert(&classes, transaction)?;
+        let result = self.transaction(doing, |transaction| {
+            table::insert(&classes, transaction)?;
             let mut add = transaction.prepare_cached(
                 "UPDATE interval SET requests = requests + ?,
                      requests_ended = requests_ended + ? WHERE idx = ?",
@@ -196,63 +182,44 @@ impl Writer {
             for a in amendments {
                 add.execute(params![a.requests, a.requests_ended, a.interval])?;
             }
-            latencies.iter().try_for_each(|latency| insert_latency(transaction, latency))
+            table::insert(latencies, transaction)
         });
-        if done.is_err() {
+        if result.is_err() {
             self.pending.classes = classes;
         }
-        done
+        result
     }
 
     /// Adds latencies.
     pub fn latency(&mut self, row: &LatencyRow) -> Result<(), Error> {
-        let doing = format!("writing the latencies of interval {}", row.interval);
-        self.transaction(&doing, |transaction| insert_latency(transaction, row))
+        self.insert(&format!("writing the latencies of interval {}", row.interval), row)
     }
 
-    /// Adds to the losses: the counts of one kind add up, the last note stays.
+    /// Adds to the losses. Counts of one kind add up; the last note is kept.
     pub fn loss(&mut self, loss: &Loss) -> Result<(), Error> {
-        self.transaction("writing a loss", |transaction| insert_loss(transaction, loss))
+        self.insert("writing a loss", loss)
     }
 
     /// Adds a prediction to the ledger.
     pub fn prediction(&mut self, prediction: &Prediction) -> Result<(), Error> {
         let p = prediction;
         if [Some(p.value), p.low, p.high, Some(p.level)].iter().flatten().any(|v| v.is_nan()) {
-            return Err(self.place("writing a prediction").refused("it holds a not-a-number"));
+            return Err(self.place("writing a prediction").refused("a value is not a number"));
         }
-        self.transaction("writing a prediction", |transaction| {
-            transaction
-                .prepare_cached(
-                    "INSERT INTO prediction
-                         (name, made_at_ns, quantity, value, low, high, level, model)
-                     VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                )?
-                .execute(params![
-                    p.name,
-                    p.made_at_ns,
-                    p.quantity,
-                    p.value,
-                    p.low,
-                    p.high,
-                    p.level,
-                    p.model
-                ])
-                .map(drop)
-        })
+        self.insert("writing a prediction", prediction)
     }
 
     /// Replaces the manifest.
     pub fn set_manifest(&mut self, manifest: &Manifest) -> Result<(), Error> {
         let value = manifest_text(manifest);
         self.transaction("writing the manifest", |transaction| {
-            set_meta(transaction, key::MANIFEST, &value)
+            meta::set(transaction, meta::MANIFEST, &value)
         })
     }
 
-    /// Says what the experiment did in an interval. Errors: [`Error::Refused`] if there is none.
+    /// Sets the phase of an interval. Errors: [`Error::Refused`] if there is no such interval.
     pub fn set_phase(&mut self, index: u64, phase: Option<&str>) -> Result<(), Error> {
-        let doing = format!("naming the phase of interval {index}");
+        let doing = format!("setting the phase of interval {index}");
         let mut found = 0;
         self.transaction(&doing, |transaction| {
             found = transaction
@@ -267,22 +234,15 @@ impl Writer {
         }
     }
 
-    /// Makes it one whole file, complete and sealed, and safe on the disk.
+    /// Finishes the trial: one file, complete, sealed and synced to the disk.
     pub fn finish(mut self) -> Result<Finished, Error> {
         let doing = "finishing";
-        let profile = std::mem::take(&mut self.profile);
-        let pending = std::mem::take(&mut self.pending);
-        self.transaction(doing, |transaction| {
-            if !profile.is_empty() {
-                profile.write(transaction, u64::MAX)?;
-            }
-            pending.write(transaction)
-        })?;
+        self.with_pending(doing, u64::MAX, |_| Ok(()))?;
         if self.completes {
             self.transaction(doing, |transaction| {
-                set_meta(transaction, key::COMPLETE, "1")?;
-                let sum = digest::of(transaction)?;
-                set_meta(transaction, key::DIGEST, &sum)
+                meta::set(transaction, meta::COMPLETE, "1")?;
+                let digest = digest::of(transaction)?;
+                meta::set(transaction, meta::DIGEST, &digest)
             })?;
         }
         let place = Place { path: &self.path, doing, whole: self.intervals };
@@ -301,7 +261,7 @@ impl Writer {
             transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
             transaction.execute_batch(CREATE)?;
             add_tables(&transaction)?;
-            set_meta(&transaction, key::MANIFEST, &manifest_text(manifest))?;
+            meta::set(&transaction, meta::MANIFEST, &manifest_text(manifest))?;
             transaction.commit()?;
             wal(connection)
         };
@@ -311,7 +271,6 @@ impl Writer {
             path: path.to_owned(),
             intervals: 0,
             completes: true,
-            profile: profile::Pending::default(),
             pending: Pending::default(),
         })
     }
@@ -320,7 +279,31 @@ impl Writer {
         Place { path: &self.path, doing, whole: self.intervals }
     }
 
-    pub(crate) fn transaction(
+    fn insert<R: Table>(&mut self, doing: &str, row: &R) -> Result<(), Error> {
+        self.transaction(doing, |transaction| table::insert(std::slice::from_ref(row), transaction))
+    }
+
+    /// Runs `work` and writes the pending rows, of the samples those up to an interval, in one
+    /// transaction. If it fails, the rows stay pending.
+    fn with_pending(
+        &mut self,
+        doing: &str,
+        up_to: u64,
+        work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
+    ) -> Result<(), Error> {
+        let pending = std::mem::take(&mut self.pending);
+        let result = self.transaction(doing, |transaction| {
+            work(transaction)?;
+            pending.write(transaction, up_to)
+        });
+        self.pending = pending;
+        if result.is_ok() {
+            self.pending.committed(up_to);
+        }
+        result
+    }
+
+    fn transaction(
         &mut self,
         doing: &str,
         work: impl FnOnce(&Transaction<'_>) -> rusqlite::Result<()>,
@@ -344,14 +327,14 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
-/// WAL, without a sync at each commit: a killed process loses nothing by that, and a failing
-/// machine at most the last intervals, never the order of them.
+/// Switches to WAL mode without a sync at each commit. A killed process loses nothing by that. A
+/// machine that fails loses at most the last intervals, and never one from the middle.
 fn wal(connection: &Connection) -> rusqlite::Result<()> {
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
     connection.pragma_update(None, "synchronous", "NORMAL")
 }
 
-/// Folds the WAL into the file; false if somebody held the file all the while.
+/// Folds the WAL into the file. Returns false if a reader kept the file locked.
 fn fold(connection: &Connection) -> rusqlite::Result<bool> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     let busy: i64 =
@@ -385,10 +368,10 @@ fn sync(path: &Path) -> io::Result<()> {
     fs::File::open(parent)?.sync_all()
 }
 
-/// Journals of a file that is gone would be taken for the new one's.
+/// Removes journals of a deleted file, which SQLite would apply to the new file.
 fn remove_journals(path: &Path) -> io::Result<()> {
     for suffix in ["-wal", "-shm", "-journal"] {
-        match fs::remove_file(reader::beside(path, suffix)) {
+        match fs::remove_file(reader::companion(path, suffix)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -401,123 +384,8 @@ fn manifest_text(manifest: &Manifest) -> String {
     serde_json::to_string(&stamped).expect("a manifest has only string keys")
 }
 
-/// The tables of the newest version, as far as they are not there.
+/// Creates the tables of the newest version that are missing.
 fn add_tables(connection: &Connection) -> rusqlite::Result<()> {
     ADDED.iter().try_for_each(|tables| connection.execute_batch(tables))?;
     connection.pragma_update(None, "user_version", SCHEMA_VERSION)
-}
-
-pub(crate) fn set_meta(connection: &Connection, key: &str, value: &str) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)")?
-        .execute([key, value])
-        .map(drop)
-}
-
-fn insert_interval(connection: &Connection, interval: &Interval) -> rusqlite::Result<()> {
-    let server = interval.server.as_ref();
-    let m: &Modes = &interval.machine;
-    connection
-        .prepare_cached(&format!(
-            "INSERT INTO interval (idx, start_ns, length_ns, {MODES},
-                 requests, requests_ended, rate_valid, phase, recorder_ns,
-                 server_user_ns, server_kernel_ns, server_total_ns, processes, threads,
-                 voluntary_switches, involuntary_switches, rss_bytes, descriptors)
-             VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-        ))?
-        .execute(params![
-            interval.index,
-            interval.start_ns,
-            interval.length_ns,
-            m.user_ns,
-            m.nice_ns,
-            m.system_ns,
-            m.irq_ns,
-            m.softirq_ns,
-            m.idle_ns,
-            m.iowait_ns,
-            m.steal_ns,
-            m.guest_ns,
-            interval.requests,
-            interval.requests_ended,
-            interval.rate_valid,
-            interval.phase,
-            interval.recorder_ns,
-            server.map(|s| s.user_ns),
-            server.map(|s| s.kernel_ns),
-            server.map(|s| s.total_ns),
-            server.map(|s| s.processes),
-            server.map(|s| s.threads),
-            server.map(|s| s.voluntary_switches),
-            server.map(|s| s.involuntary_switches),
-            server.map(|s| s.rss_bytes),
-            server.and_then(|s| s.descriptors),
-        ])?;
-    insert_cpus(connection, interval)?;
-    insert_threads(connection, interval)
-}
-
-fn insert_cpus(connection: &Connection, interval: &Interval) -> rusqlite::Result<()> {
-    let mut insert = connection.prepare_cached(&format!(
-        "INSERT INTO cpu (idx, cpu, {MODES}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-    ))?;
-    for cpu in &interval.cpus {
-        let m = &cpu.modes;
-        insert.execute(params![
-            interval.index,
-            cpu.cpu,
-            m.user_ns,
-            m.nice_ns,
-            m.system_ns,
-            m.irq_ns,
-            m.softirq_ns,
-            m.idle_ns,
-            m.iowait_ns,
-            m.steal_ns,
-            m.guest_ns
-        ])?;
-    }
-    Ok(())
-}
-
-fn insert_threads(connection: &Connection, interval: &Interval) -> rusqlite::Result<()> {
-    let mut intern = connection.prepare_cached("INSERT OR IGNORE INTO name (name) VALUES (?)")?;
-    let mut insert = connection.prepare_cached(
-        "INSERT INTO thread (idx, seq, pid, tid, name, total_ns, user_ns, kernel_ns, wakes)
-         VALUES (?, ?, ?, ?, (SELECT id FROM name WHERE name = ?), ?, ?, ?, ?)",
-    )?;
-    for (seq, thread) in interval.threads.iter().enumerate() {
-        intern.execute([&thread.name])?;
-        insert.execute(params![
-            interval.index,
-            seq,
-            thread.pid,
-            thread.tid,
-            thread.name,
-            thread.total_ns,
-            thread.user_ns,
-            thread.kernel_ns,
-            thread.wakes
-        ])?;
-    }
-    Ok(())
-}
-
-fn insert_latency(connection: &Connection, row: &LatencyRow) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached(
-            "INSERT INTO latency (idx, source, count, invalid, histogram) VALUES (?, ?, ?, ?, ?)",
-        )?
-        .execute(params![row.interval, row.source.as_str(), row.count, row.invalid, row.histogram])
-        .map(drop)
-}
-
-fn insert_loss(connection: &Connection, loss: &Loss) -> rusqlite::Result<()> {
-    connection
-        .prepare_cached(
-            "INSERT INTO loss (kind, count, note) VALUES (?, ?, ?)
-             ON CONFLICT (kind) DO UPDATE SET count = count + excluded.count, note = excluded.note",
-        )?
-        .execute(params![loss.kind, loss.count, loss.note])
-        .map(drop)
 }

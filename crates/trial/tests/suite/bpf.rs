@@ -1,4 +1,4 @@
-//! Waits and files come back as they were written, with their interval or not at all.
+//! Lock waits and file access round-trip, and are written only together with their interval.
 
 use crate::common::{interval, manifest};
 use trial::files::{Delays, Direction, FileRow};
@@ -46,7 +46,7 @@ fn file(direction: Direction, size_from: u64, objects: u64) -> FileRow {
 }
 
 #[test]
-fn waits_come_back_with_their_stack_and_their_word() {
+fn waits_round_trip_with_stack_and_futex() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("w.trial");
     let mut writer = Writer::create(&path, &manifest()).unwrap();
@@ -58,7 +58,7 @@ fn waits_come_back_with_their_stack_and_their_word() {
     let numbers = [none, Stack { frames, whole: false }].map(|s| writer.stack(&s).unwrap());
     let mut rows: Vec<WaitRow> =
         LockKind::ALL.into_iter().map(|kind| wait(0, kind, numbers[1])).collect();
-    // An address of the upper half is no negative number when it comes back.
+    // An address in the upper half does not come back as a negative number.
     rows[10].word = Some(Word { pid: 17, address: u64::MAX - 3 });
     writer.waits(&rows).unwrap();
     writer.append(&interval(0)).unwrap();
@@ -70,7 +70,7 @@ fn waits_come_back_with_their_stack_and_their_word() {
 }
 
 #[test]
-fn the_last_word_on_a_size_of_files_stays() {
+fn the_last_row_of_a_size_bin_is_kept() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("f.trial");
     let mut writer = Writer::create(&path, &manifest()).unwrap();
@@ -80,7 +80,7 @@ fn the_last_word_on_a_size_of_files_stays() {
     drop(writer);
     let trial = Trial::open(&path).unwrap();
     let kept = [file(Direction::Read, 0, 1), file(Direction::Written, 4096, 2)];
-    assert_eq!(trial.files(), kept, "what came after the last interval is not there");
+    assert_eq!(trial.files(), kept, "rows after the last interval are not written");
     let mut writer = Writer::reopen(&path).unwrap();
     writer.files(vec![file(Direction::Read, 0, 7)]);
     writer.finish().unwrap();

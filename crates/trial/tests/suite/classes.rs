@@ -1,4 +1,4 @@
-//! Requests by class come back, late ones added to theirs.
+//! Requests by class round-trip, and late requests are added to their class.
 
 use crate::common::{interval, manifest};
 use trial::classes::ClassRow;
@@ -9,7 +9,7 @@ fn row(interval: u64, class: &str, requests: f64) -> ClassRow {
 }
 
 #[test]
-fn classes_come_back_and_late_requests_are_added_to_theirs() {
+fn classes_round_trip_and_late_requests_are_added() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("c.trial");
     let mut writer = Writer::create(&path, &manifest()).unwrap();
@@ -21,7 +21,7 @@ fn classes_come_back_and_late_requests_are_added_to_theirs() {
     writer.classes(&[row(0, hit, 0.25)]).unwrap();
     let late = Amendment { interval: 0, requests: 0.25, requests_ended: 2 };
     writer.amend(&[late], &[]).unwrap();
-    // A reader sees them now: they came with what they belong to.
+    // They were written together with the late requests.
     let added = ClassRow { ended: 4, ..row(0, hit, 20.25) };
     let expected = [added, row(0, miss, 1.5), row(1, hit, 3.0)];
     assert_eq!(Trial::open(&path).unwrap().classes(), expected);
@@ -34,7 +34,7 @@ fn classes_come_back_and_late_requests_are_added_to_theirs() {
 }
 
 #[test]
-fn a_count_that_is_no_number_is_refused() {
+fn a_count_that_is_not_a_number_is_refused() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("n.trial");
     let mut writer = Writer::create(&path, &manifest()).unwrap();

@@ -1,4 +1,4 @@
-//! A trial with something in every table, for the tests.
+//! Test data for every table of a trial.
 
 use trial::{
     Capability, CpuModes, Histogram, Host, Interval, LatencyRow, LatencySource, Loss, Manifest,

@@ -1,4 +1,4 @@
-//! Counters come back as they were written, and what was not counted is not zero.
+//! Counters round-trip, and a missing counter is not zero.
 
 use crate::common::{interval, manifest};
 use trial::counters::{CounterRow, Counts, Whose};
@@ -15,7 +15,7 @@ fn row(interval: u64, whose: Whose) -> CounterRow {
 }
 
 #[test]
-fn counters_come_back_with_their_interval() {
+fn counters_are_written_with_their_interval() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("c.trial");
     let mut writer = Writer::create(&path, &manifest()).unwrap();
@@ -26,13 +26,13 @@ fn counters_come_back_with_their_interval() {
     writer.counters(&[row(3, Whose::Machine)]).unwrap();
     drop(writer);
     let found = Trial::open(&path).unwrap();
-    assert_eq!(found.counters().len(), 6, "what waits for an interval is not there without it");
+    assert_eq!(found.counters().len(), 6, "pending rows are not written without their interval");
     assert_eq!(found.counters()[3], row(1, Whose::Machine));
     assert_eq!(Trial::recent(&path, 1).unwrap().counters(), &found.counters()[4..]);
 }
 
 #[test]
-fn what_cannot_be_a_count_is_refused_and_damage_is_told() {
+fn invalid_counts_are_refused_and_damage_is_reported() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("c.trial");
     let mut writer = Writer::create(&path, &manifest()).unwrap();
@@ -43,8 +43,8 @@ fn what_cannot_be_a_count_is_refused_and_damage_is_told() {
     drop(writer);
     let file = rusqlite::Connection::open(&path).unwrap();
     file.execute("UPDATE counters SET whose = 7", []).unwrap();
-    let told = Trial::open(&path).unwrap_err().to_string();
-    assert!(told.contains("nobody's"), "{told}");
+    let message = Trial::open(&path).unwrap_err().to_string();
+    assert!(message.contains("corrupt: table counters"), "{message}");
     file.execute_batch("DROP TABLE counters").unwrap();
     assert!(Trial::open(&path).unwrap().counters().is_empty(), "as an older trial is");
 }

@@ -1,4 +1,4 @@
-//! Bad files and bad luck: each is told for what it is, and no half is taken for a whole.
+//! Foreign, damaged and unfinished files are reported as such.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use trial::{Error, LatencySource, Trial, Writer};
 
 const INTERVALS: u64 = 40;
 
-/// A finished trial; made once, because each making waits for the disk.
+/// A finished trial. It is made once, because making one waits for the disk.
 fn finished(home: &Path) -> PathBuf {
     static BYTES: OnceLock<Vec<u8>> = OnceLock::new();
     let path = home.join("whole.trial");
@@ -38,7 +38,7 @@ fn why(path: &Path) -> String {
 }
 
 #[test]
-fn what_is_not_a_trial_is_told_so() {
+fn a_foreign_file_is_reported_as_not_a_trial() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("x.trial");
     assert!(matches!(Trial::open(&path), Err(Error::Missing { .. })));
@@ -55,7 +55,7 @@ fn what_is_not_a_trial_is_told_so() {
 }
 
 #[test]
-fn a_newer_schema_is_told_with_both_versions() {
+fn a_newer_schema_is_reported_with_both_versions() {
     let home = tempfile::tempdir().unwrap();
     let path = finished(home.path());
     let later = rusqlite::Connection::open(&path).unwrap();
@@ -80,7 +80,7 @@ fn a_truncated_trial_is_corrupt() {
 }
 
 #[test]
-fn a_manifest_that_is_none_is_corrupt() {
+fn an_invalid_or_missing_manifest_is_corrupt() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("m.trial");
     drop(Writer::create(&path, &manifest()).unwrap());
@@ -92,13 +92,13 @@ fn a_manifest_that_is_none_is_corrupt() {
 }
 
 #[test]
-fn a_changed_figure_breaks_the_seal() {
+fn a_changed_value_does_not_match_the_digest() {
     let home = tempfile::tempdir().unwrap();
     let path = finished(home.path());
     let meddler = rusqlite::Connection::open(&path).unwrap();
     meddler.execute_batch("UPDATE interval SET requests = requests + 1 WHERE idx = 7").unwrap();
     drop(meddler);
-    assert!(why(&path).contains("not what was sealed"));
+    assert!(why(&path).contains("does not match its digest"));
 }
 
 proptest! {
@@ -106,9 +106,9 @@ proptest! {
         cases: 120, failure_persistence: None, ..Default::default()
     })]
 
-    /// A damaged page gives an error or, where it holds nothing, the same trial: never another.
+    /// A damaged page gives an error or, if it is unused, the same trial, but never different data.
     #[test]
-    fn damage_never_gives_other_figures(
+    fn damage_never_gives_different_data(
         hits in proptest::collection::vec((any::<u32>(), 1..=255u8), 1..4),
     ) {
         let home = tempfile::tempdir().unwrap();
@@ -127,7 +127,7 @@ proptest! {
     }
 
     #[test]
-    fn a_page_of_noise_never_gives_other_figures(page in any::<u16>(), noise in any::<[u8; 32]>()) {
+    fn a_page_of_noise_never_gives_different_data(page in any::<u16>(), noise in any::<[u8; 32]>()) {
         let home = tempfile::tempdir().unwrap();
         let path = finished(home.path());
         let before = Trial::open(&path).unwrap();
@@ -143,7 +143,7 @@ proptest! {
 }
 
 #[test]
-fn a_writer_that_never_finished_leaves_its_intervals_and_says_so() {
+fn a_dropped_writer_leaves_its_intervals_in_an_unfinished_trial() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("dropped.trial");
     let mut writer = Writer::create(&path, &manifest()).unwrap();
@@ -154,7 +154,7 @@ fn a_writer_that_never_finished_leaves_its_intervals_and_says_so() {
     assert_eq!(trial.intervals(), [interval(0)]);
 }
 
-/// Not a test of its own: what the tests below run in a process that they kill or starve.
+/// Not a test: the child process of the tests below, which kill it or limit its disk space.
 #[test]
 fn child_that_writes() {
     let Some(path) = std::env::var_os("PLIMSOLL_TEST_WRITE_TO") else { return };
@@ -184,7 +184,7 @@ fn child(path: &Path, shell: &str) -> Command {
 }
 
 #[test]
-fn a_recorder_killed_in_the_middle_leaves_every_interval_it_appended() {
+fn a_killed_recorder_leaves_every_interval_it_appended() {
     use std::io::{BufRead, BufReader};
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("killed.trial");
@@ -199,16 +199,16 @@ fn a_recorder_killed_in_the_middle_leaves_every_interval_it_appended() {
     let trial = Trial::open(&path).unwrap();
     assert!(!trial.complete());
     assert_eq!(trial.intervals(), expected);
-    assert!(home.path().join("killed.trial-wal").exists(), "reading left it as it was");
+    assert!(home.path().join("killed.trial-wal").exists(), "reading does not remove it");
 
-    // Moved without its WAL it still opens, still unfinished, with what had been folded in.
+    // Moved without its WAL, it can be opened, is unfinished and has the intervals folded so far.
     let moved = home.path().join("moved % ?.trial");
     std::fs::copy(&path, &moved).unwrap();
     let trial = Trial::open(&moved).unwrap();
     assert!(!trial.complete());
     assert_eq!(trial.manifest(), &manifest());
     assert!(trial.intervals().len() <= expected.len());
-    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 4, "nothing was left beside it");
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 4, "no other file was created");
 
     // Finishing it folds it into one file, and does not make it complete.
     assert!(!Writer::reopen(&path).unwrap().finish().unwrap().complete);
@@ -218,9 +218,9 @@ fn a_recorder_killed_in_the_middle_leaves_every_interval_it_appended() {
 }
 
 #[test]
-fn a_full_disk_keeps_what_was_before_it() {
-    // A limit on the size of a file stands for the full disk: it needs no privilege. The write
-    // fails in the same place; only the error number differs.
+fn a_full_disk_keeps_the_intervals_before_it() {
+    // A limit on the file size simulates the full disk, because it needs no privileges. The write
+    // fails at the same place; only the error number differs.
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("full.trial");
     let shell = "trap '' XFSZ; ulimit -f 600; exec \"$@\"";
@@ -228,10 +228,9 @@ fn a_full_disk_keeps_what_was_before_it() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{said}");
     let appended = said.lines().filter(|line| line.contains("appended ")).count();
-    let refusal = said.lines().find(|line| line.contains("refused ")).expect("it was starved");
-    let sentence = format!(
-        "disk full while writing interval {appended}; the file holds the {appended} intervals"
-    );
+    let refusal = said.lines().find(|line| line.contains("refused ")).expect("its disk was full");
+    let sentence =
+        format!("disk full while writing interval {appended}; the {appended} intervals before");
     assert!(refusal.contains(&sentence), "{refusal}");
 
     let trial = Trial::open(&path).unwrap();
@@ -240,7 +239,7 @@ fn a_full_disk_keeps_what_was_before_it() {
 }
 
 #[test]
-fn a_bound_on_the_file_is_told_like_a_full_disk_and_room_lets_it_go_on() {
+fn a_size_limit_acts_like_a_full_disk_and_can_be_raised() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("bound.trial");
     let mut writer = Writer::create(&path, &manifest()).unwrap();
@@ -254,7 +253,7 @@ fn a_bound_on_the_file_is_told_like_a_full_disk_and_room_lets_it_go_on() {
     };
     let message = error.to_string();
     assert!(message.contains(&format!("disk full while writing interval {at}")), "{message}");
-    assert!(message.contains(&format!("the file holds the {at} intervals before it")), "{message}");
+    assert!(message.contains(&format!("the {at} intervals before it are intact")), "{message}");
     assert_eq!(Trial::open(&path).unwrap().intervals().len() as u64, at);
     writer.bound_bytes(1 << 30).unwrap();
     writer.append(&interval(at)).unwrap();

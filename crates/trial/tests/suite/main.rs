@@ -1,4 +1,4 @@
-//! The tests of the trial file, in one binary: what comes back, and what damage does.
+//! The tests of the trial file, in one binary: round trips and damage.
 #![allow(clippy::unwrap_used)]
 
 mod bpf;

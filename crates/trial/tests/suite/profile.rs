@@ -1,4 +1,4 @@
-//! The profile comes back as it was written, with its interval or not at all.
+//! The profile round-trips, and is written only together with its interval.
 
 use crate::common::{interval, manifest};
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ fn row(interval: u64, owner: Owner, stack: u32) -> SampleRow {
 }
 
 #[test]
-fn frames_stacks_and_samples_come_back_and_equal_ones_stand_once() {
+fn frames_stacks_and_samples_round_trip_and_are_stored_once() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("p.trial");
     let mut writer = Writer::create(&path, &manifest()).unwrap();
@@ -59,7 +59,7 @@ fn frames_stacks_and_samples_come_back_and_equal_ones_stand_once() {
         ]
     );
 
-    // Numbers go on where they ended.
+    // After reopening, numbers continue.
     let mut writer = Writer::reopen(&path).unwrap();
     assert_eq!(writer.frame(&frame("main")).unwrap(), 2);
     assert_eq!(writer.frame(&frame("late")).unwrap(), 3);
@@ -80,7 +80,7 @@ fn a_trial_without_a_profile_has_none() {
 }
 
 #[test]
-fn samples_are_written_with_their_interval_or_not_at_all() {
+fn samples_are_written_only_with_their_interval() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("cut.trial");
     let mut writer = Writer::create(&path, &manifest()).unwrap();
@@ -89,7 +89,7 @@ fn samples_are_written_with_their_interval_or_not_at_all() {
     writer.samples(&[row(0, Owner::Server, stack)]).unwrap();
     writer.append(&interval(0)).unwrap();
     writer.samples(&[row(1, Owner::Server, stack)]).unwrap();
-    // A refused interval leaves them waiting for the next.
+    // If the interval is refused, they stay pending.
     assert!(writer.append(&interval(0)).is_err());
     assert_eq!(Trial::open(&path).unwrap().samples().len(), 1);
     writer.append(&interval(1)).unwrap();
@@ -99,7 +99,7 @@ fn samples_are_written_with_their_interval_or_not_at_all() {
 }
 
 #[test]
-fn samples_wait_for_their_interval_while_older_ones_are_written() {
+fn samples_stay_pending_until_their_own_interval() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("late.trial");
     let mut writer = Writer::create(&path, &manifest()).unwrap();
@@ -117,7 +117,7 @@ fn samples_wait_for_their_interval_while_older_ones_are_written() {
 }
 
 #[test]
-fn numbers_that_lead_nowhere_are_refused_and_found_corrupt() {
+fn dangling_numbers_are_refused_by_the_writer_and_corrupt_to_the_reader() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("nowhere.trial");
     let mut writer = Writer::create(&path, &manifest()).unwrap();
@@ -151,7 +151,7 @@ proptest! {
     })]
 
     #[test]
-    fn any_stack_comes_back(
+    fn any_stack_round_trips(
         names in proptest::collection::vec(proptest::option::of(".{0,12}"), 1..300),
         picks in proptest::collection::vec(
             (proptest::collection::vec(any::<prop::sample::Index>(), 0..30), any::<bool>()), 0..20),

@@ -1,4 +1,4 @@
-//! Whoever watches a recording sees its last intervals, as whoever opens it does.
+//! `Trial::recent` reads the same last intervals as `Trial::open`.
 
 use crate::common::{interval, latency, loss, manifest};
 use trial::classes::ClassRow;
@@ -6,9 +6,8 @@ use trial::profile::{Frame, FrameMode, Owner, ProfileInfo, SampleRow, Stack};
 use trial::waits::{LockKind, WaitRow};
 use trial::{LatencySource, Trial, Writer};
 
-/// A trial of ten intervals that is still written: each has a stack of its own, and one that all
-/// have in common.
-fn under_way(path: &std::path::Path) -> Writer {
+/// An unfinished trial of ten intervals. Each has its own stack and one that all have in common.
+fn unfinished(path: &std::path::Path) -> Writer {
     let mut writer = Writer::create(path, &manifest()).unwrap();
     for index in 0..10 {
         let frame = |writer: &mut Writer, symbol: String| {
@@ -64,10 +63,10 @@ fn procedures(trial: &Trial, interval: u64) -> Vec<Vec<String>> {
 }
 
 #[test]
-fn the_last_intervals_are_those_of_the_whole_trial() {
+fn recent_intervals_equal_those_of_the_whole_trial() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("r.trial");
-    let writer = under_way(&path);
+    let writer = unfinished(&path);
     let whole = Trial::open(&path).unwrap();
     let last = Trial::recent(&path, 3).unwrap();
     assert!(!last.complete());
@@ -95,31 +94,31 @@ fn the_last_intervals_are_those_of_the_whole_trial() {
 }
 
 #[test]
-fn asked_for_more_than_there_is_all_of_it_comes_even_nothing() {
+fn more_intervals_than_exist_return_all_even_none() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("r.trial");
     drop(Writer::create(&path, &manifest()).unwrap());
     assert!(Trial::recent(&path, 60).unwrap().intervals().is_empty());
     std::fs::remove_file(&path).unwrap();
-    let writer = under_way(&path);
+    let writer = unfinished(&path);
     let all = Trial::recent(&path, usize::MAX).unwrap();
     let whole = Trial::open(&path).unwrap();
     assert_eq!(all.intervals(), whole.intervals());
     assert_eq!(all.samples().len(), whole.samples().len());
     assert_eq!(Trial::recent(&path, 0).unwrap().intervals().len(), 1, "the last one at least");
-    // Who looks holds nothing: the writer folds its journal into one file.
+    // No reader keeps the file locked: the writer folds its journal into one file.
     assert!(writer.finish().unwrap().one_file);
     assert!(Trial::recent(&path, 1).unwrap().complete());
 }
 
 #[test]
-fn a_number_that_leads_nowhere_is_told() {
+fn a_dangling_frame_number_is_reported() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("r.trial");
-    drop(under_way(&path));
+    drop(unfinished(&path));
     let file = rusqlite::Connection::open(&path).unwrap();
     file.execute("DELETE FROM frame WHERE symbol = 'own 9'", []).unwrap();
     drop(file);
-    let told = Trial::recent(&path, 3).unwrap_err().to_string();
-    assert!(told.contains("names what is not in it"), "{told}");
+    let message = Trial::recent(&path, 3).unwrap_err().to_string();
+    assert!(message.contains("a frame or stack that is not in the file"), "{message}");
 }

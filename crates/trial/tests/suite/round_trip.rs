@@ -1,4 +1,4 @@
-//! What is written is what is read, while recording, after the end, after a reopening.
+//! A trial reads back as it was written: during the recording, after its end and after reopening.
 
 use crate::common::{interval, latency, loss, manifest, prediction};
 use proptest::prelude::*;
@@ -9,7 +9,7 @@ use trial::{
 };
 
 #[test]
-fn everything_comes_back() {
+fn everything_round_trips() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("monday.trial");
     let mut writer = Writer::create(&path, &manifest()).unwrap();
@@ -61,14 +61,14 @@ fn a_reader_reads_while_the_writer_writes() {
         let seen = Trial::open(&path).unwrap();
         assert_eq!(seen.intervals().len() as u64, index + 1);
         assert!(!seen.complete());
-        assert!(seen.unfinished().unwrap().contains(&format!("{} whole intervals", index + 1)));
+        assert!(seen.unfinished().unwrap().contains(&format!("{} complete intervals", index + 1)));
     }
     writer.finish().unwrap();
     assert!(Trial::open(&path).unwrap().complete());
 }
 
 #[test]
-fn a_reader_is_never_refused_whatever_the_writer_does() {
+fn a_reader_always_succeeds_while_the_writer_writes() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("busy.trial");
     let mut writer = Writer::create(&path, &manifest()).unwrap();
@@ -119,7 +119,7 @@ fn late_requests_are_added_to_their_interval() {
 }
 
 #[test]
-fn a_reopened_trial_is_complete_again_only_after_its_finish() {
+fn a_reopened_trial_is_complete_again_only_after_finish() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("again.trial");
     let mut writer = Writer::create(&path, &manifest()).unwrap();
@@ -158,26 +158,26 @@ fn reopening_does_not_make_an_unfinished_trial_complete() {
 }
 
 #[test]
-fn an_existing_file_is_replaced_only_when_told_and_only_if_it_is_a_trial() {
+fn an_existing_file_is_replaced_only_on_request_and_only_if_it_is_a_trial() {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("twice.trial");
     let mut first = Writer::create(&path, &manifest()).unwrap();
     first.append(&interval(0)).unwrap();
     first.finish().unwrap();
     assert!(matches!(Writer::create(&path, &manifest()), Err(Error::Exists { .. })));
-    assert_eq!(Trial::open(&path).unwrap().intervals().len(), 1, "the refusal left it alone");
+    assert_eq!(Trial::open(&path).unwrap().intervals().len(), 1, "the refusal did not change it");
 
     Writer::replace(&path, &manifest()).unwrap().finish().unwrap();
     assert_eq!(Trial::open(&path).unwrap().intervals().len(), 0);
 
     let letter = home.path().join("letter.txt");
-    std::fs::write(&letter, "Dear Sir").unwrap();
+    std::fs::write(&letter, "Hello").unwrap();
     assert!(matches!(Writer::replace(&letter, &manifest()), Err(Error::NotATrial { .. })));
-    assert_eq!(std::fs::read(&letter).unwrap(), b"Dear Sir");
+    assert_eq!(std::fs::read(&letter).unwrap(), b"Hello");
 }
 
 #[test]
-fn a_doubled_interval_and_a_rate_that_is_no_number_are_refused() {
+fn duplicate_intervals_and_rates_that_are_not_numbers_are_refused() {
     let home = tempfile::tempdir().unwrap();
     let mut writer = Writer::create(home.path().join("a.trial"), &manifest()).unwrap();
     writer.append(&interval(0)).unwrap();
@@ -267,12 +267,12 @@ proptest! {
     })]
 
     #[test]
-    fn any_interval_comes_back(mut intervals in proptest::collection::vec(any_interval(), 0..5)) {
+    fn any_interval_round_trips(mut intervals in proptest::collection::vec(any_interval(), 0..5)) {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("any.trial");
         let mut writer = Writer::create(&path, &manifest()).unwrap();
         for (index, interval) in intervals.iter_mut().enumerate() {
-            // Numbers with gaps, as losses leave them.
+            // Numbers with gaps, as after losses.
             interval.index = index as u64 * 3;
             writer.append(interval).unwrap();
         }
