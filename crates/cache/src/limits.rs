@@ -10,7 +10,7 @@ pub const SWAP_IN_BYTES_MAX: u64 = 256 * 1024;
 /// taken it.
 pub const DURABLE_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked whether a disk that another process has comes back.
-pub const DISK_LENT_LOOK: Duration = Duration::from_millis(20);
+pub const DISK_HANDOVER_POLL: Duration = Duration::from_millis(20);
 /// How often it is looked whether the disk fails, to tell the log.
 pub const DISK_LOOK: Duration = Duration::from_secs(1);
 /// After so many looks without a failure it is told that the disk is well again: a disk that fails

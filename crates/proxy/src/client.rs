@@ -217,13 +217,13 @@ impl<'c> Client<'c> {
         self.flushed().await
     }
 
-    /// Whether the client can be sent pages that were lent.
-    pub fn takes_pages(&self) -> bool {
-        self.stream.takes_pages()
+    /// Whether this transport can send shared pages (zero-copy).
+    pub fn can_send_shared(&self) -> bool {
+        self.stream.can_send_shared()
     }
 
-    /// Sends what is held, then pages that were lent; `more` follows at once.
-    pub async fn send_pages(&mut self, mut pages: SharedPages, more: bool) -> Result<(), Gone> {
+    /// Sends what is held, then shared pages, zero-copy; `more` follows at once.
+    pub async fn send_shared(&mut self, mut pages: SharedPages, more: bool) -> Result<(), Gone> {
         if !self.pending.is_empty() {
             self.send_slices(&[], true).await?;
         }

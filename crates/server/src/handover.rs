@@ -43,7 +43,7 @@ pub(crate) fn leave(
     until: Instant,
     options: Options,
 ) -> Result<u32, String> {
-    let mut leaving = Leaving { shared, queue: None, lent: false };
+    let mut leaving = Leaving { shared, queue: None, handed_over: false };
     if let Err(why) = leaving.until_it_serves(&mut successor, until) {
         // It has ended, and whatever it had is free.
         drop(successor);
@@ -71,7 +71,7 @@ pub(crate) fn leave(
 struct Leaving<'s> {
     shared: &'s Arc<Shared>,
     queue: Option<mpsc::Receiver<Waiting>>,
-    lent: bool,
+    handed_over: bool,
 }
 
 impl Leaving<'_> {
@@ -83,8 +83,8 @@ impl Leaving<'_> {
                         self.queue = Some(self.shared.handover.begin());
                     }
                     if let Some(disk) = &self.shared.disk {
-                        self.lent = true;
-                        disk.lend(until)?;
+                        self.handed_over = true;
+                        disk.hand_over(until)?;
                     }
                 }
                 // From here on it may answer for a change.
@@ -98,7 +98,7 @@ impl Leaving<'_> {
     /// Serves on with all that it had. In words what cannot be had again.
     fn come_back(self, options: Options) -> Result<(), String> {
         let Some(queue) = self.queue else { return Ok(()) };
-        let Leaving { shared, lent, .. } = self;
+        let Leaving { shared, handed_over, .. } = self;
         let come_back = move || {
             let mut runtime = Runtime::new(options).map_err(|error| error.to_string());
             if shared.handover.is_left() {
@@ -107,8 +107,8 @@ impl Leaving<'_> {
                 shared.store.clear();
             }
             let back = match (&shared.disk, &mut runtime) {
-                (Some(disk), Ok(runtime)) if lent => runtime.block_on(disk.take_back()),
-                (Some(_), Err(error)) if lent => Err(error.clone()),
+                (Some(disk), Ok(runtime)) if handed_over => runtime.block_on(disk.take_back()),
+                (Some(_), Err(error)) if handed_over => Err(error.clone()),
                 _ => Ok(()),
             };
             shared.handover.end();

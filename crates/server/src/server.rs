@@ -399,7 +399,7 @@ fn open_disk(wanted: &DiskConfig, options: &Options) -> Result<Option<DiskStore>
                 }
                 Start::Fresh(why) => tracing::warn!("{path}: begun anew: {why}"),
             }
-            if let Some(why) = disk.why_not_lent() {
+            if let Some(why) = disk.zero_copy_unavailable() {
                 tracing::info!("{path}: long bodies are copied: {why}");
             }
             Ok(Some(disk))

@@ -110,11 +110,11 @@ impl Transport {
     }
 
     /// Whether it takes pages as they are: what is encrypted has to be read for that.
-    pub fn takes_pages(&self) -> bool {
+    pub fn can_send_shared(&self) -> bool {
         matches!(self, Transport::Plain(_))
     }
 
-    /// As [`Self::try_write`], of pages that were lent; `more` is written next.
+    /// As [`Self::try_write`], of shared pages, zero-copy; `more` is written next.
     pub fn try_write_pages(&self, pages: &mut SharedPages, more: bool) -> io::Result<usize> {
         match self {
             Transport::Plain(stream) => stream.try_write_pages(pages, more),

@@ -30,7 +30,7 @@ use store::disk::{About, DiskCounters, DiskStore, OpenError, Start, Writer};
 
 use crate::Cache;
 use crate::limits::{
-    DISK_LENT_LOOK, DISK_LOOK, DISK_LOOKS_WELL, DURABLE_WAIT_MAX, SWAP_IN_BYTES_MAX,
+    DISK_HANDOVER_POLL, DISK_LOOK, DISK_LOOKS_WELL, DURABLE_WAIT_MAX, SWAP_IN_BYTES_MAX,
 };
 use crate::stored::{Away, Entry, Head, Piece, Stored};
 use crate::watch::Watch;
@@ -99,7 +99,7 @@ impl Disk {
                 if self.ending.load(Ordering::Acquire) {
                     return;
                 }
-                time::sleep(DISK_LENT_LOOK).await;
+                time::sleep(DISK_HANDOVER_POLL).await;
             }
         }
     }
@@ -109,7 +109,7 @@ impl Disk {
     ///
     /// # Errors
     /// It is not free by then, in words.
-    pub fn lend(&self, until: Instant) -> Result<(), String> {
+    pub fn hand_over(&self, until: Instant) -> Result<(), String> {
         self.closed.store(true, Ordering::Release);
         self.present().close();
         let left = until.saturating_duration_since(Instant::now());
@@ -140,14 +140,14 @@ impl Disk {
     pub async fn take_back(&self) -> Result<(), String> {
         let deadline = time::now() + DURABLE_WAIT_MAX;
         while !self.is_free() && time::now() < deadline {
-            time::sleep(DISK_LENT_LOOK).await;
+            time::sleep(DISK_HANDOVER_POLL).await;
         }
         let (again, start) = loop {
             match self.present().open_again().await {
                 Ok(opened) => break opened,
                 // A process that was killed lets go of it when the kernel has cleared it away.
                 Err(OpenError::InUse(_)) if time::now() < deadline => {
-                    time::sleep(DISK_LENT_LOOK).await;
+                    time::sleep(DISK_HANDOVER_POLL).await;
                 }
                 Err(error) => return Err(error.to_string()),
             }
@@ -167,12 +167,12 @@ impl Disk {
     async fn tell(&self, store: &DiskStore) {
         let path = store.path().display();
         let (mut told, mut well) = (None, 0);
-        let mut lent = store.why_not_lent().is_none();
+        let mut zero_copy = store.zero_copy_unavailable().is_none();
         loop {
             time::sleep(DISK_LOOK).await;
-            if let Some(why) = store.why_not_lent().filter(|_| lent) {
+            if let Some(why) = store.zero_copy_unavailable().filter(|_| zero_copy) {
                 tracing::warn!("{path}: long bodies are copied from now on: {why}");
-                lent = false;
+                zero_copy = false;
             }
             match store.trouble() {
                 Some(why) => {
@@ -279,8 +279,8 @@ impl Cache {
                 let store = disk.present();
                 let on = u64::from(self.disk().is_some() && store.trouble().is_none());
                 let (index, waiting) = (store.index_bytes() as u64, store.buffered_bytes() as u64);
-                let lends = u64::from(store.why_not_lent().is_none());
-                ([on, store.len() as u64, index, waiting, lends], store.counters())
+                let zero_copy = u64::from(store.zero_copy_unavailable().is_none());
+                ([on, store.len() as u64, index, waiting, zero_copy], store.counters())
             }
             None => ([0; 5], DiskCounters::default()),
         };
@@ -324,7 +324,7 @@ const DISK_GAUGES: [Described; 5] = [
         shape: Shape::Gauge,
     },
     Described {
-        name: "disk_lends",
+        name: "disk_zero_copy",
         help: "1 while long bodies are sent from the page cache without being copied",
         shape: Shape::Gauge,
     },

@@ -77,8 +77,8 @@ fn try_disk(path: &Path) -> std::io::Result<Vec<Ability>> {
             "1 MiB in {:.1} ms: about what an unsafe method or a purge waits for",
             synced.as_secs_f64() * 1e3
         );
-        let lending = fs::check_page_sharing(path.parent().unwrap_or(path)).await;
-        let lent = match &lending {
+        let zero_copy = fs::check_page_sharing(path.parent().unwrap_or(path)).await;
+        let detail = match &zero_copy {
             Ok(()) => "long bodies",
             Err(why) => why,
         };
@@ -90,9 +90,9 @@ fn try_disk(path: &Path) -> std::io::Result<Vec<Ability>> {
                 detail: writes.to_owned(),
             },
             Ability {
-                what: "disk pages sent uncopied".to_owned(),
-                supported: lending.is_ok(),
-                detail: lent.to_owned(),
+                what: "zero-copy sends from the disk".to_owned(),
+                supported: zero_copy.is_ok(),
+                detail: detail.to_owned(),
             },
             Ability { what: "syncs of the disk".to_owned(), supported: true, detail: sync },
         ])

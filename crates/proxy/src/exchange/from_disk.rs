@@ -1,10 +1,11 @@
 //! Sending a body from the disk.
 //!
 //! A block is read and verified, then sent: the first one at once, of the others some together, so
-//! that the client is not woken for each. What the store lends is sent as it stands in the page
-//! cache, but for TLS, which has to read it. A range reads its own blocks only. A block that cannot
-//! be had before anything was sent makes it a miss. Later the rest is asked of the origin, if it is
-//! certain to be the rest of the same (RFC 9110, 13.1.5); else the connection is cut.
+//! that the client is not woken for each. Blocks verified before are sent zero-copy
+//! from the page cache, except over TLS, which has to read them. A range reads its own blocks only.
+//! A block that cannot be had before anything was sent makes it a miss. Later the rest is asked of
+//! the origin, if it is certain to be the rest of the same (RFC 9110, 13.1.5); else the connection
+//! is cut.
 
 use std::sync::Arc;
 
@@ -36,23 +37,23 @@ pub(crate) struct Opened {
 /// Some of a body, to be sent at once.
 #[derive(Debug)]
 enum Part {
-    Lent(SharedPages),
+    Shared(SharedPages),
     Read(Vec<Piece>),
 }
 
 impl Shared {
     /// Opens a part of a body. `at_hand` is what was found a moment ago, perhaps for this: then its
-    /// first block is not read again. `lent`: who asks can be sent pages. `None`: it is not there
-    /// any more, and nobody finds it in memory.
+    /// first block is not read again. `zero_copy`: the client can be sent shared pages. `None`: it
+    /// is not there any more, and nobody finds it in memory.
     pub(crate) async fn open_away(
         &self,
         stored: &Arc<Stored>,
         away: Away,
         range: ByteRange,
         at_hand: Option<Box<Hit>>,
-        lent: bool,
+        zero_copy: bool,
     ) -> Option<Opened> {
-        let opened = self.try_open(stored, away, range, at_hand, lent).await;
+        let opened = self.try_open(stored, away, range, at_hand, zero_copy).await;
         if opened.is_none() {
             self.store.remove_if(&away.key, |entry: &Entry| entry.is(stored));
         }
@@ -65,7 +66,7 @@ impl Shared {
         away: Away,
         range: ByteRange,
         at_hand: Option<Box<Hit>>,
-        lent: bool,
+        zero_copy: bool,
     ) -> Option<Opened> {
         let disk = self.disk()?;
         let is_it =
@@ -78,11 +79,11 @@ impl Shared {
             return None;
         }
         let mut rest = hit.range(range.first..range.last + 1);
-        if lent {
-            rest = rest.lendable();
+        if zero_copy {
+            rest = rest.allow_zero_copy();
         }
-        let first = match rest.lend().await {
-            Some(pages) => Part::Lent(pages),
+        let first = match rest.next_shared().await {
+            Some(pages) => Part::Shared(pages),
             None => Part::Read(rest.next().await.ok()?.into_iter().collect()),
         };
         Some(Opened { first, rest })
@@ -102,14 +103,14 @@ impl Exchange<'_> {
         let (mut at, mut part, mut ended) = (range.first, first, None);
         loop {
             let next = match part {
-                Part::Lent(pages) => {
+                Part::Shared(pages) => {
                     at += pages.left() as u64;
-                    let sent = self.client.send_pages(pages, rest.left() > 0).await;
+                    let sent = self.client.send_shared(pages, rest.left() > 0).await;
                     sent.map_err(|_| Ended::Gone(done))?;
-                    rest.lend().await
+                    rest.next_shared().await
                 }
                 Part::Read(pieces) => {
-                    let next = if ended.is_none() { rest.lend().await } else { None };
+                    let next = if ended.is_none() { rest.next_shared().await } else { None };
                     let slices: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
                     at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
                     let sent = self.client.send_slices(&slices, next.is_some()).await;
@@ -127,7 +128,7 @@ impl Exchange<'_> {
                 }
             }
             if let Some(pages) = next {
-                part = Part::Lent(pages);
+                part = Part::Shared(pages);
                 continue;
             }
             let mut pieces = Vec::new();

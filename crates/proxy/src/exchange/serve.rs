@@ -107,8 +107,8 @@ impl Exchange<'_> {
             Method::Head => None,
             _ => {
                 let shared = Arc::clone(&self.worker.shared);
-                let (at_hand, lent) = (self.at_hand.take(), self.client.takes_pages());
-                let opened = shared.open_away(stored, away, range, at_hand, lent).await;
+                let (at_hand, zero_copy) = (self.at_hand.take(), self.client.can_send_shared());
+                let opened = shared.open_away(stored, away, range, at_hand, zero_copy).await;
                 Some(opened.ok_or(Ended::BodyLost)?)
             }
         };

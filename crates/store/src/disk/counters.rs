@@ -62,11 +62,11 @@ counters! {
     /// Blocks read and found good.
     blocks,
     /// Blocks sent as they stand in the page cache, where they were verified before.
-    blocks_lent,
+    zero_copy_blocks,
     /// Records whose blocks are sent so, since they were verified.
-    lent_records,
+    zero_copy_records,
     /// Of these, such as the page cache has let go of.
-    lent_gone,
+    zero_copy_evicted,
     /// Blocks taken from memory, because they were not written yet.
     blocks_buffered,
     /// Reads that would have blocked and went to the pool.

@@ -120,7 +120,7 @@ impl Flusher {
             && let Err(error) = detach(inner, place.segment).await
         {
             // It still is to be done by whoever opens it next.
-            inner.segments.lends(place.segment, life);
+            inner.segments.mark_shared(place.segment, life);
             add(&inner.counters.write_errors, 1);
             self.failed(inner, "detaching a segment", &error);
             inner.condemn(place.segment);
@@ -231,7 +231,7 @@ async fn detach(inner: &Inner, segment: u16) -> io::Result<()> {
     let position = inner.segments.position(Place { segment, offset: 0 });
     let len = u64::from(inner.options.geometry.segment_bytes);
     match inner.files.segments.detach(position, len).await {
-        // Then none were lent here.
+        // Then no pages of it were shared.
         Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
         result => result,
     }

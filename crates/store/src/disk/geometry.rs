@@ -68,7 +68,7 @@ impl Geometry {
         burst.max(SEGMENTS_FREE_MIN) as usize
     }
 
-    /// Whether a segment can be detached from pages that are lent.
+    /// Whether a segment can be detached from pages that are being sent.
     pub(super) fn can_detach(&self) -> bool {
         u64::from(self.segment_bytes).is_multiple_of(runtime::fs::DETACHED_BYTES)
     }

@@ -1,7 +1,7 @@
 //! Fetching: metadata with the first block, the body block by block.
 //!
 //! What: a look-up reads the first block of a record, and with it the metadata and mostly the
-//! beginning of the body, unless what it says is known ([`super::lending`]); [`Body`] reads the
+//! beginning of the body, unless what it says is known ([`super::zero_copy`]); [`Body`] reads the
 //! rest as it is asked for, of a range only the blocks that it touches. Every block is verified
 //! before a byte of it is given out.
 //! What never happens: a read behind the end of a record; a byte of another object, of an older one
@@ -16,8 +16,8 @@ use runtime::fs::SharedPages;
 use super::checksum::Spot;
 use super::counters::add;
 use super::index::{Found, Place};
-use super::lending::{Verified, Watch};
 use super::record::{HEADER_BYTES, Header, Kind, SUM_BYTES};
+use super::zero_copy::{Verified, Watch};
 use super::{DiskStore, Inner, print_of};
 use crate::key::Key;
 use crate::purges::Generation;
@@ -145,7 +145,15 @@ impl Hit {
         let end = range.end.min(self.body_len);
         let at = range.start.min(end);
         let held = Held::new(&self.record, at..end);
-        Body { record: self.record, at, end, chunk: None, lends: false, watch: None, _held: held }
+        Body {
+            record: self.record,
+            at,
+            end,
+            chunk: None,
+            zero_copy: false,
+            watch: None,
+            _held: held,
+        }
     }
 }
 
@@ -157,9 +165,9 @@ pub struct Body {
     end: u64,
     /// The chunk that is being read.
     chunk: Option<(u32, Found)>,
-    /// Whoever reads it can be lent pages.
-    lends: bool,
-    /// The record that is being read, if it is to be lent later.
+    /// The reader can send shared pages.
+    zero_copy: bool,
+    /// The record being read, if its pages are to be sent zero-copy later.
     watch: Option<Box<Watch>>,
     _held: Held,
 }
@@ -321,7 +329,7 @@ impl DiskStore {
         let inner = &self.0;
         for _ in 0..TRIES_MAX {
             let found = inner.index.look_up(print_of(key), touch)?;
-            if let Some((header, verified)) = inner.known(&found, key) {
+            if let Some((header, verified)) = inner.verified_header(&found, key) {
                 let first = First::Known(verified);
                 return Some(Opened { store: self.clone(), found, header, first });
             }
@@ -374,7 +382,7 @@ impl Opened {
                     if number == 0
                         && let First::Known(verified) = &self.first
                     {
-                        verified.first_too();
+                        verified.note_first_verified();
                         self.first = First::Read(block.clone());
                     }
                     let until = block.len().min(within + (end - at) as usize);
@@ -449,42 +457,42 @@ impl Body {
         Ok(Some(piece))
     }
 
-    /// The same for who can be lent pages, and asks for them.
+    /// The same body, for a reader that also calls [`Body::next_shared`].
     #[must_use]
-    pub fn lendable(self) -> Body {
-        let lends = self.record.store.why_not_lent().is_none();
-        Body { lends, ..self }
+    pub fn allow_zero_copy(self) -> Body {
+        let zero_copy = self.record.store.zero_copy_unavailable().is_none();
+        Body { zero_copy, ..self }
     }
 
-    /// Some of what comes next, as it stands in the page cache: with [`super::Verify::Once`], if it
-    /// was verified there and has not left it since. `None`: [`Body::next`] has it.
+    /// The next bytes as shared pages, if [`super::Verify::Once`] is set and they were verified in
+    /// the page cache and have not left it since. `None`: call [`Body::next`] instead.
     ///
-    /// Only of a body that was made [`Body::lendable`].
-    pub async fn lend(&mut self) -> Option<SharedPages> {
-        if self.at >= self.end || !self.lends {
+    /// Needs [`Body::allow_zero_copy`].
+    pub async fn next_shared(&mut self) -> Option<SharedPages> {
+        if self.at >= self.end || !self.zero_copy {
             return None;
         }
         let inner = Arc::clone(&self.record.store.0);
-        if inner.lending.is_over().await {
-            (self.lends, self.watch) = (false, None);
+        if inner.zero_copy.has_ended().await {
+            (self.zero_copy, self.watch) = (false, None);
             return None;
         }
-        let lent = match self.record.header.kind {
+        let pages = match self.record.header.kind {
             Kind::Head => {
                 let part = self.chunk_part().ok()?;
                 let found = self.chunk_found(&part)?;
-                let lent = inner.lend(&found, part.at..part.end).await;
+                let pages = inner.share(&found, part.at..part.end).await;
                 self.chunk = Some((part.number, found));
-                lent
+                pages
             }
             _ => {
                 let body_at = self.record.header.body_at();
-                inner.lend(&self.record.found, body_at + self.at..body_at + self.end).await
+                inner.share(&self.record.found, body_at + self.at..body_at + self.end).await
             }
         }?;
         self.watch = None;
-        self.at += lent.left() as u64;
-        Some(lent)
+        self.at += pages.left() as u64;
+        Some(pages)
     }
 
     async fn next_of_whole(&mut self) -> Result<Piece, Broken> {
@@ -493,13 +501,13 @@ impl Body {
         let (at, end) = (body_at + self.at, body_at + self.end);
         let block = (at / inner.blocks.payload_bytes()) as u32;
         // The first block was read by the look-up.
-        if self.lends && block == 1 && end == self.record.header.payload_len() {
+        if self.zero_copy && block == 1 && end == self.record.header.payload_len() {
             let (found, beginning) = (&self.record.found, self.record.beginning());
             self.watch = inner.watch(found, block, beginning).await.map(Box::new);
         }
         let piece = self.record.piece(at, end).await?;
         if let Some(watch) = self.watch.take() {
-            self.watch = inner.verified(*watch, &self.record.found, block).map(Box::new);
+            self.watch = inner.note_verified(*watch, &self.record.found, block).map(Box::new);
         }
         Ok(piece)
     }
@@ -540,13 +548,14 @@ impl Body {
         let within = (part.at % payload_bytes) as usize;
         for _ in 0..TRIES_MAX {
             let Some(found) = self.chunk_found(&part) else { break };
-            if self.lends && block == 0 && inner.blocks.stored_len(part.end) == part.stored_len {
+            if self.zero_copy && block == 0 && inner.blocks.stored_len(part.end) == part.stored_len
+            {
                 self.watch = inner.watch(&found, block, &[]).await.map(Box::new);
             }
             match inner.block(&found, block).await {
                 Ok(piece) => {
                     if let Some(watch) = self.watch.take() {
-                        self.watch = inner.verified(*watch, &found, block).map(Box::new);
+                        self.watch = inner.note_verified(*watch, &found, block).map(Box::new);
                     }
                     self.chunk = Some((part.number, found));
                     let until = piece.len().min(within + (part.end - part.at) as usize);

@@ -88,7 +88,7 @@ pub(super) const GENERATION_MAX: u64 = u64::MAX >> 1;
 
 /// Records whose pages are watched, or that were read once: each has two mappings, of which a
 /// process may have 65,530, and some 3 KiB of the kernel's memory a mebibyte.
-pub(super) const LENT_RECORDS_MAX: usize = 8 * 1024;
+pub(super) const SHARED_RECORDS_MAX: usize = 8 * 1024;
 /// Of those that nobody asks for any more, so many leave when another comes.
 pub(super) const LEAVING_AT_ONCE: usize = 4;
 /// Records that are being verified while their pages are watched, however slowly they are read.
@@ -96,7 +96,7 @@ pub(super) const WATCHES_MAX: u32 = 1024;
 /// Of each, what a look-up finds is kept if its metadata is no longer than this.
 pub(super) const KNOWN_META_BYTES_MAX: usize = 4 * 1024;
 /// Shorter records are copied.
-pub(super) const LENT_BYTES_MIN: u32 = 128 * 1024;
+pub(super) const SHARED_BYTES_MIN: u32 = 128 * 1024;
 
 const _: () = assert!(SEGMENT_BYTES_MIN.is_power_of_two() && SEGMENT_BYTES_MAX.is_power_of_two());
 const _: () = assert!(SEGMENTS_WANTED >= SEGMENTS_MIN as u64);

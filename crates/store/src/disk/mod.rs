@@ -27,7 +27,6 @@ mod get;
 mod ghosts;
 mod index;
 mod journal;
-mod lending;
 mod limits;
 mod put;
 mod reclaim;
@@ -37,6 +36,7 @@ mod saved_index;
 mod segments;
 mod signal;
 mod superblock;
+mod zero_copy;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -53,11 +53,11 @@ use commit::Committer;
 use counters::{Cells, add};
 use index::Index;
 use journal::{Change, Journal};
-use lending::Lending;
 use record::Blocks;
 use segments::Segments;
 use signal::{Rounds, Signal};
 use superblock::Superblock;
+use zero_copy::ZeroCopy;
 
 pub use counters::DiskCounters;
 pub use geometry::Geometry;
@@ -154,7 +154,7 @@ struct Inner {
     purges: Arc<Purges>,
     index: Index,
     segments: Segments,
-    lending: Lending,
+    zero_copy: ZeroCopy,
     journal: Journal,
     /// Wakes the writing half of the flusher.
     wake: Signal,
@@ -410,11 +410,11 @@ impl DiskStore {
         &self.0.options.geometry
     }
 
-    /// Why no pages of bodies are lent; `None` if they are ([`Body::lend`]). What could be done at
-    /// first may be refused later, and stays so.
+    /// Why bodies are not sent zero-copy; `None` if they are ([`Body::next_shared`]). It may become
+    /// unavailable while the store is open, and then stays so.
     #[must_use]
-    pub fn why_not_lent(&self) -> Option<&str> {
-        self.0.lending.refused()
+    pub fn zero_copy_unavailable(&self) -> Option<&str> {
+        self.0.zero_copy.refused()
     }
 
     /// What last failed, while writing is off because of it.

@@ -26,7 +26,6 @@ use super::counters::Cells;
 use super::geometry::Geometry;
 use super::index::Index;
 use super::journal::{Change, Journal, Log, SavedEntry, Tail};
-use super::lending::{self, Lending};
 use super::limits::{
     ENTRIES_PER_SLICE, EPOCH_MAX, EPOCH_SHIFT, FORMAT_VERSION, GENERATION_MAX, SHARDS_MAX,
 };
@@ -38,6 +37,7 @@ use super::saved_index::{
 use super::segments::{Alive, Segments};
 use super::signal::{Rounds, Signal};
 use super::superblock::{self, Read, Superblock};
+use super::zero_copy::{self, ZeroCopy};
 use super::{DiskStore, Failures, Files, Inner, Options};
 use crate::key::KeyHasher;
 use crate::purges::Purges;
@@ -323,9 +323,9 @@ async fn warm(
         }
         None => Arc::new(loaded.purges),
     };
-    let was_lending = lending::was_lending(&options).await;
+    let may_be_shared = zero_copy::was_used(&options).await;
     let inner = inner(options, files, &block, Some(purges)).await;
-    inner.segments.restore(loaded.alive, was_lending);
+    inner.segments.restore(loaded.alive, may_be_shared);
     for entry in loaded.overlay.values().flatten() {
         take_entry(&inner, entry);
     }
@@ -402,7 +402,7 @@ async fn inner(
         superblock: *block,
         index: Index::new(shards, Arc::clone(&segments.lives)),
         segments,
-        lending: Lending::new(&options).await,
+        zero_copy: ZeroCopy::new(&options).await,
         journal: Journal::default(),
         wake: Signal::default(),
         rounds: Rounds::default(),

@@ -89,8 +89,8 @@ pub(super) struct Segments {
     readers: Box<[AtomicU32]>,
     /// Segments that have readers.
     held: AtomicU32,
-    /// By segment: pages of it are lent, or were in an older life.
-    lent: Box<[AtomicBool]>,
+    /// By segment: pages of it may be shared and in flight to clients, also of an older life.
+    shared: Box<[AtomicBool]>,
 }
 
 /// A segment with a life: which, since when, of which log.
@@ -123,14 +123,14 @@ impl Segments {
         };
         let lives = (0..count).map(|_| AtomicU64::new(0)).collect();
         let readers = (0..count).map(|_| AtomicU32::new(0)).collect();
-        let lent = (0..count).map(|_| AtomicBool::new(false)).collect();
-        Segments { geometry, lives, logs: Lock::new(&LOGS, logs), readers, held: 0.into(), lent }
+        let shared = (0..count).map(|_| AtomicBool::new(false)).collect();
+        Segments { geometry, lives, logs: Lock::new(&LOGS, logs), readers, held: 0.into(), shared }
     }
 
     /// Takes over what was found on the disk: segments with lives, none of them open any more.
-    /// `lent`: pages that an older process has lent may be under way still.
-    pub(super) fn restore(&self, mut found: Vec<Alive>, lent: bool) {
-        self.lent.iter().for_each(|of| of.store(lent, Ordering::SeqCst));
+    /// `shared`: pages that an older process sent zero-copy may still be in flight.
+    pub(super) fn restore(&self, mut found: Vec<Alive>, shared: bool) {
+        self.shared.iter().for_each(|of| of.store(shared, Ordering::SeqCst));
         found.sort_unstable_by_key(|&(_, life, _)| life);
         let mut logs = self.lock();
         for (segment, life, log) in found {
@@ -187,7 +187,7 @@ impl Segments {
         logs.segments[usize::from(segment)] = Segment::default();
         logs.open[log as usize] = Some(Open { segment, used: 0 });
         self.lives[usize::from(segment)].store(life, Ordering::SeqCst);
-        if self.lent[usize::from(segment)].swap(false, Ordering::SeqCst) {
+        if self.shared[usize::from(segment)].swap(false, Ordering::SeqCst) {
             logs.detached.insert(segment);
         }
         // Under the lock: before any record that is put into it.
@@ -275,13 +275,14 @@ impl Segments {
         None
     }
 
-    /// Pages of this segment are lent from now on. False: that life of it has ended.
-    pub(super) fn lends(&self, segment: u16, life: u64) -> bool {
-        self.lent[usize::from(segment)].store(true, Ordering::SeqCst);
+    /// Records that pages of this segment are shared. False: that life of it has ended.
+    pub(super) fn mark_shared(&self, segment: u16, life: u64) -> bool {
+        self.shared[usize::from(segment)].store(true, Ordering::SeqCst);
         self.lives[usize::from(segment)].load(Ordering::SeqCst) == life
     }
 
-    /// Before the first write of a life: are pages of an older one lent? Asked once.
+    /// Before the first write of a life: may pages of an older life be in flight? Answers true
+    /// once.
     pub(super) fn take_detached(&self, segment: u16) -> bool {
         self.lock().detached.remove(&segment)
     }

@@ -100,8 +100,8 @@ fn any_core_may_use_it() {
     });
 }
 
-/// Segments that can be detached, and of which the store has few.
-fn lending(path: &std::path::Path) -> store::disk::Options {
+/// Few segments, each large enough to be detached.
+fn zero_copy_options(path: &std::path::Path) -> store::disk::Options {
     let geometry = Geometry {
         segment_bytes: 2 << 20,
         segments: 16,
@@ -142,17 +142,17 @@ impl Wire {
         came
     }
 
-    /// A body as it is sent: what is lent, and what is not. Also how much was lent.
+    /// A body as it is sent, with and without zero-copy, and the bytes sent zero-copy.
     async fn fetch(&self, body: Body) -> Result<(Vec<u8>, usize), Broken> {
-        let (mut body, mut all, mut lent) = (body.lendable(), Vec::new(), 0);
+        let (mut body, mut all, mut shared) = (body.allow_zero_copy(), Vec::new(), 0);
         loop {
-            while let Some(pages) = body.lend().await {
-                lent += pages.left();
+            while let Some(pages) = body.next_shared().await {
+                shared += pages.left();
                 all.extend(self.sent(pages).await);
             }
             match body.next().await? {
                 Some(piece) => all.extend_from_slice(&piece),
-                None => return Ok((all, lent)),
+                None => return Ok((all, shared)),
             }
         }
     }
@@ -171,24 +171,24 @@ async fn put_one(store: &DiskStore) {
     store.flush().await.unwrap();
 }
 
-/// A store that lends; `None` where it cannot, which is said.
-async fn lender(path: &std::path::Path) -> Option<Running> {
-    let running = Running::open(lending(path)).await;
-    if let Some(why) = running.store.why_not_lent() {
-        eprintln!("skipped: no pages are lent here: {why}");
+/// A store that sends zero-copy. `None`, with the reason on stderr, where that is unavailable.
+async fn zero_copy_store(path: &std::path::Path) -> Option<Running> {
+    let running = Running::open(zero_copy_options(path)).await;
+    if let Some(why) = running.store.zero_copy_unavailable() {
+        eprintln!("skipped: zero-copy is unavailable: {why}");
         return None;
     }
-    assert!(path.join("lent").exists(), "who opens it next is told");
+    assert!(path.join("lent").exists(), "the next process to open it must know");
     Some(running)
 }
 
 #[test]
-fn what_was_verified_in_the_page_cache_is_lent_from_the_third_reader_on() {
+fn verified_blocks_are_sent_zero_copy_from_the_third_reader_on() {
     let dir = tempfile::tempdir().unwrap();
     Runtime::new(Options::default()).unwrap().block_on(async {
-        let Some(running) = lender(dir.path()).await else { return };
+        let Some(running) = zero_copy_store(dir.path()).await else { return };
         let (store, wire) = (&running.store, Wire::new().await);
-        // Of one record, of chunks, and one that is not worth it.
+        // One record, chunks, and one that is too short.
         let lens = [300_000, 1_500_000, 100_000];
         for (number, len) in (0..).zip(lens) {
             store.put(&key(number), ABOUT, b"meta", &body(number, len)).unwrap();
@@ -197,7 +197,7 @@ fn what_was_verified_in_the_page_cache_is_lent_from_the_third_reader_on() {
             let hit = store.get(&key(number)).await.unwrap();
             wire.fetch(hit.range(range)).await.unwrap()
         };
-        // Nothing that waits to be written is lent.
+        // Records that wait to be written are copied.
         for _ in 0..4 {
             assert_eq!(get(0, 0..300_000).await, (body(0, 300_000), 0));
         }
@@ -208,7 +208,7 @@ fn what_was_verified_in_the_page_cache_is_lent_from_the_third_reader_on() {
             }
         }
         let before = store.counters();
-        assert_eq!(before.lent_records, 4, "one, and three chunks");
+        assert_eq!(before.zero_copy_records, 4, "one, and three chunks");
         // The look-up reads the first block, which has the beginning of the body if that is short.
         let beginning = usize::try_from(store::disk::BLOCK_BYTES).unwrap() - 8 - 64 - 4;
         assert_eq!(get(0, 0..300_000).await, (body(0, 300_000), 300_000 - beginning));
@@ -217,8 +217,8 @@ fn what_was_verified_in_the_page_cache_is_lent_from_the_third_reader_on() {
         let after = store.counters();
         assert_eq!(after.reads - before.reads, 1 + 1 + 4, "one look-up each, and all of the third");
         let blocks = 300_076_u64.div_ceil(32_760) - 1 + 2 * 524_352_u64.div_ceil(32_760) + 14;
-        assert_eq!(after.blocks_lent - before.blocks_lent, blocks);
-        // From then on what the look-up reads is known, and its block is lent too.
+        assert_eq!(after.zero_copy_blocks - before.zero_copy_blocks, blocks);
+        // From then on the look-up needs no read, and the first block is sent zero-copy too.
         for number in [0, 1] {
             let len = lens[number as usize];
             assert_eq!(get(number, 0..len as u64).await, (body(number, len), len));
@@ -234,30 +234,30 @@ fn what_was_verified_in_the_page_cache_is_lent_from_the_third_reader_on() {
             let len = expected.len();
             assert_eq!(get(1, first..last).await, (expected, len));
         }
-        assert_eq!(store.counters().lent_gone, 0);
+        assert_eq!(store.counters().zero_copy_evicted, 0);
         running.close().await;
     });
 }
 
-/// A client may take its time, and the segment is another's by then.
+/// A client may be slow, and the segment is reused before it has everything.
 #[test]
-fn pages_that_are_lent_are_not_written_over() {
+fn shared_pages_are_not_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     Runtime::new(Options::default()).unwrap().block_on(async {
-        let Some(running) = lender(dir.path()).await else { return };
+        let Some(running) = zero_copy_store(dir.path()).await else { return };
         let (store, wire) = (&running.store, Wire::new().await);
         let len = 200_000;
-        let (mut lent, mut expected) = (Vec::new(), Vec::new());
+        let (mut shared, mut expected) = (Vec::new(), Vec::new());
         // Short writes, which go through the page cache, over every place of the store.
         for number in 0..2600 {
             if number % 40 == 0 {
                 store.put(&key(number), ABOUT, b"meta", &body(number, len)).unwrap();
                 store.flush().await.unwrap();
                 for round in 0..3 {
-                    let mut parts = store.get(&key(number)).await.unwrap().body().lendable();
+                    let mut parts = store.get(&key(number)).await.unwrap().body().allow_zero_copy();
                     let first = parts.next().await.unwrap().unwrap().len();
                     if round == 2 {
-                        lent.push(parts.lend().await.expect("it was verified"));
+                        shared.push(parts.next_shared().await.expect("it was verified"));
                         expected.push(body(number, len)[first..].to_vec());
                     }
                     while parts.next().await.unwrap().is_some() {}
@@ -271,7 +271,7 @@ fn pages_that_are_lent_are_not_written_over() {
         }
         let counters = store.counters();
         assert!(counters.segments_reclaimed > 20, "each segment had another life: {counters:?}");
-        for (pages, expected) in lent.into_iter().zip(expected) {
+        for (pages, expected) in shared.into_iter().zip(expected) {
             let len = pages.left();
             assert!(wire.sent(pages).await == expected[..len]);
         }
@@ -290,13 +290,13 @@ fn what_has_left_the_page_cache_is_verified_again() {
 fn left_at(at: u64) {
     let dir = tempfile::tempdir().unwrap();
     Runtime::new(Options::default()).unwrap().block_on(async {
-        let Some(running) = lender(dir.path()).await else { return };
+        let Some(running) = zero_copy_store(dir.path()).await else { return };
         running.close().await;
-        // Before the store: who opens its file later ends all lending.
+        // Before the store opens: an open while it runs would end zero-copy.
         let direct = runtime::fs::OpenOptions { direct: true, ..runtime::fs::OpenOptions::WRITE };
         let path = dir.path().join("segments");
         let file = runtime::fs::File::open_with(&path, direct).await.unwrap();
-        let running = Running::open(lending(dir.path())).await;
+        let running = Running::open(zero_copy_options(dir.path())).await;
         let (store, wire) = (&running.store, Wire::new().await);
         put_one(store).await;
         let get = || wire.fetch_one(store);
@@ -310,17 +310,17 @@ fn left_at(at: u64) {
             file.write_all_at(buffer, at).await.0.unwrap();
         };
         for round in 1..=3 {
-            for lent in [false, false, true, true] {
+            for shared in [false, false, true, true] {
                 let (all, bytes) = get().await.unwrap();
-                assert!(all == body(1, ONE_BYTES) && lent == (bytes > 0));
+                assert!(all == body(1, ONE_BYTES) && shared == (bytes > 0));
             }
-            assert_eq!(store.counters().lent_records, round);
+            assert_eq!(store.counters().zero_copy_records, round);
             write(0).await;
         }
         for _ in 0..3 {
             get().await.unwrap();
         }
-        assert_eq!(get().await.unwrap().1, ONE_BYTES, "all of it is lent");
+        assert_eq!(get().await.unwrap().1, ONE_BYTES, "all of it is sent zero-copy");
         write(1).await;
         assert_eq!(get().await, Err(Broken));
         assert_eq!(store.counters().bad_blocks, 1);
@@ -328,55 +328,56 @@ fn left_at(at: u64) {
     });
 }
 
-/// Who has opened the file may write there, and the page cache would have it.
+/// Another program that has the file open could write into the page cache.
 #[test]
-fn nothing_is_lent_once_another_has_opened_the_file() {
+fn zero_copy_ends_once_another_program_opens_the_file() {
     let dir = tempfile::tempdir().unwrap();
     Runtime::new(Options::default()).unwrap().block_on(async {
-        let Some(running) = lender(dir.path()).await else { return };
+        let Some(running) = zero_copy_store(dir.path()).await else { return };
         let (store, wire) = (&running.store, Wire::new().await);
         put_one(store).await;
         let get = || wire.fetch_one(store);
-        for lent in [false, false, true] {
+        for shared in [false, false, true] {
             let (all, bytes) = get().await.unwrap();
-            assert!(all == body(1, ONE_BYTES) && lent == (bytes > 0));
+            assert!(all == body(1, ONE_BYTES) && shared == (bytes > 0));
         }
-        // A body under way: some of it is lent, and the rest is not.
-        let mut under_way = store.get(&key(1)).await.unwrap().body().lendable();
-        let mut came = under_way.next().await.unwrap().unwrap().to_vec();
-        came.extend(wire.sent(under_way.lend().await.unwrap()).await);
+        // A body in flight: part of it is sent zero-copy, the rest is not.
+        let mut in_flight = store.get(&key(1)).await.unwrap().body().allow_zero_copy();
+        let mut came = in_flight.next().await.unwrap().unwrap().to_vec();
+        came.extend(wire.sent(in_flight.next_shared().await.unwrap()).await);
         let file = std::fs::File::options().write(true).open(dir.path().join("segments")).unwrap();
-        assert!(under_way.lend().await.is_none());
-        while let Some(piece) = under_way.next().await.unwrap() {
+        assert!(in_flight.next_shared().await.is_none());
+        while let Some(piece) = in_flight.next().await.unwrap() {
             came.extend_from_slice(&piece);
         }
         assert!(came == body(1, ONE_BYTES));
         for _ in 0..4 {
             assert_eq!(get().await.unwrap(), (body(1, ONE_BYTES), 0));
         }
-        assert!(store.why_not_lent().unwrap().contains("another program has opened"));
+        assert!(store.zero_copy_unavailable().unwrap().contains("another program has opened"));
         std::os::unix::fs::FileExt::write_all_at(&file, &[1; 1000], 200_000).unwrap();
         assert_eq!(get().await, Err(Broken));
         assert_eq!(store.counters().bad_blocks, 1);
         running.close().await;
-        // A new start verifies all anew.
-        let running = Running::open(lending(dir.path())).await;
-        assert_eq!(running.store.why_not_lent(), None);
+        // A restart verifies everything again.
+        let running = Running::open(zero_copy_options(dir.path())).await;
+        assert_eq!(running.store.zero_copy_unavailable(), None);
         running.close().await;
     });
 }
 
 #[test]
-fn why_nothing_is_lent_is_said() {
+fn the_reason_for_no_zero_copy_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     Runtime::new(Options::default()).unwrap().block_on(async {
         let geometry = Geometry::for_bytes(64 << 20).unwrap();
         let short = store::disk::Options::new(dir.path().join("short"), geometry);
         let verify = store::disk::Verify::Always;
-        let always = store::disk::Options { verify, ..lending(&dir.path().join("always")) };
+        let always =
+            store::disk::Options { verify, ..zero_copy_options(&dir.path().join("always")) };
         for (options, word) in [(short, "shorter than 2 MiB"), (always, "each time")] {
             let running = Running::open(options).await;
-            let why = running.store.why_not_lent().unwrap_or_default();
+            let why = running.store.zero_copy_unavailable().unwrap_or_default();
             assert!(why.contains(word), "{why}");
             running.close().await;
         }

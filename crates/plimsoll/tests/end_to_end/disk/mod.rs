@@ -7,9 +7,9 @@
 
 mod checker;
 mod image;
-mod lending;
 mod origin;
 mod restart;
+mod zero_copy;
 
 use std::fs::File;
 use std::net::SocketAddr;

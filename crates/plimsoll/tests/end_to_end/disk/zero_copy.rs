@@ -1,4 +1,4 @@
-//! Bodies that are sent as they stand in the page cache.
+//! Bodies sent zero-copy from the page cache.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
@@ -15,8 +15,8 @@ use crate::support::{Home, SOON, wait_for};
 /// Written at once, so that it can go around the page cache.
 const ROT_BYTES: usize = 64 * 1024;
 
-/// As [`configured`], with segments that can be detached.
-fn lending(home: &Home, scene: &Scene) -> String {
+/// As [`configured`], with segments large enough for zero-copy.
+fn zero_copy(home: &Home, scene: &Scene) -> String {
     configured(home, scene, &home.at("store"), "1GiB")
 }
 
@@ -24,8 +24,8 @@ fn runtime() -> Runtime {
     Runtime::new(Options::default()).unwrap()
 }
 
-/// False, and said, where no pages can be lent.
-fn can_lend(home: &Home) -> bool {
+/// False, with the reason on stderr, where zero-copy is unavailable.
+fn can_zero_copy(home: &Home) -> bool {
     match runtime().block_on(fs::check_page_sharing(home.at(""))) {
         Ok(()) => true,
         Err(why) => {
@@ -38,11 +38,11 @@ fn can_lend(home: &Home) -> bool {
 #[test]
 fn a_body_that_was_verified_is_sent_without_being_read() {
     let home = Home::new();
-    if !can_lend(&home) {
+    if !can_zero_copy(&home) {
         return;
     }
     let scene = Scene::new(Vec::new());
-    let server = served(&scene, &lending(&home, &scene));
+    let server = served(&scene, &zero_copy(&home, &scene));
     // One record, and several.
     let objects = [object(700_000, 0), object(1_000_000, 0), object(2_000_000, 0)];
     objects.into_iter().for_each(|object| drop(scene.one(object)));
@@ -50,16 +50,16 @@ fn a_body_that_was_verified_is_sent_without_being_read() {
     for object in objects.into_iter().cycle().take(2 * objects.len()) {
         assert!(scene.one(object).is_hit());
     }
-    let lent = || metric(server.admin(), "plimsoll_disk_blocks_lent_total");
-    assert_eq!(lent(), 0, "nobody has verified it yet");
+    let blocks = || metric(server.admin(), "plimsoll_disk_zero_copy_blocks_total");
+    assert_eq!(blocks(), 0, "no reader has verified them yet");
     for object in objects {
-        let before = lent();
+        let before = blocks();
         let asked = || assert!(scene.one(object).is_hit());
-        // The beginning of the first record, which tells what it is.
+        // Only the beginning of the first record, which has the metadata.
         let reads = reads_of_segments(&home, &server, asked);
-        assert!(lent() - before >= (object.bytes - 32_768).div_ceil(32_768), "{object:?}");
+        assert!(blocks() - before >= (object.bytes - 32_768).div_ceil(32_768), "{object:?}");
         assert!(reads.is_none_or(|reads| reads.len() == 1), "{object:?}");
-        // What it tells is known from then on. That of a body in several records is a short one.
+        // From then on the metadata is kept in memory, except of a body in several records.
         let asked = || assert!(scene.one(object).is_hit());
         let reads = reads_of_segments(&home, &server, asked);
         let wanted = usize::from(object.bytes > 1 << 20);
@@ -86,7 +86,7 @@ fn rotting() -> Scene {
     scene
 }
 
-/// All that is stored by [`rotting`] stands before it.
+/// Everything that [`rotting`] stores is below this offset.
 const WRITTEN_OVER: u64 = 48 << 20;
 const ROTS_FOR: Duration = Duration::from_secs(8);
 
@@ -95,12 +95,12 @@ const ROTS_FOR: Duration = Duration::from_secs(8);
 fn what_rots_below_the_page_cache_is_never_sent() {
     const SEED: u64 = 6;
     let home = Home::alone();
-    if !can_lend(&home) {
+    if !can_zero_copy(&home) {
         return;
     }
     let scene = rotting();
-    let config = lending(&home, &scene);
-    // Whoever opens it while the server runs ends all lending.
+    let config = zero_copy(&home, &scene);
+    // Opened before the server starts: an open during its run would end zero-copy.
     stopped(&scene, served(&scene, &config));
     let direct = OpenOptions { direct: true, ..OpenOptions::WRITE };
     let opened = File::open_with(home.at("store/segments"), direct);
@@ -125,38 +125,39 @@ fn what_rots_below_the_page_cache_is_never_sent() {
         return;
     }
     scene.is_well();
-    let [bad, hits, lent, gone] = ["bad_blocks", "hits", "blocks_lent", "lent_gone"]
-        .map(|name| metric(admin, &format!("plimsoll_disk_{name}_total")));
+    let names = ["bad_blocks", "hits", "zero_copy_blocks", "zero_copy_evicted"];
+    let [bad, hits, blocks, evicted] =
+        names.map(|name| metric(admin, &format!("plimsoll_disk_{name}_total")));
     let [compared, cut] = [&scene.compared, &scene.cut].map(|count| count.load(Ordering::Relaxed));
     eprintln!(
-        "{compared} responses compared, {hits} hits of the disk, {lent} blocks lent, {bad} bad, \
-         {gone} records that had left the page cache, {cut} cut off"
+        "{compared} responses compared, {hits} disk hits, {blocks} blocks zero-copy, {bad} bad, \
+         {evicted} records evicted from the page cache, {cut} responses cut off"
     );
-    assert!(bad > 0 && lent > 1000 && gone > 0 && compared > 300);
+    assert!(bad > 0 && blocks > 1000 && evicted > 0 && compared > 300);
     assert_eq!(stopped(&scene, server), "");
 }
 
-/// Into the page cache itself, of which nobody is told.
+/// Another program writes into the page cache itself, which no notification reports.
 #[test]
 fn what_another_program_writes_into_the_files_is_never_sent() {
     const SEED: u64 = 7;
     let home = Home::alone();
-    if !can_lend(&home) {
+    if !can_zero_copy(&home) {
         return;
     }
     let scene = rotting();
-    let server = served(&scene, &lending(&home, &scene));
+    let server = served(&scene, &zero_copy(&home, &scene));
     let admin = server.admin();
-    let lent = || metric(admin, "plimsoll_disk_blocks_lent_total");
+    let blocks = || metric(admin, "plimsoll_disk_zero_copy_blocks_total");
     let mut random = Rng::new(SEED);
-    let lent_before = scene.under_load(4, SEED, || {
-        wait_for("pages to be lent", SOON, || (lent() > 1000).then_some(()));
-        assert_eq!(metric(admin, "plimsoll_disk_lends"), 1);
+    let blocks_before = scene.under_load(4, SEED, || {
+        wait_for("zero-copy sends", SOON, || (blocks() > 1000).then_some(()));
+        assert_eq!(metric(admin, "plimsoll_disk_zero_copy"), 1);
         let segments = home.at("store/segments");
         let segments = std::fs::File::options().write(true).open(segments).unwrap();
-        // What is on its way to a client is there by then.
+        // Gives responses in flight the time to reach their clients.
         std::thread::sleep(Duration::from_millis(500));
-        let lent_before = lent();
+        let blocks_before = blocks();
         let until = Instant::now() + ROTS_FOR;
         while Instant::now() < until {
             let mut bytes = [0; 4096];
@@ -164,23 +165,25 @@ fn what_another_program_writes_into_the_files_is_never_sent() {
             segments.write_all_at(&bytes, random.below(WRITTEN_OVER)).unwrap();
             std::thread::sleep(Duration::from_millis(5));
         }
-        lent_before
+        blocks_before
     });
     scene.is_well();
     let bad = metric(admin, "plimsoll_disk_bad_blocks_total");
     let compared = scene.compared.load(Ordering::Relaxed);
-    eprintln!("{compared} responses compared, {lent_before} blocks lent before, {bad} bad");
+    eprintln!(
+        "{compared} responses compared, {blocks_before} blocks sent zero-copy before, {bad} bad"
+    );
     assert!(bad > 0 && compared > 300);
-    assert_eq!((lent(), metric(admin, "plimsoll_disk_lends")), (lent_before, 0));
-    let told = stopped(&scene, server);
-    assert!(told.contains("another program has opened its file `segments`"), "{told}");
+    assert_eq!((blocks(), metric(admin, "plimsoll_disk_zero_copy")), (blocks_before, 0));
+    let log = stopped(&scene, server);
+    assert!(log.contains("another program has opened its file `segments`"), "{log}");
 }
 
 #[test]
 fn a_store_whose_segments_are_too_short_copies() {
     let home = Home::new();
     let scene = Scene::new(Vec::new());
-    let config = lending(&home, &scene);
+    let config = zero_copy(&home, &scene);
     let text = std::fs::read_to_string(&config).unwrap().replace("1GiB", "64MiB");
     let server = served(&scene, &home.write("plimsoll.toml", text));
     let one = object(700_000, 0);
@@ -188,8 +191,8 @@ fn a_store_whose_segments_are_too_short_copies() {
         scene.one(one);
         std::thread::sleep(WRITTEN / 4);
     }
-    assert_eq!(metric(server.admin(), "plimsoll_disk_lends"), 0);
-    assert_eq!(metric(server.admin(), "plimsoll_disk_blocks_lent_total"), 0);
+    assert_eq!(metric(server.admin(), "plimsoll_disk_zero_copy"), 0);
+    assert_eq!(metric(server.admin(), "plimsoll_disk_zero_copy_blocks_total"), 0);
     assert!(metric(server.admin(), "plimsoll_disk_hits_total") > 0);
     assert_eq!(stopped(&scene, server), "");
 }
