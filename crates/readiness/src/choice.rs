@@ -1,4 +1,4 @@
-//! Which backend: its name, the order of preference, and why one cannot be had here.
+//! Which backend: its name, the order of preference, and why one cannot be opened here.
 
 use std::fmt;
 use std::io;
@@ -22,15 +22,15 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Those that look at real descriptors, in the order of tables.
+    /// Those for real descriptors, in the order used in tables.
     pub const ALL_REAL: [Kind; 5] =
         [Kind::Select, Kind::ScalableSelect, Kind::Poll, Kind::Epoll, Kind::IoUring];
 
-    /// In this order [`Choice::Preferred`] tries them. `ScalableSelect` is not in the list: its
-    /// hints come from an epoll instance, so where it works epoll does.
+    /// The order in which [`Choice::Preferred`] tries them. `ScalableSelect` is not in the list:
+    /// its hints come from an epoll instance, so where it works epoll works too.
     pub(crate) const PREFERENCE: [Kind; 4] = [Kind::Epoll, Kind::IoUring, Kind::Poll, Kind::Select];
 
-    /// As on the command line and in tables.
+    /// The name on the command line and in tables.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Select => "select",
@@ -60,13 +60,13 @@ impl FromStr for Kind {
     }
 }
 
-/// A name that no backend has. The operator's mistake.
+/// A name that no backend has: the operator's mistake.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct UnknownKind(String);
 
 impl fmt::Display for UnknownKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no backend is called {:?}; there are: ", self.0)?;
+        write!(f, "no backend is called {:?}; available: ", self.0)?;
         for (i, kind) in Kind::ALL_REAL.iter().enumerate() {
             write!(f, "{}{kind}", if i == 0 { "" } else { ", " })?;
         }
@@ -76,13 +76,13 @@ impl fmt::Display for UnknownKind {
 
 impl std::error::Error for UnknownKind {}
 
-/// What [`crate::Poller::open`] is asked for.
+/// What to pass to [`crate::Poller::open`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Choice {
     /// The first in the order of preference (epoll, io_uring, poll, select) whose self-test passes.
     #[default]
     Preferred,
-    /// This one or none.
+    /// Only this one.
     Named(Kind),
 }
 
@@ -90,28 +90,28 @@ pub enum Choice {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// This system does not provide what the backend stands on.
+    /// This system does not provide what the backend needs.
     NotSupported {
         /// Which backend was asked for.
         kind: Kind,
         /// What is missing, for a person to read.
         why: String,
     },
-    /// The system provides it and refused it now (no descriptors left, no memory).
+    /// The system provides it but refused it now (no descriptors or memory left).
     System {
         /// Which backend was asked for.
         kind: Kind,
         /// What the system said.
         source: io::Error,
     },
-    /// It opened and then did not do what the contract says.
+    /// It opened but violated the contract.
     SelfTest {
         /// Which backend was asked for.
         kind: Kind,
         /// What went wrong.
         why: String,
     },
-    /// Every backend of the order of preference failed, each with its own reason.
+    /// Every backend in the order of preference failed.
     NoneWorks {
         /// In the order in which they were tried.
         tried: Vec<OpenError>,
@@ -119,8 +119,7 @@ pub enum OpenError {
 }
 
 impl OpenError {
-    /// Sorts a failed set-up call: "there is no such call here, or it is forbidden" apart from
-    /// "not now".
+    /// Classifies a failed set-up call: not available here (or forbidden), or refused now.
     pub(crate) fn of_call(kind: Kind, call: &str, error: io::Error) -> OpenError {
         match error.raw_os_error() {
             Some(libc::ENOSYS | libc::EPERM | libc::EACCES | libc::EOPNOTSUPP | libc::EINVAL) => {

@@ -1,8 +1,9 @@
-//! epoll(7), level-triggered: the kernel keeps interest and ready list, a wait is one system call.
+//! epoll(7), level-triggered: the kernel keeps the interest and the ready list, and a wait is one
+//! system call.
 //!
-//! The token rides in the kernel's own event, so a wait looks at no table. A registration without
-//! interest is taken out of the instance, for epoll would report its hang-up again and again. The
-//! wake descriptor is edge-triggered, so that a wake is never read.
+//! The token is stored in the kernel's event, so a wait reads no table. A registration without
+//! interest is removed from the instance, because epoll would report its hang-up again and again.
+//! The wake descriptor is edge-triggered, so that it never has to be read.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -16,10 +17,10 @@ use crate::{Backend, Counters, Events, Interest, Kind, OpenError, Ready, Token};
 /// No token packs to this: its slot is [`Token::SLOT_RESERVED`].
 const WAKE_DATA: u64 = u64::MAX;
 
-/// See the module's words.
+/// See the module docs.
 pub(crate) struct Epoll {
     set: EpollSet,
-    /// The descriptor is in `set` exactly if its interest here is not empty.
+    /// A descriptor is in `set` exactly if its interest here is not empty.
     table: FdTable<Interest>,
     pub(crate) wake: WakeEnd,
     pub(crate) counters: Counters,

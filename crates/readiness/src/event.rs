@@ -1,17 +1,17 @@
-//! The words of the contract: token, interest, readiness, event.
+//! The types of the contract: token, interest, readiness, event.
 //!
-//! Plain values, without a system call among them. The bits of [`Ready`] are laid out so that what
-//! the kernel reports (`POLLIN`, `POLLOUT`) becomes a `Ready` by two masks and no branch.
-//! Invariant: a `Ready` with `HANGUP` or `ERROR` in it also has `READABLE` and `WRITABLE`; one with
+//! Plain values; nothing here makes a system call. The bits of [`Ready`] are laid out so that the
+//! kernel's `POLLIN` and `POLLOUT` become a `Ready` by two masks and no branch. Invariant: a
+//! `Ready` with `HANGUP` or `ERROR` in it also has `READABLE` and `WRITABLE`; one with
 //! `READ_CLOSED` also has `READABLE`. The constructors keep it; no field is public.
 
 use std::fmt;
 use std::ops::{BitOr, BitOrAssign};
 
-/// Names one registration: a slot of the caller's and the generation of that slot.
+/// Names one registration: one of the caller's slots and the generation of that slot.
 ///
-/// The backends hand it back unread. Who keeps slots in a [`crate::slots::SlotTable`] finds there
-/// that an event of an earlier owner of the slot names nobody.
+/// The backends return it unread. A caller that keeps its slots in a [`crate::slots::SlotTable`]
+/// finds no value for the event of an earlier owner of the slot.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Token {
     /// < `Token::SLOT_RESERVED`
@@ -20,8 +20,7 @@ pub struct Token {
 }
 
 impl Token {
-    /// The one slot number that no token may have: the backends mark their own wake descriptor by
-    /// it.
+    /// The one slot number that no token may have: it marks the backends' wake descriptor.
     pub const SLOT_RESERVED: u32 = u32::MAX;
 
     /// A token for `slot` in its `generation`.
@@ -29,7 +28,7 @@ impl Token {
     /// # Panics
     /// If `slot` is [`Token::SLOT_RESERVED`].
     pub const fn new(slot: u32, generation: u32) -> Token {
-        assert!(slot != Token::SLOT_RESERVED, "this slot number is the backends' own");
+        assert!(slot != Token::SLOT_RESERVED, "this slot number is reserved for the backends");
         Token { slot, generation }
     }
 
@@ -82,12 +81,12 @@ macro_rules! bit_set {
 bit_set!(Interest);
 bit_set!(Ready);
 
-/// In which directions a registration wants to be told.
+/// The directions in which a registration wants events.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Interest(u8);
 
 impl Interest {
-    /// In neither: the registration stays and nothing is delivered, not even a hang-up.
+    /// None: the registration stays and nothing is delivered, not even a hang-up.
     pub const NONE: Interest = Interest(0);
     /// When a read would not block.
     pub const READ: Interest = Interest(1);
@@ -101,7 +100,7 @@ impl Interest {
         self.0 & other.0 == other.0
     }
 
-    /// Whether there is no direction in it.
+    /// Whether it has no direction.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
@@ -111,8 +110,8 @@ impl Interest {
         Interest(self.0 & !other.0)
     }
 
-    /// What poll(2) is to be asked. `POLLRDHUP` goes with reading: a writer alone is not told that
-    /// the peer has stopped sending.
+    /// The bits to pass to poll(2). `POLLRDHUP` goes with reading: a registration that only writes
+    /// gets no event when the peer stops sending.
     pub(crate) const fn poll_bits(self) -> u32 {
         let read = if self.contains(Interest::READ) { POLL_IN | POLL_RDHUP } else { 0 };
         let write = if self.contains(Interest::WRITE) { POLL_OUT } else { 0 };
@@ -126,9 +125,9 @@ impl fmt::Debug for Interest {
     }
 }
 
-/// What is ready. `READABLE` and `WRITABLE` are the contract; the other three are extra knowledge
-/// that a backend may not have (select(2) never does), so nobody may wait for one of them alone:
-/// the end of a stream is found by reading it.
+/// What is ready. `READABLE` and `WRITABLE` are the contract. A backend may not know the other
+/// three (select(2) never does), so never wait for one of them alone: the end of a stream is found
+/// by reading it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Ready(u8);
 
@@ -139,11 +138,11 @@ impl Ready {
     pub const READABLE: Ready = Ready(1);
     /// A write would not block: there is room, or an error to fetch.
     pub const WRITABLE: Ready = Ready(2);
-    /// The peer sends no more (FIN). Bytes may still wait in front of the end.
+    /// The peer sends no more (FIN). Unread bytes may still precede the end.
     pub const READ_CLOSED: Ready = Ready(4 | 1);
     /// Both directions are shut.
     pub const HANGUP: Ready = Ready(8 | 1 | 2);
-    /// An error waits to be fetched.
+    /// An error is pending.
     pub const ERROR: Ready = Ready(16 | 1 | 2);
 
     /// Whether all of `other` is in `self`.
@@ -156,13 +155,13 @@ impl Ready {
         self.0 == 0
     }
 
-    /// Whether somebody with this interest is to be told.
+    /// Whether a registration with this interest gets an event.
     pub const fn concerns(self, interest: Interest) -> bool {
         self.0 & interest.0 != 0
     }
 
-    /// What somebody with this interest is told of a level: the directions asked for, and hang-up
-    /// and error (with both directions) whoever asks.
+    /// What a registration with this interest gets of a level: the directions of the interest, and
+    /// in any case hang-up and error (with both directions).
     pub(crate) const fn narrowed_to(self, interest: Interest) -> Ready {
         const SHUT: u8 = 8 | 16;
         if !self.concerns(interest) {
@@ -183,7 +182,7 @@ impl Ready {
         if bits & !(POLL_IN | POLL_OUT) == 0 { plain } else { plain.with_rare(bits) }
     }
 
-    /// The bits that a request's way does not meet.
+    /// The bits that the hot path does not meet.
     #[cold]
     const fn with_rare(self, bits: u32) -> Ready {
         let mut ready = self.0;
@@ -229,19 +228,19 @@ const _: () = {
     assert!(POLL_ERR == libc::EPOLLERR as u32);
 };
 
-/// One delivery: this registration is ready for that.
+/// One delivery: a registration and what it is ready for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// Whose registration.
+    /// The registration.
     pub token: Token,
-    /// Ready for what. Never empty.
+    /// What it is ready for. Never empty.
     pub ready: Ready,
 }
 
 /// The buffer that [`crate::Poller::wait`] fills: made once, used for every wait.
 ///
-/// Its capacity bounds what one wait delivers. What found no room is delivered by a later wait; a
-/// descriptor that stays ready is not passed over for ever by others that do.
+/// Its capacity bounds what one wait delivers. A later wait delivers the rest; a descriptor that
+/// stays ready is not starved by others that do.
 #[derive(Debug)]
 pub struct Events {
     /// `list.len() <= capacity`
@@ -257,7 +256,7 @@ impl Events {
         Events { list: Vec::with_capacity(capacity), capacity }
     }
 
-    /// The events of the last wait, in no order to rely on.
+    /// The events of the last wait, in no particular order.
     pub fn iter(&self) -> std::iter::Copied<std::slice::Iter<'_, Event>> {
         self.list.iter().copied()
     }
@@ -272,7 +271,7 @@ impl Events {
         self.list.is_empty()
     }
 
-    /// Forgets them; `wait` does so itself at its start.
+    /// Removes all; `wait` does so at its start.
     pub fn clear(&mut self) {
         self.list.clear();
     }
@@ -286,7 +285,7 @@ impl Events {
         self.list.len() < self.capacity
     }
 
-    /// The caller has made sure that there is room.
+    /// The caller has checked that there is room.
     #[inline]
     pub(crate) fn push(&mut self, token: Token, ready: Ready) {
         debug_assert!(self.has_room() && !ready.is_empty());
@@ -329,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn narrowing_keeps_directions_asked_for() {
+    fn narrowing_keeps_the_directions_of_the_interest() {
         let all = Ready::READ_CLOSED | Ready::WRITABLE;
         assert_eq!(all.narrowed_to(Interest::NONE), Ready::NONE);
         assert_eq!(all.narrowed_to(Interest::READ), Ready::READ_CLOSED);

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 /// The kernel's `unsigned long`.
 pub(crate) type Word = libc::c_ulong;
 
-/// How many descriptors one word stands for.
+/// Descriptors per word.
 pub(crate) const WORD_BITS: usize = Word::BITS as usize;
 
 /// A set of descriptors.
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holds_what_was_put_in() {
+    fn members_are_those_assigned() {
         let mut set = FdSet::default();
         for fd in [0, 63, 64, 1000] {
             set.assign(fd, true);

@@ -9,19 +9,19 @@
 //!     └── change to no interest    └─── its completion is delivered ┘
 //! ```
 //!
-//! A delivered one is queued and armed by the next wait's own system call; if it is still ready the
-//! kernel completes it on the spot. So a wait is one call whatever is ready, a cold descriptor
-//! costs nothing, and a descriptor removed right after its event needs no cancelling.
+//! A delivered registration is queued and armed again by the next wait's system call; if it is
+//! still ready the kernel completes it at once. So a wait is one call whatever is ready, a cold
+//! descriptor costs nothing, and a descriptor removed right after its event needs no cancelling.
 //!
-//! The kernel reports `POLLRDHUP` whether or not it was asked for. A writer to a peer that sends no
-//! more would be seen so at each arming, and waiting for room would become spinning. Such a
-//! registration is armed as a multishot poll, which tells of changes only; after a delivery the
-//! next wait replaces it by a fresh one, which looks again (state `Stale`).
+//! The kernel reports `POLLRDHUP` even if it was not requested. A writer whose peer sends no more
+//! would get it at each arming, and waiting for room would become spinning. Such a registration is
+//! armed as a multishot poll, which reports changes only. After a delivery the next wait replaces
+//! it by a fresh one, which checks again (state `Stale`).
 //!
-//! A completion carries the descriptor and the sequence number of its arming. Only the one that is
-//! armed now counts; all others are of polls since cancelled. An armed poll holds its file open, so
-//! taking one back is submitted at once: after `remove`, closing closes. The completion queue may
-//! overflow; the kernel keeps what found no room and hands it over at the next call
+//! A completion carries the descriptor and the sequence number of its arming. Only the completion
+//! of the current arming counts; all others are of cancelled polls. An armed poll holds its file
+//! open, so a cancellation is submitted at once: after `remove`, closing really closes. The
+//! completion queue may overflow; the kernel keeps the excess and delivers it at the next call
 //! (`IORING_FEAT_NODROP`).
 
 use std::io;
@@ -39,7 +39,7 @@ use crate::table::FdTable;
 use crate::wake::WakeEnd;
 use crate::{Backend, Counters, Events, Interest, Kind, OpenError, Ready, Token};
 
-/// How many polls are armed by one call; more take several.
+/// How many polls one call arms; more take several calls.
 const SUBMISSIONS: u32 = 1024;
 
 /// How many completions the shared queue holds; more stay in the kernel until there is room.
@@ -47,15 +47,15 @@ const COMPLETIONS: u32 = 4096;
 
 const _: () = assert!(SUBMISSIONS.is_power_of_two() && COMPLETIONS >= 2 * SUBMISSIONS);
 
-/// The user data of what belongs to no registration; as descriptors they would be negative.
+/// User data of entries that belong to no registration; as descriptors they would be negative.
 const WAKE_DATA: u64 = u64::MAX;
 const CANCEL_DATA: u64 = u64::MAX - 1;
 
-/// See the module's words.
+/// See the module docs.
 pub(crate) struct IoUring {
     ring: ::io_uring::IoUring,
     table: FdTable<Registration>,
-    /// Every `Queued` and `Stale` registration is in it. So may be others, and some twice.
+    /// Has every `Queued` and `Stale` registration. May have others, and some twice.
     queue: Vec<RawFd>,
     /// The sequence number of the next arming.
     sequence: u32,
@@ -70,8 +70,8 @@ struct Registration {
     token: Token,
     interest: Interest,
     state: State,
-    /// Something nobody asked for is always ready here: arm a multishot poll.
-    by_change: bool,
+    /// The kernel keeps reporting something outside the interest: arm a multishot poll.
+    multishot: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -80,14 +80,14 @@ enum State {
     Idle,
     /// To be armed by the next wait.
     Queued,
-    /// In the kernel, under this sequence number.
+    /// In the kernel, with this sequence number.
     Armed(u32),
-    /// Delivered, yet still in the kernel (multishot); to be replaced by the next wait.
+    /// Delivered, but still in the kernel (multishot); the next wait replaces it.
     Stale(u32),
 }
 
 impl State {
-    /// The poll that the kernel holds for it.
+    /// The sequence number of the poll in the kernel.
     fn in_kernel(self) -> Option<u32> {
         match self {
             State::Idle | State::Queued => None,
@@ -128,8 +128,8 @@ impl IoUring {
         })
     }
 
-    /// Puts an entry into the submission queue, making room first if there is none. `EBUSY`: the
-    /// kernel takes nothing until completions have been reaped (before Linux 5.19).
+    /// Puts an entry into the submission queue and makes room first if it is full. `EBUSY`: the
+    /// kernel accepts nothing until completions have been reaped (before Linux 5.19).
     fn push(&mut self, entry: &Entry) -> io::Result<()> {
         for _ in 0..2 {
             // SAFETY: polls and cancellations point to no memory.
@@ -141,8 +141,8 @@ impl IoUring {
         Err(io::Error::from_raw_os_error(libc::EBUSY))
     }
 
-    /// Hands the submission queue to the kernel and lets it complete what it can; sleeps until
-    /// there are `want` completions, at most this long. One system call.
+    /// Submits the queue to the kernel, lets it complete what it can, and sleeps until there are
+    /// `want` completions or `timeout` ends. One system call.
     fn enter(&mut self, want: u32, timeout: Option<Duration>) -> io::Result<()> {
         self.counters.syscalls += 1;
         let submissions = self.ring.submission().len() as u32;
@@ -166,7 +166,7 @@ impl IoUring {
         }
     }
 
-    /// Writes POLL_ADD for everything that is queued, or for as much as the kernel takes now.
+    /// Submits POLL_ADD for everything that is queued, or as much as the kernel accepts now.
     fn arm_queued(&mut self) -> io::Result<()> {
         if !self.wake_armed {
             let watch = PollAdd::new(Fd(self.wake.fd()), POLL_IN).multi(true).build();
@@ -182,9 +182,9 @@ impl IoUring {
         Ok(())
     }
 
-    /// Writes POLL_ADD for one descriptor, if it is still queued.
+    /// Submits POLL_ADD for one descriptor, if it is still queued.
     fn arm(&mut self, fd: RawFd) -> io::Result<()> {
-        let Some(&Registration { interest, state, by_change, .. }) = self.table.get(fd) else {
+        let Some(&Registration { interest, state, multishot, .. }) = self.table.get(fd) else {
             return Ok(());
         };
         match state {
@@ -193,7 +193,7 @@ impl IoUring {
             State::Queued => {}
         }
         let sequence = self.sequence;
-        let watch = PollAdd::new(Fd(fd), interest.poll_bits()).multi(by_change).build();
+        let watch = PollAdd::new(Fd(fd), interest.poll_bits()).multi(multishot).build();
         self.push(&watch.user_data(user_data(fd, sequence)))?;
         self.counters.probes += 1;
         self.sequence = sequence.wrapping_add(1);
@@ -201,7 +201,7 @@ impl IoUring {
         Ok(())
     }
 
-    /// Delivers completions while there is room. True: the wake was among them.
+    /// Delivers completions while there is room. True if the wake was among them.
     fn reap(&mut self, events: &mut Events) -> bool {
         let mut woken = false;
         let mut completions = self.ring.completion();
@@ -213,7 +213,7 @@ impl IoUring {
                     self.wake.take_edge();
                     woken = true;
                 }
-                // The poll to be cancelled had completed already.
+                // The poll had completed before it was cancelled.
                 CANCEL_DATA => {}
                 data => {
                     let (fd, sequence) = (data as u32 as RawFd, (data >> 32) as u32);
@@ -229,7 +229,7 @@ impl IoUring {
         woken
     }
 
-    /// Takes an armed poll out of the kernel, now: it would hold the file open.
+    /// Cancels an armed poll at once, because it holds the file open.
     fn cancel(&mut self, fd: RawFd, sequence: u32) -> io::Result<()> {
         self.push(&cancellation(fd, sequence))?;
         self.enter(0, None)
@@ -238,11 +238,10 @@ impl IoUring {
 
 impl Registration {
     fn new(token: Token, interest: Interest) -> Registration {
-        Registration { token, interest, state: State::Idle, by_change: false }
+        Registration { token, interest, state: State::Idle, multishot: false }
     }
 
-    /// Delivers a completion of the poll that is armed. Gives back the descriptor if it is to be
-    /// queued.
+    /// Delivers a completion of the armed poll. Returns the descriptor if it must be queued again.
     fn complete(
         &mut self,
         fd: RawFd,
@@ -253,7 +252,7 @@ impl Registration {
     ) -> Option<RawFd> {
         let ready = ready.narrowed_to(self.interest);
         if ready.is_empty() {
-            self.by_change = true;
+            self.multishot = true;
             if more {
                 return None;
             }
@@ -265,7 +264,7 @@ impl Registration {
     }
 }
 
-/// Which arming of which descriptor a completion is of.
+/// The descriptor and the arming that a completion belongs to.
 fn user_data(fd: RawFd, sequence: u32) -> u64 {
     u64::from(sequence) << 32 | fd as u64
 }
@@ -275,8 +274,8 @@ fn cancellation(fd: RawFd, sequence: u32) -> Entry {
     cancel.flags(Flags::SKIP_SUCCESS)
 }
 
-/// The lightest set-up that this kernel has: completions are worked off by the waiting thread in
-/// its own call (6.1), or at least without interrupting it (5.19), or as ever.
+/// The cheapest set-up that this kernel supports: the waiting thread processes completions in its
+/// own call (6.1), or at least without an interrupt (5.19), or the default.
 fn build(submissions: u32, completions: u32) -> io::Result<::io_uring::IoUring> {
     type Refine = fn(&mut Builder) -> &mut Builder;
     let refinements: [Refine; 3] = [
@@ -357,8 +356,8 @@ impl IoUring {
 }
 
 impl Drop for IoUring {
-    /// The kernel takes a ring down behind our back, and armed polls would hold their files open
-    /// until it has. Failing here costs only that delay.
+    /// The kernel tears a ring down asynchronously, and armed polls hold their files open until
+    /// then. If this fails, it costs only that delay.
     fn drop(&mut self) {
         let all = CancelBuilder::any();
         if self.ring.submitter().register_sync_cancel(None, all).is_ok() {
@@ -374,7 +373,7 @@ mod tests {
 
     use super::*;
 
-    /// A ring so small that everything overflows, many times over.
+    /// A ring so small that everything overflows many times.
     #[test]
     fn nothing_is_lost_when_the_queues_overflow() {
         let Ok(mut backend) = IoUring::with_queues(4, 8) else {
@@ -405,6 +404,6 @@ mod tests {
             backend.wait(&mut events, Some(Duration::ZERO)).unwrap();
             assert!(events.iter().all(|event| event.token.slot() >= 50));
         }
-        assert!(events.is_empty(), "what was under way has come, and nothing is ready");
+        assert!(events.is_empty(), "pending completions have arrived, and nothing is ready");
     }
 }

@@ -1,44 +1,44 @@
 //! Which descriptors are ready? One contract, one file per backend.
 //!
 //! # What a backend provides
-//! A backend is a file of one shape: `open`, and the private trait `Backend` (register, change,
-//! remove, wait, waker, counters). [`select`](Kind::Select),
+//! Each backend is one file of the same shape: `open`, the private trait `Backend` (register,
+//! change, remove, wait), and the fields `wake` and `counters`. [`select`](Kind::Select),
 //! [`scalable_select`](Kind::ScalableSelect), [`poll`](Kind::Poll), [`epoll`](Kind::Epoll),
-//! [`io_uring`](Kind::IoUring) and [`simulated`] are all compiled in; [`Poller::open`] chooses one
-//! by preference and self-test, or by name, and dispatches over an enum. One contract suite
+//! [`io_uring`](Kind::IoUring) and [`simulated`] are all compiled in. [`Poller::open`] chooses one
+//! by name, or by preference and self-test, and dispatches over an enum. The same contract suite
 //! (`tests/contract`) runs on each.
 //!
-//! * **Level-triggered by interest.** As long as a descriptor is readable and its registration
-//!   wants to read, waits deliver that; so for writing. Spurious events and early, empty returns
-//!   are allowed, lost events never are. A short read does not prove that a socket is drained: data
-//!   and FIN can arrive in one segment, and the next wait tells of the rest. An event that found no
-//!   room is as old as the wait that found it, when a later one delivers it; what has come since
-//!   comes with the wait after, which does not sleep.
-//! * **Directions are exact, the rest is extra.** Every backend tells `READABLE` and `WRITABLE`.
-//!   `READ_CLOSED`, `HANGUP` and `ERROR` come along where the system call reports them; hang-up and
-//!   error imply both directions, so that whoever waits is woken.
-//! * **Without interest, silence.** A registration with [`Interest::NONE`] delivers nothing, also
+//! * **Level-triggered by interest.** As long as a descriptor is readable and its registration has
+//!   read interest, every wait delivers that; writing works the same way. Spurious events and
+//!   early, empty returns are allowed; lost events are not. A short read does not prove that a
+//!   socket is drained: data and FIN can arrive in one segment, and the next wait delivers the
+//!   rest. An event that did not fit into the buffer is delivered by a later wait as it was found;
+//!   what has happened since is delivered by the wait after that, which does not sleep.
+//! * **Directions are exact, the rest is extra.** Every backend delivers `READABLE` and `WRITABLE`.
+//!   `READ_CLOSED`, `HANGUP` and `ERROR` are added where the system call reports them. Hang-up and
+//!   error imply both directions, so that any waiting task is woken.
+//! * **No interest, no events.** A registration with [`Interest::NONE`] delivers nothing, not even
 //!   when the peer hangs up.
-//! * **Everyone has a turn.** When more is ready than [`Events`] holds, later waits deliver the
-//!   rest before the same ones come round for ever.
-//! * **Misuse is an error alike everywhere**: registering twice is `AlreadyExists`, changing or
-//!   removing what is not registered is `NotFound`, registering what is not open is `EBADF`.
+//! * **No starvation.** When more is ready than [`Events`] holds, later waits deliver the rest
+//!   before they repeat the same ones.
+//! * **Misuse is the same error everywhere**: registering twice is `AlreadyExists`, changing or
+//!   removing an unknown descriptor is `NotFound`, registering one that is not open is `EBADF`.
 //!
 //! # What never happens
-//! * After [`Poller::remove`] no later wait delivers its token, whatever was under way; and closing
-//!   the descriptor then closes it, because no backend holds on to it. (A descriptor must be
+//! * After [`Poller::remove`] no later wait delivers its token, whatever was pending, and closing
+//!   the descriptor really closes it, because no backend holds on to it. (A descriptor must be
 //!   removed before it is closed.)
 //! * A wake is never lost and never delivered as an event.
-//! * `epoll`'s wait, once it has run with its events, allocates nothing and makes one system call.
-//!   No backend but `scalable_select` reads a clock.
+//! * `epoll`'s wait, after the first call with its buffer, allocates nothing and makes one system
+//!   call. No backend but `scalable_select` reads a clock.
 //! * A backend never reads or writes a registered descriptor.
 //!
 //! # Who owns what
 //! The caller owns the descriptors and the numbers in the tokens; a poller owns its instance, its
 //! tables and its wake eventfd. A poller belongs to one thread; a [`Waker`] to any.
 //!
-//! [`slots`] is the other half of the ground floor's bookkeeping: lowest free slots, and a table
-//! whose tokens go stale when their slot is given to another.
+//! [`slots`] is the other half of the bookkeeping: lowest free slots, and a table whose tokens
+//! become stale when their slot is reused.
 
 mod choice;
 mod epoll;
@@ -65,20 +65,22 @@ pub use choice::{Choice, Kind, OpenError, UnknownKind};
 pub use event::{Event, Events, Interest, Ready, Token};
 pub use wake::Waker;
 
-/// What every backend does. The contract is in the module's words; here is the shape.
+/// What every backend implements. The module docs have the contract. A backend also has the fields
+/// `wake: WakeEnd` and `counters: Counters`; [`Poller`] counts waits and events, the backend the
+/// rest.
 trait Backend {
     const KIND: Kind;
 
-    /// Begins to watch `fd`. Fails if it is registered already or not open.
+    /// Starts to watch `fd`. Fails if it is registered already or not open.
     fn register(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()>;
 
     /// Gives the registration another token or interest. What was ready and undelivered stays so.
     fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()>;
 
-    /// Forgets `fd` altogether, here and in the kernel, before it returns.
+    /// Removes `fd` here and in the kernel before it returns.
     fn remove(&mut self, fd: RawFd) -> io::Result<()>;
 
-    /// Fills `events`, which are empty, sleeping only while nothing is ready.
+    /// Fills `events`, which is empty. Sleeps only while nothing is ready.
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()>;
 }
 
@@ -91,10 +93,10 @@ pub struct Counters {
     pub events: u64,
     /// Waits that delivered none: time-outs, wakes, signals.
     pub empty_waits: u64,
-    /// Descriptors whose readiness was asked for one by one: those shown to `select` and `poll`,
+    /// Descriptors whose readiness was queried one by one: those passed to `select` and `poll`,
     /// those checked by `scalable_select`, the polls armed in `io_uring`; none with `epoll`.
     pub probes: u64,
-    /// Words of bitmaps looked at (`select`, `scalable_select`).
+    /// Bitmap words read (`select`, `scalable_select`).
     pub bitmap_words: u64,
     /// System calls made for registering, changing, removing and waiting.
     pub syscalls: u64,
@@ -116,12 +118,12 @@ impl Sub for Counters {
     }
 }
 
-/// Watches descriptors and sleeps until one is ready. See the crate's words for the contract.
+/// Watches descriptors and sleeps until one is ready. The crate docs have the contract.
 pub struct Poller {
     backend: Backends,
 }
 
-/// Static dispatch: a wait costs one predictable branch for the choice.
+/// Static dispatch: the choice costs a wait one predictable branch.
 enum Backends {
     Select(Box<select::Select>),
     ScalableSelect(Box<scalable_select::ScalableSelect>),
@@ -145,11 +147,11 @@ macro_rules! dispatch {
 }
 
 impl Poller {
-    /// Opens the backend asked for and makes it prove itself on a descriptor of its own.
+    /// Opens the requested backend and tests it on a descriptor.
     ///
     /// # Errors
-    /// [`OpenError`] says what is missing here. `Named(Kind::Simulated)` is refused: that one is
-    /// made by [`Poller::simulated`].
+    /// [`OpenError`] says what is missing. `Named(Kind::Simulated)` is refused:
+    /// [`Poller::simulated`] makes that one.
     pub fn open(choice: Choice) -> Result<Poller, OpenError> {
         let preference = match choice {
             Choice::Named(kind) => return Poller::open_kind(kind),
@@ -165,7 +167,7 @@ impl Poller {
         Err(OpenError::NoneWorks { tried })
     }
 
-    /// A poller over simulated descriptors, whose levels and time the program moves.
+    /// A poller over simulated descriptors. The program sets their levels and moves time.
     pub fn simulated(levels: simulated::Levels) -> Poller {
         Poller { backend: Backends::Simulated(Box::new(simulated::Simulated::new(levels))) }
     }
@@ -198,7 +200,7 @@ impl Poller {
         dispatch!(&self.backend, b => of(&**b))
     }
 
-    /// Begins to watch `fd` for `interest`; its events will carry `token`.
+    /// Starts to watch `fd` for `interest`. Its events carry `token`.
     ///
     /// # Errors
     /// `AlreadyExists`, `EBADF`, or what the system says (`EPERM`: a regular file under epoll).
@@ -206,8 +208,8 @@ impl Poller {
         dispatch!(&mut self.backend, b => b.register(fd, token, interest))
     }
 
-    /// Gives the registration of `fd` another token and interest. Nothing that is ready is lost by
-    /// it, also not by an interest taken away for a while.
+    /// Gives the registration of `fd` another token and interest. Readiness is never lost by that,
+    /// even if interest is removed for a while.
     ///
     /// # Errors
     /// `NotFound`, or what the system says.
@@ -223,12 +225,11 @@ impl Poller {
         dispatch!(&mut self.backend, b => b.remove(fd))
     }
 
-    /// Sleeps until something registered is ready, a wake, a signal or the end of `timeout`
-    /// (`None`: for ever; zero: look and return), and fills `events`. May return early without
-    /// events.
+    /// Sleeps until a registered descriptor is ready, a wake or signal arrives, or `timeout` ends
+    /// (`None`: never; zero: return at once), and fills `events`. May return early without events.
     ///
     /// # Errors
-    /// What the system says; a signal is none.
+    /// What the system says. A signal is not an error.
     #[inline]
     pub fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         events.clear();
@@ -242,7 +243,7 @@ impl Poller {
         Ok(())
     }
 
-    /// A handle by which any thread ends the current or the next wait.
+    /// A handle with which any thread can end the current or the next wait.
     ///
     /// # Errors
     /// None at present: the wake descriptor was made with the poller.
@@ -255,10 +256,10 @@ impl Poller {
         dispatch!(&self.backend, b => b.counters)
     }
 
-    /// For a bench: how long one scan of the bitmaps takes as things stand, on average over
-    /// `rounds`. Changes nothing and asks the kernel nothing. `None` but for `scalable_select`,
-    /// whose cost of a wait is this (linear in the highest descriptor, with a small factor) and the
-    /// rest (independent of it).
+    /// For benchmarks: how long one scan of the bitmaps takes now, on average over `rounds`.
+    /// Changes nothing and makes no system call. `None` for all but `scalable_select`, whose wait
+    /// costs this much (linear in the highest descriptor, with a small factor) plus a part that
+    /// does not depend on it.
     pub fn scan_time(&mut self, rounds: u32) -> Option<Duration> {
         match &mut self.backend {
             Backends::ScalableSelect(backend) => Some(backend.scan_time(rounds)),
@@ -266,7 +267,7 @@ impl Poller {
         }
     }
 
-    /// One descriptor becomes ready, is told of, is removed, and is told of no more.
+    /// Checks that a ready descriptor is delivered, repeatedly, and no longer once it is removed.
     fn self_test(&mut self) -> Result<(), OpenError> {
         let kind = self.kind();
         let system = |error| OpenError::of_call(kind, "self-test", error);
@@ -280,18 +281,18 @@ impl Poller {
         self.register(fd, token, Interest::READ).map_err(system)?;
         self.wait(&mut events, soon).map_err(system)?;
         if !events.is_empty() {
-            return failed("it told of a descriptor that is not ready");
+            return failed("it reported a descriptor that is not ready");
         }
         sys::eventfd_add_one(&eventfd);
         for _twice_for_level_triggering in 0..2 {
             self.wait(&mut events, soon).map_err(system)?;
             if !events.iter().eq([Event { token, ready: Ready::READABLE }]) {
-                return failed("it did not tell of a ready descriptor");
+                return failed("it did not report a ready descriptor");
             }
         }
         self.remove(fd).map_err(system)?;
         self.wait(&mut events, soon).map_err(system)?;
-        if events.is_empty() { Ok(()) } else { failed("it told of a removed descriptor") }
+        if events.is_empty() { Ok(()) } else { failed("it reported a removed descriptor") }
     }
 }
 

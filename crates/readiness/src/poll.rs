@@ -1,7 +1,7 @@
-//! ppoll(2), stateless: the kernel is shown every registration at every wait.
+//! ppoll(2), stateless: every wait passes all registrations to the kernel.
 //!
-//! The list is dense, in no order; the wake eventfd stands first. A registration without interest
-//! stays in the list with its number complemented: poll passes over negative numbers.
+//! The list is dense and unordered, with the wake eventfd first. A registration without interest
+//! stays in the list with its number complemented, because poll ignores negative numbers.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -13,18 +13,18 @@ use crate::table::FdTable;
 use crate::wake::WakeEnd;
 use crate::{Backend, Counters, Events, Interest, Kind, OpenError, Ready, Token};
 
-/// Where the wake eventfd stands in the list.
+/// The position of the wake eventfd in the list.
 const WAKE_AT: usize = 0;
 
-/// See the module's words.
+/// See the module docs.
 pub(crate) struct Poll {
     /// `list[WAKE_AT]` is the wake eventfd, the others are the registrations.
     list: Vec<libc::pollfd>,
-    /// `tokens[i]` belongs to `list[i]`; that of the wake eventfd is never looked at.
+    /// `tokens[i]` belongs to `list[i]`; that of the wake eventfd is never read.
     tokens: Vec<Token>,
     /// The position of a descriptor in `list`, > `WAKE_AT`.
     table: FdTable<usize>,
-    /// Where the next wait starts to look, so that all get their turn when the events overflow.
+    /// Where the next wait starts, so that none starves when the events overflow.
     next: usize,
     pub(crate) wake: WakeEnd,
     pub(crate) counters: Counters,

@@ -1,9 +1,8 @@
-//! The select of 1998: what was ready is remembered, what may have changed is hinted, and only
-//! those are looked at.
+//! The select of 1998: it remembers what was ready, gets hints of what may have changed, and checks
+//! only those.
 //!
-//! For each direction there are the sets SEL (asked for now), INTERESTED (asked for before), READY
-//! (found ready when last looked at, and not seen otherwise since) and HINTS (something happened
-//! to it since it was last looked at). A wait
+//! For each direction there are the sets SEL (selected now), INTERESTED (selected before), READY
+//! (ready when last checked) and HINTS (something happened since the last check). A wait
 //!
 //! ```text
 //!   checks     (SEL − INTERESTED) ∪ (SEL ∩ HINTS) ∪ (SEL ∩ READY)
@@ -13,17 +12,17 @@
 //!   returns    READY ∩ SEL, and sleeps for hints if that is empty
 //! ```
 //!
-//! What is ready and not asked for this time stays in READY: {a,b}, {b}, {a} loses nothing. A
-//! descriptor is registered for hints before its first probe and its hint is cleared before the
-//! probe, so a change between the two is hinted again. A removed descriptor leaves all sets.
+//! A ready descriptor that is not selected this time stays in READY: selecting {a,b}, {b}, {a}
+//! loses nothing. A descriptor is registered for hints before its first probe, and its hint is
+//! cleared before the probe, so a change between the two is hinted again. A removed descriptor
+//! leaves all sets.
 //!
-//! The hints of 1998 came from the protocol code; here they come from an edge-triggered epoll
-//! instance, which is only ever asked "what may have changed", never "what is ready". Probes are
-//! one poll(2) over the checked descriptors, with time-out zero.
+//! The hints of 1998 came from the protocol code. Here they come from an edge-triggered epoll
+//! instance, which is only used to find what may have changed, never what is ready. Probes are one
+//! poll(2) over the checked descriptors, with a time-out of zero.
 //!
 //! The eight words of 64 descriptors share one cache line. A summary has a bit for each line that
-//! may have something to check, so that a scan reads O(highest / 4,096) words and the lines in
-//! play.
+//! may have something to check, so that a scan reads O(highest / 4,096) words and the active lines.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -36,18 +35,18 @@ use crate::table::FdTable;
 use crate::wake::WakeEnd;
 use crate::{Backend, Counters, Events, Interest, Kind, OpenError, Ready, Token};
 
-/// What each descriptor is watched for by the source of hints, whatever is asked for: so a change
-/// of SEL costs no system call.
+/// The epoll interest of every descriptor, whatever is selected, so that a change of SEL costs no
+/// system call.
 const HINT_BITS: u32 = (libc::EPOLLIN | libc::EPOLLOUT | libc::EPOLLRDHUP | libc::EPOLLET) as u32;
 
-/// How many hints are fetched at once. What is left is fetched by the next wait.
+/// How many hints are fetched at once. The next wait fetches the rest.
 const HINTS_MAX: usize = 1024;
 
 /// The directions, as indexes.
 const READ: usize = 0;
 const WRITE: usize = 1;
 
-/// What poll(2) is asked in each direction, and which answers count as ready in it.
+/// The poll(2) bits to request in each direction, and those that count as ready.
 const ASK: [u32; 2] = [POLL_IN | POLL_RDHUP, POLL_OUT];
 const SHUT: u32 = POLL_HUP | POLL_ERR | POLL_NVAL;
 const FOUND: [u32; 2] = [ASK[READ] | SHUT, ASK[WRITE] | SHUT];
@@ -65,7 +64,7 @@ struct Line {
 const _: () = assert!(size_of::<Line>() == 64, "the sets of a line share a cache line");
 
 impl Line {
-    /// How many words a look at a line reads.
+    /// How many words a check of a line reads.
     const WORDS: u64 = 8;
 
     /// (SEL − INTERESTED) ∪ (SEL ∩ HINTS) ∪ (SEL ∩ READY)
@@ -75,32 +74,32 @@ impl Line {
     }
 }
 
-/// A line with something to check, and what, by direction.
+/// A line with something to check, and its members by direction.
 #[derive(Clone, Copy)]
 struct Checked {
     line: usize,
     members: [Word; 2],
 }
 
-/// See the module's words.
+/// See the module docs.
 pub(crate) struct ScalableSelect {
     hints: EpollSet,
     table: FdTable<Token>,
     /// Line `i` holds the descriptors from `64 i` up.
     lines: Vec<Line>,
-    /// Has `i` if line `i` may have something to check. A line without its bit has nothing.
-    in_play: FdSet,
-    /// The last scan's finding.
+    /// Has `i` if line `i` may have something to check.
+    active: FdSet,
+    /// The result of the last scan.
     checked: Vec<Checked>,
-    /// The last probe's question and answer, ascending by descriptor.
+    /// The last probe, ascending by descriptor.
     probes: Vec<libc::pollfd>,
-    /// Where the next wait starts to deliver, so that all get their turn when the events overflow.
+    /// Where the next wait starts, so that none starves when the events overflow.
     next: RawFd,
     pub(crate) wake: WakeEnd,
     pub(crate) counters: Counters,
 }
 
-/// What a look for hints brought.
+/// The result of fetching hints.
 struct Collected {
     hints: bool,
     woken: bool,
@@ -118,7 +117,7 @@ impl ScalableSelect {
             hints,
             table: FdTable::new(),
             lines: Vec::new(),
-            in_play: FdSet::default(),
+            active: FdSet::default(),
             checked: Vec::new(),
             probes: Vec::new(),
             next: 0,
@@ -127,7 +126,7 @@ impl ScalableSelect {
         })
     }
 
-    /// The time of one scan as things stand.
+    /// The average time of one scan.
     pub(crate) fn scan_time(&mut self, rounds: u32) -> Duration {
         let words = self.counters.bitmap_words;
         let start = Instant::now();
@@ -152,21 +151,21 @@ impl ScalableSelect {
                 selected[direction] &= !bit;
             }
         }
-        self.in_play.assign(at as RawFd, true);
+        self.active.assign(at as RawFd, true);
     }
 
-    /// Finds what is to be checked. Changes none of the sets, so it can be repeated.
+    /// Finds what must be checked. Changes none of the sets, so it can be repeated.
     fn scan(&mut self) {
         self.checked.clear();
         let summary_words = self.lines.len().div_ceil(WORD_BITS);
         self.counters.bitmap_words += summary_words as u64;
         for summary_at in 0..summary_words {
-            for line in members(summary_at, self.in_play.word(summary_at)) {
+            for line in members(summary_at, self.active.word(summary_at)) {
                 self.counters.bitmap_words += Line::WORDS;
                 let sets = &self.lines[line as usize];
                 let members = [sets.due(READ), sets.due(WRITE)];
                 if members == [0, 0] {
-                    self.in_play.assign(line, false);
+                    self.active.assign(line, false);
                 } else {
                     self.checked.push(Checked { line: line as usize, members });
                 }
@@ -174,7 +173,7 @@ impl ScalableSelect {
         }
     }
 
-    /// Fetches hints, sleeping for the first at most this long.
+    /// Fetches hints, sleeping until the first one arrives or `timeout` ends.
     fn collect(&mut self, timeout: Option<Duration>) -> io::Result<Collected> {
         self.counters.syscalls += 1;
         let mut collected = Collected { hints: false, woken: false };
@@ -191,14 +190,14 @@ impl ScalableSelect {
                     self.lines[at].hints[direction] |= bit;
                 }
             }
-            self.in_play.assign(at as RawFd, true);
+            self.active.assign(at as RawFd, true);
             collected.hints = true;
         }
         Ok(collected)
     }
 
-    /// Clears the hints of what the scan found, asks the kernel about each, and remembers and
-    /// delivers what is ready.
+    /// Clears the hints of what the scan found, polls each, and remembers and delivers what is
+    /// ready.
     fn probe(&mut self, events: &mut Events) -> io::Result<()> {
         self.probes.clear();
         for &Checked { line, members: checked } in &self.checked {
@@ -240,7 +239,7 @@ impl ScalableSelect {
         }
     }
 
-    /// All of READY ∩ SEL has just been probed, so the answers are the events.
+    /// All of READY ∩ SEL has just been probed, so the results are the events.
     fn deliver(&mut self, events: &mut Events) {
         let start = self.probes.partition_point(|probe| probe.fd < self.next);
         let (before, from) = self.probes.split_at(start);
@@ -249,7 +248,7 @@ impl ScalableSelect {
                 self.next = probe.fd;
                 return;
             }
-            let token = self.table.get(probe.fd).expect("whatever is checked is in the table");
+            let token = self.table.get(probe.fd).expect("what is checked is in the table");
             events.push(*token, Ready::from_poll_bits(probe.revents as u16 as u32));
         }
     }

@@ -1,9 +1,9 @@
-//! pselect6(2), the plain stateless call: the kernel is shown bitmaps of all interest at every wait
-//! and writes back bitmaps of what is ready.
+//! pselect6(2), the plain stateless call: every wait passes bitmaps of all interest to the kernel,
+//! which writes back bitmaps of what is ready.
 //!
-//! The raw system call, for the C library's `fd_set` ends at 1,024 descriptors; the kernel's own
-//! end is the size of the process's table. It reports directions only: the end of a stream is
-//! readable, an error is both. The wake eventfd is always in the read set.
+//! The bitmaps grow as needed, because the C library's `fd_set` ends at 1,024 descriptors; the
+//! kernel's limit is the size of the process's table. It reports directions only: the end of a
+//! stream is readable, an error is both. The wake eventfd is always in the read set.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -15,21 +15,21 @@ use crate::table::FdTable;
 use crate::wake::WakeEnd;
 use crate::{Backend, Counters, Events, Interest, Kind, OpenError, Ready, Token};
 
-/// See the module's words.
+/// See the module docs.
 pub(crate) struct Select {
     table: FdTable<Token>,
-    /// Who wants to read; the wake eventfd too.
+    /// Descriptors with read interest, and the wake eventfd.
     read: FdSet,
-    /// Who wants to write.
+    /// Descriptors with write interest.
     write: FdSet,
-    /// `read` and `write` as shown to the kernel and written back by it.
+    /// Copies of `read` and `write` that the kernel overwrites.
     ready_read: Vec<Word>,
     ready_write: Vec<Word>,
     /// Every member of `read` and `write` is < `end`, and `end - 1` is a member.
     end: usize,
     /// How many descriptors are in `read` or `write`, without the wake eventfd.
     watched: u64,
-    /// Where the next wait starts to look, so that all get their turn when the events overflow.
+    /// Where the next wait starts, so that none starves when the events overflow.
     next: RawFd,
     pub(crate) wake: WakeEnd,
     pub(crate) counters: Counters,
@@ -50,12 +50,12 @@ impl Select {
             wake,
             counters: Counters::default(),
         };
-        select.show(select.wake.fd(), Interest::READ);
+        select.set_interest(select.wake.fd(), Interest::READ);
         Ok(select)
     }
 
-    /// Shows `fd` to the kernel from now on with this interest.
-    fn show(&mut self, fd: RawFd, interest: Interest) {
+    /// Sets the interest with which later waits pass `fd` to the kernel.
+    fn set_interest(&mut self, fd: RawFd, interest: Interest) {
         self.read.assign(fd, interest.contains(Interest::READ));
         self.write.assign(fd, interest.contains(Interest::WRITE));
         if !interest.is_empty() {
@@ -65,12 +65,12 @@ impl Select {
         }
     }
 
-    fn is_shown(&self, fd: RawFd) -> bool {
+    fn is_watched(&self, fd: RawFd) -> bool {
         let (at, bit) = position(fd);
         (self.read.word(at) | self.write.word(at)) & bit != 0
     }
 
-    /// One more than the highest member; the wake eventfd is one.
+    /// One more than the highest member. The wake eventfd is always a member.
     fn highest_end(&self) -> usize {
         let words = (0..self.end.div_ceil(WORD_BITS)).rev();
         let mut highest = words.map(|at| (at, self.read.word(at) | self.write.word(at)));
@@ -87,10 +87,9 @@ impl Select {
         self.counters.probes += self.watched;
         let spec = timeout.map(sys::timespec);
         let spec = spec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-        // By the C library's function, which a preloaded library may answer; it hands the sets on
-        // as they are, however long.
-        // SAFETY: both bitmaps hold at least `end` bits in whole words, the timespec outlives the
-        // call, and there is no third set and no signal mask.
+        // The C library's function, so that a preloaded library can answer it. It passes sets of
+        // any length on unchanged. SAFETY: both bitmaps hold at least `end` bits in whole words,
+        // the timespec outlives the call, and there is no third set and no signal mask.
         let ready = unsafe {
             libc::pselect(
                 self.end as libc::c_int,
@@ -104,7 +103,7 @@ impl Select {
         sys::check_wait(ready.into())
     }
 
-    /// Delivers the members of one word, but for those that `mask` leaves out. False: no room.
+    /// Delivers the members of one word that are in `mask`. False: no room.
     fn deliver(&mut self, at: usize, mask: Word, events: &mut Events) -> bool {
         self.counters.bitmap_words += 2;
         let (read, write) = (self.ready_read[at], self.ready_write[at]);
@@ -121,7 +120,7 @@ impl Select {
             if write & bit != 0 {
                 ready |= Ready::WRITABLE;
             }
-            let token = self.table.get(fd).expect("whatever is shown is in the table");
+            let token = self.table.get(fd).expect("what is passed to the kernel is in the table");
             events.push(*token, ready);
         }
         true
@@ -137,22 +136,22 @@ impl Backend for Select {
         sys::check_open(fd)?;
         self.table.insert(fd, token);
         self.watched += u64::from(!interest.is_empty());
-        self.show(fd, interest);
+        self.set_interest(fd, interest);
         Ok(())
     }
 
     fn change(&mut self, fd: RawFd, token: Token, interest: Interest) -> io::Result<()> {
         *self.table.known(fd)? = token;
-        self.watched -= u64::from(self.is_shown(fd));
+        self.watched -= u64::from(self.is_watched(fd));
         self.watched += u64::from(!interest.is_empty());
-        self.show(fd, interest);
+        self.set_interest(fd, interest);
         Ok(())
     }
 
     fn remove(&mut self, fd: RawFd) -> io::Result<()> {
         self.table.remove(fd)?;
-        self.watched -= u64::from(self.is_shown(fd));
-        self.show(fd, Interest::NONE);
+        self.watched -= u64::from(self.is_watched(fd));
+        self.set_interest(fd, Interest::NONE);
         Ok(())
     }
 
@@ -166,7 +165,7 @@ impl Backend for Select {
             self.counters.syscalls += 1;
             self.wake.take_level();
         }
-        // Once round the words, from the middle of one to the middle of the same.
+        // One round over the words, starting and ending in the middle of the same word.
         let words = self.ready_read.len();
         let (start, from_bit) = position(self.next);
         let (start, from) = if start < words { (start, !(from_bit - 1)) } else { (0, !0) };

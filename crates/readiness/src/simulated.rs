@@ -1,10 +1,9 @@
-//! No kernel: descriptors that are numbers, levels that the program sets, time that it moves.
+//! No kernel: descriptors are numbers, and the program sets their levels and moves time.
 //!
-//! [`Levels`] is the table that a simulated network writes; the backend only reads it. Where
-//! another backend would sleep, this one calls the hook that [`Levels::set_advance`] was given. No
-//! real time passes and no system call is made, so that a run depends on nothing but its seed.
-//! Closing a descriptor that is still registered breaks the contract, and here, where it can be
-//! seen, it panics.
+//! A simulated network writes the [`Levels`] table; the backend only reads it. Where another
+//! backend would sleep, this one calls the hook of [`Levels::set_advance`]. No real time passes and
+//! no system call is made, so that a run depends only on its seed. Closing a descriptor that is
+//! still registered breaks the contract; this backend can see it and panics.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,11 +23,11 @@ pub const FIRST_FD: RawFd = 1_000_000;
 /// How many simulated descriptors there can be at once.
 const DESCRIPTORS_MAX: u32 = 1 << 20;
 
-/// Moves virtual time to the next thing that happens, at most this far (`None`: however far).
-/// False: the time-out was reached, or nothing will ever happen.
+/// Moves virtual time to the next event, at most this far (`None`: no limit). False: the time-out
+/// was reached, or no event will ever happen.
 pub type Advance = Box<dyn FnMut(Option<Duration>) -> bool>;
 
-/// The simulated descriptors and how ready each is. Clones are handles to one table.
+/// The simulated descriptors and what each is ready for. Clones share one table.
 #[derive(Clone, Default)]
 pub struct Levels {
     table: Rc<RefCell<LevelTable>>,
@@ -57,7 +56,7 @@ impl Levels {
         Levels::default()
     }
 
-    /// The lowest free number from [`FIRST_FD`] up, not ready for anything.
+    /// Opens the lowest free number from [`FIRST_FD`] up, not ready for anything.
     ///
     /// # Panics
     /// If there are 2^20 already.
@@ -71,7 +70,7 @@ impl Levels {
         FIRST_FD + slot as RawFd
     }
 
-    /// From now on `fd` is ready for exactly this.
+    /// Sets what `fd` is ready for.
     ///
     /// # Panics
     /// If `fd` is not open.
@@ -95,7 +94,7 @@ impl Levels {
         table.levels[table.slot(fd) as usize].ready
     }
 
-    /// Gives the number back.
+    /// Frees the number.
     ///
     /// # Panics
     /// If `fd` is not open, or still registered with a poller.
@@ -107,13 +106,13 @@ impl Levels {
         table.used.as_mut().expect("an open descriptor is in it").free(slot);
     }
 
-    /// The hook that stands in for sleeping; it may use this table freely. Replaces the earlier
-    /// one.
+    /// Sets the hook that replaces sleeping; it may use this table freely.
     pub fn set_advance(&self, advance: Advance) {
         self.table.borrow_mut().advance = Some(advance);
     }
 
-    /// Runs the hook with the table free for it to use. False: there is no hook, or it said so.
+    /// Runs the hook while the table is not borrowed. False: there is no hook, or it returned
+    /// false.
     fn advance(&self, at_most: Option<Duration>) -> bool {
         let Some(mut advance) = self.table.borrow_mut().advance.take() else { return false };
         let moved = advance(at_most);
@@ -152,11 +151,11 @@ impl fmt::Debug for Levels {
     }
 }
 
-/// See the module's words.
+/// See the module docs.
 pub(crate) struct Simulated {
     levels: Levels,
     table: FdTable<(Token, Interest)>,
-    /// Where the next wait starts to look, so that all get their turn when the events overflow.
+    /// Where the next wait starts, so that none starves when the events overflow.
     next: u32,
     pub(crate) wake: WakeEnd,
     pub(crate) counters: Counters,
@@ -173,7 +172,7 @@ impl Simulated {
         }
     }
 
-    /// Delivers what is raised and asked for.
+    /// Delivers the raised levels that match an interest.
     fn look(&mut self, events: &mut Events) {
         let table = self.levels.table.borrow();
         for &slot in table.raised.range(self.next..).chain(table.raised.range(..self.next)) {
@@ -217,8 +216,8 @@ impl Backend for Simulated {
         Ok(())
     }
 
-    /// Calls the hook while nothing is ready. With a finite time-out it is called once: only its
-    /// maker knows how much of the time-out is left then.
+    /// Calls the hook while nothing is ready. With a finite time-out it is called once, because
+    /// only the hook's owner knows how much of the time-out remains afterwards.
     fn wait(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         loop {
             self.look(events);
@@ -278,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_time_out_or_the_end_of_all_things_ends_the_wait() {
+    fn a_time_out_or_the_lack_of_further_events_ends_the_wait() {
         let levels = Levels::new();
         let mut poller = Poller::simulated(levels.clone());
         let mut events = Events::with_capacity(1);
@@ -291,7 +290,7 @@ mod tests {
             true
         }));
         poller.wait(&mut events, Some(Duration::from_millis(7))).unwrap();
-        assert_eq!(calls.get(), 1, "who gave the time-out says what is left of it");
+        assert_eq!(calls.get(), 1, "the caller knows how much of the time-out remains");
         assert!(events.is_empty());
     }
 
@@ -331,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poller_that_is_gone_has_nothing_registered() {
+    fn dropping_a_poller_removes_its_registrations() {
         let levels = Levels::new();
         let mut poller = Poller::simulated(levels.clone());
         let fd = levels.open();

@@ -1,10 +1,10 @@
-//! The lowest free slot, and a table over it whose tokens go stale.
+//! The lowest free slot, and a table built on it whose tokens become stale.
 //!
-//! What `ufalloc()` became in 1998: a bitmap of taken slots and above it a bitmap of full words, so
-//! that the lowest free slot is found in two words however many are taken. Lowest-free keeps a
-//! table dense: its length follows the number of connections, and the slots in use share cache
-//! lines. [`SlotTable`] adds a generation to each slot, so that whoever kept a token of an earlier
-//! owner finds nobody. Neither ever grows over its limit.
+//! The `ufalloc()` of 1998: a bitmap of taken slots and above it a bitmap of full words, so that
+//! finding the lowest free slot reads two words however many are taken. Taking the lowest free slot
+//! keeps a table dense: its length follows the number of connections, and the slots in use share
+//! cache lines. [`SlotTable`] adds a generation to each slot, so that a token of an earlier owner
+//! finds no value. Neither grows beyond its limit.
 
 use std::fmt;
 
@@ -36,7 +36,7 @@ pub struct SlotBitmap {
 }
 
 impl SlotBitmap {
-    /// The most that any bitmap gives out. 64 MiB of bitmap, more connections than addresses.
+    /// The largest limit of any bitmap: 64 MiB of bitmap, more connections than addresses.
     pub const LIMIT_MAX: u32 = 1 << 29;
 
     /// Slots 0 up to `limit` (at most [`SlotBitmap::LIMIT_MAX`]), none taken. Memory grows with the
@@ -71,7 +71,7 @@ impl SlotBitmap {
         Some((at * WORD) as u32 + bit)
     }
 
-    /// Gives a slot back. False: it was not taken.
+    /// Frees a slot. False if it was not taken.
     pub fn free(&mut self, slot: u32) -> bool {
         if !self.is_taken(slot) {
             return false;
@@ -120,27 +120,27 @@ impl fmt::Debug for SlotBitmap {
     }
 }
 
-/// Values in the lowest free slots, found again by tokens that name slot and generation.
+/// Values in the lowest free slots, found by tokens that name slot and generation.
 ///
-/// A token stays good until its value is removed; then it is stale for ever (until 2^32 later
-/// owners of the slot have come and gone).
+/// A token is valid until its value is removed; then it stays stale (until the slot has had 2^32
+/// further owners).
 pub struct SlotTable<T> {
     slots: SlotBitmap,
     /// `entries[slot].value` is present exactly if `slots` has `slot` taken.
     entries: Vec<Entry<T>>,
 }
 
-/// Aligned so that an entry of up to 32 bytes never lies in two cache lines, be they of 32 bytes or
-/// of 64: each look at a slot that has long been silent costs one miss.
+/// Aligned so that an entry of up to 32 bytes never spans two cache lines of 32 or 64 bytes: access
+/// to a slot that has long been idle costs one miss.
 #[repr(align(32))]
 struct Entry<T> {
-    /// That of the value, or of the next value if there is none.
+    /// The generation of the value, or of the next value if there is none.
     generation: u32,
     value: Option<T>,
 }
 
 impl<T> SlotTable<T> {
-    /// Bytes that a slot takes, for those who hold its size down.
+    /// Bytes that a slot takes, for assertions on its size.
     pub const SLOT_BYTES: usize = size_of::<Entry<T>>();
 
     /// A table bounded only by [`SlotBitmap::LIMIT_MAX`].
@@ -156,7 +156,7 @@ impl<T> SlotTable<T> {
     /// Puts a value into the lowest free slot.
     ///
     /// # Panics
-    /// If the table is full. Who can meet that asks [`SlotTable::is_full`] or calls
+    /// If the table is full. Where that can happen, ask [`SlotTable::is_full`] or use
     /// [`SlotTable::try_insert`].
     pub fn insert(&mut self, value: T) -> Token {
         self.insert_with(|_| value)
@@ -177,7 +177,7 @@ impl<T> SlotTable<T> {
         token
     }
 
-    /// Puts a value into the lowest free slot, or gives it back if the table is full.
+    /// Puts a value into the lowest free slot, or returns it if the table is full.
     ///
     /// # Errors
     /// The value itself.
@@ -199,7 +199,7 @@ impl<T> SlotTable<T> {
         if entry.generation == token.generation() { entry.value.as_mut() } else { None }
     }
 
-    /// Takes the value out; its token and all copies of it are stale from now on.
+    /// Removes the value; its token and all copies of it become stale.
     pub fn remove(&mut self, token: Token) -> Option<T> {
         let entry = self.entries.get_mut(token.slot() as usize)?;
         if entry.generation != token.generation() {
@@ -211,7 +211,7 @@ impl<T> SlotTable<T> {
         Some(value)
     }
 
-    /// The token of whoever is in the slot now.
+    /// The token of the value now in the slot.
     pub fn token_at(&self, slot: u32) -> Option<Token> {
         let entry = self.entries.get(slot as usize)?;
         entry.value.as_ref().map(|_| Token::new(slot, entry.generation))
@@ -227,12 +227,12 @@ impl<T> SlotTable<T> {
         self.slots.is_empty()
     }
 
-    /// Whether no further value has a place.
+    /// Whether there is no room for another value.
     pub fn is_full(&self) -> bool {
         self.slots.count == self.slots.limit
     }
 
-    /// How many values have a place.
+    /// How many values there is room for.
     pub fn limit(&self) -> u32 {
         self.slots.limit
     }

@@ -1,7 +1,7 @@
-//! The system calls that more than one file needs, as safe functions.
+//! System calls that more than one file needs, as safe functions.
 //!
-//! Each takes what it borrows by reference, so that no pointer outlives its call. A signal is not
-//! an error here: a wait that was interrupted found nothing.
+//! Each borrows its arguments by reference, so that no pointer outlives the call. A signal is not
+//! an error here: an interrupted wait found nothing.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
@@ -18,13 +18,13 @@ pub(crate) fn timespec(timeout: Duration) -> libc::timespec {
     }
 }
 
-/// -1 becomes the error of the thread's `errno`.
+/// Turns -1 into the error of the thread's `errno`.
 #[inline]
 pub(crate) fn check(returned: libc::c_long) -> io::Result<usize> {
     if returned >= 0 { Ok(returned as usize) } else { Err(io::Error::last_os_error()) }
 }
 
-/// As [`check`], for calls that sleep: a signal handler that ran counts as "found nothing".
+/// As [`check`], for calls that sleep: an interruption by a signal counts as nothing found.
 #[inline]
 pub(crate) fn check_wait(returned: libc::c_long) -> io::Result<usize> {
     if returned >= 0 { Ok(returned as usize) } else { interrupted_or_error() }
@@ -36,8 +36,8 @@ fn interrupted_or_error() -> io::Result<usize> {
     if error.kind() == io::ErrorKind::Interrupted { Ok(0) } else { Err(error) }
 }
 
-/// Fails with `EBADF` if the number is not an open descriptor. For backends whose registration is
-/// not itself a system call that would say so.
+/// Fails with `EBADF` if the number is not an open descriptor. For backends whose registration
+/// makes no system call that would detect it.
 pub(crate) fn check_open(fd: RawFd) -> io::Result<()> {
     // SAFETY: F_GETFD reads a flag of any number; it touches no memory.
     check(unsafe { libc::fcntl(fd, libc::F_GETFD) }.into()).map(drop)
@@ -52,8 +52,8 @@ pub(crate) fn eventfd() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Adds one. It can only fail when the count is full, and then the eventfd is readable, which is
-/// all that the caller wants.
+/// Adds one. This fails only when the count is full, and then the eventfd is readable, which is all
+/// that the caller needs.
 pub(crate) fn eventfd_add_one(eventfd: &OwnedFd) {
     let one: u64 = 1;
     // SAFETY: the eight bytes live on this stack frame for the length of the call.
@@ -67,7 +67,7 @@ pub(crate) fn eventfd_drain(eventfd: &OwnedFd) {
     unsafe { libc::read(eventfd.as_raw_fd(), (&raw mut count).cast(), size_of::<u64>()) };
 }
 
-/// poll(2) with a time-out in nanoseconds. `revents` are written; the answer is how many are not 0.
+/// poll(2) with a time-out in nanoseconds. Writes `revents`; returns how many are not 0.
 pub(crate) fn ppoll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<usize> {
     let timeout = timeout.map(timespec);
     let timeout = timeout.as_ref().map_or(std::ptr::null(), |spec| &raw const *spec);
@@ -83,7 +83,7 @@ pub(crate) fn ppoll(fds: &mut [libc::pollfd], timeout: Option<Duration>) -> io::
 pub(crate) struct EpollSet {
     instance: OwnedFd,
     buffer: Vec<libc::epoll_event>,
-    /// epoll_pwait2 (Linux 5.11) is there; without it time-outs are rounded up to milliseconds.
+    /// epoll_pwait2 (Linux 5.11) is available; without it time-outs are rounded up to milliseconds.
     precise: bool,
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn thread_cpu_time() -> Duration {
     Duration::new(spent.tv_sec as u64, spent.tv_nsec as u32)
 }
 
-/// Raises the process's limit of descriptors as far as it may; says how far that is.
+/// Raises the process's limit of descriptors as far as allowed; returns the new limit.
 pub(crate) fn raise_descriptor_limit() -> io::Result<usize> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: one rlimit on this stack frame.
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_wait_can_be_said() {
+    fn the_longest_wait_is_representable() {
         let spec = timespec(Duration::MAX);
         assert_eq!((spec.tv_sec, spec.tv_nsec), (i64::from(u32::MAX), 999_999_999));
         let mut nothing = [];

@@ -1,8 +1,8 @@
-//! What a backend knows of each registered descriptor, indexed by its number.
+//! What a backend knows about each registered descriptor, indexed by its number.
 //!
-//! The kernel gives out the lowest free number, so the table is dense. It is what makes misuse look
-//! alike on every backend: a second registration is `AlreadyExists`, an unknown one `NotFound`.
-//! It never grows for a number that the kernel has not confirmed: backends ask the kernel first.
+//! The kernel assigns the lowest free number, so the table is dense. It makes misuse the same error
+//! on every backend: a second registration is `AlreadyExists`, an unknown one `NotFound`. It never
+//! grows for a number that the kernel has not confirmed, because backends ask the kernel first.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -10,7 +10,7 @@ use std::os::fd::RawFd;
 /// `entries[fd - base]` for every registered `fd`.
 pub(crate) struct FdTable<E> {
     entries: Vec<Option<E>>,
-    /// The lowest number that can be registered: 0 but for simulated descriptors.
+    /// The lowest number that can be registered: 0 except for simulated descriptors.
     base: RawFd,
 }
 
@@ -55,12 +55,12 @@ impl<E> FdTable<E> {
         self.entries.get_mut(at)?.as_mut()
     }
 
-    /// As `get_mut`, with the error of the contract for an unknown descriptor.
+    /// As `get_mut`, with the contract's error for an unknown descriptor.
     pub(crate) fn known(&mut self, fd: RawFd) -> io::Result<&mut E> {
         self.get_mut(fd).ok_or_else(unknown)
     }
 
-    /// Takes the entry out.
+    /// Removes the entry.
     pub(crate) fn remove(&mut self, fd: RawFd) -> io::Result<E> {
         let at = self.index(fd);
         self.entries.get_mut(at).and_then(Option::take).ok_or_else(unknown)

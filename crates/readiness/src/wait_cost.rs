@@ -1,15 +1,14 @@
 //! What one wait costs with one hot descriptor and many cold ones: the experiment of 1998.
 //!
-//! Made of the public interface only. Every combination of backend and number of cold descriptors
-//! has a poller and a hot eventfd of its own; the cold eventfds are shared, and nothing ever
-//! happens to them. Rounds are interleaved: each visits every combination once, so that a
-//! disturbance of the machine touches all alike; medians over the rounds are reported, of the
-//! thread's own CPU time.
+//! It uses the public interface only. Every combination of backend and number of cold descriptors
+//! has its own poller and hot eventfd; the cold eventfds are shared and stay idle. Rounds are
+//! interleaved: each visits every combination once, so that a disturbance of the machine affects
+//! all equally. It reports medians over the rounds, of the thread's CPU time.
 //!
-//! Two costs are taken. *Standing*: the hot descriptor stays ready, and waits follow one another.
-//! *Arriving*: it is written, waited for and read, as a connection's bytes would be; the write and
-//! the read are in the figure. The scan of bitmap words by `scalable_select`, linear in the highest
-//! descriptor, is timed apart, and the ratios are told without it.
+//! Two costs are measured. *Standing*: the hot descriptor stays ready, and waits follow one
+//! another. *Arriving*: it is written, waited for and read, like the bytes of a connection; the
+//! figure includes the write and the read. The scan of bitmap words by `scalable_select`, linear in
+//! the highest descriptor, is timed separately and left out of the ratios.
 
 use std::fmt;
 use std::io;
@@ -55,13 +54,13 @@ pub struct Row {
     pub standing_quartiles_ns: [f64; 2],
     /// The same by the wall clock.
     pub standing_wall_ns: f64,
-    /// One scan of bitmap words; a standing wait has one in it. `None`: this backend has no such.
+    /// One scan of bitmap words; a standing wait includes one. `None`: this backend has none.
     pub scan_ns: Option<f64>,
-    /// `standing_ns` without the scan, to that of the first number of cold descriptors.
+    /// `standing_ns` without the scan, relative to the first number of cold descriptors.
     pub ratio: f64,
     /// Write, wait, read.
     pub arriving_ns: f64,
-    /// `arriving_ns` without its scans, to that of the first number of cold descriptors.
+    /// `arriving_ns` without its scans, relative to the first number of cold descriptors.
     pub arriving_ratio: f64,
     /// System calls per standing wait.
     pub syscalls: f64,
@@ -73,18 +72,18 @@ pub struct Row {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The process may not have so many descriptors.
+    /// The process may not open enough descriptors.
     Descriptors {
         /// How many the plan needs.
         needed: usize,
-        /// How many there can be.
+        /// How many it may open.
         limit: usize,
     },
     /// A backend could not be opened.
     Open(OpenError),
     /// The system failed otherwise.
     System(io::Error),
-    /// A wait did not tell of the hot descriptor alone.
+    /// A wait did not report exactly the hot descriptor.
     Wrong(Kind),
 }
 
@@ -97,7 +96,7 @@ impl fmt::Display for Error {
             Error::Open(error) => error.fmt(f),
             Error::System(error) => error.fmt(f),
             Error::Wrong(kind) => {
-                write!(f, "{kind} told of something else than the hot descriptor")
+                write!(f, "{kind} did not report exactly the hot descriptor")
             }
         }
     }
@@ -111,8 +110,8 @@ impl From<io::Error> for Error {
     }
 }
 
-/// Runs the plan. Takes about two visits for each combination and round; backends that are not
-/// supported here are left out of the rows, and are in the second list with their reason.
+/// Runs the plan, which takes about two visits for each combination and round. Backends that are
+/// not supported here are missing from the rows and in the second list, with the reason.
 ///
 /// # Errors
 /// See [`Error`].
@@ -133,7 +132,7 @@ pub fn measure(plan: &Plan) -> Result<(Vec<Row>, Vec<OpenError>), Error> {
             false
         }
     });
-    // The hot ones come first, so that their numbers are low: the highest is a cold one's.
+    // The hot ones are opened first, so that their numbers are low and the highest is a cold one.
     for &kind in &kinds {
         for &cold in &plan.cold {
             subjects.push(Subject::new(kind, cold)?);
@@ -194,14 +193,14 @@ impl Subject {
         })
     }
 
-    /// Registers all, finds out how many waits fill a visit, and forgets that again.
+    /// Registers all, finds out how many waits fill a visit, and discards those costs.
     fn prepare(&mut self, cold: &[OwnedFd], visit: Duration) -> Result<(), Error> {
         self.poller.register(self.hot.as_raw_fd(), Token::new(0, 0), Interest::READ)?;
         for (slot, fd) in (1..).zip(&cold[..self.cold]) {
             self.poller.register(fd.as_raw_fd(), Token::new(slot, 0), Interest::READ)?;
         }
         self.batch = 16;
-        // The first wait looks at what is new, and hints of that come for some waits more.
+        // The first wait checks the new descriptors, and a few more waits get hints of that.
         for _ in 0..3 {
             self.visit()?;
         }
@@ -235,8 +234,8 @@ impl Subject {
     fn wait(&mut self) -> Result<(), Error> {
         // An endless wait: it does not sleep, for the hot descriptor is ready.
         self.poller.wait(&mut self.events, None)?;
-        let mut told = self.events.iter().map(|event| event.token);
-        if told.next() == Some(Token::new(0, 0)) && told.next().is_none() {
+        let mut ready = self.events.iter().map(|event| event.token);
+        if ready.next() == Some(Token::new(0, 0)) && ready.next().is_none() {
             Ok(())
         } else {
             Err(Error::Wrong(self.kind))
@@ -322,7 +321,7 @@ mod tests {
         assert_eq!(quantile(&[4.0, 3.0, 2.0, 1.0, 0.0], 0.25), Some(1.0));
     }
 
-    /// Shape only: what it measures is nobody's assertion.
+    /// Checks the shape only, not the figures.
     #[test]
     fn every_combination_has_a_row() {
         let plan = Plan {

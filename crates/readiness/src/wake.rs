@@ -1,11 +1,11 @@
-//! Waking a sleeping `wait` from elsewhere.
+//! Waking a sleeping `wait` from another thread.
 //!
-//! A flag says that a wake is under way and not yet seen, so that many wakes cost one write; an
-//! eventfd carries it into the kernel's sleep. The side that waits clears the flag *after* it has
-//! taken the eventfd's event: a wake that comes between finds the flag set and writes nothing, and
-//! its maker's data are visible to whoever returns from `wait`, because clearing is a
-//! read-modify-write that reads from it. The other order would leave the flag set with the eventfd
-//! drained, and no wake would ever come through again.
+//! A flag says that a wake is pending, so that many wakes cost one write; an eventfd ends the sleep
+//! in the kernel. The waiting side clears the flag *after* it has taken the eventfd's event. A wake
+//! in between finds the flag set and writes nothing; the data written before that wake are still
+//! visible to the thread that returns from `wait`, because clearing is a read-modify-write that
+//! reads from it. In the opposite order the flag could stay set with the eventfd drained, and no
+//! later wake would get through.
 
 use std::fmt;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -16,16 +16,16 @@ use crate::{Kind, OpenError, sys};
 
 /// Makes a [`crate::Poller::wait`] return soon, from any thread.
 ///
-/// Wakes coalesce, none is delivered as an event, and one made while nobody waits ends the next
-/// wait. What was written before `wake()` is visible after that `wait` returns. Outlives its
-/// poller harmlessly.
+/// Wakes coalesce and are never delivered as events. A wake that finds no wait in progress ends the
+/// next one. What was written before `wake()` is visible after that `wait` returns. A waker may
+/// outlive its poller.
 #[derive(Clone)]
 pub struct Waker {
     shared: Arc<Shared>,
 }
 
 struct Shared {
-    /// A wake was made and no wait has taken it yet.
+    /// A wake has not yet been taken by a wait.
     pending: AtomicBool,
     /// Absent with the simulated backend, which never sleeps in the kernel.
     eventfd: Option<OwnedFd>,
@@ -60,7 +60,7 @@ impl WakeEnd {
         Ok(WakeEnd::from(Some(eventfd)))
     }
 
-    /// Without one, for a backend that looks at the flag itself.
+    /// Without one, for a backend that reads the flag itself.
     pub(crate) fn flag_only() -> WakeEnd {
         WakeEnd::from(None)
     }
@@ -78,13 +78,13 @@ impl WakeEnd {
         self.shared.eventfd.as_ref().expect("a sleeping backend has an eventfd").as_raw_fd()
     }
 
-    /// Takes a wake seen through an edge-triggered watch: the eventfd keeps its count (a write
-    /// makes a new edge whatever the count is), which saves a read per wake.
+    /// Takes a wake seen by an edge-triggered watch. The eventfd keeps its count (a write makes a
+    /// new edge whatever the count is), which saves a read per wake.
     pub(crate) fn take_edge(&self) -> bool {
         self.shared.pending.swap(false, Ordering::AcqRel)
     }
 
-    /// Takes a wake seen through a level-triggered watch: the eventfd is drained first.
+    /// Takes a wake seen by a level-triggered watch: the eventfd is drained first.
     pub(crate) fn take_level(&self) {
         if let Some(eventfd) = &self.shared.eventfd {
             sys::eventfd_drain(eventfd);

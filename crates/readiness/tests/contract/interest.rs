@@ -4,7 +4,7 @@ use readiness::{Interest, Ready};
 
 use crate::world::{Got, World};
 
-pub(crate) fn read_is_told_until_drained(world: &mut World) {
+pub(crate) fn read_is_delivered_until_drained(world: &mut World) {
     let (a, b) = world.pair();
     world.register(a, 1, Interest::READ);
     world.assert_silent();
@@ -18,7 +18,7 @@ pub(crate) fn read_is_told_until_drained(world: &mut World) {
     world.assert_delivered(&[(1, Ready::READABLE)]);
 }
 
-pub(crate) fn write_is_told_until_full_and_again_when_drained(world: &mut World) {
+pub(crate) fn write_is_delivered_until_full_and_again_when_drained(world: &mut World) {
     let (a, b) = world.pair();
     world.register(a, 1, Interest::WRITE);
     for _ in 0..3 {
@@ -55,7 +55,7 @@ pub(crate) fn a_direction_not_asked_for_is_not_delivered(world: &mut World) {
     world.assert_delivered(&[(1, Ready::READABLE)]);
 }
 
-pub(crate) fn a_short_read_is_told_again(world: &mut World) {
+pub(crate) fn a_short_read_is_delivered_again(world: &mut World) {
     let (a, b) = world.pair();
     world.register(a, 1, Interest::READ);
     world.write(b, 10);

@@ -1,9 +1,9 @@
-//! The contract suite: every case on every backend, each pair a test of its own.
+//! The contract suite: every case on every backend, each pair as a separate test.
 //!
 //! A case is a function of a [`World`]: a poller, and descriptors that are real sockets or
 //! simulated ones. `cargo test -p readiness --test contract epoll::` runs one backend, with
-//! `data_and_fin` in place of `epoll::` one case on all. No case asserts a time; what must come is
-//! waited for with a patience that only a failure uses up.
+//! `data_and_fin` in place of `epoll::` one case on all. No case asserts a duration; expected
+//! events are waited for with a time limit that only a failure reaches.
 
 #![expect(clippy::unwrap_used, reason = "the cases are functions beside the #[test]s")]
 
@@ -37,11 +37,11 @@ macro_rules! suite {
     ($kind:expr) => {
         use readiness::Kind;
         each_case! { $kind;
-            interest::read_is_told_until_drained,
-            interest::write_is_told_until_full_and_again_when_drained,
+            interest::read_is_delivered_until_drained,
+            interest::write_is_delivered_until_full_and_again_when_drained,
             interest::directions_are_distinguished,
             interest::a_direction_not_asked_for_is_not_delivered,
-            interest::a_short_read_is_told_again,
+            interest::a_short_read_is_delivered_again,
             interest::without_interest_there_is_silence,
             interest::ready_before_registration_is_delivered,
             ends::peer_close_is_readable_until_removed,
@@ -71,7 +71,7 @@ macro_rules! suite {
             many::thousands_ready_at_once,
             many::few_among_thousands,
             many::thousands_come_and_go,
-            many::everyone_has_a_turn,
+            many::no_descriptor_starves,
             model::random_histories,
         }
     };

@@ -9,7 +9,7 @@ use readiness::{Interest, Ready};
 
 use crate::world::{World, descriptor_limit, token};
 
-/// More than an io_uring of our own holds completions (4,096).
+/// More than the completions that our io_uring holds (4,096).
 const MANY: usize = 6_000;
 
 /// All tests are one process, and a process has its limit: one such case at a time.
@@ -31,7 +31,7 @@ fn many_sources(world: &mut World) -> Vec<RawFd> {
     sources
 }
 
-/// Waits until no new slot is delivered by several waits on end.
+/// Waits until several consecutive waits deliver no new slot.
 fn all_delivered(world: &mut World) -> BTreeSet<u32> {
     let mut all = BTreeSet::new();
     let mut nothing_new = 0;
@@ -55,7 +55,7 @@ pub(crate) fn thousands_ready_at_once(world: &mut World) {
     world.set_capacity(MANY);
     while world.delivered().len() < sources.len() {}
     sources.iter().for_each(|&source| world.lower(source));
-    // What was under way may come once more, and then no more.
+    // Pending events may be delivered once more.
     while !world.delivered().is_empty() {}
     world.assert_silent();
     world.raise(sources[0]);
@@ -82,7 +82,7 @@ pub(crate) fn thousands_come_and_go(world: &mut World) {
     let sources = many_sources(world);
     sources.iter().for_each(|&source| world.raise(source));
     world.delivered();
-    // Every other one goes, delivered or not; the rest remains, and those that come back.
+    // Every other one is removed, delivered or not; the rest remains, as do those that come back.
     for &source in sources.iter().step_by(2) {
         world.remove(source);
     }
@@ -95,7 +95,7 @@ pub(crate) fn thousands_come_and_go(world: &mut World) {
     assert!(all_delivered(world).into_iter().eq(back));
 }
 
-pub(crate) fn everyone_has_a_turn(world: &mut World) {
+pub(crate) fn no_descriptor_starves(world: &mut World) {
     const READY: u32 = 150;
     let sources: Vec<_> = (0..READY).map(|_| world.source()).collect();
     for (slot, &source) in (0..).zip(&sources) {

@@ -1,11 +1,10 @@
 //! Random histories against a model.
 //!
-//! The model knows which registrations there are; what is ready it asks of poll(2) directly (or of
-//! the simulated net), once per descriptor, without a backend of our own. After every wait: no token
-//! but those of present registrations, no direction that nobody asked for, and everyone who is
-//! ready for what was asked. An event may be as old as the wait that had no room for it, so a
-//! direction may be spurious, or come only with the next wait: the second of two waits on end is
-//! exact.
+//! The model knows the registrations. It asks poll(2) directly (or the simulated net) what is
+//! ready, once per descriptor, without our backends. After every wait: only tokens of present
+//! registrations are delivered, only directions of their interest, and every registration that is
+//! ready for its interest. An event may date from the wait that had no room for it, so a direction
+//! may be spurious or come only with the next wait: the second of two consecutive waits is exact.
 
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -23,9 +22,9 @@ enum Step {
     Register(usize, u8),
     Change(usize, u8),
     Remove(usize),
-    /// The peer writes so many bytes.
+    /// The peer writes this many bytes.
     PeerWrites(usize, usize),
-    /// We read at most so many.
+    /// We read at most this many.
     Read(usize, usize),
     /// We write until there is no room.
     Fill(usize),
@@ -34,7 +33,7 @@ enum Step {
     PeerCloses(usize),
     /// The descriptor is removed, closed, and its number given to another connection.
     Reuse(usize),
-    /// A wait with so much room that everything must be delivered.
+    /// A wait with enough room for everything.
     Wait,
     /// A wait with room for one.
     WaitForOne,
@@ -171,7 +170,7 @@ impl Model {
         }
     }
 
-    /// What is ready and asked for, by present token.
+    /// What is ready and of interest, by present token.
     fn expected(&self) -> BTreeMap<Token, Ready> {
         let mut expected = BTreeMap::new();
         for socket in &self.sockets {
@@ -191,7 +190,7 @@ impl Model {
         expected
     }
 
-    /// What was delivered, narrowed to what was asked for; and nobody else was delivered.
+    /// What was delivered, narrowed to the interest. Asserts that nothing else was delivered.
     fn narrowed(&self, delivered: BTreeMap<Token, Ready>) -> BTreeMap<Token, Ready> {
         let present: BTreeMap<Token, Interest> =
             self.sockets.iter().filter_map(|socket| socket.registration).collect();

@@ -1,4 +1,4 @@
-//! What single backends promise beyond the contract: how much they look at.
+//! What single backends promise beyond the contract: how much they read.
 
 use std::time::Duration;
 
@@ -48,7 +48,7 @@ fn scalable_select_probes_exactly_the_checked() {
 
     world.remove(hot);
     world.remove(pairs[64].0);
-    assert_eq!(spent(world).probes, 0, "who is removed has left all sets");
+    assert_eq!(spent(world).probes, 0, "a removed descriptor has left all sets");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Registered, changed, removed, closed and reused, with events under way.
+//! Registered, changed, removed, closed and reused, with pending events.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -171,7 +171,7 @@ pub(crate) fn many_owners_of_one_number(world: &mut World) {
     world.assert_silent();
 }
 
-/// No backend holds on to the file: the peer sees the end without another wait of our own.
+/// No backend holds on to the file: the peer sees the end without another wait.
 pub(crate) fn closing_after_removal_closes_at_once(world: &mut World) {
     let (a, b) = world.pair();
     world.register(a, 1, Interest::READ);

@@ -13,7 +13,7 @@ use readiness::{Choice, Events, Interest, Kind, OpenError, Poller, Ready, Token}
 /// How long a case waits for what must come. Only failures take so long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The directions alone: what every backend tells exactly.
+/// The directions alone, which every backend reports exactly.
 pub(crate) const DIRECTIONS: [Ready; 2] = [Ready::READABLE, Ready::WRITABLE];
 
 pub(crate) struct World {
@@ -89,7 +89,7 @@ impl World {
         self.events = Events::with_capacity(capacity);
     }
 
-    /// Whether end and error are delivered in their own words: select has none.
+    /// Whether end and error are reported as such: select has no bits for them.
     pub(crate) fn reports_ends(&mut self) -> bool {
         self.poller().kind() != Kind::Select
     }
@@ -117,7 +117,7 @@ impl World {
         self.wait(Some(Duration::ZERO))
     }
 
-    /// Nothing is delivered, now and again.
+    /// Nothing is delivered, now or by another wait.
     pub(crate) fn assert_silent(&mut self) {
         for _ in 0..2 {
             assert_eq!(self.delivered(), BTreeMap::new());
@@ -250,7 +250,7 @@ impl World {
     pub(crate) fn shut_write(&mut self, fd: RawFd) {
         match &mut self.net {
             Net::Real(_) => {
-                // SAFETY: acts on a descriptor of our own, touches no memory.
+                // SAFETY: acts on our own descriptor, touches no memory.
                 assert_eq!(unsafe { libc::shutdown(fd, libc::SHUT_WR) }, 0);
             }
             Net::Simulated(net) => net.shut_write(fd),
@@ -302,7 +302,7 @@ impl World {
         b
     }
 
-    /// What is really ready, asked without a backend of our own.
+    /// What is really ready, queried without our backends.
     pub(crate) fn truth(&self, fd: RawFd) -> Ready {
         if let Net::Simulated(net) = &self.net {
             return directions(net.levels.get(fd));
