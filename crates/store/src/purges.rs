@@ -216,12 +216,12 @@ impl Purges {
     /// # Panics
     /// When a prefix is longer than [`PURGE_PREFIX_BYTES_MAX`].
     pub fn purge(&self, what: Concerns<'_>, soft: bool, now_ms: u64) -> Mark {
-        self.purge_told(what, soft, now_ms, |_, _| ())
+        self.purge_with(what, soft, now_ms, |_, _| ())
     }
 
     /// As [`Purges::purge`]; `told` is given the record before anybody sees the new generation, so
     /// that a journal has it before all that is stored later.
-    pub(crate) fn purge_told(
+    pub(crate) fn purge_with(
         &self,
         what: Concerns<'_>,
         soft: bool,

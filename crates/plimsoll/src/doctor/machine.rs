@@ -78,7 +78,7 @@ fn try_disk(path: &Path) -> std::io::Result<Vec<Ability>> {
             synced.as_secs_f64() * 1e3
         );
         let zero_copy = fs::check_page_sharing(path.parent().unwrap_or(path)).await;
-        let detail = match &zero_copy {
+        let zero_copy_detail = match &zero_copy {
             Ok(()) => "long bodies",
             Err(why) => why,
         };
@@ -92,7 +92,7 @@ fn try_disk(path: &Path) -> std::io::Result<Vec<Ability>> {
             Ability {
                 what: "zero-copy sends from the disk".to_owned(),
                 supported: zero_copy.is_ok(),
-                detail: detail.to_owned(),
+                detail: zero_copy_detail.to_owned(),
             },
             Ability { what: "syncs of the disk".to_owned(), supported: true, detail: sync },
         ])

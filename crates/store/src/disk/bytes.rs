@@ -1,6 +1,6 @@
-//! Numbers in bytes, little-endian: how everything on the disk is written and read.
+//! Little-endian numbers: how everything on disk is written and read.
 
-/// Writes numbers one after the other.
+/// Appends numbers.
 pub(crate) trait Put {
     fn put(&mut self, bytes: &[u8]);
 
@@ -31,7 +31,7 @@ impl Put for Vec<u8> {
     }
 }
 
-/// Reads numbers one after the other; `None` behind the end.
+/// Reads numbers in sequence; `None` past the end.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Take<'b>(pub(crate) &'b [u8]);
 

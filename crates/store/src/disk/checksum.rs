@@ -1,27 +1,26 @@
-//! Checksums that know what they are of.
+//! Checksums bound to their place.
 //!
-//! Every sum is XXH3 under a seed made of the store's own secret and of where and in which life the
-//! bytes stand. So bytes of another record, of an older life of the same place, of another store,
-//! or what a client has sent to look like ours, never pass for what was asked for.
+//! Every sum is XXH3 with a seed made of the store's secret, the place of the bytes and the life of
+//! their segment. So bytes of another record, of an older life of the same place, of another store,
+//! or bytes a client sent to imitate a record, never pass for the requested ones.
 
 use twox_hash::{XxHash3_64, XxHash3_128};
 
-/// The maker of all checksums of one store.
+/// Computes all checksums of one store.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Sums {
     secret: u64,
 }
 
-/// Where a record stands, since when, and whose it is.
+/// The place of a record, the life of its segment, and its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Spot {
-    /// The segment.
     pub(super) segment: u16,
-    /// Where in the segment the record begins.
+    /// The offset of the record in its segment.
     pub(super) offset: u32,
-    /// The segment's life: no two are the same, and in each a place is written once.
+    /// The segment's life. Lives are unique, and a place is written once in each.
     pub(super) life: u64,
-    /// The fingerprint of the record's key, by which the index knows it.
+    /// The fingerprint of the record's key, as in the index.
     pub(super) print: u64,
 }
 
@@ -30,7 +29,7 @@ impl Sums {
         Sums { secret }
     }
 
-    /// Of a block of a record.
+    /// The sum of a block of a record.
     pub(super) fn block(&self, spot: &Spot, number: u32, bytes: &[u8]) -> u64 {
         let mut context = [0; 26];
         context[..8].copy_from_slice(&spot.print.to_le_bytes());
@@ -44,7 +43,7 @@ impl Sums {
         XxHash3_64::oneshot_with_seed(XxHash3_64::oneshot_with_seed(self.secret, &context), bytes)
     }
 
-    /// Of bytes that follow what has the sum `before`.
+    /// The sum of bytes that follow bytes with the sum `before`.
     pub(super) fn chained(&self, before: u64, bytes: &[u8]) -> u64 {
         XxHash3_64::oneshot_with_seed(self.secret ^ before.rotate_left(17), bytes)
     }

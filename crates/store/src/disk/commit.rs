@@ -1,18 +1,17 @@
-//! The journal's half of the flusher: changes into the journal, one sync for all that wait, and a
-//! saved index when a journal is half full.
+//! The journal's half of the flusher. It writes changes to the journal, with one sync for all
+//! waiters, and a saved index when the journal is half full.
 //!
 //! ```text
 //! saved index g complete ─▶ journal g ──half full──▶ Close ─▶ journal g+1 (goes on at once)
 //!                                                        └──▶ saved index g+1 is written beside
-//! a write or a sync of the journal failed ─▶ nothing is acknowledged ─▶ saved index g+1 anew,
-//!                                            from memory ─▶ an empty journal behind it
+//! a write or a sync of the journal failed ─▶ nothing is acknowledged ─▶ saved index g+1 written
+//!                                            from memory ─▶ an empty journal follows it
 //! ```
 //!
-//! Until the saved index `g+1` is complete, `g` with both journals is what a start reads. The new
-//! one is taken while changes go on: a change is in it, or in its journal, or in both, and to apply
-//! one twice does no harm.
-//! What never happens: a journal is overwritten that the last complete saved index needs; a change
-//! is acknowledged by a journal that does not follow from it.
+//! Until the saved index `g+1` is complete, a start reads `g` with both journals. The new index is
+//! written while changes go on: a change is in the index, in its journal, or in both, and applying
+//! it twice is harmless. What never happens: a journal is overwritten that the last complete saved
+//! index needs; a change is acknowledged that is in a journal not chained to that index.
 
 use std::io;
 use std::sync::Arc;
@@ -32,38 +31,38 @@ use super::{Files, Inner};
 
 /// Room kept in a journal for its last batch.
 const CLOSE_BYTES: u32 = BATCH_HEADER_BYTES as u32 + 16;
-/// And what a start writes.
+/// Room for the batch that a start writes.
 const START_BYTES: u32 = BATCH_HEADER_BYTES as u32 + 16 + CLOSE_BYTES;
 
-/// What the journal's half remembers.
+/// State of the journal's half.
 #[derive(Debug)]
 pub(super) struct Committer {
-    /// Of the journal that is written.
+    /// Of the current journal.
     pub(super) generation: u64,
     pub(super) tail: Tail,
-    /// Of the last saved index that is complete: the journal's, or the one before.
+    /// Generation of the last complete saved index: the journal's own, or the one before.
     pub(super) complete: u64,
-    /// The saved index that is being written.
+    /// The saved index in progress.
     dump: Option<Dump>,
-    /// The journal cannot be trusted; a new one has to be begun.
+    /// The journal is unreliable; a new one must be started.
     broken: bool,
-    /// The position up to which changes are written, and whether the file was not synced since.
+    /// The position up to which changes are written, and whether the file needs a sync.
     written: u64,
     unsynced: bool,
     synced_at: Instant,
-    /// The disk is left alone until then; and no index is saved until then.
+    /// Do not touch the disk before `retry_at`; do not save an index before `save_at`.
     retry_at: Option<Instant>,
     save_at: Option<Instant>,
 }
 
-/// A saved index in the making.
+/// A saved index in progress.
 #[derive(Debug)]
 struct Dump {
     preamble: Preamble,
     /// The next shard.
     shard: usize,
     offset: u64,
-    /// Entries that are not written yet.
+    /// Entries not written yet.
     entries: Vec<u8>,
 }
 
@@ -72,7 +71,7 @@ pub(super) async fn run(inner: &Arc<Inner>, mut committer: Committer) {
         let ending = inner.closing.load(Ordering::Acquire) && inner.drained.load(Ordering::Acquire);
         committer.turn(inner, ending).await;
         if ending {
-            // Who still waits, or comes later, is not left waiting for ever.
+            // Fails everyone who waits now or later.
             inner.journal.note_failed(true);
             return;
         }
@@ -85,7 +84,7 @@ pub(super) async fn run(inner: &Arc<Inner>, mut committer: Committer) {
     }
 }
 
-/// Writes both copies of what stands in a journal.
+/// Writes both copies of a part of a journal.
 async fn write_copies(
     files: &Files,
     generation: u64,
@@ -100,7 +99,7 @@ async fn write_copies(
 }
 
 impl Committer {
-    /// Behind what a start has read.
+    /// Continues after what a start has read.
     pub(super) fn new(generation: u64, tail: Tail, complete: u64) -> Committer {
         Committer {
             generation,
@@ -116,9 +115,9 @@ impl Committer {
         }
     }
 
-    /// What a start has to say. A journal that has no room for it, because it was full when the
-    /// process ended, is as good as one that failed: the index is saved anew.
-    pub(super) async fn go_on(&mut self, inner: &Inner) -> io::Result<()> {
+    /// Writes the changes of a start. A journal without room for them (it was full when the process
+    /// ended) is treated like a failed one: the index is saved again.
+    pub(super) async fn write_start(&mut self, inner: &Inner) -> io::Result<()> {
         let room = inner.options.geometry.journal_bytes - self.tail.offset;
         if room < START_BYTES {
             self.broken = true;
@@ -127,7 +126,7 @@ impl Committer {
         self.commit(inner, true).await
     }
 
-    /// A journal that failed for the first time is mended at once.
+    /// The first failure of a journal is repaired at once.
     fn is_urgent(&self) -> bool {
         self.broken && self.retry_at.is_none()
     }
@@ -142,14 +141,14 @@ impl Committer {
             return;
         }
         let due = time::now().since(self.synced_at) >= inner.options.sync_interval;
-        // Shards are saved while changes go on: a saved index is ahead of the journal that it began
-        // with, and may name a record in a segment of whose life only the journal tells. It is
-        // completed when that journal is durable, or a power cut would leave neither the record's
-        // new place nor its old one.
+        // Shards are saved while changes go on, so a saved index is ahead of its journal. It may
+        // name a record in a segment whose life only the journal has. So it is completed only after
+        // that journal is durable; otherwise a power cut could leave neither the record's new place
+        // nor its old one.
         let saved = self.dump.as_ref().is_some_and(|dump| dump.shard == inner.index.shards());
         let sync = inner.journal.is_asked() || due || ending || saved;
         if let Err(error) = self.commit(inner, sync).await {
-            self.break_off(inner, "writing the journal", &error);
+            self.fail(inner, "writing the journal", &error);
             return;
         }
         if ending {
@@ -159,13 +158,13 @@ impl Committer {
             && self.complete == self.generation
             && let Err(error) = self.roll(inner).await
         {
-            self.break_off(inner, "beginning a journal", &error);
+            self.fail(inner, "beginning a journal", &error);
             return;
         }
         if self.save_at.is_none_or(|at| at <= time::now())
             && let Err(error) = self.save_some(inner).await
         {
-            // The journals have everything: it is tried again later.
+            // The journals have everything, so it is retried later.
             self.dump = None;
             let pause = inner.failures.note(&inner.failures.journal, "saving the index", &error);
             self.save_at = Some(time::now() + pause);
@@ -175,7 +174,7 @@ impl Committer {
         inner.failures.crowded.store(crowded, Ordering::Relaxed);
     }
 
-    /// Goes on with a saved index that is due.
+    /// Continues or starts a saved index that is due.
     async fn save_some(&mut self, inner: &Inner) -> io::Result<()> {
         if self.dump.is_some() {
             return self.save_more(inner).await;
@@ -186,7 +185,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Writes the changes that wait; with `sync` they are durable then.
+    /// Writes the pending changes; with `sync` they are durable afterwards.
     pub(super) async fn commit(&mut self, inner: &Inner, sync: bool) -> io::Result<()> {
         let (changes, position) = inner.journal.take();
         if !changes.is_empty() {
@@ -248,7 +247,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Closes this journal and begins the next.
+    /// Closes this journal and starts the next.
     async fn roll(&mut self, inner: &Inner) -> io::Result<()> {
         let mut close = Vec::new();
         Change::Close.encode(&mut close);
@@ -260,19 +259,19 @@ impl Committer {
         self.begin(inner, previous).await
     }
 
-    /// The first batch of a journal.
+    /// Writes the first batch of a journal.
     pub(super) async fn begin(&mut self, inner: &Inner, previous: u64) -> io::Result<()> {
         let mut begin = Vec::new();
         Change::Begin { generation: self.generation, previous }.encode(&mut begin);
         self.write_batch(inner, &begin).await
     }
 
-    fn break_off(&mut self, inner: &Inner, what: &str, error: &io::Error) {
+    fn fail(&mut self, inner: &Inner, what: &str, error: &io::Error) {
         add(&inner.counters.write_errors, 1);
         let pause = inner.failures.note(&inner.failures.journal, what, error);
         self.broken = true;
         self.dump = None;
-        // The first time it is tried again at once: who waits may still be answered.
+        // The first failure is retried at once: the waiters may still succeed.
         if inner.failures.journal.load(Ordering::Relaxed) == 1 {
             self.retry_at = None;
             return;
@@ -281,9 +280,9 @@ impl Committer {
         inner.journal.note_failed(true);
     }
 
-    /// From what is in memory: a saved index, and an empty journal behind it.
+    /// Saves the index from memory and starts an empty journal after it.
     async fn rebuild(&mut self, inner: &Inner) {
-        // What waits is in the index, and so will be in what is saved.
+        // The pending changes are in the index already, so the saved index includes them.
         let (_, position) = inner.journal.take();
         let generation = self.complete + 1;
         let nonce = inner.number();
@@ -298,20 +297,20 @@ impl Committer {
             saved = self.begin(inner, 0).await;
         }
         if saved.is_ok() {
-            // What a start would read is what there is, whatever else fails now.
+            // From here a start reads the right state, even if something fails now.
             self.broken = false;
             self.retry_at = None;
             inner.journal.note_durable(position);
             saved = self.commit(inner, true).await;
         }
         if let Err(error) = saved {
-            self.break_off(inner, "beginning a journal", &error);
+            self.fail(inner, "beginning a journal", &error);
         }
     }
 
-    /// Begins to save the index: the head.
+    /// Starts a saved index: writes the head.
     async fn begin_save(&mut self, inner: &Inner, generation: u64, nonce: u64) -> io::Result<()> {
-        // What stands there is older, or an attempt that failed: not to be taken for this one.
+        // An older index, or a failed attempt, must not be taken for this one.
         for copy in [0, COPY_BYTES] {
             write_index(inner, generation, vec![0; PREAMBLE_BYTES], copy).await?;
         }
@@ -327,7 +326,7 @@ impl Committer {
         write_index(inner, generation, head, HEAD_AT).await
     }
 
-    /// Saves one shard, or completes what was saved.
+    /// Saves one shard, or completes the saved index.
     async fn save_more(&mut self, inner: &Inner) -> io::Result<()> {
         let Some(dump) = &mut self.dump else { return Ok(()) };
         if dump.shard < inner.index.shards() {

@@ -1,8 +1,8 @@
-//! The writing half of the flusher: records into segments, syncs, and room for more.
+//! The writing half of the flusher: writes records to segments, syncs, and reclaims segments.
 //!
-//! One task, so that nothing here needs a lock against itself. Records that lie behind one another
-//! are written by one call. A segment of which a write or a sync failed is given up with all that
-//! it holds: after a failed sync nobody knows what the disk has.
+//! It is one task, so nothing here needs a lock against itself. Adjacent records are written by one
+//! call. A segment is dropped with all its records if a write or a sync of it fails: after a failed
+//! sync the contents on disk are unknown.
 
 use std::io;
 use std::sync::Arc;
@@ -15,21 +15,19 @@ use runtime::time::{self, Instant};
 use super::Inner;
 use super::counters::add;
 use super::index::Place;
-use super::limits::{
-    ALIGNMENT, GIVE_WAY_BYTES, GIVE_WAY_SHARE, WRITE_BATCH_BYTES, WRITE_RUN_BYTES_MAX,
-};
+use super::limits::{ALIGNMENT, WRITE_BATCH_BYTES, WRITE_RUN_BYTES_MAX, YIELD_BYTES, YIELD_SHARE};
 use super::reclaim;
 use super::segments::Write;
 
-/// What the writing half remembers between its rounds.
+/// State of the writing half between rounds.
 struct Flusher {
     synced_at: Instant,
     filled_at: Instant,
     unsynced_bytes: u64,
-    /// What is written at once is put together here.
+    /// One write is assembled here.
     buffer: PageBuffer,
-    /// Bad segments are left alone until then.
-    forgive_at: Option<Instant>,
+    /// Bad segments are not retried before this time.
+    retry_at: Option<Instant>,
 }
 
 pub(super) async fn run(inner: &Arc<Inner>) {
@@ -39,16 +37,16 @@ pub(super) async fn run(inner: &Arc<Inner>) {
         filled_at: now,
         unsynced_bytes: 0,
         buffer: PageBuffer::default(),
-        forgive_at: None,
+        retry_at: None,
     };
     loop {
         let closing = inner.closing.load(Ordering::Acquire);
         let asked = inner.rounds.is_asked();
         inner.rounds.begin();
-        state.forgive(inner);
-        state.allow(inner);
+        state.retry_bad(inner);
+        state.refill_allowance(inner);
         state.write_waiting(inner).await;
-        // On a disk that fails, what there is stays.
+        // While the disk fails, nothing is reclaimed.
         while !inner.failures.is_off()
             && let Some(victim) = inner.segments.victim()
         {
@@ -72,13 +70,13 @@ pub(super) async fn run(inner: &Arc<Inner>) {
 }
 
 impl Inner {
-    /// Lets a core that waits for this thread's processor have it. The kernel, which would not
-    /// preempt the thread for some milliseconds, charges it for that: not while much is to be
-    /// written.
-    fn give_way(&self) {
+    /// Yields the processor to a core that waits for it. The kernel would not preempt this thread
+    /// for some milliseconds, and charges the thread for the yield; so this is skipped while much
+    /// waits to be written.
+    fn yield_to_cores(&self) {
         let geometry = &self.options.geometry;
         let free = geometry.segments_free() * geometry.segment_bytes as usize;
-        if self.buffered.load(Ordering::Relaxed) < free / GIVE_WAY_SHARE {
+        if self.buffered.load(Ordering::Relaxed) < free / YIELD_SHARE {
             std::thread::yield_now();
         }
     }
@@ -97,7 +95,7 @@ impl reclaim::Drain for Flusher {
 }
 
 impl Flusher {
-    /// Writes everything that waits, neighbours together.
+    /// Writes everything that waits, adjacent records together.
     async fn write_waiting(&mut self, inner: &Arc<Inner>) {
         let mut writes = inner.segments.take_writes();
         writes.sort_unstable_by_key(|write| write.place);
@@ -114,16 +112,16 @@ impl Flusher {
         let (place, life) = (run[0].place, run[0].life);
         let lives = &inner.segments.lives[usize::from(place.segment)];
         if lives.load(Ordering::Acquire) != life {
-            return; // given up meanwhile
+            return; // dropped meanwhile
         }
         if inner.segments.take_detached(place.segment)
             && let Err(error) = detach(inner, place.segment).await
         {
-            // It still is to be done by whoever opens it next.
+            // The next life of the segment must still detach it.
             inner.segments.mark_shared(place.segment, life);
             add(&inner.counters.write_errors, 1);
             self.failed(inner, "detaching a segment", &error);
-            inner.condemn(place.segment);
+            inner.drop_segment(place.segment);
             return;
         }
         add(&inner.counters.writes, 1);
@@ -137,14 +135,14 @@ impl Flusher {
             let (mut end, mut since) = (0, 0);
             let mut made = |bytes| {
                 since += bytes;
-                if since >= GIVE_WAY_BYTES {
+                if since >= YIELD_BYTES {
                     since = 0;
-                    writer.give_way();
+                    writer.yield_to_cores();
                 }
             };
             for write in &writes {
                 let start = (write.place.offset - place.offset) as usize;
-                // The gap before it.
+                // Zeros for the gap before the record.
                 bytes[end..start].fill(0);
                 end = start + write.bytes();
                 let place = &mut bytes[start..end];
@@ -162,20 +160,20 @@ impl Flusher {
                 for write in run {
                     let Write { print, place, .. } = *write;
                     let len = write.record.len();
-                    let told = |chunk| inner.tell_put(print, place, len, chunk);
-                    inner.index.written(print, place, told);
+                    let journal = |chunk| inner.journal_put(print, place, len, chunk);
+                    inner.index.written(print, place, journal);
                     inner.segments.settled(write.place.segment, life, true);
                 }
             }
             Err(error) => {
                 add(&inner.counters.write_errors, 1);
                 self.failed(inner, "writing to a segment", &error);
-                inner.condemn(place.segment);
+                inner.drop_segment(place.segment);
             }
         }
     }
 
-    /// Makes durable what was written.
+    /// Syncs what was written.
     async fn sync(&mut self, inner: &Arc<Inner>) {
         self.synced_at = time::now();
         if !inner.segments.is_dirty() {
@@ -188,22 +186,22 @@ impl Flusher {
             Err(error) => {
                 add(&inner.counters.sync_errors, 1);
                 self.failed(inner, "syncing the segments", &error);
-                dirty.into_iter().for_each(|segment| inner.condemn(segment));
+                dirty.into_iter().for_each(|segment| inner.drop_segment(segment));
             }
         }
     }
 
     fn failed(&mut self, inner: &Inner, what: &str, error: &io::Error) {
         let pause = inner.failures.note(&inner.failures.data, what, error);
-        self.forgive_at = Some(time::now() + pause);
+        self.retry_at = Some(time::now() + pause);
     }
 
-    /// Bad segments are tried again after a while.
-    fn forgive(&mut self, inner: &Inner) {
-        if self.forgive_at.is_some_and(|at| at <= time::now()) {
-            self.forgive_at = None;
-            inner.segments.forgive();
-            // One more failure, and it is off again for longer.
+    /// Makes bad segments available again after a while.
+    fn retry_bad(&mut self, inner: &Inner) {
+        if self.retry_at.is_some_and(|at| at <= time::now()) {
+            self.retry_at = None;
+            inner.segments.retry_bad();
+            // One more failure turns writing off again, for longer.
             let failures = &inner.failures.data;
             let trial = super::limits::FAILURES_MAX - 1;
             let _ = failures.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
@@ -212,8 +210,8 @@ impl Flusher {
         }
     }
 
-    /// Fills up what new objects may write.
-    fn allow(&mut self, inner: &Inner) {
+    /// Refills the allowance for new objects.
+    fn refill_allowance(&mut self, inner: &Inner) {
         let now = time::now();
         let passed: Duration = now.since(self.filled_at);
         self.filled_at = now;
@@ -226,7 +224,8 @@ impl Flusher {
     }
 }
 
-/// Pages of an older life of a segment are on their way to clients, and stay what they are.
+/// Replaces the pages of a segment in the file, because pages of an older life may be in flight to
+/// clients and must not change.
 async fn detach(inner: &Inner, segment: u16) -> io::Result<()> {
     let position = inner.segments.position(Place { segment, offset: 0 });
     let len = u64::from(inner.options.geometry.segment_bytes);
@@ -237,7 +236,7 @@ async fn detach(inner: &Inner, segment: u16) -> io::Result<()> {
     }
 }
 
-/// How many of the first ones lie behind one another; `None`: there are none.
+/// How many of the first writes are adjacent; `None` if there are none.
 fn neighbours(writes: &[Write]) -> Option<usize> {
     let first = writes.first()?;
     let mut end = first.place.offset + first.record.len();

@@ -1,4 +1,4 @@
-//! How a store's bytes are cut: into segments, blocks, chunks and journals.
+//! The shape of a store: its segments, blocks, chunks and journals.
 
 use super::limits::{
     BLOCK_BYTES, CHUNK_BYTES_MAX, CHUNKS_PER_SEGMENT_MIN, FREE_BYTES, FREE_SHARE, JOURNAL_AREAS,
@@ -7,23 +7,23 @@ use super::limits::{
     SEGMENTS_WANTED,
 };
 
-/// The shape of a store; it is written into the store and never changes.
+/// The shape of a store. It is written to the store and never changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes of a segment, a power of two.
     pub segment_bytes: u32,
-    /// How many segments.
+    /// Number of segments.
     pub segments: u32,
-    /// Bytes of a block, its checksum included.
+    /// Bytes of a block, including its checksum.
     pub block_bytes: u32,
-    /// Bytes of a body's chunk.
+    /// Bytes of a chunk of a body.
     pub chunk_bytes: u32,
     /// Bytes of one copy of one journal.
     pub journal_bytes: u32,
 }
 
 impl Geometry {
-    /// For a store of so many bytes, journals included. `None`: too few for
+    /// The shape for a store of this many bytes, journals included. `None`: too few for
     /// [`SEGMENTS_MIN`] segments.
     #[must_use]
     pub fn for_bytes(bytes: u64) -> Option<Geometry> {
@@ -44,7 +44,7 @@ impl Geometry {
         })
     }
 
-    /// A small one, for simulations: everything happens soon.
+    /// A small shape for simulations, in which everything happens soon.
     #[must_use]
     pub const fn tiny(segments: u32) -> Geometry {
         Geometry {
@@ -62,7 +62,7 @@ impl Geometry {
         u64::from(self.segment_bytes) * u64::from(self.segments)
     }
 
-    /// How many segments are kept free for a burst of puts.
+    /// Number of segments kept free for a burst of puts.
     pub(super) fn segments_free(&self) -> usize {
         let burst = (FREE_BYTES / self.segment_bytes).min(self.segments / FREE_SHARE);
         burst.max(SEGMENTS_FREE_MIN) as usize
@@ -73,20 +73,20 @@ impl Geometry {
         u64::from(self.segment_bytes).is_multiple_of(runtime::fs::DETACHED_BYTES)
     }
 
-    /// The longest metadata.
+    /// Maximum length of metadata.
     #[must_use]
     pub fn meta_bytes_max(&self) -> u32 {
         META_BYTES_MAX.min(self.segment_bytes / METAS_PER_SEGMENT_MIN)
     }
 
-    /// The longest body: new objects have a tenth of the segments to themselves, and one must not
-    /// push its own beginning out.
+    /// Maximum length of a body. New objects have a tenth of the segments, and a body must not
+    /// evict its own beginning.
     #[must_use]
     pub fn body_bytes_max(&self) -> u64 {
         u64::from(self.segments / 20).max(1) * u64::from(self.segment_bytes)
     }
 
-    /// Whether the parts fit each other, as those of a store that was read must.
+    /// Whether the parts fit together, as they must in a store that was read.
     pub(super) fn is_sound(&self) -> bool {
         (SEGMENTS_MIN..=SEGMENTS_MAX).contains(&self.segments)
             && self.segment_bytes.is_power_of_two()
@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_cut_into_enough_segments_and_never_more_than_there_are() {
+    fn a_shape_has_enough_segments_and_fits_the_bytes() {
         assert_eq!(Geometry::for_bytes(16 << 20), None, "the journals need room too");
         for bytes in [18 << 20, 64 << 20, 1 << 30, 100 << 30, 9 << 40] {
             let geometry = Geometry::for_bytes(bytes).unwrap();

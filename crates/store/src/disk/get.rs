@@ -1,11 +1,11 @@
-//! Fetching: metadata with the first block, the body block by block.
+//! Reads objects: the metadata with the first block, the body block by block.
 //!
-//! What: a look-up reads the first block of a record, and with it the metadata and mostly the
-//! beginning of the body, unless what it says is known ([`super::zero_copy`]); [`Body`] reads the
-//! rest as it is asked for, of a range only the blocks that it touches. Every block is verified
-//! before a byte of it is given out.
-//! What never happens: a read behind the end of a record; a byte of another object, of an older one
-//! of the same key behind the first block of a newer one, or of a block that has gone bad.
+//! A look-up reads the first block of a record, which has the metadata and usually the beginning of
+//! the body. If they are in memory already ([`super::zero_copy`]), it reads nothing. [`Body`] reads
+//! the remaining blocks on demand; for a range only the blocks that it touches. Every block is
+//! verified before any byte of it is returned. What never happens: a read past the end of a record;
+//! a byte of another object, of an older object of the same key after the first block of a newer
+//! one, or of a corrupt block.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::{DiskStore, Inner, print_of};
 use crate::key::Key;
 use crate::purges::Generation;
 
-/// So often a record is looked up again that was moved while it was read.
+/// How often a look-up is repeated for a record that was moved while it was read.
 const TRIES_MAX: usize = 3;
 
 /// Verified bytes.
@@ -47,8 +47,8 @@ impl Piece {
     }
 }
 
-/// A body cannot be read to its end: a block is bad, or was evicted meanwhile. The object is gone
-/// from the store.
+/// A body cannot be read to its end: a block is corrupt or was evicted meanwhile. The object is
+/// removed from the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
@@ -60,7 +60,7 @@ impl std::fmt::Display for Broken {
 
 impl std::error::Error for Broken {}
 
-/// Why a block cannot be had.
+/// Why a block cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// Its segment was reclaimed meanwhile.
@@ -68,7 +68,7 @@ enum Fault {
     Bad,
 }
 
-/// A record whose first block is good and whose key is the one asked for.
+/// A record whose first block is good and whose key matches.
 #[derive(Debug)]
 pub(super) struct Opened {
     store: DiskStore,
@@ -82,12 +82,13 @@ pub(super) struct Opened {
 enum First {
     /// Its payload.
     Read(Piece),
-    /// It was read for another, who has left its beginning. Its page has been watched since before.
+    /// An earlier reader left the header and metadata. The page has been watched since.
     Known(Arc<Verified>),
 }
 
 impl First {
-    /// What is here of the payload: of a block that was read all, else up to the body.
+    /// The part of the payload that is in memory: the whole first block if it was read, otherwise
+    /// everything before the body.
     fn bytes(&self) -> &[u8] {
         match self {
             First::Read(piece) => piece,
@@ -96,23 +97,23 @@ impl First {
     }
 }
 
-/// What a look-up found.
+/// The result of a look-up.
 #[derive(Debug)]
 pub struct Hit {
-    /// As it was given with the object.
+    /// The metadata, as given with the object.
     pub meta: Vec<u8>,
     /// The purge generation at which its fetch began.
     pub generation: Generation,
     /// When it was stored, in unix milliseconds.
     pub time_ms: u64,
-    /// Its number.
+    /// The object's number.
     pub object: u64,
     /// Bytes of the body.
     pub body_len: u64,
     record: Opened,
 }
 
-/// Where a record stood when it was looked up: another put under its key stands elsewhere.
+/// Where a record was when it was looked up. A later put under the same key is at another place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     place: Place,
@@ -139,7 +140,7 @@ impl Hit {
         self.range(0..end)
     }
 
-    /// A part of the body, cut to what there is.
+    /// A part of the body, cut to its length.
     #[must_use]
     pub fn range(self, range: Range<u64>) -> Body {
         let end = range.end.min(self.body_len);
@@ -157,13 +158,13 @@ impl Hit {
     }
 }
 
-/// A body that is read as it is asked for.
+/// A body that is read on demand.
 #[derive(Debug)]
 pub struct Body {
     record: Opened,
     at: u64,
     end: u64,
-    /// The chunk that is being read.
+    /// The chunk being read.
     chunk: Option<(u32, Found)>,
     /// The reader can send shared pages.
     zero_copy: bool,
@@ -172,18 +173,18 @@ pub struct Body {
     _held: Held,
 }
 
-/// The chunk in which the next byte of a body stands.
+/// The chunk that has the next byte of a body.
 #[derive(Clone, Copy, Debug)]
 struct ChunkPart {
     number: u32,
-    /// Bytes of its record on the disk.
+    /// Bytes of its record on disk.
     stored_len: u64,
-    /// Of its payload: what is next, up to the end of what is wanted.
+    /// The part of its payload to read: from the next byte to the end of the chunk or range.
     at: u64,
     end: u64,
 }
 
-/// Keeps a body from being evicted while it is read: a client may take its time.
+/// Keeps a body from being evicted while it is read, because clients may be slow.
 #[derive(Debug)]
 struct Held {
     store: DiskStore,
@@ -197,7 +198,7 @@ impl Held {
         let mut segments = vec![found.place.segment];
         if header.chunks() > 0 && !body.is_empty() {
             let chunk_bytes = u64::from(header.chunk_bytes);
-            // It has no more chunks than a number of 32 bits can tell.
+            // A sound header has at most `u32::MAX` chunks.
             let numbers = (body.start / chunk_bytes) as u32..=((body.end - 1) / chunk_bytes) as u32;
             let found = |number| inner.find_chunk(header, number, false);
             segments.extend(numbers.filter_map(found).map(|found| found.place.segment));
@@ -215,7 +216,7 @@ impl Drop for Held {
 }
 
 impl Inner {
-    /// A block of a record, verified; from memory if it is not written yet. One read.
+    /// Reads and verifies a block of a record, with one read; from memory if it is not written yet.
     async fn block(&self, found: &Found, number: u32) -> Result<Piece, Fault> {
         let range = self.blocks.range(number, found.len);
         let len = (range.end - range.start) as usize;
@@ -274,18 +275,18 @@ impl Inner {
         life.load(Ordering::Acquire) != found.life
     }
 
-    /// Takes out what could not be read, if it is still there.
+    /// Removes an unreadable record, if it is still there.
     fn drop_bad(&self, found: &Found) {
         let print = found.print;
         let gone = self.index.remove(print, Some(found.place), |there| {
             if there {
-                self.tell_delete(print);
+                self.journal_delete(print);
             }
         });
         add(&self.counters.dropped_bad, u64::from(gone));
     }
 
-    /// All chunks of a large object: are they there? Counts as a touch of each.
+    /// Whether all chunks of a large object are there. Counts as a touch of each.
     fn has_chunks(&self, header: &Header) -> bool {
         (0..header.chunks()).all(|number| self.find_chunk(header, number, true).is_some())
     }
@@ -297,7 +298,7 @@ impl Inner {
 }
 
 impl DiskStore {
-    /// What is stored under a key. Reads one block, more only for long metadata.
+    /// Looks an object up. Reads one block; more only for long metadata.
     pub async fn get(&self, key: &Key) -> Option<Hit> {
         let hit = self.find(key.to_u128()).await;
         let counters = &self.0.counters;
@@ -365,8 +366,8 @@ impl DiskStore {
 }
 
 impl Opened {
-    /// The part of the payload from `at` that stands in one block, at most up to `end`. A record
-    /// that was moved meanwhile is found again.
+    /// The part of the payload from `at` to the end of its block, at most up to `end`. Looks the
+    /// record up again if it was moved meanwhile.
     async fn piece(&mut self, at: u64, end: u64) -> Result<Piece, Broken> {
         let inner = Arc::clone(&self.store.0);
         let payload_bytes = inner.blocks.payload_bytes();
@@ -423,19 +424,19 @@ impl Opened {
         Ok(out)
     }
 
-    /// All before the body, if the first block has it.
+    /// Everything before the body, if the first block has it.
     fn beginning(&self) -> &[u8] {
         self.first.bytes().get(..self.header.body_at() as usize).unwrap_or_default()
     }
 
-    /// The bytes of the body that stand in this record.
+    /// The bytes of the body that this record has.
     pub(super) async fn body_here(&self) -> Result<Vec<u8>, Broken> {
         self.payload(self.header.body_at()..self.header.payload_len()).await
     }
 }
 
 impl Body {
-    /// Bytes that are still to come.
+    /// Bytes not yet returned.
     #[must_use]
     pub fn left(&self) -> u64 {
         self.end - self.at
@@ -444,7 +445,7 @@ impl Body {
     /// The next bytes; `None` at the end.
     ///
     /// # Errors
-    /// They cannot be had: mend by asking the origin for the rest, or cut the connection.
+    /// They cannot be read. Ask the origin for the rest, or cut the connection.
     pub async fn next(&mut self) -> Result<Option<Piece>, Broken> {
         if self.at >= self.end {
             return Ok(None);
@@ -500,7 +501,7 @@ impl Body {
         let body_at = self.record.header.body_at();
         let (at, end) = (body_at + self.at, body_at + self.end);
         let block = (at / inner.blocks.payload_bytes()) as u32;
-        // The first block was read by the look-up.
+        // The look-up read the first block.
         if self.zero_copy && block == 1 && end == self.record.header.payload_len() {
             let (found, beginning) = (&self.record.found, self.record.beginning());
             self.watch = inner.watch(found, block, beginning).await.map(Box::new);
@@ -512,7 +513,7 @@ impl Body {
         Ok(piece)
     }
 
-    /// Where what comes next stands. It has no more chunks than a number of 32 bits can tell.
+    /// The location of the next byte. A sound header has at most `u32::MAX` chunks.
     fn chunk_part(&self) -> Result<ChunkPart, Broken> {
         let header = &self.record.header;
         let chunk_bytes = u64::from(header.chunk_bytes);
@@ -538,8 +539,8 @@ impl Body {
         found.filter(|found| u64::from(found.len) == part.stored_len)
     }
 
-    /// A chunk is known by the number of its object: no other has its key, and its first block need
-    /// not be read for a part further on.
+    /// Reads the next block of a chunk. The object's number identifies its chunks: no other has
+    /// these keys, so a later part does not need the chunk's first block.
     async fn next_of_chunk(&mut self) -> Result<Piece, Broken> {
         let inner = Arc::clone(&self.record.store.0);
         let part = self.chunk_part()?;
@@ -568,7 +569,7 @@ impl Body {
                 }
             }
         }
-        // Without one of its chunks the object is worth nothing.
+        // Without one of its chunks the object is useless.
         inner.drop_bad(&self.record.found);
         Err(Broken)
     }

@@ -1,8 +1,8 @@
-//! What has left the log of new objects, remembered by four bytes each.
+//! Fingerprints of objects evicted from the log of new objects, four bytes each.
 //!
-//! A set of small queues: a fingerprint belongs to one of them, enters at its front, and the oldest
-//! falls out at its end. The table has room for as many as there are objects; when it grows, what
-//! it remembers is kept. A collision only sends an object to the wrong log.
+//! A set of small queues. A fingerprint belongs to one queue and enters at its front; the oldest
+//! falls out at the end. The table has room for as many fingerprints as there are objects, and
+//! keeps them when it grows. A collision only puts an object into the wrong log.
 
 const QUEUE: usize = 8;
 const EMPTY: u32 = 0;
@@ -12,13 +12,13 @@ pub(super) struct Ghosts {
     tags: Vec<[u32; QUEUE]>,
 }
 
-/// Bits that neither choose the shard nor tag an entry of the index.
+/// Bits that neither select the shard nor tag an entry of the index.
 fn tag(print: u64) -> u32 {
     ((print >> 12) as u32).max(1)
 }
 
 impl Ghosts {
-    /// Remembers one, among as many as there are objects.
+    /// Remembers a fingerprint. The table is grown to the number of objects.
     pub(super) fn remember(&mut self, print: u64, objects: usize) {
         self.grow(objects);
         let tag = tag(print);
@@ -28,14 +28,14 @@ impl Ghosts {
         queue[0] = tag;
     }
 
-    /// Was this one remembered?
+    /// Whether this fingerprint is remembered.
     pub(super) fn knows(&self, print: u64) -> bool {
         let tag = tag(print);
         let queue = (tag as usize) & self.tags.len().wrapping_sub(1);
         self.tags.get(queue).is_some_and(|queue| queue.contains(&tag))
     }
 
-    /// Was this one remembered? Forgets it.
+    /// Whether this fingerprint was remembered. Forgets it.
     pub(super) fn forget(&mut self, print: u64) -> bool {
         let tag = tag(print);
         let Some(queue) = self.queue_mut(tag) else { return false };
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_ones_are_remembered_through_growth() {
+    fn the_newest_are_remembered_through_growth() {
         let mut ghosts = Ghosts::default();
         assert!(!ghosts.knows(7) && !ghosts.forget(7));
         let print = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15);

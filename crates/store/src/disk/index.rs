@@ -1,14 +1,13 @@
-//! The index: where each object stands, in memory.
+//! The index: the place of each object, in memory.
 //!
-//! What: a table from the fingerprint of a key (its low 64 bits) to place, length, a count of
-//! touches and flags, 20 bytes, in shards behind a short mutex each. The whole key is compared in
-//! the record. Beside it the records that are not written yet, and the ghosts of eviction.
-//! Who owns: the index is the truth while the process lives; the journal is told of each change
-//! under the shard's lock, so that it has the changes of a key in the order in which they happened.
-//! It is told of a record when that has been written, so that a process which is killed leaves none
-//! that is not there.
-//! What never happens: an entry is found whose segment has no life, or is made in one that has
-//! ended meanwhile; a peek or a look-up reads the disk.
+//! What: a table from the fingerprint of a key (its low 64 bits) to place, length, touch count and
+//! flags, 20 bytes, in shards with a short mutex each. The whole key is compared in the record.
+//! Besides the table there are the records not written yet, and the ghosts of eviction. Who owns:
+//! the index is authoritative while the process lives. Each change is appended to the journal under
+//! the shard's lock, so the journal has the changes of a key in their order. A put is appended only
+//! when its record was written, so a killed process leaves no entry without a record. What never
+//! happens: an entry is found whose segment has no life, or is added to a life that has ended; a
+//! peek or a look-up reads the disk.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,13 +22,13 @@ use super::journal::SavedEntry;
 use super::limits::SHARDS_MAX;
 use super::record::Unwritten;
 
-/// Touches are counted up to this.
+/// Maximum of the touch count.
 pub(super) const TOUCHES_MAX: u16 = 3;
 
 const TOUCHES: u16 = 0b0011;
 /// Not written yet: the record is in `buffered`.
 const BUFFERED: u16 = 0b0100;
-/// A chunk of an object, no object.
+/// A chunk of an object rather than an object.
 pub(super) const CHUNK: u16 = 0b1000;
 
 /// Where a record begins.
@@ -39,7 +38,7 @@ pub(super) struct Place {
     pub(super) offset: u32,
 }
 
-/// Words of four bytes, so that an entry takes 20.
+/// In 4-byte words, so that an entry takes 20 bytes.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     print: [u32; 2],
@@ -49,7 +48,7 @@ struct Entry {
     flags: u16,
 }
 
-/// Bytes of an entry with the control byte of its table.
+/// Bytes of an entry, including its control byte in the table.
 pub const ENTRY_BYTES: usize = size_of::<Entry>() + 1;
 const _: () = assert!(ENTRY_BYTES == 21);
 
@@ -63,19 +62,19 @@ impl Entry {
     }
 }
 
-/// What a look-up found.
+/// The result of a look-up.
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) print: u64,
     pub(super) place: Place,
     pub(super) len: u32,
-    /// The life of its segment when it was looked up.
+    /// The life of its segment at the time of the look-up.
     pub(super) life: u64,
     /// The record itself, if it is not written yet.
     pub(super) unwritten: Option<Arc<Unwritten>>,
 }
 
-/// A record that is to be found from now on.
+/// A record to be added.
 #[derive(Clone, Debug)]
 pub(super) struct New {
     pub(super) print: u64,
@@ -86,7 +85,7 @@ pub(super) struct New {
     pub(super) record: Arc<Unwritten>,
 }
 
-/// An entry of a segment that is reclaimed.
+/// An entry of a segment that is being reclaimed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
     pub(super) print: u64,
@@ -100,7 +99,7 @@ pub(super) struct Candidate {
 struct Buffered {
     place: Place,
     record: Arc<Unwritten>,
-    /// What a crash leaves until it is: the one in whose place it was put.
+    /// What a crash leaves until the record is written: the entry that it replaces.
     before: Option<SavedEntry>,
 }
 
@@ -112,7 +111,7 @@ struct Shard {
     chunks: usize,
 }
 
-/// Two cache lines apart, so that neighbours do not slow each other down.
+/// Two cache lines apart, to avoid false sharing.
 #[repr(align(128))]
 struct Padded(Lock<Shard>);
 
@@ -120,7 +119,7 @@ static SHARD: LockKind = LockKind::new("disk: index shard");
 
 pub(super) struct Index {
     shards: Box<[Padded]>,
-    /// By segment; 0: nothing in it can be found.
+    /// Indexed by segment; 0: nothing in it can be found.
     lives: Arc<[AtomicU64]>,
 }
 
@@ -159,7 +158,7 @@ impl Index {
         }
     }
 
-    /// What is known of a key; counts as a touch if it is one.
+    /// Looks a key up. Counts as a touch if `touch` is set.
     pub(super) fn look_up(&self, print: u64, touch: bool) -> Option<Found> {
         let mut shard = self.lock(print);
         let entry = shard.find_mut(print)?;
@@ -176,10 +175,10 @@ impl Index {
         Some(Found { print, place: entry.place(), len: entry.len, life, unwritten })
     }
 
-    /// Lets a record be found, in place of another with its key. With `instead_of` only of the one
-    /// at that place, which is what a crash leaves until the new one has been written; else `gone`
-    /// is called under the lock if there was another. False: its segment has ended, or the other is
-    /// not there any more.
+    /// Adds a record, replacing any other with its key. With `instead_of`, only if the current one
+    /// is at that place; a crash then leaves the old one until the new one is written. Otherwise
+    /// calls `gone` under the lock if there was another. False: its segment's life has ended, or
+    /// there was no record at `instead_of`.
     pub(super) fn put(&self, new: New, instead_of: Option<Place>, gone: impl FnOnce()) -> bool {
         let mut shard = self.lock(new.print);
         if self.lives[usize::from(new.place.segment)].load(Ordering::Acquire) != new.life {
@@ -212,19 +211,19 @@ impl Index {
         true
     }
 
-    /// Takes an entry out; with `at` only if it still is there. `told` is called under the lock,
-    /// with whether there was one.
-    pub(super) fn remove(&self, print: u64, at: Option<Place>, told: impl FnOnce(bool)) -> bool {
+    /// Removes an entry; with `at`, only if it is at that place. Calls `then` under the lock, with
+    /// whether there was one.
+    pub(super) fn remove(&self, print: u64, at: Option<Place>, then: impl FnOnce(bool)) -> bool {
         let mut shard = self.lock(print);
         let there = shard.find(print).is_some_and(|e| at.is_none_or(|at| e.place() == at));
         if there {
             shard.take(print);
         }
-        told(there);
+        then(there);
         there
     }
 
-    /// Takes an entry out because room is needed; the ghosts remember it if asked to.
+    /// Evicts an entry. The ghosts remember it if `remember` is set.
     pub(super) fn evict(&self, print: u64, at: Place, remember: bool) -> bool {
         let mut shard = self.lock(print);
         let there = shard.find(print).is_some_and(|entry| entry.place() == at);
@@ -238,9 +237,9 @@ impl Index {
         there
     }
 
-    /// A record has been written: from now on it is read from the disk. `told` is called under the
-    /// lock, with whether it is a chunk, if it is still what is to be found.
-    pub(super) fn written(&self, print: u64, place: Place, told: impl FnOnce(bool)) {
+    /// Notes that a record was written and is read from disk from now on. If it is still current,
+    /// calls `then` under the lock, with whether it is a chunk.
+    pub(super) fn written(&self, print: u64, place: Place, then: impl FnOnce(bool)) {
         let mut shard = self.lock(print);
         if shard.buffered.get(&print).is_none_or(|buffered| buffered.place != place) {
             return;
@@ -248,24 +247,24 @@ impl Index {
         shard.buffered.remove(&print);
         if let Some(entry) = shard.find_mut(print) {
             entry.flags &= !BUFFERED;
-            told(entry.flags & CHUNK != 0);
+            then(entry.flags & CHUNK != 0);
         }
     }
 
-    /// Does a ghost know it, and is it forgotten by that if it is `taken`?
+    /// Whether the ghosts know a fingerprint. Forgets it if `taken`.
     pub(super) fn ghost(&self, print: u64, taken: bool) -> bool {
         let mut shard = self.lock(print);
         if taken { shard.ghosts.forget(print) } else { shard.ghosts.knows(print) }
     }
 
-    /// Lets the ghosts remember what was not stored.
+    /// Adds an object that was not stored to the ghosts.
     pub(super) fn remember(&self, print: u64) {
         let mut shard = self.lock(print);
         let objects = shard.table.len();
         shard.ghosts.remember(print, objects);
     }
 
-    /// All entries of a segment. Looks at every entry; a shard is held for its own only.
+    /// All entries of a segment. Looks at every entry, and locks one shard at a time.
     pub(super) fn in_segment(&self, segment: u16) -> Vec<Candidate> {
         let mut found = Vec::new();
         for shard in &self.shards {
@@ -282,9 +281,9 @@ impl Index {
         found
     }
 
-    /// Takes out all entries of a segment whose life has ended. `told` is called under its lock for
-    /// each that was not written yet, with its key. Returns how many there were.
-    pub(super) fn forget_segment(&self, segment: u16, told: impl Fn(u64)) -> usize {
+    /// Removes all entries of a segment whose life has ended. Calls `lost` under the lock with the
+    /// key of each that was not written yet. Returns their number.
+    pub(super) fn forget_segment(&self, segment: u16, lost: impl Fn(u64)) -> usize {
         let mut count = 0;
         for Candidate { print, offset, .. } in self.in_segment(segment) {
             let mut shard = self.lock(print);
@@ -293,15 +292,15 @@ impl Index {
                 let taken = shard.take(print);
                 count += 1;
                 if taken.is_some_and(|(_, buffered)| buffered.is_some()) {
-                    told(print);
+                    lost(print);
                 }
             }
         }
         count
     }
 
-    /// The entries of a shard as they are saved: of what is not written yet that which was there
-    /// before.
+    /// Appends the entries of a shard as they are saved: for an unwritten record, the entry it
+    /// replaces.
     pub(super) fn save(&self, shard: usize, out: &mut Vec<u8>) -> usize {
         let shard = lock(&self.shards[shard]);
         let mut count = 0;
@@ -333,7 +332,7 @@ impl Index {
         }
     }
 
-    /// An entry that was saved, unless something newer is there.
+    /// Adds a saved entry, unless there is a newer one.
     pub(super) fn load(&self, saved: &SavedEntry) {
         let mut shard = self.lock(saved.print);
         if shard.find(saved.print).is_none() {
@@ -347,7 +346,7 @@ impl Index {
         }
     }
 
-    /// Room for so many without growing.
+    /// Reserves room for this many entries.
     pub(super) fn reserve(&self, entries: usize) {
         for shard in &self.shards {
             lock(shard).table.reserve(entries / self.shards.len(), hash);
@@ -358,14 +357,14 @@ impl Index {
         self.shards.len()
     }
 
-    /// Objects, and chunks of objects.
+    /// Number of objects, and of chunks.
     pub(super) fn len(&self) -> (usize, usize) {
         self.shards.iter().map(lock).fold((0, 0), |(objects, chunks), shard| {
             (objects + shard.table.len() - shard.chunks, chunks + shard.chunks)
         })
     }
 
-    /// Bytes that tables and ghosts take.
+    /// Bytes used by tables and ghosts.
     pub(super) fn allocated_bytes(&self) -> usize {
         let of = |shard: Guard<'_, Shard>| {
             shard.table.allocation_size() + shard.ghosts.allocated_bytes()
@@ -380,7 +379,7 @@ impl Index {
 }
 
 fn lock(shard: &Padded) -> Guard<'_, Shard> {
-    shard.0.lock().expect("nobody panics while holding a shard")
+    shard.0.lock().expect("no panic while a shard is locked")
 }
 
 #[cfg(test)]
@@ -408,33 +407,33 @@ mod tests {
         let mut saved = Vec::new();
         let save =
             |saved: &mut Vec<u8>| (0..4).map(|shard| index.save(shard, saved)).sum::<usize>();
-        index.written(9, Place { segment: 1, offset: 8 }, |_| panic!("not told"));
+        index.written(9, Place { segment: 1, offset: 8 }, |_| panic!("not called"));
         assert!(index.look_up(9, true).unwrap().unwritten.is_some(), "another record was written");
-        assert_eq!(save(&mut saved), 0, "what is not written is not saved");
-        let mut told = 0;
+        assert_eq!(save(&mut saved), 0, "unwritten records are not saved");
+        let mut calls = 0;
         for _ in 0..2 {
             index.written(9, Place { segment: 1, offset: 0 }, |chunk| {
                 assert!(!chunk);
-                told += 1;
+                calls += 1;
             });
         }
-        assert_eq!((told, save(&mut saved)), (1, 1));
+        assert_eq!((calls, save(&mut saved)), (1, 1));
         assert!(index.look_up(9, true).unwrap().unwritten.is_none());
         assert_eq!(index.in_segment(1)[0].touches, 3, "counted up to three");
         index.lives[1].store(0, Ordering::Release);
         assert!(index.look_up(9, true).is_none());
-        assert!(!index.put(new(10, 0), None, || panic!("not told")), "its segment has ended");
+        assert!(!index.put(new(10, 0), None, || panic!("not called")), "its segment has ended");
         assert_eq!(index.forget_segment(1, |_| panic!("it was written")), 1);
         assert_eq!(index.len(), (0, 0));
     }
 
     #[test]
-    fn what_changed_meanwhile_is_left_alone() {
+    fn concurrent_changes_are_kept() {
         let index = index();
         index.put(new(9, 0), None, || panic!("there was none"));
         let mut gone = false;
         index.put(new(9, 104), None, || gone = true);
-        assert!(gone, "the one before is gone, whatever becomes of this one");
+        assert!(gone, "the old record is gone even if the new one is lost");
         let first = Some(Place { segment: 1, offset: 0 });
         assert!(!index.put(new(9, 208), first, || panic!("not put")));
         let second = Some(Place { segment: 1, offset: 104 });
@@ -459,13 +458,13 @@ mod tests {
         assert!(!index.evict(9, Place { segment: 1, offset: 0 }, true));
         assert!(index.evict(9, Place { segment: 1, offset: 416 }, true));
         index.put(new(9, 208), None, || panic!("there was none"));
-        let told = std::cell::Cell::new(0);
-        assert_eq!(index.forget_segment(1, |print| told.set(print)), 1);
-        assert_eq!(told.get(), 9, "what it has replaced is not to come back");
+        let lost = std::cell::Cell::new(0);
+        assert_eq!(index.forget_segment(1, |print| lost.set(print)), 1);
+        assert_eq!(lost.get(), 9, "the replaced record must not come back");
         assert!(index.ghost(9, false) && index.ghost(9, true) && !index.ghost(9, true));
     }
 
-    /// The figure of the documentation: bytes of memory for an object, at the worst.
+    /// The bound in the documentation: bytes of memory per object, worst case.
     #[test]
     fn an_object_takes_at_most_64_bytes_at_any_count() {
         let index = Index::new(64, (0..8).map(|_| AtomicU64::new(5)).collect());

@@ -1,20 +1,19 @@
-//! The journal: every change of the index, in the order in which it happened.
+//! The journal: every change of the index, in order.
 //!
 //! ```text
 //! batch:    magic 4 | length 4 | nonce 8 | number 4 | 0 4 | sum 8 | changes
 //! journal:  batch 0 (begins with Begin) | batch 1 | ... | batch n (Close, when another follows)
 //! ```
 //!
-//! The sum of a batch is seeded by that of the one before it: a batch is good only behind those
-//! that it was written behind. So what a torn write left, or what an older life of the file left
-//! behind the end, is never taken for what follows. Each journal stands twice, in two areas of its
-//! file; a batch that is good in either is good.
+//! The sum of a batch is seeded with the sum of the batch before it, so a batch is valid only after
+//! the batches it was written after. The remains of a torn write, or of an older use of the file,
+//! are never taken for the next batch. A journal has two copies, in two areas of its file; a batch
+//! that is good in either is good.
 //!
-//! [`Journal`] is the queue of changes that wait to be written; a change's *position* is the count
-//! of bytes appended up to it. Who needs a change to be durable waits for its position
-//! ([`Journal::durable`]): one sync answers all that wait.
-//! What never happens: a position is called durable before a sync that began after its write has
-//! ended well.
+//! [`Journal`] is the queue of changes to be written. The *position* of a change is the count of
+//! bytes appended up to it. To wait until a change is durable, wait for its position
+//! ([`Journal::durable`]): one sync answers all waiters. What never happens: a position is reported
+//! durable before a sync that began after its write has succeeded.
 
 use std::future::poll_fn;
 use std::task::{Poll, Waker};
@@ -29,12 +28,12 @@ use crate::purges::{Mark, Recorded};
 const MAGIC: u32 = 0x504c_4a31;
 pub(super) const BATCH_HEADER_BYTES: usize = 32;
 
-/// Which log a segment belongs to.
+/// The log that a segment belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Log {
-    /// Of what is new.
+    /// New objects.
     Small = 0,
-    /// Of what was asked for again.
+    /// Objects that were requested again.
     Main = 1,
 }
 
@@ -47,21 +46,21 @@ impl Log {
 /// One change of the index.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Change<'b> {
-    /// A record can be found.
+    /// A record was written.
     Put { print: u64, segment: u16, flags: u16, offset: u32, len: u32 },
-    /// What a key had is gone.
+    /// The object of a key is gone.
     Delete { print: u64 },
-    /// A segment begins a life, empty.
+    /// A segment starts a life, empty.
     Open { segment: u16, life: u64, log: Log },
-    /// Nothing in a segment can be found any more.
+    /// A segment's life has ended: nothing in it can be found.
     Free { segment: u16 },
     /// A purge.
     Purge { what: Recorded<'b>, soft: bool, mark: Mark },
-    /// The first change of a journal: which one it is, and the last sum of the one that it follows.
+    /// The first change of a journal: its generation, and the last sum of the journal before it.
     Begin { generation: u64, previous: u64 },
-    /// The last change of a journal: another one follows.
+    /// The last change of a journal; another journal follows.
     Close,
-    /// The store was opened for this time.
+    /// How often the store was opened.
     Epoch { epoch: u32 },
 }
 
@@ -139,7 +138,7 @@ impl Change<'_> {
     }
 }
 
-/// An entry of the index as it is saved.
+/// An entry of the index, as it is saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SavedEntry {
     pub(super) print: u64,
@@ -147,7 +146,7 @@ pub(super) struct SavedEntry {
     pub(super) flags: u16,
     pub(super) offset: u32,
     pub(super) len: u32,
-    /// Of its segment: the entry counts only while that is the segment's.
+    /// The life of its segment when it was saved: the entry is valid only in that life.
     pub(super) life: u64,
 }
 
@@ -178,16 +177,16 @@ impl SavedEntry {
     }
 }
 
-/// Where a journal goes on.
+/// The end of a journal, where the next batch goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tail {
-    /// Tells this journal from all others.
+    /// Identifies this journal.
     pub(super) nonce: u64,
     /// Of the next batch.
     pub(super) number: u32,
     /// Of the last batch; the nonce before the first.
     pub(super) sum: u64,
-    /// Where in the area the next batch begins.
+    /// Offset of the next batch in its area.
     pub(super) offset: u32,
 }
 
@@ -196,7 +195,7 @@ impl Tail {
         Tail { nonce, number: 0, sum: nonce, offset: 0 }
     }
 
-    /// The next batch, and where the one behind it goes.
+    /// The next batch, and the end after it.
     pub(super) fn batch(self, sums: &Sums, changes: &[u8]) -> (Vec<u8>, Tail) {
         let mut out = Vec::with_capacity(BATCH_HEADER_BYTES + changes.len());
         out.put_u32(MAGIC);
@@ -211,7 +210,7 @@ impl Tail {
         (out, Tail { number: self.number + 1, sum, offset, ..self })
     }
 
-    /// The changes of the next batch, if it stands at the beginning of `bytes`.
+    /// The changes of the next batch, if `bytes` begins with it.
     pub(super) fn read<'b>(self, sums: &Sums, bytes: &'b [u8]) -> Option<(&'b [u8], Tail)> {
         let mut take = Take(bytes);
         let header = take.bytes(BATCH_HEADER_BYTES)?;
@@ -221,15 +220,15 @@ impl Tail {
         let sum = fields.u64()?;
         let changes = take.bytes(usize::try_from(len).ok()?)?;
         let checked = sums.chained(sums.chained(self.sum, &header[..24]), changes);
-        let ours = magic == MAGIC && nonce == self.nonce && number == self.number;
-        if !ours || (sum != checked && !planted::is(planted::Bug::DiskTornJournal)) {
+        let matches = magic == MAGIC && nonce == self.nonce && number == self.number;
+        if !matches || (sum != checked && !planted::is(planted::Bug::DiskTornJournal)) {
             return None;
         }
         let offset = self.offset + (BATCH_HEADER_BYTES as u32 + len);
         Some((changes, Tail { number: number + 1, sum, offset, ..self }))
     }
 
-    /// The nonce of the journal whose first batch seems to stand at the beginning of `bytes`.
+    /// The nonce of the journal, if `bytes` seems to begin with its first batch.
     pub(super) fn nonce_in(bytes: &[u8]) -> Option<u64> {
         let mut take = Take(bytes);
         let magic = take.u32()?;
@@ -239,15 +238,14 @@ impl Tail {
     }
 }
 
-/// A change could not be made durable: the disk fails. The index in memory has it all the same.
+/// A change could not be made durable because the disk fails. The index in memory still has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotDurable;
 
 impl std::fmt::Display for NotDurable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(
-            "the disk store cannot write its journal: the change is made, but would not \
-                     outlive a crash",
+            "the disk store cannot write its journal: the change is made, but may not survive a crash",
         )
     }
 }
@@ -257,24 +255,24 @@ impl std::error::Error for NotDurable {}
 #[derive(Default)]
 struct State {
     changes: Vec<u8>,
-    /// Bytes ever appended, and of these, durable.
+    /// Bytes appended so far, and how many of them are durable.
     appended: u64,
     durable: u64,
-    /// Who waits gives up when it rises.
+    /// Waiters give up when this rises.
     failures: u64,
     /// Nothing can be made durable for now.
     off: bool,
-    /// Somebody waits for this position.
+    /// The highest position that a caller waits for.
     asked: u64,
     waiters: Vec<Waker>,
 }
 
 static STATE: LockKind = LockKind::new("disk: journal");
 
-/// The changes that wait to be written, and those who wait for them.
+/// The pending changes, and the tasks that wait for them.
 pub(super) struct Journal {
     state: Lock<State>,
-    /// Raised when somebody waits.
+    /// Raised when a task waits.
     pub(super) signal: Signal,
 }
 
@@ -285,7 +283,7 @@ impl Default for Journal {
 }
 
 impl Journal {
-    /// Adds a change. Returns its position.
+    /// Appends a change. Returns its position.
     pub(super) fn append(&self, change: &Change<'_>) -> u64 {
         let mut state = self.lock();
         let before = state.changes.len();
@@ -299,19 +297,19 @@ impl Journal {
         self.lock().appended
     }
 
-    /// All changes that wait, with the position of the last.
+    /// Takes all pending changes, with the position of the last.
     pub(super) fn take(&self) -> (Vec<u8>, u64) {
         let mut state = self.lock();
         (std::mem::take(&mut state.changes), state.appended)
     }
 
-    /// Does somebody wait for what is not durable?
+    /// Whether a task waits for a position that is not durable.
     pub(super) fn is_asked(&self) -> bool {
         let state = self.lock();
         state.asked > state.durable
     }
 
-    /// Everything up to `position` is durable.
+    /// Notes that everything up to `position` is durable.
     pub(super) fn note_durable(&self, position: u64) {
         let mut state = self.lock();
         state.durable = state.durable.max(position);
@@ -321,7 +319,7 @@ impl Journal {
         waiters.into_iter().for_each(Waker::wake);
     }
 
-    /// What waits now will not be durable; `off`: nor will what comes.
+    /// Fails all current waiters; with `off`, later ones too.
     pub(super) fn note_failed(&self, off: bool) {
         let mut state = self.lock();
         state.failures += 1;
@@ -332,7 +330,7 @@ impl Journal {
         waiters.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits until the change at a position is durable.
+    /// Waits until a position is durable.
     pub(super) async fn durable(&self, position: u64) -> Result<(), NotDurable> {
         let failures = self.lock().failures;
         poll_fn(|cx| {
@@ -353,7 +351,7 @@ impl Journal {
     }
 
     fn lock(&self) -> Guard<'_, State> {
-        self.state.lock().expect("nobody panics while holding the journal")
+        self.state.lock().expect("no panic while the journal is locked")
     }
 }
 
@@ -384,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_is_good_behind_its_own_past_only() {
+    fn a_batch_is_valid_only_after_its_predecessor() {
         let sums = Sums::new(3);
         let tail = Tail::new(77);
         let (first, behind) = tail.batch(&sums, &changes());
@@ -395,7 +393,7 @@ mod tests {
         assert_eq!(tail.read(&sums, &second), None);
         let other = tail.batch(&sums, b"\x07").1;
         assert_eq!(other.number, behind.number);
-        assert_eq!(other.read(&sums, &second), None, "another past");
+        assert_eq!(other.read(&sums, &second), None, "another predecessor");
         for at in 0..first.len() {
             let mut torn = first.clone();
             torn[at] ^= 0x10;
@@ -405,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_no_change() {
+    fn garbage_is_not_decoded() {
         assert_eq!(Change::decode(&mut Take(b"")), None);
         assert_eq!(Change::decode(&mut Take(&[99; 40])), None);
         let all = changes();

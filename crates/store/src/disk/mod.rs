@@ -1,18 +1,17 @@
-//! The store on disk: what is stored outlives the process, and a wrong byte is never served.
+//! The store on disk: objects outlive the process, and no wrong byte is ever served.
 //!
 //! What: [`DiskStore`] maps a [`Key`] to metadata (opaque here) and a body that is streamed in and
 //! out. Records are appended to segments of one preallocated file ([`segments`]), cut into blocks
-//! that are checked one by one ([`record`]). The index is in memory ([`index`]), and every change
-//! of it in a journal ([`journal`]) that is folded into a saved index from time to time
-//! ([`saved_index`]): a start reads these and no object ([`recover`]). Evicted is by S3-FIFO on
-//! whole segments ([`reclaim`]).
-//! Why: an append-only log writes large batches whatever comes; what is read back is verified by
-//! itself, so that data need not be durable before the index that names it, and no request ever
-//! waits for a sync. Only what must not come back (deletes, purges) has to be durable, and is
-//! acknowledged when it is.
-//! Who owns: one task runs [`DiskStore::run`], which alone writes; all cores put, get and delete.
-//! What never happens: a byte is returned whose block was not verified; what an acknowledged delete
-//! or purge took comes back; a failure of the disk fails a request: it is a miss, or not stored.
+//! with a checksum each ([`record`]). The index is in memory ([`index`]). Every change of it goes
+//! to a journal ([`journal`]), which is folded into a saved index from time to time
+//! ([`saved_index`]); a start reads these and no object ([`recover`]). Eviction is S3-FIFO on whole
+//! segments ([`reclaim`]). Why: an append-only log writes large batches whatever the load. Blocks
+//! are verified when they are read, so data need not be durable before the index that names it, and
+//! no request waits for a sync. Only deletes and purges must be durable, and are acknowledged when
+//! they are. Who owns: one task runs [`DiskStore::run`] and alone writes; all cores put, get and
+//! delete. What never happens: a byte of an unverified block is returned; an object comes back
+//! after an acknowledged delete or purge; a disk failure fails a request (it is a miss, or not
+//! stored).
 //!
 //! `docs/disk.md` has the format, the policy of syncs and the bounds.
 
@@ -73,39 +72,39 @@ pub use recover::{OpenError, Start};
 pub enum Verify {
     /// Each time before it is sent.
     Always,
-    /// When it comes from the disk into the system's page cache, and not again while it stays
-    /// there: then long bodies are sent without being copied, where the system can do that. Once
-    /// another program has opened the files, it is as [`Verify::Always`].
+    /// When it is read from disk into the system's page cache, and not again while it stays there.
+    /// Long bodies are then sent zero-copy, if the system supports it. Once another program opens
+    /// the files, this is the same as [`Verify::Always`].
     #[default]
     Once,
 }
 
-/// How a store on disk is built.
+/// Options of a store on disk.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The directory; made if it does not exist.
+    /// The directory. Created if it does not exist.
     pub path: PathBuf,
-    /// How it is cut. A store of another shape is begun anew.
+    /// The shape. A store with another shape is replaced by an empty one.
     pub geometry: Geometry,
-    /// Bytes that may wait in memory to be written, bodies that are being received included.
+    /// Limit on bytes in memory that wait to be written, including bodies still being received.
     pub buffer_bytes_max: usize,
-    /// What was put is written after this at the latest.
+    /// A put is written after this time at the latest.
     pub flush_interval: Duration,
-    /// And synced after this.
+    /// And synced after this time.
     pub sync_interval: Duration,
-    /// Or after so many bytes.
+    /// Or after this many bytes.
     pub sync_bytes: u64,
-    /// New objects are stored only if they were asked for before, once so many bytes a second are
-    /// written. 0: no such limit.
+    /// Write rate above which new objects are stored only if they were requested before. 0: no
+    /// limit.
     pub write_bytes_per_s: u64,
     /// When blocks are verified.
     pub verify: Verify,
-    /// Seeds of the keys of a new store; `None`: random ones.
+    /// Seeds for the keys of a new store; `None`: random.
     pub seeds: Option<[u64; 3]>,
 }
 
 impl Options {
-    /// The usual: at most 64 MiB in memory, written within a quarter of a second, synced every 5
+    /// Defaults: at most 64 MiB in memory, written within a quarter of a second, synced every 5
     /// seconds or 64 MiB.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, geometry: Geometry) -> Options {
@@ -123,7 +122,7 @@ impl Options {
     }
 }
 
-/// A store on disk, shared by all cores. Clones are the same store.
+/// A store on disk, shared by all cores. Clones share one store.
 #[derive(Clone)]
 pub struct DiskStore(Arc<Inner>);
 
@@ -138,14 +137,14 @@ struct Files {
     /// Holds the lock.
     superblock: File,
     segments: File,
-    /// By the lowest bit of their generation.
+    /// Indexed by the lowest bit of the generation.
     journals: [File; 2],
     indexes: [File; 2],
 }
 
 struct Inner {
     options: Options,
-    /// As it was written when this process opened it.
+    /// As this process wrote it when it opened the store.
     superblock: Superblock,
     files: Files,
     sums: Sums,
@@ -160,26 +159,26 @@ struct Inner {
     wake: Signal,
     rounds: Rounds,
     counters: Cells,
-    /// Bytes in memory that are not written.
+    /// Bytes in memory that are not written yet.
     buffered: AtomicUsize,
-    /// Numbers of objects and journals.
+    /// The next number for objects and journals.
     numbers: AtomicU64,
-    /// Bytes that new objects may still write for now.
+    /// Bytes that new objects may still write now.
     allowance: AtomicI64,
     failures: Failures,
     closing: AtomicBool,
     /// The writing half has ended.
     drained: AtomicBool,
-    /// What the journal's half begins with.
+    /// The initial state of the journal's half.
     committer: Mutex<Option<Committer>>,
 }
 
-/// Failures in a row, of each half of the flusher.
+/// Consecutive failures of each half of the flusher.
 #[derive(Default)]
 struct Failures {
     data: AtomicU32,
     journal: AtomicU32,
-    /// The journal has little room left.
+    /// The journal is nearly full.
     crowded: AtomicBool,
     last: Mutex<Option<String>>,
 }
@@ -191,7 +190,7 @@ impl Failures {
             || self.crowded.load(Ordering::Relaxed)
     }
 
-    /// Notes a failure. Returns for how long to leave the disk alone.
+    /// Counts a failure. Returns how long to leave the disk alone.
     fn note(&self, half: &AtomicU32, what: &str, error: &std::io::Error) -> Duration {
         let before = half.fetch_add(1, Ordering::Relaxed).min(16);
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) =
@@ -201,29 +200,29 @@ impl Failures {
 }
 
 impl Inner {
-    /// A number that no other process of this store has used or will use.
+    /// A number that no process of this store has used or will use.
     fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// What a segment holds is lost: a write or a sync of it failed.
-    fn condemn(&self, segment: u16) {
-        if self.segments.condemn(segment) {
+    /// Drops the contents of a segment after a failed write or sync.
+    fn drop_segment(&self, segment: u16) {
+        if self.segments.drop_segment(segment) {
             self.journal.append(&Change::Free { segment });
-            // What one that was not written has replaced does not come back in its stead.
-            let lost = self.index.forget_segment(segment, |print| self.tell_delete(print));
+            // A record replaced by an unwritten one must not come back after a crash.
+            let lost = self.index.forget_segment(segment, |print| self.journal_delete(print));
             add(&self.counters.segments_bad, 1);
             add(&self.counters.dropped_failed, lost as u64);
         }
     }
 }
 
-/// The part of a key that the index knows.
+/// The part of a key that the index stores.
 fn print_of(key: u128) -> u64 {
     key as u64
 }
 
-/// What has been changed, and may be waited for.
+/// A change that can be awaited.
 #[derive(Debug)]
 #[must_use = "it is durable only after Pending::durable"]
 pub struct Pending {
@@ -232,27 +231,27 @@ pub struct Pending {
 }
 
 impl Pending {
-    /// Waits until the change would survive a power cut. All who wait share one sync.
+    /// Waits until the change would survive a power cut. All waiters share one sync.
     ///
     /// # Errors
-    /// The disk fails: the change is seen by all, but may not outlive a crash.
+    /// The disk fails. The change is visible, but may not survive a crash.
     pub async fn durable(self) -> Result<(), NotDurable> {
         self.store.0.journal.durable(self.position).await
     }
 }
 
 impl DiskStore {
-    /// Opens the store in a directory, or begins one there. Says which. The caller lets a task run
-    /// [`DiskStore::run`].
+    /// Opens the store in a directory, or creates one there; [`Start`] says which. The caller must
+    /// run [`DiskStore::run`] in a task.
     ///
     /// # Errors
-    /// Another process has it; another version made it; the system refuses.
+    /// Another process uses it; another version created it; or the system refuses.
     pub async fn open(options: Options) -> Result<(DiskStore, Start), OpenError> {
         recover::open(options, None).await
     }
 
-    /// Opens a store again that was closed here, after another process may have had it: as another
-    /// one, which goes on with the keys of this and with the same [`DiskStore::purges`].
+    /// Opens a store again after it was closed here, in case another process used it meanwhile. The
+    /// result is a new store with the keys and [`DiskStore::purges`] of this one.
     ///
     /// # Errors
     /// As [`DiskStore::open`].
@@ -260,29 +259,29 @@ impl DiskStore {
         recover::open(self.0.options.clone(), Some(&self.0)).await
     }
 
-    /// Writes, syncs, reclaims and saves, until [`DiskStore::close`]. To be run by one task.
+    /// Writes, syncs, reclaims and saves, until [`DiskStore::close`]. Exactly one task must run it.
     ///
     /// # Panics
-    /// When it is run twice.
+    /// If it is run twice.
     pub async fn run(&self) {
         let committer = self.0.committer.lock().unwrap_or_else(PoisonError::into_inner).take();
         let committer = committer.expect("a store has one flusher");
         runtime::join(flush::run(&self.0), commit::run(&self.0, committer)).await;
-        // Whoever opens the directory next need not wait until the last clone is gone.
+        // Releases the directory before the last clone is dropped.
         if let Err(error) = self.0.files.superblock.unlock() {
             self.0.failures.note(&self.0.failures.data, "unlocking the superblock", &error);
         }
     }
 
-    /// Asks [`DiskStore::run`] to make everything durable, to let go of the directory and to end.
-    /// Nothing is to be put, found or deleted from then on: another process may have the directory.
+    /// Asks [`DiskStore::run`] to make everything durable, release the directory and end. Do not
+    /// put, get or delete afterwards: another process may use the directory.
     pub fn close(&self) {
         self.0.closing.store(true, Ordering::Release);
         self.0.wake.raise();
         self.0.journal.signal.raise();
     }
 
-    /// Writes and syncs everything that was put by now.
+    /// Writes and syncs everything put so far.
     ///
     /// # Errors
     /// The disk fails.
@@ -296,50 +295,50 @@ impl DiskStore {
         self.0.journal.durable(self.0.journal.position()).await
     }
 
-    /// Has what waits written now, instead of after [`Options::flush_interval`]. Does not wait for
-    /// it, and asks for no sync: [`DiskStore::buffered_bytes`] falls when it is done.
+    /// Starts writing now instead of after [`Options::flush_interval`]. Does not wait and does not
+    /// sync; [`DiskStore::buffered_bytes`] falls when it is done.
     pub fn hasten(&self) {
         self.0.wake.raise();
     }
 
-    /// Makes the keys of this store: they are the same after a restart.
+    /// The hasher for keys of this store. It is the same after a restart.
     #[must_use]
     pub fn hasher(&self) -> &KeyHasher {
         &self.0.hasher
     }
 
-    /// The purges that still matter, as this store knows them; [`DiskStore::purge`] adds to them.
+    /// The purges that still matter. [`DiskStore::purge`] adds to them.
     #[must_use]
     pub fn purges(&self) -> &Arc<Purges> {
         &self.0.purges
     }
 
-    /// Is there something under this key? Looks at the index only, and counts nothing.
+    /// Whether the index has this key. Does not read the disk, and counts nothing.
     #[must_use]
     pub fn contains(&self, key: &Key) -> bool {
         self.0.index.look_up(print_of(key.to_u128()), false).is_some()
     }
 
-    /// Is what a look-up found still what stands under its key?
+    /// Whether the object found by a look-up is still current for its key.
     #[must_use]
     pub fn is_current(&self, key: &Key, version: &Version) -> bool {
         let found = self.0.index.look_up(print_of(key.to_u128()), false);
         found.is_some_and(|found| Version::of(&found) == *version)
     }
 
-    /// A number that was never given out by this store, nor will be, by this process or another.
+    /// A number that this store never gives out twice, in this process or another.
     #[must_use]
     pub fn number(&self) -> u64 {
         self.0.number()
     }
 
-    /// Takes out what is under a key: nobody finds it from now on. Wait for [`Pending::durable`]
-    /// before that is told to anybody.
+    /// Removes an object: no look-up finds it from now on. Wait for [`Pending::durable`] before
+    /// acknowledging it.
     pub fn delete(&self, key: &Key) -> Pending {
         let print = print_of(key.to_u128());
         let mut position = 0;
         self.0.index.remove(print, None, |_| {
-            // Also if nothing is there: what was evicted a moment ago is in the journal still.
+            // Also if there is no object: the journal may still have one that was evicted just now.
             position = if planted::is(planted::Bug::DiskDeleteForgotten) {
                 self.0.journal.position()
             } else {
@@ -350,14 +349,14 @@ impl DiskStore {
         Pending { store: self.clone(), position }
     }
 
-    /// Notes a purge in [`DiskStore::purges`]: it is seen at once. Wait for [`Pending::durable`]
-    /// before that is told to anybody.
+    /// Adds a purge to [`DiskStore::purges`]; it takes effect at once. Wait for
+    /// [`Pending::durable`] before acknowledging it.
     ///
     /// # Panics
-    /// When a prefix is longer than [`crate::PURGE_PREFIX_BYTES_MAX`].
+    /// If a prefix is longer than [`crate::PURGE_PREFIX_BYTES_MAX`].
     pub fn purge(&self, what: Concerns<'_>, soft: bool, now_ms: u64) -> (Mark, Pending) {
         let mut position = 0;
-        let mark = self.0.purges.purge_told(what, soft, now_ms, |what, mark| {
+        let mark = self.0.purges.purge_with(what, soft, now_ms, |what, mark| {
             position = if planted::is(planted::Bug::DiskPurgeForgotten) {
                 self.0.journal.position()
             } else {
@@ -368,31 +367,31 @@ impl DiskStore {
         (mark, Pending { store: self.clone(), position })
     }
 
-    /// The counters now.
+    /// A snapshot of the counters.
     #[must_use]
     pub fn counters(&self) -> DiskCounters {
         self.0.counters.copy()
     }
 
-    /// Objects that can be found.
+    /// Number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.index.len().0
     }
 
-    /// Are there none?
+    /// Whether there are no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes of memory that the index takes.
+    /// Bytes of memory used by the index.
     #[must_use]
     pub fn index_bytes(&self) -> usize {
         self.0.index.allocated_bytes()
     }
 
-    /// Bytes that wait in memory to be written.
+    /// Bytes in memory that wait to be written.
     #[must_use]
     pub fn buffered_bytes(&self) -> usize {
         self.0.buffered.load(Ordering::Relaxed)
@@ -404,7 +403,7 @@ impl DiskStore {
         &self.0.options.path
     }
 
-    /// How it is cut.
+    /// The shape.
     #[must_use]
     pub fn geometry(&self) -> &Geometry {
         &self.0.options.geometry
@@ -417,7 +416,7 @@ impl DiskStore {
         self.0.zero_copy.refused()
     }
 
-    /// What last failed, while writing is off because of it.
+    /// The last failure, while writing is off because of it.
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         if !self.0.failures.is_off() {

@@ -1,11 +1,10 @@
-//! Storing: into memory at once, onto the disk by the flusher.
+//! Stores objects: in memory at once, on disk by the flusher.
 //!
-//! What: a put reserves room in the open segment of a log, lets its record be found and hands it
-//! over; the thread that writes it copies and sums it. It never waits. A body longer than a chunk
-//! goes out chunk by chunk as it comes; its head is put last, so that a body whose end never comes
-//! is never found.
-//! What never happens: more bytes wait than [`super::Options::buffer_bytes_max`]; what was put
-//! before under a key is found after a newer object of that key was refused.
+//! What: a put reserves room in the open segment of a log, adds its record to the index and queues
+//! it; the writing thread copies it and computes its sums. A put never waits. A body longer than a
+//! chunk is stored chunk by chunk as it arrives; its head is put last, so a body without an end is
+//! never found. What never happens: more bytes wait than [`super::Options::buffer_bytes_max`]; an
+//! older object of a key is found after a newer one was refused.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,20 +20,20 @@ use super::{DiskStore, Inner, print_of};
 use crate::key::Key;
 use crate::purges::Generation;
 
-/// What the store keeps of an object beside its metadata and body.
+/// What the store keeps with an object besides its metadata and body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct About {
     /// The purge generation at which its fetch began.
     pub generation: Generation,
-    /// When it is stored, in unix milliseconds.
+    /// When it was stored, in unix milliseconds.
     pub time_ms: u64,
 }
 
-/// Why an object was not stored. What was there before under its key is gone all the same.
+/// Why an object was not stored. The previous object of its key is gone all the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Metadata or body is longer than any may be.
+    /// The metadata or the body is too long.
     TooLarge,
     /// Too many bytes wait to be written.
     Busy,
@@ -42,7 +41,7 @@ pub enum Refused {
     NoRoom,
     /// Writing is off after failures of the disk.
     Off,
-    /// The disk writes too much for what was not asked for before.
+    /// The write rate is exceeded, and the object was not requested before.
     New,
     /// The object to be updated is not there any more.
     Changed,
@@ -55,7 +54,7 @@ impl std::fmt::Display for Refused {
             Refused::Busy => "too many bytes wait to be written to the disk",
             Refused::NoRoom => "no segment of the disk store is free for now",
             Refused::Off => "the disk store does not write for now, because the disk failed",
-            Refused::New => "the disk writes too much for what was not asked for before",
+            Refused::New => "the write rate is exceeded, and it was not requested before",
             Refused::Changed => "the object to be updated is not there any more",
         })
     }
@@ -69,12 +68,12 @@ pub(super) struct Record {
     /// Its metadata, then its body, in pieces.
     pub(super) parts: Vec<Part>,
     pub(super) log: Log,
-    /// Only in place of the one there.
+    /// Only if the current record is at this place.
     pub(super) instead_of: Option<Place>,
 }
 
 impl Inner {
-    /// Stores a record: found at once, written later.
+    /// Stores a record: it is found at once, and written later.
     pub(super) fn store(&self, record: Record) -> Result<(), Refused> {
         let Record { header, parts, log, instead_of } = record;
         let stored_len = self.blocks.stored_len(header.payload_len());
@@ -97,12 +96,12 @@ impl Inner {
         let chunk = header.kind == Kind::Chunk;
         let record = Arc::new(Unwritten::new(spot, len, header, parts));
         let new = New { print, place, life, touches: 0, chunk, record: Arc::clone(&record) };
-        if !self.index.put(new, instead_of, || self.tell_delete(print)) {
-            self.segments.give_up(reserved);
+        if !self.index.put(new, instead_of, || self.journal_delete(print)) {
+            self.segments.release(reserved);
             self.release(len as usize);
             return Err(if instead_of.is_some() { Refused::Changed } else { Refused::Off });
         }
-        if self.segments.hand_over(Write { place, life, print, record }) >= WRITE_BATCH_BYTES {
+        if self.segments.enqueue(Write { place, life, print, record }) >= WRITE_BATCH_BYTES {
             self.wake.raise();
         }
         self.allowance.fetch_sub(i64::from(len), Ordering::Relaxed);
@@ -110,17 +109,17 @@ impl Inner {
         Ok(())
     }
 
-    pub(super) fn tell_delete(&self, print: u64) {
+    pub(super) fn journal_delete(&self, print: u64) {
         self.journal.append(&Change::Delete { print });
     }
 
-    pub(super) fn tell_put(&self, print: u64, place: Place, len: u32, chunk: bool) {
+    pub(super) fn journal_put(&self, print: u64, place: Place, len: u32, chunk: bool) {
         let Place { segment, offset } = place;
         let flags = if chunk { super::index::CHUNK } else { 0 };
         self.journal.append(&Change::Put { print, segment, flags, offset, len });
     }
 
-    /// Takes bytes of what may wait in memory.
+    /// Reserves bytes of the write buffer.
     fn charge(&self, bytes: usize) -> Result<(), Refused> {
         let before = self.buffered.fetch_add(bytes, Ordering::Relaxed);
         if before + bytes > self.options.buffer_bytes_max {
@@ -135,9 +134,9 @@ impl Inner {
         self.buffered.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Takes out what is there, because something newer was not stored.
+    /// Removes the current object, because a newer one was not stored.
     fn supersede(&self, print: u64) {
-        self.index.remove(print, None, |_| self.tell_delete(print));
+        self.index.remove(print, None, |_| self.journal_delete(print));
     }
 
     fn count_refused(&self, refused: Refused) {
@@ -152,7 +151,7 @@ impl Inner {
         add(cell, 1);
     }
 
-    /// Where a new object goes, if it is to be stored.
+    /// The log for a new object, or why it is not admitted.
     fn admit(&self, print: u64) -> Result<Log, Refused> {
         if self.index.ghost(print, false) {
             return Ok(Log::Main);
@@ -166,15 +165,15 @@ impl Inner {
 }
 
 impl DiskStore {
-    /// Stores an object in place of what was there. Returns the object's number.
+    /// Stores an object, replacing the current one. Returns the object's number.
     ///
     /// # Errors
-    /// It is not stored, and nothing is there.
+    /// It is not stored, and the key has no object.
     pub fn put(&self, key: &Key, about: About, meta: &[u8], body: &[u8]) -> Result<u64, Refused> {
         self.writer(key, about, meta).finish_with(&[Arc::from(body)])
     }
 
-    /// Begins an object whose body comes in pieces.
+    /// Starts an object whose body arrives in pieces.
     pub fn writer(&self, key: &Key, about: About, meta: &[u8]) -> Writer {
         let key = key.to_u128();
         let mut writer = Writer {
@@ -198,10 +197,10 @@ impl DiskStore {
         writer
     }
 
-    /// Writes an object's head anew, with other metadata and the same body.
+    /// Rewrites an object's head, with new metadata and the same body.
     ///
     /// # Errors
-    /// It is not that object any more, or it cannot be stored; then nothing is there.
+    /// The current object is another one; or it cannot be stored, and the key has no object then.
     pub async fn update(
         &self,
         key: &Key,
@@ -242,7 +241,7 @@ impl DiskStore {
             meta_len: meta.len() as u32,
             ..record.header
         };
-        // It was asked for again, or it would not have been validated.
+        // It was requested again, or it would not have been validated.
         let log = Log::Main;
         let instead_of = Some(record.found.place);
         let parts = vec![Part::Own(meta.to_vec()), Part::Own(body)];
@@ -250,7 +249,8 @@ impl DiskStore {
     }
 }
 
-/// An object whose body is being received. Dropped before [`Writer::finish`], it was never there.
+/// An object whose body is being received. If it is dropped before [`Writer::finish`], nothing is
+/// stored.
 #[derive(Debug)]
 #[must_use = "an object that is not finished is not stored"]
 pub struct Writer {
@@ -260,7 +260,7 @@ pub struct Writer {
     meta: Vec<u8>,
     object: u64,
     log: Log,
-    /// Less than or equal to a chunk; its bytes are charged.
+    /// At most a chunk; its bytes are charged.
     buffer: Vec<u8>,
     chunks: u32,
     body_len: u64,
@@ -274,10 +274,10 @@ impl Writer {
         self.object
     }
 
-    /// Adds to the body.
+    /// Appends to the body.
     ///
     /// # Errors
-    /// The object is not stored, and nothing is there under its key.
+    /// The object is not stored, and the key has no object.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), Refused> {
         if let Some(Err(refused)) = self.ended {
             return Err(refused);
@@ -308,10 +308,10 @@ impl Writer {
         Ok(())
     }
 
-    /// The body is whole: the object is there from now on. Returns its number.
+    /// Completes the body; the object can be found from now on. Returns its number.
     ///
     /// # Errors
-    /// The object is not stored, and nothing is there under its key.
+    /// The object is not stored, and the key has no object.
     pub fn finish(mut self) -> Result<u64, Refused> {
         match self.try_finish() {
             Ok(()) => Ok(self.object),
@@ -320,14 +320,14 @@ impl Writer {
     }
 
     /// [`Writer::write`] of the rest of the body, then [`Writer::finish`]. A whole body up to a
-    /// chunk is not copied by this: its pieces are kept until they are written.
+    /// chunk is not copied: its pieces are kept until they are written.
     ///
     /// # Errors
-    /// The object is not stored, and nothing is there under its key.
+    /// The object is not stored, and the key has no object.
     pub fn finish_with(mut self, rest: &[Arc<[u8]>]) -> Result<u64, Refused> {
         let rest_len = rest.iter().map(|piece| piece.len()).sum::<usize>();
         let chunk_bytes = self.store.0.options.geometry.chunk_bytes as usize;
-        // What is longer, and what is refused, goes the usual way.
+        // Longer bodies and refused ones take the usual path.
         if self.body_len == 0 && self.ended.is_none() && rest_len <= chunk_bytes {
             self.body_len = rest_len as u64;
             let body = rest.iter().map(|piece| Part::Shared(Arc::clone(piece))).collect();
@@ -350,13 +350,14 @@ impl Writer {
         self.end(vec![body])
     }
 
-    /// What came since the last chunk. Its bytes are charged by the record from here on.
+    /// The bytes since the last chunk. From here on the record charges them.
     fn take_buffer(&mut self) -> Part {
         self.store.0.release(self.buffer.len());
         Part::Own(std::mem::take(&mut self.buffer))
     }
 
-    /// Stores the record by which the object is found, with what of the body belongs into it.
+    /// Stores the record by which the object is found, with the part of the body that belongs to
+    /// it.
     fn end(&mut self, body: Vec<Part>) -> Result<(), Refused> {
         let kind = if self.chunks > 0 { Kind::Head } else { Kind::Whole };
         let header = self.header(kind, self.key, self.body_len, self.meta.len());
@@ -387,7 +388,7 @@ impl Writer {
         }
     }
 
-    /// The bytes in the buffer become the next chunk.
+    /// Stores the buffered bytes as the next chunk.
     fn put_chunk(&mut self) -> Result<(), Refused> {
         let inner = &self.store.0;
         let key = inner.sums.chunk_key(self.key, self.object, self.chunks);

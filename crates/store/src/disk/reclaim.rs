@@ -1,19 +1,19 @@
 //! Eviction: S3-FIFO on whole segments.
 //!
 //! ```text
-//! new ──▶ [ small log, 10 % ] ──asked for again──▶ [ main log ] ──asked for since──▶ its head
-//!               │ else: the ghosts remember it          │ else
-//!               ▼                                       ▼ gone
-//! what a ghost knows is put into the main log at once
+//! new ──▶ [ small log, 10 % ] ──requested again──▶ [ main log ] ──requested since──▶ its head
+//!               │ else: the ghosts remember it         │ else
+//!               ▼                                      ▼ evicted
+//! an object that a ghost knows goes to the main log at once
 //! ```
 //!
-//! The oldest segment of a log is reclaimed as a whole. Of what was asked for meanwhile the most
-//! asked for is moved, with its count lowered, but no more than half of the bytes the segment
-//! holds. That bounds write amplification: let `w` be all bytes ever written into segments, `m` of
-//! these moved. Each byte written is reclaimed at most once, and of those reclaimed at most half
-//! are moved, so `m <= w / 2`: for each byte stored at most two are written.
-//! What never happens: a record is moved whose blocks were not verified; a moved record takes the
-//! place of a newer one of its key.
+//! The oldest segment of a log is reclaimed as a whole. Of the records requested meanwhile, the
+//! most requested are moved, with their count lowered, up to half of the bytes in the segment. That
+//! bounds write amplification: let `w` be all bytes ever written to segments, and `m` the moved
+//! ones among them. Each byte written is reclaimed at most once, and at most half of the reclaimed
+//! bytes are moved, so `m <= w / 2`: at most two bytes are written for each byte stored. What never
+//! happens: a record is moved without verifying its blocks; a moved record replaces a newer one of
+//! its key.
 
 use std::sync::Arc;
 
@@ -26,15 +26,15 @@ use super::limits::MOVED_SHARE;
 use super::record::Unwritten;
 use super::segments::{Victim, Write};
 
-/// Writes what waits.
+/// Writes pending records.
 pub(super) trait Drain {
-    /// If it is enough for a batch.
+    /// If there is enough for a batch.
     async fn drain(&mut self, inner: &Arc<Inner>);
     /// All of it.
     async fn finish(&mut self, inner: &Arc<Inner>);
 }
 
-/// Frees a segment.
+/// Reclaims a segment.
 pub(super) async fn reclaim(inner: &Arc<Inner>, victim: Victim, drain: &mut impl Drain) {
     let entries = inner.index.in_segment(victim.segment);
     let moving = chosen(&entries, u64::from(victim.used) / MOVED_SHARE);
@@ -43,15 +43,15 @@ pub(super) async fn reclaim(inner: &Arc<Inner>, victim: Victim, drain: &mut impl
         drain.drain(inner).await;
     }
     if inner.segments.is_kept(victim.segment) {
-        // Somebody began to read there meanwhile.
+        // A reader of this segment appeared meanwhile.
         let moved = moving.iter().map(|candidate| u64::from(candidate.len)).sum();
         inner.segments.spare(victim, moved);
         return;
     }
-    // What was moved is found elsewhere by now, and is not evicted by this.
+    // Moved records are found elsewhere by now, so this does not evict them.
     for entry in &entries {
         let place = Place { segment: victim.segment, offset: entry.offset };
-        // Also what was asked for and found no room among what is moved.
+        // Also records that were requested but did not fit into the half that is moved.
         let remember = (victim.log == Log::Small || entry.touches > 0) && !entry.chunk;
         if inner.index.evict(entry.print, place, remember) {
             add(&inner.counters.evicted, 1);
@@ -59,12 +59,12 @@ pub(super) async fn reclaim(inner: &Arc<Inner>, victim: Victim, drain: &mut impl
         }
     }
     add(&inner.counters.segments_reclaimed, 1);
-    // The journal has the new places of what was there before it is told that this one is free.
+    // The journal must have the records' new places before it has the free segment.
     drain.finish(inner).await;
     inner.segments.reclaimed(victim, &inner.journal);
 }
 
-/// Of what was touched the most touched, as far as it fits; in the order of the segment.
+/// The most touched records that fit, in the order of the segment.
 fn chosen(entries: &[Candidate], bytes_max: u64) -> Vec<Candidate> {
     let mut touched: Vec<Candidate> =
         entries.iter().filter(|entry| entry.touches > 0).copied().collect();
@@ -79,7 +79,7 @@ fn chosen(entries: &[Candidate], bytes_max: u64) -> Vec<Candidate> {
     touched
 }
 
-/// Puts a verified copy of a record into the main log. If that cannot be, it is evicted later.
+/// Copies a verified record to the main log. On failure it is evicted later.
 async fn move_record(inner: &Arc<Inner>, victim: Victim, candidate: &Candidate) {
     let Candidate { print, offset, len, .. } = *candidate;
     let place = Place { segment: victim.segment, offset };
@@ -101,21 +101,21 @@ async fn move_record(inner: &Arc<Inner>, victim: Victim, candidate: &Candidate) 
     let spot = Spot { segment: to.segment, offset: to.offset, life, print };
     if !inner.blocks.make_for(&inner.sums, &from, &spot, &mut bytes) {
         add(&inner.counters.bad_blocks, 1);
-        inner.segments.give_up(reserved);
+        inner.segments.release(reserved);
         return;
     }
     let record = Arc::new(Unwritten::made(spot, bytes));
-    // What comes out of the small log begins anew.
+    // Records from the small log start with no touches.
     let touches = if victim.log == Log::Small { 0 } else { candidate.touches - 1 };
     let chunk = candidate.chunk;
     let new = New { print, place: to, life, touches, chunk, record: Arc::clone(&record) };
     let old = if planted::is(planted::Bug::DiskMoveOverNewer) { None } else { Some(place) };
-    if !inner.index.put(new, old, || inner.tell_delete(print)) {
-        inner.segments.give_up(reserved);
+    if !inner.index.put(new, old, || inner.journal_delete(print)) {
+        inner.segments.release(reserved);
         return;
     }
     inner.buffered.fetch_add(len as usize, std::sync::atomic::Ordering::Relaxed);
-    inner.segments.hand_over(Write { place: to, life, print, record });
+    inner.segments.enqueue(Write { place: to, life, print, record });
     add(&inner.counters.moved, 1);
     add(&inner.counters.moved_bytes, u64::from(len));
 }
@@ -143,7 +143,7 @@ mod tests {
         let offsets = |bytes_max| -> Vec<u32> {
             chosen(&entries, bytes_max).iter().map(|entry| entry.offset).collect()
         };
-        assert_eq!(offsets(10_000), [0, 400, 600, 850], "what nobody asked for stays behind");
+        assert_eq!(offsets(10_000), [0, 400, 600, 850], "records without a request are not moved");
         assert_eq!(offsets(445), [0, 400, 850]);
         assert_eq!(offsets(500), [400, 600, 850]);
         assert_eq!(offsets(0), [0_u32; 0]);

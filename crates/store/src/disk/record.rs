@@ -1,17 +1,17 @@
-//! Records: what stands in a segment.
+//! Records: the contents of segments.
 //!
 //! ```text
 //! payload:  header (64) | metadata | body
 //! on disk:  [payload, at most block - 8 | sum 8] [ ... | sum 8] [ rest | sum 8]
 //! ```
 //!
-//! A record is a whole object; or the head of a large one, without its body; or one chunk of a
-//! large body. The index knows the exact length on the disk, so that a record of one block is one
-//! read, any other `ceil(length / block)`, and nothing is read behind the end. Each block is
-//! checked for itself ([`super::checksum`]); the key in the header is compared as a whole.
-//! A record is made, which is to say copied and summed, by the thread that writes it: until then it
-//! is [`Unwritten`], its header and the pieces that it was given as.
-//! What never happens: a byte is used of a block whose sum was not compared.
+//! A record is a whole object; or the head of a large object, without its body; or one chunk of a
+//! large body. The index has the exact length on disk, so a record of one block is one read, any
+//! other `ceil(length / block)`, and nothing past the end is read. Each block has its own checksum
+//! ([`super::checksum`]); the key in the header is compared as a whole. The writing thread makes a
+//! record, which means copying it and computing its sums. Until then it is [`Unwritten`]: its
+//! header, and the pieces as they were given. What never happens: a byte of a block is used before
+//! its sum was compared.
 
 use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
@@ -40,16 +40,16 @@ pub(super) enum Kind {
 pub(super) struct Header {
     pub(super) kind: Kind,
     pub(super) key: u128,
-    /// The object's number; of no two bodies the same.
+    /// The object's number. No two bodies share one.
     pub(super) object: u64,
     /// The purge generation at which its fetch began.
     pub(super) generation: u64,
     /// When it was stored, in unix milliseconds.
     pub(super) time_ms: u64,
-    /// Of the whole body; of a chunk, its own.
+    /// Of the whole body; in a chunk, of the chunk.
     pub(super) body_len: u64,
     pub(super) meta_len: u32,
-    /// How long the chunks of a head are, but the last.
+    /// Length of the chunks of a head, except the last.
     pub(super) chunk_bytes: u32,
 }
 
@@ -91,13 +91,13 @@ impl Header {
         header.is_sound().then_some(header)
     }
 
-    /// Lengths that may be added up, and divided by.
+    /// Whether the lengths can be added up, and divided by.
     fn is_sound(&self) -> bool {
         let chunked = self.kind != Kind::Head || self.chunk_bytes > 0;
         self.body_len <= STORE_BYTES_MAX && chunked
     }
 
-    /// Bytes of the body that stand in this record.
+    /// Bytes of the body in this record.
     pub(super) fn body_here(&self) -> u64 {
         if self.kind == Kind::Head { 0 } else { self.body_len }
     }
@@ -106,7 +106,7 @@ impl Header {
         HEADER_BYTES as u64 + u64::from(self.meta_len) + self.body_here()
     }
 
-    /// Where in the payload the body begins.
+    /// Offset of the body in the payload.
     pub(super) fn body_at(&self) -> u64 {
         HEADER_BYTES as u64 + u64::from(self.meta_len)
     }
@@ -122,9 +122,9 @@ impl Header {
 /// Bytes of a record that is not written yet.
 #[derive(Clone, Debug)]
 pub(super) enum Part {
-    /// The record's alone.
+    /// Owned by the record.
     Own(Vec<u8>),
-    /// The caller has them in memory as well.
+    /// Shared with the caller.
     Shared(Arc<[u8]>),
 }
 
@@ -139,14 +139,14 @@ impl Deref for Part {
     }
 }
 
-/// A record that has its place and is not written yet.
+/// A record that has a place and is not written yet.
 #[derive(Debug)]
 pub(super) struct Unwritten {
     spot: Spot,
     len: u32,
-    /// Its header, and its metadata and body; none if it came made.
+    /// Its header, and its metadata and body; `None` if the record was made before.
     from: Option<(Header, Vec<Part>)>,
-    /// As it will stand there, once somebody has asked for it.
+    /// The bytes for the disk, once a reader needed them.
     made: OnceLock<Arc<Vec<u8>>>,
 }
 
@@ -156,18 +156,18 @@ impl Unwritten {
         Unwritten { spot, len, from: Some((header, parts)), made: OnceLock::new() }
     }
 
-    /// One whose bytes were made for the spot already.
+    /// A record whose bytes were made for the spot already.
     pub(super) fn made(spot: Spot, bytes: Vec<u8>) -> Unwritten {
         let len = bytes.len() as u32;
         Unwritten { spot, len, from: None, made: OnceLock::from(Arc::new(bytes)) }
     }
 
-    /// Bytes on the disk.
+    /// Bytes on disk.
     pub(super) fn len(&self) -> u32 {
         self.len
     }
 
-    /// The bytes as they will stand on the disk, for who asks before they do.
+    /// The bytes for the disk, for a reader that comes before they are written.
     pub(super) fn bytes(&self, blocks: Blocks, sums: &Sums) -> Arc<Vec<u8>> {
         let make = || {
             let mut out = vec![0; self.len as usize];
@@ -177,7 +177,7 @@ impl Unwritten {
         Arc::clone(self.made.get_or_init(make))
     }
 
-    /// The same, into as many bytes. `made` is told of some of them after another.
+    /// Writes the same bytes to `out`. Calls `made` with the number of bytes after each part.
     pub(super) fn write(
         &self,
         blocks: Blocks,
@@ -195,7 +195,7 @@ impl Unwritten {
     }
 
     fn make(&self, blocks: Blocks, sums: &Sums, out: &mut [u8], made: &mut impl FnMut(usize)) {
-        let (header, parts) = self.from.as_ref().expect("what has no parts came made");
+        let (header, parts) = self.from.as_ref().expect("a record without parts was made before");
         blocks.encode(sums, &self.spot, header, parts, out, made);
     }
 }
@@ -207,23 +207,23 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    /// Bytes of the payload in a full block.
+    /// Bytes of payload in a full block.
     pub(super) fn payload_bytes(self) -> u64 {
         u64::from(self.block_bytes) - SUM_BYTES as u64
     }
 
-    /// What a payload takes on the disk.
+    /// Bytes of a payload on disk.
     pub(super) fn stored_len(self, payload_len: u64) -> u64 {
         payload_len + SUM_BYTES as u64 * payload_len.div_ceil(self.payload_bytes())
     }
 
-    /// Where a block of a record so long lies within it.
+    /// The range of a block in a record of this length.
     pub(super) fn range(self, number: u32, stored_len: u32) -> Range<u32> {
         let start = number * self.block_bytes;
         start..stored_len.min(start.saturating_add(self.block_bytes))
     }
 
-    /// The payload of a block, if it is the block that it should be.
+    /// The length of a block's payload, if its checksum is right.
     pub(super) fn check(
         self,
         sums: &Sums,
@@ -239,8 +239,8 @@ impl Blocks {
         (sums.block(spot, number, payload).to_le_bytes() == sum).then_some(payload_len)
     }
 
-    /// Makes a record as it stands at `spot`, of just these bytes. `parts` are the metadata and the
-    /// body; `made` is told of each block.
+    /// Makes a record for `spot`, which fills `out` exactly. `parts` are the metadata and the body.
+    /// Calls `made` after each block.
     fn encode(
         self,
         sums: &Sums,
@@ -272,8 +272,8 @@ impl Blocks {
         assert!(part.is_empty() && parts.all(<[u8]>::is_empty), "{EXACT}");
     }
 
-    /// Makes it the same record for another spot. False: a block is not what it should be.
-    #[must_use = "what is not what it should be may not be written"]
+    /// Converts the record for another spot. False: a block's checksum is wrong.
+    #[must_use = "a record with a wrong checksum must not be written"]
     pub(super) fn make_for(self, sums: &Sums, from: &Spot, to: &Spot, bytes: &mut [u8]) -> bool {
         bytes.chunks_mut(self.block_bytes as usize).zip(0..).all(|(block, number)| {
             let Some(payload_len) = self.check(sums, from, number, block) else { return false };
@@ -316,18 +316,18 @@ mod tests {
     }
 
     #[test]
-    fn a_record_is_the_same_whoever_makes_it_first() {
+    fn readers_and_the_writer_make_the_same_record() {
         let (header, bytes) = record(b"meta", &[5; 1200]);
         let sums = Sums::new(1);
         let parts = || vec![Part::Own(b"meta".to_vec()), Part::Shared([5; 1200].into())];
         let unwritten = || Unwritten::new(spot(), bytes.len() as u32, header, parts());
-        let (asked_for, written) = (unwritten(), unwritten());
-        assert_eq!(*asked_for.bytes(BLOCKS, &sums), bytes);
-        for record in [written, asked_for, Unwritten::made(spot(), bytes.clone())] {
-            let (mut out, mut told) = (vec![9; bytes.len()], 0);
-            record.write(BLOCKS, &sums, &mut out, &mut |made| told += made);
+        let (read, written) = (unwritten(), unwritten());
+        assert_eq!(*read.bytes(BLOCKS, &sums), bytes);
+        for record in [written, read, Unwritten::made(spot(), bytes.clone())] {
+            let (mut out, mut total) = (vec![9; bytes.len()], 0);
+            record.write(BLOCKS, &sums, &mut out, &mut |made| total += made);
             assert_eq!(out, bytes);
-            assert_eq!(told, bytes.len());
+            assert_eq!(total, bytes.len());
         }
     }
 
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_good_in_its_own_place_only() {
+    fn a_block_is_valid_only_in_its_place() {
         let sums = Sums::new(1);
         let (_, bytes) = record(b"m", &[1; 900]);
         let block = &bytes[..512];
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_moved_is_good_in_its_new_place() {
+    fn a_moved_record_is_valid_in_its_new_place() {
         let sums = Sums::new(1);
         let (header, mut bytes) = record(b"meta", &[7; 1500]);
         let to = Spot { segment: 9, offset: 64, life: 30, print: 77 };
@@ -386,6 +386,6 @@ mod tests {
         assert!(BLOCKS.make_for(&sums, &spot(), &to, &mut moved));
         assert_eq!(moved, encoded(&to, &header, &[b"meta", &[7; 1500]]));
         bytes[1000] ^= 4;
-        assert!(!BLOCKS.make_for(&sums, &spot(), &to, &mut bytes), "rot does not travel");
+        assert!(!BLOCKS.make_for(&sums, &spot(), &to, &mut bytes), "a corrupt record is not moved");
     }
 }

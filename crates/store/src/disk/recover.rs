@@ -1,12 +1,12 @@
-//! Starting: what a directory holds, read without reading an object.
+//! Opens a store: reads its state without reading an object.
 //!
-//! The superblock says what the store is; the last complete saved index has its entries, and the
-//! journals what changed since. The journals are replayed first: they decide for every key they
-//! name. Then come the saved entries of all other keys. An entry counts only while the life of its
-//! segment is the one it was made in. What cannot be trusted is begun anew, and said: a cache that
-//! is cold is better than one that serves what was deleted.
-//! What never happens: an object is read; a torn end of a journal is taken for a change; a number
-//! of a life, an object or a purge is given out twice, not even by processes that crashed.
+//! The superblock identifies the store; the last complete saved index has its entries, and the
+//! journals the changes since. The journals are replayed first and decide about every key they
+//! name. Then come the saved entries of all other keys. An entry is valid only if its segment still
+//! has the life it was made in. A damaged store is replaced by an empty one, and [`Start`] reports
+//! why: a cold cache is better than serving deleted objects. What never happens: an object is read;
+//! a torn end of a journal is taken for a change; a number of a life, object or purge is given out
+//! twice, even after crashes.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -42,31 +42,31 @@ use super::{DiskStore, Failures, Files, Inner, Options};
 use crate::key::KeyHasher;
 use crate::purges::Purges;
 
-/// The file that has the records.
+/// The file with the records.
 pub(super) const SEGMENTS: &str = "segments";
-/// More purges than this are saved by nobody.
+/// Maximum length of a saved head. Purges are bounded well below.
 const HEAD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// Why a store on disk cannot be opened.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Another process has it.
+    /// Another process uses it.
     InUse(PathBuf),
-    /// A program of another version made it.
+    /// A program of another version created it.
     OtherVersion {
         /// The directory.
         path: PathBuf,
-        /// Its version.
+        /// Its format version.
         found: u32,
     },
     /// The system refuses.
     System {
         /// The file or directory.
         path: PathBuf,
-        /// What was to be done.
+        /// The operation.
         doing: &'static str,
-        /// What the system says.
+        /// The system's error.
         error: io::Error,
     },
 }
@@ -94,23 +94,23 @@ impl fmt::Display for OpenError {
 
 impl std::error::Error for OpenError {}
 
-/// How a store began.
+/// The state in which a store was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
     /// There was none.
     New,
-    /// With what was there.
+    /// With its objects.
     Warm {
-        /// Objects that can be found.
+        /// Number of objects.
         objects: usize,
-        /// Saved entries that could not be read, and were lost.
+        /// Saved entries that were unreadable and are lost.
         entries_lost: u64,
     },
-    /// Empty, although something was there: why.
+    /// Empty, although there was a store; the reason.
     Fresh(String),
 }
 
-/// What journals say of fingerprints, which are random already.
+/// The latest state by fingerprint, from the journals. Fingerprints are random already.
 type Overlay = HashMap<u64, Option<SavedEntry>, BuildHasherDefault<Fingerprint>>;
 
 #[derive(Default)]
@@ -135,9 +135,9 @@ struct Loaded {
     generation: u64,
     tail: Tail,
     complete: u64,
-    /// The last journal is closed, and the next was not begun.
+    /// The last journal is closed, and the next was not started.
     closed: bool,
-    /// A journal is to be begun: it has nothing yet.
+    /// The journal is empty and must be started.
     empty: bool,
     /// The last one, of superblock and journals.
     epoch: u32,
@@ -149,7 +149,7 @@ struct Loaded {
     journals: Vec<(u64, Vec<u8>)>,
 }
 
-/// What journals say, put together.
+/// The combined changes of the journals.
 struct Replay {
     overlay: Overlay,
     segments: Vec<(u64, Log)>,
@@ -157,7 +157,7 @@ struct Replay {
     closed: bool,
 }
 
-/// With `before` it is opened again by who had it, and what goes on with its keys and purges.
+/// Opens a store. `before` is this process's earlier opening of it, whose keys and purges go on.
 pub(super) async fn open(
     options: Options,
     before: Option<&Inner>,
@@ -193,10 +193,10 @@ pub(super) async fn open(
         (None, None) if !existed => Err(None),
         (None, None) => Err(Some("the superblock is damaged".to_owned())),
         (Some(block), _) if block.geometry != options.geometry => {
-            Err(Some("the size in the configuration is another than that of the store".to_owned()))
+            Err(Some("the configured size differs from that of the store".to_owned()))
         }
         (Some(block), _) if before.is_some_and(|before| before.superblock.seeds != block.seeds) => {
-            Err(Some("another process has begun it anew".to_owned()))
+            Err(Some("another process has replaced it".to_owned()))
         }
         (Some(block), _) => match load(&files, &block).await {
             Ok(loaded) => Ok((block, loaded)),
@@ -219,7 +219,7 @@ pub(super) async fn open(
 
 async fn open_files(path: &Path, superblock: File) -> io::Result<Files> {
     let open = |name: &str| File::open_with(path.join(name), OpenOptions::CREATE);
-    // To fill the page cache is most of the work of a write, and keeps the cores waiting.
+    // O_DIRECT: filling the page cache is most of the work of a write, and delays the cores.
     let direct = OpenOptions { direct: true, ..OpenOptions::CREATE };
     Ok(Files {
         superblock,
@@ -229,7 +229,7 @@ async fn open_files(path: &Path, superblock: File) -> io::Result<Files> {
     })
 }
 
-/// Both copies of something; what the file is too short for is empty.
+/// Both copies of a part of a file; empty if the file is too short.
 async fn read_copies(file: &File, distance: u64, len: usize) -> io::Result<[Vec<u8>; 2]> {
     let mut copies = [Vec::new(), Vec::new()];
     for (copy, at) in copies.iter_mut().zip([0, distance]) {
@@ -241,7 +241,7 @@ async fn read_copies(file: &File, distance: u64, len: usize) -> io::Result<[Vec<
     Ok(copies)
 }
 
-/// Writes both copies, the second when the first is durable.
+/// Writes both copies, the second after the first is durable.
 async fn write_superblock(files: &Files, block: &Superblock) -> io::Result<()> {
     for at in [0, superblock::COPY_BYTES] {
         files.superblock.write_all_at(block.encode(), at).await.0?;
@@ -250,8 +250,8 @@ async fn write_superblock(files: &Files, block: &Superblock) -> io::Result<()> {
     Ok(())
 }
 
-/// Begins an empty store. What was there is no store any more before anything of it is touched, and
-/// the new superblock is written last: in between there is none.
+/// Creates an empty store. The old superblock is erased before anything else is touched, and the
+/// new one is written last: in between there is no store.
 async fn fresh(options: Options, files: Files, before: Option<&Inner>) -> io::Result<DiskStore> {
     if !files.superblock.is_empty()? {
         files.superblock.write_all_at(vec![0; 2 * superblock::COPY_BYTES as usize], 0).await.0?;
@@ -261,11 +261,11 @@ async fn fresh(options: Options, files: Files, before: Option<&Inner>) -> io::Re
     let [secret, seed0, seed1] = options.seeds.unwrap_or_else(|| [0, 1, 2].map(random));
     let seeds = before.map_or([seed0, seed1], |before| before.superblock.seeds);
     let epoch = before.map_or(1, |before| before.superblock.epoch + 1);
-    // Also with given seeds no two stores have the same.
+    // Even with given seeds no two stores share a secret.
     let secret = Sums::new(secret).chained(runtime::time::now().as_ns(), b"secret");
     let block = Superblock { geometry: options.geometry, seeds, secret, epoch };
     let Geometry { journal_bytes, .. } = options.geometry;
-    // Room that a larger one took, or tried to take, is given back.
+    // Releases space that a larger store used or tried to allocate.
     files.segments.set_len(0).await?;
     if let Err(error) = files.segments.allocate(options.geometry.data_bytes()).await {
         files.segments.set_len(0).await?;
@@ -304,7 +304,7 @@ async fn fresh(options: Options, files: Files, before: Option<&Inner>) -> io::Re
     Ok(finished(inner, committer))
 }
 
-/// Goes on with a store that was read.
+/// Continues with a store that was read.
 async fn warm(
     options: Options,
     files: Files,
@@ -338,15 +338,15 @@ async fn warm(
         committer.begin(&inner, 0).await?;
     }
     inner.journal.append(&Change::Epoch { epoch: block.epoch });
-    committer.go_on(&inner).await?;
+    committer.write_start(&inner).await?;
     let entries_lost = load_entries(&inner, &preamble, &loaded.overlay).await;
     let objects = inner.index.len().0;
     Ok((finished(inner, committer), Start::Warm { objects, entries_lost }))
 }
 
-/// Writes again what was read and will be built upon, into both copies, and syncs it. What a
-/// process that was killed has written may be in the page cache only, and if a sync of it failed,
-/// no other would ever bring it to the disk.
+/// Rewrites the data that was read and will be built upon, to both copies, and syncs it. Writes of
+/// a killed process may only be in the page cache, and if their sync failed, no later sync would
+/// write them.
 async fn harden(
     directory: &Path,
     files: &Files,
@@ -359,7 +359,7 @@ async fn harden(
         index.write_all_at(preamble.encode(&Sums::new(block.secret)), at).await.0?;
     }
     index.sync_data().await?;
-    // The other one was not completed, or is older; on the disk it may look otherwise.
+    // The other index was not completed, or is older; on disk it may look different.
     let other = &files.indexes[(preamble.generation & 1 ^ 1) as usize];
     for at in [0, COPY_BYTES] {
         other.write_all_at(vec![0; PREAMBLE_BYTES], at).await.0?;
@@ -378,7 +378,7 @@ async fn harden(
 }
 
 fn finished(inner: Inner, committer: Committer) -> DiskStore {
-    *inner.committer.lock().expect("nobody else has it yet") = Some(committer);
+    *inner.committer.lock().expect("not shared yet") = Some(committer);
     DiskStore(Arc::new(inner))
 }
 
@@ -457,10 +457,10 @@ async fn load(files: &Files, block: &Superblock) -> Result<Loaded, Unread> {
     };
     let index = &files.indexes[(preamble.generation & 1) as usize];
     if preamble.generation > GENERATION_MAX {
-        return damaged("the saved index has a number that none can have");
+        return damaged("the saved index has an impossible generation");
     }
     if preamble.head_len > HEAD_BYTES_MAX || preamble.slices_at() > index.len()? {
-        return damaged("the saved index is cut");
+        return damaged("the saved index is truncated");
     }
     let mut head = vec![0; preamble.head_len as usize];
     index.read_exact_at(&mut head, HEAD_AT).await?;
@@ -492,7 +492,7 @@ async fn load(files: &Files, block: &Superblock) -> Result<Loaded, Unread> {
     let mut generation = preamble.generation;
     let next = Areas::read(files, generation + 1, geometry.journal_bytes).await?;
     if let Some((nonce, previous)) = next.begins(&sums, generation + 1) {
-        // It was begun when this one had been closed and synced.
+        // A journal is started only after the one before it was closed and synced.
         if !replay.closed || previous != end.sum {
             return damaged("a journal does not follow from the one before it");
         }
@@ -506,12 +506,12 @@ async fn load(files: &Files, block: &Superblock) -> Result<Loaded, Unread> {
     let alive: Vec<_> = alive.map(|(segment, &(life, log))| (segment as u16, life, log)).collect();
     let epoch = block.epoch.max(replay.epoch);
     if epoch >= EPOCH_MAX {
-        return damaged("it was opened more often than can be counted");
+        return damaged("it was opened too often to be counted");
     }
-    // What comes next must be newer than all there is.
+    // New numbers must exceed all existing ones.
     let numbers = alive.iter().map(|(_, life, _)| *life).chain([purges.now()]);
     if numbers.max().is_some_and(|last| last >> EPOCH_SHIFT > u64::from(epoch)) {
-        return damaged("a number was given out that none can have");
+        return damaged("a number is larger than any that was given out");
     }
     Ok(Loaded {
         generation,
@@ -540,7 +540,7 @@ impl Areas {
         Ok(Areas { copies })
     }
 
-    /// The next batch, from whichever copy is good: its bytes, its changes, what follows.
+    /// The next batch, from either good copy: its bytes, its changes, and the end after it.
     fn next(&self, sums: &Sums, tail: Tail) -> Option<(&[u8], &[u8], Tail)> {
         self.copies.iter().find_map(|copy| {
             let bytes = copy.get(tail.offset as usize..)?;
@@ -549,7 +549,7 @@ impl Areas {
         })
     }
 
-    /// The nonce of this journal, if it is of that generation, and the sum of the one before it.
+    /// The nonce of this journal and the last sum of the one before it, if it has that generation.
     fn begins(&self, sums: &Sums, generation: u64) -> Option<(u64, u64)> {
         let nonces = self.copies.iter().filter_map(|copy| Tail::nonce_in(copy));
         nonces.into_iter().find_map(|nonce| {
@@ -563,7 +563,7 @@ impl Areas {
         })
     }
 
-    /// Replays all batches that are good. Returns where they end, and their bytes.
+    /// Replays all good batches. Returns where they end, and their bytes.
     fn replay(
         &self,
         sums: &Sums,
@@ -613,7 +613,7 @@ impl Replay {
     }
 }
 
-/// Takes an entry into the index if the life it was made in still is its segment's.
+/// Adds an entry to the index if its segment still has the life it was made in.
 fn take_entry(inner: &Inner, entry: &SavedEntry) {
     let lives = &inner.segments.lives;
     let Some(life) = lives.get(usize::from(entry.segment)) else { return };
@@ -625,7 +625,7 @@ fn take_entry(inner: &Inner, entry: &SavedEntry) {
     }
 }
 
-/// Loads the saved entries of which the journals say nothing. Returns how many could not be read.
+/// Loads the saved entries that the journals do not mention. Returns how many were unreadable.
 async fn load_entries(inner: &Inner, preamble: &Preamble, decided: &Overlay) -> u64 {
     let file = &inner.files.indexes[(preamble.generation & 1) as usize];
     let there = file.len().unwrap_or(0).saturating_sub(preamble.slices_at());
@@ -650,8 +650,8 @@ async fn load_entries(inner: &Inner, preamble: &Preamble, decided: &Overlay) -> 
     left
 }
 
-/// A slice's length, and its entries if they are good. `None`: it cannot even be told how long it
-/// is, and where the next one begins.
+/// A slice's length, and its entries if they are good. `None`: its length is unknown, and so is the
+/// offset of the next slice.
 async fn read_slice(
     inner: &Inner,
     file: &File,

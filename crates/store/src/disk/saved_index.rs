@@ -1,15 +1,15 @@
-//! The saved index: all entries at once, so that a start reads them and not the objects, and that
-//! journals need not be kept for ever.
+//! The saved index: all entries at once. A start reads them instead of the objects, and older
+//! journals can be discarded.
 //!
 //! ```text
 //! 0      preamble, copy 1         8192   head, copy 1 | head, copy 2 | slice | slice | ...
 //! 4096   preamble, copy 2         slice: count 4 | 0 4 | sum 8 | entries of 28 bytes
 //! ```
 //!
-//! The head has the segments' lives and the purges. The preamble names the generation, and which
-//! journal follows; it is written when all the rest is durable, so that a good preamble means that
-//! all is there. A slice that has gone bad costs its entries; a head of which both copies have gone
-//! bad costs the store, because what was purged would not be known.
+//! The head has the segments' lives and the purges. The preamble has the generation and the nonce
+//! of the journal that follows. It is written when everything else is durable, so a good preamble
+//! means that the index is complete. A corrupt slice loses its entries; a head with two corrupt
+//! copies loses the store, because its purges are unknown.
 
 use super::bytes::{Put, Take};
 use super::checksum::Sums;
@@ -17,18 +17,18 @@ use super::journal::{Log, SavedEntry};
 use super::segments::Alive;
 
 const MAGIC: u64 = 0x504c_494d_5349_4458;
-/// Where the second copy of the preamble begins.
+/// Offset of the second copy of the preamble.
 pub(super) const COPY_BYTES: u64 = 4096;
-/// Where the head begins.
+/// Offset of the head.
 pub(super) const HEAD_AT: u64 = 2 * COPY_BYTES;
-/// What a preamble takes.
+/// Bytes of a preamble.
 pub(super) const PREAMBLE_BYTES: usize = 64;
 pub(super) const SLICE_HEADER_BYTES: usize = 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Preamble {
     pub(super) generation: u64,
-    /// Of the journal that follows; seeds the sums here.
+    /// Nonce of the journal that follows; seeds the sums here.
     pub(super) nonce: u64,
     pub(super) head_len: u64,
     pub(super) slices: u64,
@@ -62,12 +62,12 @@ impl Preamble {
         })
     }
 
-    /// Of what stands before it in a copy.
+    /// The checksum of the preceding fields of a copy.
     pub(super) fn sum(sums: &Sums, fields: &[u8]) -> u64 {
         sums.chained(MAGIC, fields)
     }
 
-    /// Where the slices begin.
+    /// Offset of the slices.
     pub(super) fn slices_at(&self) -> u64 {
         HEAD_AT + 2 * self.head_len
     }
@@ -88,7 +88,7 @@ pub(super) fn encode_head(sums: &Sums, nonce: u64, alive: &[Alive], purges: &[u8
     out
 }
 
-/// The segments and the purges of a head.
+/// The segments and purges of a head.
 pub(super) fn decode_head<'b>(
     sums: &Sums,
     nonce: u64,
@@ -114,7 +114,7 @@ pub(super) fn slice_header(sums: &Sums, nonce: u64, entries: &[u8]) -> Vec<u8> {
     out
 }
 
-/// How many entries a slice has by its header.
+/// The number of entries of a slice, from its header.
 pub(super) fn decode_slice_header(header: &[u8]) -> Option<usize> {
     usize::try_from(Take(header).u32()?).ok()
 }
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn preamble_and_head_are_read_back_or_are_nothing() {
+    fn a_damaged_preamble_or_head_is_rejected() {
         let sums = Sums::new(5);
         let preamble = Preamble { generation: 1, nonce: 2, head_len: 3, slices: 4, entries: 5 };
         let bytes = preamble.encode(&sums);

@@ -1,16 +1,15 @@
-//! The segments: which are free, which are being written, which are full and in which order.
+//! The segments: which are free, being written, or full, and in which order.
 //!
 //! ```text
 //! free ──▶ open (one for each log) ──▶ full, in the queue of its log ──▶ reclaimed ──▶ free
 //!                    └────────── a write or a sync failed ──────▶ bad ──(after a while)──┘
 //! ```
 //!
-//! Space is reserved under a short lock, and the record is handed over to be made and written. Each
-//! opening of a segment begins a *life* with a number that is never used again, not by a later
-//! process either: what an older life has left at a place is never taken for a record.
-//! A full one of which a body is being read goes to the end of the main queue instead of being
-//! reclaimed.
-//! What never happens: a segment is reclaimed while a record of it is not written yet.
+//! Space is reserved under a short lock, and the record is queued to be made and written. Each
+//! opening of a segment starts a *life* with a number that is never reused, not by a later process
+//! either: the remains of an older life are never taken for a record. A full segment with a body
+//! that is being read goes to the end of the main queue instead of being reclaimed. What never
+//! happens: a segment is reclaimed while a record of it is not written yet.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -41,7 +40,7 @@ impl Write {
 
 /// Room for one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "what is reserved is handed over or given up"]
+#[must_use = "a reservation must be queued or released"]
 pub(super) struct Reserved {
     pub(super) place: Place,
     pub(super) life: u64,
@@ -65,7 +64,7 @@ struct Logs {
     free: VecDeque<u16>,
     bad: Vec<u16>,
     full: [VecDeque<u16>; 2],
-    /// Out of its queue, and its records still there.
+    /// Removed from its queue, with its records still there.
     reclaiming: Option<(u16, Log)>,
     open: [Option<Open>; 2],
     segments: Vec<Segment>,
@@ -73,7 +72,7 @@ struct Logs {
     write_bytes: usize,
     /// Written since the last sync.
     dirty: BTreeSet<u16>,
-    /// To be detached before anything of their life is written.
+    /// To be detached before the first write of their life.
     detached: BTreeSet<u16>,
     next_life: u64,
 }
@@ -82,18 +81,18 @@ static LOGS: LockKind = LockKind::new("disk: logs");
 
 pub(super) struct Segments {
     geometry: Geometry,
-    /// By segment; 0: nothing in it can be found.
+    /// Indexed by segment; 0: nothing in it can be found.
     pub(super) lives: Arc<[AtomicU64]>,
     logs: Lock<Logs>,
-    /// By segment: bodies that are being read and have a part there.
+    /// By segment: bodies being read that have a part there.
     readers: Box<[AtomicU32]>,
-    /// Segments that have readers.
+    /// Number of segments with readers.
     held: AtomicU32,
     /// By segment: pages of it may be shared and in flight to clients, also of an older life.
     shared: Box<[AtomicBool]>,
 }
 
-/// A segment with a life: which, since when, of which log.
+/// A segment with a life: its number, life and log.
 pub(super) type Alive = (u16, u64, Log);
 
 /// A segment to be reclaimed.
@@ -105,7 +104,7 @@ pub(super) struct Victim {
 }
 
 impl Segments {
-    /// All free. Lives are counted from `next_life`.
+    /// All free. Lives are numbered from `next_life`.
     pub(super) fn new(geometry: Geometry, next_life: u64) -> Segments {
         let count = geometry.segments as usize;
         let logs = Logs {
@@ -127,7 +126,7 @@ impl Segments {
         Segments { geometry, lives, logs: Lock::new(&LOGS, logs), readers, held: 0.into(), shared }
     }
 
-    /// Takes over what was found on the disk: segments with lives, none of them open any more.
+    /// Takes over segments with lives that were found on disk; none of them is open any more.
     /// `shared`: pages that an older process sent zero-copy may still be in flight.
     pub(super) fn restore(&self, mut found: Vec<Alive>, shared: bool) {
         self.shared.iter().for_each(|of| of.store(shared, Ordering::SeqCst));
@@ -140,14 +139,14 @@ impl Segments {
         }
     }
 
-    /// Of a segment that was restored: a record of it ends here.
+    /// Notes that a record of a restored segment ends here.
     pub(super) fn restore_used(&self, segment: u16, end: u32) {
         let used = &mut self.lock().segments[usize::from(segment)].used;
         *used = (*used).max(end);
     }
 
-    /// Room for a record of `len` bytes, which is not more than half a segment. `None`: no segment
-    /// is free; the flusher is behind, or the disk fails.
+    /// Reserves room for a record of `len` bytes, at most half a segment. `None`: no segment is
+    /// free, because the flusher is late or the disk fails.
     pub(super) fn reserve(
         &self,
         log: Log,
@@ -176,7 +175,7 @@ impl Segments {
         Some(Reserved { place, life })
     }
 
-    /// Closes what is open in a log and opens the next free segment.
+    /// Closes the open segment of a log and opens the next free one.
     fn open_next(&self, logs: &mut Logs, log: Log, journal: &Journal) -> Option<()> {
         let segment = logs.free.pop_front()?;
         if let Some(open) = logs.open[log as usize].take() {
@@ -190,28 +189,28 @@ impl Segments {
         if self.shared[usize::from(segment)].swap(false, Ordering::SeqCst) {
             logs.detached.insert(segment);
         }
-        // Under the lock: before any record that is put into it.
+        // Under the lock, so that this precedes any record in the segment.
         journal.append(&Change::Open { segment, life, log });
         Some(())
     }
 
-    /// Hands a record over to be written. Returns the bytes that wait.
-    pub(super) fn hand_over(&self, write: Write) -> usize {
+    /// Queues a record to be written. Returns the bytes that wait.
+    pub(super) fn enqueue(&self, write: Write) -> usize {
         let mut logs = self.lock();
         logs.write_bytes += write.bytes();
         logs.writes.push(write);
         logs.write_bytes
     }
 
-    /// What was reserved is not used.
-    pub(super) fn give_up(&self, reserved: Reserved) {
+    /// Releases a reservation.
+    pub(super) fn release(&self, reserved: Reserved) {
         self.settled(reserved.place.segment, reserved.life, false);
     }
 
-    /// A record was written, or will not be.
+    /// Notes that a record was written, or will not be.
     pub(super) fn settled(&self, segment: u16, life: u64, written: bool) {
         let mut logs = self.lock();
-        // A segment that went bad has forgotten what it waited for.
+        // A segment that went bad no longer counts its records.
         if self.lives[usize::from(segment)].load(Ordering::Acquire) == life {
             logs.segments[usize::from(segment)].outstanding -= 1;
             if written {
@@ -220,7 +219,7 @@ impl Segments {
         }
     }
 
-    /// Everything that waits to be written.
+    /// Takes everything that waits to be written.
     pub(super) fn take_writes(&self) -> Vec<Write> {
         let mut logs = self.lock();
         logs.write_bytes = 0;
@@ -231,7 +230,7 @@ impl Segments {
         self.lock().write_bytes
     }
 
-    /// The segments that were written since this was asked last.
+    /// Takes the set of segments written since the last call.
     pub(super) fn take_dirty(&self) -> BTreeSet<u16> {
         std::mem::take(&mut self.lock().dirty)
     }
@@ -240,14 +239,14 @@ impl Segments {
         !self.lock().dirty.is_empty()
     }
 
-    /// The segment to be reclaimed next, if there are too few free ones; out of its queue.
+    /// Takes the segment to be reclaimed next, if too few are free.
     pub(super) fn victim(&self) -> Option<Victim> {
         let mut logs = self.lock();
         let logs = &mut *logs;
         if logs.free.len() >= self.geometry.segments_free() {
             return None;
         }
-        // Where somebody reads is asked for: it goes to the end of the main log.
+        // A segment with readers is in demand: it goes to the end of the main log.
         for log in [Log::Main, Log::Small] {
             for _ in 0..logs.full[log as usize].len() {
                 let Some(&segment) = logs.full[log as usize].front() else { break };
@@ -263,7 +262,7 @@ impl Segments {
         let order = if small_first { [Log::Small, Log::Main] } else { [Log::Main, Log::Small] };
         for log in order {
             let first = logs.full[log as usize].front().copied();
-            // Where others went bad, what is left may all be read.
+            // Where other segments went bad, all remaining ones may have readers.
             let Some(segment) = first.filter(|segment| !self.is_kept(*segment)) else { continue };
             let state = logs.segments[usize::from(segment)];
             if state.outstanding == 0 {
@@ -287,7 +286,7 @@ impl Segments {
         self.lock().detached.remove(&segment)
     }
 
-    /// A body with a part in this segment is being read, until [`Segments::let_go`].
+    /// Notes that a body with a part in this segment is being read, until [`Segments::let_go`].
     pub(super) fn hold(&self, segment: u16) {
         if self.readers[usize::from(segment)].fetch_add(1, Ordering::Relaxed) == 0 {
             self.held.fetch_add(1, Ordering::Relaxed);
@@ -300,15 +299,15 @@ impl Segments {
         }
     }
 
-    /// Does eviction pass it over, because somebody reads there? Readers may be slow, so not all of
-    /// the store is theirs.
+    /// Whether eviction skips it because it has readers. Readers may be slow, so only a share of
+    /// the store is kept for them.
     pub(super) fn is_kept(&self, segment: u16) -> bool {
         self.readers[usize::from(segment)].load(Ordering::Relaxed) > 0
             && self.held.load(Ordering::Relaxed) <= self.geometry.segments / HELD_SHARE
     }
 
-    /// A victim stays after all, in the main log. What was moved out of it is not moved once more:
-    /// it counts against what may be moved the next time.
+    /// Keeps a victim, in the main log. The records moved out of it are not moved again: they count
+    /// towards the next time's limit.
     pub(super) fn spare(&self, victim: Victim, moved_bytes: u64) {
         let mut logs = self.lock();
         logs.reclaiming = None;
@@ -320,7 +319,7 @@ impl Segments {
         }
     }
 
-    /// All records of a victim are gone from the index: its life ends, and it can be opened again.
+    /// Ends the life of a victim without records; the segment can be opened again.
     pub(super) fn reclaimed(&self, victim: Victim, journal: &Journal) {
         let mut logs = self.lock();
         logs.reclaiming = None;
@@ -331,8 +330,9 @@ impl Segments {
         }
     }
 
-    /// Takes a segment out of use until [`Segments::forgive`]; ends its life. False: it has none.
-    pub(super) fn condemn(&self, segment: u16) -> bool {
+    /// Takes a segment out of use until [`Segments::retry_bad`] and ends its life. False: it has
+    /// none.
+    pub(super) fn drop_segment(&self, segment: u16) -> bool {
         let mut logs = self.lock();
         if self.lives[usize::from(segment)].swap(0, Ordering::AcqRel) == 0 {
             return false;
@@ -349,8 +349,8 @@ impl Segments {
         true
     }
 
-    /// Segments that went bad are tried again.
-    pub(super) fn forgive(&self) {
+    /// Makes bad segments available again.
+    pub(super) fn retry_bad(&self) {
         let mut logs = self.lock();
         let bad = std::mem::take(&mut logs.bad);
         logs.free.extend(bad);
@@ -383,13 +383,13 @@ impl Segments {
         found
     }
 
-    /// Where in the file of the segments a place is.
+    /// The position of a place in the file of segments.
     pub(super) fn position(&self, place: Place) -> u64 {
         u64::from(place.segment) * u64::from(self.geometry.segment_bytes) + u64::from(place.offset)
     }
 
     fn lock(&self) -> Guard<'_, Logs> {
-        self.logs.lock().expect("nobody panics while holding the logs")
+        self.logs.lock().expect("no panic while the logs are locked")
     }
 }
 
@@ -398,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_segment_goes_round() {
+    fn a_segment_is_reused() {
         let journal = Journal::default();
         let segments = Segments::new(Geometry::tiny(16), 100);
         let len = 20_000;
@@ -407,29 +407,29 @@ mod tests {
             assert_eq!(room.place.offset % ALIGNMENT, 0);
             reserved.push(room);
         }
-        assert_eq!(reserved.len(), 15 * 3, "the last is for what is moved");
+        assert_eq!(reserved.len(), 15 * 3, "the last is for moved records");
         assert!(segments.reserve(Log::Main, len, true, &journal).is_some());
-        assert_eq!(segments.victim(), None, "nothing of it is written yet");
-        reserved.iter().take(3).for_each(|room| segments.give_up(*room));
+        assert_eq!(segments.victim(), None, "its records are not written yet");
+        reserved.iter().take(3).for_each(|room| segments.release(*room));
         let victim = segments.victim().unwrap();
         assert_eq!((victim.segment, victim.log), (0, Log::Small));
         assert!(victim.used == 3 * len);
         segments.reclaimed(victim, &journal);
         let again = segments.reserve(Log::Main, 64_000, true, &journal).unwrap();
         assert!(again.place == Place { segment: 0, offset: 0 } && again.life > reserved[44].life);
-        assert!(segments.condemn(0) && !segments.condemn(0));
-        segments.settled(0, again.life, true); // does not matter any more
+        assert!(segments.drop_segment(0) && !segments.drop_segment(0));
+        segments.settled(0, again.life, true); // has no effect any more
         assert!(segments.bad() == 1 && segments.free() == 0 && !segments.is_dirty());
-        segments.forgive();
+        segments.retry_bad();
         assert_eq!(segments.free(), 1);
     }
 
     #[test]
-    fn where_somebody_reads_is_passed_over_but_not_everywhere() {
+    fn segments_with_readers_are_skipped_up_to_a_share() {
         let journal = Journal::default();
         let segments = Segments::new(Geometry::tiny(16), 1);
         while let Some(reserved) = segments.reserve(Log::Small, 30_000, true, &journal) {
-            segments.give_up(reserved);
+            segments.release(reserved);
         }
         let next = || segments.victim().map(|victim| (victim.segment, victim.log));
         for segment in [0, 0, 1, 3] {
@@ -438,13 +438,13 @@ mod tests {
         assert_eq!(next(), Some((2, Log::Small)));
         assert_eq!(next(), Some((4, Log::Small)));
         segments.let_go(0);
-        assert!(segments.is_kept(0), "one reads there still");
+        assert!(segments.is_kept(0), "it still has a reader");
         for segment in [5, 6, 7] {
             segments.hold(segment); // more than a quarter of them
         }
         assert!(!segments.is_kept(1));
         assert_eq!(next(), Some((5, Log::Small)));
-        // One that is spared may have moved half of it in all.
+        // A spared segment may have half of its records moved in total.
         let spared = segments.victim().unwrap();
         segments.spare(spared, 20_000);
         assert_eq!((spared.segment, spared.used), (6, 60_000));
@@ -452,14 +452,14 @@ mod tests {
         segments.let_go(0);
         segments.let_go(5);
         assert!(!segments.is_kept(0) && segments.is_kept(1));
-        // What was passed over is in the main log by now, in its order.
+        // The segments that were skipped are in the main log, in order.
         while segments.victim().is_some_and(|victim| victim.log == Log::Small) {}
         let main = segments.alive();
         let main = main.iter().filter(|(_, _, log)| *log == Log::Main);
         assert_eq!(main.map(|(segment, ..)| *segment).collect::<Vec<_>>(), [0, 1, 3, 6, 7]);
         for bad in (0..16).filter(|segment| ![1, 3].contains(segment)) {
-            segments.condemn(bad);
+            segments.drop_segment(bad);
         }
-        assert_eq!(next(), None, "all that is left is read");
+        assert_eq!(next(), None, "all remaining segments have readers");
     }
 }

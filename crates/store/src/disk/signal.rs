@@ -1,10 +1,10 @@
-//! How any core tells the flusher that there is something to do, and learns that it was done.
+//! Wakes the flusher, and reports when its work is done.
 
 use std::future::poll_fn;
 use std::sync::{Mutex, MutexGuard};
 use std::task::{Poll, Waker};
 
-/// A flag that one task waits for and anybody raises.
+/// A flag that one task waits for and any thread raises.
 #[derive(Default)]
 pub(super) struct Signal(Mutex<(bool, Option<Waker>)>);
 
@@ -19,7 +19,7 @@ impl Signal {
         }
     }
 
-    /// Waits until it is raised, and lowers it.
+    /// Waits until the flag is raised, and lowers it.
     pub(super) async fn wait(&self) {
         poll_fn(|cx| {
             let mut state = self.lock();
@@ -33,11 +33,11 @@ impl Signal {
     }
 
     fn lock(&self) -> MutexGuard<'_, (bool, Option<Waker>)> {
-        self.0.lock().expect("nobody panics while holding a signal")
+        self.0.lock().expect("no panic while a signal is locked")
     }
 }
 
-/// Rounds of work that many wait for: who asks waits for the end of a round that begins later.
+/// Rounds of work. A caller waits for the end of a round that begins after its request.
 #[derive(Default)]
 pub(super) struct Rounds(Mutex<RoundsState>);
 
@@ -50,11 +50,11 @@ struct RoundsState {
 }
 
 impl Rounds {
-    /// Asks for a round; [`Rounds::wait`] for what is returned.
+    /// Requests a round. Pass the result to [`Rounds::wait`].
     pub(super) fn ask(&self) -> u64 {
         let mut state = self.lock();
         state.asked = state.begun + 1;
-        // After the last round this is the one that was done.
+        // After the last round, that round.
         if state.done == u64::MAX - 1 { state.done } else { state.asked }
     }
 
@@ -63,13 +63,13 @@ impl Rounds {
         state.asked > state.begun
     }
 
-    /// A round begins.
+    /// Notes that a round begins.
     pub(super) fn begin(&self) {
         let mut state = self.lock();
         state.begun += 1;
     }
 
-    /// The round that began last has ended.
+    /// Notes that the current round has ended.
     pub(super) fn end(&self) {
         let mut state = self.lock();
         state.done = state.begun;
@@ -78,7 +78,7 @@ impl Rounds {
         waiters.into_iter().for_each(Waker::wake);
     }
 
-    /// There will be no more rounds: nobody waits for one.
+    /// There will be no more rounds: releases all waiters.
     pub(super) fn finish(&self) {
         self.lock().begun = u64::MAX - 1;
         self.end();
@@ -97,6 +97,6 @@ impl Rounds {
     }
 
     fn lock(&self) -> MutexGuard<'_, RoundsState> {
-        self.0.lock().expect("nobody panics while holding a round")
+        self.0.lock().expect("no panic while the rounds are locked")
     }
 }

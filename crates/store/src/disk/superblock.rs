@@ -1,8 +1,8 @@
-//! The superblock: what a store is, in two copies, each in a sector of its own.
+//! The superblock: the identity of a store, in two copies, each in a separate sector.
 //!
-//! It holds the shape, the seeds of keys and checksums, and how often the store was opened: that
-//! count (the *epoch*) makes the numbers of lives, objects and purges of one process different from
-//! those of every other, also when the last ones of a process that crashed are not known.
+//! It has the shape, the seeds of keys and checksums, and how often the store was opened. That
+//! count (the *epoch*) makes the numbers of lives, objects and purges of one process differ from
+//! those of all others, even if the last ones of a crashed process are unknown.
 
 use super::bytes::{Put, Take};
 use super::checksum::Sums;
@@ -10,9 +10,9 @@ use super::geometry::Geometry;
 use super::limits::FORMAT_VERSION;
 
 const MAGIC: u64 = 0x504c_494d_534f_4c4c;
-/// Where the second copy begins.
+/// Offset of the second copy.
 pub(super) const COPY_BYTES: u64 = 4096;
-/// What a copy takes.
+/// Bytes of a copy.
 pub(super) const BYTES: usize = 96;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,11 +25,11 @@ pub(super) struct Superblock {
     pub(super) epoch: u32,
 }
 
-/// What a copy turned out to be.
+/// The result of reading a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
     Good(Superblock),
-    /// Another version's.
+    /// A copy of another format version.
     Other(u32),
     Nothing,
 }
@@ -81,7 +81,7 @@ impl Superblock {
     }
 }
 
-/// Of what stands before it in a copy.
+/// The checksum of the preceding fields of a copy.
 pub(super) fn sum(fields: &[u8]) -> u64 {
     Sums::new(MAGIC).chained(0, fields)
 }
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_is_read_back_or_is_nothing() {
+    fn a_damaged_copy_is_rejected() {
         let geometry = Geometry::for_bytes(1 << 30).unwrap();
         let block = Superblock { geometry, seeds: [1, 2], secret: 3, epoch: 4 };
         let bytes = block.encode();

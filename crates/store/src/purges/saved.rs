@@ -170,7 +170,7 @@ mod tests {
             (Concerns::Tag(b"blue"), true),
             (Concerns::Prefix(b"h/img/"), false),
         ] {
-            purges.purge_told(what, soft, 7, |recorded, mark| {
+            purges.purge_with(what, soft, 7, |recorded, mark| {
                 recorded.encode(&mut journal);
                 journal.put_u8(u8::from(soft));
                 journal.put_u64(mark.generation);

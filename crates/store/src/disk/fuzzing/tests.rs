@@ -69,8 +69,8 @@ fn is_begun_anew(edits: &[u8], why: &str) {
 const ALL: [usize; 11] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11];
 
 #[test]
-fn an_epoch_with_none_behind_it_begins_the_store_anew() {
-    let why = "it was opened more often than can be counted";
+fn an_epoch_with_none_behind_it_replaces_the_store() {
+    let why = "it was opened too often to be counted";
     is_begun_anew(&field(5, 12, &[0xff; 4]), why);
     is_begun_anew(&batch(9, &[8, 0xff, 0xff, 0xff, 0xff]), why);
     // Its numbers would be those of the epochs before.
@@ -78,8 +78,8 @@ fn an_epoch_with_none_behind_it_begins_the_store_anew() {
 }
 
 #[test]
-fn a_purge_or_a_life_with_none_behind_it_begins_the_store_anew() {
-    let why = "a number was given out that none can have";
+fn a_purge_or_a_life_with_none_behind_it_replaces_the_store() {
+    let why = "a number is larger than any that was given out";
     let mut purge = vec![5, 0];
     purge.put_u64(u64::MAX);
     purge.put_u64(7);
@@ -92,8 +92,8 @@ fn a_purge_or_a_life_with_none_behind_it_begins_the_store_anew() {
 }
 
 #[test]
-fn a_saved_index_with_none_behind_it_begins_the_store_anew() {
-    is_begun_anew(&field(6, 8, &[0xff; 8]), "the saved index has a number that none can have");
+fn a_saved_index_with_none_behind_it_replaces_the_store() {
+    is_begun_anew(&field(6, 8, &[0xff; 8]), "the saved index has an impossible generation");
 }
 
 #[test]
