@@ -1,6 +1,6 @@
-# What a user types: `make demo` and `make test`. Everything else is cargo's.
+# The commands a user types are `make demo` and `make test`. Cargo does everything else.
 
-# A cargo that is new enough may live in ~/.cargo/bin, and Debian's own, too old, before it in PATH.
+# Debian's cargo is too old. It may come before the one in ~/.cargo/bin in PATH.
 CARGO_DIR := $(shell ./setup.sh --cargo-dir 2>/dev/null)
 ifneq ($(CARGO_DIR),)
 export PATH := $(CARGO_DIR):$(PATH)
@@ -10,10 +10,10 @@ endif
 
 help:
 	@echo "make demo    install what is missing, build, draw a load line (a minute after the build)"
-	@echo "make test    format, lints, tidy, two minutes of simulation, every test"
-	@echo "make bench   what a request costs: the floor, the peers, our own"
-	@echo "make studies every experiment of the papers, on one page (half an hour)"
-	@echo "make lint    format, lints and tidy alone"
+	@echo "make test    install what is missing, check format and lints, run every test"
+	@echo "make bench   measure what a request costs: a null server, other servers, this one"
+	@echo "make studies run every experiment of the papers, on one page (half an hour)"
+	@echo "make lint    check format, lints and style only"
 	@echo "make setup   install what the tests need"
 
 demo:
@@ -21,9 +21,9 @@ demo:
 	cargo build --release --locked -p plimsoll
 	@target/release/plimsoll demo
 
-# One pass lints and builds; then the tests run, and two minutes of fresh seeds for the disk store.
-# A failure there prints its seed and the command that runs it again. The closing line counts all
-# tests.
+# One pass lints and builds. Then every test runs, and a simulation of the disk store tries fresh
+# seeds for two minutes. A failure there prints its seed and the command to repeat it. The last line
+# counts all tests.
 test:
 	@./setup.sh test
 	cargo fmt --all -- --check

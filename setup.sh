@@ -1,43 +1,43 @@
 #!/usr/bin/env bash
-# Installs by name what Plimsoll needs on Debian 12 and is not there yet, and says why.
+# Installs the Debian 12 packages that Plimsoll needs and that are missing, and says why.
 #
-#   ./setup.sh demo            what `make demo` needs (the default)
-#   ./setup.sh test            and what the tests need: real servers and clients
-#   ./setup.sh bench           and what `make bench` needs: the other peers
-#   ./setup.sh --check LEVEL   changes nothing: says what is missing
+#   ./setup.sh demo            packages for `make demo` (the default)
+#   ./setup.sh test            those, and packages for the tests: real servers and clients
+#   ./setup.sh bench           those, and packages for `make bench`: a load generator
+#   ./setup.sh --check LEVEL   changes nothing; lists what is missing
 #   ./setup.sh --cargo-dir     prints the directory of a cargo that is new enough
 #
-# As root it installs with apt-get; otherwise it prints the one line that does. It is quiet when
-# nothing is to be done. It starts no service, and what it installs is not started at boot either.
-# It installs no Rust: it looks for a cargo that is new enough in PATH and in ~/.cargo/bin.
+# As root it runs apt-get; otherwise it prints the command to run as root. It prints nothing when
+# everything is installed. It starts no service, and disables the services that it installs at boot.
+# It does not install Rust: it looks for a recent enough cargo in PATH and in ~/.cargo/bin.
 #
-# Exit: 0 everything is there, 2 something is missing (or misuse).
+# Exit codes: 0 everything is installed, 2 something is missing, or a usage error.
 
 set -euo pipefail
 cd "$(dirname "$0")"
 export LC_ALL=C
 
-# level | command or file that proves it | package | unit it brings | why
+# level | command or file to look for | package | systemd unit it installs | why
 PARTS='
 demo  cc         build-essential  -         the linker, and the C compiler for the bundled SQLite
 demo  clang      clang            -         compiles the BPF samplers of record --locks and --files
-demo  pkg-config pkg-config       -         asked for by the build of libbpf, which loads them
+demo  pkg-config pkg-config       -         the build of libbpf, which loads them, needs it
 demo  /usr/include/libelf.h libelf-dev - libbpf reads their object files with it
 demo  /usr/include/zlib.h zlib1g-dev - libbpf reads a compressed kernel configuration with it
-test  curl       curl             -         a client that is not ours, for the tests of the command
+test  curl       curl             -         an independent client, for the tests
 test  nginx      nginx-light      nginx     a live server to record
 test  haproxy    haproxy          haproxy   a live server to record
 test  squid      squid            squid     a live server to record
-test  strace     strace           -         sees what Squid reads, for plimsoll study swapin
-test  python3    python3          -         passes a socket as a supervisor would, for the tests
-test  pip3       python3-pip      -         a client that is told to use the proxy, for the tests
-test  chromium   chromium         -         the same: a browser through the proxy (about 100 MB)
+test  strace     strace           -         counts the reads of Squid, for plimsoll study swapin
+test  python3    python3          -         passes a listening socket as a supervisor does, for the tests
+test  pip3       python3-pip      -         a client configured to use the proxy, for the tests
+test  chromium   chromium         -         a browser that uses the proxy, for the tests (about 100 MB)
 test  openssl    openssl          -         for the tests: certificates, and a TLS client
-test  strace     strace           -         for the tests: reads of the disk, counted from outside
+test  strace     strace           -         for the tests: counts disk reads from outside
 test  mkfs.ext4  e2fsprogs        -         for the tests: a file system that fills up or breaks
-test  lighttpd   lighttpd         lighttpd  a live server that can be told to wait by poll()
+test  lighttpd   lighttpd         lighttpd  a live server that can wait with poll()
 test  varnishd   varnish          varnish   a peer in the table of costs, and a log for the tests
-bench wrk        wrk              -         the load generator ours is held against
+bench wrk        wrk              -         the load generator that ours is compared with
 '
 
 main() {
@@ -53,15 +53,15 @@ main() {
         shift
     done
 
-    local well=yes
-    packages "$level" "$check" || well=no
-    toolchain "$level" || well=no
-    [ "$well" = yes ] || exit 2
+    local complete=yes
+    packages "$level" "$check" || complete=no
+    toolchain "$level" || complete=no
+    [ "$complete" = yes ] || exit 2
 }
 
 say() { echo "setup: $*" >&2; }
 
-# The levels that a level takes in, least first.
+# A level and the levels it includes, smallest first.
 levels_of() {
     case "$1" in
     demo) echo demo ;;
@@ -70,7 +70,7 @@ levels_of() {
     esac
 }
 
-# Servers live in sbin, which is not in every user's PATH; headers are files.
+# Servers are in sbin, which is not in every user's PATH. Headers are checked as files.
 have() {
     case "$1" in
     /*) [ -e "$1" ] ;;
@@ -103,8 +103,8 @@ packages() {
     for unit in ${units[@]+"${units[@]}"}; do not_at_boot "$unit"; done
 }
 
-# Debian starts a server as soon as it is installed. A policy that says no (101) is the documented
-# way to prevent it; one that is there already stays and is restored by nobody but its owner.
+# Debian starts a server as soon as its package is installed. A policy-rc.d that exits with 101 is
+# the documented way to prevent that. An existing policy file is left alone.
 POLICY=/usr/sbin/policy-rc.d
 OURS=no
 restore_policy() {
@@ -118,7 +118,7 @@ install_quietly() {
     trap 'restore_policy' EXIT
     trap 'restore_policy; exit 130' INT TERM HUP
     if [ -e "$POLICY" ]; then
-        say "$POLICY is there already and decides whether services start"
+        say "$POLICY exists and decides whether services start"
     else
         OURS=yes
         printf '#!/bin/sh\nexit 101\n' >"$POLICY"
@@ -126,7 +126,7 @@ install_quietly() {
     fi
     say "installing: $*"
     export DEBIAN_FRONTEND=noninteractive
-    # Old lists may still do: only a failed installation counts.
+    # An update may fail and the installation still work with old lists.
     apt-get update -qq >"$log" 2>&1 || true
     apt-get install -y -qq --no-install-recommends "$@" >>"$log" 2>&1 || status=$?
     restore_policy
@@ -139,7 +139,7 @@ install_quietly() {
     rm -f "$log"
 }
 
-# The experiments start these servers themselves, with their own configuration and ports.
+# Tests and studies start these servers themselves, with their own configuration and ports.
 not_at_boot() {
     if have systemctl; then
         systemctl disable --quiet "$1" >/dev/null 2>&1 || true
@@ -178,7 +178,7 @@ find_cargo() {
     least=$(wanted)
     while read -r dir; do
         [ -n "$dir" ] && [ -x "$dir/cargo" ] || continue
-        # Rustup's cargo fails where no toolchain is chosen yet.
+        # The cargo of rustup fails if no toolchain is installed yet.
         version=$(PATH="$dir:$PATH" cargo --version 2>/dev/null | cut -d ' ' -f 2) || continue
         [ -n "$version" ] || continue
         if [ "$(printf '%s\n%s\n' "$least" "$version" | sort -V | head -n 1)" = "$least" ]; then

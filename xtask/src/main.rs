@@ -1,7 +1,7 @@
-//! The chores: `cargo xtask tidy` checks what rustc, rustfmt and clippy do not, `cargo xtask test`
-//! lints, builds and runs every test, `cargo xtask planted` checks that the tests find the bugs
-//! that are planted on purpose, and `cargo xtask simulate` runs fresh seeds of the disk store's
-//! simulation.
+//! Development tasks: `cargo xtask tidy` checks what rustc, rustfmt and clippy do not,
+//! `cargo xtask test` lints, builds and runs every test, `cargo xtask planted` checks that the tests
+//! find the bugs planted on purpose, and `cargo xtask simulate` runs fresh seeds of the simulation
+//! of the disk store.
 //!
 //! It uses no other crate, so that it builds in a second and runs before anything else does. It
 //! never changes a file: each finding says what is wrong and how to fix it.
@@ -22,6 +22,9 @@ const USAGE: &str = "usage: cargo xtask tidy | cargo xtask test | cargo xtask pl
                      | cargo xtask simulate [--seconds N] [--seed S]";
 
 fn main() -> ExitCode {
+    if let Some(code) = suite::rustdoc() {
+        return code;
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         ["tidy"] => run_tidy(),

@@ -163,7 +163,7 @@ fn first_failure(suites: &[Suite], bug: &str) -> Result<Option<String>, String> 
     Ok(None)
 }
 
-/// Builds the suites; cargo tells where they are in lines of JSON.
+/// Builds the suites. Cargo reports where they are as lines of JSON.
 fn built(root: &Path) -> Result<Vec<Suite>, String> {
     let mut cargo = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
     cargo.current_dir(root).args(["test", "--no-run", "--locked", "--message-format=json"]);
@@ -175,10 +175,10 @@ fn built(root: &Path) -> Result<Vec<Suite>, String> {
     if !output.status.success() {
         return Err("the suites cannot be built".into());
     }
-    let told = String::from_utf8_lossy(&output.stdout);
+    let messages = String::from_utf8_lossy(&output.stdout);
     let suite = |&(package, target, filter): &(&'static str, &'static str, &'static str)| {
         let manifest = format!("crates/{package}/Cargo.toml");
-        let artifact = told.lines().find(|line| {
+        let artifact = messages.lines().find(|line| {
             let is_test = text_of(line, "executable").is_some() && line.contains("\"test\":true}");
             let name = line.split("\"target\":").nth(1).and_then(|rest| text_of(rest, "name"));
             let of = text_of(line, "manifest_path");
@@ -192,7 +192,7 @@ fn built(root: &Path) -> Result<Vec<Suite>, String> {
     SUITES.iter().map(suite).collect()
 }
 
-/// A member of a line of JSON that is a text without escapes, which paths of ours are.
+/// A string member of a line of JSON. Paths of this workspace need no escapes.
 fn text_of<'l>(line: &'l str, member: &str) -> Option<&'l str> {
     let (_, rest) = line.split_once(&format!("\"{member}\":\""))?;
     rest.split('"').next()
@@ -219,11 +219,11 @@ fn run_suite(suite: &Suite, which: &[&str], bug: &str) -> Result<Ended, String> 
     match ended? {
         Some(failure) => Ok(Ended::Failed(failure)),
         None if status.success() => Ok(Ended::Passed),
-        None => Err(format!("{} ended with {status}, and told of no failure", suite.target)),
+        None => Err(format!("{} ended with {status}, and reported no failure", suite.target)),
     }
 }
 
-/// The first test that fails, as it is told; `None` when the output has ended.
+/// The first test reported as failed; `None` when the output has ended.
 fn watch(child: &mut Child, until: Instant) -> Result<Option<String>, String> {
     let stdout = BufReader::new(child.stdout.take().expect("it was asked for"));
     let (sender, lines) = mpsc::channel();
@@ -247,7 +247,7 @@ fn watch(child: &mut Child, until: Instant) -> Result<Option<String>, String> {
                 return Err(format!("a suite did not end within {PATIENCE:?}"));
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => {
-                // It may have ended by itself, and then its status tells how.
+                // It may have ended by itself; its status says how.
                 while child.try_wait().is_ok_and(|status| status.is_none()) {
                     std::thread::sleep(Duration::from_millis(5));
                 }

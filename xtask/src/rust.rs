@@ -136,7 +136,7 @@ pub(crate) fn line_of(text: &str, byte: usize) -> usize {
     text.as_bytes()[..byte.min(text.len())].iter().filter(|&&b| b == b'\n').count()
 }
 
-/// Whether `word` stands at `line` as a whole word.
+/// Whether `line` contains `word` as a whole word.
 pub(crate) fn has_word(line: &str, word: &str) -> bool {
     let edge = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != '_');
     line.match_indices(word).any(|(at, _)| {

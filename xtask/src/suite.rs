@@ -1,40 +1,47 @@
 //! `cargo xtask test`: lints and builds everything in one pass, then runs every test.
 //!
-//! `cargo clippy` would check each dependency once more in a form that no build can use. Here
-//! clippy's compiler builds the workspace for the tests and lints it on the way, so that each
-//! dependency is compiled once.
+//! `cargo clippy` would check each dependency again in a form that no build can use. Here clippy's
+//! compiler builds the workspace for the tests and lints it in the same pass, so that each
+//! dependency is compiled once. The documentation is built the same way: rustdoc uses the libraries
+//! that were built for the tests.
 //!
-//! The programs of tests run one after the other, the end-to-end tests first. Beside other work,
-//! also of a lower priority, those that replace a server under load fail.
+//! The test programs run one after another. The end-to-end tests of the server come first and run
+//! alone: those that replace a server under load fail if anything else runs, even at a lower
+//! priority. The studies come next. They spend most of their time waiting, and their assertions
+//! hold on a busy machine, so the simulation and the documentation run at the same time, at the
+//! lowest priority.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::thread;
+use std::time::Instant;
 
-/// Makes every warning an error, in the form in which `cargo clippy` hands it to its compiler.
+/// Makes every warning an error, in the form that `cargo clippy` passes to its compiler.
 const DENY: (&str, &str) = ("CLIPPY_ARGS", "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
 const LINTER: &str = "clippy-driver";
-/// The tests that run first, by the name of their target.
-const FIRST: &str = "end_to_end";
+/// The tests that run first and alone.
+const FIRST: &str = "plimsoll end_to_end";
+/// The tests that run next, together with the simulation and the documentation.
+const SECOND: &str = "studies end_to_end";
 const SIMULATION_SECONDS: &str = "120";
 
-/// One program of tests.
+/// One test program.
 struct Program {
     path: PathBuf,
-    /// The folder of its package, where it runs.
+    /// The folder of its package: the directory it runs in.
     folder: PathBuf,
     /// `package target`.
     name: String,
 }
 
-/// What the programs reported.
+/// The results of all programs.
 #[derive(Default)]
 struct Totals {
     passed: u64,
     failed: u64,
     ignored: u64,
-    /// Programs and steps that failed, by name.
+    /// Names of programs and steps that failed.
     broken: Vec<String>,
 }
 
@@ -59,30 +66,44 @@ fn tested(root: &Path) -> io::Result<Totals> {
     linter_refuses_a_mistake()?;
     let since = Instant::now();
     let messages = built(root)?;
-    report_time("linted and built", since.elapsed());
-    let programs: Vec<Program> = messages.lines().filter_map(Program::of).collect();
-    let (first, others): (Vec<Program>, Vec<Program>) =
-        programs.into_iter().partition(|program| program.name.ends_with(FIRST));
+    report_time("linted and built", since);
+    let mut programs: Vec<Program> = messages.lines().filter_map(Program::of).collect();
     let simulation = super::example_in(&messages, "simulate")?;
-    if first.is_empty() || others.is_empty() {
-        return Err(io::Error::other("cargo names too few programs of tests"));
-    }
+    let first = taken(&mut programs, FIRST)?;
+    let second = taken(&mut programs, SECOND)?;
     let mut totals = Totals::default();
-    for program in first.iter().chain(&others) {
+    totals.add(FIRST, first.run());
+    report_time("end-to-end tests", since);
+    let (studies, simulated, documented) = thread::scope(|scope| {
+        let simulated = scope.spawn(|| simulated(root, &simulation));
+        let documented = scope.spawn(|| documented(root));
+        let join = "the thread only waits for a process";
+        (second.run(), simulated.join().expect(join), documented.join().expect(join))
+    });
+    totals.add(SECOND, studies);
+    totals.add_step("simulation of the disk store", simulated);
+    totals.add_step("documentation", documented);
+    report_time("studies, simulation and documentation", since);
+    for program in &programs {
         totals.add(&program.name, program.run());
     }
-    report_time("tests", since.elapsed());
-    totals.add_step("simulation of the disk store", simulated(root, &simulation));
-    report_time("simulation", since.elapsed());
-    totals.add_step("examples in documentation", documented(root));
+    report_time("all tests", since);
     Ok(totals)
 }
 
-fn report_time(what: &str, elapsed: Duration) {
-    eprintln!("test: {what} after {} s", elapsed.as_secs());
+/// Takes the program of that name out of the list.
+fn taken(programs: &mut Vec<Program>, name: &str) -> io::Result<Program> {
+    let at = programs.iter().position(|program| program.name == name);
+    at.map(|at| programs.remove(at))
+        .ok_or_else(|| io::Error::other(format!("cargo does not name the test program {name}")))
 }
 
-/// The linter's interface is not a stable one: what it would let pass is asked first.
+fn report_time(what: &str, since: Instant) {
+    eprintln!("test: {what} after {} s", since.elapsed().as_secs());
+}
+
+/// Checks that the linter refuses a mistake. Its interface is not stable, and a change in it could
+/// turn all lints off unnoticed.
 fn linter_refuses_a_mistake() -> io::Result<()> {
     let mut linter = Command::new(LINTER);
     linter.args(["rustc", "--crate-type=lib", "--emit=metadata", "-o", "/dev/null", "-"]);
@@ -95,11 +116,11 @@ fn linter_refuses_a_mistake() -> io::Result<()> {
     let output = running.wait_with_output()?;
     match String::from_utf8_lossy(&output.stderr).contains("error: length comparison to zero") {
         true => Ok(()),
-        false => Err(io::Error::other(format!("{LINTER} does not refuse what clippy warns of"))),
+        false => Err(io::Error::other(format!("{LINTER} does not report what clippy warns about"))),
     }
 }
 
-/// Lints and builds the workspace and returns cargo's messages.
+/// Lints and builds the workspace. Returns cargo's messages.
 fn built(root: &Path) -> io::Result<String> {
     let mut cargo = super::cargo();
     cargo.current_dir(root).args(["test", "--workspace", "--no-run", "--locked"]);
@@ -112,14 +133,14 @@ fn built(root: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// The value of a key in a line of JSON in which it is a string without escapes.
+/// The string value of a key in a line of JSON. It must have no escapes.
 fn text_of<'l>(line: &'l str, key: &str) -> Option<&'l str> {
     let (_, after) = line.split_once(&format!("\"{key}\":\""))?;
     after.split('"').next()
 }
 
 impl Program {
-    /// From a message of cargo, if it is about a program of tests that is to run.
+    /// Reads a message of cargo. `None` if it is not about a test program that is to run.
     fn of(line: &str) -> Option<Program> {
         let is_benchmark = line.contains("\"kind\":[\"bench\"]");
         let is_example = line.contains("\"kind\":[\"example\"]");
@@ -136,7 +157,7 @@ impl Program {
         Some(Program { path, folder, name })
     }
 
-    /// With its output as it comes, which is returned too.
+    /// Runs it. Its output is printed as it comes, and returned.
     fn run(&self) -> io::Result<Output> {
         let mut command = Command::new(&self.path);
         command.current_dir(&self.folder).env("CARGO_MANIFEST_DIR", &self.folder);
@@ -152,19 +173,62 @@ impl Program {
     }
 }
 
+/// A command that gets the processor time that nothing else wants.
+fn in_background(program: &Path) -> Command {
+    let mut command = Command::new("nice");
+    command.args(["-n", "19"]).arg(program).stdin(Stdio::null());
+    command
+}
+
 fn simulated(root: &Path, program: &Path) -> io::Result<Output> {
-    let mut command = Command::new(program);
+    let mut command = in_background(program);
     command.args(["--seconds", SIMULATION_SECONDS]).current_dir(root).output()
 }
 
+/// Builds the documentation of all libraries with warnings as errors, and runs its examples.
+///
+/// `cargo doc` would check each dependency again. `cargo test --doc` uses the libraries that are
+/// built already, and runs this program instead of rustdoc: see [`rustdoc`].
 fn documented(root: &Path) -> io::Result<Output> {
-    let mut cargo = super::cargo();
+    let mut cargo = in_background(super::cargo().get_program().as_ref());
     cargo.current_dir(root).args(["test", "--workspace", "--doc", "--locked", "--quiet"]);
+    cargo.env("RUSTDOC", std::env::current_exe()?).env(DOCUMENTATION, root.join("target/doc"));
     cargo.env("RUSTC_WORKSPACE_WRAPPER", LINTER).env(DENY.0, DENY.1).output()
 }
 
+/// Set when cargo runs this program instead of rustdoc: where the documentation goes.
+const DOCUMENTATION: &str = "PLIMSOLL_DOCUMENTATION";
+
+/// What rustdoc is to do if cargo runs this program in its place: build the documentation of the
+/// library, then do what cargo asked for, which is to run its examples.
+pub(crate) fn rustdoc() -> Option<ExitCode> {
+    let out = std::env::var_os(DOCUMENTATION)?;
+    let asked: Vec<String> = std::env::args().skip(1).collect();
+    let mut build = Command::new("rustdoc");
+    build.args(without_examples(&asked)).args(["--document-private-items", "-D", "warnings", "-o"]);
+    let steps = [build.arg(out), Command::new("rustdoc").args(&asked)]
+        .into_iter()
+        .map(|step| step.status().is_ok_and(|status| status.success()))
+        .collect::<Vec<bool>>();
+    Some(if steps == [true, true] { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The arguments of rustdoc without those that make it run examples.
+fn without_examples(asked: &[String]) -> Vec<&String> {
+    let mut kept = Vec::new();
+    let mut arguments = asked.iter();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--test" => {}
+            "--test-run-directory" | "--test-args" => drop(arguments.next()),
+            _ => kept.push(argument),
+        }
+    }
+    kept
+}
+
 impl Totals {
-    /// Takes in what a program of tests reported.
+    /// Adds the results of a test program.
     fn add(&mut self, name: &str, result: io::Result<Output>) {
         if let Ok(output) = &result {
             for line in String::from_utf8_lossy(&output.stdout).lines() {
@@ -179,7 +243,7 @@ impl Totals {
         self.check(name, &result);
     }
 
-    /// Takes in a step that counts no tests.
+    /// Adds a step that counts no tests.
     fn add_step(&mut self, name: &str, result: io::Result<Output>) {
         if let Ok(output) = &result {
             let text = String::from_utf8_lossy(&output.stdout);
@@ -188,7 +252,7 @@ impl Totals {
         self.check(name, &result);
     }
 
-    /// Prints all that a failed program or step wrote.
+    /// Records a failure and prints everything that the program or step wrote.
     fn check(&mut self, name: &str, result: &io::Result<Output>) {
         match result {
             Ok(output) if output.status.success() => return,
@@ -214,7 +278,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_of_tests_is_read_from_cargos_message() {
+    fn a_test_program_is_read_from_cargos_message() {
         let line = |kind: &str, test: bool| {
             format!(
                 "{{\"reason\":\"compiler-artifact\",\"package_id\":\"x\",\
@@ -247,5 +311,13 @@ mod tests {
         totals.add("c", Err(io::Error::other("gone")));
         assert_eq!((totals.passed, totals.failed, totals.ignored), (15, 2, 1));
         assert_eq!(totals.broken, ["b", "c"]);
+    }
+
+    #[test]
+    fn rustdoc_builds_documentation_from_the_arguments_for_examples() {
+        let asked =
+            ["--crate-name", "x", "--test", "src/lib.rs", "--test-run-directory", "/a", "-L"]
+                .map(str::to_string);
+        assert_eq!(without_examples(&asked), ["--crate-name", "x", "src/lib.rs", "-L"]);
     }
 }

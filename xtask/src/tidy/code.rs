@@ -13,7 +13,7 @@ struct Ban {
     crates: &'static [&'static str],
     /// Files (by the end of their path) it is allowed in all the same, each with the reason.
     except: &'static [(&'static str, &'static str)],
-    mend: &'static str,
+    fix: &'static str,
 }
 
 const NO_IO: &[&str] = &["http1", "caching", "regress"];
@@ -66,22 +66,22 @@ const BANS: &[Ban] = &[
         call: ".unwrap()",
         crates: &[],
         except: &[],
-        mend: "say which invariant holds: expect(\"slots are dense\")",
+        fix: "say which invariant holds: expect(\"slots are dense\")",
     },
-    Ban { call: "dbg!(", crates: &[], except: &[], mend: "take it out" },
+    Ban { call: "dbg!(", crates: &[], except: &[], fix: "take it out" },
     Ban {
         call: "thread::sleep",
         crates: DATA_PLANE,
         except: &[],
-        mend: "the data plane never blocks: sleep on the runtime's timer",
+        fix: "the data plane never blocks: sleep on the runtime's timer",
     },
-    Ban { call: "SystemTime::now", crates: NO_CLOCK, except: &[], mend: "now is an argument here" },
-    Ban { call: "Instant::now", crates: NO_CLOCK, except: &[], mend: "now is an argument here" },
-    Ban { call: "std::fs", crates: NO_IO, except: &[], mend: "no I/O here: take bytes" },
-    Ban { call: "std::net::Tcp", crates: NO_IO, except: &[], mend: "no I/O here: take bytes" },
-    Ban { call: "std::env", crates: NO_IO, except: &[], mend: "take it as an argument" },
-    Ban { call: "println!(", crates: LIBRARIES, except: &[], mend: "return text, or trace" },
-    Ban { call: "print!(", crates: LIBRARIES, except: &[], mend: "return text, or trace" },
+    Ban { call: "SystemTime::now", crates: NO_CLOCK, except: &[], fix: "now is an argument here" },
+    Ban { call: "Instant::now", crates: NO_CLOCK, except: &[], fix: "now is an argument here" },
+    Ban { call: "std::fs", crates: NO_IO, except: &[], fix: "no I/O here: take bytes" },
+    Ban { call: "std::net::Tcp", crates: NO_IO, except: &[], fix: "no I/O here: take bytes" },
+    Ban { call: "std::env", crates: NO_IO, except: &[], fix: "take it as an argument" },
+    Ban { call: "println!(", crates: LIBRARIES, except: &[], fix: "return text, or trace" },
+    Ban { call: "print!(", crates: LIBRARIES, except: &[], fix: "return text, or trace" },
 ];
 
 pub(super) fn banned_calls(tree: &Tree, findings: &mut Vec<Finding>) {
@@ -102,7 +102,7 @@ pub(super) fn banned_calls(tree: &Tree, findings: &mut Vec<Finding>) {
                 let excepted = ban.except.iter().any(|(end, _)| path.ends_with(end));
                 if concerned && !excepted && calls(line, ban.call) {
                     let what = format!("`{}` in {name}", ban.call);
-                    findings.push(Finding::at(path, number, what, ban.mend));
+                    findings.push(Finding::at(path, number, what, ban.fix));
                 }
             }
         }
@@ -129,14 +129,14 @@ pub(super) fn unsafe_where_allowed(tree: &Tree, findings: &mut Vec<Finding>) {
         }
         let is_root = path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs");
         if is_root && !text.contains("#![forbid(unsafe_code)]") {
-            let mend = "add #![forbid(unsafe_code)]";
-            findings.push(Finding::whole(path, "unsafe code is not forbidden", mend));
+            let fix = "add #![forbid(unsafe_code)]";
+            findings.push(Finding::whole(path, "unsafe code is not forbidden", fix));
         }
         for (number, line) in masked(text).lines().enumerate() {
             if has_word(line, "unsafe") {
                 let what = format!("unsafe in {name}");
-                let mend = "it lives in readiness, runtime, record, load, interpose and bench only";
-                findings.push(Finding::at(path, number, what, mend));
+                let fix = "it lives in readiness, runtime, record, load, interpose and bench only";
+                findings.push(Finding::at(path, number, what, fix));
             }
         }
     }
@@ -147,7 +147,7 @@ fn crate_of(path: &str) -> Option<(&str, &str)> {
     path.strip_prefix("crates/")?.split_once('/')
 }
 
-/// A module of tests in a file of its own, declared under `#[cfg(test)]`.
+/// A module of tests in its own file, declared under `#[cfg(test)]`.
 fn is_test_file(path: &str) -> bool {
     path.ends_with("/tests.rs") || path.ends_with("_tests.rs") || path.contains("/tests/")
 }

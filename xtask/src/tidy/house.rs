@@ -6,7 +6,7 @@ use super::Finding;
 use crate::rust::{has_word, line_of, masked, test_lines};
 use crate::tree::Tree;
 
-/// The floors, from the ground up. A crate may use what stands on a lower floor, nothing else.
+/// The floors, from the ground up. A crate may use only crates on lower floors.
 const FLOORS: &[&[&str]] = &[
     &["planted"],
     &["readiness", "http1", "caching", "regress", "trial"],
@@ -35,13 +35,13 @@ pub(super) fn floors(tree: &Tree, findings: &mut Vec<Finding>) {
     for (path, text) in manifests_of(tree) {
         let name = package_name(text);
         let Some(own) = floor_of(name) else {
-            let what = format!("the crate {name} stands on no floor");
+            let what = format!("the crate {name} has no floor");
             findings.push(Finding::whole(path, what, "give it a floor in xtask, FLOORS"));
             continue;
         };
         for (number, dependency) in dependencies(text) {
             if floor_of(dependency).is_some_and(|other| other >= own) {
-                let what = format!("{name} uses {dependency}, which does not stand below it");
+                let what = format!("{name} uses {dependency}, which is not below it");
                 findings.push(Finding::at(path, number, what, "move what it needs down"));
             }
         }
@@ -51,8 +51,8 @@ pub(super) fn floors(tree: &Tree, findings: &mut Vec<Finding>) {
 pub(super) fn manifests(tree: &Tree, findings: &mut Vec<Finding>) {
     for (path, text) in manifests_of(tree) {
         if !text.contains("[lints]\nworkspace = true") {
-            let mend = "add [lints] workspace = true";
-            findings.push(Finding::whole(path, "the workspace's lints do not hold here", mend));
+            let fix = "add [lints] workspace = true";
+            findings.push(Finding::whole(path, "the workspace's lints do not apply here", fix));
         }
         for key in ["version", "edition", "rust-version", "license", "publish"] {
             if !text.contains(&format!("\n{key}.workspace = true")) {
@@ -112,7 +112,7 @@ pub(super) fn parts_have_reasons(tree: &Tree, findings: &mut Vec<Finding>) {
 }
 
 /// Manifests of the workspace's own crates; the fuzz targets need a
-/// nightly compiler and stand outside.
+/// nightly compiler and are not part of the workspace.
 fn manifests_of(tree: &Tree) -> impl Iterator<Item = (&str, &str)> {
     tree.with_suffix("/Cargo.toml")
         .filter(|(path, _)| !path.starts_with("fuzz/") && !path.contains("/fuzz/"))
@@ -162,8 +162,8 @@ pub(super) fn dead_files(tree: &Tree, findings: &mut Vec<Finding>) {
         }
         for (path, _) in tree.with_suffix(".rs") {
             if path.starts_with(&src) && !reached.contains(path) {
-                let mend = "declare it with mod, or delete it";
-                findings.push(Finding::whole(path, "no module reaches this file", mend));
+                let fix = "declare it with mod, or delete it";
+                findings.push(Finding::whole(path, "no module reaches this file", fix));
             }
         }
     }
@@ -365,8 +365,8 @@ pub(super) fn fuzz_targets(tree: &Tree, findings: &mut Vec<Finding>) {
                     || NOT_PARSERS.contains(&(path, function.as_str()));
                 if !known {
                     let what = format!("the parser {function} has no fuzz target");
-                    let mend = "write one and name it in xtask, PARSERS";
-                    findings.push(Finding::at(path, number, what, mend));
+                    let fix = "write one and name it in xtask, PARSERS";
+                    findings.push(Finding::at(path, number, what, fix));
                 }
             }
         }
@@ -378,7 +378,7 @@ fn targets_exist(tree: &Tree, parsers: &[Parser], findings: &mut Vec<Finding>) {
         let Some(text) = tree.get(parser.file) else { continue };
         if !has_word(text, parser.function) {
             let what = format!("has no parser {} any more", parser.function);
-            findings.push(Finding::whole(parser.file, what, "mend xtask, PARSERS"));
+            findings.push(Finding::whole(parser.file, what, "update PARSERS in xtask"));
         }
         if !tree.exists(parser.target) {
             let what = format!("the fuzz target {} is not there", parser.target);

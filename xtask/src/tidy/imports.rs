@@ -35,7 +35,7 @@ struct Source<'t> {
     path: &'t str,
     /// Its module's path below the crate, such as `["tls", "files"]`; empty for the root.
     module: Names,
-    /// Name in scope to the path that it stands for.
+    /// Each name in scope and the path it refers to.
     uses: Vec<(String, Names)>,
     /// Names of `uses` that are re-exported.
     exported: BTreeSet<String>,

@@ -16,7 +16,7 @@ pub(super) fn resolve(tree: &Tree, findings: &mut Vec<Finding>) {
             for target in targets(line) {
                 if !resolves(tree, path, target) {
                     let what = format!("a link to {target}, which is not there");
-                    findings.push(Finding::at(path, number, what, "mend the path"));
+                    findings.push(Finding::at(path, number, what, "correct the path"));
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! The rules of taste, each a function from the tree to findings; what a rule exempts stands in a
-//! table beside it, with the reason.
+//! The style rules. Each rule is a function from the tree to findings. Exceptions are listed in a
+//! table next to the rule, with a reason.
 //!
 //! | rule | file |
 //! | --- | --- |
@@ -12,7 +12,7 @@
 //! | links between documents | `links.rs` |
 //! | bugs planted on purpose | `planted.rs` |
 //!
-//! What rustc, rustfmt and clippy already refuse is left to them.
+//! Whatever rustc, rustfmt and clippy already check is not checked here.
 
 mod code;
 mod house;
@@ -27,30 +27,30 @@ use std::fmt;
 
 use crate::tree::Tree;
 
-/// One thing to mend. Lines count from 1; 0 speaks of the file as a whole.
+/// One finding. Lines count from 1; 0 speaks of the file as a whole.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Finding {
     path: String,
     line: usize,
     what: String,
-    mend: String,
+    fix: String,
 }
 
 impl Finding {
     /// `line` counts from 0, as the iterators over lines do.
-    fn at(path: &str, line: usize, what: impl Into<String>, mend: impl Into<String>) -> Finding {
-        Finding { path: path.to_string(), line: line + 1, what: what.into(), mend: mend.into() }
+    fn at(path: &str, line: usize, what: impl Into<String>, fix: impl Into<String>) -> Finding {
+        Finding { path: path.to_string(), line: line + 1, what: what.into(), fix: fix.into() }
     }
 
-    fn whole(path: &str, what: impl Into<String>, mend: impl Into<String>) -> Finding {
-        Finding { path: path.to_string(), line: 0, what: what.into(), mend: mend.into() }
+    fn whole(path: &str, what: impl Into<String>, fix: impl Into<String>) -> Finding {
+        Finding { path: path.to_string(), line: 0, what: what.into(), fix: fix.into() }
     }
 }
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let line = self.line.max(1);
-        write!(f, "{}:{line}: {}; {}", self.path, self.what, self.mend)
+        write!(f, "{}:{line}: {}; {}", self.path, self.what, self.fix)
     }
 }
 
@@ -77,7 +77,7 @@ const RULES: &[Rule] = &[
     words::names,
     links::resolve,
     planted::bugs_have_one_place,
-    planted::bugs_are_told,
+    planted::bugs_are_listed,
 ];
 
 /// All findings of all rules, in the order of the files.
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_finding_says_where_what_and_the_mend() {
+    fn a_finding_says_where_what_and_the_fix() {
         let finding = Finding::at("a.rs", 6, "a line of 120 columns", "break it");
         assert_eq!(finding.to_string(), "a.rs:7: a line of 120 columns; break it");
     }

@@ -38,7 +38,7 @@ pub(super) fn bugs_have_one_place(tree: &Tree, findings: &mut Vec<Finding>) {
 /// Where people read of them.
 const TABLE: &str = "CONTRIBUTING.md";
 
-pub(super) fn bugs_are_told(tree: &Tree, findings: &mut Vec<Finding>) {
+pub(super) fn bugs_are_listed(tree: &Tree, findings: &mut Vec<Finding>) {
     let (Some(list), Some(table)) = (tree.get(LIST), tree.get(TABLE)) else { return };
     let bugs = bugs_in(list);
     let rows: Vec<String> = bugs
@@ -49,11 +49,11 @@ pub(super) fn bugs_are_told(tree: &Tree, findings: &mut Vec<Finding>) {
         let what = format!("the planted bugs have no row {row:?}");
         findings.push(Finding::whole(TABLE, what, "write it as the list has it"));
     }
-    let told = table.lines().filter(|line| {
+    let listed = table.lines().filter(|line| {
         let mut cells = line.split(" | ");
         line.starts_with("| `") && cells.nth(2).is_some_and(|cell| cell.contains(": "))
     });
-    if told.count() > rows.len() {
+    if listed.count() > rows.len() {
         findings.push(Finding::whole(TABLE, "a bug that is not planted", "drop its row"));
     }
 }
@@ -71,9 +71,9 @@ mod tests {
     }
 
     #[test]
-    fn a_bug_that_is_not_told_or_not_planted_is_found() {
+    fn a_bug_that_is_not_listed_or_not_planted_is_found() {
         let row = |name: &str| format!("| `{name}` | a bug | `twin: finds_{name}` |\n");
-        let of = |table: &str| found(bugs_are_told, &[(LIST, &list()), (TABLE, table)]).len();
+        let of = |table: &str| found(bugs_are_listed, &[(LIST, &list()), (TABLE, table)]).len();
         assert_eq!(of(&(row("one") + &row("two"))), 0);
         assert_eq!(of(&row("one")), 1);
         assert_eq!(of(&(row("one") + &row("two") + &row("three"))), 1);

@@ -37,8 +37,8 @@ pub(super) fn length(tree: &Tree, findings: &mut Vec<Finding>) {
         let lines = text.lines().count();
         if lines > LINES_MAX && !LONG_FILES.iter().any(|(long, _)| *long == path) {
             let what = format!("{lines} lines, at most {LINES_MAX}");
-            let mend = "split it, or name it in LONG_FILES with the reason if it is a table";
-            findings.push(Finding::whole(path, what, mend));
+            let fix = "split it, or name it in LONG_FILES with the reason if it is a table";
+            findings.push(Finding::whole(path, what, fix));
         }
     }
     for (path, _) in LONG_FILES {
@@ -53,8 +53,8 @@ pub(super) fn module_docs(tree: &Tree, findings: &mut Vec<Finding>) {
         let mut lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with("#!"));
         let starts_with_docs = lines.next().is_some_and(|line| line.starts_with("//!"));
         if !starts_with_docs {
-            let mend = "say in //! what it is, why, who owns it, what never happens";
-            findings.push(Finding::whole(path, "no module docs", mend));
+            let fix = "say in //! what it is, why, who owns it, what never happens";
+            findings.push(Finding::whole(path, "no module docs", fix));
         }
     }
 }
