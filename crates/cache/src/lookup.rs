@@ -269,7 +269,7 @@ impl Cache {
 
     /// Hits and bytes of hits that other sizes of the memory would give, by size.
     pub fn forecasts(&self) -> [Vec<(&'static str, f64)>; 2] {
-        let sizes = self.sizing.tell().sizes;
+        let sizes = self.sizing.forecasts().sizes;
         let of = |ratio: fn(&Size) -> Option<f64>| {
             LABELS
                 .into_iter()

@@ -60,14 +60,14 @@ impl Sizing {
     }
 
     /// What other sizes would give.
-    pub fn tell(&self) -> WhatIfReport {
-        let told = lock(&self.what_if).tell();
+    pub fn forecasts(&self) -> WhatIfReport {
+        let forecasts = lock(&self.what_if).forecasts();
         WhatIfReport {
-            sizes: told.sizes.iter().map(Size::of).collect(),
-            real: Size::of(&told.real),
-            keys_per_sampled: 1.0 / told.rate,
-            sampled_objects: told.objects,
-            accesses: told.accesses,
+            sizes: forecasts.sizes.iter().map(Size::of).collect(),
+            real: Size::of(&forecasts.real),
+            keys_per_sampled: 1.0 / forecasts.rate,
+            sampled_objects: forecasts.objects,
+            accesses: forecasts.accesses,
         }
     }
 }

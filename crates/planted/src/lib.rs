@@ -80,21 +80,21 @@ bugs! {
     UnsafeRepeated = "unsafe-repeated", "a request that may not be repeated is",
         "twin: faults::a_request_that_may_not_be_repeated_is_not";
     DiskSumUnchecked = "disk-sum", "a block's checksum is not compared",
-        "store: disk::record::tests::a_block_is_good_in_its_own_place_only";
+        "store: disk::record::tests::a_block_is_valid_only_in_its_place";
     DiskLifeUnchecked = "disk-life", "a block of a segment's older life is taken",
-        "store: disk::record::tests::a_block_is_good_in_its_own_place_only";
+        "store: disk::record::tests::a_block_is_valid_only_in_its_place";
     DiskKeyUnchecked = "disk-key", "the key in a record is not compared",
         "simulation: fresh_seeds";
     DiskAckBeforeSync = "disk-ack", "a delete is acknowledged before its sync",
-        "disk: durability::an_acknowledged_delete_or_purge_outlives_a_power_cut";
+        "disk: durability::an_acknowledged_delete_or_purge_survives_a_power_cut";
     DiskFailedSyncTrusted = "disk-failed-sync", "a sync that failed is taken for a good one",
         "disk: durability::a_failing_disk_is_passed_by_and_used_again";
     DiskDeleteForgotten = "disk-delete", "a delete is not written to the journal",
-        "disk: durability::an_acknowledged_delete_or_purge_outlives_a_power_cut";
+        "disk: durability::an_acknowledged_delete_or_purge_survives_a_power_cut";
     DiskPurgeForgotten = "disk-purge", "a purge is not written to the journal",
-        "disk: durability::an_acknowledged_delete_or_purge_outlives_a_power_cut";
+        "disk: durability::an_acknowledged_delete_or_purge_survives_a_power_cut";
     DiskTornJournal = "disk-torn-journal", "a torn batch of the journal is replayed",
-        "store: disk::journal::tests::a_batch_is_good_behind_its_own_past_only";
+        "store: disk::journal::tests::a_batch_is_valid_only_after_its_predecessor";
     DiskMoveOverNewer = "disk-move", "a moved record takes the place of a newer one",
         "simulation: seeds_that_failed_before";
     DiskUnfinishedFound = "disk-unfinished", "a body whose end never came is stored as whole",

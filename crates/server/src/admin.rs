@@ -157,7 +157,7 @@ impl Admin {
                 Ok(explained) => Reply::json(200, &explained),
                 Err(text) => Reply::error(400, text),
             },
-            "/what-if" => Reply::json(200, &self.process.sizing.tell()),
+            "/what-if" => Reply::json(200, &self.process.sizing.forecasts()),
             "/locks" => locks::answer(call, &self.task.worker).await,
             "/reload" => self.obeyed(Order::Reload).await,
             "/restart" => self.obeyed(Order::Restart).await,

@@ -1,4 +1,4 @@
-//! What one lookup costs: `cargo bench -p store`. One thread, nobody else at the locks.
+//! The cost of a look-up: `cargo bench -p store`. One thread, without lock contention.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn main() {
         for (&key, n) in keys.iter().zip(0..) {
             store.insert(key, Arc::new(n), 1000).expect("fits");
         }
-        // Steps that are no divisor of the number of objects, so that no order helps the caches.
+        // Steps that do not divide the number of objects, so that no order helps the caches.
         let mut at = 0;
         let mut next = || {
             at = (at + 7919) % keys.len();
@@ -44,7 +44,7 @@ fn main() {
     });
 }
 
-/// The best round counts: the others were disturbed.
+/// The best round counts; the others were disturbed.
 fn print(what: &str, mut operation: impl FnMut()) {
     let mut best = f64::INFINITY;
     for _ in 0..ROUNDS {

@@ -1,9 +1,9 @@
-//! The hit ratio of the store's policies on a trace of keys, beside LRU and FIFO.
+//! The hit ratio of the store's policies on a trace of keys, next to LRU and FIFO.
 //!
-//! `eviction` reads keys from its input, each four bytes, big-endian, and tells the ratio by
-//! requests (all objects of one size) and by bytes (sizes drawn for each key by a seeded hash, from
-//! 200 bytes to 12 KB, most of them small) for caches of 1 % and 10 % of what all keys take. The
-//! store on disk runs as it is, on the simulated disk.
+//! `eviction` reads keys from its input, four big-endian bytes each. It prints the ratio by
+//! requests (all objects of one size) and by bytes (a size per key, drawn by a seeded hash, from
+//! 200 bytes to 12 KB, most of them small), for caches of 1 % and 10 % of the bytes of all keys.
+//! The store on disk runs unchanged, on the simulated disk.
 
 #![allow(clippy::unwrap_used, reason = "a program that cannot go on says so by panicking")]
 
@@ -17,7 +17,7 @@ use store::Key;
 use store::disk::{About, DiskStore, Geometry, Options};
 use store::s3fifo::Policy;
 
-/// What a record takes beside the body.
+/// Bytes of a record besides the body.
 const HEAD_BYTES: u64 = 64 + 8 + 8;
 
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ fn size(key: u32, sizes: Sizes) -> u64 {
     }
 }
 
-/// Requests and bytes, and those of them that were hits.
+/// Requests and bytes, and how many of them were hits.
 #[derive(Clone, Copy, Default)]
 struct Ratio {
     requests: u64,
@@ -64,7 +64,7 @@ impl Ratio {
     }
 }
 
-/// The oldest goes: by its last request, or by its coming.
+/// Evicts the oldest: by last request, or by arrival.
 fn queue(trace: &[u32], sizes: Sizes, bytes_max: u64, moves: bool) -> Ratio {
     let (mut order, mut at, mut held, mut ratio) =
         (BTreeMap::new(), HashMap::new(), 0, Ratio::default());
@@ -89,11 +89,11 @@ fn queue(trace: &[u32], sizes: Sizes, bytes_max: u64, moves: bool) -> Ratio {
     ratio
 }
 
-/// The policy of the memory tier, object by object.
+/// The policy of the memory tier, by object.
 fn by_objects(trace: &[u32], sizes: Sizes, bytes_max: u64) -> Ratio {
     let mut policy: Policy<()> = Policy::new(bytes_max);
     let (mut slots, mut ratio) = (HashMap::new(), Ratio::default());
-    // A key as the store has it: random bits.
+    // A key as in the store: random bits.
     let wide = |key: u32| u128::from(key).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
     for &key in trace {
         let bytes = size(key, sizes);
@@ -113,7 +113,7 @@ fn by_objects(trace: &[u32], sizes: Sizes, bytes_max: u64) -> Ratio {
     ratio
 }
 
-/// The store on disk, as it is; its segments together are as large as the others' bounds.
+/// The store on disk, unchanged; its segments together are as large as the other caches.
 async fn by_segments(trace: &[u32], sizes: Sizes, bytes_max: u64) -> (Ratio, f64) {
     let mut geometry = Geometry::tiny(16);
     geometry.segment_bytes = 1 << (bytes_max / 64).max(1).ilog2().clamp(15, 20);
@@ -176,8 +176,8 @@ fn main() {
                 queue(&trace, sizes, bytes_max, true),
                 queue(&trace, sizes, bytes_max, false),
             ];
-            let told = ratios.map(|ratio| format!("{:.1} %", ratio.percent(sizes)));
-            println!("| {percent} % | {by} | {} | {amplification:.2} |", told.join(" | "));
+            let columns = ratios.map(|ratio| format!("{:.1} %", ratio.percent(sizes)));
+            println!("| {percent} % | {by} | {} | {amplification:.2} |", columns.join(" | "));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! `cargo xtask simulate`: fresh seeds of the disk store's simulation for so many seconds.
+//! `cargo xtask simulate`: new seeds of the disk store's simulation for a given time.
 //!
-//! `--seconds N` runs seed after seed on every processor, beginning with a random one; `--seed S`
-//! begins there, and without seconds runs that one only. The last line holds `N operations`; a
-//! failure prints its seed and the command that runs it again, and ends with 1.
+//! `--seconds N` runs seed after seed on every processor, starting with a random one. `--seed S`
+//! starts there; without seconds it runs that seed only. The last line has `N operations`. A
+//! failure prints its seed and the command that runs it again, and exits with 1.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -50,13 +50,13 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    // Seeds are short, to be typed again.
+    // Seeds are short, to be easy to type.
     let first = wanted.seed.unwrap_or_else(|| RandomState::new().hash_one(0) >> 24);
     let single = wanted.seed.is_some() && wanted.seconds.is_none();
     let time = Duration::from_secs(wanted.seconds.unwrap_or(SECONDS));
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let threads = if single { 1 } else { wanted.threads.unwrap_or(processors).max(1) };
-    // Said first, for a run that does not come to its end.
+    // Printed first, in case the run does not end.
     println!("seeds from {first} on, {threads} at a time");
     let begun = Instant::now();
     let next = AtomicU64::new(first);

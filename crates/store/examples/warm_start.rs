@@ -1,6 +1,6 @@
-//! How long a start takes with many objects on a real disk, and what it finds.
+//! Measures a start with many objects on a real disk, and counts what it finds.
 //!
-//! `warm_start DIRECTORY OBJECTS` stores objects of 1 KB, syncs them, forgets the store as a kill
+//! `warm_start DIRECTORY OBJECTS` stores objects of 1 KB, syncs them, drops the store as a kill
 //! would, opens it again and looks all of them up. Run it with `--release`.
 
 #![allow(clippy::unwrap_used, reason = "a program that cannot go on says so by panicking")]
@@ -53,7 +53,7 @@ async fn fill(path: PathBuf, objects: u64) {
         counters.index_bytes >> 20,
         counters.index_saves
     );
-    flusher.abort(); // as a kill: nothing is closed
+    flusher.abort(); // like a kill: nothing is closed
 }
 
 async fn start(path: PathBuf, objects: u64) {

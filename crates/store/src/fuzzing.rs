@@ -1,9 +1,9 @@
-//! What the fuzz targets run, and what the stable tests replay over the checked-in corpus.
+//! The fuzz targets, also replayed over the checked-in corpus by stable tests.
 //!
-//! What must hold of a store whatever its files have become: by rot, by a hand that went wrong, by
-//! somebody who knows its checksums. Never part of serving anybody.
+//! They check what must hold of a store whatever is in its files, be it by bit rot, by an
+//! operator's mistake, or by an attacker who can compute its checksums. Not used for serving.
 
-/// Target `disk_store`: edits of the files of a small store, and what comes of them.
+/// Target `disk_store`: edits of the files of a small store, and their effects.
 pub fn disk_store(data: &[u8]) {
     crate::disk::fuzzing::disk_store(data);
 }

@@ -1,9 +1,9 @@
 //! Keys: 128 bits of SipHash-1-3 under a secret seed.
 //!
-//! What is hashed is chosen by clients (URIs, selecting fields), so the seed is random: nobody
-//! outside can construct collisions, neither to slow an index down nor to be served another's
-//! response. With 128 bits the whole key is the identity and nothing else is compared: among a
-//! billion stored objects the odds that any two collide are about 10⁹·10⁹/2¹²⁹, one in 10²¹.
+//! Clients choose what is hashed (URIs, selecting fields), so the seed is random. No client can
+//! construct collisions, to slow an index down or to be served another response. With 128 bits the
+//! whole key is the identity and nothing else is compared: among a billion stored objects the odds
+//! that any two collide are about 10⁹·10⁹/2¹²⁹, one in 10²¹.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 
@@ -14,7 +14,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 pub struct Key(u128);
 
 impl Key {
-    /// From its number, as an index on disk or a test has it.
+    /// From its number, as in an index on disk or a test.
     #[must_use]
     pub const fn from_u128(bits: u128) -> Key {
         Key(bits)
@@ -39,7 +39,7 @@ impl std::fmt::Display for Key {
     }
 }
 
-/// The seed, from which every key of a store is made.
+/// The seed from which all keys of a store are made.
 #[derive(Clone)]
 pub struct KeyHasher(SipHasher13);
 
@@ -50,7 +50,7 @@ impl std::fmt::Debug for KeyHasher {
 }
 
 impl KeyHasher {
-    /// With a random seed, from the operating system by way of the standard library.
+    /// With a random seed from the operating system, by way of the standard library.
     #[must_use]
     pub fn random() -> KeyHasher {
         let half = |domain: u64| RandomState::new().hash_one(domain);
@@ -63,13 +63,13 @@ impl KeyHasher {
         KeyHasher(SipHasher13::new_with_keys(seed0, seed1))
     }
 
-    /// Begins a key.
+    /// Starts a key.
     #[must_use]
     pub fn start(&self) -> KeyBuilder {
         KeyBuilder(self.0)
     }
 
-    /// The key of some parts in order; ("ab", "c") and ("a", "bc") are different.
+    /// The key of some parts in order; ("ab", "c") and ("a", "bc") differ.
     #[must_use]
     pub fn key(&self, parts: &[&[u8]]) -> Key {
         let mut builder = self.start();
@@ -79,7 +79,7 @@ impl KeyHasher {
         builder.finish()
     }
 
-    /// Begins a key within another, such as the key of a variant within that of its URI.
+    /// Starts a key within another, such as the key of a variant within the key of its URI.
     #[must_use]
     pub fn within(&self, outer: Key) -> KeyBuilder {
         let mut builder = self.start();
@@ -88,7 +88,7 @@ impl KeyHasher {
     }
 }
 
-/// A key in the making.
+/// A key being built.
 #[derive(Clone)]
 pub struct KeyBuilder(SipHasher13);
 
@@ -99,18 +99,18 @@ impl std::fmt::Debug for KeyBuilder {
 }
 
 impl KeyBuilder {
-    /// Adds a whole part: its length counts too.
+    /// Adds a part. Its length counts too.
     pub fn part(&mut self, bytes: &[u8]) {
         self.0.write(&(bytes.len() as u64).to_le_bytes());
         self.0.write(bytes);
     }
 
-    /// Adds bytes without marking where they begin or end, for what is unambiguous by itself.
+    /// Adds bytes without marking where they begin or end, for unambiguous input.
     pub fn raw(&mut self, bytes: &[u8]) {
         self.0.write(bytes);
     }
 
-    /// The key.
+    /// The finished key.
     #[must_use]
     pub fn finish(self) -> Key {
         Key(self.0.finish128().into())

@@ -1,13 +1,13 @@
 //! Stored responses: index, memory, eviction.
 //!
-//! A [`Store`] is a map from [`Key`] to whatever the server keeps of a response (something cheap to
-//! clone, such as an `Arc`), bounded in bytes. It is cut into shards by key, each behind a mutex
-//! held for O(1) work, so that the cores of a server share it without waiting for each other long.
-//! Which object goes when room is needed is decided by [`s3fifo`]; what a purge has taken, by
-//! [`Purges`]. What is to outlive the process is kept by a [`disk::DiskStore`].
+//! A [`Store`] is a bounded map from [`Key`] to the server's value for a response (something cheap
+//! to clone, such as an `Arc`). It is divided into shards by key, each behind a mutex held for O(1)
+//! work, so the cores of a server share it with little contention. [`s3fifo`] decides which object
+//! to evict; [`Purges`] decides what is purged. [`disk::DiskStore`] keeps objects that outlive the
+//! process.
 //!
-//! What never happens: the sum of accounted bytes of a shard exceeds its bound, not even for a
-//! moment; a value is dropped while a lock is held; a get allocates.
+//! What never happens: the accounted bytes of a shard exceed its bound, even for a moment; a value
+//! is dropped while a lock is held; a get allocates.
 
 #![forbid(unsafe_code)]
 
@@ -25,49 +25,49 @@ pub use purges::{
     PURGE_RECORDS_MAX, Purges, Sweep, Verdict,
 };
 use runtime::sync::{Guard, Lock, LockKind};
-use shard::{Leaving, Shard, ShardCounters};
+use shard::{Leaving, Shard};
 
-/// What an object costs beyond the caller's bytes: its places in slab, index and ghost,
-/// each with the slack of a container that doubles.
+/// The cost of an object beyond the caller's bytes: its entries in slab, index and ghost, each with
+/// the slack of a container that doubles.
 pub const ENTRY_OVERHEAD_BYTES: u64 = 256;
 
-/// Four bytes of slot and one of control at a load of 7/16.
+/// Four bytes of slot and one of control at a load factor of 7/16.
 const INDEX_BYTES: usize = 12;
 
-/// Room is kept for one object per so many bytes from the start, so that a store of usual objects
-/// does not stop to grow its index.
+/// Room for one object per this many bytes is reserved at the start, so that a store of typical
+/// objects does not pause to grow its index.
 const OBJECT_BYTES_EXPECTED: u64 = 16 * 1024;
-/// But for no more than this many in a shard.
+/// But at most this many per shard.
 const OBJECTS_EXPECTED_MAX: u64 = 1 << 18;
 
-/// A store with several workers has so many shards each, to make meeting on a lock rare.
+/// Shards per worker of a store with several workers, to make lock contention rare.
 pub const SHARDS_PER_WORKER: usize = 4;
-/// No shard is made smaller than this, because no object can be larger than its shard.
+/// Minimum size of a shard, because an object cannot be larger than its shard.
 pub const SHARD_BYTES_MIN: u64 = 64 * 1024 * 1024;
-/// More never help.
+/// More shards never help.
 pub const SHARDS_MAX: usize = 256;
 
-/// Shrinking lets others in after so many evictions.
+/// Evictions per lock while shrinking, so that others get the lock in between.
 const EVICTIONS_PER_LOCK: usize = 64;
 
 const _: () = assert!(SHARDS_MAX.is_power_of_two());
 
-/// How a store is built.
+/// Options of a store.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The bound of the whole store, overhead included.
+    /// The bound of the whole store, including overhead.
     pub bytes_max: u64,
     /// A power of two; see [`Options::for_workers`].
     pub shards: usize,
-    /// No object larger than this, overhead included; `None`: as large as a shard.
+    /// Maximum size of an object, including overhead; `None`: the size of a shard.
     pub object_bytes_max: Option<u64>,
     /// The seed of the keys.
     pub hasher: KeyHasher,
 }
 
 impl Options {
-    /// The usual store: one shard for one worker, else [`SHARDS_PER_WORKER`] each as long as they
-    /// are not smaller than [`SHARD_BYTES_MIN`]; a random seed.
+    /// The default store: one shard for one worker, otherwise [`SHARDS_PER_WORKER`] per worker, but
+    /// none smaller than [`SHARD_BYTES_MIN`]; a random seed.
     #[must_use]
     pub fn for_workers(workers: usize, bytes_max: u64) -> Options {
         let wanted = if workers <= 1 { 1 } else { workers.saturating_mul(SHARDS_PER_WORKER) };
@@ -89,9 +89,9 @@ fn power_of_two_below(count: usize) -> usize {
 pub enum Refused {
     /// Larger than any object may be.
     TooLarge {
-        /// Its bytes with overhead.
+        /// Its bytes, including overhead.
         bytes: u64,
-        /// The most there may be.
+        /// The maximum.
         bytes_max: u64,
     },
 }
@@ -108,41 +108,41 @@ impl std::fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// What storing an object did.
+/// The effect of storing an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inserted {
-    /// Objects that left to make room, or that it replaced.
+    /// Objects evicted or replaced.
     pub left: usize,
 }
 
-/// What has happened in a store, and what it holds.
+/// Counters and current contents of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Gets that found something.
     pub hits: u64,
     /// Gets that found nothing.
     pub misses: u64,
-    /// Objects stored under a key that held none.
+    /// Objects stored under a new key.
     pub inserts: u64,
-    /// Objects stored in place of another.
+    /// Objects that replaced another.
     pub replaces: u64,
-    /// Objects taken out on request.
+    /// Objects removed on request.
     pub removes: u64,
-    /// Objects that left because room was needed.
+    /// Objects evicted.
     pub evictions: u64,
-    /// And their bytes.
+    /// Bytes of evicted objects.
     pub evicted_bytes: u64,
     /// Objects refused.
     pub refused: u64,
-    /// Objects held.
+    /// Current objects.
     pub objects: u64,
-    /// Bytes held, overhead included; after a clear also of what is not yet swept.
+    /// Current bytes, including overhead; after a clear also those not swept yet.
     pub bytes: u64,
     /// The bound.
     pub bytes_max: u64,
 }
 
-/// Where a walk through a store goes on; see [`Store::visit`]. The default is its beginning.
+/// The position of a walk through a store; see [`Store::visit`]. The default is the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     shard: usize,
@@ -162,7 +162,7 @@ impl<V> std::fmt::Debug for Store<V> {
     }
 }
 
-/// Two cache lines apart, so that neighbours do not slow each other down.
+/// Two cache lines apart, to avoid false sharing.
 #[repr(align(128))]
 struct Padded<V>(Lock<Shard<V>>);
 
@@ -175,7 +175,7 @@ impl<V> Store<V> {
         const {
             let node = s3fifo::node_bytes::<shard::Stored<V>>();
             let entry = 2 * node + INDEX_BYTES + s3fifo::GHOST_BYTES;
-            assert!(entry <= ENTRY_OVERHEAD_BYTES as usize, "V is to be small, such as an Arc");
+            assert!(entry <= ENTRY_OVERHEAD_BYTES as usize, "V must be small, such as an Arc");
         }
         let shards = options.shards.clamp(1, SHARDS_MAX);
         let shards = power_of_two_below(shards);
@@ -189,7 +189,7 @@ impl<V> Store<V> {
         }
     }
 
-    /// Makes the keys of this store.
+    /// The hasher for keys of this store.
     pub fn hasher(&self) -> &KeyHasher {
         &self.hasher
     }
@@ -208,7 +208,7 @@ impl<V> Store<V> {
         self.lock(key).get(*key)
     }
 
-    /// The value of a key; no access, not counted.
+    /// The value of a key. Does not count as an access.
     pub fn peek(&self, key: &Key) -> Option<V>
     where
         V: Clone,
@@ -216,8 +216,8 @@ impl<V> Store<V> {
         self.lock(key).peek(*key).cloned()
     }
 
-    /// Stores a value, in place of another one with its key. `bytes` is what the value holds on to,
-    /// as the caller accounts it; [`ENTRY_OVERHEAD_BYTES`] are added.
+    /// Stores a value, replacing any other with its key. `bytes` is what the value occupies, as
+    /// accounted by the caller; [`ENTRY_OVERHEAD_BYTES`] is added.
     pub fn insert(&self, key: Key, value: V, bytes: u64) -> Result<Inserted, Refused> {
         let mut leaving = Leaving::new();
         let bytes = self.admit(key, bytes, |shard, bytes| {
@@ -226,9 +226,9 @@ impl<V> Store<V> {
         bytes.map(|()| Inserted { left: leaving.len() })
     }
 
-    /// Stores a value if the test holds, which is given what is there and runs under the shard's
-    /// lock: it must be short. What makes the test fail and then takes the key out finds either
-    /// nothing or this value.
+    /// Stores a value if the test passes. The test gets the current value and runs under the
+    /// shard's lock, so it must be short. Code that first makes the test fail and then removes the
+    /// key finds either nothing or this value.
     pub fn insert_if(
         &self,
         key: Key,
@@ -249,8 +249,8 @@ impl<V> Store<V> {
         Ok(stored)
     }
 
-    /// Stores a value if the key still holds one that passes the test, such as "the one I updated".
-    /// The test runs under the shard's lock: it must be short. Says whether it was stored.
+    /// Stores a value if the key has a value that passes the test, such as "the one I updated". The
+    /// test runs under the shard's lock, so it must be short. Returns whether it was stored.
     pub fn replace_if(
         &self,
         key: Key,
@@ -267,31 +267,30 @@ impl<V> Store<V> {
         Ok(replaced)
     }
 
-    /// Stores a value if the key still holds one.
+    /// Stores a value if the key has one.
     pub fn replace(&self, key: Key, value: V, bytes: u64) -> Result<bool, Refused> {
         self.replace_if(key, |_| true, value, bytes)
     }
 
-    /// Takes out a value.
+    /// Removes a value.
     pub fn remove(&self, key: &Key) -> Option<V> {
         self.lock(key).remove_if(*key, |_| true)
     }
 
-    /// Takes out a value if it passes the test, which runs under the shard's lock.
+    /// Removes a value if it passes the test, which runs under the shard's lock.
     pub fn remove_if(&self, key: &Key, test: impl FnOnce(&V) -> bool) -> Option<V> {
         self.lock(key).remove_if(*key, test)
     }
 
-    /// Everything stored so far is gone for all who ask, in O(shards). Its memory stays accounted
-    /// until later insertions, or [`Store::sweep`], have let go of it.
+    /// Removes everything stored so far, in O(shards). Its memory stays accounted until later
+    /// insertions, or [`Store::sweep`], have freed it.
     pub fn clear(&self) {
         for shard in &self.shards {
             lock(shard).clear();
         }
     }
 
-    /// Lets go of cleared objects, looking at so many slots of each shard at once. True when
-    /// nothing is left to do.
+    /// Frees cleared objects, checking this many slots of each shard. True if none remain.
     pub fn sweep(&self, slots_per_shard: usize) -> bool {
         let mut done = true;
         for shard in &self.shards {
@@ -301,9 +300,9 @@ impl<V> Store<V> {
         done
     }
 
-    /// Shows what some slots hold: at most so many of one shard, under its lock, so `show` must
-    /// be short. Returns where to go on, or `None` when all were shown. What is stored meanwhile
-    /// may be shown or not; everything else is shown once.
+    /// Calls `show` with the contents of at most `slots` slots of one shard, under its lock, so
+    /// `show` must be short. Returns the next position, or `None` at the end. An object stored
+    /// during the walk may be shown or not; every other object is shown once.
     pub fn visit(
         &self,
         from: Cursor,
@@ -320,7 +319,7 @@ impl<V> Store<V> {
         }
     }
 
-    /// Evicts until the store holds no more than this; its bound stays.
+    /// Evicts until the store has at most this many bytes. Its bound does not change.
     pub fn shrink_to(&self, bytes: u64) {
         let share = bytes / self.shards.len() as u64;
         for shard in &self.shards {
@@ -328,62 +327,53 @@ impl<V> Store<V> {
         }
     }
 
-    /// Another bound from now on; evicts what does not fit.
+    /// Changes the bound, and evicts what does not fit.
     pub fn set_bytes_max(&self, bytes_max: u64) {
         let share = bytes_max / self.shards.len() as u64;
         for shard in &self.shards {
-            // First down to the new bound in steps, so that the last step under the lock is short.
+            // Shrinks in steps first, so that the last step under the lock is short.
             shrink(shard, share);
             let mut leaving = Leaving::new();
             lock(shard).set_bytes_max(share, &mut leaving);
         }
     }
 
-    /// Objects held.
+    /// Number of objects.
     pub fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
 
-    /// Are none held?
+    /// Whether there are no objects.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes held, overhead included.
+    /// Current bytes, including overhead.
     pub fn bytes(&self) -> u64 {
         self.shards.iter().map(|shard| lock(shard).bytes()).sum()
     }
 
-    /// The largest object (without overhead) that would be stored now.
+    /// Maximum size of an object (without overhead) that would be stored now.
     pub fn object_bytes_max(&self) -> u64 {
         let shard_bytes_max = lock(&self.shards[0]).bytes_max();
         let bytes_max = self.object_bytes_max.map_or(shard_bytes_max, |m| m.min(shard_bytes_max));
         bytes_max.saturating_sub(ENTRY_OVERHEAD_BYTES)
     }
 
-    /// The counters of all shards, summed now.
+    /// The sum of the counters of all shards.
     pub fn counters(&self) -> Counters {
         let mut sum = Counters::default();
         for shard in &self.shards {
             let shard = lock(shard);
-            let ShardCounters {
-                hits,
-                misses,
-                inserts,
-                replaces,
-                removes,
-                evictions,
-                evicted_bytes,
-                refused,
-            } = shard.counters;
-            sum.hits += hits;
-            sum.misses += misses;
-            sum.inserts += inserts;
-            sum.replaces += replaces;
-            sum.removes += removes;
-            sum.evictions += evictions;
-            sum.evicted_bytes += evicted_bytes;
-            sum.refused += refused;
+            let counters = &shard.counters;
+            sum.hits += counters.hits;
+            sum.misses += counters.misses;
+            sum.inserts += counters.inserts;
+            sum.replaces += counters.replaces;
+            sum.removes += counters.removes;
+            sum.evictions += counters.evictions;
+            sum.evicted_bytes += counters.evicted_bytes;
+            sum.refused += counters.refused;
             sum.objects += shard.len() as u64;
             sum.bytes += shard.bytes();
             sum.bytes_max += shard.bytes_max();
@@ -391,7 +381,7 @@ impl<V> Store<V> {
         sum
     }
 
-    /// Runs `store` on the key's shard with the accounted bytes, unless they are too many.
+    /// Calls `store` with the key's shard and the accounted bytes, unless they exceed the maximum.
     fn admit(
         &self,
         key: Key,
@@ -412,13 +402,13 @@ impl<V> Store<V> {
     #[inline]
     fn lock(&self, key: &Key) -> Guard<'_, Shard<V>> {
         // Bits that neither place nor tag an entry in a hash table: the index hashes with the low
-        // half of the key, the ghost with the high half, and both use only the ends of it.
+        // half of the key, the ghost with the high half, and both use only the ends of their half.
         let shard = (key.to_u128() >> 96) as usize & (self.shards.len() - 1);
         lock(&self.shards[shard])
     }
 }
 
-/// Evicts in steps, so that no core waits for long.
+/// Evicts in steps, so that no core waits long.
 fn shrink<V>(shard: &Padded<V>, bytes: u64) {
     loop {
         let mut leaving = Leaving::new();
@@ -429,7 +419,7 @@ fn shrink<V>(shard: &Padded<V>, bytes: u64) {
 }
 
 fn lock<V>(shard: &Padded<V>) -> Guard<'_, Shard<V>> {
-    shard.0.lock().expect("nobody panics while holding a shard")
+    shard.0.lock().expect("no panic while a shard is locked")
 }
 
 #[cfg(test)]

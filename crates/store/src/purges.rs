@@ -1,21 +1,21 @@
 //! Purges in O(1): a purge is a record with a generation, and no stored object is touched.
 //!
-//! What: [`Purges`] counts purges. An object carries the generation at which its fetch *began*; it
-//! is concerned by every later record that matches its URL, a prefix of it, one of its tags, or
-//! everything. So a fetch that was under way when a purge came is not taken for what came after it.
+//! [`Purges`] counts purges. An object carries the generation at which its fetch *began*. Every
+//! later record concerns it that matches its URL, a prefix of it, one of its tags, or everything.
+//! So a fetch in flight during a purge does not count as newer than the purge.
 //!
-//! Look-up stays cheap: the keeper of an object also notes the generation up to which it was last
-//! found good. As long as that equals [`Purges::now`], one comparison is all; else
-//! [`Purges::judge`] asks the tables once, and the new generation is noted.
+//! Look-ups stay cheap: the owner of an object also notes the generation up to which it was last
+//! found good. While that equals [`Purges::now`], a hit costs one comparison. Otherwise
+//! [`Purges::judge`] searches the tables once, and the new generation is noted.
 //!
-//! Memory is bounded. New records go into the young table. A sweep ([`Purges::begin_sweep`]) makes
-//! it the old one; when the sweeper has shown every stored object to [`Purges::judge`], the old
-//! table is dropped whole ([`Purges::end_sweep`]) and the *floor* rises: an object not judged since
-//! is gone. If records come faster than sweeps, they are folded into one that concerns everything:
-//! too much is purged then, never too little.
+//! Memory is bounded. New records go to the young table. A sweep ([`Purges::begin_sweep`]) makes it
+//! the old table. When the sweeper has passed every stored object to [`Purges::judge`], the old
+//! table is dropped ([`Purges::end_sweep`]) and the *floor* rises: an object not judged since
+//! counts as purged. If records come faster than sweeps, they are folded into one that concerns
+//! everything, which purges too much but never too little.
 //!
 //! What never happens: a purge looks at objects; a lock is held for longer than a few look-ups in
-//! tables (dropping a table is done outside).
+//! tables (tables are dropped outside).
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;
@@ -26,14 +26,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::key::KeyHasher;
 
-/// Records of single URLs and tags in a table before all are folded into one.
+/// Records of single URLs and tags per table; beyond this all are folded into one.
 pub const PURGE_RECORDS_MAX: usize = 64 * 1024;
-/// Records of prefixes in a table before all are folded into one.
+/// Records of prefixes per table; beyond this all are folded into one.
 pub const PURGE_PREFIXES_MAX: usize = 4 * 1024;
-/// The longest prefix that can be purged by.
+/// Maximum length of a prefix to purge.
 pub const PURGE_PREFIX_BYTES_MAX: usize = 2 * 1024;
 
-/// A count of purges: what has a smaller one than a purge's own was fetched before it.
+/// The number of a purge. Objects with a smaller number were fetched before it.
 pub type Generation = u64;
 
 /// What a purge concerns.
@@ -41,11 +41,11 @@ pub type Generation = u64;
 pub enum Concerns<'a> {
     /// Everything.
     All,
-    /// One URL, as the objects have it, with all its variants.
+    /// One URL, as stored with the objects, with all its variants.
     Url(&'a [u8]),
-    /// Every URL that begins so.
+    /// Every URL with this prefix.
     Prefix(&'a [u8]),
-    /// Every object with this tag; in a [`Hit`], empty when the object has more tags than are
+    /// Every object with this tag. In a [`Hit`] it is empty if the object has more tags than are
     /// known.
     Tag(&'a [u8]),
 }
@@ -55,38 +55,38 @@ pub enum Concerns<'a> {
 pub struct Mark {
     /// Its generation; zero: there was none.
     pub generation: Generation,
-    /// When, in unix milliseconds.
+    /// Its time, in unix milliseconds.
     pub at_ms: u64,
 }
 
-/// What a purge did to an object.
+/// A purge that concerns an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hit<'a> {
-    /// Why it was concerned; of a prefix, the bytes that matched.
+    /// The match; for a prefix, the bytes that matched.
     pub by: Concerns<'a>,
-    /// Marked stale only.
+    /// Soft: marks the object stale.
     pub soft: bool,
     /// The purge.
     pub mark: Mark,
 }
 
-/// What is to be thought of an object.
+/// The effect of purges on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// No purge concerned it.
     Good,
-    /// It is to be taken for stale since then.
+    /// It counts as stale from this purge on.
     Stale(Mark),
-    /// It is gone.
+    /// It counts as removed.
     Gone,
 }
 
-/// What purges know an object by.
+/// What purges match an object by.
 #[derive(Clone, Copy, Debug)]
 pub struct Known<'a> {
     /// Its URL.
     pub url: &'a [u8],
-    /// Its tags, one space between each two.
+    /// Its tags, separated by single spaces.
     pub tags: &'a [u8],
     /// It has more tags than these: any purge by tag concerns it.
     pub more_tags: bool,
@@ -107,13 +107,13 @@ struct Marks {
 impl Marks {
     fn note(&mut self, mark: Mark, soft: bool) {
         let kept = if soft { &mut self.soft } else { &mut self.hard };
-        // What is read from a journal may be known already.
+        // A record from a journal may be known already.
         if mark.generation >= kept.generation {
             *kept = mark;
         }
     }
 
-    /// The purges of these that came after `since`.
+    /// Those of the two purges that came after `since`.
     fn after(self, since: Generation) -> impl Iterator<Item = (bool, Mark)> {
         [(false, self.hard), (true, self.soft)]
             .into_iter()
@@ -123,7 +123,7 @@ impl Marks {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// URLs and tags by their keys, which lie apart.
+    /// URLs and tags, by keys that cannot collide with each other.
     exact: HashMap<u128, Marks>,
     prefixes: BTreeMap<Box<[u8]>, Marks>,
 }
@@ -141,18 +141,18 @@ impl Table {
 #[derive(Debug, Default)]
 struct Records {
     all: Marks,
-    /// By whatever tag.
+    /// Of any tag.
     tag: Marks,
     young: Table,
     old: Table,
-    /// What was not judged since this generation is gone.
+    /// Objects not judged since this generation count as purged.
     floor: Generation,
     sweeping: bool,
     folded: u64,
 }
 
 impl Records {
-    /// Notes a purge. Returns tables that were folded, to be dropped outside.
+    /// Adds a purge. Returns folded tables, to be dropped outside the lock.
     fn note(&mut self, what: Recorded<'_>, soft: bool, mark: Mark) -> Option<[Table; 2]> {
         let marks = match what {
             Recorded::Prefix(prefix) => self.young.prefixes.entry(prefix.into()).or_default(),
@@ -170,7 +170,8 @@ impl Records {
         self.young.exact.len() > PURGE_RECORDS_MAX || self.young.prefixes.len() > PURGE_PREFIXES_MAX
     }
 
-    /// All records become one that concerns everything. Returns the tables, to be dropped outside.
+    /// Folds all records into one that concerns everything. Returns the tables, to be dropped
+    /// outside the lock.
     fn fold(&mut self, mark: Mark) -> [Table; 2] {
         let tables = [std::mem::take(&mut self.young), std::mem::take(&mut self.old)];
         let marks =
@@ -182,7 +183,7 @@ impl Records {
     }
 }
 
-/// All purges that still matter. Apart from its neighbours: its count is read at every look-up.
+/// All purges that still matter. Aligned apart from its neighbours: every look-up reads its count.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Purges {
@@ -191,7 +192,7 @@ pub struct Purges {
     hasher: KeyHasher,
 }
 
-/// A sweep under way: every object stored has to be judged once before it ends.
+/// A sweep in progress: every stored object must be judged once before it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a sweep that does not end keeps its records"]
 pub struct Sweep {
@@ -199,19 +200,19 @@ pub struct Sweep {
 }
 
 impl Purges {
-    /// None so far. The hasher's seed keeps clients from choosing what collides.
+    /// No purges yet. The hasher's seed keeps clients from choosing collisions.
     #[must_use]
     pub fn new(hasher: KeyHasher) -> Purges {
         Purges { count: AtomicU64::new(0), records: RwLock::default(), hasher }
     }
 
-    /// The generation now.
+    /// The current generation.
     #[inline]
     pub fn now(&self) -> Generation {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Notes a purge. What is asked for after it returns does not see what it concerned.
+    /// Adds a purge. Requests that begin after it returns do not see what it concerned.
     ///
     /// # Panics
     /// When a prefix is longer than [`PURGE_PREFIX_BYTES_MAX`].
@@ -219,14 +220,14 @@ impl Purges {
         self.purge_with(what, soft, now_ms, |_, _| ())
     }
 
-    /// As [`Purges::purge`]; `told` is given the record before anybody sees the new generation, so
-    /// that a journal has it before all that is stored later.
+    /// As [`Purges::purge`]. Passes the record to `record` before the new generation is visible, so
+    /// that a journal has it before any object stored later.
     pub(crate) fn purge_with(
         &self,
         what: Concerns<'_>,
         soft: bool,
         now_ms: u64,
-        told: impl FnOnce(&Recorded<'_>, Mark),
+        record: impl FnOnce(&Recorded<'_>, Mark),
     ) -> Mark {
         let what = match what {
             Concerns::All => Recorded::All,
@@ -239,16 +240,16 @@ impl Purges {
         };
         let mut records = self.write();
         let mark = Mark { generation: self.count.load(Ordering::Relaxed) + 1, at_ms: now_ms };
-        told(&what, mark);
+        record(&what, mark);
         let folded = records.note(what, soft, mark);
-        // Under the lock: whoever sees the new count finds its record.
+        // Under the lock: a thread that sees the new count also finds its record.
         self.count.store(mark.generation, Ordering::Release);
         drop(records);
         drop(folded);
         mark
     }
 
-    /// A purge of before, from a journal. Generations begin behind it.
+    /// Adds an earlier purge from a journal. Later generations are greater.
     pub(crate) fn replay(&self, what: Recorded<'_>, soft: bool, mark: Mark) {
         let mut records = self.write();
         let folded = records.note(what, soft, mark);
@@ -257,12 +258,13 @@ impl Purges {
         drop(folded);
     }
 
-    /// No generation from now on is smaller.
+    /// Makes all later generations at least this.
     pub(crate) fn advance_to(&self, generation: Generation) {
         self.count.fetch_max(generation, Ordering::AcqRel);
     }
 
-    /// What the purges after `since` mean for an object, and up to which generation that holds.
+    /// The effect of the purges after `since` on an object, and the generation up to which it
+    /// holds.
     #[cold]
     pub fn judge(&self, known: Known<'_>, since: Generation) -> (Verdict, Generation) {
         let now = self.now();
@@ -284,26 +286,25 @@ impl Purges {
         (verdict, now)
     }
 
-    /// Whether something with this URL that was asked for at `since` came before a purge of it.
-    /// Tags are not known yet.
+    /// Whether this URL was purged after a fetch that began at `since`. Tags are not known yet.
     pub fn overtaken(&self, url: &[u8], since: Generation) -> bool {
         since != self.now()
             && self.judge(Known { url, tags: b"", more_tags: false }, since).0 != Verdict::Good
     }
 
-    /// Shows every purge after `since` that concerns an object, for an explanation.
+    /// Calls `show` with every purge after `since` that concerns an object, for an explanation.
     pub fn hits<'a>(&self, known: Known<'a>, since: Generation, mut show: impl FnMut(Hit<'a>)) {
         let records = self.read();
         self.each_hit(&records, known, since, &mut show);
     }
 
-    /// Whether there are records that a sweep would let go of.
+    /// Whether there are records that a sweep would drop.
     pub fn wants_sweep(&self) -> bool {
         let records = self.read();
         !records.sweeping && !records.young.is_empty()
     }
 
-    /// Begins a sweep, unless one is under way or there is nothing to let go of.
+    /// Begins a sweep, unless one is in progress or there is nothing to drop.
     pub fn begin_sweep(&self) -> Option<Sweep> {
         let mut records = self.write();
         if records.sweeping || records.young.is_empty() {
@@ -318,7 +319,8 @@ impl Purges {
         Some(Sweep { up_to })
     }
 
-    /// Every object stored has been judged since the sweep began, and gone or been marked.
+    /// Ends a sweep. Every stored object must have been judged since it began, and been removed or
+    /// marked.
     pub fn end_sweep(&self, sweep: Sweep) {
         let mut records = self.write();
         let old = std::mem::take(&mut records.old);
@@ -328,7 +330,7 @@ impl Purges {
         drop(old);
     }
 
-    /// Records held now.
+    /// Number of records.
     pub fn records(&self) -> usize {
         let records = self.read();
         records.young.len() + records.old.len()
@@ -380,7 +382,7 @@ impl Purges {
         self.hasher.key(&[b"tag", tag]).to_u128()
     }
 
-    /// Nothing in this file panics while it holds the lock with data half changed.
+    /// No code in this file panics while it holds the lock with half-changed data.
     fn read(&self) -> RwLockReadGuard<'_, Records> {
         self.records.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -390,8 +392,8 @@ impl Purges {
     }
 }
 
-/// Shows every key of the map that `text` begins with. Each step goes to a key that is a prefix or
-/// cuts the text to what it has in common with one that is not, so that few keys are looked at
+/// Calls `show` with every key of the map that is a prefix of `text`. Each step either finds a
+/// prefix, or cuts the text to what it shares with a key that is not one. So few keys are compared,
 /// however many there are.
 fn each_prefix<'a>(
     map: &BTreeMap<Box<[u8]>, Marks>,
@@ -430,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_came_before_and_is_concerned_is_gone() {
+    fn a_purge_affects_only_older_objects_that_match() {
         let purges = purges();
         let before = purges.now();
         purges.purge(Concerns::Url(b"h/a"), false, 1);
@@ -452,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_soft_purge_counts_and_each_is_shown() {
+    fn the_first_soft_purge_counts_and_all_are_shown() {
         let purges = purges();
         purges.purge(Concerns::Tag(b"t"), true, 10);
         purges.purge(Concerns::Url(b"h/a"), true, 20);
@@ -465,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_more_tags_than_are_known_is_taken_by_any() {
+    fn an_object_with_unknown_tags_matches_any_tag() {
         let purges = purges();
         purges.purge(Concerns::Url(b"h/b"), false, 0);
         let more = Known { more_tags: true, ..known("h/a", "a b") };
@@ -492,9 +494,9 @@ mod tests {
     }
 
     #[test]
-    fn a_sweep_lets_go_of_records_and_what_it_did_not_judge_is_gone() {
+    fn a_sweep_drops_records_and_unjudged_objects_count_as_purged() {
         let purges = purges();
-        assert_eq!(purges.begin_sweep(), None, "nothing to let go of");
+        assert_eq!(purges.begin_sweep(), None, "nothing to drop");
         purges.purge(Concerns::Url(b"h/a"), false, 0);
         let sweep = purges.begin_sweep().unwrap();
         assert_eq!(purges.begin_sweep(), None, "one at a time");
@@ -503,18 +505,14 @@ mod tests {
         assert_eq!(purges.judge(known("h/a", ""), 0).0, Verdict::Gone, "old records count too");
         purges.purge(Concerns::Url(b"h/c"), false, 0);
         purges.end_sweep(sweep);
-        assert_eq!(purges.records(), 1, "what came during the sweep stays");
+        assert_eq!(purges.records(), 1, "records made during the sweep stay");
         assert_eq!(purges.judge(known("h/c", ""), judged).0, Verdict::Gone);
         assert_eq!(purges.judge(known("h/b", ""), judged).0, Verdict::Good);
-        assert_eq!(
-            purges.judge(known("h/z", ""), 0).0,
-            Verdict::Gone,
-            "it came too late to be told"
-        );
+        assert_eq!(purges.judge(known("h/z", ""), 0).0, Verdict::Gone, "it was not judged in time");
     }
 
     #[test]
-    fn too_many_records_become_one_that_takes_more() {
+    fn too_many_records_are_folded_into_one() {
         let purges = purges();
         for n in 0..=PURGE_RECORDS_MAX {
             purges.purge(Concerns::Tag(format!("t{n}").as_bytes()), true, 0);
@@ -530,7 +528,7 @@ mod tests {
     }
 
     #[test]
-    fn who_sees_the_new_count_finds_the_record_on_any_thread() {
+    fn a_thread_that_sees_the_new_count_finds_the_record() {
         let purges = std::sync::Arc::new(purges());
         let threads: Vec<_> = (0..2)
             .map(|_| {

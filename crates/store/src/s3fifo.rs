@@ -1,7 +1,8 @@
-//! S3-FIFO as a pure structure: which object goes when room is needed.
+//! S3-FIFO as a pure structure: which object to evict when room is needed.
 //!
 //! After Yang, Zhang, Qiu, Yue, Vinayak, "FIFO queues are all you need for cache eviction" (SOSP
-//! 2023), for objects of different sizes. Two FIFO queues hold the objects, a third only remembers:
+//! 2023), for objects of different sizes. Two FIFO queues hold the objects; a third only remembers
+//! keys:
 //!
 //! ```text
 //!            new ──────────▶ [ small, 10 % of the bytes ] ── touched twice ──▶ main
@@ -11,17 +12,17 @@
 //!      │
 //!      └──▶ [ main, 90 % ] ── tail touched: back to the head, one touch less
 //!                 │ else
-//!                 ▼ gone
+//!                 ▼ evicted
 //! ```
 //!
-//! Most objects are asked for once; they leave through the small queue without disturbing main. A
+//! Most objects are requested once; they leave through the small queue without disturbing main. A
 //! touch is a two-bit counter and moves nothing (lazy promotion), so a hit writes one byte.
 //!
-//! Who owns what: the caller owns the map from keys to slots; this structure owns the slots, their
-//! order, the sum of bytes, and what the caller keeps in a slot (beside the key, so that a lookup
-//! meets one cache line). It never decides *when* to evict: the caller asks for victims until its
+//! Who owns what: the caller owns the map from keys to slots. This structure owns the slots, their
+//! order, the sum of bytes, and the caller's value in each slot (next to the key, so that a look-up
+//! reads one cache line). It never decides *when* to evict: the caller asks for victims until its
 //! bound holds. What never happens: an allocation, a search or a move on access. Eviction is O(1)
-//! amortised, because each round through main uses up a touch, and bounded.
+//! amortised, because each round through main takes a touch away, and bounded.
 //!
 //! Invariants: `small.bytes + main.bytes == bytes()`; the queues' lengths add up to `len()`; after
 //! each eviction from small `ghost.len() <= max(len(), GHOST_ENTRIES_MIN)`; touches of a slot
@@ -34,17 +35,18 @@ use ghost::Ghost;
 /// Bytes of the ghost per object, for accounting.
 pub const GHOST_BYTES: usize = ghost::GHOST_ENTRY_BYTES;
 
-/// Share of the bytes that new objects may take before the small queue gives up its tail first.
+/// Share of the bytes that new objects may take before the tail of the small queue is evicted
+/// first.
 pub const SMALL_PERCENT: u64 = 10;
-/// Touches are counted up to this (two bits).
+/// Maximum of the touch count (two bits).
 pub const TOUCHES_MAX: u8 = 3;
-/// Touches in the small queue that take an object to main instead of out.
+/// Touches in the small queue that move an object to main instead of evicting it.
 pub const TOUCHES_TO_MAIN: u8 = 2;
-/// After so many second chances in search of one victim, the next object goes whatever its touches.
-/// Eviction is O(1) amortised without this bound; with it no single one is slow, not even when
-/// every object of a large store has been touched.
+/// Second chances in one search for a victim; after that the next object is evicted whatever its
+/// touches. Eviction is O(1) amortised without this bound. The bound keeps every single eviction
+/// fast, even if every object of a large store has been touched.
 pub const MOVES_PER_EVICTION_MAX: usize = 64;
-/// The ghost remembers as many objects as are stored, and at least this many.
+/// The ghost remembers as many objects as are stored, but at least this many.
 pub const GHOST_ENTRIES_MIN: usize = 64;
 
 const _: () = assert!(SMALL_PERCENT > 0 && SMALL_PERCENT < 100);
@@ -58,13 +60,13 @@ const NONE: Slot = u32::MAX;
 /// One evicted or removed object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gone<T> {
-    /// The slot it had; free again.
+    /// Its former slot, free again.
     pub slot: Slot,
     /// Its key.
     pub key: u128,
-    /// The bytes it stood for.
+    /// Its accounted bytes.
     pub bytes: u64,
-    /// What the caller kept in the slot.
+    /// The caller's value.
     pub held: T,
 }
 
@@ -81,13 +83,13 @@ enum Place {
 struct Node<T> {
     key: u128,
     bytes: u64,
-    /// Towards the head, which is the youngest.
+    /// Towards the head, the youngest.
     younger: Slot,
-    /// Towards the tail; in free nodes the next free one.
+    /// Towards the tail, the oldest; in a free node the next free one.
     older: Slot,
     touches: u8,
     place: Place,
-    /// `None` exactly when the place is free.
+    /// `None` exactly if the place is free.
     held: Option<T>,
 }
 
@@ -109,7 +111,7 @@ impl Queue {
     const EMPTY: Queue = Queue { head: NONE, tail: NONE, len: 0, bytes: 0 };
 }
 
-/// The order of eviction of a set of sized objects.
+/// The eviction order of a set of sized objects.
 #[derive(Clone, Debug)]
 pub struct Policy<T> {
     nodes: Vec<Node<T>>,
@@ -121,7 +123,7 @@ pub struct Policy<T> {
 }
 
 impl<T> Policy<T> {
-    /// For a cache of so many bytes; only the proportion of the queues follows from it.
+    /// For a cache of this many bytes. Only the proportion of the queues depends on it.
     #[must_use]
     pub fn new(bytes_max: u64) -> Policy<T> {
         Policy {
@@ -134,54 +136,54 @@ impl<T> Policy<T> {
         }
     }
 
-    /// Room for so many objects without growing.
+    /// Reserves room for this many objects.
     pub fn reserve(&mut self, objects: usize) {
         self.nodes.reserve(objects.saturating_sub(self.nodes.len()));
     }
 
-    /// Another size of the cache from now on.
+    /// Changes the size of the cache.
     pub fn resize(&mut self, bytes_max: u64) {
         self.small_bytes_max = small_share(bytes_max);
     }
 
-    /// Objects held.
+    /// Number of objects.
     #[must_use]
     pub fn len(&self) -> usize {
         self.small.len + self.main.len
     }
 
-    /// Are none held?
+    /// Whether there are no objects.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Bytes held.
+    /// Bytes of all objects.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.small.bytes + self.main.bytes
     }
 
-    /// Slots ever handed out: each lies below this.
+    /// Upper bound of all slots handed out so far.
     #[must_use]
     pub fn slots(&self) -> usize {
         self.nodes.len()
     }
 
-    /// The key in a slot; `None` when it is free.
+    /// The key in a slot; `None` if it is free.
     #[must_use]
     pub fn key(&self, slot: Slot) -> Option<u128> {
         let node = self.nodes.get(slot as usize)?;
         (node.place != Place::Free).then_some(node.key)
     }
 
-    /// What the caller keeps in a slot; `None` when it is free.
+    /// The caller's value in a slot; `None` if it is free.
     #[must_use]
     pub fn held(&self, slot: Slot) -> Option<&T> {
         self.nodes.get(slot as usize)?.held.as_ref()
     }
 
-    /// Keeps something else in a taken slot.
+    /// Replaces the value in a taken slot. Returns the old one.
     pub fn replace_held(&mut self, slot: Slot, held: T) -> T {
         let node = &mut self.nodes[slot as usize];
         node.held.replace(held).expect("the slot is taken")
@@ -202,8 +204,8 @@ impl<T> Policy<T> {
         }
     }
 
-    /// Takes in a new object: to main if the ghost remembers it, else to small. The key must not be
-    /// held already; room must have been made.
+    /// Adds an object: to main if the ghost remembers it, otherwise to small. The key must not be
+    /// present, and the caller must have made room.
     pub fn insert(&mut self, key: u128, bytes: u64, held: T) -> Slot {
         let place = if self.ghost.forget(key) { Place::Main } else { Place::Small };
         let node = Node {
@@ -220,7 +222,7 @@ impl<T> Policy<T> {
         slot
     }
 
-    /// Another size, not larger than the one it has, for an object that stays where it is.
+    /// Shrinks an object in place. `bytes` must not exceed its current size.
     pub fn shrink_object(&mut self, slot: Slot, bytes: u64) {
         let node = &mut self.nodes[slot as usize];
         let before = std::mem::replace(&mut node.bytes, bytes);
@@ -230,27 +232,28 @@ impl<T> Policy<T> {
         queue.bytes -= before - bytes;
     }
 
-    /// Takes an object out of the order while room is made for a larger one in its place: no
-    /// eviction can hit it. It must be attached again.
+    /// Removes an object from the order while room is made for a larger one in its place, so that
+    /// it is not evicted. It must be attached again.
     pub fn detach(&mut self, slot: Slot) -> Detached {
         let place = self.node(slot).place;
         self.unlink(slot);
         Detached { slot, place }
     }
 
-    /// Puts it back with its new size, as the youngest of its queue; its touches stay.
+    /// Puts a detached object back with its new size, as the youngest of its queue. It keeps its
+    /// touches.
     pub fn attach(&mut self, detached: Detached, bytes: u64) {
         self.nodes[detached.slot as usize].bytes = bytes;
         self.push(detached.slot, detached.place);
     }
 
-    /// Takes out an object that is wanted no more. The ghost does not remember it.
+    /// Removes an object. The ghost does not remember it.
     pub fn remove(&mut self, slot: Slot) -> Gone<T> {
         self.unlink(slot);
         self.free_slot(slot)
     }
 
-    /// The next victim, taken out; `None` when nothing is held.
+    /// Removes the next victim; `None` if there are no objects.
     pub fn evict(&mut self) -> Option<Gone<T>> {
         let mut moves = 0;
         if self.small.bytes > self.small_bytes_max || self.main.len == 0 {
@@ -271,7 +274,7 @@ impl<T> Policy<T> {
         self.evict_from_main(moves)
     }
 
-    /// Each round through the loop takes a touch away.
+    /// Each iteration takes a touch away.
     fn evict_from_main(&mut self, mut moves: usize) -> Option<Gone<T>> {
         while self.main.len > 0 {
             let slot = self.main.tail;

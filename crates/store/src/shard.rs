@@ -1,43 +1,33 @@
-//! One shard: an index and a policy that holds the values, used by one thread at a time.
+//! One shard: an index and a policy with the values, used by one thread at a time.
 //!
-//! Whoever holds the lock holds it for O(1) amortised work. Values that leave are handed back and
-//! dropped by the caller after the lock is released: freeing a large object is not done inside.
+//! The lock is held for O(1) amortised work. Removed values are returned, and the caller drops them
+//! after it released the lock, because freeing a large object takes time.
 
 use hashbrown::HashTable;
 
+use crate::Counters;
 use crate::key::Key;
 use crate::s3fifo::{Gone, Policy, Slot};
 
-/// Slots looked at per insertion while objects of an older generation are still there.
+/// Slots checked per insertion while objects of an older generation remain.
 const SWEEP_SLOTS_PER_INSERT: usize = 8;
 
 pub(crate) struct Shard<V> {
     policy: Policy<Stored<V>>,
     index: HashTable<Slot>,
     bytes_max: u64,
-    /// Objects of another generation are gone for all who ask.
+    /// Objects of other generations count as removed.
     generation: u32,
-    /// Objects of older generations that still hold their bytes.
+    /// Objects of older generations that still take memory.
     outdated: usize,
     sweep_at: usize,
-    pub(crate) counters: ShardCounters,
+    /// Without the current contents, which [`crate::Store::counters`] adds.
+    pub(crate) counters: Counters,
 }
 
 pub(crate) struct Stored<V> {
     value: V,
     generation: u32,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ShardCounters {
-    pub(crate) hits: u64,
-    pub(crate) misses: u64,
-    pub(crate) inserts: u64,
-    pub(crate) replaces: u64,
-    pub(crate) removes: u64,
-    pub(crate) evictions: u64,
-    pub(crate) evicted_bytes: u64,
-    pub(crate) refused: u64,
 }
 
 /// Values to drop outside the lock.
@@ -54,7 +44,7 @@ impl<V> Shard<V> {
             generation: 0,
             outdated: 0,
             sweep_at: 0,
-            counters: ShardCounters::default(),
+            counters: Counters::default(),
         }
     }
 
@@ -70,7 +60,7 @@ impl<V> Shard<V> {
         self.policy.len() - self.outdated
     }
 
-    /// The value, touched and counted.
+    /// The value of a key. Touches and counts it.
     #[inline]
     pub(crate) fn get(&mut self, key: Key) -> Option<V>
     where
@@ -93,13 +83,13 @@ impl<V> Shard<V> {
         }
     }
 
-    /// The value as it is.
+    /// The value of a key, neither touched nor counted.
     pub(crate) fn peek(&self, key: Key) -> Option<&V> {
         let stored = self.policy.held(self.find(key)?)?;
         (stored.generation == self.generation).then_some(&stored.value)
     }
 
-    /// Stores a value, in place of another one with its key. `bytes` must not exceed the bound.
+    /// Stores a value, replacing any other with its key. `bytes` must not exceed the bound.
     pub(crate) fn insert(&mut self, key: Key, value: V, bytes: u64, leaving: &mut Leaving<V>) {
         self.sweep(SWEEP_SLOTS_PER_INSERT, leaving);
         if let Some(slot) = self.find_current(key, leaving) {
@@ -115,7 +105,8 @@ impl<V> Shard<V> {
         self.counters.inserts += 1;
     }
 
-    /// Stores another value under a key whose current value passes the test; else hands it back.
+    /// Replaces the value of a key if the current one passes the test. Otherwise pushes `value` to
+    /// `leaving`.
     pub(crate) fn replace_if(
         &mut self,
         key: Key,
@@ -153,15 +144,15 @@ impl<V> Shard<V> {
         }
     }
 
-    /// Everything stored so far is gone for all who ask; its memory follows with insertions,
-    /// evictions and [`Shard::sweep`].
+    /// Removes everything stored so far. Its memory is freed by later insertions, evictions and
+    /// [`Shard::sweep`].
     pub(crate) fn clear(&mut self) {
         self.generation = self.generation.wrapping_add(1);
         self.outdated = self.policy.len();
         self.sweep_at = 0;
     }
 
-    /// Looks at so many slots for objects of older generations. True when none are left.
+    /// Checks this many slots for objects of older generations. True if none remain.
     pub(crate) fn sweep(&mut self, slots: usize, leaving: &mut Leaving<V>) -> bool {
         for _ in 0..slots {
             if self.outdated == 0 {
@@ -177,7 +168,8 @@ impl<V> Shard<V> {
         self.outdated == 0
     }
 
-    /// Shows the objects in so many slots. Returns where to go on, `None` at the end.
+    /// Calls `show` with the objects in this many slots. Returns the next slot, or `None` at the
+    /// end.
     pub(crate) fn visit(
         &self,
         from: usize,
@@ -196,7 +188,7 @@ impl<V> Shard<V> {
         (to < self.policy.slots()).then_some(to)
     }
 
-    /// Evicts until no more than this is held, at most so many objects. True when done.
+    /// Evicts until at most `bytes` are held, at most `evictions_max` objects. True if done.
     pub(crate) fn shrink_to(
         &mut self,
         bytes: u64,
@@ -212,7 +204,7 @@ impl<V> Shard<V> {
         self.policy.bytes() <= bytes
     }
 
-    /// Another bound from now on.
+    /// Changes the bound.
     pub(crate) fn set_bytes_max(&mut self, bytes_max: u64, leaving: &mut Leaving<V>) {
         self.bytes_max = bytes_max;
         self.policy.resize(bytes_max);
@@ -233,7 +225,7 @@ impl<V> Shard<V> {
     }
 
     fn make_room(&mut self, bytes: u64, leaving: &mut Leaving<V>) {
-        let rest = self.bytes_max.checked_sub(bytes).expect("too large an object was refused");
+        let rest = self.bytes_max.checked_sub(bytes).expect("objects over the bound were refused");
         let rest = if planted::is(planted::Bug::StoreOverBound) { u64::MAX } else { rest };
         self.shrink_to(rest, usize::MAX, leaving);
     }
@@ -250,7 +242,7 @@ impl<V> Shard<V> {
         self.forget(gone)
     }
 
-    /// Takes what the policy let go out of the index.
+    /// Removes an object that left the policy from the index.
     fn forget(&mut self, gone: Gone<Stored<V>>) -> V {
         self.index
             .find_entry(bits(gone.key), |&slot| slot == gone.slot)
@@ -262,7 +254,7 @@ impl<V> Shard<V> {
         gone.held.value
     }
 
-    /// The slot of a key, after taking out an outdated object that has it.
+    /// The slot of a key. Removes an outdated object with this key.
     fn find_current(&mut self, key: Key, leaving: &mut Leaving<V>) -> Option<Slot> {
         let slot = self.find(key)?;
         let stored = self.policy.held(slot).expect("the index names taken slots");

@@ -35,7 +35,7 @@ fn stored_values_are_found_and_counted() {
 }
 
 #[test]
-fn too_large_an_object_is_refused_with_its_numbers() {
+fn an_object_over_the_bound_is_refused_with_its_numbers() {
     let store = store(4096, 1);
     let a = key(&store, 1);
     assert_eq!(store.object_bytes_max(), 4096 - ENTRY_OVERHEAD_BYTES);
@@ -50,7 +50,7 @@ fn too_large_an_object_is_refused_with_its_numbers() {
 }
 
 #[test]
-fn what_the_test_forbids_is_not_stored() {
+fn a_value_is_not_stored_if_the_test_fails() {
     let store = store(1 << 20, 1);
     let a = key(&store, 1);
     assert_eq!(store.insert_if(a, |_| false, Arc::new(1), 10), Ok(false));
@@ -64,7 +64,7 @@ fn what_the_test_forbids_is_not_stored() {
 }
 
 #[test]
-fn replace_touches_only_what_is_still_there() {
+fn replace_changes_only_present_keys() {
     let store = store(1 << 20, 1);
     let a = key(&store, 1);
     assert_eq!(store.replace(a, Arc::new(1), 10), Ok(false), "nothing to replace");
@@ -97,7 +97,7 @@ fn clear_hides_at_once_and_frees_in_steps() {
 }
 
 #[test]
-fn insertions_alone_free_what_was_cleared() {
+fn insertions_alone_free_cleared_objects() {
     let store = store(1 << 20, 1);
     for n in 0..100 {
         store.insert(key(&store, n), Arc::new(n), 100).unwrap();
@@ -111,7 +111,7 @@ fn insertions_alone_free_what_was_cleared() {
 }
 
 #[test]
-fn a_walk_shows_each_object_once_and_none_that_was_cleared() {
+fn a_walk_shows_each_object_once_and_no_cleared_ones() {
     let store = store(1 << 20, 4);
     let walk = |store: &Store<Arc<u64>>| {
         let (mut seen, mut at) = (Vec::new(), Some(Cursor::default()));
@@ -219,8 +219,8 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// What is found is the last value stored under the key; the bound always holds; objects
-    /// leave only by eviction, removal, refusal or a clear.
+    /// A found value is the last one stored under its key; the bound always holds; objects leave
+    /// only by eviction, removal, refusal or a clear.
     #[test]
     fn never_over_the_bound_and_never_another_value(
         steps in proptest::collection::vec(step(), 1..200),
@@ -274,7 +274,7 @@ proptest! {
             prop_assert!(store.bytes() <= bytes_max);
             prop_assert!(store.len() <= model.len());
         }
-        // Without an eviction nothing may be missing: what was stored stays.
+        // Without evictions nothing may be missing.
         if store.counters().evictions == 0 {
             for (n, version) in &model {
                 prop_assert_eq!(store.peek(&key(&store, *n)), Some(Arc::new(*version)));

@@ -1,22 +1,22 @@
-//! What another size would give: the hit ratio of the same policy at a half, once, twice and four
-//! times the memory, told while serving.
+//! What another cache size would give: the hit ratio of the same policy at half, one, two and four
+//! times the memory, computed while serving.
 //!
 //! Each size is a miniature cache that runs the store's own policy ([`crate::s3fifo`]) on a sample
-//! of the *keys*: all accesses to a key are in or none is, by its hash, so that the sample repeats
-//! the reuse of the whole (Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC construction with
-//! SHARDS", FAST 2015; "Cache modeling and optimization using miniature simulations", ATC 2017).
-//! With one key in `n` sampled, a miniature has an `n`th of the bytes.
+//! of the *keys*. The hash decides whether all accesses to a key are sampled or none, so the sample
+//! has the reuse pattern of the whole (Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC
+//! construction with SHARDS", FAST 2015; "Cache modeling and optimization using miniature
+//! simulations", ATC 2017). With one key in `n` sampled, a miniature has an `n`th of the bytes.
 //!
-//! The sample is of fixed size: when the largest miniature holds more than
-//! [`SAMPLE_OBJECTS_MAX`] objects, the rate is halved, and the keys that fall out are forgotten.
-//! What the sample missed of the expected accesses, or has too much, is added to the hits
-//! (SHARDS-adj): mostly the hottest keys make the difference, and they are hits at any size.
+//! The sample has a fixed size: when the largest miniature has more than [`SAMPLE_OBJECTS_MAX`]
+//! objects, the rate is halved and the keys outside it are forgotten. The difference between
+//! expected and sampled accesses is added to the hits (SHARDS-adj): it comes mostly from the
+//! hottest keys, which are hits at any size.
 //!
-//! Old accesses count for less: half after [`HALF_LIFE_MS`]. A response that is stale by its own
-//! lifetime misses in a miniature as it does outside. Not simulated: purges and invalidations, and
-//! that a body larger than a miniature's share is stored (it misses there always).
+//! Old accesses count less: half after [`HALF_LIFE_MS`]. A response that is stale by its own
+//! lifetime misses in a miniature as it does in the store. Not simulated: purges and invalidations,
+//! and the storing of a body larger than a miniature's share (it always misses there).
 //!
-//! What never happens: memory beyond [`SAMPLE_BYTES_MAX`]; a clock is read.
+//! What never happens: memory exceeds [`SAMPLE_BYTES_MAX`]; a clock is read.
 
 use hashbrown::HashTable;
 
@@ -24,37 +24,38 @@ use crate::ENTRY_OVERHEAD_BYTES;
 use crate::key::Key;
 use crate::s3fifo::{Policy, Slot};
 
-/// The sizes, in halves of the store's.
+/// The sizes, in halves of the store's size.
 pub const SIZES_IN_HALVES: [u64; 4] = [1, 2, 4, 8];
 /// Objects in the largest miniature before the rate is halved.
 pub const SAMPLE_OBJECTS_MAX: usize = 8 * 1024;
-/// With fewer objects in the largest miniature nothing is told: a few keys stand for nobody.
+/// With fewer objects in the largest miniature there is no forecast: a few keys are not
+/// representative.
 pub const SAMPLE_OBJECTS_MIN: usize = 64;
-/// Accesses that are applied at once: so many objects may come over that bound.
+/// Accesses applied at once; the sample may exceed its bound by this many objects.
 pub const BATCH_MAX: usize = 1024;
-/// What all miniatures together may take. Each has no more objects than the largest may.
+/// Memory of all miniatures together. None has more objects than the largest may.
 pub const SAMPLE_BYTES_MAX: usize =
     SIZES_IN_HALVES.len() * (SAMPLE_OBJECTS_MAX + BATCH_MAX) * ENTRY_OVERHEAD_BYTES as usize;
-/// No more than one key in so many is sampled, whatever the size: it bounds what hits pay.
+/// At most one key in this many is sampled, whatever the size. It bounds the cost for hits.
 pub const KEYS_PER_SAMPLED_MIN: u32 = 16;
-/// An access counts for half after so long.
+/// An access counts half after this time.
 pub const HALF_LIFE_MS: u64 = 3_600_000;
-/// The weights are brought up to date so often.
+/// How often the weights are updated.
 const AGING_STEP_MS: u64 = 60_000;
 
-/// Which keys are sampled: those whose hash lies below this, of 2³².
+/// Which keys are sampled: those whose hash is below this, out of 2³².
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Threshold(pub u32);
 
 impl Threshold {
-    /// The rate to begin with.
+    /// The initial rate.
     pub const FIRST: Threshold = Threshold(u32::MAX / KEYS_PER_SAMPLED_MIN + 1);
 
     /// Whether a key is sampled: one comparison.
     #[inline]
     #[must_use]
     pub fn takes(self, key: Key) -> bool {
-        // Neither the bits that pick the shard, nor those that hash the index.
+        // Neither the bits that select the shard, nor those that hash the index.
         ((key.to_u128() >> 64) as u32) < self.0
     }
 
@@ -63,35 +64,35 @@ impl Threshold {
     }
 }
 
-/// Accesses to one sampled key, one after the other.
+/// Consecutive accesses to one sampled key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Access {
     /// The key.
     pub key: Key,
-    /// What the object takes in the store, overhead included.
+    /// Bytes of the object in the store, including overhead.
     pub stored_bytes: u64,
-    /// What a client gets of it.
+    /// Bytes sent to the client.
     pub body_bytes: u64,
-    /// How long it is fresh when it is fetched.
+    /// Its freshness lifetime when it is fetched.
     pub fresh_ms: u64,
     /// How many accesses.
     pub times: u32,
 }
 
-/// What was counted of all accesses, sampled or not.
+/// Counts of all accesses, sampled or not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counted {
     /// Accesses.
     pub accesses: u64,
-    /// And those that the store answered.
+    /// Those answered from the store.
     pub hits: u64,
-    /// Bytes that clients got.
+    /// Bytes sent to clients.
     pub bytes: u64,
-    /// And those from the store.
+    /// Those from the store.
     pub hit_bytes: u64,
 }
 
-/// Two sums that age: of accesses, and of their bytes.
+/// Two decaying sums: of accesses, and of their bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sums {
     count: f64,
@@ -206,7 +207,7 @@ impl Miniature {
         }
     }
 
-    /// Forgets the keys that are sampled no more.
+    /// Forgets the keys that are no longer sampled.
     fn keep(&mut self, threshold: Threshold) {
         for at in 0..self.policy.slots() {
             let slot = Slot::try_from(at).expect("a slot has 32 bits");
@@ -217,16 +218,16 @@ impl Miniature {
     }
 }
 
-/// The miniatures and what they have seen.
+/// The miniatures and the counts.
 pub struct WhatIf {
     store_bytes_max: u64,
     threshold: Threshold,
     miniatures: [Miniature; SIZES_IN_HALVES.len()],
-    /// What was sampled ...
+    /// Sampled accesses.
     sampled: Sums,
-    /// ... and what was to be expected, of all accesses at the rate.
+    /// Expected accesses: all, times the rate.
     expected: Sums,
-    /// The hits that there really were, in the same measure.
+    /// Actual hits, times the rate.
     real: Sums,
     aged_ms: u64,
 }
@@ -237,31 +238,31 @@ impl std::fmt::Debug for WhatIf {
     }
 }
 
-/// What one size would give.
+/// The forecast for one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Forecast {
     /// Its size in halves of the store's.
     pub halves: u64,
     /// Its bytes.
     pub bytes_max: u64,
-    /// The share of accesses that are hits; `None` as long as too little is known.
+    /// The share of accesses that are hits; `None` if too little is known.
     pub hit_ratio: Option<f64>,
-    /// The share of bytes.
+    /// The share of bytes that are hits.
     pub byte_hit_ratio: Option<f64>,
 }
 
-/// What there is to tell.
+/// The forecasts for all sizes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Told {
+pub struct Forecasts {
     /// By size, the smallest first.
     pub sizes: Vec<Forecast>,
-    /// What there really was, over the same time.
+    /// The actual figures over the same time.
     pub real: Forecast,
     /// The share of keys that are sampled.
     pub rate: f64,
     /// Objects in the largest miniature.
     pub objects: usize,
-    /// Accesses behind the figures, by their present weight.
+    /// Accesses behind the figures, by their current weight.
     pub accesses: f64,
 }
 
@@ -282,7 +283,7 @@ impl WhatIf {
         what_if
     }
 
-    /// The store has another size from now on.
+    /// Changes the size of the store.
     pub fn resize(&mut self, store_bytes_max: u64) {
         self.store_bytes_max = store_bytes_max;
         for miniature in &mut self.miniatures {
@@ -290,8 +291,8 @@ impl WhatIf {
         }
     }
 
-    /// Applies what one core has gathered: at most [`BATCH_MAX`] accesses to sampled keys, and what
-    /// it counted of all. Returns which keys to sample from now on.
+    /// Applies what one core gathered: at most [`BATCH_MAX`] accesses to sampled keys, and its
+    /// counts of all accesses. Returns which keys to sample from now on.
     pub fn apply(&mut self, sampled: &[Access], counted: Counted, now_ms: u64) -> Threshold {
         self.age(now_ms);
         let rate = self.threshold.rate();
@@ -310,9 +311,9 @@ impl WhatIf {
         self.threshold
     }
 
-    /// What the sizes would give.
+    /// The forecasts.
     #[must_use]
-    pub fn tell(&self) -> Told {
+    pub fn forecasts(&self) -> Forecasts {
         let forecast = |halves, hits: &Sums, missed: Sums| Forecast {
             halves,
             bytes_max: self.store_bytes_max / 2 * halves,
@@ -320,16 +321,16 @@ impl WhatIf {
             byte_hit_ratio: ratio(hits.bytes + missed.bytes, self.expected.bytes),
         };
         let enough = self.largest() >= SAMPLE_OBJECTS_MIN;
-        let untold = |forecast| Forecast { hit_ratio: None, byte_hit_ratio: None, ..forecast };
+        let unknown = |forecast| Forecast { hit_ratio: None, byte_hit_ratio: None, ..forecast };
         let missed = Sums {
             count: self.expected.count - self.sampled.count,
             bytes: self.expected.bytes - self.sampled.bytes,
         };
         let of = |miniature: &Miniature| {
-            let told = forecast(miniature.halves, &miniature.hits, missed);
-            if enough { told } else { untold(told) }
+            let found = forecast(miniature.halves, &miniature.hits, missed);
+            if enough { found } else { unknown(found) }
         };
-        Told {
+        Forecasts {
             sizes: self.miniatures.iter().map(of).collect(),
             real: forecast(2, &self.real, Sums::default()),
             rate: self.threshold.rate(),
@@ -344,7 +345,7 @@ impl WhatIf {
 
     fn halve(&mut self) {
         self.threshold.0 /= 2;
-        // What comes from now on stands for twice as much.
+        // From now on each sampled access counts twice as much.
         self.scale(0.5);
         let rate = self.threshold.rate();
         for miniature in &mut self.miniatures {

@@ -1,12 +1,11 @@
-//! The corpus of this crate's fuzz target, replayed: what `cargo fuzz` runs by chance runs here
-//! always.
+//! Replays the corpus of this crate's fuzz target in every test run.
 
 use std::path::Path;
 
-/// Of each input.
+/// Truncations of each input that are tried too.
 const HEADS_MAX: usize = 40;
 
-/// A start is held to a bound of what it may ask for.
+/// The bound on a start's allocations needs this allocator.
 #[global_allocator]
 static COUNTING: runtime::CountingAllocator = runtime::CountingAllocator;
 
@@ -18,7 +17,7 @@ fn edits_of_a_store() {
     for entry in entries {
         let path = entry.expect("a listed file").path();
         let bytes = std::fs::read(&path).expect("a readable file");
-        // Heads of an input are inputs too.
+        // Prefixes of an input are inputs too.
         let step = bytes.len() / HEADS_MAX + 1;
         let heads = (0..bytes.len()).step_by(step).chain([bytes.len()]);
         let run = || heads.for_each(|end| store::fuzzing::disk_store(&bytes[..end]));

@@ -1,6 +1,6 @@
-//! What the disk store has done, counted at the place where it is done.
+//! Counters of the disk store.
 //!
-//! The list stands once, in the macro call below: the fields, their names and their help for a
+//! The list is in one place, the macro call below. The fields, their names and their help for a
 //! metrics page are made from it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,7 +49,7 @@ counters! {
     puts,
     /// Chunks of large objects stored.
     chunk_puts,
-    /// Heads written anew with the old body.
+    /// Heads rewritten with the old body.
     updates,
     /// Objects taken out on request.
     deletes,
@@ -61,11 +61,11 @@ counters! {
     read_bytes,
     /// Blocks read and found good.
     blocks,
-    /// Blocks sent as they stand in the page cache, where they were verified before.
+    /// Blocks sent zero-copy from the page cache, where they were verified before.
     zero_copy_blocks,
-    /// Records whose blocks are sent so, since they were verified.
+    /// Records whose blocks were verified in the page cache, to be sent zero-copy.
     zero_copy_records,
-    /// Of these, such as the page cache has let go of.
+    /// Records of these that have left the page cache.
     zero_copy_evicted,
     /// Blocks taken from memory, because they were not written yet.
     blocks_buffered,

@@ -1,4 +1,4 @@
-//! Purges as a disk keeps them: single records for a journal, and all of them at once.
+//! Purges as saved on disk: single records for a journal, and all of them at once.
 
 use std::sync::PoisonError;
 
@@ -6,7 +6,7 @@ use super::{Generation, Mark, Marks, Purges, Records, Table};
 use crate::disk::bytes::{Put, Take};
 use crate::key::KeyHasher;
 
-/// What a purge concerns, as it is recorded: URLs and tags by their keys.
+/// What a purge concerns, as recorded: URLs and tags by their keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Recorded<'a> {
     /// Everything.
@@ -18,7 +18,7 @@ pub(crate) enum Recorded<'a> {
         /// It is a tag.
         tag: bool,
     },
-    /// Every URL that begins so.
+    /// Every URL with this prefix.
     Prefix(&'a [u8]),
 }
 
@@ -58,7 +58,7 @@ fn put_marks(out: &mut Vec<u8>, marks: Marks) {
     }
 }
 
-/// None is newer than the last one.
+/// No mark is newer than the last generation.
 fn take_marks(take: &mut Take<'_>, last: Generation) -> Option<Marks> {
     let mut mark = || {
         let mark = Mark { generation: take.u64()?, at_ms: take.u64()? };
@@ -108,7 +108,7 @@ impl Marks {
 }
 
 impl Purges {
-    /// All that still matters, in bytes.
+    /// All purges that still matter, encoded.
     pub(crate) fn save(&self) -> Vec<u8> {
         let records = self.read();
         let mut out = Vec::new();
@@ -120,7 +120,7 @@ impl Purges {
         out
     }
 
-    /// Takes in all that another process of the same store knew.
+    /// Merges the purges that another process of the same store knew.
     pub(crate) fn absorb(&self, other: Purges) {
         let count = other.now();
         let theirs = other.records.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -145,7 +145,7 @@ impl Purges {
         drop(folded);
     }
 
-    /// From what was saved; `None`: that is not it.
+    /// Decodes saved purges; `None`: they are invalid.
     pub(crate) fn restored(hasher: KeyHasher, saved: &[u8]) -> Option<Purges> {
         let (count, records) = take_records(&mut Take(saved))?;
         let purges = Purges::new(hasher);
@@ -161,7 +161,7 @@ mod tests {
     use crate::purges::{Concerns, Known, Verdict};
 
     #[test]
-    fn what_is_saved_judges_as_before() {
+    fn saved_purges_have_the_same_effect() {
         let hasher = KeyHasher::seeded(3, 4);
         let purges = Purges::new(hasher.clone());
         let mut journal = Vec::new();
@@ -196,6 +196,6 @@ mod tests {
         }
         let more = Known { url: b"h/x", tags: b"", more_tags: true };
         assert!(matches!(restored.judge(more, 0).0, Verdict::Stale(_)));
-        assert!(Purges::restored(hasher, b"nonsense").is_none());
+        assert!(Purges::restored(hasher, b"garbage").is_none());
     }
 }

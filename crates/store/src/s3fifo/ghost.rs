@@ -1,7 +1,8 @@
-//! The ghost queue: fingerprints of objects that left the small queue, oldest forgotten first.
+//! The ghost queue: fingerprints of objects that left the small queue. The oldest are forgotten
+//! first.
 //!
-//! A forgotten entry keeps its place in the order until it has aged out, which bounds both parts by
-//! the same number and keeps every operation O(1). A fingerprint is half of the key's 128 bits: a
+//! A forgotten entry keeps its place in the order until it has aged out. This bounds both parts by
+//! the same number and keeps every operation O(1). A fingerprint is half of the key's 128 bits; a
 //! collision only sends an object to the wrong queue.
 
 use std::collections::VecDeque;
@@ -11,7 +12,7 @@ use hashbrown::HashTable;
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     fingerprint: u64,
-    /// Tells an entry of the order from an older one with the same fingerprint.
+    /// Distinguishes an entry of the order from an older one with the same fingerprint.
     turn: u32,
 }
 
@@ -26,7 +27,7 @@ pub(super) struct Ghost {
 pub(super) const GHOST_ENTRY_BYTES: usize = 4 * size_of::<Seen>();
 
 impl Ghost {
-    /// Remembers a key and holds to the bound.
+    /// Remembers a key, and forgets the oldest beyond the bound.
     pub(super) fn remember(&mut self, key: u128, entries_max: usize) {
         let fingerprint = fingerprint(key);
         self.turn = self.turn.wrapping_add(1);
@@ -43,7 +44,7 @@ impl Ghost {
         }
     }
 
-    /// Was this key remembered? Forgets it.
+    /// Whether this key was remembered. Forgets it.
     pub(super) fn forget(&mut self, key: u128) -> bool {
         let fingerprint = fingerprint(key);
         match self.index.find_entry(fingerprint, |known| known.fingerprint == fingerprint) {
@@ -71,7 +72,7 @@ impl Ghost {
     }
 }
 
-/// The half of the key that neither picks the shard nor hashes the index.
+/// The half of the key that neither selects the shard nor hashes the index.
 fn fingerprint(key: u128) -> u64 {
     (key >> 64) as u64
 }

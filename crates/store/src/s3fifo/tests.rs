@@ -6,12 +6,12 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// S3-FIFO written with plain deques and searches, as the paper's algorithm 1 reads.
+/// S3-FIFO with plain deques and searches, like algorithm 1 of the paper.
 #[derive(Default)]
 struct Naive {
     small: VecDeque<(u128, u64, u8)>,
     main: VecDeque<(u128, u64, u8)>,
-    /// Keys that left small, youngest in front; `false` once forgotten.
+    /// Keys that left small, youngest first; `false` once forgotten.
     ghost: VecDeque<(u128, bool)>,
     small_bytes_max: u64,
 }
@@ -106,7 +106,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// Keys whose both halves differ, as hashes do.
+/// Keys whose halves both differ, as hashes do.
 fn spread(n: u64) -> u128 {
     let n = n + 1;
     (u128::from(n.wrapping_mul(0x9E37_79B9_7F4A_7C15)) << 64) | u128::from(n.rotate_left(31))
@@ -208,7 +208,7 @@ fn evict(policy: &mut Policy<u128>, slots: &mut HashMap<u128, Slot>, naive: &mut
 }
 
 #[test]
-fn a_scan_does_not_disturb_what_is_used() {
+fn a_scan_does_not_evict_used_objects() {
     let mut policy = Policy::new(1000);
     let used: Vec<Slot> = (0..50).map(|n| policy.insert(spread(n), 10, ())).collect();
     for _ in 0..2 {
@@ -225,7 +225,7 @@ fn a_scan_does_not_disturb_what_is_used() {
 }
 
 #[test]
-fn one_seen_again_goes_to_main() {
+fn an_object_seen_again_goes_to_main() {
     let mut policy = Policy::new(100);
     let first = policy.insert(spread(1), 10, ());
     assert_eq!(policy.evict().map(|gone| gone.slot), Some(first));
@@ -244,7 +244,7 @@ fn no_single_eviction_is_slow() {
         (0..3).for_each(|_| policy.touch(slot));
     }
     let moves_max = MOVES_PER_EVICTION_MAX as u64;
-    // Small gives its oldest to main until the moves are used up; then main gives up its tail.
+    // Small moves its oldest to main until the moves are spent; then main evicts its tail.
     assert_eq!(policy.evict().map(|gone| gone.key), Some(spread(0)));
     assert_eq!(policy.main.len as u64, moves_max - 1);
 }
@@ -257,7 +257,7 @@ fn the_ghost_is_bounded() {
             policy.evict().unwrap();
         }
         policy.insert(spread(n), 10, ());
-        // Some come back, so that forgotten entries lie in the order.
+        // Some come back, so that forgotten entries remain in the order.
         if n % 3 == 0 && n > 20 {
             let again = policy.evict().unwrap();
             policy.insert(again.key, 10, ());
@@ -295,7 +295,7 @@ impl Lru {
     }
 }
 
-/// xorshift64*, so that the test is the same everywhere.
+/// xorshift64*, so that the test is the same on every machine.
 struct Random(u64);
 
 impl Random {

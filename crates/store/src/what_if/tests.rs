@@ -1,14 +1,14 @@
-//! The miniatures against full-size replays of the store itself, on made and on real traces.
+//! The miniatures against full-size replays of the store, on synthetic and real traces.
 
 use std::path::{Path, PathBuf};
 
 use super::*;
 use crate::{KeyHasher, Options, Store};
 
-/// One request of a trace: which object, and how large it is.
+/// One request of a trace: the object and its size.
 type Request = (u64, u64);
 
-/// Deterministic, and good enough to draw from.
+/// Deterministic, and random enough to draw from.
 struct Random(u64);
 
 impl Random {
@@ -20,10 +20,10 @@ impl Random {
     }
 }
 
-/// Log-normal, 8 KiB in the middle, the same for an object each time.
+/// Log-normal with median 8 KiB; an object always has the same size.
 fn size_of_object(object: u64) -> u64 {
     let mut random = Random((object + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    // The first few are not yet far from the seed.
+    // The first few are still close to the seed.
     let normal: f64 = (0..16).map(|_| random.next()).skip(4).sum::<f64>() - 6.0;
     (8192.0 * (normal * 1.2).exp()).min(400_000.0) as u64
 }
@@ -46,7 +46,7 @@ fn zipf(objects: usize, requests: usize, exponent: f64, seed: u64) -> Vec<Reques
         .collect()
 }
 
-/// Hits by requests and by bytes of the store itself at this size.
+/// Hit ratios of the store itself at this size, by requests and by bytes.
 fn replayed(trace: &[Request], bytes_max: u64, hasher: &KeyHasher) -> (f64, f64) {
     let options = Options { bytes_max, shards: 1, object_bytes_max: None, hasher: hasher.clone() };
     let store = Store::new(options);
@@ -85,29 +85,30 @@ fn simulated(trace: &[Request], bytes_max: u64, hasher: &KeyHasher) -> WhatIf {
     what_if
 }
 
-/// The largest differences between what is told and what is true, by requests and by bytes.
+/// The largest differences between forecast and truth, by requests and by bytes.
 fn worst(trace: &[Request], bytes_max: u64, seed: u64) -> (f64, f64) {
     let hasher = KeyHasher::seeded(seed, 77);
-    let told = simulated(trace, bytes_max, &hasher).tell();
+    let forecasts = simulated(trace, bytes_max, &hasher).forecasts();
     let mut worst: (f64, f64) = (0.0, 0.0);
-    for size in &told.sizes {
+    for size in &forecasts.sizes {
         let (hits, bytes) = replayed(trace, size.bytes_max, &hasher);
-        let (told_hits, told_bytes) = (size.hit_ratio.unwrap(), size.byte_hit_ratio.unwrap());
+        let (forecast_hits, forecast_bytes) =
+            (size.hit_ratio.unwrap(), size.byte_hit_ratio.unwrap());
         println!(
-            "x{} of {} MiB, 1 key in {:.0}: requests {told_hits:.3} for {hits:.3}, \
-             bytes {told_bytes:.3} for {bytes:.3}",
+            "x{} of {} MiB, 1 key in {:.0}: requests {forecast_hits:.3} for {hits:.3}, \
+             bytes {forecast_bytes:.3} for {bytes:.3}",
             size.halves as f64 / 2.0,
             bytes_max >> 20,
-            1.0 / told.rate,
+            forecasts.rate / forecasts.rate,
         );
-        worst.0 = worst.0.max((told_hits - hits).abs());
-        worst.1 = worst.1.max((told_bytes - bytes).abs());
+        worst.0 = worst.0.max((forecast_hits - hits).abs());
+        worst.1 = worst.1.max((forecast_bytes - bytes).abs());
     }
     worst
 }
 
 #[test]
-fn what_is_told_of_zipf_traces_is_within_a_few_percent_of_the_truth() {
+fn forecasts_of_zipf_traces_are_within_a_few_percent() {
     for (exponent, mebibytes, seed) in [(0.7, 128, 1), (0.9, 128, 2), (1.1, 64, 3)] {
         let trace = zipf(60_000, 400_000, exponent, 99 + seed);
         let (requests, bytes) = worst(&trace, mebibytes << 20, seed);
@@ -116,21 +117,21 @@ fn what_is_told_of_zipf_traces_is_within_a_few_percent_of_the_truth() {
 }
 
 #[test]
-fn the_sample_stays_within_its_bound_and_still_tells() {
+fn the_sample_stays_within_its_bound_and_is_still_accurate() {
     // Far more objects than the largest miniature may hold at the first rate.
     let trace: Vec<Request> =
         zipf(600_000, 1_000_000, 0.8, 5).into_iter().map(|(object, _)| (object, 700)).collect();
     let hasher = KeyHasher::seeded(5, 6);
     let what_if = simulated(&trace, 128 << 20, &hasher);
-    let told = what_if.tell();
-    assert!(told.rate < Threshold::FIRST.rate(), "the rate was halved: {}", told.rate);
-    assert!(told.objects <= SAMPLE_OBJECTS_MAX, "{}", told.objects);
+    let forecasts = what_if.forecasts();
+    assert!(forecasts.rate < Threshold::FIRST.rate(), "the rate was halved: {}", forecasts.rate);
+    assert!(forecasts.objects <= SAMPLE_OBJECTS_MAX, "{}", forecasts.objects);
     let (hits, _) = replayed(&trace, 128 << 20, &hasher);
-    let told = told.sizes[1].hit_ratio.unwrap();
-    assert!((told - hits).abs() < 0.04, "{told} for {hits}");
+    let forecast = forecasts.sizes[1].hit_ratio.unwrap();
+    assert!((forecast - hits).abs() < 0.04, "{forecast} for {hits}");
 }
 
-/// A trace of the laboratory's data, unpacked. `None`, and said so, where it is not.
+/// A trace from the laboratory's data, unpacked. `None`, with a message, if it is missing.
 fn real_trace(name: &str) -> Option<Vec<u8>> {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
     let found: Option<PathBuf> =
@@ -149,7 +150,7 @@ fn real_trace(name: &str) -> Option<Vec<u8>> {
 }
 
 #[test]
-fn what_is_told_of_a_real_trace_is_near_the_truth() {
+fn forecasts_of_a_real_trace_are_close() {
     let Some(bytes) = real_trace("web07.trace.xz") else { return };
     let trace: Vec<Request> = bytes
         .chunks_exact(4)
@@ -157,7 +158,7 @@ fn what_is_told_of_a_real_trace_is_near_the_truth() {
         .map(|object| (object, size_of_object(object)))
         .collect();
     assert!(trace.len() > 70_000);
-    // Its sizes are not recorded, so they are made; 1,300 objects a sample are few for bytes.
+    // The trace has no sizes, so they are generated; 1,300 sampled objects are few for bytes.
     let (requests, bytes) = worst(&trace, 64 << 20, 4);
     assert!(requests < 0.06 && bytes < 0.12, "{requests} {bytes}");
 }
@@ -171,43 +172,46 @@ fn stale_objects_miss_at_every_size_and_old_accesses_fade() {
         let of = |&key| Access { key, stored_bytes: 1000, body_bytes: 700, fresh_ms, times };
         keys.iter().map(of).collect()
     };
-    // They are sampled at a rate of one in sixteen: as if there were fifteen others like each.
+    // One key in sixteen is sampled, so each represents sixteen.
     let all = |times: u64| {
         let accesses = times * 16 * SAMPLE_OBJECTS_MIN as u64;
         Counted { accesses, hits: 0, bytes: accesses * 700, hit_bytes: 0 }
     };
     let ratios = |what_if: &WhatIf| {
-        let told = what_if.tell();
-        let first = (told.sizes[0].hit_ratio, told.sizes[0].byte_hit_ratio);
-        assert!(told.sizes.iter().all(|size| (size.hit_ratio, size.byte_hit_ratio) == first));
+        let forecasts = what_if.forecasts();
+        let first = (forecasts.sizes[0].hit_ratio, forecasts.sizes[0].byte_hit_ratio);
+        assert!(forecasts.sizes.iter().all(|size| (size.hit_ratio, size.byte_hit_ratio) == first));
         first
     };
     let mut what_if = WhatIf::new(64 << 20);
     what_if.apply(&each(1000, 1)[1..], all(1), 10);
-    assert_eq!(ratios(&what_if), (None, None), "too few objects stand for nobody");
+    assert_eq!(ratios(&what_if), (None, None), "too few objects are not representative");
     let mut what_if = WhatIf::new(64 << 20);
     what_if.apply(&each(1000, 1), all(1), 10);
     what_if.apply(&each(1000, 2), all(2), 500);
     what_if.apply(&each(1000, 1), all(1), 2000);
     assert_eq!(ratios(&what_if), (Some(0.5), Some(0.5)));
-    let told = what_if.tell();
-    assert_eq!((told.accesses, told.objects, told.real.hit_ratio), (4096.0, 64, Some(0.0)));
-    // What must be validated each time is never a hit.
+    let forecasts = what_if.forecasts();
+    assert_eq!(
+        (forecasts.accesses, forecasts.objects, forecasts.real.hit_ratio),
+        (4096.0, 64, Some(0.0))
+    );
+    // A response that must be validated each time is never a hit.
     what_if.apply(&each(0, 4), all(4), 5000);
     assert_eq!(ratios(&what_if), (Some(0.25), Some(0.25)));
     what_if.apply(&[], Counted::default(), 10 + HALF_LIFE_MS);
-    let faded = what_if.tell();
+    let faded = what_if.forecasts();
     assert!((faded.accesses - 4096.0).abs() < 1e-6, "{}", faded.accesses);
     assert!((faded.sizes[0].hit_ratio.unwrap() - 0.25).abs() < 1e-9);
 }
 
 #[test]
-fn another_size_of_the_store_is_followed() {
+fn forecasts_follow_the_size_of_the_store() {
     let trace = zipf(20_000, 100_000, 0.8, 11);
     let hasher = KeyHasher::seeded(9, 9);
     let mut what_if = simulated(&trace, 256 << 20, &hasher);
     what_if.resize(1 << 20);
-    let told = what_if.tell();
-    assert_eq!(told.sizes.iter().map(|s| s.bytes_max >> 19).collect::<Vec<_>>(), [1, 2, 4, 8]);
-    assert!(told.objects < 64, "{}", told.objects);
+    let forecasts = what_if.forecasts();
+    assert_eq!(forecasts.sizes.iter().map(|s| s.bytes_max >> 19).collect::<Vec<_>>(), [1, 2, 4, 8]);
+    assert!(forecasts.objects < 64, "{}", forecasts.objects);
 }

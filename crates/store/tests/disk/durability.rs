@@ -1,4 +1,4 @@
-//! What survives an end of the process, of the power, and faults.
+//! What survives a stop, a power cut, and faults.
 
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ async fn check_all(store: &DiskStore, from: u64, to: u64) {
     }
 }
 
-/// Synced is synced: all of it is there after a power cut, and found without reading an object.
+/// Flushed objects are all there after a power cut, and found without reading an object.
 #[test]
-fn what_was_flushed_survives_a_power_cut() {
+fn flushed_objects_survive_a_power_cut() {
     for seed in 0..20 {
         let disk = Disk::new(seed);
         let mut next = 0;
@@ -43,7 +43,7 @@ fn what_was_flushed_survives_a_power_cut() {
                 check_all(&running.store, 0, next).await;
                 fill(&running.store, next, next + 60).await;
                 next += 60;
-                // Not flushed: these may be lost.
+                // Not flushed, so these may be lost.
                 for number in 1000..1010 {
                     running.store.put(&key(number), ABOUT, b"m", b"b").unwrap();
                 }
@@ -55,7 +55,7 @@ fn what_was_flushed_survives_a_power_cut() {
 }
 
 #[test]
-fn a_store_that_is_closed_is_all_there() {
+fn a_closed_store_is_complete() {
     let disk = Disk::new(3);
     on(&disk, async {
         let running = Running::open(options()).await;
@@ -64,7 +64,7 @@ fn a_store_that_is_closed_is_all_there() {
         }
         let store = running.store.clone();
         running.close().await;
-        // Nobody writes any more, and nobody is left waiting for it.
+        // The flusher has ended, and no caller waits for it forever.
         let _ = store.put(&key(200), ABOUT, b"m", b"late");
         assert!(store.flush().await.is_err());
         assert!(store.delete(&key(200)).durable().await.is_err());
@@ -78,7 +78,7 @@ fn a_store_that_is_closed_is_all_there() {
 }
 
 #[test]
-fn an_acknowledged_delete_or_purge_outlives_a_power_cut() {
+fn an_acknowledged_delete_or_purge_survives_a_power_cut() {
     for seed in 0..30 {
         let disk = Disk::new(seed);
         on(&disk, async {
@@ -106,7 +106,7 @@ fn an_acknowledged_delete_or_purge_outlives_a_power_cut() {
     }
 }
 
-/// Generations never repeat, not even when the last ones were lost.
+/// Generations never repeat, even if the last ones were lost.
 #[test]
 fn a_purge_after_a_crash_is_newer_than_all_before() {
     let disk = Disk::new(5);
@@ -117,7 +117,7 @@ fn a_purge_after_a_crash_is_newer_than_all_before() {
             assert!(running.store.purges().now() > last);
             for _ in 0..10 {
                 let (mark, pending) = running.store.purge(Concerns::All, false, 1);
-                drop(pending); // nobody waits for it
+                // nobody waits for it
                 last = mark.generation;
             }
             running.abort();
@@ -127,7 +127,7 @@ fn a_purge_after_a_crash_is_newer_than_all_before() {
 }
 
 #[test]
-fn one_process_has_a_store_and_what_is_no_store_is_said() {
+fn a_store_in_use_or_damaged_is_reported() {
     let disk = Disk::new(1);
     on(&disk, async {
         let running = Running::open(options()).await;
@@ -182,9 +182,9 @@ fn a_bad_block_is_a_miss_and_never_a_wrong_byte() {
     });
 }
 
-/// A disk that fails costs hits: nothing panics, nothing hangs, and it goes on when the disk does.
+/// A failing disk costs hits. Nothing panics or hangs, and the store resumes when the disk does.
 #[test]
-fn a_failing_disk_is_passed_by_and_used_again() {
+fn a_failing_disk_is_bypassed_and_used_again() {
     for (faults, full) in [
         (Faults::default().with_write_error(1.0), false),
         (Faults::default().with_sync_error(1.0), false),
@@ -205,7 +205,7 @@ fn a_failing_disk_is_passed_by_and_used_again() {
             assert!(refused > 50, "{faults:?}: {refused}");
             assert!(store.trouble().is_some());
             assert!(store.delete(&key(1)).durable().await.is_err(), "not acknowledged");
-            assert!(!store.contains(&key(1)), "gone all the same");
+            assert!(!store.contains(&key(1)), "deleted all the same");
             disk.set_faults(Faults::default());
             time::sleep(Duration::from_secs(300)).await;
             assert_eq!(store.trouble(), None, "full: {full}");
@@ -240,7 +240,7 @@ fn a_disk_without_room_is_an_error_at_the_start() {
 }
 
 #[test]
-fn one_sync_answers_all_who_wait() {
+fn one_sync_answers_all_waiters() {
     let disk = Disk::new(4);
     on(&disk, async {
         let running = Running::open(options()).await;
@@ -260,11 +260,11 @@ fn one_sync_answers_all_who_wait() {
     });
 }
 
-/// Another process has had the store, or began it anew: who opens it again goes on with its own
-/// keys and purges, and knows what the other one changed.
+/// Another process used the store, or replaced it. Reopening it keeps the keys and purges of this
+/// process, and has the other's changes.
 #[test]
-fn a_store_that_another_process_had_is_opened_again() {
-    for begun_anew in [false, true] {
+fn a_store_used_by_another_process_is_reopened() {
+    for replaced in [false, true] {
         let disk = Disk::new(9);
         on(&disk, async {
             let ours = Running::open(options()).await;
@@ -275,7 +275,7 @@ fn a_store_that_another_process_had_is_opened_again() {
             let before = purges.now();
             ours.close().await;
             let mut theirs = options();
-            if begun_anew {
+            if replaced {
                 (theirs.geometry, theirs.seeds) = (Geometry::tiny(SEGMENTS + 1), Some([7, 8, 9]));
             }
             let theirs = Running::open(theirs).await;
@@ -295,21 +295,21 @@ fn a_store_that_another_process_had_is_opened_again() {
             let flusher = spawn(async move { flusher.run().await });
             let gone = |url| purges.judge(known(url), before - 1).0 == Verdict::Gone;
             assert!(gone(b"h/before") && gone(b"h/meanwhile") && !gone(b"h/else"));
-            if begun_anew {
+            if replaced {
                 assert!(matches!(start, Start::Fresh(_)), "{start:?}");
                 assert!(again.is_empty());
             } else {
                 assert_eq!(start, Start::Warm { objects: 11, entries_lost: 0 });
                 assert!(gone(b"h/theirs") && purges.now() > theirs_are_at);
                 check_all(&again, 4, 12).await;
-                assert!(!again.contains(&key(3)), "what was deleted there");
+                assert!(!again.contains(&key(3)), "the other process deleted it");
             }
             assert!(purges.now() > in_memory.generation);
             fill(&again, 20, 25).await;
             again.close();
             flusher.await;
             let next = Running::open(options()).await;
-            let objects = if begun_anew { 5 } else { 16 };
+            let objects = if replaced { 5 } else { 16 };
             assert_eq!(next.start, Start::Warm { objects, entries_lost: 0 });
             check_all(&next.store, 20, 25).await;
             next.close().await;
@@ -317,10 +317,10 @@ fn a_store_that_another_process_had_is_opened_again() {
     }
 }
 
-/// What was written when a process was killed is found, and what was not is not: a look-up never
-/// meets a record that is not there.
+/// Records written before a kill are found, and others are not: no look-up finds an entry without
+/// its record.
 #[test]
-fn a_killed_process_leaves_no_record_that_was_not_written() {
+fn a_killed_process_leaves_no_entry_without_a_record() {
     let mut lost = 0;
     for seed in 0..20 {
         let disk = Disk::new(seed);
@@ -330,7 +330,7 @@ fn a_killed_process_leaves_no_record_that_was_not_written() {
             let running = Running::open(options()).await;
             for number in 0..200 {
                 let _ = running.store.put(&key(number), ABOUT, b"m", &body(number, 5000));
-                // So that a journal is written while records wait for their turn.
+                // So that a journal is written while records wait.
                 drop(spawn(running.store.delete(&key(1000 + number)).durable()));
                 if number % 8 == 7 {
                     time::sleep(Duration::from_millis(1 + seed)).await;

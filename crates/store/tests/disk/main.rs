@@ -1,6 +1,6 @@
 //! The disk store, one promise at a time: on the simulated disk, and on a real one.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on panics")]
 
 mod durability;
 mod objects;
@@ -37,19 +37,19 @@ impl Running {
         Running { store, start, flusher }
     }
 
-    /// As a process ends that is asked to.
+    /// Ends like a process that was asked to stop.
     pub(crate) async fn close(self) {
         self.store.close();
         self.flusher.await;
     }
 
-    /// As a process ends that is not.
+    /// Ends like a process that was killed.
     pub(crate) fn abort(self) {
         self.flusher.abort();
     }
 }
 
-/// Runs on a disk that outlives it, each operation of which takes no time.
+/// Runs on a disk that outlives it, whose operations take no time.
 pub(crate) fn on<T>(disk: &Disk, work: impl Future<Output = T>) -> T {
     let options = sim::Options::new(7).with_disk(disk.clone(), Duration::ZERO..Duration::ZERO);
     Runtime::simulated(options).block_on(work)

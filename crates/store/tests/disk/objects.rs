@@ -1,4 +1,4 @@
-//! What is put is found: whole, in parts, by exact reads.
+//! Objects are found as they were put: whole, in parts, by exact reads.
 
 use runtime::sim::Disk;
 use store::disk::{DiskCounters, Geometry, Refused};
@@ -36,7 +36,7 @@ fn objects_of_every_length_are_found_before_and_after_they_are_written() {
 }
 
 #[test]
-fn what_waits_is_written_at_once_when_that_is_asked_for_and_without_a_sync() {
+fn hasten_writes_at_once_without_a_sync() {
     on(&Disk::new(1), async {
         let mut options = options();
         options.flush_interval = std::time::Duration::from_secs(3600);
@@ -53,7 +53,7 @@ fn what_waits_is_written_at_once_when_that_is_asked_for_and_without_a_sync() {
     });
 }
 
-/// The cure: one read for an object of one block, ceil(length / block) else, none behind the end.
+/// One read for an object of one block, otherwise ceil(length / block), and none past the end.
 #[test]
 fn an_object_is_read_at_its_exact_length() {
     on(&Disk::new(1), async {
@@ -100,10 +100,10 @@ fn a_range_reads_only_its_blocks() {
         }
         let hit = store.get(&key(1)).await.unwrap();
         assert_eq!(hit.body_len, 60_000);
-        let mut behind = hit.range(59_000..90_000);
-        assert_eq!(behind.left(), 1000);
+        let mut end = hit.range(59_000..90_000);
+        assert_eq!(end.left(), 1000);
         let mut got = 0;
-        while let Some(piece) = behind.next().await.unwrap() {
+        while let Some(piece) = end.next().await.unwrap() {
             got += piece.len();
         }
         assert_eq!(got, 1000);
@@ -112,7 +112,7 @@ fn a_range_reads_only_its_blocks() {
 }
 
 #[test]
-fn a_peek_takes_nothing_off_the_disk() {
+fn contains_reads_nothing_from_the_disk() {
     on(&Disk::new(1), async {
         let running = Running::open(options()).await;
         let store = &running.store;
@@ -126,7 +126,7 @@ fn a_peek_takes_nothing_off_the_disk() {
 }
 
 #[test]
-fn a_head_is_written_anew_with_the_old_body() {
+fn an_update_rewrites_the_head_and_keeps_the_body() {
     on(&Disk::new(1), async {
         let running = Running::open(options()).await;
         let store = &running.store;
@@ -166,7 +166,7 @@ fn a_body_that_does_not_end_leaves_nothing() {
 }
 
 #[test]
-fn what_is_refused_takes_out_what_was_there() {
+fn a_refused_put_removes_the_old_object() {
     on(&Disk::new(1), async {
         let running = Running::open(options()).await;
         let store = &running.store;
@@ -188,10 +188,10 @@ fn what_is_refused_takes_out_what_was_there() {
     });
 }
 
-/// Twice as much as there is room for, several times over: the new ones are there, those that were
-/// asked for again stay, and what was moved is at most what was stored.
+/// Twice as much as fits, several times over: new objects are there, requested ones stay, and at
+/// most as much is moved as was stored.
 #[test]
-fn eviction_keeps_what_is_asked_for_and_write_amplification_within_two() {
+fn eviction_keeps_requested_objects_and_write_amplification_within_two() {
     on(&Disk::new(1), async {
         let running = Running::open(options()).await;
         let store = &running.store;
@@ -225,8 +225,8 @@ fn eviction_keeps_what_is_asked_for_and_write_amplification_within_two() {
     });
 }
 
-/// A client that takes its time, while the store is written over several times: a body in chunks
-/// and one in a single record are read to their ends.
+/// A slow client, while the store is overwritten several times: a body in chunks and one in a
+/// single record are read to their ends.
 #[test]
 fn a_body_that_is_read_slowly_is_not_evicted_meanwhile() {
     on(&Disk::new(1), async {
@@ -259,7 +259,7 @@ fn a_body_that_is_read_slowly_is_not_evicted_meanwhile() {
     });
 }
 
-/// All at once, while the flusher has no turn.
+/// All at once, before the flusher runs.
 #[test]
 fn a_store_that_is_full_has_room_for_a_burst() {
     let disk = Disk::new(1);

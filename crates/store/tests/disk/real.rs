@@ -8,7 +8,7 @@ use store::disk::{Body, Broken, DiskStore, Geometry, Start};
 use crate::{ABOUT, Running, body, key, whole};
 
 #[test]
-fn a_real_directory_keeps_it_over_a_restart() {
+fn a_real_directory_keeps_objects_over_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("cache");
     let geometry = Geometry::for_bytes(24 << 20).unwrap();
@@ -52,7 +52,7 @@ fn a_real_directory_keeps_it_over_a_restart() {
     });
 }
 
-/// One flusher, and every core puts, gets and deletes, each on a runtime of its own.
+/// One flusher; every core puts, gets and deletes, each on its own runtime.
 #[test]
 fn any_core_may_use_it() {
     const CORES: u64 = 3;
@@ -163,7 +163,7 @@ impl Wire {
     }
 }
 
-/// Of the one object of some tests: one record.
+/// The length of the object in some tests: one record.
 const ONE_BYTES: usize = 400_000;
 
 async fn put_one(store: &DiskStore) {
@@ -226,7 +226,7 @@ fn verified_blocks_are_sent_zero_copy_from_the_third_reader_on() {
         assert_eq!(store.get(&key(0)).await.unwrap().meta, b"meta");
         let reads = store.counters().reads - after.reads;
         assert_eq!(reads, 1, "the record that has the metadata of chunks is short");
-        // Parts, which begin and end anywhere.
+        // Ranges, which begin and end anywhere.
         for (first, last) in
             [(200_000, 250_000), (40_000, 40_001), (0, 100_000), (524_000, 1_499_999)]
         {
@@ -248,7 +248,7 @@ fn shared_pages_are_not_overwritten() {
         let (store, wire) = (&running.store, Wire::new().await);
         let len = 200_000;
         let (mut shared, mut expected) = (Vec::new(), Vec::new());
-        // Short writes, which go through the page cache, over every place of the store.
+        // Short writes, which go through the page cache, to every place of the store.
         for number in 0..2600 {
             if number % 40 == 0 {
                 store.put(&key(number), ABOUT, b"meta", &body(number, len)).unwrap();
@@ -279,11 +279,11 @@ fn shared_pages_are_not_overwritten() {
     });
 }
 
-/// Bytes that change below the page cache are found out, and what the cache has let go of is read
-/// and verified again.
+/// Changes below the page cache are detected; pages evicted from the cache are read and verified
+/// again.
 #[test]
-fn what_has_left_the_page_cache_is_verified_again() {
-    // In the middle of a record, and in its first block, of which what it says is known.
+fn pages_evicted_from_the_page_cache_are_verified_again() {
+    // In the middle of a record, and in its first block, whose header is in memory.
     [131_072, 0].into_iter().for_each(left_at);
 }
 
@@ -300,7 +300,7 @@ fn left_at(at: u64) {
         let (store, wire) = (&running.store, Wire::new().await);
         put_one(store).await;
         let get = || wire.fetch_one(store);
-        // Around the page cache: what stands there, with a change or without.
+        // Rewrites the current bytes past the page cache, with or without a change.
         let write = async |change: u8| {
             let mut there = vec![0; 65_536];
             file.read_exact_at(&mut there, at).await.unwrap();

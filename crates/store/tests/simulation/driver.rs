@@ -1,5 +1,6 @@
-//! One run: a seed makes a disk, a store, faults, and a few lives of the process, each some hundred
-//! steps long and ended by a crash, a kill or a close. Everything found is held against the model.
+//! One run: a seed determines a disk, a store, faults, and a few lives of the process. Each life is
+//! some hundred steps long and ends by a crash, a kill or a close. Every found object is compared
+//! with the model.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -15,7 +16,7 @@ use crate::model::{CLASSES, Matches, Model, Pattern, Version};
 const DIRECTORY: &str = "/store";
 const META_BYTES: usize = 32;
 
-/// What a run did.
+/// The counts of a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Report {
     pub(crate) operations: u64,
@@ -47,21 +48,21 @@ impl Report {
     }
 }
 
-/// What a seed makes of a run.
+/// The parameters that a seed determines.
 #[derive(Clone, Debug)]
 struct Plan {
     faults: Faults,
     /// Bits flip in files at rest.
     rot: bool,
-    /// Nothing goes wrong but crashes: then what was flushed must be there.
+    /// Nothing but crashes goes wrong: then flushed objects must be there.
     sound: bool,
     keys: usize,
-    /// All bodies are so long; so the same places are used again and again.
+    /// All bodies have this length, so that the same places are reused.
     fixed_len: Option<u64>,
     lives: u64,
     steps: u64,
     delay_ms: u64,
-    /// Which copies rot: the others stay good.
+    /// The copy that rots; the other stays good.
     rotten_copy: u64,
 }
 
@@ -96,7 +97,7 @@ impl Plan {
     }
 }
 
-/// Acknowledgements that have come.
+/// Acknowledgements that have arrived.
 #[derive(Default)]
 struct Acknowledged {
     deletes: Vec<(usize, u64)>,
@@ -123,14 +124,14 @@ struct Run<'p> {
     model: Model,
     report: Report,
     acknowledged: Rc<RefCell<Acknowledged>>,
-    /// Numbers of objects that were seen: object, body, length.
+    /// The last objects found, by key: object, body, length.
     seen: Vec<Option<(u64, u64, u64)>>,
 }
 
 /// Runs a seed.
 ///
 /// # Panics
-/// When something was found that may not be.
+/// If a found object is not allowed.
 pub(crate) fn run(seed: u64, pattern: &Pattern) -> Report {
     let mut random = Rng::new(seed);
     let plan = Plan::draw(&mut random);
@@ -185,14 +186,14 @@ impl Run<'_> {
         options.flush_interval = Duration::from_millis(5 + self.random.below(40));
         options.sync_interval = Duration::from_millis(20 + self.random.below(500));
         options.seeds = Some([3, 4, 5]);
-        // What stands twice is good once: no read of a start is wrong unnoticed in both copies.
+        // Data with two copies has one good copy: no start reads both wrong unnoticed.
         self.disk.set_faults(self.plan.faults.with_misread(0.0).with_rot(0.0));
-        // A start may fail; once the disk is good again it does not.
+        // A start may fail, but not once the disk is good again.
         let opened = match DiskStore::open(options.clone()).await {
             Err(error) => {
                 assert!(!self.plan.sound, "a start failed on a sound disk: {error}");
                 if error.to_string().contains("beginning a store") {
-                    self.model.begun_anew();
+                    self.model.replaced();
                 }
                 self.disk.set_faults(Faults::default());
                 DiskStore::open(options).await.expect("the disk is good now")
@@ -203,9 +204,9 @@ impl Run<'_> {
         let (store, start) = opened;
         self.report.restarts += u64::from(life > 0);
         if let Start::Fresh(why) = &start {
-            assert!(!self.plan.sound, "begun anew on a sound disk: {why}");
+            assert!(!self.plan.sound, "replaced on a sound disk: {why}");
             self.report.fresh += 1;
-            self.model.begun_anew();
+            self.model.replaced();
         }
         if self.plan.sound {
             for key in must {
@@ -226,7 +227,7 @@ impl Run<'_> {
             match self.random.below(100) {
                 0..44 => self.get(store, key, &mut readings).await,
                 44..63 => self.put(store, key),
-                // All at once, so that they come into the middle of whatever the flusher does.
+                // All at once, so that they hit the flusher in the middle of its work.
                 63 => {
                     for _ in 0..12 {
                         self.report.operations += 1;
@@ -254,13 +255,13 @@ impl Run<'_> {
         self.report.saves += counters.index_saves;
     }
 
-    /// Ends a life. Returns what must be there in the next.
+    /// Ends a life. Returns the keys that must be there in the next.
     async fn end(&mut self, store: DiskStore, flusher: JoinHandle<()>) -> Vec<usize> {
         let must = match self.random.below(4) {
             0 => {
                 store.close();
                 flusher.await;
-                // What is in memory now is what the disk has, if it is sound.
+                // On a sound disk, the disk now has what memory has.
                 let there = |key: &usize| store.contains(&self.model.keys[*key].key);
                 let must = (0..self.plan.keys).filter(there).collect();
                 self.disk.kill();
@@ -283,7 +284,7 @@ impl Run<'_> {
             }
         };
         drop(store);
-        // Whoever still waited for an acknowledgement gets none.
+        // Pending acknowledgements never arrive.
         self.acknowledged = Rc::default();
         self.seen.fill(None);
         must
@@ -297,18 +298,18 @@ impl Run<'_> {
         acknowledged.purges.into_iter().for_each(|mark| self.model.purge_acknowledged(mark));
     }
 
-    /// What was found, as a server would take it: is it good for the purges, and for the model?
+    /// Judges a found object as a server would: by the purges, and by the model.
     fn judge(&mut self, store: &DiskStore, key: usize, hit: &Hit) -> Option<Version> {
         let number = |at: usize| u64::from_le_bytes(hit.meta[at * 8..][..8].try_into().unwrap());
-        assert_eq!(hit.meta.len(), META_BYTES, "key {key}: other metadata than was stored");
+        assert_eq!(hit.meta.len(), META_BYTES, "key {key}: metadata of another length");
         let url = self.model.keys[key].url.as_bytes();
         let known = Known { url, tags: b"", more_tags: false };
         if store.purges().judge(known, hit.generation).0 != Verdict::Good {
             return None;
         }
         let version = self.model.check(key, number(0)).unwrap_or_else(|wrong| panic!("{wrong}"));
-        let told = (version.body, version.len, version.generation, version.len);
-        assert_eq!((number(1), number(2), hit.generation, hit.body_len), told, "key {key}");
+        let expected = (version.body, version.len, version.generation, version.len);
+        assert_eq!((number(1), number(2), hit.generation, hit.body_len), expected, "key {key}");
         self.seen[key] = Some((hit.object, version.body, version.len));
         Some(version)
     }
@@ -343,7 +344,7 @@ impl Run<'_> {
                 reading.at += piece.len() as u64;
                 true
             }
-            // A broken body is cut, or mended from the origin.
+            // A broken body is cut, or continued from the origin.
             Ok(None) | Err(_) => false,
         }
     }
@@ -358,7 +359,7 @@ impl Run<'_> {
 
     fn len(&mut self) -> u64 {
         if let Some(len) = self.plan.fixed_len {
-            return len; // the same places are used again and again
+            return len; // the same places are reused
         }
         match self.random.below(20) {
             0 => 0,
@@ -385,7 +386,7 @@ impl Run<'_> {
         self.model.stored(number, put.is_ok());
     }
 
-    /// Begins a body, or goes on with one, ends it, or gives it up.
+    /// Starts a body, or continues, finishes or abandons one.
     fn write_some(&mut self, store: &DiskStore, key: usize, writings: &mut Vec<Writing>) {
         if writings.len() < 3 && self.random.below(100) < 40 {
             let (number, about) = self.begin(store, key, None);
@@ -401,7 +402,7 @@ impl Run<'_> {
         let now = self.random.below(left + 1).max(left.min(700));
         let end = writing.written + now;
         if self.random.below(100) < 15 {
-            return; // given up: what was there is there
+            return; // abandoned: the old object stays
         }
         if writing.writer.write(&body[writing.written as usize..end as usize]).is_err() {
             self.model.stored(writing.number, false);
@@ -453,7 +454,7 @@ impl Run<'_> {
     }
 
     async fn update(&mut self, store: &DiskStore, key: usize) {
-        // What was seen last, which may be another object by now.
+        // The last one found; the current object may be another.
         let Some((object, body, len)) = self.seen[key] else { return };
         let (number, about) = self.begin(store, key, Some((body, len)));
         let meta = meta_of(number, &self.model.version(number));
@@ -472,7 +473,7 @@ impl Run<'_> {
         }
     }
 
-    /// A bit flips somewhere at rest. Of what stands twice, one copy stays good.
+    /// Flips a bit at rest. Of data with two copies, one stays good.
     fn rot(&mut self) {
         if !self.plan.rot {
             return;

@@ -1,7 +1,7 @@
-//! The disk store against a plain model, on a simulated disk with every fault there is.
+//! The disk store against a plain model, on a simulated disk with every kind of fault.
 //!
 //! A failure prints its seed; `cargo xtask simulate --seed N` runs it again. Seeds that failed once
-//! are in `seeds.txt`, and run here each time.
+//! are in `seeds.txt` and run here each time.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -11,7 +11,7 @@ mod model;
 use driver::Report;
 use model::Pattern;
 
-/// Seeds of former failures, one a line; what follows a `#` says what it found.
+/// Seeds of former failures, one per line; a comment after `#` says what each found.
 const SAVED: &str = include_str!("seeds.txt");
 
 fn saved() -> Vec<u64> {

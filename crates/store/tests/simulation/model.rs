@@ -1,17 +1,17 @@
 //! The plain model: what may be found under each key.
 //!
-//! While a process lives, a key holds exactly what was put last, or nothing. After a crash it holds
-//! some version that was stored once and that no acknowledged delete or purge took since. What was
-//! flushed and not touched after must be there, where no fault was drawn.
+//! While a process lives, a key has exactly the last version put, or nothing. After a crash it has
+//! some version that was stored once and not removed since by an acknowledged delete or purge. A
+//! version that was flushed and not touched afterwards must be there, if no fault was drawn.
 
 use std::collections::HashMap;
 
 use store::{Generation, Key};
 
-/// Bodies are parts of this many pseudo-random bytes.
+/// Bodies are slices of this many pseudo-random bytes.
 const PATTERN_BYTES: usize = 256 * 1024;
 
-/// What all bodies are cut from.
+/// The bytes of all bodies.
 pub(crate) struct Pattern(Vec<u8>);
 
 impl Pattern {
@@ -34,15 +34,15 @@ impl Pattern {
     }
 }
 
-/// One thing that was stored, or was to be.
+/// A version that was stored, or was to be stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Version {
     pub(crate) key: usize,
-    /// The body's own number: a head that is written anew keeps it.
+    /// The body's own number; a rewritten head keeps it.
     pub(crate) body: u64,
     pub(crate) len: u64,
     pub(crate) generation: Generation,
-    /// When it was stored, in the order of all that happened; `None`: never.
+    /// When it was stored, in global order; `None`: never.
     stored: Option<u64>,
 }
 
@@ -53,7 +53,7 @@ struct Purge {
     acknowledged: bool,
 }
 
-/// What a purge concerns.
+/// What a purge matches.
 #[derive(Clone, Debug)]
 pub(crate) enum Matches {
     All,
@@ -61,7 +61,7 @@ pub(crate) enum Matches {
     Class(usize),
 }
 
-/// Keys of one class have a prefix in common.
+/// Keys of one class share a prefix.
 pub(crate) const CLASSES: usize = 4;
 
 impl Matches {
@@ -77,13 +77,13 @@ impl Matches {
 pub(crate) struct KeyState {
     pub(crate) key: Key,
     pub(crate) url: String,
-    /// What is there, if anything is.
+    /// The current version, if any.
     current: Option<u64>,
-    /// A crash came since: it may be anything that is not forbidden.
+    /// There was a crash since: any version that is not forbidden may be there.
     uncertain: bool,
-    /// What was stored up to then is gone for good.
+    /// Versions stored up to this point are gone for good.
     floor: u64,
-    /// It was there at the last flush, and nothing was done to it since.
+    /// It was there at the last flush, and not touched since.
     durable: Option<u64>,
 }
 
@@ -91,13 +91,13 @@ pub(crate) struct Model {
     pub(crate) keys: Vec<KeyState>,
     versions: HashMap<u64, Version>,
     purges: Vec<Purge>,
-    /// Counts what happens.
+    /// Counts events.
     now: u64,
     next_version: u64,
 }
 
 impl Model {
-    /// So many keys, of which some share the half that the index knows.
+    /// This many keys, some of which share the half that the index knows.
     pub(crate) fn new(count: usize) -> Model {
         let key = |number: usize| {
             let low = (number as u64 / 2 * 2 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -128,7 +128,7 @@ impl Model {
         self.now
     }
 
-    /// A version that is to be stored. Returns its number.
+    /// Starts a version. Returns its number.
     pub(crate) fn begin(
         &mut self,
         key: usize,
@@ -147,7 +147,7 @@ impl Model {
         self.versions[&number]
     }
 
-    /// It was stored, or refused: then nothing is there.
+    /// It was stored; or refused, then nothing is there.
     pub(crate) fn stored(&mut self, number: u64, well: bool) {
         let now = self.tick();
         let version = self.versions.get_mut(&number).expect("it was begun");
@@ -161,7 +161,7 @@ impl Model {
         self.touched(key);
     }
 
-    /// Nothing is known of what is durable of a key, nor of those that share its fingerprint.
+    /// Whether a key, or one with its fingerprint, is durable is unknown.
     fn touched(&mut self, key: usize) {
         let print = self.keys[key].key.to_u128() as u64;
         for state in &mut self.keys {
@@ -171,7 +171,7 @@ impl Model {
         }
     }
 
-    /// Nothing is there from now on. Returns what an acknowledgement means.
+    /// The key was deleted. Returns the argument for the acknowledgement.
     pub(crate) fn deleted(&mut self, key: usize) -> u64 {
         let now = self.tick();
         let state = &mut self.keys[key];
@@ -196,21 +196,21 @@ impl Model {
         }
     }
 
-    /// A crash or a kill: what was not durable may be lost.
+    /// A crash or a kill: changes that were not durable may be lost.
     pub(crate) fn crashed(&mut self) {
         self.purges.retain(|purge| purge.acknowledged);
         self.keys.iter_mut().for_each(|state| state.uncertain = true);
     }
 
-    /// The store was begun anew: of all before, nothing may ever be found.
-    pub(crate) fn begun_anew(&mut self) {
+    /// The store was replaced: no earlier version may ever be found.
+    pub(crate) fn replaced(&mut self) {
         let now = self.tick();
-        // Generations are counted anew too.
+        // Generations start from the beginning too.
         self.purges.clear();
         self.keys.iter_mut().for_each(|state| state.floor = now);
     }
 
-    /// All that is there now has been flushed.
+    /// Everything current was flushed.
     pub(crate) fn flushed(&mut self, contains: impl Fn(&Key) -> bool) {
         for state in &mut self.keys {
             let there = !state.uncertain && contains(&state.key);
@@ -218,13 +218,13 @@ impl Model {
         }
     }
 
-    /// What must be there after a crash that comes now.
+    /// The keys that must be there after a crash now.
     pub(crate) fn must_survive(&self, contains: impl Fn(&Key) -> bool) -> Vec<usize> {
         let durable = |state: &KeyState| state.durable.is_some() && contains(&state.key);
         (0..self.keys.len()).filter(|key| durable(&self.keys[*key])).collect()
     }
 
-    /// Something was found and judged good by the purges: may it be?
+    /// Checks an object that was found and is good by the purges.
     pub(crate) fn check(&mut self, key: usize, number: u64) -> Result<Version, String> {
         let wrong = |what: &str| Err(format!("key {key}: version {number}: {what}"));
         let Some(version) = self.versions.get(&number).copied() else {
@@ -241,8 +241,8 @@ impl Model {
         let purged =
             |purge: &&Purge| purge.generation > version.generation && purge.matches.concerns(key);
         if let Some(purge) = self.purges.iter().find(purged) {
-            let told = if purge.acknowledged { "was acknowledged" } else { "was made" };
-            return wrong(&format!("was purged by {:?}, which {told}", purge.matches));
+            let state = if purge.acknowledged { "was acknowledged" } else { "was made" };
+            return wrong(&format!("was purged by {:?}, which {state}", purge.matches));
         }
         if !state.uncertain && state.current != Some(number) {
             return wrong(&format!("but {:?} was stored last", state.current));

@@ -1,14 +1,14 @@
-//! The files of a store as bytes, and how an input changes them.
+//! The files of a store as bytes, and the edits of an input.
 //!
 //! ```text
-//! edit:  operation 1 (low four bits: which; the rest: a file or a record) | what it needs
-//! text:  length 2 | so many bytes, or what is left
+//! edit:  operation 1 (low four bits: which; the rest: a file or a record) | its arguments
+//! text:  length 2 | that many bytes, or the remainder
 //! ```
 //!
-//! Plain edits leave checksums as they were. Forging ones write a good checksum over what they
-//! have changed: they stand for whatever a checksum does not keep out. What is laid over the
-//! segments by a plain edit is mixed with a hash of the whole input, so that a fuzzer that watches
-//! comparisons cannot find a checksum by and by, and call it rot.
+//! Plain edits leave checksums as they were. Forging edits write a good checksum over the changed
+//! bytes; they represent anything a checksum does not detect. Bytes that a plain edit writes to
+//! the segments are mixed with a hash of the whole input. So a fuzzer that watches comparisons
+//! cannot find a checksum step by step and pass it off as bit rot.
 
 use std::ops::Range;
 use std::path::Path;
@@ -28,7 +28,7 @@ use super::super::saved_index::{
 use super::super::superblock::{self, Read, Superblock};
 use super::SEGMENTS;
 
-/// By what an edit calls them.
+/// Edits refer to them by index.
 pub(super) const FILES: [&str; 6] =
     ["superblock", "journal-0", "journal-1", "index-0", "index-1", "segments"];
 const SUPERBLOCK: usize = 0;
@@ -38,7 +38,7 @@ const SEGMENTS_FILE: usize = 5;
 
 const GEOMETRY: Geometry = Geometry::tiny(SEGMENTS);
 
-/// Where a record of the base stands.
+/// The place of a record of the base.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Record {
     spot: Spot,
@@ -46,7 +46,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// All of a store, in the order in which they stand.
+    /// All records of a store, in the order of their places.
     pub(super) fn all_of(inner: &Inner) -> Vec<Record> {
         let mut all = Vec::new();
         for segment in 0..inner.options.geometry.segments as u16 {
@@ -73,7 +73,7 @@ impl Record {
 #[derive(Clone)]
 pub(super) struct Image {
     files: [Vec<u8>; FILES.len()],
-    /// Of the base, for what the superblock no longer says.
+    /// Of the base, in case the superblock is damaged.
     sums: Sums,
     preamble: Preamble,
     records: Vec<Record>,
@@ -82,28 +82,31 @@ pub(super) struct Image {
 }
 
 impl Image {
-    /// Of a valid store that was closed.
+    /// From a valid store that was closed.
     pub(super) fn new(mut files: [Vec<u8>; FILES.len()], records: Vec<Record>) -> Image {
         let Read::Good(block) = Superblock::decode(&files[SUPERBLOCK]) else {
-            unreachable!("it was written a moment ago")
+            unreachable!("it was just written")
         };
         let sums = Sums::new(block.secret);
         let preamble = last_preamble(&files, &sums).expect("a store has a saved index");
-        assert!(preamble.slices > 0 && records.len() > 12, "everything there is to decode");
-        // What was reserved and never written need not be copied for each input.
+        assert!(
+            preamble.slices > 0 && records.len() > 12,
+            "the base has everything that can be decoded"
+        );
+        // Reserved space that was never written need not be copied for each input.
         let used = files[SEGMENTS_FILE].iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1);
         files[SEGMENTS_FILE].truncate(used);
         Image { files, sums, preamble, records, forged: false }
     }
 
-    /// Puts the files onto a disk.
+    /// Writes the files to a disk.
     pub(super) fn put(self, disk: &Disk, directory: &Path) {
         for (name, bytes) in FILES.iter().zip(self.files) {
             disk.put(directory.join(name), bytes);
         }
     }
 
-    /// Does what an input says, edit by edit.
+    /// Applies the edits of an input.
     pub(super) fn edit_all(&mut self, data: &[u8], edits_max: usize) {
         let mixed = Sums::new(0).chained(0, data);
         let mut take = Take(data);
@@ -119,8 +122,8 @@ impl Image {
         let which = usize::from(operation >> 4);
         let file = which % FILES.len();
         match operation & 15 {
-            0 => self.lay_over(file, take, mixed, false),
-            1 => self.lay_over(file, take, mixed, true),
+            0 => self.overwrite_file(file, take, mixed, false),
+            1 => self.overwrite_file(file, take, mixed, true),
             2 => {
                 let len = take.u32()? as usize % (self.files[file].len() + 1);
                 self.files[file].truncate(len);
@@ -144,8 +147,14 @@ impl Image {
         }
     }
 
-    /// Bytes over those of a file; `both`: over each of two copies.
-    fn lay_over(&mut self, file: usize, take: &mut Take<'_>, mixed: u64, both: bool) -> Option<()> {
+    /// Overwrites bytes of a file; `both`: in each of two copies.
+    fn overwrite_file(
+        &mut self,
+        file: usize,
+        take: &mut Take<'_>,
+        mixed: u64,
+        both: bool,
+    ) -> Option<()> {
         let at = take.u32()? as usize % (self.files[file].len() + 1);
         let mut bytes = text(take)?.to_vec();
         mix(file, &mut bytes, mixed);
@@ -162,7 +171,7 @@ impl Image {
         Some(())
     }
 
-    /// What stands in one place stands in another one too: a write or a read that was misdirected.
+    /// Copies bytes to another place, like a misdirected write or read.
     fn copy_within(&mut self, file: usize, take: &mut Take<'_>) -> Option<()> {
         let len = self.files[file].len();
         let from = take.u32()? as usize % (len + 1);
@@ -173,7 +182,7 @@ impl Image {
         Some(())
     }
 
-    /// The checksums of the store as it stands.
+    /// The checksums of the store as it is now.
     fn sums(&self) -> Sums {
         match Superblock::decode(&self.files[SUPERBLOCK]) {
             Read::Good(block) => Sums::new(block.secret),
@@ -213,7 +222,7 @@ impl Image {
         let generation = u64::from_le_bytes(fields[8..16].try_into().expect("eight bytes"));
         let good = Preamble::sum(&sums, &fields[..PREAMBLE_BYTES - SUM_BYTES]);
         fields[PREAMBLE_BYTES - SUM_BYTES..].copy_from_slice(&good.to_le_bytes());
-        // Its generation says where it belongs.
+        // The generation determines the file.
         let belongs = INDEXES + (generation & 1) as usize;
         if belongs != file {
             self.files[belongs] = self.files[file].clone();
@@ -226,7 +235,7 @@ impl Image {
         Some(())
     }
 
-    /// Bytes over the head from somewhere on, which it then ends with if they say so.
+    /// Overwrites the head from an offset on, and optionally truncates it there.
     fn forge_head(&mut self, take: &mut Take<'_>) -> Option<()> {
         let at = usize::from(take.u16()?);
         let ends = take.u8()? & 1 == 1;
@@ -257,7 +266,7 @@ impl Image {
         Some(())
     }
 
-    /// Other entries in the place of the first slice, from somewhere on.
+    /// Overwrites the entries of the first slice from an offset on.
     fn forge_slice(&mut self, take: &mut Take<'_>) -> Option<()> {
         let at = usize::from(take.u16()?);
         let bytes = text(take)?;
@@ -274,7 +283,7 @@ impl Image {
         Some(())
     }
 
-    /// One more batch behind the journal's last one.
+    /// Appends a batch to the journal.
     fn forge_batch(&mut self, take: &mut Take<'_>) -> Option<()> {
         let changes = text(take)?;
         let (_, preamble) = self.saved();
@@ -285,7 +294,7 @@ impl Image {
         Some(())
     }
 
-    /// The journal is closed, and the next one begun, with these changes.
+    /// Closes the journal and starts the next one with these changes.
     fn forge_next_journal(&mut self, take: &mut Take<'_>) -> Option<()> {
         let changes = text(take)?;
         let (_, preamble) = self.saved();
@@ -303,7 +312,7 @@ impl Image {
         Some(())
     }
 
-    /// Behind the last good batch of a journal.
+    /// The end of the last good batch of a journal.
     fn tail(&self, file: usize, mut tail: Tail) -> Tail {
         let sums = self.sums();
         while let Some(bytes) = self.files[file].get(tail.offset as usize..)
@@ -314,7 +323,7 @@ impl Image {
         tail
     }
 
-    /// Writes as much of a batch into both copies as there is room for.
+    /// Writes a batch to both copies, as far as there is room.
     fn write_batch(&mut self, file: usize, tail: Tail, changes: &[u8]) -> Tail {
         let area = GEOMETRY.journal_bytes as usize;
         let (batch, next) = tail.batch(&self.sums(), changes);
@@ -329,7 +338,7 @@ impl Image {
         next
     }
 
-    /// Other bytes in a record, all its blocks with good sums.
+    /// Overwrites bytes in a record, with good sums for all its blocks.
     fn forge_record(&mut self, which: usize, take: &mut Take<'_>) -> Option<()> {
         let number = which + 16 * usize::from(take.u8()? & 3);
         let at = usize::from(take.u16()?);
@@ -355,13 +364,13 @@ impl Image {
     }
 }
 
-/// A length, and as many bytes as there are of it.
+/// A length, and that many bytes, or as many as remain.
 fn text<'b>(take: &mut Take<'b>) -> Option<&'b [u8]> {
     let len = usize::from(take.u16()?).min(take.0.len());
     take.bytes(len)
 }
 
-/// Lays bytes over others from a place on, which grow if need be.
+/// Overwrites bytes from an offset on; grows the buffer if needed.
 fn lay(over: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     let end = at + bytes.len();
     if over.len() < end {
@@ -370,7 +379,7 @@ fn lay(over: &mut Vec<u8>, at: usize, bytes: &[u8]) {
     over[at..end].copy_from_slice(bytes);
 }
 
-/// Makes what is laid over the segments depend on the whole input.
+/// Makes the bytes written to the segments depend on the whole input.
 fn mix(file: usize, bytes: &mut [u8], mixed: u64) {
     if file == SEGMENTS_FILE {
         for (at, byte) in bytes.iter_mut().enumerate() {

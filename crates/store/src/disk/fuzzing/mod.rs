@@ -1,12 +1,12 @@
-//! What must hold of the decoders, whatever the files have in them.
+//! Checks what must hold of the decoders, whatever the files contain.
 //!
-//! What: an input is a list of edits ([`image`]) of the files of a small valid store. The store is
-//! opened over what they left, asked for every key, written to and purged, closed, and opened once
-//! more. Edits that repair the checksums reach what is behind them: so no length, number or kind
-//! in a file may be trusted because a checksum is good.
-//! What must hold: nothing panics; a start allocates no more than [`START_BYTES_MAX`]; it succeeds
-//! or says why not in one line; what is found is whole, and as long as no checksum was repaired it
-//! is what was once stored under that key.
+//! An input is a list of edits ([`image`]) of the files of a small valid store. The store is opened
+//! with the edited files; every key is looked up; objects are stored and purged; then it is closed
+//! and opened once more. Edits that repair the checksums reach the code behind them: no length,
+//! number or kind in a file may be trusted because a checksum is good. What must hold: nothing
+//! panics; a start allocates at most [`START_BYTES_MAX`]; it succeeds or gives its reason in one
+//! line; a found object is complete, and if no checksum was repaired it was once stored under that
+//! key.
 
 mod image;
 
@@ -24,18 +24,19 @@ use image::{FILES, Image, Record};
 
 const DIRECTORY: &str = "/store";
 const SEGMENTS: u32 = 16;
-/// What a start asks the allocator for in all, the simulated disk's own copies included: several
-/// times what it takes for a sound store, and a small part of what a length in a file could say.
+/// Limit on the bytes a start allocates in total, including the copies of the simulated disk:
+/// several times the need of a sound store, and a small part of what a length in a file could
+/// claim.
 const START_BYTES_MAX: u64 = 24 * 1024 * 1024;
-/// Edits of one input.
+/// Edits per input.
 const EDITS_MAX: usize = 24;
-/// Deletes of nothing that fill half a journal, so that the index is saved.
+/// Deletes of absent keys that fill half a journal, so that the index is saved.
 const CHANGES_TO_SAVE: u64 = 480;
 
 /// A metadata and body that were stored under a key.
 type Content = (Vec<u8>, Vec<u8>);
 
-/// A valid store, and what was ever stored in it.
+/// A valid store, and everything that was ever stored in it.
 struct Base {
     image: Image,
     contents: Vec<(Key, Vec<Content>)>,
@@ -75,7 +76,7 @@ fn options() -> Options {
 
 /// One life of the process, from start to close. `sound`: no checksum was repaired.
 async fn live(base: &Base, sound: bool, life: u64) {
-    // A store that is begun anew has another secret by this.
+    // Gives a store that is created again another secret.
     time::sleep(Duration::from_millis(1)).await;
     let before = runtime::allocations().bytes;
     let opened = DiskStore::open(options()).await;
@@ -98,7 +99,7 @@ async fn live(base: &Base, sound: bool, life: u64) {
     runtime::join(store.run(), work).await;
 }
 
-/// What is wrong is told in one line that says something.
+/// An error must be one non-empty line.
 fn one_line(text: &str) {
     assert!(!text.is_empty() && !text.contains(char::is_control), "{text:?}");
 }
@@ -111,7 +112,7 @@ async fn look_up_all(base: &Base, store: &DiskStore, sound: bool) {
         store.purges().judge(known, hit.generation);
         store.purges().hits(known, 0, |_| ());
         let Some(found) = whole(hit).await else { continue };
-        assert!(!sound || contents.contains(&found), "{url}: nobody stored that");
+        assert!(!sound || contents.contains(&found), "{url}: it was never stored");
         let Some(hit) = store.get(key).await else { continue };
         let mut part = hit.range(3..4100);
         while let Ok(Some(piece)) = part.next().await {
@@ -120,7 +121,7 @@ async fn look_up_all(base: &Base, store: &DiskStore, sound: bool) {
     }
 }
 
-/// An object's metadata and body; `None`: it is broken, which was said before its end.
+/// An object's metadata and body; `None`: it is broken, and an error said so before its end.
 async fn whole(hit: Hit) -> Option<Content> {
     let (meta, len) = (hit.meta.clone(), hit.body_len);
     let mut body = hit.body();
@@ -128,16 +129,16 @@ async fn whole(hit: Hit) -> Option<Content> {
     while let Some(piece) = body.next().await.ok()? {
         assert!(!piece.is_empty());
         all.extend_from_slice(&piece);
-        // A forged body may be as long as all segments together, each of its chunks the same.
+        // A forged body may be as long as all segments together, with identical chunks.
         if all.len() as u64 > Geometry::tiny(SEGMENTS).data_bytes() {
             return None;
         }
     }
-    assert_eq!(all.len() as u64, len, "a body ends where it was said to end");
+    assert_eq!(all.len() as u64, len, "a body has the length of its header");
     Some((meta, all))
 }
 
-/// Changes of every kind on top of what was found; what was stored in the base is stored again.
+/// Changes of every kind; stores some objects of the base again.
 async fn change(base: &Base, store: &DiskStore, life: u64) {
     let about = About { generation: store.purges().now(), time_ms: life };
     for (key, contents) in base.contents.iter().skip(life as usize).step_by(3) {
@@ -147,7 +148,7 @@ async fn change(base: &Base, store: &DiskStore, life: u64) {
     }
     for (key, contents) in base.contents.iter().skip(1).step_by(4) {
         if let Some(hit) = store.get(key).await {
-            // The object may be any of those, but its metadata is as it was.
+            // The object may be any of its versions, but keeps its metadata.
             let meta = hit.meta.clone();
             let updated = store.update(key, hit.object, about, &meta).await;
             assert!(updated.is_ok() || !contents.is_empty());
@@ -159,7 +160,7 @@ async fn change(base: &Base, store: &DiskStore, life: u64) {
     let mark = store.purge(Concerns::Prefix(b"http://a/"), true, 6).0;
     assert!(mark.generation > before, "a purge is newer than all before it");
     store.flush().await.ok();
-    // Time for segments to be reclaimed and the index to be saved.
+    // Gives the store time to reclaim segments and save the index.
     time::sleep(Duration::from_secs(1)).await;
 }
 
@@ -167,7 +168,7 @@ fn url(number: usize) -> String {
     format!("http://a/{number}")
 }
 
-/// Bytes that no other object has.
+/// Bytes unique to each object.
 fn content(number: usize, version: u64, len: usize) -> Content {
     let seed = (number as u64) << 32 | version << 24;
     let body =
@@ -176,8 +177,8 @@ fn content(number: usize, version: u64, len: usize) -> Content {
 }
 
 impl Base {
-    /// Objects of one block, of several, of several chunks; one with two versions, one deleted;
-    /// purges of each kind; a saved index, and a journal behind it.
+    /// Objects of one block, of several blocks, of several chunks; one with two versions, one
+    /// deleted; purges of each kind; a saved index, and a journal after it.
     fn build() -> Base {
         const LENS: [usize; 12] = [0, 1, 100, 700, 3900, 4040, 9000, 50, 18_000, 60, 40, 20];
         let disk = Disk::new(1);
@@ -209,7 +210,7 @@ impl Base {
         });
         let read = |file: &str| disk.contents(Path::new(DIRECTORY).join(file));
         let image =
-            Image::new(FILES.map(|file| read(file).expect("a store has them all")), records);
+            Image::new(FILES.map(|file| read(file).expect("a store has all of them")), records);
         Base { image, contents }
     }
 }

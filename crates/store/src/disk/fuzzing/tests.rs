@@ -1,14 +1,14 @@
-//! What the fuzz target has found, each by its name. All of it stands behind a good checksum.
+//! Findings of the fuzz target, one test each. All of them have good checksums.
 
 use super::super::bytes::Put;
 use super::*;
 
-/// What a start says after some edits, and which of the objects are found whole.
+/// The result of a start after some edits, and the objects that are found complete.
 fn started(edits: &[u8]) -> (Start, Vec<usize>) {
     let base = base();
     let mut image = base.image.clone();
     image.edit_all(edits, EDITS_MAX);
-    assert!(image.forged, "the edits do what they say");
+    assert!(image.forged, "the edits were applied");
     let disk = Disk::new(1);
     image.put(&disk, Path::new(DIRECTORY));
     on(&disk, async {
@@ -59,7 +59,7 @@ fn headers(at: u16, value: &[u8]) -> Vec<u8> {
     edits
 }
 
-fn is_begun_anew(edits: &[u8], why: &str) {
+fn is_replaced(edits: &[u8], why: &str) {
     let (start, found) = started(edits);
     assert_eq!(start, Start::Fresh(why.to_owned()));
     assert_eq!(found, [0; 0]);
@@ -69,43 +69,43 @@ fn is_begun_anew(edits: &[u8], why: &str) {
 const ALL: [usize; 11] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11];
 
 #[test]
-fn an_epoch_with_none_behind_it_replaces_the_store() {
+fn the_last_epoch_replaces_the_store() {
     let why = "it was opened too often to be counted";
-    is_begun_anew(&field(5, 12, &[0xff; 4]), why);
-    is_begun_anew(&batch(9, &[8, 0xff, 0xff, 0xff, 0xff]), why);
-    // Its numbers would be those of the epochs before.
-    is_begun_anew(&field(5, 12, &(1_u32 << 24).to_le_bytes()), why);
+    is_replaced(&field(5, 12, &[0xff; 4]), why);
+    is_replaced(&batch(9, &[8, 0xff, 0xff, 0xff, 0xff]), why);
+    // Its numbers would be those of earlier epochs.
+    is_replaced(&field(5, 12, &(1_u32 << 24).to_le_bytes()), why);
 }
 
 #[test]
-fn a_purge_or_a_life_with_none_behind_it_replaces_the_store() {
+fn the_last_purge_or_life_replaces_the_store() {
     let why = "a number is larger than any that was given out";
     let mut purge = vec![5, 0];
     purge.put_u64(u64::MAX);
     purge.put_u64(7);
     purge.put_u8(0);
-    is_begun_anew(&batch(9, &purge), why);
+    is_replaced(&batch(9, &purge), why);
     let mut open = vec![3, 15, 0];
     open.put_u64(u64::MAX);
     open.put_u8(0);
-    is_begun_anew(&batch(9, &open), why);
+    is_replaced(&batch(9, &open), why);
 }
 
 #[test]
-fn a_saved_index_with_none_behind_it_replaces_the_store() {
-    is_begun_anew(&field(6, 8, &[0xff; 8]), "the saved index has an impossible generation");
+fn the_last_saved_index_replaces_the_store() {
+    is_replaced(&field(6, 8, &[0xff; 8]), "the saved index has an impossible generation");
 }
 
 #[test]
-fn a_count_of_entries_that_the_file_has_no_room_for_reserves_no_memory() {
+fn a_forged_count_of_entries_reserves_no_memory() {
     let (start, found) = started(&field(6, 40, &[0xff; 8]));
     assert!(matches!(start, Start::Warm { objects: 11, .. }), "{start:?}");
     assert_eq!(found, ALL);
-    // That a start stays within its bound is held by the corpus, where allocations are counted.
+    // The corpus checks the bound on allocations; allocations are counted there.
 }
 
 #[test]
-fn a_record_with_lengths_that_cannot_be_is_a_miss() {
+fn a_record_with_impossible_lengths_is_a_miss() {
     let (start, found) = started(&headers(48, &[0xff; 8]));
     assert!(matches!(start, Start::Warm { .. }), "{start:?}");
     assert_eq!(found, [0; 0], "longer than any store");
@@ -114,8 +114,8 @@ fn a_record_with_lengths_that_cannot_be_is_a_miss() {
 }
 
 #[test]
-fn a_journal_that_is_full_does_not_keep_the_store_shut() {
-    // Behind a journal that was closed, before the index was saved.
+fn a_full_journal_does_not_prevent_a_start() {
+    // After a journal that was closed, before the index was saved.
     let deletes: Vec<u8> = (0..900_u64).flat_map(|_| [2, 9, 9, 9, 9, 9, 9, 9, 9]).collect();
     let (start, found) = started(&batch(10, &deletes));
     assert!(matches!(start, Start::Warm { objects: 11, .. }), "{start:?}");
