@@ -28,12 +28,11 @@ test  curl       curl             -         an independent client, for the tests
 test  nginx      nginx-light      nginx     a live server to record
 test  haproxy    haproxy          haproxy   a live server to record
 test  squid      squid            squid     a live server to record
-test  strace     strace           -         counts the reads of Squid, for plimsoll study swapin
-test  python3    python3          -         passes a listening socket as a supervisor does, for the tests
-test  pip3       python3-pip      -         a client configured to use the proxy, for the tests
+test  strace     strace           -         counts reads, for plimsoll study swapin and the tests
+test  python3    python3          -         passes a socket as a supervisor does, for the tests
+test  pip3       python3-pip      -         a client of the proxy, for the tests
 test  chromium   chromium         -         a browser that uses the proxy, for the tests (about 100 MB)
 test  openssl    openssl          -         for the tests: certificates, and a TLS client
-test  strace     strace           -         for the tests: counts disk reads from outside
 test  mkfs.ext4  e2fsprogs        -         for the tests: a file system that fills up or breaks
 test  lighttpd   lighttpd         lighttpd  a live server that can wait with poll()
 test  varnishd   varnish          varnish   a peer in the table of costs, and a log for the tests

@@ -1,10 +1,12 @@
-//! Development tasks: `cargo xtask tidy` checks what rustc, rustfmt and clippy do not,
-//! `cargo xtask test` lints, builds and runs every test, `cargo xtask planted` checks that the tests
-//! find the bugs planted on purpose, and `cargo xtask simulate` runs fresh seeds of the simulation
-//! of the disk store.
+//! Development tasks.
 //!
-//! It uses no other crate, so that it builds in a second and runs before anything else does. It
-//! never changes a file: each finding says what is wrong and how to fix it.
+//! - `cargo xtask tidy` checks what rustc, rustfmt and clippy do not.
+//! - `cargo xtask test` lints, builds and runs every test.
+//! - `cargo xtask planted` checks that the tests find the bugs planted on purpose.
+//! - `cargo xtask simulate` runs fresh seeds of the simulation of the disk store.
+//!
+//! It uses no other crate, so it builds in a second.
+//! `tidy` never changes a file: each finding says what is wrong and how to fix it.
 
 #![forbid(unsafe_code)]
 
