@@ -27,8 +27,8 @@ struct Peer<'a> {
     rate_max: u32,
 }
 
-/// Rates of the load, in twelfths of the highest, a second each. They are not in order: on a
-/// rising load what changes with time would pass for what changes with the rate.
+/// Rates of the load, in twelfths of the highest. They are not in order: on a rising load, a change
+/// over time would look like a change with the rate.
 const TWELFTHS: [u32; 12] = [6, 1, 11, 4, 8, 2, 12, 5, 9, 3, 10, 7];
 
 #[test]
@@ -223,10 +223,11 @@ fn has_a_load_line(home: &Home, peer: &Peer<'_>) {
 /// One recording under load, and its report.
 fn recorded(home: &Home, peer: &Peer<'_>, trial: &str) -> Value {
     let log = home.at(peer.log);
-    // Where a log stamps whole seconds, the requests of half a second are not to be told.
-    let interval = if peer.format == "combined" { "1s" } else { "500ms" };
+    // The combined format stamps whole seconds: a shorter interval has no known requests.
+    let is_coarse = peer.format == "combined";
+    let (interval, step) = if is_coarse { ("1s", "1s") } else { ("250ms", "500ms") };
     let recording = Recording::start(home, &peer.pid, &log, trial, interval);
-    let sent = load(&peer.url, peer.rate_max);
+    let sent = load(&peer.url, peer.rate_max, step);
     // The last lines may come a tick later, and where only seconds are stamped a request may lie
     // anywhere in its second.
     std::thread::sleep(Duration::from_millis(1500));
@@ -246,12 +247,12 @@ fn recorded(home: &Home, peer: &Peer<'_>, trial: &str) -> Value {
     report
 }
 
-/// Drives the load; the requests that were sent.
-fn load(url: &str, rate_max: u32) -> u64 {
+/// Drives the load, each rate for the time `step`. Returns how many requests were sent.
+fn load(url: &str, rate_max: u32, step: &str) -> u64 {
     let mut sent = 0;
     for twelfths in TWELFTHS {
         let rate = (rate_max * twelfths / 12).to_string();
-        let outcome = plimsoll(&["load", url, "--rate", &rate, "--for", "1s", "--json"]);
+        let outcome = plimsoll(&["load", url, "--rate", &rate, "--for", step, "--json"]);
         let outcome = outcome.well().json();
         for (kind, count) in outcome["errors"].as_object().unwrap() {
             assert_eq!(count, 0, "{kind}");

@@ -19,7 +19,7 @@ fn turns(a: &str, b: &str, port: u16, rounds: &str, more: &[&str]) -> Said {
     let url = format!("http://127.0.0.1:{port}/obj/1");
     let mut command = Command::new(PLIMSOLL);
     command.args(["switchback", "--a", a, "--b", b, "--url", &url, "--rate", "300"]);
-    command.args(["--period", "1500ms", "--settle", "400ms", "--connections", "8"]);
+    command.args(["--period", "800ms", "--settle", "200ms", "--connections", "8"]);
     command.args(["--rounds", rounds]).args(more);
     run(command, PATIENCE)
 }
@@ -149,7 +149,7 @@ fn trial_of(home: &Home, load: &Value) -> String {
 
 #[test]
 fn a_load_is_joined_to_its_trial_once() {
-    let home = Home::alone();
+    let home = Home::new();
     let server = Ours::null_server();
     let result = home.at("load.json");
     let flags = ["--rate", "50..400", "--for", "12s", "--connections", "4", "--output", &result];
