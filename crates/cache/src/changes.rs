@@ -1,10 +1,10 @@
-//! Changes that are made and to be waited for before they are told.
+//! Changes that must be durable before they are acknowledged.
 //!
-//! An unsafe method or a purge takes out what it concerns at once, here and in memory. It is
-//! answered when no later request *anywhere* can be served what was there before: when the store on
-//! disk has the delete for good, or, while another process takes our place ([`crate::handover`]),
-//! when that process has taken the change in.
-//! What never happens: a disk, or a process, that fails fails a request, or has it wait for ever.
+//! An unsafe method or a purge removes what it concerns at once, here and in memory. It is
+//! acknowledged when no later request *anywhere* can get the old response: when the delete is
+//! durable in the store on disk or, while another process takes over ([`crate::handover`]), when
+//! that process has applied the change. What never happens: a failing disk or process fails a
+//! request, or makes it wait forever.
 
 use runtime::time;
 use store::Concerns;
@@ -13,7 +13,7 @@ use store::disk::Pending;
 use crate::Cache;
 use crate::limits::DURABLE_WAIT_MAX;
 
-/// A change, as another process can be told it.
+/// A change, as sent to another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
     what: What,
@@ -29,7 +29,7 @@ enum What {
 }
 
 impl Notice {
-    /// Of one.
+    /// From a purge.
     pub fn of(what: Concerns<'_>, soft: bool) -> Notice {
         let what = match what {
             Concerns::All => What::All,
@@ -40,7 +40,7 @@ impl Notice {
         Notice { what, soft }
     }
 
-    /// What a URL had is gone.
+    /// The removal of a URL's responses.
     pub fn of_url(url: Vec<u8>) -> Notice {
         Notice { what: What::Url(url), soft: false }
     }
@@ -54,7 +54,7 @@ impl Notice {
         }
     }
 
-    /// Appends it in the form in which another process reads it.
+    /// Appends it in the form that another process reads.
     pub fn encode(&self, out: &mut Vec<u8>) {
         let (kind, bytes): (u8, &[u8]) = match &self.what {
             What::All => (0, b""),
@@ -67,7 +67,7 @@ impl Notice {
         out.extend_from_slice(bytes);
     }
 
-    /// Takes the first one off; `None`: that is none.
+    /// Takes the first notice off; `None`: the bytes are invalid.
     fn decode(bytes: &mut &[u8]) -> Option<Notice> {
         let (kind, rest) = bytes.split_first()?;
         let (len, rest) = rest.split_first_chunk()?;
@@ -85,57 +85,58 @@ impl Notice {
     }
 }
 
-/// A change that is made.
+/// A change that was made.
 #[derive(Debug)]
-#[must_use = "it is for good only after Changes::durable"]
+#[must_use = "it is durable only after Changes::durable"]
 pub struct Made {
     notice: Notice,
-    /// Of our disk, if it was ours.
+    /// Of our disk, if we had it.
     pending: Option<Pending>,
-    /// How often the disk had gone and come back before.
+    /// The handover round in which it was made.
     rounds: u64,
 }
 
-/// Changes that are seen by all here and not yet for good.
+/// Changes that are visible here and not durable yet.
 #[derive(Debug, Default)]
-#[must_use = "they are for good only after Changes::durable"]
+#[must_use = "they are durable only after Changes::durable"]
 pub struct Changes(Vec<Made>);
 
 impl Changes {
-    /// Of one.
+    /// One change.
     pub fn of(made: Made) -> Changes {
         Changes(vec![made])
     }
 
-    /// Adds one.
+    /// Adds a change.
     pub fn push(&mut self, made: Made) {
         self.0.push(made);
     }
 
-    /// Waits until no crash brings back what was there before and no other process serves it, but
-    /// not for ever. Says whether they are on a disk for good.
+    /// Waits, for a bounded time, until no crash brings the old state back and no other process
+    /// serves it. Returns whether the changes are durable on a disk.
     pub async fn durable(self, shared: &Cache) -> bool {
         let left = self.not_durable().await;
         if left.is_empty() {
             return true;
         }
         let notices = left.iter().map(|(notice, _)| notice);
-        if let Some(taken) = shared.handover.tell(notices).await {
+        if let Some(taken) = shared.handover.send(notices).await {
             return taken;
         }
-        // Nobody takes our place. But our disk may have gone and come back meanwhile.
+        // No process takes over. But our disk may have been handed over and come back meanwhile.
         let rounds = shared.handover.rounds();
         let mut again = Changes::default();
         for (notice, of) in &left {
             if *of == rounds || shared.disk().is_none() {
                 return false;
             }
-            again.push(shared.take_in(notice));
+            again.push(shared.apply(notice));
         }
         again.not_durable().await.is_empty()
     }
 
-    /// Waits for the disk; which of them it has not got, and in which round they were made.
+    /// Waits for the disk. Returns the changes that are not durable, and the rounds in which they
+    /// were made.
     async fn not_durable(self) -> Vec<(Notice, u64)> {
         let deadline = time::now() + DURABLE_WAIT_MAX;
         let mut left = Vec::new();
@@ -157,21 +158,21 @@ impl Changes {
 }
 
 impl Cache {
-    /// A change that was begun in a round, and made by its disk or by none.
+    /// A change that was started in this round; `pending` is of its disk, if there was one.
     pub fn made(notice: Notice, pending: Option<Pending>, rounds: u64) -> Made {
         Made { notice, pending, rounds }
     }
 
-    /// Makes a change that another process has told of.
-    fn take_in(&self, notice: &Notice) -> Made {
+    /// Applies a change sent by another process.
+    fn apply(&self, notice: &Notice) -> Made {
         self.purge(notice.concerns(), notice.soft, time::wall_ms()).1
     }
 
-    /// The same for all that were told at once. `None`: they cannot be read.
-    pub fn take_in_all(&self, mut told: &[u8]) -> Option<Changes> {
+    /// Applies all changes of a message. `None`: they are invalid.
+    pub fn apply_all(&self, mut notices: &[u8]) -> Option<Changes> {
         let mut changes = Changes::default();
-        while !told.is_empty() {
-            changes.push(self.take_in(&Notice::decode(&mut told)?));
+        while !notices.is_empty() {
+            changes.push(self.apply(&Notice::decode(&mut notices)?));
         }
         Some(changes)
     }
@@ -182,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_is_understood() {
+    fn notices_are_decoded_as_encoded() {
         let notices = [
             Notice::of(Concerns::All, false),
             Notice::of(Concerns::Url(b"h/a"), true),
@@ -190,21 +191,21 @@ mod tests {
             Notice::of(Concerns::Prefix(b"h/"), false),
             Notice::of(Concerns::Tag(b"news"), true),
         ];
-        let mut told = Vec::new();
-        notices.iter().for_each(|notice| notice.encode(&mut told));
-        let mut rest = &told[..];
+        let mut sent = Vec::new();
+        notices.iter().for_each(|notice| notice.encode(&mut sent));
+        let mut rest = &sent[..];
         for notice in &notices {
             assert_eq!(Notice::decode(&mut rest).as_ref(), Some(notice));
         }
         assert!(rest.is_empty());
-        for cut in 1..told.len() {
-            let mut rest = &told[..cut];
+        for cut in 1..sent.len() {
+            let mut rest = &sent[..cut];
             while Notice::decode(&mut rest).is_some() {}
-            assert!(rest.len() < told.len());
+            assert!(rest.len() < sent.len());
         }
         let long = Notice::of(Concerns::Prefix(&[b'x'; store::PURGE_PREFIX_BYTES_MAX + 1]), false);
-        told.clear();
-        long.encode(&mut told);
-        assert_eq!(Notice::decode(&mut &told[..]), None, "which nobody could purge by");
+        sent.clear();
+        long.encode(&mut sent);
+        assert_eq!(Notice::decode(&mut &sent[..]), None, "the prefix is too long");
     }
 }

@@ -1,4 +1,4 @@
-//! Collapsed forwarding: one fetch for all who miss the same key at the same time.
+//! Collapsed forwarding: one fetch for all requests that miss the same key at the same time.
 //!
 //! ```text
 //!            lead                     stream                    complete
@@ -7,15 +7,15 @@
 //!                     +--> Settled(Stored|Uncacheable|Failed)   +--> Settled(Failed)
 //! ```
 //!
-//! The first to miss a key *leads*: it asks the origin. The others *read*: they sleep until the
-//! head is known, then stream along at their own pace while the body arrives. The leader's client
-//! is a reader like any other, so that a slow first client holds nobody.
+//! The first request to miss a key *leads*: it asks the origin. The others *read*: they sleep until
+//! the head is known, then stream at their own pace while the body arrives. The leader's client is
+//! a reader like any other, so a slow first client holds up no one.
 //!
 //! A body that is to be stored is bounded by the largest object that the store takes; its readers
-//! never hold the fetch. A body that turns out too large to store becomes *bounded*: nobody new
-//! may join, pieces are dropped when the slowest reader has passed them, and the fetch waits when
-//! it is a window ahead of that reader. Dropping a [`Lead`] or [`Fill`] that has settled nothing
-//! fails the flight: no reader is ever left asleep.
+//! never hold up the fetch. A body that turns out too large to store becomes *bounded*: no new
+//! reader can join, pieces are dropped when the slowest reader has passed them, and the fetch waits
+//! when it is a window ahead of that reader. Dropping a [`Lead`] or [`Fill`] that has not settled
+//! the flight fails it, so no reader sleeps forever.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, PoisonError};
@@ -31,7 +31,7 @@ use crate::stored::{Head, Piece, Stored};
 use crate::watch::Watch;
 use outcome::Fault;
 
-/// A power of two; the shards keep cores out of each other's way.
+/// A power of two. The shards reduce lock contention between cores.
 const SHARDS: usize = 16;
 
 /// How a flight ended.
@@ -39,11 +39,11 @@ const SHARDS: usize = 16;
 pub enum Settled {
     /// The response is in the store.
     Stored(Arc<Stored>),
-    /// A part of it is.
+    /// A part of it is in the store.
     Part(Arc<Partial>),
-    /// The response may not serve anybody but the one who asked.
+    /// The response may serve only the request that fetched it.
     Uncacheable,
-    /// The origin answered with an error, which may serve nobody else.
+    /// The origin answered with an error, which serves no other request.
     Declined(u16),
     /// There is no response, or its body broke off.
     Failed(Fault),
@@ -54,7 +54,7 @@ pub enum Settled {
 pub enum Found {
     /// The body is arriving.
     Stream(Arc<Head>),
-    /// It is over.
+    /// The flight has ended.
     Settled(Settled),
 }
 
@@ -67,7 +67,7 @@ enum Phase {
 
 #[derive(Debug, Default)]
 struct ReaderSlot {
-    /// Number of the piece this reader takes next.
+    /// Number of the next piece for this reader.
     next: u64,
     waker: Option<Waker>,
 }
@@ -76,7 +76,7 @@ struct ReaderSlot {
 struct State {
     phase: Phase,
     pieces: VecDeque<Piece>,
-    /// Number of `pieces[0]`; `first + pieces.len()` is the number of the next to arrive.
+    /// Number of `pieces[0]`; `first + pieces.len()` is the number of the next piece to arrive.
     first: u64,
     /// Bytes in `pieces`.
     held_bytes: usize,
@@ -85,13 +85,13 @@ struct State {
     filler: Option<Waker>,
 }
 
-/// One fetch under way.
+/// A fetch in flight.
 #[derive(Debug)]
 pub struct Flight {
     key: Key,
-    /// Purges until it began.
+    /// The purge generation at which it began.
     began: Generation,
-    /// Changes of its URI since.
+    /// Watches its URI for changes.
     watch: Watch,
     state: Lock<State>,
 }
@@ -115,40 +115,40 @@ impl Flight {
         &self.watch
     }
 
-    /// Whether anybody waits for it.
+    /// Whether any reader waits for it.
     pub fn has_readers(&self) -> bool {
         !lock(&self.state).readers.is_empty()
     }
 }
 
-/// Of one fetch: its readers and the one that fills it.
+/// Of one fetch: its readers and its filler.
 static FLIGHT: LockKind = LockKind::new("fetch");
 /// Of the table of fetches.
 static TABLE: LockKind = LockKind::new("fetches: shard");
 
-/// All fetches under way.
+/// All fetches in flight.
 #[derive(Debug)]
 pub struct Flights {
     shards: [Lock<HashMap<u128, Arc<Flight>>>; SHARDS],
 }
 
-/// The part in a flight that a miss has.
+/// The role of a miss in a flight.
 pub enum Joined {
-    /// Nobody was asking: the caller must.
+    /// No fetch is in flight: the caller must fetch.
     Lead(Lead),
-    /// Somebody is.
+    /// A fetch is in flight.
     Follow(Reader),
 }
 
 impl Flights {
-    /// None is in flight.
+    /// An empty table.
     pub fn new() -> Arc<Flights> {
         Arc::new(Flights { shards: std::array::from_fn(|_| Lock::new(&TABLE, HashMap::new())) })
     }
 
-    /// `overtaken` says whether what was asked for at some generation has been purged since: who
-    /// comes after the purge does not join a fetch from before it, nor one that a change of the
-    /// URI has overtaken. `watch` begins to watch the URI.
+    /// Joins the fetch in flight for a key, or leads one. `overtaken` returns whether the URL was
+    /// purged since a generation: a request after a purge does not join a fetch from before it, nor
+    /// one overtaken by a change of the URI. `watch` starts to watch the URI.
     pub fn join(
         self: &Arc<Flights>,
         key: Key,
@@ -168,17 +168,17 @@ impl Flights {
         Joined::Lead(Lead { flight: Some(flight), flights: Arc::clone(self) })
     }
 
-    /// A flight that nobody can join: what it brings is for one request first.
+    /// A flight that no other request can join: its response is for one request first.
     pub fn alone(self: &Arc<Flights>, key: Key, now: Generation, watch: Watch) -> Lead {
         Lead { flight: Some(Flight::new(key, now, watch)), flights: Arc::clone(self) }
     }
 
-    /// Whether a fetch of this key is under way.
+    /// Whether a fetch of this key is in flight.
     pub fn has(&self, key: Key) -> bool {
         self.shard(&key).contains_key(&key.to_u128())
     }
 
-    /// Fetches under way now.
+    /// Number of fetches in flight.
     pub fn count(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
     }
@@ -187,7 +187,7 @@ impl Flights {
         lock(&self.shards[key.to_u128() as usize % SHARDS])
     }
 
-    /// Nobody new joins this fetch.
+    /// Keeps new readers from joining this fetch.
     pub fn retire(&self, reader: &Reader) {
         self.remove(&reader.flight);
     }
@@ -207,7 +207,7 @@ impl Flights {
     }
 }
 
-/// A panic while a lock is held leaves data that is whole: nothing in this file panics half-way.
+/// A panic while a lock is held leaves consistent data: no code in this file panics half-way.
 fn lock<T>(mutex: &Lock<T>) -> Guard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -220,7 +220,7 @@ fn wake_readers(state: &mut State) {
     }
 }
 
-/// The duty to ask the origin and to tell the others what came of it.
+/// The duty to ask the origin and to settle the flight.
 #[derive(Debug)]
 pub struct Lead {
     flight: Option<Arc<Flight>>,
@@ -228,24 +228,24 @@ pub struct Lead {
 }
 
 impl Lead {
-    /// Purges until it began.
+    /// The purge generation at which it began.
     pub fn began(&self) -> Generation {
         self.flight.as_ref().expect("a lead settles once, by value").began
     }
 
-    /// Says whether what it brings may still be stored.
+    /// Whether the response may still be stored.
     pub fn watch(&self) -> &Watch {
         &self.flight.as_ref().expect("a lead settles once, by value").watch
     }
 
-    /// Ends the fetch: all who wait for it see this.
+    /// Ends the fetch; all readers see the result.
     pub fn settle(mut self, settled: Settled) {
         let flight = self.flight.take().expect("a lead settles once");
         self.flights.settle(&flight, settled);
     }
 
-    /// The head is known and may be stored; its body follows through [`Fill`]. The reader is the
-    /// leader's own.
+    /// The head is known and may be stored; the body follows through [`Fill`]. The reader is for
+    /// the leader's own client.
     pub fn stream(mut self, head: Arc<Head>) -> (Fill, Reader) {
         let flight = self.flight.take().expect("a lead settles once");
         let reader = Reader::new(Arc::clone(&flight));
@@ -266,7 +266,7 @@ impl Drop for Lead {
     }
 }
 
-/// The duty to bring the body.
+/// The duty to deliver the body.
 #[derive(Debug)]
 pub struct Fill {
     flight: Option<Arc<Flight>>,
@@ -283,7 +283,7 @@ impl Fill {
         wake_readers(&mut state);
     }
 
-    /// From now on the body is not to be stored: see the module's text.
+    /// From now on the body will not be stored: see the module documentation.
     pub fn bound(&self) {
         self.flights.remove(self.flight());
         let mut state = lock(&self.flight().state);
@@ -291,8 +291,8 @@ impl Fill {
         drop_passed(&mut state);
     }
 
-    /// Ready(true) when another piece may come; Ready(false) when nobody is left to read a
-    /// bounded body.
+    /// Ready(true) when another piece may come; Ready(false) when a bounded body has no readers
+    /// left.
     pub fn poll_room(&self, cx: &mut Context<'_>, window_bytes: usize) -> Poll<bool> {
         let mut state = lock(&self.flight().state);
         if !state.bounded {
@@ -308,13 +308,13 @@ impl Fill {
         Poll::Pending
     }
 
-    /// Ends the fetch: all who wait for it see this.
+    /// Ends the fetch; all readers see the result.
     pub fn settle(mut self, settled: Settled) {
         let flight = self.flight.take().expect("a fill settles once");
         self.flights.settle(&flight, settled);
     }
 
-    /// The fetch that it brings the body of.
+    /// The fetch whose body this delivers.
     pub fn flight(&self) -> &Arc<Flight> {
         self.flight.as_ref().expect("a fill settles once, by value")
     }
@@ -328,7 +328,7 @@ impl Drop for Fill {
     }
 }
 
-/// In a bounded flight, lets go of what every reader has passed and wakes the fetch for more.
+/// In a bounded flight, drops the pieces that every reader has passed and wakes the filler.
 fn drop_passed(state: &mut State) {
     if !state.bounded {
         return;
@@ -345,7 +345,7 @@ fn drop_passed(state: &mut State) {
     }
 }
 
-/// One who waits for a flight.
+/// A request that waits for a flight.
 #[derive(Debug)]
 pub struct Reader {
     flight: Arc<Flight>,
@@ -356,7 +356,8 @@ impl Reader {
     fn new(flight: Arc<Flight>) -> Reader {
         let slot = {
             let mut state = lock(&flight.state);
-            // Who joins, joins before the first piece is dropped: a bounded flight is not found.
+            // A bounded flight cannot be found, so a reader joins before the first piece is
+            // dropped.
             let next = state.first;
             state.readers.insert(ReaderSlot { next, waker: None })
         };
@@ -379,7 +380,7 @@ impl Reader {
         .await
     }
 
-    /// Whether [`Reader::next`] would answer at once.
+    /// Whether [`Reader::next`] would return at once.
     pub fn is_ready(&self) -> bool {
         let state = lock(&self.flight.state);
         let arrived = state.first + state.pieces.len() as u64;

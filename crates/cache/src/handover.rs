@@ -1,7 +1,7 @@
-//! How far another process is in taking our place, as the cache has to know it.
+//! The state of a handover to another process, as far as the cache must know it.
 //!
-//! While there is one, changes wait to be sent to it; once it serves, nothing that is stored here
-//! may be served any more. The server's thread carries the handover out and sets this state.
+//! While there is a successor, changes wait to be sent to it. Once it serves, no response stored
+//! here may be served. The server's thread performs the handover and sets this state.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
@@ -11,66 +11,68 @@ use runtime::sync::{Sender, inbox};
 
 use crate::changes::Notice;
 
-/// How far another process is in taking our place.
+/// The state of a handover to another process.
 #[derive(Debug, Default)]
 pub struct Handover {
-    /// It may serve: nothing that is stored here counts any more.
+    /// The successor may serve: nothing stored here is valid any more.
     left: AtomicBool,
-    /// Counts begins and returns.
+    /// Counts starts and ends.
     rounds: AtomicU64,
-    /// Changes for it, while there is one.
+    /// Changes for the successor, while there is one.
     queue: Mutex<Option<mpsc::Sender<Waiting>>>,
 }
 
-/// Changes that wait to be told.
+/// Changes waiting to be sent.
 pub struct Waiting {
     /// The encoded notices.
-    pub told: Vec<u8>,
+    pub notices: Vec<u8>,
     taken: Sender<bool>,
 }
 
 impl Waiting {
-    /// Says whether the other process has them for good.
+    /// Reports whether the other process has applied and stored them.
     pub fn answer(self, taken: bool) {
-        // Whoever asked may have gone.
+        // The sender may be gone.
         let _ = self.taken.send(taken);
     }
 }
 
 impl Handover {
-    /// Whether nothing that is stored here may be served any more.
+    /// Whether nothing stored here may be served any more.
     #[inline]
     pub fn is_left(&self) -> bool {
         self.left.load(Ordering::Acquire)
     }
 
-    /// How often a handover has begun or been given up.
+    /// How often a handover has started or been abandoned.
     pub fn rounds(&self) -> u64 {
         self.rounds.load(Ordering::Acquire)
     }
 
-    /// Tells the process that takes our place of changes; whether it has them for good. `None`:
-    /// there is none. Waits as long as it takes to come to serve, or to fail.
-    pub async fn tell(&self, notices: impl Iterator<Item = &Notice>) -> Option<bool> {
+    /// Sends changes to the successor. Returns whether they are durable there; `None`: there is
+    /// none. Waits until the successor serves, or fails.
+    pub async fn send(&self, notices: impl Iterator<Item = &Notice>) -> Option<bool> {
         let (taken, mut answer) = inbox(1);
         {
             let queue = self.queue();
             let queue = queue.as_ref()?;
-            let mut told = Vec::new();
-            notices.for_each(|notice| notice.encode(&mut told));
-            if told.len() > CHANGES_BYTES_MAX || queue.send(Waiting { told, taken }).is_err() {
+            let mut encoded = Vec::new();
+            notices.for_each(|notice| notice.encode(&mut encoded));
+            let notices = encoded;
+            if notices.len() > CHANGES_BYTES_MAX || queue.send(Waiting { notices, taken }).is_err()
+            {
                 return Some(false);
             }
         }
         Some(answer.recv().await.unwrap_or(false))
     }
 
-    /// Whether what is stored here counts from now on.
+    /// Sets whether nothing stored here may be served any more.
     pub fn set_left(&self, left: bool) {
         self.left.store(left, Ordering::Release);
     }
 
-    /// From now on changes wait.
+    /// Starts to queue changes.
     pub fn begin(&self) -> mpsc::Receiver<Waiting> {
         let (sender, receiver) = mpsc::channel();
         let mut queue = self.queue();
@@ -79,14 +81,14 @@ impl Handover {
         receiver
     }
 
-    /// There is nobody who takes our place.
+    /// Stops queueing: there is no successor.
     pub fn end(&self) {
         let mut queue = self.queue();
         self.rounds.fetch_add(1, Ordering::AcqRel);
         *queue = None;
     }
 
-    /// Nothing in this file panics while it holds the lock.
+    /// No code in this file panics while it holds the lock.
     fn queue(&self) -> MutexGuard<'_, Option<mpsc::Sender<Waiting>>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }

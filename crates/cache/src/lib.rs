@@ -1,12 +1,12 @@
 //! Stored responses and variants, collapsed fetches, purges, and the disk below the memory.
 //!
-//! What: [`Cache`] is what all cores share. [`stored`], [`partial`] and [`variants`] are what the
-//! store holds; [`flight`] is collapsed forwarding; [`purge`], [`changes`] and [`watch`] keep what
-//! has changed from being served; [`disk`] is below the memory; [`sizing`] says what other sizes
-//! would give. Whether a response may be stored or reused is decided in the crate `caching`.
+//! [`Cache`] is shared by all cores. [`stored`], [`partial`] and [`variants`] are the entries of
+//! the store; [`flight`] is collapsed forwarding; [`purge`], [`changes`] and [`watch`] keep changed
+//! responses from being served; [`disk`] is below the memory; [`sizing`] forecasts other sizes. The
+//! crate `caching` decides whether a response may be stored or reused.
 //!
-//! What never happens: a lock is held over I/O or a wait; a response whose fetch began before a
-//! change that was answered is served after it.
+//! What never happens: a lock is held during I/O or a wait; a response whose fetch began before an
+//! acknowledged change is served after it.
 #![forbid(unsafe_code)]
 
 pub mod changes;
@@ -42,66 +42,66 @@ use crate::pressure::Pressure;
 use crate::purge::Sweeping;
 use crate::sizing::Sizing;
 use crate::stored::{Entry, Stored};
-use crate::watch::UnderWay;
+use crate::watch::Watches;
 
-/// Whether looking leaves a trace.
+/// Whether a look-up has side effects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// On behalf of a client: what is found counts as used, what fails is counted.
+    /// For a client: the entry counts as used.
     Use,
-    /// To explain: nothing changes.
+    /// For an explanation: nothing changes.
     Peek,
 }
 
 /// Shared by all cores of one server.
 ///
-/// The store and the table of fetches are sharded behind short locks; nothing is done under one but
-/// to look up, insert or copy a pointer.
+/// The store and the table of fetches are sharded behind short locks, held only to look up, insert
+/// or copy a pointer.
 #[derive(Debug)]
 pub struct Cache {
     /// Responses in memory.
     pub store: Store<Entry>,
-    /// What was purged when.
+    /// The purges so far.
     pub purges: Arc<Purges>,
-    /// What is stored beyond the memory.
+    /// The store on disk.
     pub disk: Option<Disk>,
-    /// Another process that takes our place.
+    /// The state of a handover to another process.
     pub handover: Handover,
-    /// The sweep that lets go of what purges have taken.
+    /// The sweep that removes purged entries.
     pub sweeping: Sweeping,
-    /// What other sizes of the store would give.
+    /// The forecasts for other sizes of the store.
     pub sizing: Sizing,
     /// Fetches that several requests wait for.
     pub flights: Arc<Flights>,
-    /// What is being fetched, so that a change reaches it.
-    pub under_way: Arc<UnderWay>,
+    /// Watches of the URIs being fetched, so that a change overtakes them.
+    pub watches: Arc<Watches>,
     /// Memory pressure on the process.
     pub pressure: Pressure,
     /// Of keys.
     pub hasher: KeyHasher,
-    /// Numbers of sets of names that responses vary by.
+    /// The next number of a set of names that responses vary by.
     epochs: AtomicU64,
     memory_object_bytes_max: u64,
-    /// Purges before this process.
+    /// The purge count when this process started.
     purged_before: Generation,
     arriving_bytes: AtomicU64,
     arriving_bytes_max: u64,
 }
 
-/// What the store says about a request.
+/// The result of a look-up.
 pub enum Lookup {
     /// A response that this request selects.
     Found(Arc<Stored>, Key),
     /// Parts of one.
     Part(Arc<Partial>, Key),
-    /// None; one that arrives is stored under this key, and fetches are collapsed by it.
+    /// Nothing. A response is stored, and fetches are collapsed, under this key.
     Absent(Key),
-    /// The last one could not be stored: go straight to the origin.
+    /// The last response could not be stored: go straight to the origin.
     Uncacheable,
 }
 
 impl Cache {
-    /// Keys and purges are those of the disk, if there is one: they outlive the process.
+    /// Takes keys and purges from the disk, if there is one: they outlive the process.
     pub fn new(config: &Config, workers: usize, disk: Option<DiskStore>) -> Cache {
         let hasher = match (&disk, config.hash_seed) {
             (Some(disk), _) => disk.hasher().clone(),
@@ -127,7 +127,7 @@ impl Cache {
             sweeping: Sweeping::default(),
             sizing: Sizing::new(config.memory_bytes),
             flights: Flights::new(),
-            under_way: Arc::default(),
+            watches: Arc::default(),
             pressure: Pressure::default(),
             hasher,
             epochs: AtomicU64::new(1),

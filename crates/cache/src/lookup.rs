@@ -1,11 +1,11 @@
-//! Looking up, inserting and invalidating.
+//! Look-ups, insertions and invalidations.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use config::limits::Limits;
-use metrics::{Described, Shape};
+use metrics::Described;
 use store::Key;
 
 use crate::changes::{Made, Notice};
@@ -21,7 +21,7 @@ use crate::watch::Watch;
 use crate::{Cache, Look, Lookup};
 
 impl Cache {
-    /// Makes room for bytes of a body that is on its way into the store; false if there is none.
+    /// Reserves room for bytes of a body that is arriving; false if there is none.
     pub fn take_arriving(&self, bytes: u64) -> bool {
         let before = self.arriving_bytes.fetch_add(bytes, Ordering::Relaxed);
         let fits = before + bytes <= self.arriving_bytes_max;
@@ -31,12 +31,12 @@ impl Cache {
         fits
     }
 
-    /// Gives it back.
+    /// Releases the reservation.
     pub fn give_arriving(&self, bytes: u64) {
         self.arriving_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
-    /// Looks at the memory of the process, when it is time.
+    /// Checks the process's memory, if it is time.
     pub fn look_at_memory(&self, limits: &Limits) {
         self.pressure.look(runtime::time::wall_ms(), limits, |excess| {
             let counters = self.store.counters();
@@ -45,27 +45,27 @@ impl Cache {
         });
     }
 
-    /// The largest body that is stored.
+    /// Maximum length of a stored body.
     pub fn object_bytes_max(&self) -> u64 {
         self.memory_object_bytes_max.max(self.disk_body_bytes_max())
     }
 
-    /// The largest body that memory takes.
+    /// Maximum length of a body in memory.
     pub fn memory_object_bytes_max(&self) -> u64 {
         self.memory_object_bytes_max
     }
 
-    /// A number for a set of names that responses vary by: nothing stored has it, nor did have.
+    /// A number for a set of names that responses vary by. No other set has or had it.
     pub fn epoch(&self) -> u64 {
         match &self.disk {
-            // Also while another process has it: none gives out the same.
+            // Also while another process has the disk: the numbers never repeat.
             Some(disk) => disk.present().number(),
             None => self.epochs.fetch_add(1, Ordering::Relaxed),
         }
     }
 
-    /// The key of a URI. The authority's case does not matter, nor does the port that is the
-    /// scheme's own (RFC 9110, 4.2.3).
+    /// The key of a URI. Ignores the case of the authority, and the scheme's default port (RFC
+    /// 9110, 4.2.3).
     #[inline]
     pub fn uri_key(&self, realm: Realm, authority: &[u8], path_and_query: &[u8]) -> Key {
         let mut builder = self.hasher.start();
@@ -77,13 +77,13 @@ impl Cache {
         builder.finish()
     }
 
-    /// The stored response that a request selects. It counts as used.
+    /// The stored response that a request selects. Counts as a use.
     #[inline]
     pub fn look_up(&self, uri: Key, request: &Wire<'_>, now_ms: u64) -> Lookup {
         self.look(Look::Use, uri, request, now_ms)
     }
 
-    /// The same, with a trace or without.
+    /// The same; `look` decides whether it counts as a use.
     #[inline]
     pub fn look(&self, look: Look, uri: Key, request: &Wire<'_>, now_ms: u64) -> Lookup {
         if self.handover.is_left() {
@@ -103,7 +103,7 @@ impl Cache {
                     None => Lookup::Absent(uri),
                 }
             }
-            // A response with Vary is never put under the URI itself.
+            // A response with Vary is never stored under the URI itself.
             Some(Entry::Response(_) | Entry::Part(_)) => Lookup::Absent(uri),
             Some(Entry::Varies(varies)) => {
                 self.look_for_variant(look, uri, &varies, request, now_ms)
@@ -115,7 +115,7 @@ impl Cache {
         }
     }
 
-    /// What is stored under a key.
+    /// The entry under a key.
     #[inline]
     pub fn entry(&self, look: Look, key: &Key) -> Option<Entry> {
         match look {
@@ -124,28 +124,28 @@ impl Cache {
         }
     }
 
-    /// Whether what is remembered of an uncacheable response still counts.
+    /// Whether a remembered uncacheable response still applies.
     pub fn holds(&self, until_ms: u64, since: u32, now_ms: u64) -> bool {
         now_ms < until_ms && since == self.purges.now() as u32
     }
 
-    /// Stores an entry, unless its URI has changed since it was asked for. One that is too large is
-    /// not stored either, which costs hits and nothing else.
+    /// Stores an entry, unless its URI has changed since the request was sent. An entry that is too
+    /// large is not stored, which only costs hits.
     pub fn insert(&self, watch: &Watch, key: Key, entry: Entry) {
         if let Entry::Response(stored) = &entry {
             if stored.away.as_ref().is_some_and(|away| away.key != key) {
-                // Its body stays under the key that it has, where nobody will look for it.
+                // Its body stays under its old key, where no look-up finds it.
                 return;
             }
-            self.sizing.brought(key, stored);
+            self.sizing.note_stored(key, stored);
         }
         self.write_through(watch, key, &entry);
         self.insert_read(watch, key, entry);
     }
 
-    /// The same for a response that the origin has confirmed: the disk has it, and is told of its
-    /// new head only if that lives long enough to be worth the writing. Else it is asked for anew
-    /// when it comes from there.
+    /// The same for a response that the origin has confirmed. The disk has it already, and gets the
+    /// new head only if its lifetime is worth the write. Otherwise the response is validated again
+    /// when it is read from there.
     pub fn insert_confirmed(&self, watch: &Watch, key: Key, entry: Entry) {
         let lives_long = entry.meta().is_some_and(|meta| {
             meta.freshness.lifetime_ms >= CONFIRMED_WRITTEN_MIN.as_millis() as u64
@@ -156,17 +156,17 @@ impl Cache {
         }
     }
 
-    /// The same for what is on the disk already.
+    /// The same for an entry that is on the disk already.
     pub fn insert_read(&self, watch: &Watch, key: Key, entry: Entry) {
         let bytes = entry.accounted_bytes();
         match self.store.insert_if(key, |_| !watch.is_overtaken(), entry, bytes) {
             Ok(true) => {}
-            Ok(false) => tracing::debug!("not stored: it has been changed meanwhile"),
+            Ok(false) => tracing::debug!("not stored: it was changed meanwhile"),
             Err(refused) => tracing::debug!(%refused, "not stored"),
         }
     }
 
-    /// Stores a response in place of this one, if it is still there.
+    /// Replaces this response by another, if it is still stored.
     pub fn replace(&self, watch: &Watch, key: Key, old: &Arc<Stored>, new: Arc<Stored>) {
         let is_it = |entry: &Entry| entry.is(old) && !watch.is_overtaken();
         let entry = Entry::Response(new);
@@ -178,9 +178,9 @@ impl Cache {
         }
     }
 
-    /// What is stored for a URI holds no longer (RFC 9111, 4.4), nor what is being asked for it:
-    /// `own` is the watch of the request that has changed it. What comes back is to be waited for
-    /// before the change is told.
+    /// Invalidates the stored responses of a URI (RFC 9111, 4.4) and the fetches in flight for it.
+    /// `own` is the watch of the request that made the change. Await the result before the change
+    /// is acknowledged.
     pub fn invalidate(
         &self,
         (realm, authority, path): (Realm, &[u8], &[u8]),
@@ -189,15 +189,15 @@ impl Cache {
         let (uri, rounds) = (self.uri_key(realm, authority, path), self.handover.rounds());
         match own {
             Some(watch) => watch.change(),
-            None => self.under_way.change(&uri),
+            None => self.watches.change(&uri),
         }
         self.store.remove(&uri);
         let pending = self.disk().map(|disk| disk.delete(&uri));
         Cache::made(Notice::of_url(purge::url(realm, authority, path)), pending, rounds)
     }
 
-    /// Stores a part: with those that are there already, if they may be combined. What is then
-    /// whole is stored as a response.
+    /// Stores a part, combined with the stored parts if that is allowed. A complete representation
+    /// is stored as a response.
     pub fn insert_part(&self, watch: &Watch, key: Key, new: Partial) -> Settled {
         let fits = |head: &Head, bytes: u64| {
             let (old, new_one) = (&head.meta.validators, &new.head.meta.validators);
@@ -209,7 +209,7 @@ impl Cache {
             _ => None,
         };
         let partial = match there {
-            // All of it is there.
+            // Everything is stored already.
             Some(Entry::Response(old)) if fits(&old.head, old.body_bytes) => {
                 return Settled::Stored(old);
             }
@@ -226,8 +226,7 @@ impl Cache {
         Settled::Part(partial)
     }
 
-    /// The key by which fetches of a range are collapsed: those that ask for the same in the same
-    /// words.
+    /// The key by which fetches of a range are collapsed: those with an identical `Range`.
     pub fn range_key(&self, key: Key, range: &[u8]) -> Key {
         let mut builder = self.hasher.within(key);
         builder.raw(b"range");
@@ -235,7 +234,7 @@ impl Cache {
         builder.finish()
     }
 
-    /// A boundary for a multipart body that nobody can have put into the content beforehand.
+    /// A boundary for a multipart body. No one can have put it into the content in advance.
     pub fn boundary(&self, stored_ms: u64, now_ms: u64) -> String {
         let parts = [&b"boundary"[..], &stored_ms.to_le_bytes(), &now_ms.to_le_bytes()];
         format!("{:032x}", self.hasher.key(&parts).to_u128())
@@ -249,7 +248,7 @@ impl Cache {
 }
 
 impl Cache {
-    /// What it has and does now, in the order of [`FIGURES`].
+    /// The current figures, in the order of [`FIGURES`].
     pub fn figures(&self) -> impl Iterator<Item = (Described, u64)> {
         let store = self.store.counters();
         let values = [
@@ -267,7 +266,7 @@ impl Cache {
         FIGURES.iter().copied().zip(values)
     }
 
-    /// Hits and bytes of hits that other sizes of the memory would give, by size.
+    /// The hit ratio and byte hit ratio that other memory sizes would give, by size.
     pub fn forecasts(&self) -> [Vec<(&'static str, f64)>; 2] {
         let sizes = self.sizing.forecasts().sizes;
         let of = |ratio: fn(&Size) -> Option<f64>| {
@@ -280,48 +279,22 @@ impl Cache {
     }
 }
 
-/// What [`Cache::figures`] returns, in its order.
+/// The metrics of [`Cache::figures`], in order.
 pub const FIGURES: &[Described] = &[
-    Described { name: "store_objects", help: "Entries in the store now", shape: Shape::Gauge },
-    Described {
-        name: "store_bytes",
-        help: "Bytes that the store accounts for now, overhead included",
-        shape: Shape::Gauge,
-    },
-    Described {
-        name: "store_bytes_max",
-        help: "The bound of the store's bytes",
-        shape: Shape::Gauge,
-    },
-    Described {
-        name: "store_evictions",
-        help: "Entries that left the store to make room",
-        shape: Shape::Counter,
-    },
-    Described {
-        name: "arriving_bytes",
-        help: "Bytes of bodies that are on their way into the store",
-        shape: Shape::Gauge,
-    },
-    Described {
-        name: "fetches_under_way",
-        help: "Fetches under way that requests for the same key wait for",
-        shape: Shape::Gauge,
-    },
-    Described { name: "purges", help: "Purges carried out", shape: Shape::Counter },
-    Described {
-        name: "purge_records",
-        help: "Records of purges that a sweep has not let go of yet",
-        shape: Shape::Gauge,
-    },
-    Described {
-        name: "purges_folded",
-        help: "Times that purges came too fast and were folded into one of everything",
-        shape: Shape::Counter,
-    },
-    Described {
-        name: "memory_shrinks",
-        help: "Times that the store has let go of objects because of memory pressure",
-        shape: Shape::Counter,
-    },
+    Described::gauge("store_objects", "Entries in the store now"),
+    Described::gauge("store_bytes", "Bytes accounted by the store now, including overhead"),
+    Described::gauge("store_bytes_max", "The bound of the store's bytes"),
+    Described::counter("store_evictions", "Entries evicted from the store"),
+    Described::gauge("arriving_bytes", "Bytes of bodies that are arriving and will be stored"),
+    Described::gauge(
+        "fetches_in_flight",
+        "Fetches in flight that requests for the same key may join",
+    ),
+    Described::counter("purges", "Purges"),
+    Described::gauge("purge_records", "Records of purges that no sweep has dropped yet"),
+    Described::counter(
+        "purges_folded",
+        "Times that too many purge records were folded into one that concerns everything",
+    ),
+    Described::counter("memory_shrinks", "Times that the store shrank because of memory pressure"),
 ];

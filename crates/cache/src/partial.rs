@@ -1,9 +1,10 @@
-//! Parts of a representation that are stored until the rest is (RFC 9111, 3.3 and 3.4).
+//! Parts of a representation, stored until the rest arrives (RFC 9111, 3.3 and 3.4).
 //!
-//! The parts stand in order, none touches another, and all are under one head: that of the whole,
-//! without its `Content-Range`. Nobody changes a partial response; a further part makes a new one
-//! that shares the pieces. What covers the whole becomes a [`Stored`].
+//! The parts are in order and do not touch. They share one head: that of the whole, without its
+//! `Content-Range`. A partial response is immutable; another part makes a new one that shares the
+//! pieces. Parts that cover the whole become a [`Stored`].
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -13,7 +14,7 @@ use store::{Generation, Mark};
 
 use crate::stored::{Head, PIECE_STRUCTURE_BYTES, Piece, Stored};
 
-/// More parts than this are not kept: the smallest goes.
+/// Maximum number of parts; beyond it the smallest is dropped.
 const PARTS_MAX: usize = 32;
 
 /// One part.
@@ -23,10 +24,10 @@ struct Part {
     pieces: Vec<Piece>,
 }
 
-/// What is stored of a representation.
+/// The stored parts of a representation.
 #[derive(Debug)]
 pub struct Partial {
-    /// The head that the whole would have.
+    /// The head of the whole.
     pub head: Arc<Head>,
     /// Bytes of the whole.
     pub complete_bytes: u64,
@@ -36,44 +37,47 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// One part. `pieces` are as long as its range.
+    /// A single part. `pieces` must be as long as its range.
     pub fn new(head: Arc<Head>, of: ContentRange, pieces: Vec<Piece>) -> Partial {
         let parts = vec![Part { range: of.range, pieces }];
         let checked = AtomicU64::new(head.resource.began());
         Partial { head, complete_bytes: of.complete_bytes, checked, parts }
     }
 
-    /// The ranges that are there, in order, none touching another.
+    /// The stored ranges, in order, none touching another.
     pub fn held(&self) -> Vec<ByteRange> {
         self.parts.iter().map(|part| part.range).collect()
     }
 
-    /// Bytes of content that are there.
+    /// Bytes of stored content.
     pub fn held_bytes(&self) -> u64 {
         self.parts.iter().map(|part| part.range.bytes()).sum()
     }
 
-    /// What the store accounts for it.
+    /// The bytes that the store accounts for it.
     pub fn accounted_bytes(&self) -> u64 {
         let pieces: usize = self.parts.iter().map(|part| part.pieces.len()).sum();
         let structure = pieces * PIECE_STRUCTURE_BYTES + self.parts.len() * size_of::<Part>();
         self.head.accounted_bytes() + self.held_bytes() + structure as u64
     }
 
-    /// The bytes of a range that is held, as they lie.
+    /// The bytes of a stored range, as slices.
     pub fn slices(&self, range: ByteRange) -> Vec<&[u8]> {
-        let held = |part: &&Part| part.range.first <= range.first && range.last <= part.range.last;
-        let part = self.parts.iter().find(held).expect("only what is held is asked for");
+        let part = self.part_with(range);
         slices(&part.pieces, range.first - part.range.first, range.bytes())
     }
 
-    /// The pieces from `from` up to `to`, all of which are held.
+    fn part_with(&self, range: ByteRange) -> &Part {
+        let held = |part: &&Part| part.range.first <= range.first && range.last <= part.range.last;
+        self.parts.iter().find(held).expect("the range is stored")
+    }
+
+    /// The pieces from `from` up to `to`, all of which must be stored.
     pub fn pieces(&self, from: u64, to: u64) -> Vec<Piece> {
         if from == to {
             return Vec::new();
         }
-        let held = |part: &&Part| part.range.first <= from && to - 1 <= part.range.last;
-        let part = self.parts.iter().find(held).expect("only what is held is asked for");
+        let part = self.part_with(ByteRange { first: from, last: to - 1 });
         cut(&part.pieces, from - part.range.first, to - from)
     }
 
@@ -83,7 +87,7 @@ impl Partial {
         self.with_head(head, checked)
     }
 
-    /// The same parts, stale since a soft purge; no purge up to `checked` but that concerns them.
+    /// The same parts, stale since a soft purge. No other purge up to `checked` concerns them.
     pub fn stale_from(&self, mark: Mark, checked: Generation) -> Partial {
         self.with_head(self.head.purged_softly(mark), checked)
     }
@@ -94,8 +98,8 @@ impl Partial {
         Partial { head: Arc::new(head), complete_bytes, checked, parts }
     }
 
-    /// These parts and those of `newer`, whose fields and whose bytes go first. The caller
-    /// knows that they may be combined.
+    /// Combines these parts with those of `newer`, whose fields and bytes win. The caller must know
+    /// that they may be combined.
     pub fn with(&self, newer: &Partial) -> Partial {
         let mut parts = self.parts.clone();
         for new in &newer.parts {
@@ -118,25 +122,25 @@ impl Partial {
     }
 }
 
-/// Puts a part among others: what it has replaces what they have there, and neighbours are joined.
+/// Adds a part: its bytes replace others, and neighbours are joined.
 fn with(parts: Vec<Part>, mut new: Part) -> Vec<Part> {
     let mut out = Vec::with_capacity(parts.len() + 1);
-    let mut behind = Vec::new();
+    let mut after = Vec::new();
     for part in parts {
         if part.range.last < new.range.first.saturating_sub(1) {
             out.push(part);
         } else if part.range.first > new.range.last.saturating_add(1) {
-            behind.push(part);
+            after.push(part);
         } else {
             new = joined(&part, new);
         }
     }
     out.push(new);
-    out.append(&mut behind);
+    out.append(&mut after);
     out
 }
 
-/// Two parts that overlap or touch.
+/// Joins two parts that overlap or touch.
 fn joined(old: &Part, new: Part) -> Part {
     let first = old.range.first.min(new.range.first);
     let last = old.range.last.max(new.range.last);
@@ -147,44 +151,31 @@ fn joined(old: &Part, new: Part) -> Part {
     Part { range: ByteRange { first, last }, pieces }
 }
 
-/// The bytes of a body from `skip` on, `take` of them, as they lie in its pieces.
+/// The bytes of a body from `skip` on, `take` of them, as slices of its pieces.
 pub fn slices(pieces: &[Piece], skip: u64, take: u64) -> Vec<&[u8]> {
-    let (mut skip, mut take) = (size(skip), size(take));
-    let mut out = Vec::new();
-    for piece in pieces {
-        if take == 0 {
-            break;
-        }
-        let from = skip.min(piece.len());
-        let to = piece.len().min(from.saturating_add(take));
-        if from < to {
-            out.push(&piece[from..to]);
-        }
-        skip -= from;
-        take -= to - from;
-    }
-    out
+    spans(pieces, skip, take).map(|(piece, span)| &piece[span]).collect()
 }
 
-/// The same as pieces: those that are whole are shared.
+/// The same as pieces; whole pieces are shared.
 fn cut(pieces: &[Piece], skip: u64, take: u64) -> Vec<Piece> {
+    let shared = |(piece, span): (&Piece, Range<usize>)| match span.len() == piece.len() {
+        true => Arc::clone(piece),
+        false => Piece::from(&piece[span]),
+    };
+    spans(pieces, skip, take).map(shared).collect()
+}
+
+/// The pieces that have these bytes, each with the part of it that is meant.
+fn spans(pieces: &[Piece], skip: u64, take: u64) -> impl Iterator<Item = (&Piece, Range<usize>)> {
     let (mut skip, mut take) = (size(skip), size(take));
-    let mut out = Vec::new();
-    for piece in pieces {
-        if take == 0 {
-            break;
-        }
+    let span = move |piece: &Piece| {
         let from = skip.min(piece.len());
         let to = piece.len().min(from.saturating_add(take));
-        if to - from == piece.len() {
-            out.push(Arc::clone(piece));
-        } else if from < to {
-            out.push(Piece::from(&piece[from..to]));
-        }
         skip -= from;
         take -= to - from;
-    }
-    out
+        from..to
+    };
+    pieces.iter().zip(pieces.iter().map(span)).filter(|(_, span)| !span.is_empty())
 }
 
 fn size(bytes: u64) -> usize {
@@ -214,7 +205,7 @@ mod tests {
         Arc::new(Head::new(200, b"", lines, meta, None, resource, None))
     }
 
-    /// A part whose bytes tell where they lie and which generation they are of.
+    /// A part whose bytes encode their offset and generation.
     fn part(head: &Arc<Head>, first: u64, last: u64, cut: u64, age: u8) -> Partial {
         let bytes: Vec<u8> = (first..=last).map(|at| at as u8 + age * 50).collect();
         let (a, b) = bytes.split_at(size(cut.min(bytes.len() as u64)));
@@ -225,7 +216,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against an array of bytes that each part is written into.
+        /// Compared with an array that each part is written into.
         #[test]
         fn parts_are_put_together_as_an_array_would_be(
             writes in proptest::collection::vec(

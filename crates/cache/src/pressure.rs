@@ -1,13 +1,13 @@
-//! Memory pressure: what the process may use, what it uses, and what it gives up.
+//! Memory pressure: the process's memory limit, its use, and what the store gives up.
 //!
-//! The bound is the least of the named one ([`Limits::process_memory_max`]) and those of the
-//! control group (`memory.high`, `memory.max`). Looked at once a second, by whichever core's tick
-//! comes first. Above the soft mark the store lets go of what is above it; above the hard mark no
-//! new connections are taken either. Both pass when use has fallen.
+//! The limit is the least of the configured one ([`Limits::process_memory_max`]) and those of the
+//! control group (`memory.high`, `memory.max`). It is checked once a second, by the first core
+//! whose tick comes. Above the soft mark the store frees the excess; above the hard mark new
+//! connections are refused too. Both end when use has fallen.
 //!
-//! What never happens: the store's bound changes; more is let go in one look than is too much;
-//! below an eighth of the store's bound anything is let go (memory that the allocator keeps would
-//! otherwise empty the store for nothing).
+//! What never happens: the store's bound changes; one check frees more than the excess; the store
+//! shrinks below an eighth of its bound (memory kept by the allocator would otherwise empty it for
+//! nothing).
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,37 +16,37 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use config::limits::Limits;
 
-/// Above this share of the bound the store shrinks to it, in percent.
+/// The store shrinks above this share of the limit, in percent.
 const SOFT_PERCENT: u64 = 90;
-/// Above this one no new connections are taken.
+/// New connections are refused above this share.
 const HARD_PERCENT: u64 = 97;
-/// How often is looked, in Unix milliseconds.
+/// Time between checks.
 const LOOK_EVERY_MS: u64 = 1000;
-/// The store is left this part of its bound.
+/// The store keeps its bound divided by this.
 const STORE_LEFT: u64 = 8;
 
-/// What the process uses, and may.
+/// The memory of the process, or of its control group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use {
-    /// What is in use.
+    /// Bytes in use.
     pub bytes: u64,
-    /// The bound.
+    /// The limit.
     pub bytes_max: u64,
 }
 
-/// What is to be done.
+/// The reaction to memory use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
-    /// There is room.
+    /// None.
     Calm,
-    /// The store is to let go of so many bytes.
+    /// The store must free this many bytes.
     Soft(u64),
     /// The same, and no new connections.
     Hard(u64),
 }
 
 impl Use {
-    /// How full it is.
+    /// The reaction to this use.
     pub fn level(self) -> Level {
         let mark = |percent: u64| self.bytes_max / 100 * percent;
         let excess = self.bytes.saturating_sub(mark(SOFT_PERCENT));
@@ -70,7 +70,7 @@ pub struct Pressure {
 }
 
 impl Default for Pressure {
-    /// No reading has been taken yet.
+    /// No check so far.
     fn default() -> Pressure {
         Pressure {
             next_look_ms: AtomicU64::new(0),
@@ -93,8 +93,8 @@ impl Pressure {
         self.shrinks.load(Relaxed)
     }
 
-    /// Looks, if it is time and nobody else does. `let_go` gets the bytes that are too many.
-    pub fn look(&self, now_ms: u64, limits: &Limits, let_go: impl FnOnce(u64)) {
+    /// Checks, if it is time and no other core does. Passes the excess bytes to `shrink`.
+    pub fn look(&self, now_ms: u64, limits: &Limits, shrink: impl FnOnce(u64)) {
         let due = self.next_look_ms.load(Relaxed);
         let next = now_ms + LOOK_EVERY_MS;
         if now_ms < due || self.next_look_ms.compare_exchange(due, next, Relaxed, Relaxed).is_err()
@@ -102,10 +102,10 @@ impl Pressure {
             return;
         }
         let Some(used) = self.measure(limits) else { return };
-        self.apply(used.level(), let_go);
+        self.apply(used.level(), shrink);
     }
 
-    fn apply(&self, level: Level, let_go: impl FnOnce(u64)) {
+    fn apply(&self, level: Level, shrink: impl FnOnce(u64)) {
         let hard = matches!(level, Level::Hard(_));
         if self.closed.swap(hard, Relaxed) != hard {
             let state = if hard { "new connections are refused" } else { "it has passed" };
@@ -113,11 +113,11 @@ impl Pressure {
         }
         if let Level::Soft(excess) | Level::Hard(excess) = level {
             self.shrinks.fetch_add(1, Relaxed);
-            let_go(excess);
+            shrink(excess);
         }
     }
 
-    /// The use that is nearest to its bound.
+    /// The use closest to its limit.
     fn measure(&self, limits: &Limits) -> Option<Use> {
         let own = limits.process_memory_max.and_then(|bytes_max| {
             resident_bytes().map(|bytes| Use { bytes, bytes_max: bytes_max.max(1) })
@@ -128,12 +128,12 @@ impl Pressure {
     }
 }
 
-/// How far the store is to shrink that holds and may hold so much.
+/// The size to which the store shrinks.
 pub fn store_bytes_left(holds: u64, bytes_max: u64, excess: u64) -> u64 {
     holds.saturating_sub(excess).max(bytes_max / STORE_LEFT)
 }
 
-/// Memory of the process that is in use.
+/// Resident memory of the process.
 pub fn resident_bytes() -> Option<u64> {
     const PAGE_BYTES: u64 = 4096;
     let statm = fs::read_to_string("/proc/self/statm").ok()?;
@@ -141,9 +141,9 @@ pub fn resident_bytes() -> Option<u64> {
     Some(pages * PAGE_BYTES)
 }
 
-/// Microseconds in which some tasks, or all of them at once, waited for memory: those of our
-/// control group where it tells them, else of the machine. Nothing where the kernel has no pressure
-/// stall information.
+/// Microseconds in which some tasks, or all of them at once, waited for memory: of our control
+/// group if it reports them, otherwise of the machine. Empty if the kernel has no pressure stall
+/// information.
 pub fn stalled() -> Vec<(&'static str, u64)> {
     let of_group = own_group().map(|group| group.join("memory.pressure"));
     let machine = PathBuf::from("/proc/pressure/memory");
@@ -152,7 +152,7 @@ pub fn stalled() -> Vec<(&'static str, u64)> {
     totals(&text)
 }
 
-/// Of lines such as `some avg10=0.00 avg60=0.04 avg300=0.06 total=19523623`.
+/// Parses lines such as `some avg10=0.00 avg60=0.04 avg300=0.06 total=19523623`.
 fn totals(text: &str) -> Vec<(&'static str, u64)> {
     let total = |tasks: &'static str| {
         let line = text.lines().find_map(|line| line.strip_prefix(tasks)?.strip_prefix(' '))?;
@@ -162,7 +162,7 @@ fn totals(text: &str) -> Vec<(&'static str, u64)> {
     ["some", "full"].into_iter().filter_map(total).collect()
 }
 
-/// The directory of our control group (version 2), if it bounds memory at all.
+/// The directory of our control group (version 2), if it accounts memory.
 fn own_group() -> Option<PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let name = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
@@ -173,7 +173,7 @@ fn own_group() -> Option<PathBuf> {
 fn group_use(group: &Path) -> Option<Use> {
     let number = |name| fs::read_to_string(group.join(name)).ok()?.trim().parse::<u64>().ok();
     let bytes_max = [number("memory.high"), number("memory.max")].into_iter().flatten().min()?;
-    // What the kernel keeps of files it gives back by itself.
+    // The kernel reclaims inactive file pages by itself.
     let stat = fs::read_to_string(group.join("memory.stat")).ok()?;
     let files = stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok());
     let bytes = number("memory.current")?.saturating_sub(files.unwrap_or(0));
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn stalls_are_read_or_there_are_none() {
+    fn stalls_are_read_if_present() {
         let text = "some avg10=0.00 avg60=0.04 avg300=0.06 total=195\n\
                     full avg10=0.00 avg60=0.00 avg300=0.00 total=53\n";
         assert_eq!(totals(text), [("some", 195), ("full", 53)]);
@@ -217,13 +217,13 @@ mod tests {
         assert!(!pressure.is_closed());
         pressure.apply(Level::Hard(9), |bytes| gone += bytes);
         assert!(pressure.is_closed());
-        pressure.apply(Level::Calm, |_| unreachable!("nothing is too much"));
+        pressure.apply(Level::Calm, |_| unreachable!("there is no excess"));
         assert!(!pressure.is_closed());
         assert_eq!((gone, pressure.shrinks()), (16, 2));
     }
 
     #[test]
-    fn a_group_tells_its_use_without_files_that_can_go() {
+    fn the_use_of_a_group_excludes_inactive_files() {
         let home = std::env::temp_dir().join(format!("plimsoll-group-{}", std::process::id()));
         fs::create_dir_all(&home).unwrap();
         let write = |name: &str, text: &str| fs::write(home.join(name), text).unwrap();
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn one_look_a_second() {
+    fn one_check_per_second() {
         let pressure = Pressure::default();
         let limits = Limits { process_memory_max: Some(1), ..Limits::default() };
         let looks = |at_ms| {

@@ -1,13 +1,13 @@
-//! Purging: what a response is known by, what a purge means for one that is stored, the sweep, and
-//! the `PURGE` method.
+//! Purging: what purges match a response by, the effect of a purge on a stored response, and the
+//! sweep.
 //!
-//! [`store::Purges`] keeps the records; see there why a purge costs the same however much is
-//! stored. Here a response meets them: at look-up (one comparison, unless a purge came since it was
-//! last judged), when it is stored, when a request joins a fetch under way, and in the sweep that
-//! lets go of records and of what they took.
+//! [`store::Purges`] has the records, and explains why a purge costs the same however much is
+//! stored. A response is compared with them at look-up (one comparison, unless a purge came since
+//! it was last judged), when it is stored, when a request joins a fetch in flight, and in the sweep
+//! that drops records and the responses they concern.
 //!
 //! What never happens: a response whose fetch began before a purge that concerns it is served to a
-//! request that came after that purge; a softly purged one is served as fresh.
+//! request that came after the purge; a softly purged response is served as fresh.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, TryLockError};
@@ -24,19 +24,19 @@ use crate::realm::Realm;
 use crate::realm::normal_authority;
 use crate::stored::{Entry, Stored};
 
-/// What purges know a response by.
+/// What purges match a response by.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Resource {
     /// Authority as in keys, then path and query.
     url: Box<[u8]>,
-    /// Its tags, one space between each two.
+    /// Its tags, separated by single spaces.
     tags: Tags,
-    /// When the fetch that brought it began.
+    /// The purge generation at which its fetch began.
     began: Generation,
 }
 
 impl Resource {
-    /// Of a response with these fields to a request that began at `began`.
+    /// For a response with these fields to a request that began at `began`.
     pub fn new<'f>(
         realm: Realm,
         authority: &[u8],
@@ -48,7 +48,7 @@ impl Resource {
         Resource { url: url(realm, authority, path_and_query).into(), tags, began }
     }
 
-    /// After an update that began at `began` and may name other tags.
+    /// After an update by a request that began at `began`, which may name other tags.
     pub fn updated<'f>(
         &self,
         fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
@@ -58,29 +58,29 @@ impl Resource {
         Resource { url: self.url.clone(), tags, began }
     }
 
-    /// Purges until the fetch that brought it began.
+    /// The purge generation at which its fetch began.
     pub fn began(&self) -> Generation {
         self.began
     }
 
-    /// What the records of purges are compared with.
+    /// What purge records are compared with.
     pub fn known(&self) -> Known<'_> {
         Known { url: &self.url, tags: &self.tags.kept, more_tags: self.tags.more }
     }
 
-    /// Bytes it holds on to.
+    /// Its size in bytes.
     pub fn bytes_held(&self) -> usize {
         self.url.len() + self.tags.kept.len()
     }
 }
 
-/// The URL as purges have it. Scheme and kind of listener are not in it: a purge of a URL takes it
+/// The URL as used by purges. It has no scheme and no kind of listener: purging a URL removes it
 /// wherever it is stored.
 pub fn url(realm: Realm, authority: &[u8], path_and_query: &[u8]) -> Vec<u8> {
     [&normal_authority(realm, authority), path_and_query].concat()
 }
 
-/// Does this field carry tags?
+/// Whether this field carries tags.
 pub fn is_tag_field(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"surrogate-key") || name.eq_ignore_ascii_case(b"cache-tag")
 }
@@ -88,13 +88,13 @@ pub fn is_tag_field(name: &[u8]) -> bool {
 /// The tags of a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Tags {
-    /// One space between each two.
+    /// Separated by single spaces.
     kept: Box<[u8]>,
     /// There were more than [`TAGS_MAX`].
     more: bool,
 }
 
-/// The tags in some fields, or `None` when no field carries any.
+/// The tags in some fields, or `None` if no field carries any.
 fn tags<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Option<Tags> {
     let mut found: Option<Vec<&[u8]>> = None;
     for (_, value) in fields.filter(|(name, _)| is_tag_field(name)) {
@@ -108,14 +108,14 @@ fn tags<'f>(fields: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Option<Tags> 
     Some(Tags { kept: found.join(&b' ').into(), more })
 }
 
-/// `Surrogate-Key` is separated by spaces, `Cache-Tag` by commas; either ends a tag in both.
+/// Spaces separate tags in `Surrogate-Key`, commas in `Cache-Tag`; both are accepted in either.
 fn split_tags(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|byte| matches!(byte, b' ' | b'\t' | b',')).filter(|tag| !tag.is_empty())
 }
 
 impl Cache {
-    /// Carries a purge out: from now on nobody is served what it concerned. O(1) in what is
-    /// stored. What comes back with it is to be waited for before the purge is told.
+    /// Purges: what it concerns is not served from now on. O(1) in the number of stored responses.
+    /// Await the returned [`Made`] before acknowledging the purge.
     pub fn purge(&self, what: Concerns<'_>, soft: bool, now_ms: u64) -> (Mark, Made) {
         let rounds = self.handover.rounds();
         let (mark, pending) = match self.disk() {
@@ -131,91 +131,76 @@ impl Cache {
         (mark, Cache::made(Notice::of(what, soft), pending, rounds))
     }
 
-    /// A response found in the store, unless a purge has taken it. The usual way is one comparison.
+    /// A response found in the store, unless it was purged. Usually one comparison.
     #[inline]
     pub fn judged(&self, look: Look, key: Key, stored: Arc<Stored>) -> Option<Arc<Stored>> {
         if stored.checked.load(Ordering::Relaxed) == self.purges.now() {
             return Some(stored);
         }
-        self.judge(look, key, stored)
-    }
-
-    #[cold]
-    fn judge(&self, look: Look, key: Key, stored: Arc<Stored>) -> Option<Arc<Stored>> {
-        let is_same = |entry: &Entry| entry.is(&stored);
-        let checked = stored.checked.load(Ordering::Relaxed);
-        match (self.purges.judge(stored.head.resource.known(), checked), look) {
-            ((Verdict::Good, _), Look::Peek) => Some(stored),
-            ((Verdict::Stale(mark), now), Look::Peek) => {
-                Some(Arc::new(stored.stale_from(mark, now)))
-            }
-            ((Verdict::Gone, _), Look::Peek) => None,
-            ((Verdict::Good, now), Look::Use) => {
-                stored.checked.fetch_max(now, Ordering::Relaxed);
-                Some(stored)
-            }
-            ((Verdict::Stale(mark), now), Look::Use) => {
-                let stale = Arc::new(stored.stale_from(mark, now));
-                let entry = Entry::Response(Arc::clone(&stale));
-                let bytes = entry.accounted_bytes();
-                if let Err(refused) = self.store.replace_if(key, is_same, entry, bytes) {
-                    tracing::debug!(%refused, "not stored");
-                }
-                Some(stale)
-            }
-            ((Verdict::Gone, _), Look::Use) => {
-                self.store.remove_if(&key, is_same);
-                if let Some(disk) = self.disk() {
-                    self.delete_there(&disk, &key);
-                }
-                None
-            }
+        match self.judge(look, key, Entry::Response(stored))? {
+            Entry::Response(stored) => Some(stored),
+            _ => None,
         }
     }
 
     /// The same for parts.
     pub fn judged_part(&self, look: Look, key: Key, partial: Arc<Partial>) -> Option<Arc<Partial>> {
-        let checked = partial.checked.load(Ordering::Relaxed);
-        if checked == self.purges.now() {
+        if partial.checked.load(Ordering::Relaxed) == self.purges.now() {
             return Some(partial);
         }
-        let is_same =
-            |entry: &Entry| matches!(entry, Entry::Part(there) if Arc::ptr_eq(there, &partial));
-        match (self.purges.judge(partial.head.resource.known(), checked), look) {
-            ((Verdict::Good, _), Look::Peek) => Some(partial),
-            ((Verdict::Stale(mark), now), Look::Peek) => {
-                Some(Arc::new(partial.stale_from(mark, now)))
+        match self.judge(look, key, Entry::Part(partial))? {
+            Entry::Part(partial) => Some(partial),
+            _ => None,
+        }
+    }
+
+    /// Compares an entry with the purges since it was last judged: it stays, becomes stale, or is
+    /// removed. `Look::Peek` changes nothing in the store.
+    #[cold]
+    fn judge(&self, look: Look, key: Key, entry: Entry) -> Option<Entry> {
+        let (checked, resource) = entry.purge_state()?;
+        let since = checked.load(Ordering::Relaxed);
+        match self.purges.judge(resource.known(), since) {
+            (Verdict::Good, now) => {
+                if look == Look::Use {
+                    checked.fetch_max(now, Ordering::Relaxed);
+                }
+                Some(entry)
             }
-            ((Verdict::Gone, _), Look::Peek) => None,
-            ((Verdict::Good, now), Look::Use) => {
-                partial.checked.fetch_max(now, Ordering::Relaxed);
-                Some(partial)
-            }
-            ((Verdict::Stale(mark), now), Look::Use) => {
-                let stale = Arc::new(partial.stale_from(mark, now));
-                let entry = Entry::Part(Arc::clone(&stale));
-                let bytes = entry.accounted_bytes();
-                if let Err(refused) = self.store.replace_if(key, is_same, entry, bytes) {
-                    tracing::debug!(%refused, "not stored");
+            (Verdict::Stale(mark), now) => {
+                let stale = entry.stale_from(mark, now);
+                if look == Look::Use {
+                    let is_same = |there: &Entry| there.is_same(&entry);
+                    let bytes = stale.accounted_bytes();
+                    if let Err(refused) = self.store.replace_if(key, is_same, stale.clone(), bytes)
+                    {
+                        tracing::debug!(%refused, "not stored");
+                    }
                 }
                 Some(stale)
             }
-            ((Verdict::Gone, _), Look::Use) => {
-                self.store.remove_if(&key, is_same);
+            (Verdict::Gone, _) => {
+                if look == Look::Use {
+                    self.store.remove_if(&key, |there| there.is_same(&entry));
+                    if matches!(entry, Entry::Response(_))
+                        && let Some(disk) = self.disk()
+                    {
+                        self.delete_on_disk(&disk, &key);
+                    }
+                }
                 None
             }
         }
     }
 
-    /// Whether a response that arrives may still be served to who asked after now; what is softly
-    /// purged is found stale at look-up.
+    /// Whether a response that arrives must not serve newer requests. Soft purges apply at look-up
+    /// instead.
     pub fn is_overtaken(&self, resource: &Resource) -> bool {
         let began = resource.began();
         began != self.purges.now() && self.purges.judge(resource.known(), began).0 != Verdict::Good
     }
 
-    /// Carries the sweep a bit further, if purges have left something to do and no other core is at
-    /// it.
+    /// Advances the sweep, if there is one to do and no other core does.
     pub fn sweep_purged(&self) {
         let mut sweeping = match self.sweeping.try_lock() {
             Ok(sweeping) => sweeping,
@@ -223,7 +208,7 @@ impl Cache {
             Err(TryLockError::WouldBlock) => return,
         };
         if sweeping.is_none() {
-            // What is on the disk is not swept, so that no record of a purge can be let go of.
+            // The disk is not swept, so its records of purges must stay.
             if self.disk.is_some() || !self.purges.wants_sweep() {
                 return;
             }
@@ -234,21 +219,13 @@ impl Cache {
         for _ in 0..PURGE_SWEEP_SLOTS_PER_TICK / PURGE_SWEEP_SLOTS_PER_LOCK {
             let now = self.purges.now();
             let next = self.store.visit(*at, PURGE_SWEEP_SLOTS_PER_LOCK, |key, entry| {
-                let checked = match entry {
-                    Entry::Response(stored) => &stored.checked,
-                    Entry::Part(partial) => &partial.checked,
-                    Entry::Varies(_) | Entry::Uncacheable { .. } => return,
-                };
+                let Some((checked, _)) = entry.purge_state() else { return };
                 if checked.load(Ordering::Relaxed) != now {
                     found.push((key, entry.clone()));
                 }
             });
             for (key, entry) in found.drain(..) {
-                match entry {
-                    Entry::Response(stored) => drop(self.judge(Look::Use, key, stored)),
-                    Entry::Part(partial) => drop(self.judged_part(Look::Use, key, partial)),
-                    Entry::Varies(_) | Entry::Uncacheable { .. } => {}
-                }
+                drop(self.judge(Look::Use, key, entry));
             }
             match next {
                 Some(next) => *at = next,
@@ -262,7 +239,7 @@ impl Cache {
     }
 }
 
-/// The sweep under way.
+/// The sweep in progress.
 pub type Sweeping = Mutex<Option<(Sweep, Cursor)>>;
 
 #[cfg(test)]
@@ -277,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_read_from_both_fields_and_each_is_kept_once() {
+    fn tags_are_read_from_both_fields_without_duplicates() {
         assert_eq!(tags_of(&[("Date", "x")]), None);
         assert_eq!(tags_of(&[("Surrogate-Key", "")]).as_deref(), Some(""));
         let both = [("surrogate-key", "b a  b"), ("Cache-Tag", "c,a, d e ,,")];
@@ -290,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_url_is_known_as_its_key_is_made() {
+    fn the_url_of_a_purge_is_normalised_like_a_key() {
         let realm = Realm { role: Role::Reverse, scheme: Scheme::Http };
         assert_eq!(url(realm, b"EXAMPLE.com:80", b"/A?b"), b"example.com/A?b");
         assert_eq!(url(realm, b"h:8080", b"/"), b"h:8080/");

@@ -1,7 +1,7 @@
-//! The bodies of 206 responses, cut out of what is stored (RFC 9110, 15.3.7).
+//! The bodies of 206 responses, cut out of stored content (RFC 9110, 15.3.7).
 //!
-//! Nothing is copied but the small heads of the parts of a multipart body: the content is sent from
-//! where it lies.
+//! Nothing is copied except the small headers of the parts of a multipart body: content is sent
+//! from where it is stored.
 
 use caching::ContentRange;
 use caching::range::ByteRange;
@@ -9,7 +9,7 @@ use caching::range::ByteRange;
 use crate::partial::{Partial, slices};
 use crate::stored::{Framing, Head, Stored, Use};
 
-/// Where the content of a response lies.
+/// Stored content.
 #[derive(Clone, Copy, Debug)]
 pub enum Content<'s> {
     /// A whole response.
@@ -47,13 +47,13 @@ impl<'s> Content<'s> {
 pub struct Parts<'s> {
     content: Content<'s>,
     ranges: Vec<ByteRange>,
-    /// What stands before each part and behind the last, in a multipart body.
+    /// The bytes before each part and after the last, in a multipart body.
     frames: Vec<Vec<u8>>,
     boundary: String,
 }
 
 impl<'s> Parts<'s> {
-    /// `ranges` are held; `boundary` is a token that nobody could have put into the content.
+    /// `ranges` must be stored; `boundary` is a token that no one could have put into the content.
     pub fn new(content: Content<'s>, ranges: Vec<ByteRange>, boundary: String) -> Parts<'s> {
         let mut frames = Vec::new();
         if ranges.len() > 1 {
@@ -94,7 +94,7 @@ impl<'s> Parts<'s> {
         }
     }
 
-    /// The body, as it is to be sent.
+    /// The body, as slices to send.
     pub fn body(&self) -> Vec<&[u8]> {
         let mut out = Vec::new();
         for (at, range) in self.ranges.iter().enumerate() {

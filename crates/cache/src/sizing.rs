@@ -1,14 +1,14 @@
-//! Gathers what the simulation of other sizes needs ([`store::what_if`]) without slowing a hit: a
-//! core counts each access and compares the key's hash; a sampled one goes into the core's own
-//! batch, which is applied at the tick.
+//! Gathers the input of the simulation of other sizes ([`store::what_if`]) without slowing down
+//! hits. A core counts each access and compares the key's hash; a sampled access goes into the
+//! core's own batch, which is applied at the tick.
 //!
-//! An access is a look-up whose response was in the store and could be used, or one that brought a
-//! response into it. Requests that wait for another's fetch, and those that are passed through,
-//! are none: no size would make them hits.
+//! An access is a look-up whose response was in the store and could be used, or a look-up whose
+//! response was then stored. Requests that wait for another fetch, and those that are passed
+//! through, do not count: no size would make them hits.
 //!
-//! What never happens: a core waits for another's batch to be applied. A batch that finds the lock
-//! taken waits in its core; one that grows beyond its bound is let go of, with what was counted
-//! meanwhile, so that a gap in time and not a wrong share is what is lost.
+//! What never happens: a core waits for another core's batch. If the lock is taken, a batch waits
+//! in its core. A batch that exceeds its bound is dropped with its counts, so a gap in time is lost
+//! but the ratios stay right.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -25,10 +25,11 @@ use crate::stored::Stored;
 pub struct Sizing {
     what_if: Mutex<WhatIf>,
     threshold: AtomicU32,
-    /// Accesses that brought something into the store; who did that has paid for a fetch already.
-    brought: Mutex<Vec<Access>>,
-    brought_count: AtomicU64,
-    brought_bytes: AtomicU64,
+    /// Accesses that stored a response. They have paid for a fetch already, so a lock is cheap
+    /// here.
+    stored_accesses: Mutex<Vec<Access>>,
+    stored_count: AtomicU64,
+    stored_body_bytes: AtomicU64,
 }
 
 impl Sizing {
@@ -37,29 +38,29 @@ impl Sizing {
         Sizing {
             what_if: Mutex::new(WhatIf::new(store_bytes_max)),
             threshold: AtomicU32::new(Threshold::FIRST.0),
-            brought: Mutex::default(),
-            brought_count: AtomicU64::new(0),
-            brought_bytes: AtomicU64::new(0),
+            stored_accesses: Mutex::default(),
+            stored_count: AtomicU64::new(0),
+            stored_body_bytes: AtomicU64::new(0),
         }
     }
 
-    /// A response has been stored.
-    pub fn brought(&self, key: Key, stored: &Stored) {
-        self.brought_count.fetch_add(1, Ordering::Relaxed);
-        self.brought_bytes.fetch_add(stored.body_bytes, Ordering::Relaxed);
+    /// Counts a response that was stored.
+    pub fn note_stored(&self, key: Key, stored: &Stored) {
+        self.stored_count.fetch_add(1, Ordering::Relaxed);
+        self.stored_body_bytes.fetch_add(stored.body_bytes, Ordering::Relaxed);
         if Threshold(self.threshold.load(Ordering::Relaxed)).takes(key) {
-            let mut brought = lock(&self.brought);
-            if brought.len() < BATCH_MAX {
-                brought.push(access(key, stored));
+            let mut stored_accesses = lock(&self.stored_accesses);
+            if stored_accesses.len() < BATCH_MAX {
+                stored_accesses.push(access(key, stored));
             } else {
-                brought.clear();
-                self.brought_count.store(0, Ordering::Relaxed);
-                self.brought_bytes.store(0, Ordering::Relaxed);
+                stored_accesses.clear();
+                self.stored_count.store(0, Ordering::Relaxed);
+                self.stored_body_bytes.store(0, Ordering::Relaxed);
             }
         }
     }
 
-    /// What other sizes would give.
+    /// The forecasts for other sizes.
     pub fn forecasts(&self) -> WhatIfReport {
         let forecasts = lock(&self.what_if).forecasts();
         WhatIfReport {
@@ -83,12 +84,12 @@ fn access(key: Key, stored: &Stored) -> Access {
     }
 }
 
-/// A panic while a lock is held leaves figures that may be off, and nothing else.
+/// After a panic the figures may be off, which does no other harm.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What one core has gathered since its last tick.
+/// What a core has gathered since its last tick.
 #[derive(Debug)]
 pub struct CoreSample {
     threshold: Cell<u32>,
@@ -109,7 +110,7 @@ impl Default for CoreSample {
 }
 
 impl CoreSample {
-    /// A response is served from the store.
+    /// Counts a response served from the store.
     #[inline]
     pub fn hit(&self, key: Key, stored: &Stored) {
         self.hits.set(self.hits.get() + 1);
@@ -135,22 +136,22 @@ impl CoreSample {
         }
     }
 
-    /// Applies what was gathered, unless another core is at it.
+    /// Applies what was gathered, unless another core does so.
     pub fn flush(&self, sizing: &Sizing, now_ms: u64) {
         let mut what_if = match sizing.what_if.try_lock() {
             Ok(what_if) => what_if,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return,
         };
-        let brought = std::mem::take(&mut *lock(&sizing.brought));
+        let stored_accesses = std::mem::take(&mut *lock(&sizing.stored_accesses));
         let (hits, bytes) = (self.hits.take(), self.bytes.take());
-        let count = sizing.brought_count.swap(0, Ordering::Relaxed);
-        let brought_bytes = sizing.brought_bytes.swap(0, Ordering::Relaxed);
+        let count = sizing.stored_count.swap(0, Ordering::Relaxed);
+        let stored_body_bytes = sizing.stored_body_bytes.swap(0, Ordering::Relaxed);
         if count + hits == 0 {
             return;
         }
-        let counted = Counted { accesses: count, hits: 0, bytes: brought_bytes, hit_bytes: 0 };
-        what_if.apply(&brought, counted, now_ms);
+        let counted = Counted { accesses: count, hits: 0, bytes: stored_body_bytes, hit_bytes: 0 };
+        what_if.apply(&stored_accesses, counted, now_ms);
         let counted = Counted { accesses: hits, hits, bytes, hit_bytes: bytes };
         let mut batch = self.batch.borrow_mut();
         let threshold = what_if.apply(&batch, counted, now_ms);
@@ -160,31 +161,31 @@ impl CoreSample {
     }
 }
 
-/// What other sizes would give, in JSON.
+/// The forecasts for other sizes, in JSON.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WhatIfReport {
     /// By size, the smallest first.
     pub sizes: Vec<Size>,
-    /// What there really was, over the same accesses.
+    /// The actual figures for the same accesses.
     pub real: Size,
-    /// One key in so many is simulated.
+    /// One key in this many is simulated.
     pub keys_per_sampled: f64,
     /// Objects in the largest miniature.
     pub sampled_objects: usize,
-    /// Accesses behind the figures; old ones count for less.
+    /// Accesses behind the figures; old ones count less.
     pub accesses: f64,
 }
 
 /// One size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Size {
-    /// Times the memory there is.
+    /// Multiple of the current memory.
     pub memory: f64,
     /// In bytes.
     pub memory_bytes: u64,
-    /// Hits of all accesses.
+    /// Hits divided by accesses.
     pub hit_ratio: Option<f64>,
-    /// Bytes of hits of all bytes.
+    /// Bytes of hits divided by all bytes.
     pub byte_hit_ratio: Option<f64>,
 }
 
@@ -199,5 +200,5 @@ impl Size {
     }
 }
 
-/// The sizes as labels of metrics.
+/// The sizes as metric labels.
 pub const LABELS: [&str; SIZES_IN_HALVES.len()] = ["0.5", "1", "2", "4"];

@@ -1,13 +1,13 @@
-//! A stored response: its head prepared for sending, its body, and what the rules need to know.
+//! A stored response: its head prepared for sending, its body, and what the caching rules need.
 //!
-//! The head is laid down once, when the response arrives: status line, the fields that are kept,
-//! and our `Via`. What differs from one use to the next (`Content-Length`, `Cache-Status`, `Age`,
-//! `Connection`) is appended as it is sent. Nobody changes a stored response; an update by a 304
-//! makes a new one that shares the body.
+//! The head is serialised once, when the response arrives: status line, kept fields, and our `Via`.
+//! Fields that differ per use (`Content-Length`, `Cache-Status`, `Age`, `Connection`) are appended
+//! when it is sent. A stored response is immutable; an update by a 304 makes a new one that shares
+//! the body.
 //!
-//! What a hit reads stands in [`Stored`] itself, beside the count that it moves anyhow: the rest of
-//! the head is for validation, ranges, purges and the log, and stays out of the caches
-//! (docs/layout.md).
+//! The data that a hit reads is in [`Stored`] itself, next to the reference count that a hit
+//! changes anyway. The rest of the head is for validation, ranges, purges and the log, and stays
+//! out of the CPU caches (docs/layout.md).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ use crate::variants::Varies;
 /// A piece of a body.
 pub type Piece = Arc<[u8]>;
 
-/// Bytes that a stored response takes beside its head and its body, roughly: the structures below
-/// with their allocations' own overhead.
+/// Approximate bytes of a stored response besides its head and body: the structures below with the
+/// overhead of their allocations.
 const STRUCTURE_BYTES: u64 = 480;
 
-/// Bytes that a piece of a body takes beside its content.
+/// Bytes of a piece of a body besides its content.
 pub const PIECE_STRUCTURE_BYTES: usize = size_of::<Piece>() + 16;
 
 /// The fields of a message, for the caching rules.
@@ -74,34 +74,34 @@ struct Span {
 pub struct Head {
     /// Its status.
     pub status: u16,
-    /// What the rules need.
+    /// The input of the caching rules.
     pub meta: StoredMeta,
-    /// The names it varies by, and what the request that brought it had there.
+    /// The names it varies by, and the values of the request that fetched it.
     pub varies: Option<(VaryNames, VaryKey)>,
-    /// What purges know it by.
+    /// What purges match it by.
     pub resource: Resource,
     /// The soft purge that made it stale, if one did.
     pub purged: Option<Mark>,
-    /// The length that the origin announced, while the body is still arriving.
+    /// The length that the origin announced, while the body is arriving.
     #[serde(skip)]
     pub announced_length: Option<u64>,
-    /// What is arriving is this part only, and the status that it is sent with is 206.
+    /// Only this part is arriving; it is sent with status 206.
     #[serde(skip)]
     pub part: Option<ContentRange>,
-    /// Written apart, as it is.
+    /// Serialised separately.
     #[serde(skip)]
     block: Arc<[u8]>,
-    /// Where the fields begin in `block`: behind the status line.
+    /// Offset of the fields in `block`, after the status line.
     fields_at: u32,
-    /// Where the line that names us begins; it is the last.
+    /// Offset of our `Via` line, the last one.
     via_at: u32,
     spans: Box<[Span]>,
     content_type: Option<u32>,
 }
 
 impl Head {
-    /// Lays a head down. `fields` are those to keep, without framing and `Age`; `via` is the line
-    /// that names us, or nothing.
+    /// Serialises a head. `fields` are those to keep, without framing and `Age`; `via` is our `Via`
+    /// line, or empty.
     pub fn new<'f>(
         status: u16,
         via: &[u8],
@@ -118,7 +118,7 @@ impl Head {
         write::status_line(&mut block, status);
         let fields_at = block.len() as u32;
         for (name, value) in fields {
-            if is_made_anew(name) {
+            if is_per_exchange(name) {
                 continue;
             }
             dated |= name.eq_ignore_ascii_case(b"date");
@@ -149,7 +149,7 @@ impl Head {
         }
     }
 
-    /// `Content-Type`, for the log; empty when there is none.
+    /// `Content-Type`, for the log; empty if there is none.
     pub fn content_type(&self) -> &[u8] {
         self.content_type.map_or(&[], |at| self.field(&self.spans[at as usize]).1)
     }
@@ -158,12 +158,12 @@ impl Head {
         &self.block[self.via_at as usize..]
     }
 
-    /// The same head, of a part of the representation.
+    /// The same head, for a part of the representation.
     pub fn of_part(self, part: ContentRange) -> Head {
         Head { part: Some(part), ..self }
     }
 
-    /// Bytes that it takes, roughly.
+    /// Its approximate size in bytes.
     pub fn accounted_bytes(&self) -> u64 {
         let spans = self.spans.len() * size_of::<Span>();
         let varies = self.varies.as_ref().map_or(0, |(_, key)| key.bytes_held() + 64);
@@ -171,9 +171,8 @@ impl Head {
         STRUCTURE_BYTES + (self.block.len() + spans + varies + known) as u64
     }
 
-    /// The head after an update by fields of the same representation (RFC 9111, 3.2), which was
-    /// asked for at `began` by a request that selects it; fields with tags are kept only if `tags`
-    /// says so.
+    /// The head after an update by fields of the same representation (RFC 9111, 3.2), fetched at
+    /// `began` by a request that selects it. Fields with tags are kept only if `tags` is set.
     pub fn updated(
         &self,
         update: &Wire<'_>,
@@ -193,7 +192,7 @@ impl Head {
         Head::new(self.status, self.via(), fields, meta, varies, resource, None)
     }
 
-    /// This head, updated by that of a further part, which is the newer one (RFC 9111, 3.4).
+    /// This head, updated by that of a newer part (RFC 9111, 3.4).
     pub fn with_newer(&self, newer: &Head) -> Head {
         let fields = caching::updated(self, newer);
         let (meta, varies) = (newer.meta.clone(), newer.varies.clone());
@@ -207,19 +206,19 @@ impl Head {
         Head { meta: self.meta.stale_from(mark.at_ms), purged: Some(mark), ..self.clone() }
     }
 
-    /// The same head, of a response that a request with these fields has brought or confirmed.
-    pub fn brought_by(self, request: &Wire<'_>) -> Head {
+    /// The same head, of a response that was fetched or confirmed by a request with these fields.
+    pub fn fetched_by(self, request: &Wire<'_>) -> Head {
         let varies = varies_of(&caching::vary(&self), request);
         Head { varies, ..self }
     }
 
-    /// Whether it varies by the same fields as another.
+    /// Whether it varies by the same fields as another head.
     pub fn varies_as(&self, other: &Head) -> bool {
         let names = |head: &Head| head.varies.as_ref().map(|(names, _)| names.clone());
         names(self) == names(other)
     }
 
-    /// The same head with other numbers.
+    /// The same head with other metadata.
     pub fn with_meta(&self, meta: StoredMeta) -> Head {
         Head { meta, ..self.clone() }
     }
@@ -230,12 +229,12 @@ impl Head {
             || planted::is(planted::Bug::CollapsedAcrossVary)
     }
 
-    /// The bytes that it is sent with.
+    /// The serialised head.
     pub fn block(&self) -> &[u8] {
         &self.block
     }
 
-    /// A head as it was written, with its bytes; `None` if these are not its own.
+    /// Restores a head from its saved form and its bytes; `None` if they do not fit together.
     pub fn read(self, block: &[u8]) -> Option<Head> {
         let fits = |span: &Span| {
             let value_at = span.name_start.checked_add(span.name_len)?.checked_add(2)?;
@@ -258,8 +257,8 @@ impl Head {
     }
 }
 
-/// Framing, hop and age: of one exchange, not of the stored response.
-fn is_made_anew(name: &[u8]) -> bool {
+/// Framing and age belong to one exchange, not to the stored response.
+fn is_per_exchange(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"content-length") || name.eq_ignore_ascii_case(b"age")
 }
 
@@ -277,19 +276,19 @@ impl FieldSource for Head {
     }
 }
 
-/// Where a body is that is on the disk alone.
+/// The place of a body that is only on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Away {
     /// The key of its record.
     pub key: Key,
-    /// The number of the object: another under the same key has another.
+    /// The object's number. Another object under this key has another number.
     pub object: u64,
 }
 
-/// The pieces of a body. A single one, as of every small body, needs no list beside itself.
+/// The pieces of a body. A single piece, as in every small body, needs no list.
 #[derive(Clone, Debug)]
 pub enum Pieces {
-    /// All of it.
+    /// The whole body.
     One(Piece),
     /// None or several.
     Many(Box<[Piece]>),
@@ -316,8 +315,8 @@ impl Deref for Pieces {
     }
 }
 
-/// A complete stored response. In the order of its fields: what a hit reads comes first, behind the
-/// counts of its `Arc`.
+/// A complete stored response. The order of its fields matters: those that a hit reads come first,
+/// after the counts of its `Arc`.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Stored {
@@ -326,15 +325,15 @@ pub struct Stored {
     front: Front,
     /// The body's length.
     pub body_bytes: u64,
-    /// Its body, in pieces; none if it is `away`.
+    /// Its body, in pieces; empty if it is `away`.
     pub pieces: Pieces,
-    /// The body is on the disk alone.
+    /// Set if the body is only on the disk.
     pub away: Option<Box<Away>>,
     /// Its head.
     pub head: Arc<Head>,
 }
 
-/// What a hit reads of a head, once more.
+/// Copies of the fields of the head that a hit reads.
 #[derive(Clone, Debug)]
 struct Front {
     block: Arc<[u8]>,
@@ -394,13 +393,13 @@ impl Stored {
         now_ms < self.front.fresh_until_ms
     }
 
-    /// Whether it answers requests whatever their fields.
+    /// Whether it answers requests regardless of their fields.
     #[inline]
     pub fn is_for_all(&self) -> bool {
         !self.front.varies
     }
 
-    /// What the store accounts for this response.
+    /// The bytes that the store accounts for this response.
     pub fn accounted_bytes(&self) -> u64 {
         let pieces = self.pieces.len() * PIECE_STRUCTURE_BYTES;
         let body = if self.away.is_some() { 0 } else { self.body_bytes };
@@ -413,7 +412,7 @@ impl Stored {
         self.with_head(head, checked)
     }
 
-    /// The same response, stale since a soft purge; no purge up to `checked` but that concerns it.
+    /// The same response, stale since a soft purge. No other purge up to `checked` concerns it.
     pub fn stale_from(&self, mark: Mark, checked: Generation) -> Stored {
         self.with_head(self.head.purged_softly(mark), checked)
     }
@@ -423,7 +422,7 @@ impl Stored {
         Stored::with(Arc::new(head), pieces, away, self.body_bytes, checked)
     }
 
-    /// Appends the whole head for sending from store, up to the empty line.
+    /// Appends the complete head for a response from the store, up to the empty line.
     #[inline]
     pub fn append_head(&self, out: &mut Vec<u8>, use_: &Use<'_>) {
         let Front { block, status, aging, .. } = &self.front;
@@ -440,16 +439,16 @@ pub fn has_length(status: u16) -> bool {
     status >= 200 && status != 204 && status != 304
 }
 
-/// How a body is sent whose end the head must tell.
+/// How the head announces the end of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// There is none, or `Content-Length` was written already.
-    Told,
-    /// So many bytes.
+    /// It announces nothing: there is no body, or `Content-Length` was written already.
+    Implied,
+    /// A body of this length.
     Length(u64),
     /// In chunks.
     Chunked,
-    /// Until the connection closes (to a client of HTTP/1.0).
+    /// The connection closes at the end (for HTTP/1.0 clients).
     UntilClose,
 }
 
@@ -489,8 +488,8 @@ impl Head {
         use_.append(out, self.meta.freshness.aging());
     }
 
-    /// Appends the head of a 206 with several parts, each of which tells its own type and place
-    /// (RFC 9110, 15.3.7.2).
+    /// Appends the head of a 206 with several parts. Each part has its own type and range (RFC
+    /// 9110, 15.3.7.2).
     pub fn append_parts(&self, out: &mut Vec<u8>, boundary: &str, body_bytes: u64, use_: &Use<'_>) {
         write::status_line(out, 206);
         for (name, value) in self.fields() {
@@ -505,7 +504,7 @@ impl Head {
         use_.append(out, self.meta.freshness.aging());
     }
 
-    /// Appends the head of a 416: nothing of what was asked for is there (RFC 9110, 15.5.17).
+    /// Appends the head of a 416: no requested range exists (RFC 9110, 15.5.17).
     pub fn append_unsatisfied(&self, out: &mut Vec<u8>, complete_bytes: u64, use_: &Use<'_>) {
         write::status_line(out, 416);
         let date = caching::date::format(self.meta.freshness.response_ms);
@@ -518,35 +517,35 @@ impl Head {
     }
 }
 
-/// Appends what tells the end of the body.
+/// Appends the field that announces the end of the body.
 pub fn append_framing(out: &mut Vec<u8>, framing: Framing) {
     match framing {
-        Framing::Told | Framing::UntilClose => {}
+        Framing::Implied | Framing::UntilClose => {}
         Framing::Length(length) => write::content_length(out, length),
         Framing::Chunked => out.extend_from_slice(b"Transfer-Encoding: chunked\r\n"),
     }
 }
 
-/// What a head says of this one use of a response.
+/// The fields of a head that belong to one use of a response.
 #[derive(Clone, Copy, Debug)]
 pub struct Use<'s> {
     /// The member of `Cache-Status`, such as `plimsoll; hit`.
     pub cache_status: &'s [u8],
-    /// Now, for `Age`; `None` for a response that has just come from the origin.
+    /// The current time, for `Age`; `None` for a response that has just come from the origin.
     pub now_ms: Option<u64>,
-    /// What becomes of the connection.
+    /// Whether the connection stays open.
     pub connection: Connection,
-    /// Field lines for this one client alone.
+    /// Field lines for this client only.
     pub own_lines: &'s [u8],
 }
 
-/// What becomes of the client's connection after a response.
+/// Whether the client's connection stays open after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connection {
-    /// It stays, as HTTP/1.1 has it.
+    /// It stays open, as is the default in HTTP/1.1.
     Keep,
-    /// It stays, and a client of HTTP/1.0 must be told.
-    KeepTold,
+    /// It stays open, and an HTTP/1.0 client needs a field that says so.
+    KeepExplicit,
     /// It closes.
     Close,
 }
@@ -557,7 +556,7 @@ impl Connection {
     pub fn append(self, out: &mut Vec<u8>) {
         match self {
             Connection::Keep => {}
-            Connection::KeepTold => out.extend_from_slice(b"Connection: keep-alive\r\n"),
+            Connection::KeepExplicit => out.extend_from_slice(b"Connection: keep-alive\r\n"),
             Connection::Close => out.extend_from_slice(b"Connection: close\r\n"),
         }
     }
@@ -572,7 +571,7 @@ impl Use<'_> {
         let age = match self.now_ms {
             Some(now_ms) => Some(aging.age_seconds(now_ms)),
             None => {
-                // Straight from the origin, which may be a cache itself.
+                // Directly from the origin, which may be a cache itself.
                 let ms = aging.on_arrival_ms();
                 (ms >= 1000).then_some(ms / 1000)
             }
@@ -588,31 +587,59 @@ impl Use<'_> {
     }
 }
 
-/// What the store holds under a key.
+/// An entry of the store.
 #[derive(Clone, Debug)]
 pub enum Entry {
     /// A response.
     Response(Arc<Stored>),
-    /// Parts of one.
+    /// Parts of a response.
     Part(Arc<Partial>),
-    /// The responses of this URI differ by these fields: look again under a key made of them.
+    /// The responses of this URI vary by these fields: look again under a key made of their values.
     Varies(Arc<Varies>),
-    /// The last response could not be stored: until this instant do not wait for each other.
+    /// The last response could not be stored. Until this time requests do not wait for each other.
     Uncacheable {
         /// Unix milliseconds.
         until_ms: u64,
-        /// The low bits of the count of purges then: one since may have been meant to end this.
+        /// The low bits of the purge count at that time: a later purge ends this early.
         since: u32,
     },
 }
 
 impl Entry {
-    /// Whether it is this very response.
+    /// Up to which generation purges were checked, and what they match it by; `None` if it is
+    /// neither a response nor parts of one.
+    pub fn purge_state(&self) -> Option<(&AtomicU64, &Resource)> {
+        match self {
+            Entry::Response(stored) => Some((&stored.checked, &stored.head.resource)),
+            Entry::Part(partial) => Some((&partial.checked, &partial.head.resource)),
+            Entry::Varies(_) | Entry::Uncacheable { .. } => None,
+        }
+    }
+
+    /// The same entry, stale since a soft purge. No other purge up to `checked` concerns it.
+    pub fn stale_from(&self, mark: Mark, checked: Generation) -> Entry {
+        match self {
+            Entry::Response(stored) => Entry::Response(Arc::new(stored.stale_from(mark, checked))),
+            Entry::Part(partial) => Entry::Part(Arc::new(partial.stale_from(mark, checked))),
+            other => other.clone(),
+        }
+    }
+
+    /// Whether both are the same stored response, or the same parts of one.
+    pub fn is_same(&self, other: &Entry) -> bool {
+        match (self, other) {
+            (Entry::Part(this), Entry::Part(other)) => Arc::ptr_eq(this, other),
+            (this, Entry::Response(stored)) => this.is(stored),
+            _ => false,
+        }
+    }
+
+    /// Whether it is this response.
     pub fn is(&self, stored: &Arc<Stored>) -> bool {
         matches!(self, Entry::Response(there) if Arc::ptr_eq(there, stored))
     }
 
-    /// What the rules know of it, if it is a response or parts of one.
+    /// The caching metadata, if it is a response or parts of one.
     pub fn meta(&self) -> Option<&StoredMeta> {
         match self {
             Entry::Response(stored) => Some(&stored.head.meta),
@@ -621,7 +648,7 @@ impl Entry {
         }
     }
 
-    /// What the store accounts for this entry.
+    /// The bytes that the store accounts for this entry.
     pub fn accounted_bytes(&self) -> u64 {
         match self {
             Entry::Response(stored) => stored.accounted_bytes(),
@@ -662,7 +689,7 @@ mod tests {
     }
 
     #[test]
-    fn the_head_keeps_fields_and_makes_framing_and_age_anew() {
+    fn the_head_keeps_fields_but_not_framing_and_age() {
         let fields: &[(&[u8], &[u8])] = &[
             (b"Content-Type", b"text/plain"),
             (b"Content-Length", b"999"),
@@ -694,10 +721,10 @@ mod tests {
         assert!(!text.contains("Content-"), "{text}");
     }
 
-    /// What a hit reads lies in the two lines behind the counts of the `Arc`, and what it does not
-    /// read behind that: every object that is asked for pays for what is added before `away`.
+    /// A hit reads the two cache lines after the counts of the `Arc`; everything else comes after
+    /// them. Any field added before `away` costs every requested object.
     #[test]
-    fn what_a_hit_reads_stands_together() {
+    fn the_fields_a_hit_reads_are_adjacent() {
         const COUNTS: usize = 2 * size_of::<usize>();
         assert_eq!(COUNTS + std::mem::offset_of!(Stored, checked), 16);
         assert_eq!(COUNTS + std::mem::offset_of!(Stored, pieces) + size_of::<Pieces>(), 104);
@@ -707,7 +734,7 @@ mod tests {
     }
 
     #[test]
-    fn the_front_says_what_the_head_says() {
+    fn the_front_equals_the_head() {
         let lines: &[(&[u8], &[u8])] = &[(b"Cache-Control", b"max-age=60"), (b"Vary", b"A")];
         let plain = Arc::new(head(lines));
         let stored = Stored::new(Arc::clone(&plain), vec![Arc::from(&b"a"[..])]);
@@ -721,7 +748,7 @@ mod tests {
         assert!(!stale.is_fresh(1_000_000) && *stale.pieces == *stored.pieces);
         let (mut scratch, request) = (http1::Scratch::new(), b"GET / HTTP/1.1\r\nHost: h\r\n\r\n");
         let request = http1::parse_request(request, &mut scratch, &http1::Limits::default());
-        let varied = head(lines).brought_by(&Wire(request.unwrap().unwrap().fields));
+        let varied = head(lines).fetched_by(&Wire(request.unwrap().unwrap().fields));
         let varied = Stored::new(Arc::new(varied), Vec::new());
         assert!(!varied.is_for_all() && varied.pieces.is_empty());
         let two = Pieces::from(vec![Piece::from(&b"a"[..]), Piece::from(&b"b"[..])]);

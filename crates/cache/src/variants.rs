@@ -1,17 +1,17 @@
 //! The stored responses of one URI that differ by request fields (RFC 9111, 4.1).
 //!
-//! Under the URI's own key stands a [`Varies`]: the sets of field names that its responses were
-//! said to differ by, and under which keys some of them are. An origin that names one set has one
-//! look-up more than a response without `Vary`; one that names several, for different requests,
-//! has one for each set, and of several responses that a request selects the most recent is used.
-//! A response without `Vary` among others that have it is of the set without names.
+//! The entry under the URI's own key is a [`Varies`]: the sets of field names that its responses
+//! vary by, and the keys of some of them. If the origin names one set, a request needs one look-up
+//! more than without `Vary`. If it names several, for different requests, there is a look-up for
+//! each set, and the most recent of the selected responses is used. A response without `Vary` among
+//! others with it belongs to the set without names.
 //!
-//! Keys carry a number that is the set's own: what was stored before the `Varies` was taken out, or
-//! before its set was given up for a newer one, is never found again, and ages out of the store.
+//! Keys include the number of their set. So responses stored before the `Varies` was removed, or
+//! before their set was dropped for a newer one, are never found again and age out of the store.
 //!
-//! What never happens: more than [`VARY_SETS_MAX`] look-ups for a request; more than
-//! [`VARIANTS_OFFERED_MAX`] tags, or [`OFFERED_BYTES_MAX`] bytes of them, in a request to the
-//! origin.
+//! What never happens: a request needs more than [`VARY_SETS_MAX`] look-ups; a request to the
+//! origin has more than [`VARIANTS_OFFERED_MAX`] tags, or more than [`OFFERED_BYTES_MAX`] bytes of
+//! them.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -26,22 +26,22 @@ use crate::stored::{Entry, Head, Stored, Wire};
 use crate::watch::Watch;
 use crate::{Cache, Lookup};
 
-/// What a `Varies` takes beside its names and the keys it lists.
+/// Bytes of a `Varies` besides its names and listed keys.
 const STRUCTURE_BYTES: usize = 256;
 
-/// How the responses of one URI differ.
+/// What the responses of one URI vary by.
 #[derive(Debug)]
 pub struct Varies {
-    /// The latest to be named first, and at least one.
+    /// At least one; the most recently named comes first.
     sets: Box<[VarySet]>,
     listed: Mutex<Vec<Key>>,
 }
 
-/// Names that some of its responses differ by.
+/// Names that some of the responses vary by.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VarySet {
     names: VaryNames,
-    /// Goes into the keys.
+    /// Part of the keys.
     number: u64,
 }
 
@@ -55,13 +55,13 @@ impl Varies {
         &self.sets
     }
 
-    /// As it was written; `None` if it is not what this program would have made.
+    /// Restores a saved entry; `None` if this program could not have written it.
     pub fn read(sets: Vec<VarySet>, listed: Vec<u128>) -> Option<Varies> {
         let fits = (1..=VARY_SETS_MAX).contains(&sets.len()) && listed.len() <= VARIANTS_LISTED_MAX;
         fits.then(|| Varies::new(sets, listed.into_iter().map(Key::from_u128).collect()))
     }
 
-    /// With one more set, and without the oldest of too many.
+    /// Adds a set, and drops the oldest beyond the maximum.
     fn with(&self, set: VarySet) -> Varies {
         let mut sets = vec![set];
         sets.extend(self.sets.iter().take(VARY_SETS_MAX - 1).cloned());
@@ -72,7 +72,7 @@ impl Varies {
         self.sets.iter().find(|set| set.names == *names)
     }
 
-    /// All the names, each once.
+    /// All names, without duplicates.
     pub fn names(&self) -> Vec<&str> {
         let mut names: Vec<&str> = self.sets.iter().flat_map(|set| set.names.iter()).collect();
         names.sort_unstable();
@@ -80,7 +80,7 @@ impl Varies {
         names
     }
 
-    /// Remembers that a response is stored under this key, and forgets the oldest of too many.
+    /// Lists the key of a stored response, and drops the oldest beyond the maximum.
     fn list(&self, key: Key) {
         let mut listed = self.listed.lock().unwrap_or_else(PoisonError::into_inner);
         listed.retain(|&there| there != key);
@@ -90,12 +90,12 @@ impl Varies {
         listed.push(key);
     }
 
-    /// The keys remembered, the oldest first.
+    /// The listed keys, oldest first.
     pub fn keys(&self) -> Vec<Key> {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What the store accounts for it.
+    /// The bytes that the store accounts for it.
     pub fn accounted_bytes(&self) -> u64 {
         let names = self.sets.iter().flat_map(|set| set.names.iter());
         let names: usize = names.map(|name| name.len() + size_of::<Box<str>>()).sum();
@@ -105,7 +105,7 @@ impl Varies {
     }
 }
 
-/// The best that was found so far.
+/// The best candidate so far.
 enum Best {
     Nothing,
     Whole(Arc<Stored>, Key),
@@ -121,8 +121,8 @@ impl Best {
         }
     }
 
-    /// Takes another in place of what it has, if that goes before it. What is whole and fresh
-    /// answers whatever is asked.
+    /// Takes another candidate if it is preferable. A complete and fresh response can answer any
+    /// request.
     fn meet(&mut self, other: Best, now_ms: u64) {
         let is_fresh_whole = |best: &Best| match best {
             Best::Whole(stored, _) => stored.head.meta.is_fresh(now_ms),
@@ -143,7 +143,7 @@ impl Best {
 }
 
 impl Cache {
-    /// The stored response that a request selects, where they vary.
+    /// The stored response that a request selects, for a URI whose responses vary.
     #[inline]
     pub fn look_for_variant(
         &self,
@@ -178,7 +178,7 @@ impl Cache {
             Best::Part(partial, key) => Lookup::Part(partial, key),
             Best::Nothing if uncacheable => Lookup::Uncacheable,
             Best::Nothing => {
-                let key = self.asking_key(uri, varies, request);
+                let key = self.collapse_key(uri, varies, request);
                 match self.store.peek(&key) {
                     Some(Entry::Uncacheable { until_ms, since })
                         if self.holds(until_ms, since, now_ms) =>
@@ -191,7 +191,7 @@ impl Cache {
         }
     }
 
-    /// The keys under which there may be what this request selects.
+    /// The keys that may have the response that a request selects.
     pub fn variant_keys(&self, uri: Key, varies: &Varies, request: &Wire<'_>) -> Vec<Key> {
         varies.sets.iter().map(|set| self.variant_key(uri, set, request)).collect()
     }
@@ -204,9 +204,9 @@ impl Cache {
         builder.finish()
     }
 
-    /// The key by which fetches are collapsed that nothing is stored for: requests that no set
-    /// tells apart. Of one set it is the key that the response will be stored under.
-    fn asking_key(&self, uri: Key, varies: &Varies, request: &Wire<'_>) -> Key {
+    /// The key by which fetches are collapsed if nothing is stored: requests that no set
+    /// distinguishes share it. With one set it is the key under which the response will be stored.
+    fn collapse_key(&self, uri: Key, varies: &Varies, request: &Wire<'_>) -> Key {
         let mut builder = self.hasher.within(uri);
         for set in &varies.sets {
             builder.raw(&set.number.to_le_bytes());
@@ -215,8 +215,8 @@ impl Cache {
         builder.finish()
     }
 
-    /// The key under which a response with this head is to be stored, after noting at the URI how
-    /// its responses differ, unless the URI has changed meanwhile.
+    /// The key for storing a response with this head. Records what the URI's responses vary by,
+    /// unless the URI has changed meanwhile.
     pub fn storage_key(&self, uri: Key, head: &Head, request: &Wire<'_>, watch: &Watch) -> Key {
         let there = match self.store.peek(&uri) {
             Some(Entry::Varies(there)) => Some(there),
@@ -245,8 +245,8 @@ impl Cache {
         key
     }
 
-    /// Stored responses of a URI of which a request selects none, but one of which the origin may
-    /// say is the answer: those with a tag to ask by, the latest first.
+    /// Stored responses of a URI, none of which the request selects, that can be offered to the
+    /// origin for confirmation by their tag; the latest first.
     pub fn offered(&self, look: Look, uri: Key, request: &Wire<'_>) -> Vec<Arc<Stored>> {
         let Some(Entry::Varies(varies)) = self.store.peek(&uri) else { return Vec::new() };
         let mut offered: Vec<Arc<Stored>> = Vec::new();
@@ -269,7 +269,7 @@ impl Cache {
     }
 }
 
-/// The tag that a stored response is offered by.
+/// The tag by which a stored response is offered.
 pub fn offered_tag<'s>(request: &Wire<'_>, stored: &'s Stored) -> Option<&'s [u8]> {
     let head = &stored.head;
     caching::offered_tag(request, head.status, &**head, &head.meta.validators)

@@ -1,16 +1,16 @@
-//! Fetches under way by URI, so that a change reaches those that began before it.
+//! Fetches in flight by URI, so that a change overtakes those that began before it.
 //!
-//! An unsafe method invalidates what is stored for its URI (RFC 9111, 4.4), but a fetch that was
-//! sent before it was answered may bring the state from before it, and bring it afterwards. So each
-//! fetch that may store something holds a [`Watch`] of its URI from before it is sent. A change
-//! overtakes all watches of the URI, *then* takes what is stored out; whoever stores asks its watch
-//! under the lock of the store's shard. Either it sees that it was overtaken, or what it stored is
-//! there to be taken out.
+//! An unsafe method invalidates the stored responses of its URI (RFC 9111, 4.4). But a fetch that
+//! was sent earlier may still bring the old state, after the invalidation. So each fetch that may
+//! store something holds a [`Watch`] of its URI, taken before it is sent. A change overtakes all
+//! watches of the URI, *then* removes the stored responses. Code that stores checks its watch under
+//! the lock of the store's shard: either it sees that it was overtaken, or the change finds what it
+//! stored and removes it.
 //!
-//! A change that no fetch is under way for leaves no trace here, and a hit never asks.
+//! If no fetch is in flight for the URI, a change records nothing. Hits never look here.
 //!
-//! What never happens: what was asked for before a change was answered serves a request that came
-//! after that answer.
+//! What never happens: a response requested before an acknowledged change serves a request that
+//! came after the acknowledgement.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
@@ -19,35 +19,35 @@ use hashbrown::HashMap;
 use runtime::sync::{Guard, Lock, LockKind};
 use store::Key;
 
-/// A power of two; the shards keep cores out of each other's way.
+/// A power of two. The shards reduce lock contention between cores.
 const SHARDS: usize = 16;
 
 /// All watches, by URI.
 #[derive(Debug)]
-pub struct UnderWay {
+pub struct Watches {
     shards: [Lock<HashMap<u128, Watched>>; SHARDS],
 }
 
-static SHARD: LockKind = LockKind::new("changes under way: shard");
+static SHARD: LockKind = LockKind::new("watches: shard");
 
-impl Default for UnderWay {
-    fn default() -> UnderWay {
-        UnderWay { shards: std::array::from_fn(|_| Lock::new(&SHARD, HashMap::new())) }
+impl Default for Watches {
+    fn default() -> Watches {
+        Watches { shards: std::array::from_fn(|_| Lock::new(&SHARD, HashMap::new())) }
     }
 }
 
-/// A URI that somebody watches.
+/// A watched URI.
 #[derive(Debug, Default)]
 struct Watched {
-    /// Changes since the first of them began.
+    /// Changes since its first watch began.
     changes: Arc<AtomicU64>,
     /// At least one.
     watches: usize,
 }
 
-impl UnderWay {
-    /// Begins to watch a URI. A request that is sent afterwards sees what was changed before.
-    pub fn watch(self: &Arc<UnderWay>, uri: Key) -> Watch {
+impl Watches {
+    /// Starts to watch a URI. A request sent afterwards sees all earlier changes.
+    pub fn watch(self: &Arc<Watches>, uri: Key) -> Watch {
         let mut shard = self.shard(&uri);
         let watched = shard.entry(uri.to_u128()).or_default();
         watched.watches += 1;
@@ -56,15 +56,15 @@ impl UnderWay {
         Watch { table: Arc::clone(self), uri, changes, seen }
     }
 
-    /// The URI has changed: its watches are overtaken. The caller takes out of the store what is
-    /// there *after* this.
+    /// Overtakes all watches of a URI that has changed. The caller removes the stored responses
+    /// *after* this.
     pub fn change(&self, uri: &Key) {
         if let Some(watched) = self.shard(uri).get(&uri.to_u128()) {
             watched.changes.fetch_add(1, Ordering::AcqRel);
         }
     }
 
-    /// Whatever is watched has changed. The caller takes out what is stored *after* this.
+    /// Overtakes all watches. The caller removes the stored responses *after* this.
     pub fn change_all(&self) {
         for shard in &self.shards {
             for watched in lock(shard).values() {
@@ -73,7 +73,7 @@ impl UnderWay {
         }
     }
 
-    /// URIs that are watched now.
+    /// Number of watched URIs.
     #[cfg(test)]
     fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).len()).sum()
@@ -84,30 +84,30 @@ impl UnderWay {
     }
 }
 
-/// Nothing in this file panics half-way through a change of a table.
+/// No code in this file panics half-way through a change of a table.
 fn lock<T>(mutex: &Lock<T>) -> Guard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// One fetch's watch of its URI, until it is dropped.
+/// A fetch's watch of its URI, until it is dropped.
 #[derive(Debug)]
 pub struct Watch {
-    table: Arc<UnderWay>,
+    table: Arc<Watches>,
     uri: Key,
     changes: Arc<AtomicU64>,
     seen: u64,
 }
 
 impl Watch {
-    /// Whether the URI has changed since: what was asked for is neither to be stored nor to be
-    /// shared with who comes now.
+    /// Whether the URI has changed since. If so, the response must neither be stored nor shared
+    /// with newer requests.
     pub fn is_overtaken(&self) -> bool {
         self.changes.load(Ordering::Acquire) != self.seen
             && !planted::is(planted::Bug::ChangeOvertaken)
     }
 
-    /// Does something that no change of the URI comes in between, unless one has come already. It
-    /// must be short.
+    /// Runs `work`, which no change of the URI can interrupt, unless one has come already. It must
+    /// be short.
     pub fn unless_overtaken(&self, work: impl FnOnce()) {
         let _shard = self.table.shard(&self.uri);
         if !self.is_overtaken() {
@@ -115,10 +115,10 @@ impl Watch {
         }
     }
 
-    /// The URI has changed by the very request that this watch is of: all others are overtaken,
-    /// and this one only if it was before.
+    /// The request of this watch has changed the URI itself. Overtakes all other watches; this one
+    /// counts as overtaken only if it was before.
     pub fn change(&mut self) {
-        // Under the lock that `unless_overtaken` works under.
+        // Under the same lock as `unless_overtaken`.
         let _shard = self.table.shard(&self.uri);
         let before = self.changes.fetch_add(1, Ordering::AcqRel);
         if before == self.seen {
@@ -150,12 +150,12 @@ mod tests {
     }
 
     #[test]
-    fn a_change_overtakes_those_that_began_before_it_and_no_others() {
-        let table = Arc::new(UnderWay::default());
+    fn a_change_overtakes_only_earlier_watches() {
+        let table = Arc::new(Watches::default());
         let (a, b) = (uri(b"a"), uri(b"b"));
         table.change(&a);
         let (early, other) = (table.watch(a), table.watch(b));
-        assert!(!early.is_overtaken(), "what changed before is seen");
+        assert!(!early.is_overtaken(), "an earlier change does not count");
         table.change(&a);
         let late = table.watch(a);
         assert!(early.is_overtaken() && !late.is_overtaken() && !other.is_overtaken());
@@ -166,8 +166,8 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_its_own_overtakes_all_but_itself() {
-        let table = Arc::new(UnderWay::default());
+    fn a_watch_is_not_overtaken_by_its_own_change() {
+        let table = Arc::new(Watches::default());
         let (mut one, mut two) = (table.watch(uri(b"a")), table.watch(uri(b"a")));
         one.change();
         assert!(!one.is_overtaken() && two.is_overtaken());
@@ -176,8 +176,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_when_nothing_is_under_way() {
-        let table = Arc::new(UnderWay::default());
+    fn no_watch_leaves_no_entry() {
+        let table = Arc::new(Watches::default());
         for round in 0..100u8 {
             table.change(&uri(&[round]));
             let watches = [table.watch(uri(&[round])), table.watch(uri(&[round]))];
@@ -188,10 +188,10 @@ mod tests {
         }
     }
 
-    /// Threads that store and one that changes: what is stored at the end of a change is of it.
+    /// Threads that store, and one that changes: after a change only its state is stored.
     #[test]
-    fn no_interleaving_stores_what_was_before_a_change() {
-        let table = Arc::new(UnderWay::default());
+    fn no_interleaving_stores_an_older_state() {
+        let table = Arc::new(Watches::default());
         static STORED: LockKind = LockKind::new("stored, of a test");
         let (state, stored) = (AtomicU64::new(0), Lock::new(&STORED, None));
         let key = uri(b"a");

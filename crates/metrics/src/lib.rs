@@ -77,6 +77,16 @@ pub struct Described {
 }
 
 impl Described {
+    /// A gauge.
+    pub const fn gauge(name: &'static str, help: &'static str) -> Described {
+        Described { name, help, shape: Shape::Gauge }
+    }
+
+    /// A counter.
+    pub const fn counter(name: &'static str, help: &'static str) -> Described {
+        Described { name, help, shape: Shape::Counter }
+    }
+
     /// `seconds`, `bytes`, `ratio`, or nothing.
     pub fn unit(&self) -> &'static str {
         let named = ["seconds", "bytes", "ratio"].into_iter();

@@ -103,7 +103,7 @@ impl<'x> Exchange<'x> {
     /// one.
     pub(crate) fn join(&self, destination: &Destination<'_>, uri: Key, key: Key) -> Joined {
         let shared = &self.worker.shared;
-        let watch = || shared.under_way.watch(uri);
+        let watch = || shared.watches.watch(uri);
         shared.flights.join(key, self.began, watch, |since| {
             let Destination { realm, authority, path, .. } = destination;
             let url = cache::purge::url(*realm, authority, path);

@@ -134,7 +134,7 @@ pub(crate) fn wants_more(role: Role, head: &RequestHead<'_>) -> bool {
 pub(crate) fn connection_of(version: Version, keep: bool) -> Connection {
     match (keep, version) {
         (false, _) => Connection::Close,
-        (true, Version::Http10) => Connection::KeepTold,
+        (true, Version::Http10) => Connection::KeepExplicit,
         (true, Version::Http11) => Connection::Keep,
     }
 }

@@ -103,7 +103,7 @@ impl Leaving<'_> {
             let mut runtime = Runtime::new(options).map_err(|error| error.to_string());
             if shared.handover.is_left() {
                 // What was asked for, or stored, before a change that the other has answered.
-                shared.under_way.change_all();
+                shared.watches.change_all();
                 shared.store.clear();
             }
             let back = match (&shared.disk, &mut runtime) {
@@ -115,7 +115,7 @@ impl Leaving<'_> {
             shared.handover.set_left(false);
             while let Ok(waiting) = queue.try_recv() {
                 let taken = runtime.as_mut().is_ok_and(|runtime| {
-                    let changes = shared.take_in_all(&waiting.told);
+                    let changes = shared.apply_all(&waiting.notices);
                     changes.is_some_and(|changes| runtime.block_on(changes.durable(shared)))
                 });
                 waiting.answer(taken);
@@ -132,19 +132,19 @@ impl Leaving<'_> {
 fn tell_on(link: &Link, queue: &mpsc::Receiver<Waiting>) {
     let mut is_lost = false;
     while let Ok(first) = queue.recv() {
-        let mut told = first.told.clone();
+        let mut told = first.notices.clone();
         let mut waiting = vec![first];
         let mut next = None;
         while let Some(one) = next.take().or_else(|| queue.try_recv().ok()) {
-            if told.len() + one.told.len() > CHANGES_BYTES_MAX {
+            if told.len() + one.notices.len() > CHANGES_BYTES_MAX {
                 next = Some(one);
                 break;
             }
-            told.extend_from_slice(&one.told);
+            told.extend_from_slice(&one.notices);
             waiting.push(one);
         }
         for (told, waiting) in
-            [(told, waiting)].into_iter().chain(next.map(|one| (one.told.clone(), vec![one])))
+            [(told, waiting)].into_iter().chain(next.map(|one| (one.notices.clone(), vec![one])))
         {
             let taken = !is_lost
                 && link.send_changes(&told, TAKEN_IN_WAIT_MAX).unwrap_or_else(|error| {
@@ -222,7 +222,7 @@ impl Drop for Follows {
 /// Takes in what is told until its end.
 fn follow(link: &Link, shared: &Shared, mut runtime: Runtime) {
     while let Ok(Message::Changes(told)) = link.receive() {
-        let taken = match shared.take_in_all(&told) {
+        let taken = match shared.apply_all(&told) {
             Some(changes) => runtime.block_on(changes.durable(shared)),
             None => {
                 tracing::error!("what the process before this one tells cannot be read");

@@ -311,7 +311,7 @@ fn a_stop_finishes_what_is_under_way_and_the_log(kind: Kind) {
             (client, target)
         })
         .collect();
-    site.wait_for("plimsoll_fetches_under_way", 4);
+    site.wait_for("plimsoll_fetches_in_flight", 4);
     site.server.stopper().stop();
     for (mut client, target) in asked {
         let got = client.response("GET");

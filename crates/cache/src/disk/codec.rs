@@ -1,8 +1,8 @@
-//! How heads are written to the disk.
+//! The encoding of heads on the disk.
 //!
-//! A version, then what [`postcard`] makes of the structures, then the bytes of the head as they
-//! are sent. The disk store tells whether the bytes are those that were written, so that what is
-//! read here was written here; a version of another program is taken for nothing.
+//! A version, the structures as encoded by [`postcard`], then the bytes of the head as they are
+//! sent. The disk store verifies the bytes, so this code reads only what it wrote; a record of
+//! another version is ignored.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 use crate::stored::Head;
 use crate::variants::{Varies, VarySet};
 
-/// To be raised whenever the structures change.
+/// Raise it whenever the structures change.
 const VERSION: u8 = 1;
 
-/// What is written, borrowed. The order of the variants is that of [`Owned`].
+/// The data to encode, borrowed. The variants are in the order of [`Owned`].
 #[derive(Serialize)]
 enum Borrowed<'w> {
     Response(&'w Head),
@@ -27,7 +27,7 @@ enum Owned {
     Varies(Vec<VarySet>, Vec<u128>),
 }
 
-/// What was read.
+/// The decoded data.
 #[derive(Debug)]
 pub(super) enum Read {
     Response(Arc<Head>),
@@ -48,11 +48,11 @@ pub(super) fn varies(varies: &Varies) -> Vec<u8> {
 fn written(what: &Borrowed<'_>) -> Vec<u8> {
     let out = Vec::with_capacity(1024);
     let out = postcard::to_extend(&VERSION, out).and_then(|out| postcard::to_extend(what, out));
-    // Nothing in the structures can fail to be written; an empty record is read as nothing.
+    // Encoding these structures cannot fail; an empty record is ignored when read.
     out.unwrap_or_default()
 }
 
-/// What stands in a record; `None` if another program wrote it.
+/// Decodes a record; `None` if another program wrote it.
 pub(super) fn read(bytes: &[u8]) -> Option<Read> {
     let (version, rest) = bytes.split_first()?;
     if *version != VERSION {
@@ -118,7 +118,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_head_is_read_as_it_was_written(
+        fn a_head_is_read_as_written(
             lines in prop::collection::vec(line(), 0..9),
             tags in "[a-z ]{0,20}",
             request_ms in 0..2_000_000_000_000_u64,
@@ -136,7 +136,7 @@ mod tests {
         }
 
         #[test]
-        fn other_bytes_are_no_head_or_one_that_can_be_sent(
+        fn damaged_bytes_give_no_head_or_one_that_can_be_sent(
             lines in prop::collection::vec(line(), 0..5),
             cuts in prop::collection::vec((any::<u16>(), any::<u8>()), 1..4),
             end in any::<u16>(),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn another_version_is_nothing() {
+    fn another_version_is_ignored() {
         let exchange = Exchange { request_ms: 1, response_ms: 2 };
         let mut bytes = response(&head(&Vec::new(), "", exchange));
         assert!(read(&bytes).is_some());

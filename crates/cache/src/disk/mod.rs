@@ -1,21 +1,22 @@
 //! The disk below the memory.
 //!
-//! What: what is stored goes through to the [`DiskStore`], if there is one; what memory does not
-//! have is brought from there before anything is decided ([`swap_in`]); a long body is sent from
-//! there ([`sending`]). Why below: all rules are asked about what is in memory, so that nothing
-//! else knows where a response has come from.
+//! Stored responses are written through to the [`DiskStore`], if there is one. What memory lacks is
+//! read from there before any decision ([`swap_in`]); a long body is sent from there directly. The
+//! rules only see what is in memory, so no other code needs to know where a response came from.
 //!
-//! On the disk are whole responses and, under the key of a URI, the sets of names that its
-//! responses vary by. Parts of responses, and what is known of uncacheable ones, are in memory
-//! alone.
+//! The disk has whole responses and, under the key of a URI, the sets of names that its responses
+//! vary by. Parts of responses, and the marks of uncacheable ones, are only in memory.
 //!
-//! A body longer than [`SWAP_IN_BYTES_MAX`] stays where it is: memory has its head, and what is
-//! asked for of it is in the system's page cache. So a response may be larger than the memory.
+//! A body longer than [`SWAP_IN_BYTES_MAX`] stays on the disk: memory has its head, and the
+//! requested parts of it are in the system's page cache. So a response may be larger than the
+//! memory.
 //!
-//! What never happens: a request waits for a write, but for the delete that an unsafe method or a
-//! purge is answered after; what was asked for before a change is found by who asks after it: it is
-//! stored under the lock that a change takes first, and deleted by the change afterwards; a failure
-//! of the disk fails a request that has not begun to be answered from it.
+//! What never happens:
+//! - A request waits for a write, except for the delete before an unsafe method or a purge is
+//!   acknowledged.
+//! - A response from before a change is found after it: responses are stored under the lock that a
+//!   change takes first, and the change deletes them afterwards.
+//! - A disk failure fails a request whose response has not begun.
 
 mod codec;
 pub mod swap_in;
@@ -34,25 +35,25 @@ use crate::limits::{
 };
 use crate::stored::{Away, Entry, Head, Piece, Stored};
 use crate::watch::Watch;
-use metrics::{Described, Shape};
+use metrics::Described;
 
-/// The store on disk of a server, while it is the server's.
+/// A server's store on disk, while the server has it.
 #[derive(Debug)]
 pub struct Disk {
     store: RwLock<DiskStore>,
-    /// It is being let go of: another process may have it.
+    /// It is being handed over: another process may use it.
     closed: AtomicBool,
-    /// Nothing of it is written any more. Told to who lets go of it.
+    /// It is not written any more. Signals the handover.
     free: Mutex<bool>,
     freed: Condvar,
     /// It will not come back.
     ending: AtomicBool,
-    /// Cores that serve.
+    /// Number of serving cores.
     cores: AtomicUsize,
 }
 
 impl Disk {
-    /// For so many cores.
+    /// For this many cores.
     pub fn new(store: DiskStore, cores: usize) -> Disk {
         Disk {
             store: RwLock::new(store),
@@ -64,23 +65,23 @@ impl Disk {
         }
     }
 
-    /// The one that is ours, or was.
+    /// Our current store, or our last one.
     pub fn present(&self) -> DiskStore {
         self.store.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Another one that serves.
+    /// Counts a core that starts to serve.
     pub fn core_begins(&self) {
         self.cores.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// A core serves nobody any more, however it ends.
+    /// Counts a core that no longer serves, however it ended.
     pub fn core_ended(&self) {
         self.cores.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Waits until no core serves anybody, but not longer than `patience`: a change that one of
-    /// them answers for is to be on the disk.
+    /// Waits until no core serves, at most for `patience`: changes that a core acknowledges must be
+    /// on the disk.
     pub async fn cores_ended(&self, patience: Duration) {
         let deadline = time::now() + patience;
         while self.cores.load(Ordering::Acquire) > 0 && time::now() < deadline {
@@ -88,13 +89,13 @@ impl Disk {
         }
     }
 
-    /// Writes what is put, until [`Disk::close`]. One core runs it.
+    /// Runs the store until [`Disk::close`]. One core calls it.
     pub async fn run(&self) {
         loop {
             let store = self.present();
-            runtime::race(store.run(), self.tell(&store)).await;
+            runtime::race(store.run(), self.watch_health(&store)).await;
             self.set_free(true);
-            // Another process may have it, and it may come back.
+            // Another process may use it, and it may come back.
             while self.is_free() {
                 if self.ending.load(Ordering::Acquire) {
                     return;
@@ -104,11 +105,11 @@ impl Disk {
         }
     }
 
-    /// Lets go of the directory, for another process: nobody uses it from now on, and what was put
-    /// is durable. Blocks: not for a core's thread.
+    /// Releases the directory for another process. No core uses it from now on, and everything put
+    /// is durable. Blocks, so do not call it on a core's thread.
     ///
     /// # Errors
-    /// It is not free by then, in words.
+    /// It is not released in time.
     pub fn hand_over(&self, until: Instant) -> Result<(), String> {
         self.closed.store(true, Ordering::Release);
         self.present().close();
@@ -121,7 +122,7 @@ impl Disk {
         if *free {
             return Ok(());
         }
-        Err("the store on disk could not be let go of in time".to_owned())
+        Err("the store on disk could not be released in time".to_owned())
     }
 
     fn is_free(&self) -> bool {
@@ -133,10 +134,10 @@ impl Disk {
         self.freed.notify_all();
     }
 
-    /// Goes on with it, as the other process has left it.
+    /// Continues with the store as the other process left it.
     ///
     /// # Errors
-    /// Why it cannot be had, in words.
+    /// The reason why it cannot be opened.
     pub async fn take_back(&self) -> Result<(), String> {
         let deadline = time::now() + DURABLE_WAIT_MAX;
         while !self.is_free() && time::now() < deadline {
@@ -145,7 +146,7 @@ impl Disk {
         let (again, start) = loop {
             match self.present().open_again().await {
                 Ok(opened) => break opened,
-                // A process that was killed lets go of it when the kernel has cleared it away.
+                // A killed process holds the lock until the kernel has cleaned up.
                 Err(OpenError::InUse(_)) if time::now() < deadline => {
                     time::sleep(DISK_HANDOVER_POLL).await;
                 }
@@ -153,7 +154,7 @@ impl Disk {
             }
         };
         if let Start::Fresh(why) = start {
-            tracing::warn!("{}: begun anew: {why}", again.path().display());
+            tracing::warn!("{}: replaced by an empty store: {why}", again.path().display());
         }
         *self.store.write().unwrap_or_else(PoisonError::into_inner) = again;
         self.set_free(false);
@@ -161,12 +162,11 @@ impl Disk {
         Ok(())
     }
 
-    /// Tells the log when long bodies are copied from now on; when writing is given up, and when it
-    /// has long gone on again: a disk that fails is tried from time to time, which is not told each
-    /// time.
-    async fn tell(&self, store: &DiskStore) {
+    /// Logs when long bodies are copied from now on; when writing is turned off; and when it has
+    /// worked again for a while, because a failing disk is retried now and then.
+    async fn watch_health(&self, store: &DiskStore) {
         let path = store.path().display();
-        let (mut told, mut well) = (None, 0);
+        let (mut reported, mut well) = (None, 0);
         let mut zero_copy = store.zero_copy_unavailable().is_none();
         loop {
             time::sleep(DISK_LOOK).await;
@@ -177,21 +177,21 @@ impl Disk {
             match store.trouble() {
                 Some(why) => {
                     well = 0;
-                    if told.as_ref() != Some(&why) {
+                    if reported.as_ref() != Some(&why) {
                         tracing::error!("{path}: the store on disk does not write for now: {why}");
-                        told = Some(why);
+                        reported = Some(why);
                     }
                 }
-                None if told.is_some() && well == DISK_LOOKS_WELL => {
+                None if reported.is_some() && well == DISK_LOOKS_WELL => {
                     tracing::warn!("{path}: the store on disk writes again");
-                    told = None;
+                    reported = None;
                 }
                 None => well += 1,
             }
         }
     }
 
-    /// Nobody uses it from now on; what was put is made durable, then the directory is free.
+    /// Makes everything durable and releases the directory. No core uses it from now on.
     pub fn close(&self) {
         self.ending.store(true, Ordering::Release);
         self.closed.store(true, Ordering::Release);
@@ -199,8 +199,8 @@ impl Disk {
     }
 }
 
-/// Whether the body of such a length is brought into memory.
-fn is_brought(body_bytes: u64) -> bool {
+/// Whether a body of this length is read into memory.
+fn fits_memory(body_bytes: u64) -> bool {
     body_bytes <= SWAP_IN_BYTES_MAX
 }
 
@@ -209,15 +209,15 @@ fn about(head: &Head) -> About {
 }
 
 impl Cache {
-    /// The store on disk, if there is one and it is ours.
+    /// The store on disk, if there is one and we have it.
     #[inline]
     pub fn disk(&self) -> Option<DiskStore> {
         let disk = self.disk.as_ref()?;
         (!disk.closed.load(Ordering::Acquire)).then(|| disk.present())
     }
 
-    /// Writes an entry through to the disk, unless its URI has changed since it was asked for.
-    /// Comes before it is put into memory.
+    /// Writes an entry through to the disk, unless its URI has changed since the request was sent.
+    /// Call it before inserting into memory.
     pub fn write_through(&self, watch: &Watch, key: Key, entry: &Entry) {
         let Some(disk) = self.disk() else { return };
         match entry {
@@ -229,7 +229,7 @@ impl Cache {
                 let about = About { generation: self.purges.now(), time_ms: time::wall_ms() };
                 finish(watch, disk.writer(&key, about, &codec::varies(varies)), &[]);
             }
-            Entry::Part(_) | Entry::Uncacheable { .. } => self.delete_there(&disk, &key),
+            Entry::Part(_) | Entry::Uncacheable { .. } => self.delete_on_disk(&disk, &key),
         }
     }
 
@@ -238,41 +238,41 @@ impl Cache {
         finish(watch, writer, &stored.pieces);
     }
 
-    /// A body on the disk gets another head.
+    /// Rewrites the head of a body on the disk.
     fn write_head(&self, away: Away, head: &Head) {
         let Some(disk) = self.disk() else { return };
         let (about, meta) = (about(head), codec::response(head));
         let task = async move { disk.update(&away.key, away.object, about, &meta).await };
-        runtime::spawn(async move { told(task.await) }).detach();
+        runtime::spawn(async move { log_refused(task.await) }).detach();
     }
 
-    /// Begins to write a response whose body comes in pieces.
+    /// Starts to write a response whose body arrives in pieces.
     pub fn disk_writer(&self, key: Key, head: &Head) -> Option<Writer> {
         let disk = self.disk()?;
         Some(disk.writer(&key, about(head), &codec::response(head)))
     }
 
-    /// The largest body that can be stored on the disk; 0 if there is none.
+    /// Maximum length of a body on the disk; 0 if there is none.
     pub fn disk_body_bytes_max(&self) -> u64 {
         self.disk().map_or(0, |disk| disk.geometry().body_bytes_max())
     }
 
-    /// Takes out what is under a key, in memory and on the disk.
+    /// Removes a key from memory and from the disk.
     pub fn remove(&self, key: &Key) {
         self.store.remove(key);
         if let Some(disk) = self.disk() {
-            self.delete_there(&disk, key);
+            self.delete_on_disk(&disk, key);
         }
     }
 
-    /// Takes it out of the disk, if it is there; that this is durable matters to nobody.
-    pub fn delete_there(&self, disk: &DiskStore, key: &Key) {
+    /// Deletes a key from the disk, if it is there. The delete need not be durable.
+    pub fn delete_on_disk(&self, disk: &DiskStore, key: &Key) {
         if disk.contains(key) {
             drop(disk.delete(key));
         }
     }
 
-    /// What the disk does and has, for `/metrics`: nothing, if there is none.
+    /// The figures of the disk, for `/metrics`: zeros if there is none.
     pub fn disk_figures(&self) -> Vec<(Described, u64)> {
         let (gauges, counters) = match &self.disk {
             Some(disk) => {
@@ -289,58 +289,41 @@ impl Cache {
     }
 }
 
-/// With `rest` the body is whole: it is found from now on, unless its URI has changed. Says whether
-/// it is.
+/// Completes a body with `rest`: it can be found from now on, unless its URI has changed. Returns
+/// whether it was stored.
 pub fn finish(watch: &Watch, writer: Writer, rest: &[Piece]) -> bool {
     let mut finished = false;
     watch.unless_overtaken(|| match writer.finish_with(rest) {
         Ok(_) => finished = true,
-        Err(refused) => told(Err(refused)),
+        Err(refused) => log_refused(Err(refused)),
     });
     finished
 }
 
-fn told(result: Result<(), store::disk::Refused>) {
+fn log_refused(result: Result<(), store::disk::Refused>) {
     if let Err(refused) = result {
         tracing::debug!(?refused, "not on the disk");
     }
 }
 
 const DISK_GAUGES: [Described; 5] = [
-    Described {
-        name: "disk_up",
-        help: "1 while the store on disk is written to, 0 after failures",
-        shape: Shape::Gauge,
-    },
-    Described { name: "disk_objects", help: "Objects on the disk now", shape: Shape::Gauge },
-    Described {
-        name: "disk_index_memory_bytes",
-        help: "Memory that the index of the disk takes",
-        shape: Shape::Gauge,
-    },
-    Described {
-        name: "disk_buffered_bytes",
-        help: "Bytes that wait in memory to be written to the disk",
-        shape: Shape::Gauge,
-    },
-    Described {
-        name: "disk_zero_copy",
-        help: "1 while long bodies are sent from the page cache without being copied",
-        shape: Shape::Gauge,
-    },
+    Described::gauge("disk_up", "1 while the store on disk is written to, 0 after failures"),
+    Described::gauge("disk_objects", "Objects on the disk now"),
+    Described::gauge("disk_index_memory_bytes", "Memory used by the index of the disk"),
+    Described::gauge("disk_buffered_bytes", "Bytes in memory that wait to be written to the disk"),
+    Described::gauge(
+        "disk_zero_copy",
+        "1 while long bodies are sent zero-copy from the page cache",
+    ),
 ];
 
 /// The counters of the store, as metrics.
 fn disk_counters() -> impl Iterator<Item = Described> {
     let list = DiskCounters::default().list().into_iter();
-    list.map(|(name, help, _)| Described {
-        name,
-        help: help.trim_end_matches('.'),
-        shape: Shape::Counter,
-    })
+    list.map(|(name, help, _)| Described::counter(name, help.trim_end_matches('.')))
 }
 
-/// Every metric of [`Cache::disk_figures`].
+/// The metrics of [`Cache::disk_figures`].
 pub fn metrics() -> impl Iterator<Item = Described> {
     DISK_GAUGES.into_iter().chain(disk_counters())
 }

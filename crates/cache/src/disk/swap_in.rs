@@ -1,9 +1,10 @@
-//! Bringing what the disk has into memory, before it is decided what to do with a request.
+//! Reads entries from the disk into memory, before any decision about a request.
 //!
-//! A request that memory has no answer for may have one on the disk: under its URI's key, or, if
-//! what is there says by what the responses differ, under the keys of its variants. Each is read
-//! once for all who want it at the same time. It is put into memory only where nothing is, and only
-//! if it is still what the disk has: what has been stored, changed or deleted meanwhile goes first.
+//! A request that memory cannot answer may have an answer on the disk: under its URI's key or, if
+//! the entry there lists what the responses vary by, under the keys of its variants. Each entry is
+//! read once for all requests that want it at the same time. It is inserted only if memory has
+//! nothing under its key and the disk still has it: anything stored, changed or deleted meanwhile
+//! wins.
 
 use std::sync::Arc;
 
@@ -11,57 +12,57 @@ use store::disk::{DiskStore, Hit};
 use store::{Generation, Key};
 
 use crate::Cache;
-use crate::disk::{codec, is_brought};
+use crate::disk::{codec, fits_memory};
 use crate::flight::{Joined, Settled};
 use crate::stored::{Away, Entry, Piece, Stored, Wire};
 use crate::watch::Watch;
 
-/// What stands under a URI, then what it names; and once more, if a record was moved meanwhile.
+/// The entry of a URI, then those it names; and once more, in case a record was moved meanwhile.
 const ROUNDS_MAX: usize = 3;
 
-/// Brings into memory what this request may be answered with. Afterwards memory knows what the disk
-/// does, as long as there is room. What was found last whose body stays there comes back: its first
-/// block is here.
+/// Reads the entries that may answer this request into memory. Afterwards memory has what the disk
+/// has, as far as there is room. Returns the last hit whose body stays on the disk; its first block
+/// is in memory.
 pub async fn swap_in(shared: &Cache, uri: Key, request: &Wire<'_>) -> Option<Box<Hit>> {
-    let mut at_hand = None;
+    let mut swapped_in = None;
     for _ in 0..ROUNDS_MAX {
-        let Some(disk) = shared.disk() else { return at_hand };
+        let Some(disk) = shared.disk() else { return swapped_in };
         let wanted = shared.wanted_from(&disk, uri, request);
         if wanted.is_empty() {
-            return at_hand;
+            return swapped_in;
         }
         for key in wanted {
-            at_hand = bring(shared, &disk, uri, key).await.or(at_hand);
+            swapped_in = read_entry(shared, &disk, uri, key).await.or(swapped_in);
         }
     }
-    at_hand
+    swapped_in
 }
 
-/// Brings what is under one key; whoever comes meanwhile waits for it.
-async fn bring(shared: &Cache, disk: &DiskStore, uri: Key, key: Key) -> Option<Box<Hit>> {
+/// Reads the entry of one key. Concurrent requests wait for it.
+async fn read_entry(shared: &Cache, disk: &DiskStore, uri: Key, key: Key) -> Option<Box<Hit>> {
     let mut own = shared.hasher.within(key);
     own.raw(b"disk");
     let now: Generation = shared.purges.now();
-    let watch = || shared.under_way.watch(uri);
-    // A purge is asked about when what was brought is looked up.
+    let watch = || shared.watches.watch(uri);
+    // Purges are checked when the entry is looked up.
     match shared.flights.join(own.finish(), now, watch, |_| false) {
         Joined::Follow(reader) => {
             drop(reader.found().await);
             None
         }
         Joined::Lead(lead) => {
-            let at_hand = match disk.get(&key).await {
+            let swapped_in = match disk.get(&key).await {
                 Some(hit) => take(shared, disk, lead.watch(), key, hit).await,
                 None => None,
             };
-            // Who waited looks into memory again.
+            // The requests that waited look into memory again.
             lead.settle(Settled::Uncacheable);
-            at_hand
+            swapped_in
         }
     }
 }
 
-/// Puts it into memory, or its head: then what was found comes back.
+/// Inserts the response, or its head if the body stays on the disk; then returns the hit.
 async fn take(
     shared: &Cache,
     disk: &DiskStore,
@@ -70,24 +71,24 @@ async fn take(
     hit: Hit,
 ) -> Option<Box<Hit>> {
     let version = hit.version();
-    let mut at_hand = None;
+    let mut swapped_in = None;
     let entry = match codec::read(&hit.meta) {
         Some(codec::Read::Varies(varies)) => Entry::Varies(Arc::new(varies)),
         Some(codec::Read::Response(head)) => {
             let body_bytes = hit.body_len;
             let away = Away { key, object: hit.object };
-            if is_brought(body_bytes) && body_bytes <= shared.memory_object_bytes_max() {
+            if fits_memory(body_bytes) && body_bytes <= shared.memory_object_bytes_max() {
                 match body(hit).await {
                     Some(pieces) => Entry::Response(Arc::new(Stored::new(head, pieces))),
                     None => return None,
                 }
             } else {
-                at_hand = Some(Box::new(hit));
+                swapped_in = Some(Box::new(hit));
                 Entry::Response(Arc::new(Stored::away(head, body_bytes, away)))
             }
         }
         None => {
-            shared.delete_there(disk, &key);
+            shared.delete_on_disk(disk, &key);
             return None;
         }
     };
@@ -96,12 +97,12 @@ async fn take(
         there.is_none() && !watch.is_overtaken() && disk.is_current(&key, &version)
     };
     if let Err(refused) = shared.store.insert_if(key, is_good, entry, bytes) {
-        tracing::debug!(%refused, "not brought into memory");
+        tracing::debug!(%refused, "not read into memory");
     }
-    at_hand
+    swapped_in
 }
 
-/// A body that fits into memory, in one piece; `None` if it cannot be read.
+/// Reads a body that fits into memory, in one piece; `None` if it cannot be read.
 async fn body(hit: Hit) -> Option<Vec<Piece>> {
     let length = usize::try_from(hit.body_len).ok()?;
     if length == 0 {
@@ -121,8 +122,7 @@ async fn body(hit: Hit) -> Option<Vec<Piece>> {
 }
 
 impl Cache {
-    /// Keys that a look-up for this request asks, of which memory has nothing and the disk
-    /// something.
+    /// The keys that a look-up for this request needs and that only the disk has.
     fn wanted_from(&self, disk: &DiskStore, uri: Key, request: &Wire<'_>) -> Vec<Key> {
         let keys = match self.store.peek(&uri) {
             None => vec![uri],

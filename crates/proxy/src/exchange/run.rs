@@ -176,7 +176,7 @@ impl<'x> Exchange<'x> {
                 }
                 Plan::Pass(why) => return fetch::pass::pass(self, destination, why).await,
                 Plan::Head { why, key, stored } => {
-                    let watch = shared.under_way.watch(uri);
+                    let watch = shared.watches.watch(uri);
                     let of = fetch::Confirming { why, key, stored, watch };
                     return Box::pin(fetch::pass::confirm_by_head(self, destination, of)).await;
                 }
@@ -187,7 +187,7 @@ impl<'x> Exchange<'x> {
             // On the heap, as what follows: a future is as large as its largest way, and it is
             // copied when it begins. Who is passed through does not pay for the others.
             if alone || ask.is_for_one() {
-                let watch = shared.under_way.watch(uri);
+                let watch = shared.watches.watch(uri);
                 let lead = shared.flights.alone(ask.key, self.began, watch);
                 return Box::pin(fetch::lead::lead(self, destination, ask, lead, None)).await;
             }

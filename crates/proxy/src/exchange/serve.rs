@@ -312,7 +312,7 @@ impl Exchange<'_> {
     /// How the end of a body is told to this client.
     pub(crate) fn framing(&self, length: Option<u64>, status: u16) -> Framing {
         match (length, self.head.version) {
-            _ if !has_length(status) => Framing::Told,
+            _ if !has_length(status) => Framing::Implied,
             (Some(length), _) => Framing::Length(length),
             (None, Version::Http11) => Framing::Chunked,
             (None, Version::Http10) => Framing::UntilClose,

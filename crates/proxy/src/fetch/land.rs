@@ -105,7 +105,7 @@ fn confirmed(asking: &Asking<'_>, ask: &Ask, lead: Lead, mut answer: Answer) -> 
     let instants = Instants { request_ms: answer.request_ms, response_ms: answer.response_ms };
     let request = Wire(asking.head.fields);
     let head = old.updated(&wire, instants, asking.policy(), lead.began(), asking.tags());
-    let head = head.brought_by(&request);
+    let head = head.fetched_by(&request);
     let verdict = may_stay(asking, &head, instants);
     let told = Told::asked(Outcome::Revalidated, ask.why, Some(304));
     worker.counters.revalidated.add(1);
@@ -251,7 +251,7 @@ fn complete(
     let (began, tags) = (lead.began(), asking.tags());
     let got = Wire(wire.fields);
     let whole = partial.head.updated(&got, instants, asking.policy(), began, tags);
-    let mut whole = whole.brought_by(&Wire(asking.head.fields));
+    let mut whole = whole.fetched_by(&Wire(asking.head.fields));
     whole.announced_length = Some(complete_bytes);
     let head = Arc::new(whole);
     let into = Into::Rest {

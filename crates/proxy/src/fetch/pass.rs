@@ -117,7 +117,7 @@ pub(crate) async fn confirm_by_head(
             let (request_ms, response_ms) = (answer.request_ms, answer.response_ms);
             let instants = Instants { request_ms, response_ms };
             let updated = old.updated(&wire, instants, asking.policy(), began, asking.tags());
-            let updated = updated.brought_by(&Wire(asking.head.fields));
+            let updated = updated.fetched_by(&Wire(asking.head.fields));
             if !updated.varies_as(old) || may_stay(&asking, &updated, instants).is_err() {
                 return relay(exchange, answer, why, None).await;
             }
@@ -134,7 +134,7 @@ fn own_watch(exchange: &Exchange<'_>, destination: &Destination<'_>) -> Option<W
     let shared = &exchange.worker.shared;
     let Destination { realm, authority, path, .. } = *destination;
     let stores = exchange.head.method == Method::Post;
-    stores.then(|| shared.under_way.watch(shared.uri_key(realm, authority, path)))
+    stores.then(|| shared.watches.watch(shared.uri_key(realm, authority, path)))
 }
 
 /// An answer that is passed on, and stored if it is to a POST and says that it may be.
@@ -395,7 +395,7 @@ fn append_relayed_head(exchange: &mut Exchange<'_>, answer: &Answer, told: &Told
     let method = exchange.head.method;
     let no_body = method == Method::Head || answer.body.kind == BodyKind::None;
     let framing = match answer.body.length() {
-        _ if no_body => Framing::Told,
+        _ if no_body => Framing::Implied,
         length => exchange.framing(length, head.status),
     };
     let connection = exchange.connection(framing != Framing::UntilClose);

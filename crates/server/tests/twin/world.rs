@@ -159,7 +159,7 @@ impl World {
         if !self.storm && !self.stop.token().is_stopped() {
             // Fetches end with their readers, or with the upstream's time-out.
             sleep(Duration::from_secs(70)).await;
-            let under_way = "plimsoll_fetches_under_way";
+            let under_way = "plimsoll_fetches_in_flight";
             let metrics = self.metrics().await;
             assert_eq!(metrics.iter().find(|(name, _)| name == under_way).unwrap().1, 0);
         }
