@@ -31,7 +31,7 @@ test  squid      squid            squid     a live server to record
 test  strace     strace           -         counts reads, for plimsoll study swapin and the tests
 test  python3    python3          -         passes a socket as a supervisor does, for the tests
 test  pip3       python3-pip      -         a client of the proxy, for the tests
-test  chromium   chromium         -         a browser that uses the proxy, for the tests (about 100 MB)
+test  chromium   chromium         -         a browser, for the tests (about 100 MB)
 test  openssl    openssl          -         for the tests: certificates, and a TLS client
 test  mkfs.ext4  e2fsprogs        -         for the tests: a file system that fills up or breaks
 test  lighttpd   lighttpd         lighttpd  a live server that can wait with poll()

@@ -1,6 +1,9 @@
 //! A chunked body with its trailers.
 //!
-//! What must hold is in `http1::fuzzing`, so that the stable tests run the same over the corpus.
+//! The checks are in `checks/http1.rs`, so that the stable tests run them over the corpus too.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| http1::fuzzing::chunked_body(data));
+#[path = "../checks/http1.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::chunked_body(data));

@@ -9,18 +9,18 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
     let whole = at_once.push(data);
     assert_eq!(at_once.into_bytes(), data, "not a byte is changed");
     let mut by_bytes = ClientHello::default();
-    let mut told = Verdict::More;
+    let mut verdict = Verdict::More;
     for (at, byte) in data.iter().enumerate() {
-        told = by_bytes.push(&[*byte]);
-        if told != Verdict::More {
+        verdict = by_bytes.push(&[*byte]);
+        if verdict != Verdict::More {
             let after = ClientHello::default().push(&data[..=at]);
-            assert_eq!(told, after, "as far as byte {at}");
+            assert_eq!(verdict, after, "as far as byte {at}");
             break;
         }
     }
     // More that comes may be wrong where less was whole; never the other way round.
-    match (&told, &whole) {
+    match (&verdict, &whole) {
         (Verdict::Whole { .. }, Verdict::Never(_)) => {}
-        _ => assert_eq!(told, whole),
+        _ => assert_eq!(verdict, whole),
     }
 });

@@ -1,6 +1,9 @@
 //! The head of a request.
 //!
-//! What must hold is in `http1::fuzzing`, so that the stable tests run the same over the corpus.
+//! The checks are in `checks/http1.rs`, so that the stable tests run them over the corpus too.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| http1::fuzzing::request_head(data));
+#[path = "../checks/http1.rs"]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::request_head(data));

@@ -32,9 +32,7 @@ const PACKAGES: [&str; 10] = [
 /// Suites by package and target, in the order in which they are run when the named test does not
 /// find a bug, with the tests that are run of each.
 const SUITES: &[(&str, &str, &str)] = &[
-    ("http1", "refusals", ""),
-    ("http1", "smuggling", ""),
-    ("http1", "messages", ""),
+    ("http1", "suite", ""),
     ("http1", "http1", ""),
     ("caching", "caching", ""),
     ("caching", "model", ""),
@@ -42,7 +40,6 @@ const SUITES: &[(&str, &str, &str)] = &[
     ("store", "store", ""),
     ("store", "disk", ""),
     ("store", "simulation", ""),
-    ("http1", "corpus", ""),
     ("cache", "cache", ""),
     ("server", "twin", "caching_rules"),
     ("server", "twin", "bodies"),

@@ -38,7 +38,6 @@ mod diagnose;
 mod fields;
 mod framing;
 #[doc(hidden)]
-pub mod fuzzing;
 mod hop;
 mod limits;
 mod method;

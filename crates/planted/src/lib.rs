@@ -68,9 +68,9 @@ bugs! {
     OldestOfSeveral = "oldest-of-several", "of several that match, the oldest is served",
         "twin: variants::of_several_that_match_the_most_recent_is_used";
     LengthBesideEncoding = "length-beside-encoding", "a length beside chunks is not refused",
-        "refusals: request_framing";
+        "suite: refusals::request_framing";
     ChunkEndUnchecked = "chunk-end", "what ends a chunk is not looked at",
-        "refusals: chunks";
+        "suite: refusals::chunks";
     ShortBodyWhole = "short-body", "a body that was cut is taken for whole",
         "twin: faults::a_body_that_breaks_off_is_never_taken_for_whole";
     BytesLeftOnPooled = "bytes-left", "a connection with bytes left on it is used again",

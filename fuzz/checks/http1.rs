@@ -1,14 +1,12 @@
-//! What the fuzz targets run, and what the stable tests replay over the checked-in corpus.
+//! Checks of the HTTP/1 parser, for the fuzz targets and for the tests that replay the corpus.
 //!
-//! What: one function for each parser. It takes any bytes, holds the parser against what must be
-//! true of it (the verdict does not depend on how the bytes were split; what was accepted reads the
-//! same to a reader who knows only lines and colons; what is written is read again) and panics when
-//! it is not. Why here: the targets in `fuzz/` and `tests/corpus.rs` must run the very same code.
-//! Never part of serving anybody: it allocates as it likes.
+//! One function for each parser. It takes any bytes and panics unless three things hold: the verdict
+//! does not depend on how the bytes are split; a reader that knows only lines and colons reads the
+//! same from an accepted message; and a message that is written parses to the same message.
 
 use std::ops::Range;
 
-use crate::{
+use http1::{
     BodyDecoder, BodyKind, HEAD_BYTES_CEILING, Limits, Name, Reject, RequestHead, ResponseHead,
     Scratch, Step, parse_request, parse_response, trailer_fields, write,
 };
@@ -17,26 +15,29 @@ use crate::{
 const EVERY_SPLIT_BYTES_MAX: usize = 2048;
 
 /// Limits small enough for small inputs to reach them.
-pub const TIGHT: Limits = Limits {
-    head_bytes_max: 512,
-    fields_max: 20,
-    target_bytes_max: 100,
-    content_bytes_max: 100_000,
-    chunk_line_bytes_max: 32,
-    extension_bytes_max: 64,
-    trailer_bytes_max: 96,
+pub(crate) const TIGHT: Limits = {
+    let mut limits = Limits::DEFAULT;
+    limits.head_bytes_max = 512;
+    limits.fields_max = 20;
+    limits.target_bytes_max = 100;
+    limits.content_bytes_max = 100_000;
+    limits.chunk_line_bytes_max = 32;
+    limits.extension_bytes_max = 64;
+    limits.trailer_bytes_max = 96;
+    limits
 };
 
-/// Room for what is written anew: each line may have grown.
-const WIDE: Limits = Limits {
-    head_bytes_max: HEAD_BYTES_CEILING,
-    trailer_bytes_max: HEAD_BYTES_CEILING,
-    ..Limits::DEFAULT
+/// Room for a head that was parsed and written again: each line may have grown.
+const WIDE: Limits = {
+    let mut limits = Limits::DEFAULT;
+    limits.head_bytes_max = HEAD_BYTES_CEILING;
+    limits.trailer_bytes_max = HEAD_BYTES_CEILING;
+    limits
 };
 
 /// How the reading of a head ended, without borrowing it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// More bytes are needed.
     Incomplete,
     /// A whole head, in words, and its length.
@@ -46,7 +47,7 @@ pub enum Verdict {
 }
 
 /// Target `request_head`.
-pub fn request_head(data: &[u8]) {
+pub(crate) fn request_head(data: &[u8]) {
     for limits in [Limits::DEFAULT, TIGHT] {
         check_splits(data, |bytes| request_verdict(bytes, &limits));
         let mut scratch = Scratch::new();
@@ -57,7 +58,7 @@ pub fn request_head(data: &[u8]) {
 }
 
 /// Target `response_head`.
-pub fn response_head(data: &[u8]) {
+pub(crate) fn response_head(data: &[u8]) {
     for limits in [Limits::DEFAULT, TIGHT] {
         check_splits(data, |bytes| response_verdict(bytes, &limits));
         let mut scratch = Scratch::new();
@@ -68,7 +69,7 @@ pub fn response_head(data: &[u8]) {
 }
 
 /// Target `chunked_body`.
-pub fn chunked_body(data: &[u8]) {
+pub(crate) fn chunked_body(data: &[u8]) {
     for limits in [Limits::DEFAULT, TIGHT] {
         let whole = read_body(BodyKind::Chunked, &[data], &limits);
         let bytes: Vec<&[u8]> = data.chunks(1).collect();
@@ -87,8 +88,8 @@ pub fn chunked_body(data: &[u8]) {
     }
 }
 
-/// Target `request_stream`: a whole connection, requests with their bodies one behind the other.
-pub fn request_stream(data: &[u8]) {
+/// Target `request_stream`: a whole connection, requests with their bodies one after another.
+pub(crate) fn request_stream(data: &[u8]) {
     for limits in [Limits::DEFAULT, TIGHT] {
         let whole = read_stream(&[data], &limits);
         let bytes: Vec<&[u8]> = data.chunks(1).collect();
@@ -101,7 +102,7 @@ pub fn request_stream(data: &[u8]) {
 }
 
 /// The verdict on the request that begins `bytes`.
-pub fn request_verdict(bytes: &[u8], limits: &Limits) -> Verdict {
+pub(crate) fn request_verdict(bytes: &[u8], limits: &Limits) -> Verdict {
     match parse_request(bytes, &mut Scratch::new(), limits) {
         Ok(None) => Verdict::Incomplete,
         Ok(Some(head)) => Verdict::Whole(describe_request(&head), head.head_bytes),
@@ -110,7 +111,7 @@ pub fn request_verdict(bytes: &[u8], limits: &Limits) -> Verdict {
 }
 
 /// The verdict on the response that begins `bytes`.
-pub fn response_verdict(bytes: &[u8], limits: &Limits) -> Verdict {
+pub(crate) fn response_verdict(bytes: &[u8], limits: &Limits) -> Verdict {
     match parse_response(bytes, &mut Scratch::new(), limits) {
         Ok(None) => Verdict::Incomplete,
         Ok(Some(head)) => Verdict::Whole(format!("{head:?}"), head.head_bytes),
@@ -126,7 +127,7 @@ fn check_splits(data: &[u8], verdict: impl Fn(&[u8]) -> Verdict) {
         if early == Verdict::Incomplete {
             continue;
         }
-        assert_eq!(early, whole, "the verdict changed behind byte {at}");
+        assert_eq!(early, whole, "the verdict changed after byte {at}");
         if let Verdict::Whole(_, head_bytes) = early {
             assert!(head_bytes <= at, "a head of bytes that were not there");
         }
@@ -208,7 +209,7 @@ fn check_lines<'d>(head: &'d [u8], fields: &[(&[u8], &[u8])]) -> &'d [u8] {
     let naive: Vec<(&[u8], &[u8])> = lines
         .map(|line| {
             let colon = line.iter().position(|&b| b == b':').expect("a field has a colon");
-            (&line[..colon], crate::chars::trim(&line[colon + 1..]))
+            (&line[..colon], trimmed(&line[colon + 1..]))
         })
         .collect();
     assert_eq!(naive, fields);
@@ -218,7 +219,7 @@ fn check_lines<'d>(head: &'d [u8], fields: &[(&[u8], &[u8])]) -> &'d [u8] {
 }
 
 /// The look-ups by name agree with a search from the first field to the last.
-fn check_look_up(fields: &crate::Fields<'_>) {
+fn check_look_up(fields: &http1::Fields<'_>) {
     for &name in Name::known() {
         let found: Vec<&[u8]> = fields.all(name).collect();
         let spelling = name.as_str().as_bytes();
@@ -234,31 +235,31 @@ fn check_look_up(fields: &crate::Fields<'_>) {
     }
 }
 
-fn check_hops(fields: &crate::Fields<'_>) {
+fn check_hops(fields: &http1::Fields<'_>) {
     let kept: Vec<&[u8]> = fields.end_to_end().map(|field| field.name()).collect();
     let expected = fields
         .iter()
         .map(|(name, _)| name)
-        .filter(|name| !crate::is_hop_by_hop(name, crate::connection_names(fields)));
+        .filter(|name| !http1::is_hop_by_hop(name, http1::connection_names(fields)));
     assert_eq!(kept, expected.collect::<Vec<_>>());
 }
 
 /// What came of a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Body {
+pub(crate) struct Body {
     /// The content.
-    pub content: Vec<u8>,
-    /// Bytes used up.
-    pub consumed: usize,
+    pub(crate) content: Vec<u8>,
+    /// Bytes consumed.
+    pub(crate) consumed: usize,
     /// The trailer section.
-    pub trailers: Vec<u8>,
+    pub(crate) trailers: Vec<u8>,
     /// How it ended.
-    pub end: BodyEnd,
+    pub(crate) end: BodyEnd,
 }
 
 /// How the reading of a body ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BodyEnd {
+pub(crate) enum BodyEnd {
     /// At the end that the body itself has.
     Done,
     /// More bytes are needed.
@@ -268,7 +269,7 @@ pub enum BodyEnd {
 }
 
 /// Reads a body that comes in these pieces.
-pub fn read_body(kind: BodyKind, pieces: &[&[u8]], limits: &Limits) -> Body {
+pub(crate) fn read_body(kind: BodyKind, pieces: &[&[u8]], limits: &Limits) -> Body {
     let mut decoder = BodyDecoder::new(kind, limits);
     decoder.keep_trailers();
     let mut body =
@@ -333,17 +334,17 @@ fn encode_chunked(content: &[u8], trailers: &[u8]) -> Vec<u8> {
 
 /// What came of a connection: its requests in words with their content, and how it ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Stream {
+pub(crate) struct Stream {
     /// Head in words, and content.
-    pub requests: Vec<(String, Vec<u8>)>,
+    pub(crate) requests: Vec<(String, Vec<u8>)>,
     /// The fault, if there was one; then the content of the last request is left out.
-    pub refused: Option<Reject>,
-    /// Bytes used up by whole heads and bodies.
-    pub consumed: usize,
+    pub(crate) refused: Option<Reject>,
+    /// Bytes consumed by whole heads and bodies.
+    pub(crate) consumed: usize,
 }
 
 /// Serves a connection whose bytes come in these pieces.
-pub fn read_stream(pieces: &[&[u8]], limits: &Limits) -> Stream {
+pub(crate) fn read_stream(pieces: &[&[u8]], limits: &Limits) -> Stream {
     let mut stream = Stream::default();
     let mut buf = Vec::new();
     let mut decoder: Option<BodyDecoder> = None;
@@ -394,4 +395,12 @@ fn serve(
             return Ok(());
         }
     }
+}
+
+/// A field value without the white space around it.
+fn trimmed(value: &[u8]) -> &[u8] {
+    let is_space = |byte: &u8| matches!(byte, b' ' | b'\t');
+    let Some(start) = value.iter().position(|byte| !is_space(byte)) else { return b"" };
+    let end = value.iter().rposition(|byte| !is_space(byte)).map_or(start, |last| last + 1);
+    &value[start..end]
 }

@@ -1,6 +1,6 @@
 //! What is written is read again; what would be read otherwise is not written.
 
-use http1::fuzzing::{BodyEnd, read_body};
+use crate::fuzzing::{BodyEnd, read_body};
 use http1::write::{self, Unwritable};
 use http1::{BodyKind, Limits, Name, Scratch, parse_request, parse_response};
 use proptest::prelude::*;
@@ -128,7 +128,7 @@ proptest! {
         for ((name, value), read) in fields.iter().zip(read) {
             prop_assert_eq!((name.as_bytes(), &value[..]), read);
         }
-        http1::fuzzing::request_head(&out);
+        crate::fuzzing::request_head(&out);
     }
 
     #[test]
@@ -167,17 +167,17 @@ proptest! {
         prop_assert_eq!(body.end, BodyEnd::Done);
         prop_assert_eq!(body.content, content);
         prop_assert_eq!(body.consumed, out.len());
-        http1::fuzzing::chunked_body(&out);
+        crate::fuzzing::chunked_body(&out);
     }
 
     #[test]
     fn any_bytes_are_food_for_every_parser(
         bytes in proptest::collection::vec(any::<u8>(), 0..200),
     ) {
-        http1::fuzzing::request_head(&bytes);
-        http1::fuzzing::response_head(&bytes);
-        http1::fuzzing::chunked_body(&bytes);
-        http1::fuzzing::request_stream(&bytes);
+        crate::fuzzing::request_head(&bytes);
+        crate::fuzzing::response_head(&bytes);
+        crate::fuzzing::chunked_body(&bytes);
+        crate::fuzzing::request_stream(&bytes);
     }
 
     /// Bytes that look like messages, cut and glued: they come further than any bytes do.
@@ -186,10 +186,10 @@ proptest! {
         pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..30),
     ) {
         let bytes = pieces.concat();
-        http1::fuzzing::request_head(&bytes);
-        http1::fuzzing::response_head(&bytes);
-        http1::fuzzing::chunked_body(&bytes);
-        http1::fuzzing::request_stream(&bytes);
+        crate::fuzzing::request_head(&bytes);
+        crate::fuzzing::response_head(&bytes);
+        crate::fuzzing::chunked_body(&bytes);
+        crate::fuzzing::request_stream(&bytes);
     }
 }
 

@@ -3,7 +3,7 @@
 
 use http1::{BodyDecoder, BodyKind, Limits, Method, Scratch, parse_request, parse_response};
 
-#[path = "../../plimsoll/tests/end_to_end/smuggling/corpus/mod.rs"]
+#[path = "../../../plimsoll/tests/end_to_end/smuggling/corpus/mod.rs"]
 mod corpus;
 
 use corpus::responses::Got;

@@ -1,12 +1,12 @@
 //! The corpus of the fuzz targets, replayed: what `cargo fuzz` runs by chance runs here always.
 //!
-//! Every input is split at every byte by the functions in `http1::fuzzing`. The names of the files
+//! Every input is split at every byte by the functions in `fuzz/checks/http1.rs`. The names of the files
 //! say what must come of them: `ok-…`, `more-…` (bytes are missing), or `no-CLASS…` with the class
 //! of the `RejectReason`.
 
 use std::path::{Path, PathBuf};
 
-use http1::fuzzing::{self, Verdict};
+use crate::fuzzing::{self, Verdict};
 use http1::{Limits, RejectReason};
 
 fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
