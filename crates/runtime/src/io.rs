@@ -270,6 +270,21 @@ impl Socket {
         std::future::poll_fn(|cx| self.poll_ready(cx, direction)).await
     }
 
+    /// Waits until `direction` is ready, then makes `attempt`, until one does not block.
+    pub(crate) async fn wait_then<T>(
+        &self,
+        direction: Direction,
+        mut attempt: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            self.ready(direction).await?;
+            match attempt() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return result,
+            }
+        }
+    }
+
     /// True if an event of this direction came that no operation has used up.
     pub(crate) fn is_ready(&self, direction: Direction) -> bool {
         let io = self.core.io.borrow();

@@ -6,20 +6,19 @@
 //! What never happens: a stop is never taken back, and nobody who waits for it misses it.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Shared {
     stopped: AtomicBool,
     waiting: Mutex<Waiting>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Waiting {
     next: u64,
     wakers: BTreeMap<u64, Waker>,
@@ -32,7 +31,7 @@ impl Shared {
 }
 
 /// The side that says stop.
-#[derive(Clone, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct StopSource(Arc<Shared>);
 
 impl StopSource {
@@ -67,7 +66,7 @@ impl StopSource {
 }
 
 /// The side that is told to stop.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct StopToken(Arc<Shared>);
 
 impl StopToken {
@@ -91,6 +90,7 @@ impl StopToken {
 }
 
 /// Waits for a stop: see [`StopToken::stopped`].
+#[derive(Debug)]
 pub struct Stopped {
     shared: Arc<Shared>,
     place: Option<u64>,
@@ -126,23 +126,5 @@ impl Drop for Stopped {
             let waker = self.shared.waiting().wakers.remove(&place);
             drop(waker);
         }
-    }
-}
-
-impl fmt::Debug for StopSource {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StopSource").field("stopped", &self.is_stopped()).finish()
-    }
-}
-
-impl fmt::Debug for StopToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StopToken").field("stopped", &self.is_stopped()).finish()
-    }
-}
-
-impl fmt::Debug for Stopped {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stopped").finish_non_exhaustive()
     }
 }

@@ -253,4 +253,44 @@ macro_rules! stream_methods {
         }
     };
 }
-pub(super) use stream_methods;
+/// The methods of a listener, for a type whose field 0 is a [`Socket`].
+macro_rules! listener_methods {
+    ($listener:ident, $stream:ident, $address:ty, $accept:ident) => {
+        impl $listener {
+            /// Takes the next connection: non-blocking and close-on-exec, and TCP with TCP_NODELAY
+            /// set.
+            ///
+            /// # Errors
+            /// What the system says about this one attempt; the listener is still usable.
+            /// Connections that failed before they were accepted are skipped; on `EMFILE`,
+            /// `ENFILE`, `ENOBUFS` or `ENOMEM` the connection still waits, and the caller should
+            /// pause before it tries again.
+            pub async fn accept(&self) -> io::Result<($stream, $address)> {
+                self.0.wait_then(Direction::Read, || self.try_accept()).await
+            }
+
+            /// Takes a connection that has already arrived.
+            ///
+            /// # Errors
+            /// `WouldBlock` if there is none; otherwise as for `accept`.
+            pub fn try_accept(&self) -> io::Result<($stream, $address)> {
+                count(&self.0.core().counters.accept_calls);
+                let result = self.0.world().$accept(self.0.fd());
+                self.0.after_one(&result, Direction::Read);
+                let (fd, peer) = result?;
+                let socket = Socket::new(self.0.core().clone(), fd, true)?;
+                Ok(($stream(socket), peer))
+            }
+
+            /// Waits until there is a connection to accept.
+            ///
+            /// # Errors
+            /// The system refuses to watch one more descriptor.
+            pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+                self.0.poll_ready(cx, Direction::Read)
+            }
+        }
+    };
+}
+
+pub(super) use {listener_methods, stream_methods};

@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::task::{Context, Poll};
 
-use super::stream::{self, stream_methods};
+use super::stream::{self, listener_methods, stream_methods};
 use crate::core::{self, Core};
 use crate::counters::count;
 use crate::fs::SharedPages;
@@ -16,6 +16,8 @@ use crate::sys::{World, real};
 /// A socket that takes TCP connections.
 #[derive(Debug)]
 pub struct TcpListener(Socket);
+
+listener_methods!(TcpListener, TcpStream, SocketAddr, accept_tcp);
 
 impl TcpListener {
     /// Listens on `address`; port 0 lets the system choose one.
@@ -36,43 +38,6 @@ impl TcpListener {
         let socket = adopt(listener.into())?;
         socket.world().set_nodelay(socket.fd(), true)?;
         Ok(TcpListener(socket))
-    }
-
-    /// Takes the next connection: non-blocking, close-on-exec, with TCP_NODELAY set.
-    ///
-    /// # Errors
-    /// What the system says about this one attempt, with the listener in good order: connections
-    /// that failed before they were accepted are skipped; on `EMFILE`, `ENFILE`, `ENOBUFS` or
-    /// `ENOMEM` the connection still waits, and the caller pauses before it asks again.
-    pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        loop {
-            self.0.ready(Direction::Read).await?;
-            match self.try_accept() {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return result,
-            }
-        }
-    }
-
-    /// Takes a connection that is there already.
-    ///
-    /// # Errors
-    /// `WouldBlock` if there is none; else as [`TcpListener::accept`].
-    pub fn try_accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
-        count(&self.0.core().counters.accept_calls);
-        let result = self.0.world().accept_tcp(self.0.fd());
-        self.0.after_one(&result, Direction::Read);
-        let (fd, peer) = result?;
-        let socket = Socket::new(self.0.core().clone(), fd, true)?;
-        Ok((TcpStream(socket), peer))
-    }
-
-    /// Waits until there is a connection to accept.
-    ///
-    /// # Errors
-    /// The system refuses to watch one more descriptor.
-    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_ready(cx, Direction::Read)
     }
 
     /// The address it listens on, with the port that the system chose.

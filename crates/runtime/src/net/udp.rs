@@ -18,9 +18,7 @@ impl UdpSocket {
     /// # Errors
     /// The address is in use, is not ours, or may not be used.
     pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
-        let core = core::current();
-        let fd = core.world.bind_udp(address, false)?;
-        Ok(UdpSocket(Socket::new(core, fd, true)?))
+        UdpSocket::open(address, false)
     }
 
     /// As [`UdpSocket::bind`], sharing the address with the sockets of other cores.
@@ -28,8 +26,12 @@ impl UdpSocket {
     /// # Errors
     /// As [`UdpSocket::bind`].
     pub fn bind_shared(address: SocketAddr) -> io::Result<UdpSocket> {
+        UdpSocket::open(address, true)
+    }
+
+    fn open(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
         let core = core::current();
-        let fd = core.world.bind_udp(address, true)?;
+        let fd = core.world.bind_udp(address, shared)?;
         Ok(UdpSocket(Socket::new(core, fd, true)?))
     }
 
@@ -115,13 +117,7 @@ impl UdpSocket {
     /// # Errors
     /// What the system says.
     pub async fn send_to(&self, buf: &[u8], address: SocketAddr) -> io::Result<usize> {
-        loop {
-            match self.try_send_to(buf, address) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return result,
-            }
-            self.writable().await?;
-        }
+        self.0.wait_then(Direction::Write, || self.try_send_to(buf, address)).await
     }
 
     /// Takes the next datagram and its sender.
@@ -129,13 +125,7 @@ impl UdpSocket {
     /// # Errors
     /// What the system says.
     pub async fn recv_from(&self, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        loop {
-            self.readable().await?;
-            match self.try_recv_from(buf) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return result,
-            }
-        }
+        self.0.wait_then(Direction::Read, || self.try_recv_from(buf)).await
     }
 
     /// Sends one datagram to the connected peer.
@@ -143,13 +133,7 @@ impl UdpSocket {
     /// # Errors
     /// As [`UdpSocket::try_send`], but for `WouldBlock`.
     pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
-        loop {
-            match self.try_send(buf) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return result,
-            }
-            self.writable().await?;
-        }
+        self.0.wait_then(Direction::Write, || self.try_send(buf)).await
     }
 
     /// Takes the next datagram of the connected peer.
@@ -157,13 +141,7 @@ impl UdpSocket {
     /// # Errors
     /// As [`UdpSocket::try_send`], but for `WouldBlock`.
     pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
-        loop {
-            self.readable().await?;
-            match self.try_recv(buf) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return result,
-            }
-        }
+        self.0.wait_then(Direction::Read, || self.try_recv(buf)).await
     }
 
     /// The address it is bound to.

@@ -6,7 +6,7 @@ use std::os::unix::net::SocketAddr as UnixAddr;
 use std::path::Path;
 use std::task::{Context, Poll};
 
-use super::stream::{self, stream_methods};
+use super::stream::{self, listener_methods, stream_methods};
 use super::tcp::adopt;
 use crate::core;
 use crate::counters::count;
@@ -19,6 +19,8 @@ const BACKLOG: u32 = 4096;
 /// path removes it.
 #[derive(Debug)]
 pub struct UnixListener(Socket);
+
+listener_methods!(UnixListener, UnixStream, UnixAddr, accept_unix);
 
 impl UnixListener {
     /// Listens at `path`, which must not exist.
@@ -37,41 +39,6 @@ impl UnixListener {
     /// The system refuses the flags. `Unsupported` on the twin.
     pub fn from_std(listener: std::os::unix::net::UnixListener) -> io::Result<UnixListener> {
         adopt(listener.into()).map(UnixListener)
-    }
-
-    /// Takes the next connection.
-    ///
-    /// # Errors
-    /// As for TCP: this one attempt failed, the listener is in good order.
-    pub async fn accept(&self) -> io::Result<(UnixStream, UnixAddr)> {
-        loop {
-            self.0.ready(Direction::Read).await?;
-            match self.try_accept() {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                result => return result,
-            }
-        }
-    }
-
-    /// Takes a connection that is there already.
-    ///
-    /// # Errors
-    /// `WouldBlock` if there is none; else as [`UnixListener::accept`].
-    pub fn try_accept(&self) -> io::Result<(UnixStream, UnixAddr)> {
-        count(&self.0.core().counters.accept_calls);
-        let result = self.0.world().accept_unix(self.0.fd());
-        self.0.after_one(&result, Direction::Read);
-        let (fd, peer) = result?;
-        let socket = Socket::new(self.0.core().clone(), fd, true)?;
-        Ok((UnixStream(socket), peer))
-    }
-
-    /// Waits until there is a connection to accept.
-    ///
-    /// # Errors
-    /// The system refuses to watch one more descriptor.
-    pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.0.poll_ready(cx, Direction::Read)
     }
 }
 

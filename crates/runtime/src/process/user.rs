@@ -1,7 +1,8 @@
 //! The user that the process goes on as, once it has bound its addresses.
 
-use std::ffi::CString;
+use std::ffi::{CString, c_char, c_int};
 use std::io;
+use std::mem::MaybeUninit;
 
 /// A user and its group, as the system's table of accounts has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,14 +24,14 @@ impl Identity {
         let (uid, own_gid) = match user.parse() {
             Ok(uid) => (uid, None),
             Err(_) => {
-                let (uid, gid) = user_entry(user)?;
-                (uid, Some(gid))
+                let account = entry::<libc::passwd>("user", user, libc::getpwnam_r)?;
+                (account.pw_uid, Some(account.pw_gid))
             }
         };
         let gid = match (group, own_gid) {
             (Some(group), _) => match group.parse() {
                 Ok(gid) => gid,
-                Err(_) => group_entry(group)?,
+                Err(_) => entry::<libc::group>("group", group, libc::getgrnam_r)?.gr_gid,
             },
             (None, Some(gid)) => gid,
             (None, None) => return Err(format!("user {user} is a number: name a group too")),
@@ -60,35 +61,30 @@ impl Identity {
     /// # Errors
     /// What could not be given up, in words. The process must end then.
     pub fn assume(&self) -> Result<(), String> {
-        let failed = |what: &str| {
-            format!("cannot become {} ({what}): {}", self.name, io::Error::last_os_error())
+        let check = |call: &str, result: c_int| match result {
+            0 => Ok(()),
+            _ => {
+                let error = io::Error::last_os_error();
+                Err(format!("cannot become {} ({call}): {error}", self.name))
+            }
         };
         if !self.is_ours() {
             if !is_root() {
                 return Err(format!("cannot become {}: only root may change the user", self.name));
             }
             // SAFETY: one group, which lives until the call returns.
-            if unsafe { libc::setgroups(1, &raw const self.gid) } != 0 {
-                return Err(failed("setgroups"));
-            }
+            check("setgroups", unsafe { libc::setgroups(1, &raw const self.gid) })?;
             // SAFETY: no pointers.
-            if unsafe { libc::setresgid(self.gid, self.gid, self.gid) } != 0 {
-                return Err(failed("setresgid"));
-            }
+            check("setresgid", unsafe { libc::setresgid(self.gid, self.gid, self.gid) })?;
             // SAFETY: no pointers.
-            if unsafe { libc::setresuid(self.uid, self.uid, self.uid) } != 0 {
-                return Err(failed("setresuid"));
-            }
+            check("setresuid", unsafe { libc::setresuid(self.uid, self.uid, self.uid) })?;
             // SAFETY: no pointers.
             if self.uid != 0 && unsafe { libc::setresuid(0, 0, 0) } == 0 {
                 return Err(format!("{} can become root again", self.name));
             }
         }
         // SAFETY: no pointers.
-        if unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) } != 0 {
-            return Err(failed("no_new_privs"));
-        }
-        Ok(())
+        check("no_new_privs", unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) })
     }
 }
 
@@ -98,54 +94,32 @@ pub fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-fn name_of(kind: &str, name: &str) -> Result<CString, String> {
-    CString::new(name).map_err(|_| format!("{name:?} is no {kind}'s name"))
-}
+/// `getpwnam_r` or `getgrnam_r`.
+type Lookup<E> =
+    unsafe extern "C" fn(*const c_char, *mut E, *mut c_char, libc::size_t, *mut *mut E) -> c_int;
 
-fn user_entry(name: &str) -> Result<(libc::uid_t, libc::gid_t), String> {
-    let asked = name_of("user", name)?;
+/// The entry of that name. Its pointers are stale; only its numbers may be read.
+fn entry<E>(kind: &str, name: &str, look_up: Lookup<E>) -> Result<E, String> {
+    let c_name = CString::new(name).map_err(|_| format!("{name:?} is no {kind}'s name"))?;
     let mut strings = vec![0; ENTRY_BYTES];
     let mut found = std::ptr::null_mut();
-    // SAFETY: a C struct of pointers and numbers, for which zero is a value.
-    let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
+    let mut entry = MaybeUninit::<E>::zeroed();
     // SAFETY: the name ends in zero; entry, strings (with their length) and found are ours and live
     // until the call returns.
     let error = unsafe {
-        libc::getpwnam_r(
-            asked.as_ptr(),
-            &raw mut entry,
+        look_up(
+            c_name.as_ptr(),
+            entry.as_mut_ptr(),
             strings.as_mut_ptr(),
             strings.len(),
             &raw mut found,
         )
     };
     match (error, found.is_null()) {
-        (0, false) => Ok((entry.pw_uid, entry.pw_gid)),
-        (0, true) => Err(format!("there is no user {name}")),
-        (error, _) => Err(format!("user {name}: {}", io::Error::from_raw_os_error(error))),
-    }
-}
-
-fn group_entry(name: &str) -> Result<libc::gid_t, String> {
-    let asked = name_of("group", name)?;
-    let mut strings = vec![0; ENTRY_BYTES];
-    let mut found = std::ptr::null_mut();
-    // SAFETY: a C struct of pointers and numbers, for which zero is a value.
-    let mut entry: libc::group = unsafe { std::mem::zeroed() };
-    // SAFETY: as above.
-    let error = unsafe {
-        libc::getgrnam_r(
-            asked.as_ptr(),
-            &raw mut entry,
-            strings.as_mut_ptr(),
-            strings.len(),
-            &raw mut found,
-        )
-    };
-    match (error, found.is_null()) {
-        (0, false) => Ok(entry.gr_gid),
-        (0, true) => Err(format!("there is no group {name}")),
-        (error, _) => Err(format!("group {name}: {}", io::Error::from_raw_os_error(error))),
+        // SAFETY: passwd and group are C structs of pointers and numbers, for which zero is a value.
+        (0, false) => Ok(unsafe { entry.assume_init() }),
+        (0, true) => Err(format!("there is no {kind} {name}")),
+        (error, _) => Err(format!("{kind} {name}: {}", io::Error::from_raw_os_error(error))),
     }
 }
 

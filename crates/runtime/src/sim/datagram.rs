@@ -35,7 +35,7 @@ impl Datagrams {
 }
 
 impl Net {
-    pub(super) fn bind_datagram(&mut self, address: SocketAddr, shared: bool) -> io::Result<RawFd> {
+    pub(crate) fn bind_udp(&mut self, address: SocketAddr, shared: bool) -> io::Result<RawFd> {
         self.check_room()?;
         let local = self.with_port(address);
         let place = (true, Address::Inet(local));
@@ -54,7 +54,7 @@ impl Net {
         Ok(fd)
     }
 
-    pub(super) fn connect_datagram(&mut self, fd: RawFd, address: SocketAddr) -> io::Result<()> {
+    pub(crate) fn connect_udp(&mut self, fd: RawFd, address: SocketAddr) -> io::Result<()> {
         self.datagrams(fd)?.1.peer = Some(address);
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Net {
         }
     }
 
-    pub(super) fn recv_datagram(
+    pub(crate) fn recv_from(
         &mut self,
         fd: RawFd,
         buf: &mut [u8],

@@ -139,18 +139,13 @@ struct Written {
 }
 
 /// An open file.
+#[derive(Debug)]
 pub(crate) struct FileHandle {
     disk: Disk,
     file: usize,
     handle: u64,
     life: u64,
     write: bool,
-}
-
-impl fmt::Debug for FileHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("FileHandle").field("file", &self.file).finish_non_exhaustive()
-    }
 }
 
 fn error<T>(number: i32) -> io::Result<T> {

@@ -10,6 +10,7 @@
 //! What never happens: real time passes, a system call is made, or anything depends on something
 //! else than the seed and the program.
 
+mod calls;
 mod datagram;
 mod disk;
 mod net;

@@ -25,6 +25,8 @@ use super::trace::Trace;
 /// The number of a socket; never used again.
 pub(super) type Id = u64;
 
+/// The first moment of the virtual clock. It is not zero, so that instants before the start exist.
+pub(super) const START_NS: u64 = 1_000_000_000_000;
 /// Ports given to those who do not choose one.
 const FIRST_FREE_PORT: u16 = 32_768;
 /// Reads come back short at most this often, so that a world that splits everything makes progress.
@@ -62,10 +64,12 @@ pub(super) enum Socket {
     Datagrams(Datagrams),
 }
 
-pub(super) struct Net {
+pub(crate) struct Net {
     pub(super) options: Options,
     pub(super) rng: Rng,
     pub(super) now_ns: u64,
+    /// Processor time that scenarios have used.
+    pub(super) burned_ns: u64,
     pub(super) trace: Trace,
     pub(super) sockets: BTreeMap<Id, Socket>,
     /// Who listens or receives where, in the order of arrival.
@@ -83,11 +87,12 @@ pub(super) fn error<T>(number: i32) -> io::Result<T> {
 }
 
 impl Net {
-    pub(super) fn new(options: Options, levels: Levels, now_ns: u64) -> Net {
+    pub(super) fn new(options: Options, levels: Levels) -> Net {
         Net {
             rng: Rng::new(options.seed),
             options,
-            now_ns,
+            now_ns: START_NS,
+            burned_ns: 0,
             trace: Trace::new(),
             sockets: BTreeMap::new(),
             bound: BTreeMap::new(),
@@ -221,7 +226,7 @@ impl Net {
         self.levels.set(fd, level);
     }
 
-    pub(super) fn close(&mut self, fd: RawFd) {
+    pub(crate) fn close(&mut self, fd: RawFd) {
         let id = self.id(fd);
         self.trace("close", id, 0);
         self.fds.remove(&fd);

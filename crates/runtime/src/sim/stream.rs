@@ -23,6 +23,7 @@ use readiness::Ready;
 
 use super::STALL_MAX;
 use super::net::{Address, Happening, Id, Net, Socket, error};
+use crate::sys::options::ListenOptions;
 
 /// A connect whose listener has no room is repeated after this, as often as the kernel does.
 const KNOCK_AGAIN_NS: u64 = 1_000_000_000;
@@ -120,22 +121,20 @@ impl Stream {
 
 /// Connecting.
 impl Net {
-    pub(super) fn listen_inet(
+    pub(crate) fn listen_tcp(
         &mut self,
         address: SocketAddr,
-        backlog: u32,
-        shared: bool,
+        options: &ListenOptions,
     ) -> io::Result<RawFd> {
-        let address = self.with_port(address);
-        self.listen(Address::Inet(address), backlog, shared)
+        let address = Address::Inet(self.with_port(address));
+        self.listen(address, options.backlog, options.reuse_port)
     }
 
-    pub(super) fn listen(
-        &mut self,
-        address: Address,
-        backlog: u32,
-        shared: bool,
-    ) -> io::Result<RawFd> {
+    pub(crate) fn listen_unix(&mut self, path: &Path, backlog: u32) -> io::Result<RawFd> {
+        self.listen(Address::Path(path.to_path_buf()), backlog, false)
+    }
+
+    fn listen(&mut self, address: Address, backlog: u32, shared: bool) -> io::Result<RawFd> {
         self.check_room()?;
         self.check_free(false, &address, shared)?;
         let backlog = backlog.max(1) as usize;
@@ -160,7 +159,7 @@ impl Net {
         }
     }
 
-    pub(super) fn connect_inet(&mut self, address: SocketAddr) -> io::Result<RawFd> {
+    pub(crate) fn connect_tcp(&mut self, address: SocketAddr) -> io::Result<(RawFd, bool)> {
         self.check_room()?;
         let local = Address::Inet(self.own_address(address));
         let to = Address::Inet(address);
@@ -169,11 +168,11 @@ impl Net {
         let fd = self.lend_stream_fd(client);
         self.trace("connect", client, 0);
         self.plan_delayed(Happening::Knock { client, to, tries: 1 });
-        Ok(fd)
+        Ok((fd, false))
     }
 
     /// Unix sockets connect at once: there is no way between them.
-    pub(super) fn connect_path(&mut self, path: &Path) -> io::Result<RawFd> {
+    pub(crate) fn connect_unix(&mut self, path: &Path) -> io::Result<RawFd> {
         self.check_room()?;
         let to = Address::Path(path.to_path_buf());
         let Some(listener) = self.find(false, &to) else { return error(libc::ECONNREFUSED) };
@@ -187,7 +186,7 @@ impl Net {
         Ok(self.lend_stream_fd(client))
     }
 
-    pub(super) fn finish_connect(&mut self, fd: RawFd) -> io::Result<bool> {
+    pub(crate) fn finish_connect_tcp(&mut self, fd: RawFd, _to: SocketAddr) -> io::Result<bool> {
         let (_, stream) = self.stream(fd)?;
         match stream.phase {
             Phase::Connecting => Ok(false),
@@ -279,7 +278,7 @@ impl Net {
 
 /// Bytes.
 impl Net {
-    pub(super) fn send(&mut self, fd: RawFd, buf: &[u8]) -> io::Result<usize> {
+    pub(crate) fn send(&mut self, fd: RawFd, buf: &[u8]) -> io::Result<usize> {
         if let (_, Socket::Datagrams(_)) = self.socket(fd) {
             return self.send_datagram(fd, buf, None);
         }
@@ -372,9 +371,9 @@ impl Net {
         }
     }
 
-    pub(super) fn recv(&mut self, fd: RawFd, buf: &mut [u8], peek: bool) -> io::Result<usize> {
+    pub(super) fn read(&mut self, fd: RawFd, buf: &mut [u8], peek: bool) -> io::Result<usize> {
         if let (_, Socket::Datagrams(_)) = self.socket(fd) {
-            return self.recv_datagram(fd, buf).map(|(read, _)| read);
+            return self.recv_from(fd, buf).map(|(read, _)| read);
         }
         let (id, stream) = self.stream(fd)?;
         if stream.inbound.is_empty() {
@@ -415,7 +414,7 @@ impl Net {
 
 /// Ends.
 impl Net {
-    pub(super) fn shutdown(&mut self, fd: RawFd, how: Shutdown) -> io::Result<()> {
+    pub(crate) fn shutdown(&mut self, fd: RawFd, how: Shutdown) -> io::Result<()> {
         let (id, stream) = self.stream(fd)?;
         if stream.phase != Phase::Connected {
             return error(libc::ENOTCONN);
@@ -453,7 +452,7 @@ impl Net {
         self.refresh_stream(to);
     }
 
-    pub(super) fn set_linger0(&mut self, fd: RawFd) -> io::Result<()> {
+    pub(crate) fn set_linger0(&mut self, fd: RawFd) -> io::Result<()> {
         self.stream(fd)?.1.linger0 = true;
         Ok(())
     }

@@ -18,11 +18,13 @@ use crate::core;
 
 static INBOX: LockKind = LockKind::new("inbox");
 
+#[derive(Debug)]
 struct Shared<T> {
     state: Lock<State<T>>,
     capacity: usize,
 }
 
+#[derive(Debug)]
 struct State<T> {
     messages: VecDeque<T>,
     receiver: Option<Waker>,
@@ -66,6 +68,7 @@ impl<T> fmt::Display for SendError<T> {
 impl<T: fmt::Debug> std::error::Error for SendError<T> {}
 
 /// The sending end.
+#[derive(Debug)]
 pub struct Sender<T>(Arc<Shared<T>>);
 
 impl<T> Sender<T> {
@@ -113,6 +116,7 @@ impl<T> Drop for Sender<T> {
 }
 
 /// The receiving end. May be moved to another thread before it is used there.
+#[derive(Debug)]
 pub struct Inbox<T> {
     shared: Arc<Shared<T>>,
     fetched: VecDeque<T>,
@@ -167,6 +171,7 @@ impl<T> Drop for Inbox<T> {
 }
 
 /// Waits for a message: see [`Inbox::recv`].
+#[derive(Debug)]
 pub struct Recv<'i, T>(&'i mut Inbox<T>);
 
 impl<T> Future for Recv<'_, T> {
@@ -174,23 +179,5 @@ impl<T> Future for Recv<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         self.0.poll_recv(cx)
-    }
-}
-
-impl<T> fmt::Debug for Sender<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sender").finish_non_exhaustive()
-    }
-}
-
-impl<T> fmt::Debug for Inbox<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Inbox").field("fetched", &self.fetched.len()).finish_non_exhaustive()
-    }
-}
-
-impl<T> fmt::Debug for Recv<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Recv").finish_non_exhaustive()
     }
 }

@@ -7,13 +7,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 /// A condition within one core.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub struct Notify {
     /// Counts `notify_all`.
     epoch: Cell<u64>,
@@ -60,6 +59,7 @@ impl Notify {
 }
 
 /// Waits for a notification: see [`Notify::notified`].
+#[derive(Debug)]
 pub struct Notified<'n> {
     notify: &'n Notify,
     epoch: u64,
@@ -107,17 +107,5 @@ impl Drop for Notified<'_> {
         if matches!(left, Some(None)) {
             self.notify.notify_one(); // it was chosen and never knew: the next one's turn
         }
-    }
-}
-
-impl fmt::Debug for Notify {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notify").field("waiting", &self.waiting()).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Notified<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Notified").finish_non_exhaustive()
     }
 }

@@ -33,7 +33,7 @@ macro_rules! world {
             pub(crate) fn $name(&self, $($arg: $type),*) $(-> $result)? {
                 match self {
                     World::Real => real::$name($($arg),*),
-                    World::Simulated(world) => world.$name($($arg),*),
+                    World::Simulated(world) => world.net().$name($($arg),*),
                 }
             })+
         }

@@ -156,29 +156,33 @@ pub(crate) fn finish_connect_tcp(fd: RawFd, address: SocketAddr) -> io::Result<b
     }
 }
 
-fn accept(fd: RawFd) -> io::Result<(RawFd, RawAddress)> {
+/// A new connection and its peer, as `read_address` reads it.
+fn accept<A>(
+    fd: RawFd,
+    read_address: impl FnOnce(&RawAddress) -> io::Result<A>,
+) -> io::Result<(RawFd, A)> {
     let mut peer = RawAddress::room();
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    loop {
+    let accepted = loop {
         let (address, len) = (peer.as_mut_ptr(), &raw mut *peer.len_mut());
         // SAFETY: the address has as much room as its length says; both outlive the call.
         match check(unsafe { libc::accept4(fd, address, len, flags) }) {
-            Ok(accepted) => return Ok((accepted, peer)),
+            // SAFETY: a new descriptor with no other owner.
+            Ok(accepted) => break unsafe { OwnedFd::from_raw_fd(accepted) },
             Err(error) => match error.raw_os_error() {
                 // The peer was gone before it was accepted: take the next.
                 Some(libc::ECONNABORTED | libc::EPROTO | libc::EINTR) => {}
                 _ => return Err(error),
             },
         }
-    }
+    };
+    // The connection is closed if its address makes no sense.
+    let peer = read_address(&peer)?;
+    Ok((accepted.into_raw_fd(), peer))
 }
 
 pub(crate) fn accept_tcp(fd: RawFd) -> io::Result<(RawFd, SocketAddr)> {
-    let (accepted, peer) = accept(fd)?;
-    // SAFETY: a new descriptor that nobody else owns, closed if its address makes no sense.
-    let accepted = unsafe { OwnedFd::from_raw_fd(accepted) };
-    let peer = peer.to_inet()?;
-    Ok((accepted.into_raw_fd(), peer))
+    accept(fd, RawAddress::to_inet)
 }
 
 pub(crate) fn listen_unix(path: &Path, backlog: u32) -> io::Result<RawFd> {
@@ -197,11 +201,7 @@ pub(crate) fn connect_unix(path: &Path) -> io::Result<RawFd> {
 }
 
 pub(crate) fn accept_unix(fd: RawFd) -> io::Result<(RawFd, UnixAddr)> {
-    let (accepted, peer) = accept(fd)?;
-    // SAFETY: a new descriptor that nobody else owns, closed if its address makes no sense.
-    let accepted = unsafe { OwnedFd::from_raw_fd(accepted) };
-    let peer = peer.to_unix()?;
-    Ok((accepted.into_raw_fd(), peer))
+    accept(fd, RawAddress::to_unix)
 }
 
 pub(crate) fn recv(fd: RawFd, buf: &mut [u8]) -> io::Result<usize> {

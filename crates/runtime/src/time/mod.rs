@@ -91,30 +91,28 @@ pub fn now() -> Instant {
         .unwrap_or_else(|| Instant(World::Real.monotonic_ns()))
 }
 
+/// Asks the world of the current core, or the system outside a core.
+fn ask<T>(ask: impl Fn(&World) -> T) -> T {
+    core::try_with_current(|core| ask(&core.world)).unwrap_or_else(|| ask(&World::Real))
+}
+
 /// The present, read from the clock just now.
 #[must_use]
 pub fn now_precise() -> Instant {
-    Instant(
-        core::try_with_current(|core| core.world.monotonic_ns())
-            .unwrap_or_else(|| World::Real.monotonic_ns()),
-    )
+    Instant(ask(World::monotonic_ns))
 }
 
 /// Processor time that the calling thread has used, read just now: one system call.
 #[must_use]
 pub fn thread_cpu() -> Duration {
-    let ns = core::try_with_current(|core| core.world.thread_cpu_ns())
-        .unwrap_or_else(|| World::Real.thread_cpu_ns());
-    Duration::from_nanos(ns)
+    Duration::from_nanos(ask(World::thread_cpu_ns))
 }
 
 /// For how long the calling thread could have run and others did, asked just now: not for a hot
 /// path.
 #[must_use]
 pub fn thread_starved() -> Duration {
-    let ns = core::try_with_current(|core| core.world.thread_starved_ns())
-        .unwrap_or_else(|| World::Real.thread_starved_ns());
-    Duration::from_nanos(ns)
+    Duration::from_nanos(ask(World::thread_starved_ns))
 }
 
 /// The turns of the core's loop so far.
