@@ -1,7 +1,7 @@
 //! The smallest server on this runtime: reads, answers with 1 KB, waits again.
 //!
-//! For looking at what a request costs: under `strace -c`, against the null server, with thousands
-//! of silent connections beside it. `answer ADDRESS [BACKEND] [CPU]`; ends with its standard input.
+//! Shows what a request costs: under `strace -c`, against the null server, with thousands of idle
+//! connections. `answer ADDRESS [BACKEND] [CPU]`; ends with its standard input.
 
 use std::io::{self, Read};
 use std::net::SocketAddr;
@@ -37,7 +37,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let source = StopSource::new();
     let token = source.token();
     std::thread::spawn(move || {
-        // An error ends it too: there is nothing to wait for any more.
+        // An error ends it too.
         drop(io::stdin().read_to_end(&mut Vec::new()));
         source.stop();
     });
@@ -59,7 +59,7 @@ async fn accept(listener: &TcpListener) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
         spawn(async move {
-            // A connection that fails is over; the others go on.
+            // A failed connection ends; the others continue.
             drop(serve(stream).await);
         })
         .detach();

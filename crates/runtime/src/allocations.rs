@@ -1,30 +1,30 @@
-//! How many allocations a thread makes: a global allocator that counts and passes on.
+//! How many allocations a thread makes: a global allocator that counts and delegates to the system.
 //!
-//! The counters are the thread's own, so that counting costs two additions and nothing is shared.
-//! A program that names another global allocator counts none.
+//! The counters are per thread, so that counting costs two additions and nothing is shared. A
+//! program with another global allocator counts nothing.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, with a count: to be a program's `#[global_allocator]`.
+/// The system's allocator with a count, for use as a program's `#[global_allocator]`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CountingAllocator;
 
-/// What a thread has allocated since it began.
+/// What a thread has allocated since it started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Allocations {
-    /// Blocks asked for; one that is made larger or smaller counts again.
+    /// Blocks requested; a reallocation counts again.
     pub count: u64,
-    /// Bytes asked for, whatever has been given back.
+    /// Bytes requested, regardless of what has been freed.
     pub bytes: u64,
 }
 
 thread_local! {
-    // Without a destructor and made by a constant: using it neither allocates nor fails.
+    // No destructor and a constant initial value: using it neither allocates nor fails.
     static MADE: Cell<Allocations> = const { Cell::new(Allocations { count: 0, bytes: 0 }) };
 }
 
-/// Those of this thread.
+/// The allocations of this thread.
 pub fn allocations() -> Allocations {
     MADE.get()
 }
@@ -38,8 +38,8 @@ fn count(bytes: usize) {
     });
 }
 
-// SAFETY: every call is passed on as it came to the system's allocator, which keeps the contract;
-// counting touches nothing but two numbers of this thread.
+// SAFETY: every call is passed unchanged to the system's allocator, which keeps the contract;
+// counting changes only two numbers of this thread.
 unsafe impl GlobalAlloc for CountingAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -77,7 +77,7 @@ mod tests {
     static COUNTING: CountingAllocator = CountingAllocator;
 
     #[test]
-    fn each_block_counts_for_the_thread_that_asked() {
+    fn each_block_counts_for_the_thread_that_allocates_it() {
         let before = allocations();
         let mut block: Vec<u8> = Vec::with_capacity(1000);
         let one = allocations();

@@ -1,16 +1,14 @@
 //! One core: the loop that runs tasks, fires timers and waits for events.
 //!
-//! What: [`Runtime`] is what a thread owns; [`Core`] is what everything that lives on the core (its
-//! sockets, timers, tasks) reaches through a counted pointer or through the thread.
-//! One turn of the loop: run every task that was queued when the turn began, and one of those that
-//! had used up their budget; fire timers; wait for events, not at all if tasks are queued, else
-//! until the next timer; read the clock; wake. So a request for a small object waits for one piece
-//! of a large one, however many large ones are under way.
-//! Who owns: one thread. Nothing here is `Send`; what other threads may touch is in
-//! [`crate::waker::Remote`].
-//! What never happens: no borrow of the core's tables is held while a future, a waker that is not
-//! ours, or a destructor of either runs. A task that panics takes the core down: the panic comes
-//! out of [`Runtime::block_on`].
+//! What: a thread owns its [`Runtime`]. The sockets, timers and tasks of the core reach the
+//! [`Core`] through a counted pointer or through the thread. One turn of the loop: run every task
+//! that was queued when the turn began, and one task that had exhausted its budget; fire timers;
+//! wait for events (not at all if tasks are queued, otherwise until the next timer); read the
+//! clock; wake. So a request for a small object waits for one piece of a large one, however many
+//! large ones are in progress. Who owns: one thread. Nothing here is `Send`; other threads use
+//! [`crate::waker::Remote`]. What never happens: a borrow of the core's tables is held while a
+//! future, a foreign waker, or a destructor of either runs. A task that panics takes the core down:
+//! [`Runtime::block_on`] panics.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -38,16 +36,16 @@ use crate::waker::{self, MAIN_SLOT, Remote, TaskId};
 const EVENTS_MAX: usize = 1024;
 /// Operations that a task may complete without waiting before it must let the others run.
 const BUDGET_OPERATIONS: u32 = 128;
-/// So many bytes read or written count as one operation more: the budget is 64 KiB, some 50 us.
-/// Four times as much saved nothing that could be measured, and was what a tenth of small requests
-/// waited for beside large ones.
+/// This many bytes read or written count as one more operation: the budget is 64 KiB, about 50 us.
+/// Four times as much saved nothing measurable, and delayed a tenth of the small requests that ran
+/// beside large ones.
 const BYTES_PER_OPERATION: usize = 512;
 
 /// How to make a [`Runtime`].
 #[derive(Debug, Clone, Copy, Default)]
 #[non_exhaustive]
 pub struct Options {
-    /// Which readiness backend runs below.
+    /// The readiness backend to use.
     pub backend: Choice,
     /// The processor to pin the calling thread to.
     pub pin_cpu: Option<usize>,
@@ -62,9 +60,9 @@ setters! {
     }
 }
 
-/// One core's executor. Lives and dies on the thread that made it.
+/// One core's executor. It stays on the thread that made it.
 ///
-/// Dropping it drops every task that has not ended.
+/// Dropping it drops every unfinished task.
 pub struct Runtime {
     core: Rc<Core>,
     events: Events,
@@ -74,7 +72,8 @@ impl Runtime {
     /// A runtime on the real clock, network and disk.
     ///
     /// # Errors
-    /// The backend is not supported here, the processor does not exist, or too many cores.
+    /// The backend is not supported here, the processor does not exist, or there are too many
+    /// cores.
     pub fn new(options: Options) -> io::Result<Runtime> {
         if let Some(cpu) = options.pin_cpu {
             crate::sys::real::pin_thread(cpu)?;
@@ -83,13 +82,12 @@ impl Runtime {
         Runtime::on(poller, World::Real)
     }
 
-    /// The twin: the same runtime on a simulated clock, network and disk, all drawn from one seed.
+    /// The twin: the same runtime on a clock, network and disk simulated from one seed.
     #[must_use]
     pub fn simulated(options: SimulationOptions) -> Runtime {
         let levels = readiness::simulated::Levels::default();
         let world = Rc::new(SimulatedWorld::new(options, levels.clone()));
-        // The world has the levels and the levels this hook: a counted pointer would keep both for
-        // ever.
+        // The world owns the levels and the levels own this hook: a strong pointer would leak both.
         let advancing = Rc::downgrade(&world);
         levels.set_advance(Box::new(move |at_most| {
             advancing.upgrade().is_some_and(|world| world.advance(at_most))
@@ -123,23 +121,23 @@ impl Runtime {
         Ok(Runtime { core, events: Events::with_capacity(EVENTS_MAX) })
     }
 
-    /// The backend that runs below.
+    /// The readiness backend in use.
     #[must_use]
     pub fn backend(&self) -> Kind {
         self.core.kind
     }
 
-    /// What this core has done so far.
+    /// This core's counters.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.core.counters.copy()
     }
 
-    /// Runs the core until `future` is done. Tasks that are not done by then rest until the next
-    /// call or the end of the runtime.
+    /// Runs the core until `future` is done. Unfinished tasks rest until the next call or the end
+    /// of the runtime.
     ///
     /// # Panics
-    /// When a task panics. On the twin also when every task waits and nothing will ever happen.
+    /// When a task panics. On the twin also when every task waits and no event will ever happen.
     pub fn block_on<F: Future>(&mut self, future: F) -> F::Output {
         let _entered = Entered::new(&self.core);
         let core = Rc::clone(&self.core);
@@ -163,7 +161,7 @@ impl Runtime {
         }
     }
 
-    /// One wait of the poller, then the wakes for what it found.
+    /// Waits once for events, then wakes the tasks that they concern.
     fn wait_for_events(&mut self) {
         let core = &*self.core;
         let timeout = core.wait_at_most();
@@ -180,7 +178,7 @@ impl Runtime {
             core.nothing_happened();
         }
         if let World::Simulated(world) = &core.world {
-            // Which of several events comes first is chance; so it is drawn from the seed.
+            // The order of simultaneous events is random, so it is drawn from the seed.
             let mut events: Vec<_> = self.events.iter().collect();
             world.shuffle(&mut events);
             return events.into_iter().for_each(|event| core.wake_for(event));
@@ -205,16 +203,16 @@ impl Drop for Runtime {
     }
 }
 
-/// What lives on a core, for everything that lives on the core.
+/// The state that everything on a core shares.
 pub(crate) struct Core {
     id: u16,
     remote: Arc<Remote>,
     kind: Kind,
     tasks: RefCell<Tasks>,
     queue: RefCell<VecDeque<TaskId>>,
-    /// Tasks that used up their budget and go on when their turn comes.
+    /// Tasks that exhausted their budget; one runs each turn.
     spent: RefCell<VecDeque<TaskId>>,
-    /// The running task wakes itself because its budget is used up.
+    /// The running task is waking itself because its budget is exhausted.
     out_of_budget: Cell<bool>,
     main_woken: Cell<bool>,
     budget: Cell<u32>,
@@ -227,8 +225,8 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// Takes one operation from the running task's budget. If there is none left, wakes the task
-    /// for the next turn and says false: it must return `Pending`.
+    /// Takes one operation from the running task's budget. If the budget is exhausted, wakes the
+    /// task for the next turn and returns false: the task must return `Pending`.
     pub(crate) fn spend(&self, cx: &Context<'_>) -> bool {
         let left = self.budget.get();
         if left == 0 {
@@ -241,7 +239,7 @@ impl Core {
         true
     }
 
-    /// Takes from the running task's budget what moving so many bytes is worth.
+    /// Charges the running task's budget for this many bytes.
     pub(crate) fn charge(&self, bytes: usize) {
         let operations = u32::try_from(bytes / BYTES_PER_OPERATION).unwrap_or(u32::MAX);
         self.budget.set(self.budget.get().saturating_sub(operations));
@@ -263,8 +261,8 @@ impl Core {
         }
     }
 
-    /// Runs the tasks that are queued now, each once, and one that had used up its budget. What
-    /// they wake runs in the next turn, so that events are looked for in between.
+    /// Runs each task that is queued now once, and one that had exhausted its budget. Tasks that
+    /// they wake run in the next turn, after a check for events.
     fn run_queued(&self) {
         let spent = self.spent.borrow_mut().pop_front();
         let queued = self.queue.borrow().len();
@@ -333,14 +331,14 @@ impl Core {
         Some(self.clock.until(tick))
     }
 
-    /// A wait without end returned with nothing. On the twin that means that nothing is left to
-    /// simulate: only another thread can still make something happen.
+    /// A wait without a time-out returned no event. On the twin that means that nothing remains to
+    /// be simulated: only another thread can still cause an event.
     fn nothing_happened(&self) {
         if let World::Simulated(world) = &self.world
             && world.take_idle()
             && !self.remote.wait_outside(world.outside_wait())
         {
-            panic!("every task waits and nothing will ever happen ({})", world.describe());
+            panic!("every task waits and no event will ever happen ({})", world.describe());
         }
     }
 }
@@ -349,7 +347,7 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<Core>>> = const { RefCell::new(None) };
 }
 
-/// The core is the thread's current one as long as this lives.
+/// While this lives, the core is the thread's current one.
 struct Entered {
     before: Option<Rc<Core>>,
 }
@@ -371,22 +369,22 @@ impl Drop for Entered {
 /// # Panics
 /// Outside [`Runtime::block_on`].
 pub(crate) fn current() -> Rc<Core> {
-    try_with_current(Rc::clone).expect("called on a core, that is within Runtime::block_on")
+    try_with_current(Rc::clone).expect("the caller runs within Runtime::block_on")
 }
 
-/// Takes one operation from the running task's budget: for operations that would otherwise be
-/// done at once any number of times, and keep the core to their task.
+/// Takes one operation from the running task's budget. For operations that might otherwise complete
+/// at once any number of times and monopolise the core.
 pub(crate) async fn spend() {
     std::future::poll_fn(|cx| if may_go_on(cx) { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
-/// [`spend`] for futures made by hand: false if the task must return `Pending`; it is woken.
+/// [`spend`] for hand-written futures: false if the task must return `Pending`; it will be woken.
 pub(crate) fn may_go_on(cx: &Context<'_>) -> bool {
-    // Outside a core nobody is kept waiting.
+    // Outside a core no other task is waiting.
     try_with_current(Rc::clone).is_none_or(|core| core.spend(cx))
 }
 
-/// Looks at the thread's current core; `None` if it has none. `look` runs no foreign code.
+/// Reads the thread's current core; `None` if there is none. `look` must not run foreign code.
 pub(crate) fn try_with_current<T>(look: impl FnOnce(&Rc<Core>) -> T) -> Option<T> {
     CURRENT.try_with(|current| current.borrow().as_ref().map(look)).ok().flatten()
 }
@@ -403,7 +401,7 @@ pub(crate) fn wake_if_current(id: TaskId) -> bool {
     .unwrap_or(false)
 }
 
-/// Starts a task on the current core. It is polled for the first time in the next turn.
+/// Starts a task on the current core. It is first polled in the next turn.
 ///
 /// # Panics
 /// Outside [`Runtime::block_on`].
@@ -414,7 +412,7 @@ where
     current().spawn(future)
 }
 
-/// Lets every other task that is ready run once, and the core look for events.
+/// Lets every other ready task run once, and the core check for events.
 pub fn yield_now() -> impl Future<Output = ()> {
     let mut yielded = false;
     std::future::poll_fn(move |cx| {
@@ -426,7 +424,7 @@ pub fn yield_now() -> impl Future<Output = ()> {
     })
 }
 
-/// What the current core has done so far.
+/// The current core's counters.
 ///
 /// # Panics
 /// Outside [`Runtime::block_on`].
@@ -435,7 +433,7 @@ pub fn counters() -> Counters {
     current().counters.copy()
 }
 
-/// What the current core's poller has done so far.
+/// The counters of the current core's poller.
 ///
 /// # Panics
 /// Outside [`Runtime::block_on`].
@@ -444,7 +442,7 @@ pub fn poller_counters() -> readiness::Counters {
     current().io.borrow().poller.counters()
 }
 
-/// The backend below the current core.
+/// The readiness backend of the current core.
 ///
 /// # Panics
 /// Outside [`Runtime::block_on`].
@@ -453,7 +451,7 @@ pub fn backend() -> Kind {
     current().kind
 }
 
-/// Tasks of the current core that have not ended.
+/// The number of unfinished tasks on the current core.
 ///
 /// # Panics
 /// Outside [`Runtime::block_on`].

@@ -1,15 +1,15 @@
-//! What one core has done so far, counted at the place where it is done.
+//! The counters of one core, each incremented where the event happens.
 //!
-//! The list stands once, in the macro call below: the fields of [`Counters`], their names and their
-//! help for a metrics page are made from it. Each core counts for itself in plain cells; nothing
-//! here is shared between threads. Tests of the hot path assert differences of these counters and
-//! never a time.
+//! The macro call below is the only list. It generates the fields of [`Counters`], their names and
+//! their help for a metrics page. Each core counts in its own plain cells; nothing here is shared
+//! between threads. Tests of the hot path assert differences of these counters, never durations.
 
 use std::cell::Cell;
 
 macro_rules! counters {
     ($($(#[doc = $help:literal])+ $name:ident,)+) => {
-        /// A copy of one core's counters. Differences of two copies say what happened in between.
+        /// A copy of one core's counters. The difference of two copies says what happened in
+        /// between.
         #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
         #[non_exhaustive]
         pub struct Counters {
@@ -64,19 +64,19 @@ counters! {
     accept_calls,
     /// System calls that start or finish a connect.
     connect_calls,
-    /// Reads of a file answered without leaving the core.
+    /// Reads of a file answered on the core.
     file_reads_direct,
-    /// Reads of a file that would have blocked, and went to the pool.
+    /// Reads of a file that would have blocked and went to the pool.
     file_reads_would_block,
-    /// Reads of a file that gave less than was asked for, before its end.
+    /// Reads of a file that returned less than requested before its end.
     file_reads_short,
     /// Writes to a file.
     file_writes,
-    /// Writes of which the whole pages went around the page cache.
+    /// Writes whose whole pages bypassed the page cache.
     file_writes_uncached,
     /// Syncs of a file.
     file_syncs,
-    /// Jobs handed to the thread pool, because they might have blocked the core.
+    /// Jobs sent to the thread pool because they might block the core.
     pool_jobs,
     /// Tasks spawned.
     tasks_spawned,
@@ -88,7 +88,7 @@ counters! {
     timers_set,
     /// Timers that fired.
     timers_fired,
-    /// Wakes that came from another thread.
+    /// Wakes from another thread.
     remote_wakes,
 }
 

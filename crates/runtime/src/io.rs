@@ -1,9 +1,9 @@
-//! Descriptors and readiness: who waits for which socket, and what the poller is asked for.
+//! Descriptors and readiness: which task waits for which socket, and what the poller watches.
 //!
-//! What: each open socket has a slot: what the poller watches (`armed`), what it has said and
-//! nobody has used up (`ready`), and the waker of its reader. Who waits to write is rare, and
-//! stands in a table apart, so that a slot takes half a cache line and never lies in two: of ten
-//! thousand connections that ask in turn each finds its slot gone from the caches.
+//! What: each open socket has a slot: what the poller watches (`armed`), readiness that it has
+//! reported and no operation has consumed (`ready`), and the waker of the reader. Tasks rarely wait
+//! to write, so their wakers are in a separate table. That keeps a slot at half a cache line, and
+//! it never spans two: when ten thousand connections are active in turn, each slot is a cache miss.
 //! Who owns: the core owns the slots; a [`Socket`] owns its slot and its descriptor.
 //!
 //! The life of one direction:
@@ -13,19 +13,19 @@
 //!   idle ---------------> armed, waiting -------> armed, ready ---- task reads, short ----+
 //!    ^                         ^                                                          |
 //!    |                         +------------------- wait: nothing to do ------------------+
-//!    +--- event though nobody waits: remembered as ready, and masked
+//!    +--- event that no task waits for: remembered as ready, and masked
 //! ```
 //!
 //! A keep-alive connection goes around the inner circle: its interest stays armed, and a request
 //! costs its share of one wait, one recv and one send. Interest is masked only when an event
-//! comes that nobody waits for (the poller is level-triggered and would repeat it for ever), and a
-//! descriptor whose last interest is masked leaves the poller altogether, since hang-ups and errors
-//! are reported for every descriptor that is in it.
+//! arrives that no task waits for (the poller is level-triggered and would repeat it for ever). A
+//! descriptor without interest is removed from the poller, because hang-ups and errors are reported
+//! for every descriptor that is in it.
 //!
-//! `ready` is used up by the operation that finds out: a read that would block or comes back short,
-//! a write that would block or is cut. After a full read it stays, since more may be there.
-//! What never happens: an event is lost. Readiness that is used up while there is more to read
-//! comes again, because the interest is still armed or is armed by the next wait.
+//! An operation clears `ready` when it would block, or when a read or write is short. After a full
+//! read it stays, because there may be more. What never happens: an event is lost. Readiness that
+//! was cleared while there is more to read is reported again, because the interest is still armed
+//! or the next wait arms it.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -63,12 +63,12 @@ impl Direction {
 // Bits of `armed` and of `ready`; all but the first two only of `ready`.
 const READ: u8 = 1;
 const WRITE: u8 = 2;
-/// The peer has closed its direction: every read is answered at once from now on.
+/// The peer has closed its direction: every later read returns at once.
 const READ_CLOSED: u8 = 4;
-/// Both directions are finished: the poller has nothing more to say.
+/// Both directions are finished: the poller has nothing more to report.
 const FINISHED: u8 = 8;
-/// The system has told of a failure. It does so once, to whoever asks first, be it a write; every
-/// read is told of an end from then on.
+/// The system has reported a failure. It does so once, to the first operation, which may be a
+/// write; every later read sees an ordinary end.
 const FAILED: u8 = 16;
 
 fn interest(bits: u8) -> Interest {
@@ -103,10 +103,10 @@ fn bits_of(ready: Ready) -> u8 {
 struct IoSlot {
     reader: Option<Waker>,
     fd: RawFd,
-    /// What the poller watches; 0 means that the descriptor is not in the poller.
+    /// What the poller watches; 0: the descriptor is not in the poller.
     armed: u8,
     ready: u8,
-    /// Exactly if `writers` has this slot.
+    /// True exactly if `writers` has this slot.
     has_writer: bool,
 }
 
@@ -116,7 +116,7 @@ const _: () = assert!(SlotTable::<IoSlot>::SLOT_BYTES == 32, "a cold connection 
 pub(crate) struct Io {
     pub(crate) poller: Poller,
     slots: SlotTable<IoSlot>,
-    /// Who waits to write, by slot.
+    /// Wakers of tasks that wait to write, by slot.
     writers: HashMap<u32, Waker>,
 }
 
@@ -127,7 +127,7 @@ impl Io {
     }
 }
 
-/// Takes out who waits to write, if somebody does.
+/// Removes the waker of the task that waits to write, if there is one.
 fn take_writer(
     writers: &mut HashMap<u32, Waker>,
     slot: &mut IoSlot,
@@ -137,7 +137,7 @@ fn take_writer(
 }
 
 impl Core {
-    /// Takes note of an event. Returns the wakers of those who waited for it, to be woken once
+    /// Records an event. Returns the wakers of the tasks that waited for it. Wake them only when
     /// nothing is borrowed any more.
     pub(crate) fn deliver(&self, event: Event) -> (Option<Waker>, Option<Waker>) {
         let io = &mut *self.io.borrow_mut();
@@ -198,8 +198,8 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Takes over `fd`. `writable` says that the socket can be written to as far as is known, so
-    /// that the first wait for that costs nothing.
+    /// Takes ownership of `fd`. `writable` says that the socket is assumed to be writable, so that
+    /// the first wait for that costs nothing.
     pub(crate) fn new(core: Rc<Core>, fd: RawFd, writable: bool) -> io::Result<Socket> {
         let ready = if writable { WRITE } else { 0 };
         let slot = IoSlot { reader: None, fd, armed: 0, ready, has_writer: false };
@@ -225,8 +225,8 @@ impl Socket {
         self.fd
     }
 
-    /// Waits until `direction` is ready. One task may wait for each direction; the last one that
-    /// asked is woken.
+    /// Waits until `direction` is ready. One task may wait for each direction; the last one to poll
+    /// is woken.
     pub(crate) fn poll_ready(
         &self,
         cx: &Context<'_>,
@@ -253,8 +253,8 @@ impl Socket {
         }
         let mut result = Ok(());
         if slot.armed & direction.bit() == 0 {
-            // A system call is needed anyway: drop the writes that nobody waits for with it. Reads
-            // stay, since most sockets will want them again.
+            // A system call is needed anyway, so also drop write interest that no task waits for.
+            // Read interest stays, because most sockets will need it again.
             let keep = slot.armed & READ | if slot.has_writer { WRITE } else { 0 };
             result = self.core.arm(&mut io.poller, slot, self.token, keep | direction.bit());
         }
@@ -285,20 +285,20 @@ impl Socket {
         }
     }
 
-    /// True if an event of this direction came that no operation has used up.
+    /// True if an event for this direction has arrived that no operation has consumed.
     pub(crate) fn is_ready(&self, direction: Direction) -> bool {
         let io = self.core.io.borrow();
         let slot = io.slots.get(self.token).expect("a socket has its slot until it is dropped");
         slot.ready & (direction.bit() | FINISHED) != 0
     }
 
-    /// Takes note of what a read of up to `wanted` bytes came to.
+    /// Records the result of a read of up to `wanted` bytes.
     pub(crate) fn after_read(&self, result: &io::Result<usize>, wanted: usize) {
         match result {
             Ok(read) if *read == wanted => {}
-            // End of stream: that stays as it is.
+            // The end of the stream is permanent.
             Ok(0) => self.add(READ | READ_CLOSED),
-            Ok(_) => self.use_up(READ, READ_CLOSED | FINISHED),
+            Ok(_) => self.consume(READ, READ_CLOSED | FINISHED),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.clear(READ | READ_CLOSED | FINISHED);
             }
@@ -306,17 +306,17 @@ impl Socket {
         }
     }
 
-    /// Takes note that an operation failed. A peer that ended in order before it failed is told of
-    /// as `BrokenPipe`: what it had sent is whole.
+    /// Records that an operation failed. `BrokenPipe` means that the peer ended properly before the
+    /// failure: what it sent is complete.
     fn failed(&self, error: &io::Error) {
         if !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::Interrupted) {
             self.add(FAILED);
         }
     }
 
-    /// What a read came to that the system calls `result`: the end of a connection that has failed
-    /// is no orderly end, even if the failure was told to a write.
-    pub(crate) fn end_in_order(
+    /// Corrects the result of a read: the end of a failed connection is an error, even if the
+    /// system reported the failure to a write.
+    pub(crate) fn failed_end_as_error(
         &self,
         result: io::Result<usize>,
         wanted: usize,
@@ -331,8 +331,8 @@ impl Socket {
         self.core.io.borrow().slots.get(self.token).is_some_and(|slot| slot.ready & FAILED != 0)
     }
 
-    /// Takes note of what an operation that takes one whole thing (a connection, a datagram) came
-    /// to: more of them may be there until one would block.
+    /// Records the result of an operation that takes one whole item (a connection, a datagram).
+    /// There may be more until one would block.
     pub(crate) fn after_one<T>(&self, result: &io::Result<T>, direction: Direction) {
         if let Err(error) = result
             && error.kind() == io::ErrorKind::WouldBlock
@@ -341,10 +341,10 @@ impl Socket {
         }
     }
 
-    /// Takes note of what a write of `wanted` bytes came to.
+    /// Records the result of a write of `wanted` bytes.
     pub(crate) fn after_write(&self, result: &io::Result<usize>, wanted: usize) {
         match result {
-            Ok(written) if *written < wanted => self.use_up(WRITE, FINISHED),
+            Ok(written) if *written < wanted => self.consume(WRITE, FINISHED),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.clear(WRITE | FINISHED);
             }
@@ -353,8 +353,8 @@ impl Socket {
         }
     }
 
-    /// Clears `bits`, unless one of `sticky` says that the next operation is answered at once.
-    fn use_up(&self, bits: u8, sticky: u8) {
+    /// Clears `bits`, unless one of `sticky` says that the next operation will return at once.
+    fn consume(&self, bits: u8, sticky: u8) {
         self.with_ready(|ready| if ready & sticky == 0 { ready & !bits } else { ready });
     }
 
@@ -386,7 +386,7 @@ impl Drop for Socket {
                 slot.as_mut().and_then(|slot| take_writer(&mut io.writers, slot, self.token));
             (slot, writer)
         };
-        drop(wakers); // such as are not ours are dropped without the borrow
+        drop(wakers); // foreign wakers are dropped without the borrow
         self.core.world.close(self.fd);
     }
 }

@@ -1,18 +1,17 @@
 //! One core: executor, timers, sockets, files; and its simulated twin.
 //!
-//! What: a [`Runtime`] is a single-threaded executor with everything a server on one core waits
-//! for: tasks ([`spawn`]), time ([`time`]), sockets ([`net`]), files ([`fs`]), other tasks and
-//! other cores ([`sync`]), and the order to stop ([`stop`]). It stands on [`readiness`], whose
-//! backend is chosen at start. [`Runtime::simulated`] is the same thing on a network, a disk and a
-//! clock that are drawn from a seed ([`sim`]).
-//! Why: a core that shares nothing needs no locks and no atomic operations on its way from an event
-//! to an answer. A keep-alive connection costs its share of one wait, one recv and one send for a
-//! request, and nothing else: no change of interest, no timer call, no allocation.
-//! Who owns: a thread owns its runtime; tasks, sockets and timers belong to the core they were made
-//! on and never leave it. Only wakers, [`sync::Sender`] and [`stop`] go from thread to thread.
-//! What never happens: a core blocks (files are read from the page cache or by a small pool), an
-//! event is lost, a stale waker wakes a stranger. Nothing above this crate knows whether the
-//! network, the disk and the clock are real.
+//! What: a [`Runtime`] is a single-threaded executor with everything that a server on one core
+//! waits for: tasks ([`spawn`]), time ([`time`]), sockets ([`net`]), files ([`fs`]), other tasks
+//! and other cores ([`sync`]), and the signal to stop ([`stop`]). It is built on [`readiness`],
+//! whose backend is chosen at start. [`Runtime::simulated`] is the same runtime on a network, a
+//! disk and a clock that are simulated from a seed ([`sim`]). Why: a core that shares nothing needs
+//! no locks and no atomic operations between an event and its answer. A request on a keep-alive
+//! connection costs its share of one wait, one recv and one send, and nothing else: no change of
+//! interest, no timer call, no allocation. Who owns: a thread owns its runtime; tasks, sockets and
+//! timers belong to the core that made them and never leave it. Only wakers, [`sync::Sender`] and
+//! [`stop`] cross threads. What never happens: a core blocks (files are read from the page cache or
+//! by a small pool), an event is lost, a stale waker wakes another task. No code above this crate
+//! knows whether the network, the disk and the clock are real.
 //!
 //! ```
 //! use std::time::Duration;

@@ -1,9 +1,9 @@
-//! Graceful stop: one signal to every task on every core that it is time to finish.
+//! Graceful stop: one signal that asks every task on every core to finish.
 //!
-//! What: a [`StopSource`] is triggered once, from any thread; every [`StopToken`] of it sees that,
-//! at once by [`StopToken::is_stopped`] and as a future by [`StopToken::stopped`].
-//! Who owns: both are handles to one shared state and may be cloned and sent freely.
-//! What never happens: a stop is never taken back, and nobody who waits for it misses it.
+//! What: a [`StopSource`] is triggered once, from any thread. Each of its [`StopToken`]s sees that,
+//! by [`StopToken::is_stopped`] or by awaiting [`StopToken::stopped`]. Who owns: both are handles
+//! to shared state and may be cloned and sent freely. What never happens: a stop is revoked, or a
+//! waiting task misses it.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -30,7 +30,7 @@ impl Shared {
     }
 }
 
-/// The side that says stop.
+/// The side that triggers the stop.
 #[derive(Clone, Debug, Default)]
 pub struct StopSource(Arc<Shared>);
 
@@ -41,8 +41,8 @@ impl StopSource {
         StopSource::default()
     }
 
-    /// Tells everybody to stop. Only the first call does anything. Takes a lock: not for use inside
-    /// a signal handler.
+    /// Triggers the stop. Only the first call has an effect. Takes a lock, so it must not be called
+    /// in a signal handler.
     pub fn stop(&self) {
         let wakers = {
             let mut waiting = self.0.waiting();
@@ -52,31 +52,31 @@ impl StopSource {
         wakers.into_values().for_each(Waker::wake);
     }
 
-    /// True once it was triggered.
+    /// True once it has been triggered.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.0.stopped.load(Ordering::Acquire)
     }
 
-    /// A token that sees this source.
+    /// A token of this source.
     #[must_use]
     pub fn token(&self) -> StopToken {
         StopToken(Arc::clone(&self.0))
     }
 }
 
-/// The side that is told to stop.
+/// The side that sees the stop.
 #[derive(Clone, Debug)]
 pub struct StopToken(Arc<Shared>);
 
 impl StopToken {
-    /// A token that is never told to stop.
+    /// A token that never stops.
     #[must_use]
     pub fn never() -> StopToken {
         StopSource::new().token()
     }
 
-    /// True once the source was triggered. Costs a load.
+    /// True once the source has been triggered. Costs one load.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.0.stopped.load(Ordering::Acquire)
@@ -105,7 +105,7 @@ impl Future for Stopped {
             return Poll::Ready(());
         }
         let mut waiting = this.shared.waiting();
-        // Looked at again under the lock, under which it is set: no stop falls in between.
+        // Checked again under the lock under which it is set, so that no stop is missed in between.
         if this.shared.stopped.load(Ordering::Acquire) {
             return Poll::Ready(());
         }
@@ -115,7 +115,7 @@ impl Future for Stopped {
         });
         let displaced = waiting.wakers.insert(place, cx.waker().clone());
         drop(waiting);
-        drop(displaced); // a waker that is not ours is dropped without the lock
+        drop(displaced); // a foreign waker is dropped without the lock
         Poll::Pending
     }
 }

@@ -1,12 +1,11 @@
 //! Tasks: one allocation each, a slot in the core's table, and a handle to wait for the end.
 //!
-//! What: [`TaskCell`] holds the future and, once that is done, its output, in one place. The core's
-//! table sees it as [`Runnable`], the [`JoinHandle`] as `Joinable<T>`: two faces of one `Rc`.
-//! Why: a cold connection is a task that does nothing for a minute; all it may cost beside its
-//! future is a header of a few words and a slot of 32 bytes.
-//! Who owns: the core's table, until the task has ended; a handle keeps only the output alive.
-//! What never happens: a future is never moved after its first poll, and never polled again after
-//! it ended or was aborted.
+//! What: [`TaskCell`] holds the future and then its output in the same place. The core's table sees
+//! it as [`Runnable`], the [`JoinHandle`] as `Joinable<T>`: two views of one `Rc`. Why: a cold
+//! connection is a task that does nothing for a minute. Besides its future it may cost only a
+//! header of a few words and a slot of 32 bytes. Who owns: the core's table, until the task has
+//! ended. A handle keeps only the output alive. What never happens: a future is never moved after
+//! its first poll, and never polled again after it ended or was aborted.
 //!
 //! ```text
 //! Running --poll: Ready--> Done --handle awaited--> Taken
@@ -25,7 +24,7 @@ use crate::waker::{GENERATION_MASK, MAIN_SLOT, TASKS_MAX, TaskId};
 pub(crate) trait Runnable {
     /// Polls the future once. True if the task has ended.
     fn run(&self, cx: &mut Context<'_>) -> bool;
-    /// Drops the future where it stands.
+    /// Drops the future in place.
     fn cancel(&self);
 }
 
@@ -44,7 +43,7 @@ enum Stage<F: Future> {
 
 struct TaskCell<F: Future> {
     joiner: Cell<Option<Waker>>,
-    /// Set by a task that aborts itself: its future is in use just then and goes after the poll.
+    /// Set by a task that aborts itself: its future is in use and is dropped after the poll.
     aborted: Cell<bool>,
     stage: RefCell<Stage<F>>,
 }
@@ -102,24 +101,24 @@ impl<F: Future> Joinable<F::Output> for TaskCell<F> {
     }
 }
 
-/// Waits for a task's output. Dropping it lets the task go on by itself.
+/// Waits for a task's output. Dropping it detaches the task.
 ///
-/// Awaiting gives the output; a task that panics takes its whole core down (a panic is a broken
-/// invariant), so there is no error to return. If the runtime is dropped first, it never resolves.
+/// Awaiting it returns the output. There is no error, because a panic in a task (a broken
+/// invariant) takes the whole core down. If the runtime is dropped first, it never resolves.
 pub struct JoinHandle<T> {
     task: Rc<dyn Joinable<T>>,
     id: TaskId,
 }
 
 impl<T> JoinHandle<T> {
-    /// Drops the task's future now, where it stands: its sockets are closed when this returns. A
-    /// task that aborts itself goes at its next wait.
+    /// Drops the task's future now: its sockets are closed when this returns. A task that aborts
+    /// itself ends at its next wait.
     pub fn abort(self) {
         self.task.abort();
         self.id.wake(); // the core finds it ended and frees its slot
     }
 
-    /// Lets the task go on by itself, as dropping the handle does.
+    /// Detaches the task, as dropping the handle does.
     pub fn detach(self) {}
 
     /// True once the task has an output or has been aborted.
@@ -144,13 +143,13 @@ impl<T> std::fmt::Debug for JoinHandle<T> {
 
 const NIL: u32 = u32::MAX;
 const QUEUED: u32 = 1 << 31;
-const _: () = assert!(GENERATION_MASK < QUEUED, "the flag has a bit of its own");
+const _: () = assert!(GENERATION_MASK < QUEUED, "the flag has its own bit");
 
 /// Half a cache line of 64 bytes, or a whole one of 32: a wake touches one line of the table.
 #[repr(align(32))]
 struct Slot {
     task: Option<Rc<dyn Runnable>>,
-    /// The generation, with `QUEUED` beside it.
+    /// The generation, and the `QUEUED` flag.
     state: u32,
     /// The next free slot; `NIL` while the slot is in use.
     next_free: u32,
@@ -173,7 +172,7 @@ impl Tasks {
         self.len
     }
 
-    /// Makes a task of `future` in a slot of `core`. The caller queues it.
+    /// Creates a task for `future` in a slot of `core`. The caller queues it.
     pub(crate) fn insert<F>(&mut self, core: u16, future: F) -> (TaskId, JoinHandle<F::Output>)
     where
         F: Future + 'static,
@@ -199,7 +198,7 @@ impl Tasks {
         (id, JoinHandle { task, id })
     }
 
-    /// True if the task is alive and was not in the run queue; it counts as queued from now on.
+    /// True if the task is alive and was not in the run queue. Marks it as queued.
     pub(crate) fn mark_queued(&mut self, id: TaskId) -> bool {
         let Some(slot) = self.slots.get_mut(id.slot() as usize) else { return false };
         if slot.state != id.generation() {
@@ -209,8 +208,8 @@ impl Tasks {
         true
     }
 
-    /// Takes a queued task out of its slot to be run. `None` if it ended meanwhile, or if it is
-    /// being run further up on the stack.
+    /// Takes a queued task out of its slot to run it. `None` if it has ended, or is running further
+    /// up the stack.
     pub(crate) fn take(&mut self, id: TaskId) -> Option<Rc<dyn Runnable>> {
         let slot = self.slots.get_mut(id.slot() as usize)?;
         if slot.state != id.generation() | QUEUED {
@@ -220,7 +219,7 @@ impl Tasks {
         slot.task.take()
     }
 
-    /// Puts a task back that is not done.
+    /// Puts back an unfinished task.
     pub(crate) fn put_back(&mut self, id: TaskId, task: Rc<dyn Runnable>) {
         self.slots[id.slot() as usize].task = Some(task);
     }
@@ -235,7 +234,7 @@ impl Tasks {
         self.len -= 1;
     }
 
-    /// Every task that has not ended, with its slot freed: for the end of the core.
+    /// Removes every unfinished task and frees its slot, at the end of the core.
     pub(crate) fn take_all(&mut self) -> Vec<Rc<dyn Runnable>> {
         let mut all = Vec::with_capacity(self.len);
         for index in 0..self.slots.len() as u32 {

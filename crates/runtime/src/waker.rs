@@ -1,13 +1,13 @@
 //! Wakers that are integers: which core, which task slot, which generation.
 //!
-//! What: the data of a [`Waker`] is the packed number itself, never a pointer. Cloning it is a copy
-//! and dropping it is nothing: no count, no allocation, and nothing that could dangle.
-//! Why: a server wakes a task for every event; a counted waker costs two atomic operations each.
-//! Who owns: the table of cores at the bottom is the one piece of the runtime that all threads
-//! share. A core enters it when it is made and leaves it when it is dropped.
-//! What never happens: a wake for a task that is gone never wakes its successor (generations), and
-//! a wake for a core that is gone is no error. The number of a core is used again later: a waker
-//! that outlived its core may then cause one spurious poll, which every future must bear anyway.
+//! What: the data of a [`Waker`] is the packed number itself, never a pointer. Cloning copies it
+//! and dropping does nothing: no reference count, no allocation, and nothing that could dangle.
+//! Why: a server wakes a task for every event; a reference-counted waker costs two atomic
+//! operations each time. Who owns: the table of cores at the bottom is the only part of the runtime
+//! that all threads share. A core is added when it is made and removed when it is dropped. What
+//! never happens: a wake for an ended task wakes its successor (generations prevent it), and a wake
+//! for a dropped core is an error. Core numbers are reused: a waker that outlived its core may then
+//! cause one spurious poll, which every future must tolerate anyway.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ const GENERATION_BITS: u32 = u64::BITS - CORE_BITS - SLOT_BITS;
 pub(crate) const CORES_MAX: usize = 1 << CORE_BITS;
 /// Tasks alive on one core at a time; the last number is the main future of `block_on`.
 pub(crate) const TASKS_MAX: usize = MAIN_SLOT as usize;
-/// The slot that stands for the main future.
+/// The slot number of the main future.
 pub(crate) const MAIN_SLOT: u32 = (1 << SLOT_BITS) - 1;
 /// Generations wrap around here.
 pub(crate) const GENERATION_MASK: u32 = (1 << GENERATION_BITS) - 1;
@@ -60,13 +60,13 @@ impl TaskId {
     }
 
     pub(crate) fn waker(self) -> Waker {
-        // SAFETY: the table's functions use the data as a number only and never as a pointer, so
-        // they are valid for every data, in every thread, any number of times: the contract of
-        // RawWaker holds without condition.
+        // SAFETY: the table's functions use the data only as a number and never as a pointer, so
+        // they are valid for any data, in any thread, any number of times: the contract of RawWaker
+        // always holds.
         unsafe { Waker::from_raw(raw(self)) }
     }
 
-    /// Wakes the task, from whatever thread.
+    /// Wakes the task, from any thread.
     pub(crate) fn wake(self) {
         if !core::wake_if_current(self) {
             wake_remotely(self);
@@ -88,9 +88,10 @@ fn raw(id: TaskId) -> RawWaker {
 /// The side of a core that other threads see.
 pub(crate) struct Remote {
     queue: Mutex<Vec<TaskId>>,
-    /// True from the first wake until the core drains the queue: further wakes need no poke.
-    poked: AtomicBool,
-    /// For a simulated core with nothing left to simulate, which sleeps here.
+    /// True from the first wake until the core drains the queue: further wakes need not wake the
+    /// poller.
+    signalled: AtomicBool,
+    /// A simulated core with nothing left to simulate sleeps here.
     bell: Condvar,
     poller: readiness::Waker,
 }
@@ -98,22 +99,23 @@ pub(crate) struct Remote {
 impl Remote {
     pub(crate) fn new(poller: readiness::Waker) -> Self {
         let (queue, bell) = (Mutex::default(), Condvar::new());
-        Remote { queue, poked: AtomicBool::new(false), bell, poller }
+        Remote { queue, signalled: AtomicBool::new(false), bell, poller }
     }
 
-    /// True if [`Remote::drain`] would find something.
+    /// True if there is something to drain.
     pub(crate) fn has_wakes(&self) -> bool {
-        self.poked.load(Ordering::Acquire)
+        self.signalled.load(Ordering::Acquire)
     }
 
-    /// Moves everything that was woken into `into`.
+    /// Moves all woken tasks into `into`.
     pub(crate) fn drain(&self, into: &mut Vec<TaskId>) {
-        // Cleared before the queue is emptied: a wake in between pokes once too often, never not.
-        self.poked.store(false, Ordering::Release);
+        // Cleared before the queue is emptied: a wake in between signals once too often, but is
+        // never lost.
+        self.signalled.store(false, Ordering::Release);
         into.append(&mut self.queue.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Sleeps in real time until another thread wakes something; false after `at_most`.
+    /// Sleeps in real time until another thread wakes a task; false after `at_most`.
     pub(crate) fn wait_outside(&self, at_most: Duration) -> bool {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         let (queue, _) = self
@@ -125,7 +127,7 @@ impl Remote {
 
     fn wake(&self, id: TaskId) {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push(id);
-        if !self.poked.swap(true, Ordering::AcqRel) {
+        if !self.signalled.swap(true, Ordering::AcqRel) {
             self.bell.notify_one();
             self.poller.wake();
         }
@@ -135,7 +137,7 @@ impl Remote {
 /// All cores of the process, by number.
 static CORES: RwLock<Vec<Option<Arc<Remote>>>> = RwLock::new(Vec::new());
 
-/// Enters a core into the table: the lowest free number. `None` if the table is full.
+/// Adds a core to the table, with the lowest free number. `None` if the table is full.
 pub(crate) fn enter_core(remote: &Arc<Remote>) -> Option<u16> {
     let mut cores = CORES.write().unwrap_or_else(PoisonError::into_inner);
     let free = cores.iter().position(Option::is_none).unwrap_or(cores.len());
@@ -149,7 +151,7 @@ pub(crate) fn enter_core(remote: &Arc<Remote>) -> Option<u16> {
     Some(free as u16)
 }
 
-/// Takes a core out of the table; wakes for it are dropped from now on.
+/// Removes a core from the table; later wakes for it are dropped.
 pub(crate) fn leave_core(core: u16) {
     let mut cores = CORES.write().unwrap_or_else(PoisonError::into_inner);
     cores[usize::from(core)] = None;
@@ -167,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_id_holds_its_three_numbers() {
+    fn a_task_id_packs_three_numbers() {
         for (core, slot, generation) in
             [(0, 0, 0), (7, 12, 9), ((CORES_MAX - 1) as u16, MAIN_SLOT, GENERATION_MASK)]
         {
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waker_is_its_number() {
+    fn wakers_are_equal_if_their_numbers_are() {
         let waker = TaskId::new(4000, 5, 6).waker();
         let other = TaskId::new(4000, 5, 7).waker();
         assert!(waker.will_wake(&waker.clone()));

@@ -1,5 +1,5 @@
-//! What a request and a cold connection cost in memory, counted by the allocator. Alone in its
-//! file, with one test, since the allocator is the process's.
+//! What a request and a cold connection cost in memory, counted by the allocator. The only test in
+//! its file, because the allocator belongs to the whole process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -12,7 +12,7 @@ use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::time::{now, sleep};
 use runtime::{Either, Options, Runtime, race, spawn};
 
-/// Our own memory for a connection that is silent: its task, its I/O slot, its timer.
+/// Memory for an idle connection: its task, its I/O slot, its timer.
 const COLD_BYTES_MAX: i64 = 512;
 const COLD: i64 = 2_000;
 const REQUESTS: usize = 500;
@@ -22,7 +22,7 @@ struct Counting;
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicI64 = AtomicI64::new(0);
 
-// SAFETY: every call is passed on as it came to the system's allocator, which keeps the contract.
+// SAFETY: every call is passed unchanged to the system's allocator, which keeps the contract.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
@@ -69,7 +69,7 @@ fn a_request_allocates_nothing_and_a_cold_connection_little() {
         let mut cold = Vec::with_capacity(COLD as usize);
         let before = BYTES.load(Ordering::Relaxed);
         for _ in 0..COLD {
-            cold.push(StdStream::connect(address).unwrap()); // has no memory of its own
+            cold.push(StdStream::connect(address).unwrap()); // allocates no memory
             let (stream, _) = listener.accept().await.unwrap();
             spawn(serve(stream)).detach();
         }

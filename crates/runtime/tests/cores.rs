@@ -13,7 +13,8 @@ use runtime::{Either, Options, Runtime, join, race, spawn};
 
 const CLIENTS: usize = 200;
 
-/// A worker like a server's: listens on the shared address, counts what it serves, ends when told.
+/// A worker like a server's: listens on the shared address, counts what it serves, and stops on the
+/// signal.
 fn worker(address: SocketAddr, stop: StopToken, ready: Sender<()>) -> usize {
     let mut runtime = Runtime::new(Options::default()).unwrap();
     runtime.block_on(async {
@@ -96,7 +97,7 @@ fn messages_go_back_and_forth() {
     thread.join().unwrap();
 }
 
-/// Sockets that come from elsewhere become as ours are, and ours are as they should be.
+/// Adopted sockets get the same options as our own, and our own have the right ones.
 #[test]
 fn sockets_are_non_blocking_close_on_exec_and_without_delay() {
     Runtime::new(Options::default()).unwrap().block_on(async {
@@ -126,7 +127,7 @@ fn sockets_are_non_blocking_close_on_exec_and_without_delay() {
     });
 }
 
-/// A runtime inside another one, as a test or a tool may have it: each keeps its own.
+/// A runtime inside another one, as in a test or a tool: each keeps its own core.
 #[test]
 fn runtimes_can_be_nested() {
     let mut outer = Runtime::new(Options::default()).unwrap();
@@ -146,7 +147,7 @@ fn runtimes_can_be_nested() {
 }
 
 #[test]
-fn a_processor_that_is_not_there_is_an_error() {
+fn a_missing_processor_is_an_error() {
     assert!(Runtime::new(Options::default().with_pin_cpu(Some(100_000))).is_err());
     assert!(Runtime::new(Options::default().with_pin_cpu(Some(1_000))).is_err());
 }

@@ -1,5 +1,5 @@
-//! A real process that runs out of descriptors. Alone in its file, since the limit is the
-//! process's.
+//! A real process that runs out of descriptors. The only test in its file, because the limit
+//! belongs to the whole process.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

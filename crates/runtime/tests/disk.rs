@@ -1,4 +1,4 @@
-//! What only the simulated disk can do: lose what was not synced, fail on purpose, and be the same
+//! What only the simulated disk can do: lose unsynced writes, fail on purpose, and remain the same
 //! disk after a crash.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
@@ -31,9 +31,9 @@ async fn all_of(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// Of each sector any of its states since the sync; the synced one at least.
+/// Each sector has any of its states since the sync, at least the synced one.
 #[test]
-fn a_power_cut_leaves_any_mixture_of_what_was_not_synced() {
+fn a_power_cut_leaves_any_mixture_of_unsynced_writes() {
     let mut seen = [0; 3];
     let mut mixed = 0;
     for seed in 0..200 {
@@ -82,7 +82,7 @@ fn libc_estale() -> i32 {
 }
 
 #[test]
-fn a_write_under_way_is_done_in_part_by_a_kill_and_whole_without() {
+fn a_kill_cuts_a_pending_write_and_dropping_its_future_does_not() {
     let mut parts = [0; 2];
     for seed in 0..100 {
         let disk = Disk::new(seed);
@@ -136,7 +136,7 @@ fn names_are_durable_once_the_directory_was_synced() {
 }
 
 #[test]
-fn a_sync_that_failed_is_not_made_good_by_the_next() {
+fn a_failed_sync_is_not_repaired_by_the_next() {
     let mut lost = 0;
     for seed in 0..60 {
         let disk = Disk::new(seed);

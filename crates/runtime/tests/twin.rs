@@ -1,5 +1,5 @@
-//! What only the twin can do: the same run again from a seed, faults on purpose, and time that
-//! passes when everybody waits.
+//! What only the twin can do: repeat a run from its seed, inject faults, and let time pass when
+//! every task waits.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 
@@ -21,7 +21,7 @@ fn address() -> SocketAddr {
     ADDRESS.parse().unwrap()
 }
 
-/// An echo server and `clients` that send `bytes` each; gives how many were served whole.
+/// An echo server and `clients` that send `bytes` each; returns how many were served completely.
 async fn exchange(clients: usize, bytes: usize) -> usize {
     let listener = TcpListener::bind(address(), &ListenOptions::default()).unwrap();
     let server = spawn(async move {
@@ -78,7 +78,7 @@ fn one_seed_is_one_run() {
 }
 
 #[test]
-fn without_faults_everybody_is_served_however_it_is_split() {
+fn without_faults_every_client_is_served_however_data_is_split() {
     for split in [0.0, 0.01, 0.5, 1.0] {
         let options = sim::Options::new(1).with_split(split).with_buffer_bytes(700);
         assert_eq!(run(options).0, 10);
@@ -86,7 +86,7 @@ fn without_faults_everybody_is_served_however_it_is_split() {
 }
 
 #[test]
-fn in_a_storm_some_are_not_served_and_nobody_gets_wrong_bytes() {
+fn in_a_storm_some_clients_fail_and_none_gets_wrong_bytes() {
     let (mut whole, mut all) = (0, 0);
     sim::check(0..40, |seed| {
         whole += run(sim::Options::stormy(seed)).0;
@@ -95,9 +95,9 @@ fn in_a_storm_some_are_not_served_and_nobody_gets_wrong_bytes() {
     assert!(whole > all / 4 && whole < all, "{whole} of {all}");
 }
 
-/// Every cut of a write is seen by some reader.
+/// Some reader sees every split of a write.
 #[test]
-fn pieces_are_cut_at_every_byte() {
+fn writes_are_split_at_every_byte() {
     let mut seen = [false; 20];
     for seed in 0..200 {
         let mut runtime = Runtime::simulated(sim::Options::new(seed).with_split(0.1));
@@ -113,7 +113,7 @@ fn pieces_are_cut_at_every_byte() {
 }
 
 #[test]
-fn an_hour_passes_when_everybody_waits() {
+fn an_hour_passes_when_every_task_waits() {
     let mut runtime = Runtime::simulated(sim::Options::new(7));
     let hour = Duration::from_secs(3600);
     let passed = runtime.block_on(async {
@@ -126,7 +126,7 @@ fn an_hour_passes_when_everybody_waits() {
 
 /// A task that polls the clock must see it move.
 #[test]
-fn a_busy_wait_comes_to_an_end() {
+fn a_busy_wait_ends() {
     let mut runtime = Runtime::simulated(sim::Options::new(7));
     runtime.block_on(async {
         let end = now() + Duration::from_millis(3);
@@ -137,7 +137,7 @@ fn a_busy_wait_comes_to_an_end() {
 }
 
 #[test]
-fn a_refused_descriptor_is_told_to_the_caller_and_can_be_tried_again() {
+fn a_refused_descriptor_is_an_error_that_can_be_retried() {
     let mut runtime = Runtime::simulated(sim::Options::new(3).with_descriptors_max(3));
     runtime.block_on(async {
         let listener = TcpListener::bind(address(), &ListenOptions::default()).unwrap();
@@ -217,7 +217,7 @@ fn datagrams_are_lost_and_overtake_each_other() {
     assert!(!got.is_sorted());
 }
 
-/// Cut connections end in both directions, and their descriptors come back.
+/// Broken connections end in both directions, and their descriptors are freed.
 #[test]
 fn nothing_is_left_behind() {
     sim::check(0..10, |seed| {
@@ -233,7 +233,7 @@ fn nothing_is_left_behind() {
 }
 
 #[test]
-fn a_panic_comes_out_and_the_core_can_be_dropped() {
+fn a_panic_propagates_and_the_core_can_be_dropped() {
     let dropped = Rc::new(Cell::new(false));
     struct SetOnDrop(Rc<Cell<bool>>);
     impl Drop for SetOnDrop {
@@ -271,37 +271,37 @@ fn a_deadlock_is_a_panic_that_names_its_seed() {
     assert!(message.contains("nothing will ever happen (seed 77"), "{message}");
 }
 
-/// Set for the child of the test below: the scenario shall fail.
+/// Set for the child process of the test below to make the scenario fail.
 const FAIL: &str = "PLIMSOLL_TWIN_FAILS";
 
 #[test]
-fn a_scenario_that_fails_if_it_is_told_to() {
+fn a_scenario_that_fails_on_request() {
     sim::check(40..44, |seed| {
         let mut runtime = Runtime::simulated(sim::Options::new(seed));
         runtime.block_on(async {
             assert_eq!(exchange(1, 10).await, 1);
-            assert!(seed != 42 || std::env::var_os(FAIL).is_none(), "it fails as it was told");
+            assert!(seed != 42 || std::env::var_os(FAIL).is_none(), "it fails on request");
         });
     });
 }
 
 #[test]
-fn a_failure_prints_its_seed_and_what_happened_last() {
+fn a_failure_prints_its_seed_and_the_last_events() {
     let output = std::process::Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "--nocapture", "a_scenario_that_fails_if_it_is_told_to"])
+        .args(["--exact", "--nocapture", "a_scenario_that_fails_on_request"])
         .env(FAIL, "yes")
         .env_remove(sim::SEEDS_VARIABLE)
         .output()
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(said.contains("it fails as it was told"), "{said}");
+    assert!(said.contains("it fails on request"), "{said}");
     assert!(said.contains("\nseed 42\n"), "{said}");
     assert!(said.contains("us  #") && said.contains("accept"), "{said}");
 }
 
 #[test]
-fn a_stall_is_felt_by_a_time_limit_and_ends() {
+fn a_stall_exceeds_a_time_limit_and_ends() {
     let mut runtime = Runtime::simulated(sim::Options::new(9).with_stall(1.0));
     runtime.block_on(async {
         let listener = TcpListener::bind(address(), &ListenOptions::default()).unwrap();
@@ -315,8 +315,8 @@ fn a_stall_is_felt_by_a_time_limit_and_ends() {
     });
 }
 
-/// A runtime that is dropped with open connections, timers and waiting tasks leaves in good order,
-/// and a socket may outlive it.
+/// A runtime can be dropped with open connections, timers and waiting tasks, and a socket may
+/// outlive it.
 #[test]
 fn a_socket_may_outlive_its_runtime() {
     let mut runtime = Runtime::simulated(sim::Options::new(3));

@@ -1,17 +1,16 @@
 //! Files read and written without ever blocking the core.
 //!
-//! What: a read goes to the page cache first (`preadv2` with `RWF_NOWAIT`): what is there comes
-//! back within the call. What is not is read by a thread of a small pool, which wakes the task.
-//! Opening is the same: from the directory cache (`openat2` with `RESOLVE_CACHED`), else in the
-//! pool. What changes a file (writing, syncing, reserving room) may wait for the disk at any time
-//! and is always done by the pool. Long writes can go around the page cache (`O_DIRECT`): to fill
-//! its pages, and to write them out later, is most of the work of a write, and a kernel that does
-//! not preempt itself keeps the cores waiting for it.
-//! Who owns: a [`File`] owns its descriptor; an operation that a thread still works on keeps it
-//! open. A buffer to be written is lent to the thread and comes back with the answer.
-//! What never happens: a core waits for a disk; a short read from the page cache is taken for the
-//! end of the file; a write is taken for durable before a [`File::sync_data`] that began after it
-//! has ended well.
+//! What: a read tries the page cache first (`preadv2` with `RWF_NOWAIT`) and returns cached bytes
+//! within the call. Otherwise a thread of a small pool reads and wakes the task. Opening works the
+//! same way: from the directory cache (`openat2` with `RESOLVE_CACHED`), otherwise in the pool.
+//! Operations that change a file (writing, syncing, reserving space) may wait for the disk at any
+//! time and always run in the pool. Long writes can bypass the page cache (`O_DIRECT`): filling its
+//! pages and writing them out later is most of the work of a write, and a kernel without preemption
+//! keeps the cores waiting for it. Who owns: a [`File`] owns its descriptor; an operation that is
+//! still running in a thread keeps it open. A buffer to be written moves to the thread and comes
+//! back with the result. What never happens: a core waits for a disk; a short read from the page
+//! cache is mistaken for the end of the file; a write is considered durable before a
+//! [`File::sync_data`] that began after it has succeeded.
 
 mod open_watch;
 mod page_buffer;
@@ -36,22 +35,23 @@ pub use page_buffer::PageBuffer;
 pub use pages::{NotShared, PARTS_MAX, SharedPages, StablePages};
 pub use pool::{THREADS_MAX, unblock};
 
-/// What of a write fills pages of the file, of so many bytes, can go around the page cache, if it
-/// stands in pages of memory as well.
+/// The size of a page. The part of a write that fills whole pages of the file can bypass the page
+/// cache if it is page-aligned in memory too.
 const PAGE_BYTES: usize = 4096;
 
-/// The page cache has a file in pieces of up to so many bytes, that are as far into the file as a
-/// multiple of their size. One that is detached in part is changed where it is.
+/// The page cache holds a file in pieces of up to this many bytes, each at an offset that is a
+/// multiple of its size. Detaching only a part of a piece would change the piece in place.
 pub const DETACHED_BYTES: u64 = 2 * 1024 * 1024;
 
-/// What a read that was to fill its buffer took.
+/// How many reads it took to fill a buffer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reads {
-    /// Reads that were made.
+    /// All reads.
     pub calls: u32,
-    /// Of these, such as would have blocked and went to the pool.
+    /// Those that would have blocked and went to the pool.
     pub would_block: u32,
-    /// Of these, such as gave less than was asked for before the end: the rest was read again.
+    /// Those that returned less than requested before the end of the file; the remainder was read
+    /// again.
     pub short: u32,
 }
 
@@ -83,12 +83,12 @@ impl File {
     /// Opens an existing file for reading.
     ///
     /// # Errors
-    /// What the system says: it does not exist, may not be read, is no file.
+    /// What the system says: it does not exist, may not be read, or is not a file.
     pub async fn open(path: impl AsRef<Path>) -> io::Result<File> {
         File::open_with(path, OpenOptions::default()).await
     }
 
-    /// Opens a file. One that was made is there after a power cut only once its directory has been
+    /// Opens a file. A file that this creates survives a power cut only once its directory has been
     /// synced ([`sync_directory`]).
     ///
     /// # Errors
@@ -117,8 +117,8 @@ impl File {
         }
     }
 
-    /// Reads up to `buf.len()` bytes at `offset`. Fewer than asked for, but not none, may come
-    /// anywhere in the file; 0 only at or behind its end (or for an empty `buf`).
+    /// Reads up to `buf.len()` bytes at `offset`. May return fewer bytes anywhere in the file, but
+    /// 0 only at or beyond its end (or for an empty `buf`).
     ///
     /// # Errors
     /// What the disk says.
@@ -126,7 +126,7 @@ impl File {
         self.read_counted(buf, offset, &mut Reads::default()).await
     }
 
-    /// Fills `buf` from `offset`, and says what that took.
+    /// Fills `buf` from `offset`, and returns how many reads that took.
     ///
     /// # Errors
     /// `UnexpectedEof` if the file ends before, or what the disk says.
@@ -147,8 +147,8 @@ impl File {
         Ok(reads)
     }
 
-    /// Appends the `len` bytes at `offset` to `out`, whose room is not cleared first if the page
-    /// cache has them, and says what that took. After an error `out` has any part of them.
+    /// Appends the `len` bytes at `offset` to `out`, and returns how many reads that took. If the
+    /// page cache has them, the space is not zeroed first. After an error `out` has some of them.
     ///
     /// # Errors
     /// As [`File::read_exact_at`].
@@ -160,7 +160,7 @@ impl File {
     ) -> io::Result<Reads> {
         let (begin, mut reads) = (out.len(), Reads::default());
         if let Backing::Real(file) = &self.0 {
-            core::spend().await; // a file that is all in the page cache
+            core::spend().await; // lets others run if the whole file is in the page cache
             reads.calls = 1;
             let read = if let Some(read) = real::append_cached(file, out, len, offset) {
                 let core = core::current();
@@ -199,7 +199,7 @@ impl File {
         offset: u64,
         reads: &mut Reads,
     ) -> io::Result<usize> {
-        core::spend().await; // a file that is all in the page cache
+        core::spend().await; // lets others run if the whole file is in the page cache
         let core = core::current();
         reads.calls += 1;
         match &self.0 {
@@ -215,8 +215,8 @@ impl File {
         }
     }
 
-    /// Writes all of `bytes` at `offset`, in the pool, and gives them back. After an error any part
-    /// of them may have been written. The future may be dropped; the write goes on.
+    /// Writes all of `bytes` at `offset`, in the pool, and returns them. After an error any part of
+    /// them may have been written. If the future is dropped, the write continues.
     pub async fn write_all_at<B>(&self, bytes: B, offset: u64) -> (io::Result<()>, B)
     where
         B: AsRef<[u8]> + Send + 'static,
@@ -224,8 +224,8 @@ impl File {
         self.write_made_at(move || bytes, offset).await
     }
 
-    /// The same for bytes that are yet to be made, which may be long work: it is done in the pool
-    /// as well.
+    /// As [`File::write_all_at`], for bytes that `make` produces. It may take long, because it runs
+    /// in the pool too.
     pub async fn write_made_at<B>(
         &self,
         make: impl FnOnce() -> B + Send + 'static,
@@ -255,8 +255,8 @@ impl File {
         }
     }
 
-    /// Watches the pages of a part of the file, so that they can be lent: from now on, after they
-    /// have all been brought into the page cache by the pool.
+    /// Maps a part of the file so that its pages can be shared. The pool first brings all of them
+    /// into the page cache.
     ///
     /// # Errors
     /// `Unsupported` on the twin, which has no page cache; or what the system says.
@@ -266,13 +266,13 @@ impl File {
         })
     }
 
-    /// Makes zeros of a part of the file, in the pool; its place on the disk stays, or is taken
-    /// anew (XFS). Pages of it that are lent stay as they are: whatever is written there from now
-    /// on is written to others. On the twin, where none is lent, nothing is done.
+    /// Zeroes a part of the file, in the pool. Its blocks on the disk stay allocated, or are
+    /// allocated again (XFS). Pages that are being shared keep their content, because later writes
+    /// go to new pages. Does nothing on the twin, which shares no pages.
     ///
     /// # Errors
     /// `InvalidInput` unless the part begins and ends at a multiple of [`DETACHED_BYTES`], or ends
-    /// with the file; `Unsupported` if the file system cannot; or what the disk says.
+    /// with the file; `Unsupported` if the file system cannot do it; or what the disk says.
     pub async fn detach(&self, offset: u64, len: u64) -> io::Result<()> {
         let ends_well = |end: u64| -> io::Result<bool> {
             Ok(end.is_multiple_of(DETACHED_BYTES) || end >= self.len()?)
@@ -283,27 +283,28 @@ impl File {
         by_backing!(self, |_file| Ok(()), |file| real::detach(&file, offset, len))
     }
 
-    /// Makes durable what was written before, in the pool.
+    /// Makes all earlier writes durable, in the pool.
     ///
     /// # Errors
-    /// What the disk says. Then what was written since the last success may be lost, and a later
-    /// success says nothing about it.
+    /// What the disk says. Then writes since the last success may be lost, and a later success does
+    /// not change that.
     pub async fn sync_data(&self) -> io::Result<()> {
         count(&core::current().counters.file_syncs);
         by_backing!(self, |file| simulated::sync(file).await, |file| file.sync_data())
     }
 
-    /// Sees to it that the file is at least so long and that all of it has its place on the disk.
+    /// Ensures that the file has at least this length, and reserves space for all of it on the
+    /// disk.
     ///
     /// # Errors
-    /// The disk is full, or cannot reserve room.
+    /// The disk is full, or cannot reserve space.
     pub async fn allocate(&self, bytes: u64) -> io::Result<()> {
         by_backing!(self, |file| simulated::delayed(|| file.allocate(bytes)).await, |file| {
             real::allocate(&file, bytes)
         })
     }
 
-    /// Cuts the file, or makes it longer by zeros that have no place on the disk yet.
+    /// Truncates the file, or extends it with zeros that take no space on the disk yet.
     ///
     /// # Errors
     /// What the system says.
@@ -312,17 +313,18 @@ impl File {
             .set_len(bytes))
     }
 
-    /// Takes the file for this process, until it is closed or unlocked. False if another has it.
+    /// Locks the file for this process until it is closed or unlocked. False if another process has
+    /// locked it.
     ///
     /// # Errors
-    /// The file system knows no locks.
+    /// The file system does not support locks.
     pub async fn try_lock(&self) -> io::Result<bool> {
         by_backing!(self, |file| simulated::delayed(|| file.try_lock()).await, |file| {
             real::try_lock(&file)
         })
     }
 
-    /// Gives back what [`File::try_lock`] took, while the file stays open.
+    /// Releases the lock of [`File::try_lock`]; the file stays open.
     ///
     /// # Errors
     /// What the system says.
@@ -333,7 +335,7 @@ impl File {
         }
     }
 
-    /// The file's length in bytes now.
+    /// The file's current length in bytes.
     ///
     /// # Errors
     /// What the system says.
@@ -344,7 +346,7 @@ impl File {
         }
     }
 
-    /// True if the file has no bytes now.
+    /// True if the file is currently empty.
     ///
     /// # Errors
     /// What the system says.
@@ -353,7 +355,7 @@ impl File {
     }
 }
 
-/// Gives a file another name, in place of what has that name; durable once the directory has been
+/// Renames a file and replaces the file that has the new name. Durable once the directory has been
 /// synced.
 ///
 /// # Errors
@@ -366,7 +368,7 @@ pub async fn rename(from: impl AsRef<Path>, to: impl AsRef<Path>) -> io::Result<
     }
 }
 
-/// Takes a name out of its directory; durable once that has been synced.
+/// Removes a name from its directory. Durable once the directory has been synced.
 ///
 /// # Errors
 /// What the system says.
@@ -378,19 +380,19 @@ pub async fn remove(path: impl AsRef<Path>) -> io::Result<()> {
     }
 }
 
-/// Makes a directory and those above it, as far as they do not exist.
+/// Creates a directory and its missing parents.
 ///
 /// # Errors
 /// What the system says.
 pub async fn create_directory(path: impl AsRef<Path>) -> io::Result<()> {
     let path = path.as_ref().to_path_buf();
     match &core::current().world {
-        World::Simulated(_) => Ok(()), // has names only
+        World::Simulated(_) => Ok(()), // the twin has names only
         World::Real => unblock(move || std::fs::create_dir_all(path)).await,
     }
 }
 
-/// Makes durable what names a directory has.
+/// Makes the names in a directory durable.
 ///
 /// # Errors
 /// What the disk says.
@@ -405,10 +407,10 @@ pub async fn sync_directory(path: impl AsRef<Path>) -> io::Result<()> {
     }
 }
 
-/// Whether pages of files in this directory can be lent ([`StablePages`]) and detached.
+/// Checks that pages of files in this directory can be shared ([`StablePages`]) and detached.
 ///
 /// # Errors
-/// Why they cannot, in words.
+/// Why they cannot, as text.
 pub async fn check_page_sharing(directory: impl AsRef<Path>) -> Result<(), String> {
     let directory = directory.as_ref().to_path_buf();
     match &core::current().world {
@@ -417,8 +419,8 @@ pub async fn check_page_sharing(directory: impl AsRef<Path>) -> Result<(), Strin
     }
 }
 
-/// A read that would block. The pool's thread reads into a buffer of its own: the task may be gone
-/// before it is done.
+/// A read that would block. The pool's thread reads into its own buffer, because the task may be
+/// dropped before the read is done.
 async fn read_in_pool(
     file: &Arc<real::Handle>,
     buf: &mut [u8],

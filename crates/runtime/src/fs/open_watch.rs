@@ -1,10 +1,9 @@
-//! Whether somebody else uses a file.
+//! Detects whether another process opens a file.
 //!
-//! What: [`OpenWatch`] tells whether a file has been opened since it was made (`inotify`), by any
-//! program of this machine, under any name. The kernel tells it before the other's call returns,
-//! so that nothing was written by then.
-//! What is not seen: who had it open before; who writes below the file system, or from another
-//! machine.
+//! What: [`OpenWatch`] reports whether any program on this machine has opened the file since the
+//! watch was created (`inotify`), under any name. The kernel reports it before that program's call
+//! returns, so nothing has been written by then. What it does not see: programs that had the file
+//! open before, and writes below the file system or from another machine.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -14,15 +13,16 @@ use super::{real, unblock};
 use crate::core;
 use crate::sys::World;
 
-/// Tells whether a file has been opened since. Any core may ask.
+/// Reports whether a file has been opened. Any core may use it.
 #[derive(Debug)]
 pub struct OpenWatch(OwnedFd);
 
 impl OpenWatch {
-    /// Watches a file from now on.
+    /// Starts to watch a file.
     ///
     /// # Errors
-    /// `Unsupported` on the twin; or what the system says: a user may have so many watches.
+    /// `Unsupported` on the twin; or what the system says, such as that the user has too many
+    /// watches.
     pub async fn new(path: impl AsRef<Path>) -> io::Result<OpenWatch> {
         match &core::current().world {
             World::Simulated(_) => Err(io::ErrorKind::Unsupported.into()),
@@ -40,7 +40,7 @@ impl OpenWatch {
         if events < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: a new descriptor that nobody else owns.
+        // SAFETY: a new descriptor with no other owner.
         let events = unsafe { OwnedFd::from_raw_fd(events) };
         // SAFETY: a NUL-terminated path that outlives the call.
         let watched =
@@ -51,15 +51,14 @@ impl OpenWatch {
         Ok(OpenWatch(events))
     }
 
-    /// Whether somebody has opened it since. Once true it stays so: that they have closed it again
-    /// cannot be told for sure, as the kernel joins events that are alike.
+    /// Whether the file has been opened since. Once true it stays true: the kernel merges equal
+    /// events, so it cannot reliably be seen that the file was closed again.
     #[must_use]
     pub fn was_opened(&self) -> bool {
         let mut bytes: libc::c_int = 0;
-        // Events are left where they are: all who ask see them. One of another kind says that no
-        // more will come.
-        // SAFETY: room for the one integer that the call writes.
-        let told = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::FIONREAD, &raw mut bytes) };
-        told != 0 || bytes > 0
+        // The events are not read, so that every caller sees them. An event of another kind means
+        // that no more events will come. SAFETY: room for the one integer that the call writes.
+        let result = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::FIONREAD, &raw mut bytes) };
+        result != 0 || bytes > 0
     }
 }

@@ -1,9 +1,9 @@
-//! Memory from which a file is written around the page cache.
+//! Memory for writes that bypass the page cache.
 //!
-//! What: bytes at a place of the caller's choice within a page, in large pages of memory where the
-//! system has them. Why: the kernel looks up each page that such a write takes, names it to the
-//! disk and lets go of it again, without a turn for anybody else on its processor. A mebibyte is
-//! one or two large ones, and takes it a third of the time.
+//! What: bytes at a chosen offset within a page, in large pages of memory where the system has
+//! them. Why: for such a write the kernel looks up, maps and releases every page, and runs nothing
+//! else on that processor meanwhile. A mebibyte is one or two large pages and takes a third of the
+//! time.
 
 use std::alloc::{self, Layout};
 use std::ops::Range;
@@ -11,26 +11,26 @@ use std::ptr::NonNull;
 
 use super::PAGE_BYTES;
 
-/// What the processors that this runs on have above a page (x86-64, and ARM with pages of 4 KiB).
+/// The next size above a page on the supported processors (x86-64, and ARM with pages of 4 KiB).
 const LARGE_PAGE_BYTES: usize = 2 * 1024 * 1024;
 
-/// Bytes for a write, as far into a page of memory as they will stand into one of the file. The
-/// memory is kept for the next ones.
+/// Bytes for a write, at the same offset within a page of memory as within a page of the file. The
+/// memory is reused.
 #[derive(Debug, Default)]
 pub struct PageBuffer {
     memory: Option<Memory>,
-    /// Where in the memory the bytes stand.
+    /// Where the bytes are in the memory.
     range: Range<usize>,
 }
 
 impl PageBuffer {
-    /// Begins anew, with `len` bytes that will stand at `offset`. They are to be written over: what
-    /// they are is not said.
+    /// Starts again with `len` bytes for `offset` in the file. Their content is unspecified;
+    /// overwrite them.
     pub fn begin(&mut self, offset: u64, len: usize) -> &mut [u8] {
         let from = (offset % PAGE_BYTES as u64) as usize;
         self.range = from..from + len;
         let end = self.range.end;
-        // A smaller one is let go of before there is another.
+        // Memory that is too small is freed before new memory is allocated.
         self.memory.take_if(|memory| memory.len() < end);
         let memory = self.memory.get_or_insert_with(|| Memory::new(end));
         &mut memory.bytes_mut()[self.range.clone()]
@@ -43,29 +43,30 @@ impl AsRef<[u8]> for PageBuffer {
     }
 }
 
-/// Bytes that begin with a large page.
+/// Bytes aligned to a large page.
 #[derive(Debug)]
 struct Memory {
     start: NonNull<u8>,
     layout: Layout,
 }
 
-// SAFETY: it owns its bytes, and changes them by `&mut` only.
+// SAFETY: it owns its bytes, and changes them only through `&mut`.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// At least so many bytes.
+    /// At least this many bytes.
     fn new(bytes: usize) -> Memory {
         let len = bytes.max(1).next_multiple_of(LARGE_PAGE_BYTES);
-        let layout = Layout::from_size_align(len, LARGE_PAGE_BYTES).expect("no write is so long");
-        // SAFETY: the layout has bytes.
+        let layout =
+            Layout::from_size_align(len, LARGE_PAGE_BYTES).expect("a write fits into memory");
+        // SAFETY: the layout is not empty.
         let start = unsafe { alloc::alloc(layout) };
         let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
-        // Before any of it is touched. A system that has no large pages says so, and the memory is
-        // of others.
-        // SAFETY: whole pages that were just allocated; their content is not changed by it.
+        // Must come before the first access. A system without large pages refuses, and the memory
+        // has small pages. SAFETY: whole pages that were just allocated; the call does not change
+        // their content.
         let _ = unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
         // SAFETY: `len` bytes were allocated there.
         unsafe { start.write_bytes(0, len) };
@@ -77,12 +78,12 @@ impl Memory {
     }
 
     fn bytes(&self) -> &[u8] {
-        // SAFETY: so many bytes were allocated there, and filled, and live as long as `self`.
+        // SAFETY: this many bytes were allocated and initialised there, and live as long as `self`.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len()) }
     }
 
     fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as above; and nobody else has them.
+        // SAFETY: as above; `&mut self` makes the access exclusive.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len()) }
     }
 }
@@ -99,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_stand_as_far_into_a_page_as_in_the_file_and_memory_is_kept() {
+    fn offsets_within_a_page_match_the_file_and_memory_is_reused() {
         let mut buffer = PageBuffer::default();
         assert!(buffer.as_ref().is_empty());
         let mut starts = Vec::new();

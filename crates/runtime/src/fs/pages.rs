@@ -1,18 +1,16 @@
-//! Sending what the page cache has without copying it, and without losing sight of it.
+//! Sends pages of the page cache without copying, and detects when a page has left the cache.
 //!
-//! What: [`StablePages`] maps a part of a file. Nobody reads through the mapping; it is a witness.
-//! The kernel takes a page out of every mapping before it lets it go from the page cache, and only
-//! a fault puts one in. So a page that is still mapped has been in the page cache ever since the
-//! mapping was made, and what was verified of it then need not be verified again.
-//! [`StablePages::share`] gives references to such pages to a pipe (`vmsplice`), from where they go
-//! to a socket (`splice`); the faults that the thread counts meanwhile tell whether one of them was
-//! not mapped any more.
-//! Who owns: a [`SharedPages`] owns its pipe; one that was emptied goes back to its core, for the
-//! next. The kernel owns the pages until the peer has them.
-//! What never happens: a page is lent that was read from the disk after the mapping was made.
-//! What is not seen: that somebody has written into a page through the page cache, be it while it
-//! waits for the peer. Whoever owns the file sees to that, with [`super::File::detach`] for what he
-//! writes himself and [`super::OpenWatch`] for others.
+//! What: [`StablePages`] maps a part of a file. The mapping is never read; it is a witness. The
+//! kernel removes a page from every mapping before it evicts the page from the page cache, and only
+//! a fault maps a page again. So a page that is still mapped has been in the page cache ever since
+//! the mapping was made, and need not be verified again. [`StablePages::share`] puts references to
+//! such pages into a pipe (`vmsplice`), from where they go to a socket (`splice`). If the thread's
+//! fault counter rises meanwhile, one of the pages was no longer mapped. Who owns: a
+//! [`SharedPages`] owns its pipe; an empty pipe goes back to its core for reuse. The kernel owns
+//! the pages until the peer has received them. What never happens: a page is shared that was read
+//! from the disk after the mapping was made. What it does not detect: writes into a page through
+//! the page cache, even while the page waits for the peer. The owner of the file must handle those,
+//! with [`super::File::detach`] for its own writes and [`super::OpenWatch`] for those of others.
 
 use std::fmt;
 use std::fs::File;
@@ -29,37 +27,37 @@ use super::{PAGE_BYTES, real};
 use crate::core::{self, Core};
 use crate::sync::{Lock, LockKind};
 
-/// Parts that are lent at once.
+/// Parts that are shared at once.
 pub const PARTS_MAX: usize = 16;
-static WHOLE: LockKind = LockKind::new("lent pages");
+static WHOLE: LockKind = LockKind::new("shared pages");
 
-/// Pages of a part of a file that the page cache has had ever since this was made.
+/// Pages of a part of a file that have been in the page cache ever since this was made.
 #[derive(Debug)]
 pub struct StablePages {
-    /// Of the mapping, which begins with the page of the first byte.
+    /// The address of the mapping, which begins with the page of the first byte.
     address: usize,
     mapped_bytes: usize,
-    /// From there to the first byte.
+    /// Bytes from there to the first byte.
     before: usize,
     len: usize,
-    /// No page has left. Locked while some are lent: a page that had left is mapped anew by that.
+    /// No page has left the cache. Locked while pages are put into a pipe, because that maps a page
+    /// that had left again.
     whole: Lock<bool>,
 }
 
-/// Why pages are not lent.
+/// Why pages were not shared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotShared {
-    /// One of them has left the page cache: what was verified may not be what is there now.
+    /// One of them has left the page cache: its content may differ from what was verified.
     Gone,
-    /// There is no pipe, or none that is wide enough: as many are in use as this core, or the
-    /// user, may have.
+    /// There is no pipe, or none that is large enough: this core or the user has reached its limit.
     NoPipe,
 }
 
 /// References to pages of a file, on their way to a socket.
 pub struct SharedPages {
     core: Rc<Core>,
-    /// `None` once it has gone back.
+    /// `None` once it has been returned.
     pipe: Option<Pipe>,
     left: usize,
 }
@@ -71,7 +69,7 @@ impl fmt::Debug for SharedPages {
 }
 
 impl StablePages {
-    /// Reads what the page cache does not have, however long that takes.
+    /// Reads pages that are not in the page cache, however long that takes.
     pub(super) fn new(file: &File, offset: u64, len: usize) -> io::Result<StablePages> {
         let before = (offset % PAGE_BYTES as u64) as usize;
         let wanted = (before + len).next_multiple_of(PAGE_BYTES);
@@ -86,9 +84,8 @@ impl StablePages {
         }
         let whole = Lock::new(&WHOLE, true);
         let pages = StablePages { address: address as usize, mapped_bytes, before, len, whole };
-        // The last page is nobody's. Two mappings side by side may become one to the kernel, and a
-        // fault in the one would map pages of the other.
-        // SAFETY: the last page of our own mapping.
+        // The last page is a guard. The kernel may merge adjacent mappings, and then a fault in one
+        // would map pages of the other. SAFETY: the last page of our own mapping.
         if unsafe { libc::mprotect(address.byte_add(wanted), PAGE_BYTES, libc::PROT_NONE) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -99,21 +96,22 @@ impl StablePages {
         Ok(pages)
     }
 
-    /// References to these parts of it, as far as one pipe takes them: the first ones, as a whole.
+    /// Shares these parts, as many whole ones from the first on as fit into one pipe.
     ///
     /// # Errors
-    /// A page has left, and others may since: make another. Or there is no pipe: copy.
+    /// A page has left the cache, and others may follow: map the part again. Or there is no pipe:
+    /// copy.
     ///
     /// # Panics
-    /// When there are more than [`PARTS_MAX`], or one reaches behind the end.
+    /// When there are more than [`PARTS_MAX`], or one extends beyond the end.
     pub async fn share(&self, parts: &[Range<usize>]) -> Result<SharedPages, NotShared> {
-        core::spend().await; // pages that are all there
+        core::spend().await; // lets others run if all pages are in the cache
         let core = core::current();
         let pipe = core.pipes.borrow_mut().take().ok_or(NotShared::NoPipe)?;
         match self.fill(&pipe, parts) {
             Ok(left) => Ok(SharedPages { core, pipe: Some(pipe), left }),
             Err(error) => {
-                // Whatever is in it.
+                // It may contain anything.
                 core.pipes.borrow_mut().give_back(pipe, false);
                 Err(error)
             }
@@ -138,21 +136,22 @@ impl StablePages {
         if bytes == 0 {
             return Err(NotShared::NoPipe);
         }
-        let mut whole = self.whole.lock().expect("nobody panics while lending");
+        let mut whole = self.whole.lock().expect("sharing does not panic while it holds the lock");
         *whole = *whole && self.are_cached(&parts[..count]);
         if *whole {
             let (into, before) = (pipe.write.as_raw_fd(), faults());
-            // SAFETY: so many slices of our mapping, which stays; the kernel only takes references.
+            // SAFETY: `count` slices of our mapping, which outlives the call; the kernel only takes
+            // references.
             let taken =
                 unsafe { libc::vmsplice(into, slices.as_ptr(), count, libc::SPLICE_F_NONBLOCK) };
-            // Less than all: the file is shorter by now.
+            // Fewer bytes: the file has become shorter.
             *whole = faults() == before && usize::try_from(taken) == Ok(bytes);
         }
         if *whole { Ok(bytes) } else { Err(NotShared::Gone) }
     }
 
-    /// Whether the page cache has the pages from the first part to the last: what it does not have
-    /// would be waited for.
+    /// Whether all pages from the first part to the last are in the page cache. The call would wait
+    /// for a missing page.
     fn are_cached(&self, parts: &[Range<usize>]) -> bool {
         let first = parts.iter().map(|part| part.start).min().unwrap_or(0);
         let end = parts.iter().map(|part| part.end).max().unwrap_or(0);
@@ -163,8 +162,8 @@ impl StablePages {
             let count = cached.len().min(pages_end - page);
             let from = (self.address + page * PAGE_BYTES) as *mut _;
             // SAFETY: pages of our own mapping, and room for a byte each.
-            let told = unsafe { libc::mincore(from, count * PAGE_BYTES, cached.as_mut_ptr()) };
-            if told != 0 || cached[..count].iter().any(|state| state & 1 == 0) {
+            let result = unsafe { libc::mincore(from, count * PAGE_BYTES, cached.as_mut_ptr()) };
+            if result != 0 || cached[..count].iter().any(|state| state & 1 == 0) {
                 return false;
             }
             page += count;
@@ -175,12 +174,12 @@ impl StablePages {
 
 impl Drop for StablePages {
     fn drop(&mut self) {
-        // SAFETY: our own mapping; pages that were lent have references of their own.
+        // SAFETY: our own mapping; shared pages have their own references.
         unsafe { libc::munmap(self.address as *mut _, self.mapped_bytes) };
     }
 }
 
-/// Faults of this thread so far, those that a system call has made on its behalf included.
+/// Page faults of this thread so far, including those in system calls.
 fn faults() -> (libc::c_long, libc::c_long) {
     // SAFETY: a C struct of integers, for which zero is a value; the call fills it.
     let usage = unsafe {
@@ -192,14 +191,14 @@ fn faults() -> (libc::c_long, libc::c_long) {
 }
 
 impl SharedPages {
-    /// Bytes that are still to be sent.
+    /// Bytes that remain to be sent.
     #[must_use]
     pub fn left(&self) -> usize {
         self.left
     }
 
-    /// Takes a page out, to look at it.
-    fn look(&self) -> [u8; PAGE_BYTES] {
+    /// Reads one page out of the pipe.
+    fn read_page(&self) -> [u8; PAGE_BYTES] {
         let mut page = [0; PAGE_BYTES];
         if let Some(pipe) = &self.pipe {
             // SAFETY: pointer and length describe `page`.
@@ -208,7 +207,8 @@ impl SharedPages {
         page
     }
 
-    /// Sends what the socket takes. `more` follows: an incomplete packet may wait for it.
+    /// Sends as much as the socket accepts. `more`: more data follows, and an incomplete packet may
+    /// wait for it.
     pub(crate) fn splice_to(&mut self, socket: RawFd, more: bool) -> io::Result<usize> {
         let Some(pipe) = self.pipe.as_ref().filter(|_| self.left > 0) else { return Ok(0) };
         let more = if more { libc::SPLICE_F_MORE } else { 0 };
@@ -238,8 +238,7 @@ impl Drop for SharedPages {
     }
 }
 
-/// Whether pages of files in this directory can be lent, and detached: tries it with a file of its
-/// own.
+/// Checks with a temporary file that pages of files in this directory can be shared and detached.
 pub(super) async fn try_in(directory: &Path) -> Result<(), String> {
     let wrong = |what: &str, error: &io::Error| format!("{what}: {error}");
     // SAFETY: no pointers.
@@ -266,17 +265,17 @@ pub(super) async fn try_in(directory: &Path) -> Result<(), String> {
         wrong("a file cannot be mapped (MADV_POPULATE_READ, Linux 5.14)", &error)
     })?;
     let part = [0..PAGE_BYTES; 1];
-    let lent = pages.share(&part).await;
-    let lent =
-        lent.map_err(|_| "pages of a file cannot be put into a pipe (vmsplice)".to_owned())?;
+    let shared = pages.share(&part).await;
+    let shared =
+        shared.map_err(|_| "pages of a file cannot be put into a pipe (vmsplice)".to_owned())?;
     real::detach(&file, 0, PAGE_BYTES as u64)
         .map_err(|error| wrong("pages cannot be detached (FALLOC_FL_ZERO_RANGE)", &error))?;
     write(b'b')?;
-    if lent.look() != [b'a'; PAGE_BYTES] {
-        return Err("pages that are lent are written over there".to_owned());
+    if shared.read_page() != [b'a'; PAGE_BYTES] {
+        return Err("a write changes pages that are being shared there".to_owned());
     }
     if pages.share(&part).await.err() != Some(NotShared::Gone) {
-        return Err("this kernel does not tell when a page has left the page cache".to_owned());
+        return Err("this kernel does not show when a page has left the page cache".to_owned());
     }
     Ok(())
 }

@@ -5,14 +5,14 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::PAGE_BYTES;
 
-/// Room of a pipe. A processor's second cache has it, and the peer fetches it from there.
+/// The size of a pipe. It fits into a processor's second-level cache, from where the peer reads it.
 const PIPE_BYTES: usize = 512 * 1024;
-/// Pipes that a core keeps for later.
+/// Empty pipes that a core keeps for reuse.
 const PIPES_KEPT: usize = 16;
-/// Pipes of a core, those included whose peer takes its time: two descriptors each.
+/// Pipes of a core, including those of slow peers. Each has two descriptors.
 const PIPES_MAX: u32 = 256;
 
-/// What a core keeps of its pipes.
+/// The pipes of a core.
 #[derive(Debug, Default)]
 pub(crate) struct Pipes {
     empty: Vec<Pipe>,
@@ -57,9 +57,9 @@ impl Pipe {
         if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: new descriptors that nobody else owns.
+        // SAFETY: new descriptors with no other owner.
         let [read, write] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
-        // A user may have so many pages in pipes; what is over that gets less.
+        // A user may have a limited number of pages in pipes; beyond that a pipe is smaller.
         // SAFETY: no pointers.
         let bytes = unsafe {
             libc::fcntl(write.as_raw_fd(), libc::F_SETPIPE_SZ, PIPE_BYTES);

@@ -1,12 +1,11 @@
-//! A few threads for what cannot be done without blocking.
+//! A few threads for work that may block.
 //!
-//! What: [`unblock`] runs a closure on one of at most [`THREADS_MAX`] threads and is done when it
-//! has returned. All cores share the threads; they are started when there is work, and leave when
-//! there has been none for a while.
-//! Who owns: the queue belongs to the process, the closure and its value to the thread, then to the
-//! task.
-//! What never happens: a core waits for a thread, or the pool grows over its bound. On the twin
-//! the closure runs at once, on the core: virtual time does not wait for real work.
+//! What: [`unblock`] runs a closure on one of at most [`THREADS_MAX`] threads and completes when
+//! the closure has returned. All cores share the threads; they start when there is work and end
+//! when there has been none for a while. Who owns: the process owns the queue; the closure and its
+//! value belong to the thread, then to the task. What never happens: a core waits for a thread, or
+//! the pool exceeds its bound. On the twin the closure runs immediately on the core, because
+//! virtual time does not wait for real work.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -20,9 +19,9 @@ use crate::core;
 use crate::counters::count;
 use crate::sys::World;
 
-/// Threads that wait for disks at the same time, for all cores together.
+/// Threads that may wait for disks at the same time, for all cores together.
 pub const THREADS_MAX: usize = 8;
-/// A thread without work leaves after this.
+/// A thread without work ends after this.
 const IDLE_MAX: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -44,9 +43,9 @@ static POOL: Pool = Pool {
     work: Condvar::new(),
 };
 
-/// Runs `work` where it may block, and gives its value.
+/// Runs `work` in the pool and returns its value.
 ///
-/// Dropping the future does not stop the work. A panic of `work` comes out of the future.
+/// Dropping the future does not stop the work. If `work` panics, the future panics.
 pub async fn unblock<T, W>(work: W) -> T
 where
     T: Send + 'static,
@@ -61,9 +60,9 @@ where
         }
     }
     let answer = Arc::new(Answer { state: Mutex::new(Stage::Waiting(None)) });
-    let at_work = Arc::clone(&answer);
+    let worker = Arc::clone(&answer);
     POOL.submit(Box::new(move || {
-        at_work.give(panic::catch_unwind(AssertUnwindSafe(work)));
+        worker.give(panic::catch_unwind(AssertUnwindSafe(work)));
     }));
     let result = poll_fn(|cx| {
         let mut stage = answer.stage();
@@ -120,7 +119,7 @@ impl Pool {
         if started.is_err() {
             let mut state = self.state();
             state.threads -= 1;
-            // Without a single thread the work must be done here, or it would never be.
+            // If there is no thread at all, the work must be done here.
             let stranded = if state.threads == 0 { state.jobs.pop_back() } else { None };
             drop(state);
             if let Some(job) = stranded {
@@ -130,8 +129,8 @@ impl Pool {
     }
 
     fn serve(&self) {
-        // Whoever gives it work would lose the processor to it: a core, with all that it serves.
-        // Where that may not be asked for, it is done without.
+        // Otherwise the thread would preempt the core that submits work, and delay all that the
+        // core serves. If the system refuses, continue without it.
         let _ = crate::sys::real::set_batch_scheduling();
         let mut state = self.state();
         loop {

@@ -12,18 +12,19 @@ use std::path::Path;
 
 use super::{OpenOptions, PAGE_BYTES};
 
-/// Written by one call. A kernel that does not preempt itself (PREEMPT_NONE, as servers have it)
-/// keeps its processor for as long as a call takes, whoever is woken meanwhile.
+/// Bytes written by one call. A kernel without preemption (PREEMPT_NONE, common on servers) keeps
+/// its processor for the whole call, whatever wakes meanwhile.
 const WRITE_BYTES_MAX: usize = 128 * 1024;
-/// The same for a write around the page cache, of which the kernel only makes a list of pages: an
-/// eighth of a millisecond, half of that if they are large ([`super::PageBuffer`]). The thread
-/// sleeps until the disk is done and then waits for its turn on a processor, some milliseconds
-/// where cores leave none free; so less would be written too slowly.
+/// The same for a write that bypasses the page cache, for which the kernel only builds a list of
+/// pages: an eighth of a millisecond, half of that with large pages ([`super::PageBuffer`]). The
+/// thread sleeps until the disk is done and then waits for a processor, some milliseconds if all
+/// are busy; so smaller calls would write too slowly.
 const DIRECT_WRITE_BYTES_MAX: usize = 1024 * 1024;
-/// Less than this is better collected in the page cache.
+/// Shorter writes are better collected in the page cache.
 const DIRECT_BYTES_MIN: usize = 64 * 1024;
 
-/// Opens `path` for reading if that needs no disk. `None`: it might, or this kernel cannot tell.
+/// Opens `path` for reading if that does not need the disk. `None`: it might, or this kernel cannot
+/// say.
 pub(super) fn open_cached(path: &Path) -> Option<io::Result<File>> {
     let path = match c_path(path) {
         Ok(path) => path,
@@ -46,12 +47,12 @@ pub(super) fn open_cached(path: &Path) -> Option<io::Result<File>> {
     if fd < 0 {
         let error = io::Error::last_os_error();
         return match error.raw_os_error() {
-            // Not in the cache; or a kernel before 5.12; or a sandbox that does not know the call.
+            // Not in the cache; a kernel before 5.12; or a sandbox without the call.
             Some(libc::EAGAIN | libc::ENOSYS | libc::EINVAL | libc::EPERM | libc::EINTR) => None,
             _ => Some(Err(error)),
         };
     }
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor with no other owner.
     Some(Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) }.into()))
 }
 
@@ -59,12 +60,12 @@ pub(super) fn open_cached(path: &Path) -> Option<io::Result<File>> {
 #[derive(Debug)]
 pub(super) struct Handle {
     file: File,
-    /// The same, for writes around the page cache, if they were asked for and are possible here.
+    /// The same file for writes that bypass the page cache, if requested and possible here.
     direct: Option<File>,
 }
 
 impl Handle {
-    /// A file that is read, or written through the page cache.
+    /// A file whose reads and writes use the page cache.
     pub(super) fn cached(file: File) -> Handle {
         Handle { file, direct: None }
     }
@@ -81,21 +82,21 @@ impl Deref for Handle {
 /// Opens `path`, however long that takes.
 pub(super) fn open(path: &Path, options: OpenOptions) -> io::Result<Handle> {
     let OpenOptions { write, create, direct } = options;
-    // What is there already is kept: the names of a store's files mean their bytes.
+    // An existing file keeps its content, because a store's files are found by name.
     let file = File::options().read(true).write(write).create(create).truncate(false).open(path)?;
     let open_direct = || File::options().write(true).custom_flags(libc::O_DIRECT).open(path).ok();
     let direct = if direct { open_direct() } else { None };
     Ok(Handle { file, direct })
 }
 
-/// Reads what is in the page cache. `None`: nothing is, or this file system cannot tell.
+/// Reads from the page cache. `None`: nothing is cached, or this file system cannot say.
 pub(super) fn read_cached(file: &File, buf: &mut [u8], offset: u64) -> Option<io::Result<usize>> {
-    // SAFETY: as large and as aligned; `fill_cached` writes nothing but bytes that were read.
+    // SAFETY: same size and alignment; `fill_cached` writes only bytes that were read.
     let room = unsafe { &mut *(std::ptr::from_mut(buf) as *mut [MaybeUninit<u8>]) };
     fill_cached(file, room, offset)
 }
 
-/// The same, for up to `len` bytes behind what `out` holds: room that need not be cleared before.
+/// The same, but appends up to `len` bytes to `out` without zeroing the space first.
 pub(super) fn append_cached(
     file: &File,
     out: &mut Vec<u8>,
@@ -105,13 +106,13 @@ pub(super) fn append_cached(
     out.reserve_exact(len);
     let result = fill_cached(file, &mut out.spare_capacity_mut()[..len], offset);
     if let Some(Ok(read)) = result {
-        // SAFETY: so many bytes of the spare room, from its beginning, have been written.
+        // SAFETY: the first `read` bytes of the spare capacity have been written.
         unsafe { out.set_len(out.len() + read) };
     }
     result
 }
 
-/// The beginning of `room` has as many bytes as is said.
+/// Fills the start of `room` and returns how many bytes.
 fn fill_cached(
     file: &File,
     room: &mut [MaybeUninit<u8>],
@@ -129,7 +130,8 @@ fn fill_cached(
         return Some(Ok(read as usize));
     }
     if read == 0 {
-        // The end, or a file system that says so when it has nothing at hand: the length tells.
+        // Either the end, or a file system that returns 0 when nothing is cached: compare the
+        // length.
         return match len(file) {
             Ok(len) if offset as u64 >= len && len > 0 => Some(Ok(0)),
             _ => None,
@@ -152,7 +154,7 @@ pub(super) fn read(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize
     }
 }
 
-/// Says how many of the bytes went around the page cache.
+/// Returns how many of the bytes bypassed the page cache.
 pub(super) fn write_all(handle: &Handle, bytes: &[u8], offset: u64) -> io::Result<usize> {
     let pages = write_direct(handle, bytes, offset)?;
     write_by(handle, &bytes[..pages.start], offset, WRITE_BYTES_MAX)?;
@@ -160,7 +162,7 @@ pub(super) fn write_all(handle: &Handle, bytes: &[u8], offset: u64) -> io::Resul
     Ok(pages.len())
 }
 
-/// Writes what can go around the page cache, and says which part of the bytes that was.
+/// Writes the part that can bypass the page cache, and returns its range.
 fn write_direct(handle: &Handle, bytes: &[u8], offset: u64) -> io::Result<Range<usize>> {
     let (Some(direct), Some(pages)) = (&handle.direct, whole_pages(bytes, offset)) else {
         return Ok(0..0);
@@ -168,21 +170,21 @@ fn write_direct(handle: &Handle, bytes: &[u8], offset: u64) -> io::Result<Range<
     let at = offset + pages.start as u64;
     match write_by(direct, &bytes[pages.clone()], at, DIRECT_WRITE_BYTES_MAX) {
         Ok(()) => Ok(pages),
-        // A file system or a disk to which a page is not enough.
+        // A file system or disk that needs a larger alignment than a page.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(0..0),
         Err(error) => Err(error),
     }
 }
 
-/// The part of `bytes` that fills pages of the file, and stands in pages of the memory.
+/// The part of `bytes` that fills whole pages of the file and is page-aligned in memory.
 fn whole_pages(bytes: &[u8], offset: u64) -> Option<Range<usize>> {
     let before = (offset.wrapping_neg() % PAGE_BYTES as u64) as usize;
     let aligned = (bytes.as_ptr() as usize + before).is_multiple_of(PAGE_BYTES);
     if !aligned || bytes.len() < before + DIRECT_BYTES_MIN {
         return None;
     }
-    let behind = (bytes.len() - before) % PAGE_BYTES;
-    Some(before..bytes.len() - behind)
+    let after = (bytes.len() - before) % PAGE_BYTES;
+    Some(before..bytes.len() - after)
 }
 
 fn write_by(file: &File, bytes: &[u8], mut offset: u64, bytes_max: usize) -> io::Result<()> {
@@ -195,7 +197,7 @@ fn write_by(file: &File, bytes: &[u8], mut offset: u64, bytes_max: usize) -> io:
 
 pub(super) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     match fallocate(file, 0, 0, bytes) {
-        // A file system that cannot reserve room: the length at least.
+        // A file system that cannot reserve space: set the length at least.
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
             if len(file)? < bytes {
                 file.set_len(bytes)
@@ -207,12 +209,12 @@ pub(super) fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Zeros for whole pages, which the page cache lets go of for that.
+/// Zeroes whole pages, which drops them from the page cache.
 pub(super) fn detach(file: &File, offset: u64, len: u64) -> io::Result<()> {
     fallocate(file, libc::FALLOC_FL_ZERO_RANGE, offset, len)
 }
 
-/// `Unsupported` if the file system or the kernel does not know it.
+/// `Unsupported` if the file system or the kernel does not support the mode.
 fn fallocate(file: &File, mode: i32, offset: u64, len: u64) -> io::Result<()> {
     let [offset, len] =
         [offset, len].map(|bytes| libc::off_t::try_from(bytes).unwrap_or(libc::off_t::MAX));
@@ -232,19 +234,19 @@ fn fallocate(file: &File, mode: i32, offset: u64, len: u64) -> io::Result<()> {
     }
 }
 
-/// Whether a mapping of the file shows the disk itself (Documentation/filesystems/dax.rst).
+/// Whether the file is mapped directly from the disk (Documentation/filesystems/dax.rst).
 pub(super) fn is_dax(file: &File) -> io::Result<bool> {
     // SAFETY: a C struct of integers, for which zero is a value.
-    let mut told: libc::statx = unsafe { std::mem::zeroed() };
+    let mut status: libc::statx = unsafe { std::mem::zeroed() };
     let (fd, path) = (file.as_raw_fd(), c"".as_ptr());
-    // SAFETY: an empty path, and room for what is told.
-    if unsafe { libc::statx(fd, path, libc::AT_EMPTY_PATH, 0, &raw mut told) } != 0 {
+    // SAFETY: an empty path, and space for the result.
+    if unsafe { libc::statx(fd, path, libc::AT_EMPTY_PATH, 0, &raw mut status) } != 0 {
         return Err(io::Error::last_os_error());
     }
-    Ok(told.stx_attributes & libc::STATX_ATTR_DAX as u64 != 0)
+    Ok(status.stx_attributes & libc::STATX_ATTR_DAX as u64 != 0)
 }
 
-/// A page of a new file.
+/// Writes the first page of a new file.
 pub(super) fn write_page(file: &File, byte: u8) -> io::Result<()> {
     file.write_all_at(&[byte; PAGE_BYTES], 0)
 }
@@ -263,5 +265,5 @@ pub(super) fn len(file: &File) -> io::Result<u64> {
 
 pub(super) fn c_path(path: &Path) -> io::Result<CString> {
     CString::new(path.as_os_str().as_bytes())
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path has no NUL"))
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a path must not contain NUL"))
 }

@@ -1,13 +1,12 @@
 //! Sockets as futures: TCP, UDP and Unix.
 //!
-//! What: thin types over one `Socket` of `io.rs` each. Every method takes `&self`; an
-//! operation comes as `try_…` (answers at once, `WouldBlock` if it cannot) and as a future.
-//! Who owns: a socket belongs to the core on which it was made and to nobody else. Dropping it
-//! takes it out of the poller and closes it.
-//! What never happens: a call here never blocks, and no write raises SIGPIPE.
+//! What: each type is a thin wrapper of a `Socket` of `io.rs`. Every method takes `&self`; an
+//! operation exists as `try_…` (returns at once, with `WouldBlock` if it cannot complete) and as a
+//! future. Who owns: a socket belongs to the core that made it. Dropping it removes it from the
+//! poller and closes it. What never happens: a call blocks, or a write raises SIGPIPE.
 //!
-//! The cheapest way to serve a connection, which costs its share of one wait, one recv and one send
-//! for a request:
+//! The cheapest way to serve a connection. A request costs its share of one wait, one recv and one
+//! send:
 //!
 //! ```no_run
 //! # async fn serve(stream: runtime::net::TcpStream) -> std::io::Result<()> {

@@ -1,6 +1,6 @@
-//! What TCP and Unix streams have in common: reading and writing bytes.
+//! What TCP and Unix sockets have in common: reading and writing bytes, and accepting connections.
 //!
-//! The macro at the bottom gives both types the same methods; the work is done here.
+//! The macros at the bottom give both families the same methods; the functions here do the work.
 
 use std::io::{self, IoSlice};
 
@@ -13,10 +13,10 @@ pub(super) fn try_read(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
     let result = socket.world().recv(socket.fd(), buf);
     charge(socket, &result);
     socket.after_read(&result, buf.len());
-    socket.end_in_order(result, buf.len())
+    socket.failed_end_as_error(result, buf.len())
 }
 
-/// A task that moves much lets the others run the sooner.
+/// A task that moves many bytes exhausts its budget sooner and lets others run.
 pub(super) fn charge(socket: &Socket, moved: &io::Result<usize>) {
     if let Ok(bytes) = moved {
         socket.core().charge(*bytes);
@@ -27,7 +27,7 @@ pub(super) fn try_peek(socket: &Socket, buf: &mut [u8]) -> io::Result<usize> {
     count(&socket.core().counters.recv_calls);
     let result = socket.world().peek(socket.fd(), buf);
     socket.after_one(&result, Direction::Read);
-    socket.end_in_order(result, buf.len())
+    socket.failed_end_as_error(result, buf.len())
 }
 
 pub(super) fn try_write(socket: &Socket, buf: &[u8]) -> io::Result<usize> {
@@ -72,7 +72,7 @@ pub(super) async fn read_exact(socket: &Socket, buf: &mut [u8]) -> io::Result<()
 }
 
 pub(super) async fn write(socket: &Socket, buf: &[u8]) -> io::Result<usize> {
-    core::spend().await; // a peer that takes everything at once
+    core::spend().await; // lets others run even if the peer accepts everything at once
     loop {
         match try_write(socket, buf) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -107,7 +107,7 @@ pub(super) async fn write_all_vectored(
     socket: &Socket,
     mut bufs: &mut [IoSlice<'_>],
 ) -> io::Result<()> {
-    IoSlice::advance_slices(&mut bufs, 0); // empty ones in front
+    IoSlice::advance_slices(&mut bufs, 0); // skips empty ones
     while !bufs.is_empty() {
         match write_vectored(socket, bufs).await? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
@@ -123,8 +123,8 @@ macro_rules! stream_methods {
         impl $type {
             /// Waits until there is something to read, or the peer has closed, or failed.
             ///
-            /// Costs nothing if an earlier event was not used up by a read, and no system call
-            /// if the interest is still armed from the last wait. One task at a time may wait.
+            /// Costs nothing if no read has consumed an earlier event, and no system call if the
+            /// interest is still armed from the last wait. One task at a time may wait.
             ///
             /// # Errors
             /// The system refuses to watch one more descriptor.
@@ -140,7 +140,7 @@ macro_rules! stream_methods {
                 self.0.ready(Direction::Write).await
             }
 
-            /// [`Self::readable`] for futures made by hand.
+            /// [`Self::readable`] for hand-written futures.
             ///
             /// # Errors
             /// As [`Self::readable`].
@@ -148,7 +148,7 @@ macro_rules! stream_methods {
                 self.0.poll_ready(cx, Direction::Read)
             }
 
-            /// [`Self::writable`] for futures made by hand.
+            /// [`Self::writable`] for hand-written futures.
             ///
             /// # Errors
             /// As [`Self::readable`].
@@ -156,22 +156,22 @@ macro_rules! stream_methods {
                 self.0.poll_ready(cx, Direction::Write)
             }
 
-            /// True if an event came that no read has used up: data, the peer's end or an error.
-            /// Asks nobody: for an idle connection in a pool, whose interest is armed, it tells
-            /// without a system call that something unexpected has arrived.
+            /// True if an event has arrived that no read has consumed: data, the peer's end or an
+            /// error. Makes no system call. For an idle connection in a pool, whose interest is
+            /// armed, it shows that something unexpected has arrived.
             pub fn has_unread_event(&self) -> bool {
                 self.0.is_ready(Direction::Read)
             }
 
-            /// Reads what is there; 0 means that the peer has closed its direction.
+            /// Reads what has arrived; 0 means that the peer has closed its direction.
             ///
             /// # Errors
-            /// `WouldBlock` if nothing is there, or the connection's error.
+            /// `WouldBlock` if nothing has arrived, or the connection's error.
             pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
                 stream::try_read(&self.0, buf)
             }
 
-            /// As [`Self::try_read`], leaving the bytes where they are.
+            /// As [`Self::try_read`], without consuming the bytes.
             ///
             /// # Errors
             /// As [`Self::try_read`].
@@ -179,7 +179,7 @@ macro_rules! stream_methods {
                 stream::try_peek(&self.0, buf)
             }
 
-            /// Writes what there is room for.
+            /// Writes as much as there is room for.
             ///
             /// # Errors
             /// `WouldBlock` if there is none, or the connection's error.
@@ -195,7 +195,7 @@ macro_rules! stream_methods {
                 stream::try_write_vectored(&self.0, bufs, false)
             }
 
-            /// Waits, then reads: the order that costs a keep-alive connection one recv a request.
+            /// Waits, then reads. In this order a keep-alive connection costs one recv per request.
             ///
             /// # Errors
             /// The connection's error.
@@ -206,12 +206,12 @@ macro_rules! stream_methods {
             /// Fills the buffer.
             ///
             /// # Errors
-            /// `UnexpectedEof` if the peer closes before, or the connection's error.
+            /// `UnexpectedEof` if the peer closes first, or the connection's error.
             pub async fn read_exact(&self, buf: &mut [u8]) -> io::Result<()> {
                 stream::read_exact(&self.0, buf).await
             }
 
-            /// Writes some; waits only if there is no room.
+            /// Writes some bytes; waits only if there is no room.
             ///
             /// # Errors
             /// The connection's error.

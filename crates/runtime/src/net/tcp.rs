@@ -13,7 +13,7 @@ use crate::io::{Direction, Socket};
 use crate::sys::options::ListenOptions;
 use crate::sys::{World, real};
 
-/// A socket that takes TCP connections.
+/// A socket that accepts TCP connections.
 #[derive(Debug)]
 pub struct TcpListener(Socket);
 
@@ -23,14 +23,14 @@ impl TcpListener {
     /// Listens on `address`; port 0 lets the system choose one.
     ///
     /// # Errors
-    /// The address is in use, is not ours, or may not be used.
+    /// The address is in use, is not local, or may not be used.
     pub fn bind(address: SocketAddr, options: &ListenOptions) -> io::Result<TcpListener> {
         let core = core::current();
         let fd = core.world.listen_tcp(address, options)?;
         Ok(TcpListener(Socket::new(core, fd, false)?))
     }
 
-    /// Takes over a listener made elsewhere, such as one inherited from a supervisor.
+    /// Takes ownership of an existing listener, such as one inherited from a supervisor.
     ///
     /// # Errors
     /// The system refuses the flags. `Unsupported` on the twin.
@@ -40,7 +40,7 @@ impl TcpListener {
         Ok(TcpListener(socket))
     }
 
-    /// The address it listens on, with the port that the system chose.
+    /// The address it listens on, including a port that the system chose.
     ///
     /// # Errors
     /// What the system says.
@@ -56,10 +56,10 @@ pub struct TcpStream(Socket);
 stream_methods!(TcpStream);
 
 impl TcpStream {
-    /// Connects to `address`, with TCP_NODELAY set. Dropping the future gives up.
+    /// Connects to `address`, with TCP_NODELAY set. Dropping the future cancels the attempt.
     ///
     /// # Errors
-    /// The peer refuses, cannot be reached, or the system has no port or descriptor left.
+    /// The peer refuses or cannot be reached, or the system has no port or descriptor left.
     pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
         let core = core::current();
         count(&core.counters.connect_calls);
@@ -77,7 +77,7 @@ impl TcpStream {
         Ok(TcpStream(socket))
     }
 
-    /// Takes over a connection made elsewhere.
+    /// Takes ownership of an existing connection.
     ///
     /// # Errors
     /// The system refuses the flags. `Unsupported` on the twin.
@@ -85,8 +85,8 @@ impl TcpStream {
         adopt(stream.into()).map(TcpStream)
     }
 
-    /// As [`Self::try_write_vectored`], of bytes that others follow at once: an incomplete packet
-    /// waits for them.
+    /// As [`Self::try_write_vectored`], when more bytes follow at once: an incomplete packet waits
+    /// for them.
     ///
     /// # Errors
     /// As [`Self::try_write`].
@@ -94,8 +94,8 @@ impl TcpStream {
         stream::try_write_vectored(&self.0, bufs, true)
     }
 
-    /// As [`Self::try_write`], of pages that were lent: they are not copied. `more` follows at
-    /// once, and an incomplete packet waits for it.
+    /// As [`Self::try_write`], but sends shared pages without copying them. `more`: more data
+    /// follows at once, and an incomplete packet waits for it.
     ///
     /// # Errors
     /// As [`Self::try_write`].
@@ -116,7 +116,7 @@ impl TcpStream {
         self.0.world().peer_addr(self.0.fd())
     }
 
-    /// Our own address.
+    /// The local address.
     ///
     /// # Errors
     /// What the system says.
@@ -132,8 +132,8 @@ impl TcpStream {
         self.0.world().set_nodelay(self.0.fd(), on)
     }
 
-    /// From now on dropping the stream resets the connection: what is unsent is thrown away and the
-    /// peer sees an error instead of an end.
+    /// Makes dropping the stream reset the connection: unsent data is discarded, and the peer sees
+    /// an error instead of an end.
     ///
     /// # Errors
     /// What the system says.
@@ -141,9 +141,9 @@ impl TcpStream {
         self.0.world().set_linger0(self.0.fd())
     }
 
-    /// Closes the stream with a reset: the honest end of a response that cannot be completed.
+    /// Closes the stream with a reset, so that the peer can see that a response is incomplete.
     pub fn abort(self) {
-        // If the system refuses, the peer gets an ordinary end: there is nothing better to do.
+        // If the system refuses, the peer gets an ordinary end; nothing better is possible.
         drop(self.set_linger0());
     }
 }
@@ -160,7 +160,7 @@ impl AsRawFd for TcpListener {
     }
 }
 
-/// A descriptor made elsewhere, as a socket of the current core.
+/// Makes an existing descriptor a socket of the current core.
 pub(super) fn adopt(fd: OwnedFd) -> io::Result<Socket> {
     let core: std::rc::Rc<Core> = core::current();
     if matches!(core.world, World::Simulated(_)) {

@@ -16,7 +16,7 @@ impl UdpSocket {
     /// A socket at `address`; port 0 lets the system choose one.
     ///
     /// # Errors
-    /// The address is in use, is not ours, or may not be used.
+    /// The address is in use, is not local, or may not be used.
     pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
         UdpSocket::open(address, false)
     }
@@ -35,7 +35,7 @@ impl UdpSocket {
         Ok(UdpSocket(Socket::new(core, fd, true)?))
     }
 
-    /// From now on sends to `address` and receives from there only.
+    /// Makes the socket send to `address` and receive only from there.
     ///
     /// # Errors
     /// What the system says.
@@ -59,7 +59,7 @@ impl UdpSocket {
         self.0.ready(Direction::Write).await
     }
 
-    /// [`UdpSocket::readable`] for futures made by hand.
+    /// [`UdpSocket::readable`] for hand-written futures.
     ///
     /// # Errors
     /// As [`UdpSocket::readable`].
@@ -78,7 +78,7 @@ impl UdpSocket {
         result
     }
 
-    /// Takes one datagram and its sender; what does not fit into `buf` is lost.
+    /// Receives one datagram and its sender; bytes that do not fit into `buf` are lost.
     ///
     /// # Errors
     /// `WouldBlock`, or what the system says.
@@ -92,7 +92,7 @@ impl UdpSocket {
     /// Sends one datagram to the connected peer, if there is room.
     ///
     /// # Errors
-    /// `WouldBlock`, `ConnectionRefused` for an earlier datagram that nobody took, or what the
+    /// `WouldBlock`, `ConnectionRefused` if an earlier datagram found no receiver, or what the
     /// system says.
     pub fn try_send(&self, buf: &[u8]) -> io::Result<usize> {
         count(&self.0.core().counters.send_calls);
@@ -101,7 +101,7 @@ impl UdpSocket {
         result
     }
 
-    /// Takes one datagram of the connected peer.
+    /// Receives one datagram from the connected peer.
     ///
     /// # Errors
     /// As [`UdpSocket::try_send`].
@@ -120,7 +120,7 @@ impl UdpSocket {
         self.0.wait_then(Direction::Write, || self.try_send_to(buf, address)).await
     }
 
-    /// Takes the next datagram and its sender.
+    /// Receives the next datagram and its sender.
     ///
     /// # Errors
     /// What the system says.
@@ -131,15 +131,15 @@ impl UdpSocket {
     /// Sends one datagram to the connected peer.
     ///
     /// # Errors
-    /// As [`UdpSocket::try_send`], but for `WouldBlock`.
+    /// As [`UdpSocket::try_send`], except `WouldBlock`.
     pub async fn send(&self, buf: &[u8]) -> io::Result<usize> {
         self.0.wait_then(Direction::Write, || self.try_send(buf)).await
     }
 
-    /// Takes the next datagram of the connected peer.
+    /// Receives the next datagram from the connected peer.
     ///
     /// # Errors
-    /// As [`UdpSocket::try_send`], but for `WouldBlock`.
+    /// As [`UdpSocket::try_send`], except `WouldBlock`.
     pub async fn recv(&self, buf: &mut [u8]) -> io::Result<usize> {
         self.0.wait_then(Direction::Read, || self.try_recv(buf)).await
     }

@@ -15,8 +15,8 @@ use crate::io::{Direction, Socket};
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 4096;
 
-/// A socket that takes Unix stream connections. The file stays when it is dropped: who made the
-/// path removes it.
+/// A socket that accepts Unix stream connections. The file stays when the listener is dropped; the
+/// caller must remove it.
 #[derive(Debug)]
 pub struct UnixListener(Socket);
 
@@ -33,7 +33,7 @@ impl UnixListener {
         Ok(UnixListener(Socket::new(core, fd, false)?))
     }
 
-    /// Takes over a listener made elsewhere.
+    /// Takes ownership of an existing listener.
     ///
     /// # Errors
     /// The system refuses the flags. `Unsupported` on the twin.
@@ -52,7 +52,7 @@ impl UnixStream {
     /// Connects to the listener at `path`.
     ///
     /// # Errors
-    /// Nobody listens there, or its backlog is full (`WouldBlock`: try again later).
+    /// No process listens there, or its backlog is full (`WouldBlock`: try again later).
     pub async fn connect(path: impl AsRef<Path>) -> io::Result<UnixStream> {
         let core = core::current();
         count(&core.counters.connect_calls);
@@ -60,7 +60,7 @@ impl UnixStream {
         Ok(UnixStream(Socket::new(core, fd, true)?))
     }
 
-    /// Takes over a connection made elsewhere.
+    /// Takes ownership of an existing connection.
     ///
     /// # Errors
     /// The system refuses the flags. `Unsupported` on the twin.

@@ -1,7 +1,7 @@
 //! Listening sockets that were open before this process began.
 //!
-//! From a supervisor they come as systemd passes them (`LISTEN_FDS`, `LISTEN_PID`: descriptors from
-//! 3 on); from a predecessor by their numbers, in a variable of our own.
+//! A supervisor passes them as systemd does (`LISTEN_FDS`, `LISTEN_PID`: descriptors from 3 on); a
+//! predecessor passes their numbers in our own variable.
 
 use std::env;
 use std::io;
@@ -13,19 +13,19 @@ use super::successor::LISTENERS_VARIABLE;
 
 /// The first descriptor that a supervisor passes.
 const FIRST: RawFd = 3;
-/// No supervisor passes more.
+/// More than any supervisor passes.
 const PASSED_MAX: RawFd = 4096;
 
-/// What this process began with.
+/// What this process inherited.
 #[derive(Debug, Default)]
 pub struct Inherited {
     /// Listening TCP sockets, in the order in which they were passed.
     pub listeners: Vec<TcpListener>,
-    /// What was passed and is no listening TCP socket: one line each. It was closed.
+    /// One line for each descriptor that was closed because it was not a listening TCP socket.
     pub refused: Vec<String>,
 }
 
-/// Takes what was passed to this process; a second call finds nothing.
+/// Takes the descriptors that were passed to this process. A second call finds none.
 pub fn inherited() -> Inherited {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let mut found = Inherited::default();
@@ -46,22 +46,22 @@ fn numbers() -> Vec<RawFd> {
         let listed = listed.split(',').filter_map(|number| number.parse().ok());
         return listed.filter(|number| *number >= FIRST).collect();
     }
-    let of_us = env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
+    let for_us = env::var("LISTEN_PID").is_ok_and(|pid| pid == std::process::id().to_string());
     let count: RawFd = match env::var("LISTEN_FDS") {
-        Ok(count) if of_us => count.parse().unwrap_or(0),
+        Ok(count) if for_us => count.parse().unwrap_or(0),
         _ => 0,
     };
     (FIRST..FIRST + count.clamp(0, PASSED_MAX)).collect()
 }
 
-/// The descriptor as ours: it is open, it is a listening TCP socket, and from now on it neither
-/// blocks nor is passed on unasked.
+/// Takes ownership of the descriptor: checks that it is open and a listening TCP socket, and makes
+/// it non-blocking and close-on-exec.
 fn adopt(fd: RawFd) -> io::Result<TcpListener> {
     // SAFETY: no pointers; a number that is no descriptor gives EBADF.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(io::Error::other("is not open"));
     }
-    // SAFETY: it is open, it was passed to this process, and `inherited` gives it out only once.
+    // SAFETY: it is open, it was passed to this process, and `inherited` returns it only once.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     crate::sys::real::adopt(&fd)?;
     if crate::sys::real::is_listening(&fd)? {

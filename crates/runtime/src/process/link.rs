@@ -1,24 +1,24 @@
-//! What a process and the one that takes its place say to each other, over a pair of sockets.
+//! The protocol between a process and its successor, over a pair of sockets.
 //!
 //! ```text
 //! successor:    "store\n"           "doors\n"             reply       "ready\n"       reply ...
-//! predecessor:            granted             told changes     granted          told changes ...
+//! predecessor:            granted             changes          granted          changes ...
 //! ```
 //!
-//! The successor asks for what only one of the two can have, each time it is about to need it, and
-//! waits. From when it has asked for the doors on, the predecessor tells it of changes, which it
-//! takes in and replies to, one after the other, until the predecessor has ended. What a change is
-//! the link does not know. Any other words are why it cannot serve.
-//! What never happens: one speaks out of turn, or waits for ever for one that has ended.
+//! The successor requests what only one of the two can have, just before it needs it, and waits.
+//! Once it has requested the listeners ("doors"), the predecessor sends it changes, which it
+//! applies and acknowledges one after the other until the predecessor has ended. The link does not
+//! know what a change is. Any other text from the successor is the reason why it cannot serve. What
+//! never happens: one side sends out of turn, or waits for ever for the other after that has ended.
 
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// What a successor says when it is about to open what is stored ...
+/// What a successor sends when it is about to open the store ...
 pub(super) const STORE: &[u8] = b"store\n";
-/// ... to take connections ...
+/// ... to accept connections ...
 pub(super) const LISTENERS: &[u8] = b"doors\n";
 /// ... and when it serves.
 pub(super) const READY: &[u8] = b"ready\n";
@@ -27,30 +27,30 @@ const GRANTED: u8 = b'G';
 const CHANGES: u8 = b'C';
 const TAKEN: u8 = b'+';
 const NOT_TAKEN: u8 = b'-';
-/// No more bytes of changes are told at once.
+/// The largest message of changes.
 pub const CHANGES_BYTES_MAX: usize = 1024 * 1024;
 
-/// One end of it. Blocks: not for a core's thread.
+/// One end of the link. It blocks, so it must not be used on a core's thread.
 #[derive(Debug)]
 pub struct Link(pub(super) UnixStream);
 
-/// What a successor is told.
+/// What a predecessor sends.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Message {
-    /// It may go on.
+    /// The successor may continue.
     Granted,
-    /// Something has been changed, which is to be taken in and replied to.
+    /// Changes that the successor must apply and acknowledge.
     Changes(Vec<u8>),
 }
 
 impl Link {
-    /// Ours, and the one that is passed on.
+    /// Our end, and the end to pass on.
     pub(super) fn pair() -> io::Result<(Link, OwnedFd)> {
         let (ours, theirs) = UnixStream::pair()?;
         Ok((Link(ours), theirs.into()))
     }
 
-    /// The same end once more.
+    /// Another handle to the same end.
     ///
     /// # Errors
     /// There is no descriptor left.
@@ -58,7 +58,7 @@ impl Link {
         self.0.try_clone().map(Link)
     }
 
-    /// The successor may go on.
+    /// Lets the successor continue.
     ///
     /// # Errors
     /// It has ended.
@@ -66,13 +66,13 @@ impl Link {
         (&self.0).write_all(&[GRANTED])
     }
 
-    /// Tells the successor of changes, and waits until it has replied: whether it has taken them
-    /// in for good.
+    /// Sends changes to the successor and waits for its reply. Returns whether it has applied them
+    /// permanently.
     ///
     /// # Errors
-    /// It has ended, or does not reply within `patience`: nothing more can be told it.
+    /// It has ended, or does not reply within `patience`: the link can no longer be used.
     pub fn send_changes(&self, changes: &[u8], patience: Duration) -> io::Result<bool> {
-        let too_long = || io::Error::other("more is told than the link carries");
+        let too_long = || io::Error::other("the changes exceed the limit of the link");
         let len = u32::try_from(changes.len()).map_err(|_| too_long())?;
         if changes.len() > CHANGES_BYTES_MAX {
             return Err(too_long());
@@ -85,11 +85,11 @@ impl Link {
         match self.byte()? {
             TAKEN => Ok(true),
             NOT_TAKEN => Ok(false),
-            other => Err(io::Error::other(format!("{other} is no reply"))),
+            other => Err(io::Error::other(format!("{other} is not a reply"))),
         }
     }
 
-    /// Waits for what the predecessor says.
+    /// Waits for the predecessor's next message.
     ///
     /// # Errors
     /// It has ended.
@@ -101,17 +101,17 @@ impl Link {
                 (&self.0).read_exact(&mut len)?;
                 let len = u32::from_le_bytes(len) as usize;
                 if len > CHANGES_BYTES_MAX {
-                    return Err(io::Error::other("more was told than the link carries"));
+                    return Err(io::Error::other("the changes exceed the limit of the link"));
                 }
                 let mut changes = vec![0; len];
                 (&self.0).read_exact(&mut changes)?;
                 Ok(Message::Changes(changes))
             }
-            other => Err(io::Error::other(format!("{other} is nothing that can be told"))),
+            other => Err(io::Error::other(format!("{other} is not a known message"))),
         }
     }
 
-    /// Replies to changes.
+    /// Acknowledges changes.
     ///
     /// # Errors
     /// The predecessor has ended.
@@ -137,18 +137,18 @@ mod tests {
     const SOON: Duration = Duration::from_secs(20);
 
     #[test]
-    fn changes_are_told_and_replied_to_until_the_end() {
+    fn changes_are_sent_and_acknowledged_until_the_end() {
         let (ours, theirs) = Link::pair().unwrap();
         let theirs = Link(UnixStream::from(theirs));
         let successor = std::thread::spawn(move || {
-            let mut heard = Vec::new();
-            while let Ok(said) = theirs.receive() {
-                if let Message::Changes(changes) = &said {
+            let mut received = Vec::new();
+            while let Ok(message) = theirs.receive() {
+                if let Message::Changes(changes) = &message {
                     theirs.reply(!changes.is_empty()).unwrap();
                 }
-                heard.push(said);
+                received.push(message);
             }
-            heard
+            received
         });
         assert!(ours.send_changes(b"a change", SOON).unwrap());
         ours.grant().unwrap();
@@ -157,7 +157,7 @@ mod tests {
         assert!(ours.send_changes(&vec![7; CHANGES_BYTES_MAX], SOON).unwrap());
         drop(ours);
         let [first, second, third, last] = &successor.join().unwrap()[..] else {
-            panic!("four things were said")
+            panic!("there are four messages")
         };
         assert_eq!((first, second), (&Message::Changes(b"a change".to_vec()), &Message::Granted));
         assert_eq!(third, &Message::Changes(Vec::new()));
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_has_ended_or_does_not_reply_is_not_waited_for_for_ever() {
+    fn waiting_ends_when_the_peer_has_ended_or_does_not_reply() {
         let (ours, theirs) = Link::pair().unwrap();
         assert!(ours.send_changes(b"a", Duration::from_millis(20)).is_err());
         drop(theirs);

@@ -1,13 +1,13 @@
-//! The process itself: what it is before its cores run, and what it leaves to the next one.
+//! The process itself: its set-up before the cores run, and its handover to a successor.
 //!
-//! What: listening sockets made or inherited before a core exists ([`listen`], [`inherited`]), the
-//! user it goes on as ([`Identity`]), the process that takes its place ([`Successor`]) or whose
-//! place it takes ([`Predecessor`]), and the supervisor that watches it ([`notify`]).
-//! Why here: all of it is system calls, and none of it belongs to a core. It is not simulated: it
-//! happens once in a process's life, on its first thread.
-//! What never happens: a listening socket is closed because it was handed over (the successor holds
-//! it open before we let go, and a connection in its queue is not lost); an inherited descriptor
-//! is owned twice; a process that was to drop its privileges goes on with some of them.
+//! What: listening sockets opened or inherited before a core exists ([`listen`], [`inherited`]),
+//! the user to run as ([`Identity`]), the process that replaces this one ([`Successor`]) or that
+//! this one replaces ([`Predecessor`]), and the supervisor ([`notify`]). Why here: all of it is
+//! system calls, and none of it belongs to a core. It is not simulated, because it happens once in
+//! the life of a process, on its first thread. What never happens: a listening socket is closed
+//! during a handover (the successor has it open before we close it, so no connection in its queue
+//! is lost); an inherited descriptor is owned twice; a process that should drop its privileges
+//! continues with some of them.
 
 mod inherited;
 mod link;
@@ -30,13 +30,13 @@ pub use user::{Identity, is_root};
 use crate::net::ListenOptions;
 use crate::sys::real;
 
-/// A listening socket that belongs to no core yet: [`crate::net::TcpListener::from_std`] gives it
-/// to one. Non-blocking and close-on-exec.
+/// Opens a listening socket that belongs to no core yet; [`crate::net::TcpListener::from_std`] adds
+/// it to one. Non-blocking and close-on-exec.
 ///
 /// # Errors
-/// The address is in use, is not ours, or may not be used.
+/// The address is in use, is not local, or may not be used.
 pub fn listen(address: SocketAddr, options: &ListenOptions) -> io::Result<TcpListener> {
     let fd = real::listen_tcp(address, options)?;
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor with no other owner.
     Ok(TcpListener::from(unsafe { OwnedFd::from_raw_fd(fd) }))
 }

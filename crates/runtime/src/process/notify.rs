@@ -1,4 +1,4 @@
-//! Telling the supervisor how far we are: systemd's datagrams.
+//! Reports the state of the service to the supervisor, by systemd's datagrams.
 
 use std::env;
 use std::io;
@@ -6,18 +6,18 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// What a supervisor is told.
+/// A state to report to the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceState<'t> {
-    /// It serves. With a text that says what.
+    /// The service is ready, with a status text.
     Ready(&'t str),
-    /// It reads its configuration again; `Ready` follows.
+    /// The service reloads its configuration; `Ready` follows.
     Reloading,
-    /// It has begun to end.
+    /// The service is stopping.
     Stopping,
-    /// Another process is the service from now on.
+    /// Another process takes over the service.
     MainPid(u32),
-    /// Nothing but a text for the operator.
+    /// Only a text for the operator.
     Status(&'t str),
 }
 
@@ -36,11 +36,11 @@ impl ServiceState<'_> {
     }
 }
 
-/// Tells the supervisor that `NOTIFY_SOCKET` names. False when there is none.
+/// Reports `state` to the supervisor named by `NOTIFY_SOCKET`. False if there is none.
 ///
 /// # Errors
-/// There is one, and it cannot be told.
-pub fn notify(told: ServiceState<'_>) -> io::Result<bool> {
+/// There is a supervisor, and the report cannot be sent.
+pub fn notify(state: ServiceState<'_>) -> io::Result<bool> {
     let Some(path) = env::var_os("NOTIFY_SOCKET").filter(|path| !path.is_empty()) else {
         return Ok(false);
     };
@@ -48,7 +48,7 @@ pub fn notify(told: ServiceState<'_>) -> io::Result<bool> {
         [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
         _ => SocketAddr::from_pathname(&path)?,
     };
-    UnixDatagram::unbound()?.send_to_addr(told.text().as_bytes(), &address)?;
+    UnixDatagram::unbound()?.send_to_addr(state.text().as_bytes(), &address)?;
     Ok(true)
 }
 
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_supervisor_reads_lines() {
+    fn states_are_sent_as_lines() {
         assert_eq!(ServiceState::Ready("serving").text(), "READY=1\nSTATUS=serving\n");
         assert_eq!(ServiceState::MainPid(7).text(), "MAINPID=7\n");
         assert!(ServiceState::Reloading.text().starts_with("RELOADING=1\nMONOTONIC_USEC="));

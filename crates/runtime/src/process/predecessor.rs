@@ -1,4 +1,4 @@
-//! The process that started us in its own place, as long as it lives.
+//! The process that started this one as its successor.
 
 use std::env;
 use std::io;
@@ -9,16 +9,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::link::{LISTENERS, Link, READY, STORE};
 use super::successor::LINK_VARIABLE;
 
-/// The process that we replace; it waits for what we say.
+/// The process that this one replaces. It waits for our messages.
 #[derive(Debug)]
 pub struct Predecessor {
     link: Link,
-    told: AtomicBool,
+    reported: AtomicBool,
 }
 
 impl Predecessor {
-    /// The one that started this process in its own place, if one did. Only the first call finds
-    /// it.
+    /// The process that started this one as its successor, if any. Only the first call finds it.
     pub fn find() -> Option<Predecessor> {
         static TAKEN: AtomicBool = AtomicBool::new(false);
         let fd: RawFd = env::var(LINK_VARIABLE).ok()?.parse().ok()?;
@@ -29,16 +28,16 @@ impl Predecessor {
         if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
             return None;
         }
-        // SAFETY: it is open, our predecessor made it for us, and only one call comes here.
+        // SAFETY: it is open, our predecessor made it for us, and only one call gets here.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        // Not for the process that will take our place.
+        // Our own successor must not inherit it.
         crate::sys::real::adopt(&fd).ok()?;
         let link = UnixStream::from(fd);
         link.set_nonblocking(false).ok()?;
-        Some(Predecessor { link: Link(link), told: AtomicBool::new(false) })
+        Some(Predecessor { link: Link(link), reported: AtomicBool::new(false) })
     }
 
-    /// Asks for what is stored; [`Link::receive`] tells when it is ours.
+    /// Requests the store; [`Link::receive`] says when we may open it.
     ///
     /// # Errors
     /// It has ended.
@@ -46,8 +45,8 @@ impl Predecessor {
         self.link.send(STORE)
     }
 
-    /// Says that we are about to take connections; [`Link::receive`] tells what is to be known before,
-    /// and when we may.
+    /// Requests the listeners. [`Link::receive`] returns changes to apply first, and then says when
+    /// we may accept connections.
     ///
     /// # Errors
     /// It has ended.
@@ -55,24 +54,24 @@ impl Predecessor {
         self.link.send(LISTENERS)
     }
 
-    /// We serve.
+    /// Reports that we serve.
     ///
     /// # Errors
     /// It has ended.
     pub fn report_ready(&self) -> io::Result<()> {
-        self.told.store(true, Ordering::Relaxed);
+        self.reported.store(true, Ordering::Relaxed);
         self.link.send(READY)
     }
 
-    /// Why we do not serve, unless we do. It serves on.
+    /// Reports why we cannot serve, unless we already serve. The predecessor continues to serve.
     pub fn report_failure(&self, why: &str) {
-        if !self.told.swap(true, Ordering::Relaxed) {
-            // It may have ended, and then there is nobody who would want to know.
+        if !self.reported.swap(true, Ordering::Relaxed) {
+            // It may have ended; then the reason is of no use.
             let _ = self.link.send(why.as_bytes());
         }
     }
 
-    /// What it says.
+    /// The link to it.
     pub fn link(&self) -> &Link {
         &self.link
     }

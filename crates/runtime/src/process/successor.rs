@@ -1,13 +1,14 @@
-//! The process that takes our place: the same program anew, with our listening sockets open.
+//! The process that replaces this one: the same program started again, with our listening sockets
+//! open.
 //!
 //! ```text
-//! start --(child runs, holds the sockets)--> asks for the store, for the doors --"ready"--> serves
+//! start --(child runs, has the sockets)--> requests store, then listeners --"ready"--> it serves
 //!                                                |
-//!                                                +-- words, the link's end, or the time-out
-//!                                                    --> the child is ended, we serve on
+//!                                                +-- a reason, the link's end, or the time-out
+//!                                                    --> the child is killed, we continue to serve
 //! ```
 //!
-//! [`super::link`] has what is said.
+//! [`super::link`] describes the messages.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -19,26 +20,26 @@ use std::time::Instant;
 
 use super::link::{LISTENERS, Link, READY, STORE};
 
-/// The numbers of the listening sockets that the successor finds open.
+/// Names the variable with the numbers of the listening sockets.
 pub(super) const LISTENERS_VARIABLE: &str = "PLIMSOLL_LISTENERS";
-/// The number of its end of the link.
+/// Names the variable with the number of the successor's end of the link.
 pub(super) const LINK_VARIABLE: &str = "PLIMSOLL_LINK";
-/// The longest reason that is listened to.
+/// The longest reason that is kept.
 const WORDS_BYTES_MAX: usize = 4096;
 
-/// What a successor says.
+/// What a successor reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SuccessorState {
-    /// It is about to open what is stored, and waits until it may.
+    /// It is about to open the store, and waits until it may.
     WantsStore,
-    /// It is about to take connections, and waits until it may.
+    /// It is about to accept connections, and waits until it may.
     WantsListeners,
     /// It serves.
     Ready,
 }
 
-/// A successor that has been started and has not yet said that it serves. Dropped, it is ended:
-/// it never lives on beside us unwatched.
+/// A successor that has been started and has not yet reported that it serves. Dropping this kills
+/// it, so that it never runs beside us unsupervised.
 #[derive(Debug)]
 pub struct Successor {
     child: Option<Child>,
@@ -46,10 +47,10 @@ pub struct Successor {
 }
 
 impl Successor {
-    /// Starts `program` with these arguments and with these sockets open.
+    /// Starts `program` with these arguments and open sockets.
     ///
     /// # Errors
-    /// The program cannot be run; nothing has changed then.
+    /// The program cannot be run; nothing has changed.
     pub fn start(
         program: &Path,
         arguments: &[OsString],
@@ -68,8 +69,8 @@ impl Successor {
             .env_remove("LISTEN_FDNAMES");
         let mut kept_open = passed;
         kept_open.push(theirs.as_raw_fd());
-        // SAFETY: between fork and exec the closure makes system calls and nothing else; all it
-        // reads was allocated before.
+        // SAFETY: between fork and exec the closure only makes system calls; everything it reads
+        // was allocated before.
         unsafe {
             command.pre_exec(move || kept_open.iter().try_for_each(|fd| pass_on(*fd)));
         }
@@ -82,16 +83,16 @@ impl Successor {
         self.child.as_ref().map_or(0, Child::id)
     }
 
-    /// Waits for what it says next. Blocks: not for a core's thread.
+    /// Waits for its next report. Blocks, so it must not be called on a core's thread.
     ///
     /// # Errors
-    /// Why it does not serve, in words. It has ended.
+    /// Why it does not serve, as text. It has ended.
     pub fn next_state(&mut self, until: Instant) -> Result<SuccessorState, String> {
         let mut said = Vec::new();
         loop {
             if !self.is_readable_before(until) {
                 self.end();
-                return Err("it was not ready in time and was ended".to_owned());
+                return Err("it was not ready in time and was killed".to_owned());
             }
             let mut piece = [0; 512];
             match self.link.0.read(&mut piece) {
@@ -99,11 +100,11 @@ impl Successor {
                 Ok(count) if said.len() < WORDS_BYTES_MAX => said.extend(&piece[..count]),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // It has ended without having heard all that it was told.
+                // It has ended without reading everything that was sent.
                 Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
                 Err(error) => {
                     self.end();
-                    return Err(format!("it cannot be heard: {error}"));
+                    return Err(format!("its messages cannot be read: {error}"));
                 }
             }
             match &said[..] {
@@ -117,34 +118,34 @@ impl Successor {
         let ended = self.child.take().and_then(|mut child| child.wait().ok());
         Err(match ended {
             _ if !words.is_empty() => words,
-            Some(status) => format!("it ended without a word ({status})"),
-            None => "it ended without a word".to_owned(),
+            Some(status) => format!("it ended without a message ({status})"),
+            None => "it ended without a message".to_owned(),
         })
     }
 
-    /// To answer it, and to tell it what is changed.
+    /// The link, to answer requests and to send changes.
     pub fn link(&self) -> &Link {
         &self.link
     }
 
-    /// It serves, and lives on its own from now on. Its process id, and what it still is to be told
-    /// by.
+    /// Lets it run on its own, because it serves now. Returns its process id and the link for
+    /// further changes.
     pub fn release(mut self) -> (u32, io::Result<Link>) {
         let pid = self.pid();
         self.child = None;
         (pid, self.link.try_clone())
     }
 
-    /// Ends it.
+    /// Kills it.
     fn end(&mut self) {
         if let Some(mut child) = self.child.take() {
-            // It may have ended by itself.
+            // It may already have ended.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
-    /// Whether there is something to read, or the end, before then.
+    /// Whether there is data or the end of the link before `until`.
     fn is_readable_before(&self, until: Instant) -> bool {
         loop {
             let left = until.saturating_duration_since(Instant::now());
@@ -168,7 +169,7 @@ impl Drop for Successor {
     }
 }
 
-/// Leaves the descriptor open in the program that is about to run.
+/// Keeps the descriptor open across exec.
 fn pass_on(fd: RawFd) -> io::Result<()> {
     // SAFETY: no pointers.
     let result = unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
@@ -195,12 +196,12 @@ mod tests {
     }
 
     #[test]
-    fn a_successor_that_says_so_serves() {
+    fn a_successor_reports_that_it_serves() {
         assert_eq!(shell("echo ready >&$PLIMSOLL_LINK"), Ok(SuccessorState::Ready));
     }
 
     #[test]
-    fn one_that_asks_is_answered() {
+    fn requests_are_granted() {
         let script = "for what in store doors; do echo $what >&$PLIMSOLL_LINK; \
                       head -c 1 <&$PLIMSOLL_LINK >/dev/null; done; echo ready >&$PLIMSOLL_LINK";
         let mut successor = started(script);
@@ -214,18 +215,18 @@ mod tests {
     }
 
     #[test]
-    fn one_that_says_why_not_does_not() {
+    fn a_reason_is_an_error() {
         let said = shell("echo the port is taken >&$PLIMSOLL_LINK; exit 2");
         assert_eq!(said, Err("the port is taken".to_owned()));
     }
 
     #[test]
-    fn one_that_ends_without_a_word_does_not() {
+    fn an_early_end_is_an_error() {
         assert!(shell("exit 3").unwrap_err().contains("exit status: 3"));
     }
 
     #[test]
-    fn one_that_takes_too_long_is_ended() {
+    fn a_successor_that_takes_too_long_is_killed() {
         let arguments = ["-c".into(), "exec sleep 1000".into()];
         let mut started = Successor::start(Path::new("/bin/bash"), &arguments, &[]).unwrap();
         let pid = started.pid();

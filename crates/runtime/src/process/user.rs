@@ -1,10 +1,10 @@
-//! The user that the process goes on as, once it has bound its addresses.
+//! The user to run as once the addresses are bound.
 
 use std::ffi::{CString, c_char, c_int};
 use std::io;
 use std::mem::MaybeUninit;
 
-/// A user and its group, as the system's table of accounts has them.
+/// A user and its group, from the system's account database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
     name: String,
@@ -12,14 +12,14 @@ pub struct Identity {
     gid: libc::gid_t,
 }
 
-/// Room for an account's strings; the system asks for more with `ERANGE`.
+/// Space for an account's strings; the system returns `ERANGE` if it needs more.
 const ENTRY_BYTES: usize = 16 * 1024;
 
 impl Identity {
-    /// Looks up a user by name or number, and its own group or another one.
+    /// Looks up a user by name or number, and its primary group or another one.
     ///
     /// # Errors
-    /// There is no such user or group; in words.
+    /// There is no such user or group, as text.
     pub fn find(user: &str, group: Option<&str>) -> Result<Identity, String> {
         let (uid, own_gid) = match user.parse() {
             Ok(uid) => (uid, None),
@@ -49,17 +49,17 @@ impl Identity {
         self.gid
     }
 
-    /// Whether the process is this user already.
+    /// Whether the process already runs as this user.
     pub fn is_ours(&self) -> bool {
         // SAFETY: no pointers; neither call fails.
         unsafe { libc::geteuid() == self.uid && libc::getegid() == self.gid }
     }
 
-    /// Becomes this user, for good and on every thread: supplementary groups, group, user, in this
-    /// order, and no program that is run later gets more rights than we have.
+    /// Becomes this user permanently and on every thread: sets supplementary groups, group and
+    /// user, in this order, and no_new_privs, so that no program run later gets more rights.
     ///
     /// # Errors
-    /// What could not be given up, in words. The process must end then.
+    /// What could not be dropped, as text. The process must end then.
     pub fn assume(&self) -> Result<(), String> {
         let check = |call: &str, result: c_int| match result {
             0 => Ok(()),
@@ -88,7 +88,7 @@ impl Identity {
     }
 }
 
-/// Whether the process may do everything.
+/// Whether the process runs as root.
 pub fn is_root() -> bool {
     // SAFETY: no pointers; it does not fail.
     unsafe { libc::geteuid() == 0 }
@@ -100,7 +100,7 @@ type Lookup<E> =
 
 /// The entry of that name. Its pointers are stale; only its numbers may be read.
 fn entry<E>(kind: &str, name: &str, look_up: Lookup<E>) -> Result<E, String> {
-    let c_name = CString::new(name).map_err(|_| format!("{name:?} is no {kind}'s name"))?;
+    let c_name = CString::new(name).map_err(|_| format!("{name:?} is not a valid {kind} name"))?;
     let mut strings = vec![0; ENTRY_BYTES];
     let mut found = std::ptr::null_mut();
     let mut entry = MaybeUninit::<E>::zeroed();
@@ -116,7 +116,7 @@ fn entry<E>(kind: &str, name: &str, look_up: Lookup<E>) -> Result<E, String> {
         )
     };
     match (error, found.is_null()) {
-        // SAFETY: passwd and group are C structs of pointers and numbers, for which zero is a value.
+        // SAFETY: passwd and group are C structs of pointers and numbers; zero is valid.
         (0, false) => Ok(unsafe { entry.assume_init() }),
         (0, true) => Err(format!("there is no {kind} {name}")),
         (error, _) => Err(format!("{kind} {name}: {}", io::Error::from_raw_os_error(error))),

@@ -1,4 +1,4 @@
-//! The calls of [`crate::sys::World`] that [`Net`] answers in a few lines. [`super::stream`] and
+//! The short implementations of the calls of [`crate::sys::World`]. [`super::stream`] and
 //! [`super::datagram`] have the others.
 
 use std::io::{self, IoSlice};
@@ -52,7 +52,7 @@ impl Net {
         bufs: &[IoSlice<'_>],
         _more: bool,
     ) -> io::Result<usize> {
-        // No more than a connection can hold: the rest would only be copied again next time.
+        // Copy no more than a connection can hold: the rest would only be copied again next time.
         let mut bytes = Vec::new();
         for buf in bufs {
             let room = self.options.buffer_bytes.saturating_sub(bytes.len());

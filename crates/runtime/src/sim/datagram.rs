@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 
 use readiness::Ready;
 
-use super::net::{Address, Happening, Id, Net, Socket, error};
+use super::net::{Address, Event, Id, Net, Socket, error};
 
 /// The largest datagram that UDP carries.
 const DATAGRAM_BYTES_MAX: usize = 65_507;
@@ -16,7 +16,7 @@ pub(super) struct Datagrams {
     pub(super) local: SocketAddr,
     fd: RawFd,
     peer: Option<SocketAddr>,
-    /// Told once, by whatever asks first.
+    /// Reported once, to the next operation.
     error: Option<i32>,
     inbound: VecDeque<(SocketAddr, Vec<u8>)>,
 }
@@ -49,7 +49,7 @@ impl Net {
             inbound,
         }));
         self.bound.entry(place).or_default().push(id);
-        let fd = self.lend_fd(id);
+        let fd = self.open_fd(id);
         self.datagrams(fd)?.1.fd = fd;
         Ok(fd)
     }
@@ -79,7 +79,7 @@ impl Net {
         let loss = self.options.loss;
         if !self.rng.chance(loss) {
             let bytes = buf.to_vec();
-            self.plan_delayed(Happening::Datagram { from, sender, to, bytes });
+            self.plan_delayed(Event::Datagram { from, sender, to, bytes });
         }
         Ok(buf.len())
     }
@@ -92,7 +92,7 @@ impl Net {
         bytes: Vec<u8>,
     ) {
         let Some(id) = self.find(true, &Address::Inet(to)) else {
-            return self.plan_delayed(Happening::Unreachable { from });
+            return self.plan_delayed(Event::Unreachable { from });
         };
         let buffer_bytes = self.options.buffer_bytes;
         let Some(Socket::Datagrams(socket)) = self.sockets.get_mut(&id) else { return };
@@ -106,7 +106,7 @@ impl Net {
         }
     }
 
-    /// As the kernel does, only a connected socket is told.
+    /// As in the kernel, only a connected socket sees the error.
     pub(super) fn unreachable(&mut self, from: Id) {
         let Some(Socket::Datagrams(socket)) = self.sockets.get_mut(&from) else { return };
         if socket.peer.is_some() {
@@ -144,7 +144,7 @@ impl Net {
     }
 }
 
-/// The address that a receiver sees: a socket on every address sends from the local one.
+/// The address that a receiver sees: a socket bound to all addresses sends from the loopback one.
 fn sender_of(local: SocketAddr) -> SocketAddr {
     let ip = match local.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),

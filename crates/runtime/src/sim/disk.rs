@@ -1,16 +1,16 @@
-//! The simulated disk: files that outlive the process, and everything that goes wrong with them.
+//! The simulated disk: files that outlive the process, and everything that can go wrong with them.
 //!
-//! What: a file has the bytes that a reader sees (the page cache) and those that are on the medium.
-//! A write changes the first; a sync makes the second equal. [`Disk::crash`] leaves what a power
-//! cut leaves: of each 512-byte sector that was written since the last sync any of its states,
-//! each sector for itself (so writes are torn, lost, and overtake each other), and of the changes
-//! of names some first ones. [`Disk::kill`] leaves what a kill of the process leaves: the page
-//! cache, with the writes that were under way done in part. [`Faults`] are drawn at rates.
-//! Who owns: a [`Disk`] is a counted pointer that outlives the runtimes it is given to; it belongs
-//! to one thread at a time in practice, and to the seed. Handles of before a crash or a kill are
-//! dead: what they ask is refused, so that a forgotten task cannot write into the next life.
-//! What never happens: after a sync that failed the writes it was for become durable by a later
-//! one (the kernel forgets that they were dirty); a fault that is switched off draws a number.
+//! What: a file has the bytes that a reader sees (the page cache) and those on the medium. A write
+//! changes the former; a sync makes the latter equal. [`Disk::crash`] leaves what a power cut
+//! leaves: each 512-byte sector written since the last sync independently has any of its states (so
+//! writes are torn, lost and reordered), and only some of the first name changes survive.
+//! [`Disk::kill`] leaves what killing the process leaves: the page cache, with pending writes
+//! partly done. [`Faults`] are drawn at rates. Who owns: a [`Disk`] is a reference-counted pointer
+//! that outlives the runtimes that use it. In practice one thread uses it at a time, and the seed
+//! determines it. Handles from before a crash or a kill are dead: their operations are refused, so
+//! that a leftover task cannot write into the next life. What never happens: a later sync makes
+//! writes durable for which a sync has failed (the kernel forgets that they were dirty); a disabled
+//! fault draws a number.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -21,26 +21,26 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::rng::Rng;
 use crate::sys::options::OpenOptions;
 
-/// What a medium writes whole or not at all.
+/// The unit that a medium writes completely or not at all.
 pub const SECTOR_BYTES: usize = 512;
 
-/// How often something goes wrong, each from 0 to 1.
+/// The rates of faults, each from 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Faults {
     /// A read fails with EIO.
     pub read_error: f64,
-    /// A read gives less than there is.
+    /// A read returns less than requested.
     pub short_read: f64,
-    /// A read finds one bit of what it reads flipped, for good.
+    /// A read finds one bit permanently flipped.
     pub rot: f64,
-    /// A read gives what stands elsewhere in the file.
+    /// A read returns bytes from elsewhere in the file.
     pub misread: f64,
     /// A write fails with EIO, after some of its sectors.
     pub write_error: f64,
-    /// A write or a reservation of room fails with ENOSPC, after some of its sectors.
+    /// A write or a reservation of space fails with ENOSPC, after some of its sectors.
     pub no_space: f64,
-    /// A sync fails with EIO; some of what it was for is lost at the next crash.
+    /// A sync fails with EIO; some of the writes it covered are lost at the next crash.
     pub sync_error: f64,
 }
 
@@ -63,7 +63,7 @@ setters! {
     }
 }
 
-/// What has gone wrong on a disk so far, and how much went well.
+/// The operations and faults of a disk so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskCounters {
@@ -77,13 +77,13 @@ pub struct DiskCounters {
     pub crashes: u64,
     /// Kills of the process.
     pub kills: u64,
-    /// Sectors whose last state a power cut took away.
+    /// Sectors that lost their last state in a power cut.
     pub sectors_lost: u64,
-    /// Faults that were drawn: errors, short and wrong reads, flipped bits.
+    /// Faults that occurred: errors, short and wrong reads, flipped bits.
     pub faults: u64,
 }
 
-/// A disk, which outlives crashes of the processes that use it.
+/// A disk that outlives crashes of the processes that use it.
 #[derive(Clone)]
 pub struct Disk(Arc<Mutex<State>>);
 
@@ -100,11 +100,11 @@ struct State {
     /// The names that a process sees, and those on the medium.
     names: BTreeMap<PathBuf, usize>,
     durable_names: BTreeMap<PathBuf, usize>,
-    /// Changes of names since the directory was synced, in order.
+    /// Name changes since the directory was synced, in order.
     renamed: Vec<NameChange>,
     files: Vec<Contents>,
     bytes_max: u64,
-    /// Rises with each crash and kill: handles of an earlier life are dead.
+    /// Increases with each crash and kill: handles of an earlier life are dead.
     life: u64,
     next_handle: u64,
     next_write: u64,
@@ -125,7 +125,7 @@ struct Contents {
     durable: Vec<u8>,
     /// Written since the last sync, in order.
     dirty: Vec<Written>,
-    /// Under way.
+    /// Pending writes.
     writing: Vec<Written>,
     locked_by: Option<u64>,
     /// The length was changed since the last sync.
@@ -152,9 +152,9 @@ fn error<T>(number: i32) -> io::Result<T> {
     Err(io::Error::from_raw_os_error(number))
 }
 
-/// The disk as its keeper has it.
+/// The test's view of the disk.
 impl Disk {
-    /// An empty disk without faults and without an end.
+    /// An empty disk without faults and of unlimited size.
     #[must_use]
     pub fn new(seed: u64) -> Disk {
         Disk(Arc::new(Mutex::new(State {
@@ -172,17 +172,17 @@ impl Disk {
         })))
     }
 
-    /// Other faults from now on.
+    /// Sets the rates of faults.
     pub fn set_faults(&self, faults: Faults) {
         self.state().faults = faults;
     }
 
-    /// All files together are at most so long from now on.
+    /// Limits the total length of all files.
     pub fn set_bytes_max(&self, bytes_max: u64) {
         self.state().bytes_max = bytes_max;
     }
 
-    /// What has happened so far.
+    /// The counters so far.
     #[must_use]
     pub fn counters(&self) -> DiskCounters {
         self.state().counters
@@ -218,7 +218,7 @@ impl Disk {
         }
     }
 
-    /// Flips one bit of a file, on the medium and in the page cache. False if it has none.
+    /// Flips one bit of a file, on the medium and in the page cache. False if the file is empty.
     pub fn rot(&self, path: impl AsRef<Path>, at: impl FnOnce(usize) -> usize) -> bool {
         let mut state = self.state();
         let Some(&file) = state.names.get(path.as_ref()) else { return false };
@@ -232,7 +232,7 @@ impl Disk {
         true
     }
 
-    /// Puts a file onto the disk, durable at once.
+    /// Puts a file onto the disk, immediately durable.
     pub fn put(&self, path: impl AsRef<Path>, bytes: impl Into<Vec<u8>>) {
         let mut state = self.state();
         let bytes = bytes.into();
@@ -255,7 +255,7 @@ impl Disk {
     }
 }
 
-/// The disk as a process has it.
+/// A process's view of the disk.
 impl Disk {
     pub(crate) fn open(&self, path: &Path, options: OpenOptions) -> io::Result<FileHandle> {
         let mut state = self.state();
@@ -306,7 +306,7 @@ impl Disk {
 }
 
 impl FileHandle {
-    /// The file, unless the handle is of an earlier life.
+    /// Runs `work` on the state, unless the handle is of an earlier life.
     fn with<T>(&self, work: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.disk.state();
         if state.life == self.life { work(&mut state) } else { error(libc::ESTALE) }
@@ -380,7 +380,7 @@ impl FileHandle {
         })
     }
 
-    /// Begins a write; it is done by [`FileHandle::finish_write`].
+    /// Starts a write; [`FileHandle::finish_write`] completes it.
     pub(crate) fn begin_write(&self, bytes: &[u8], offset: u64) -> io::Result<u64> {
         self.with(|state| {
             state.counters.writes += 1;
@@ -427,7 +427,7 @@ impl FileHandle {
         })
     }
 
-    /// Begins a sync: it is for what was written by now.
+    /// Starts a sync, which covers all writes so far.
     pub(crate) fn begin_sync(&self) -> io::Result<u64> {
         self.with(|state| {
             state.counters.syncs += 1;
@@ -461,7 +461,7 @@ impl FileHandle {
 
 impl Drop for FileHandle {
     fn drop(&mut self) {
-        // A lock goes with its handle; a handle of an earlier life has none.
+        // Dropping a handle releases its lock; a handle of an earlier life has none.
         drop(self.unlock());
     }
 }
@@ -477,7 +477,7 @@ impl State {
         self.renamed.push(change);
     }
 
-    /// Whether a fault happens.
+    /// Draws whether a fault happens.
     fn draws(&mut self, rate: impl FnOnce(&Faults) -> f64) -> bool {
         let happens = self.rng.chance(rate(&self.faults));
         self.counters.faults += u64::from(happens);
@@ -526,7 +526,7 @@ impl Contents {
         self.dirty.push(write);
     }
 
-    /// A write that got through in part: its first bytes up to some sector.
+    /// A write that was partly done: its first bytes up to some sector.
     fn write_some(&mut self, mut write: Written, rng: &mut Rng) {
         let sectors = write.bytes.len() / SECTOR_BYTES + 1;
         let kept = rng.below(sectors as u64 + 1) as usize * SECTOR_BYTES;
@@ -536,10 +536,10 @@ impl Contents {
         }
     }
 
-    /// Copies writes to the medium: all, or with `rng` of each sector only some first ones.
-    /// Returns the sectors that were not brought to their last state.
+    /// Copies writes to the medium: all, or with `rng` only the first ones of each sector. Returns
+    /// the number of sectors that did not reach their last state.
     fn make_durable(&mut self, writes: &[Written], mut rng: Option<&mut Rng>) -> u64 {
-        // All, nothing, or a mixture: power cuts differ.
+        // A power cut may lose all, nothing, or a part.
         let loses = match &mut rng {
             None => 0.0,
             Some(rng) => [0.0, 1.0, 0.02, 0.3, 0.8][rng.below(5) as usize],
@@ -568,7 +568,7 @@ impl Contents {
         stopped.len() as u64
     }
 
-    /// Returns the sectors whose last state is lost.
+    /// Returns the number of sectors whose last state is lost.
     fn crash(&mut self, rng: &mut Rng) -> u64 {
         self.locked_by = None;
         for write in std::mem::take(&mut self.writing) {
@@ -581,8 +581,8 @@ impl Contents {
         }
         self.resized = false;
         let lost = self.make_durable(&dirty, Some(rng));
-        // Only where it was written does the page cache differ from the medium; but a sync that
-        // failed has left differences too, and nobody noted where.
+        // The page cache differs from the medium where it was written, but also where a sync has
+        // failed, which is not recorded. So copy the whole file.
         self.bytes.clone_from(&self.durable);
         lost
     }

@@ -1,14 +1,12 @@
-//! The twin: the same runtime on a simulated network, disk and clock, drawn from one seed.
+//! The twin: the same runtime on a network, disk and clock simulated from one seed.
 //!
 //! What: [`crate::Runtime::simulated`] makes a core whose sockets, files and clocks live in memory.
-//! Bytes arrive late, in arbitrary pieces, or not at all; time moves only when every task waits,
-//! and then at once to the next thing that happens. Everything above the sockets is the code that
-//! serves users, unmodified.
-//! Why: a fault that happens once in a million connections happens here every second, and the seed
-//! that a failure prints makes it happen again.
-//! Who owns: a simulated core owns its whole world: both ends of its connections live on it.
-//! What never happens: real time passes, a system call is made, or anything depends on something
-//! else than the seed and the program.
+//! Bytes arrive late, in arbitrary pieces, or not at all. Time moves only when every task waits,
+//! and then jumps to the next event. Everything above the sockets is the unmodified production
+//! code. Why: a fault that happens once in a million connections happens here every second, and the
+//! seed that a failure prints reproduces it. Who owns: a simulated core owns its whole world: both
+//! ends of its connections live on it. What never happens: real time passes, a system call is made,
+//! or anything depends on more than the seed and the program.
 
 mod calls;
 mod datagram;
@@ -43,7 +41,7 @@ pub fn put_file(path: impl AsRef<Path>, bytes: impl Into<Vec<u8>>) {
     with_world(|world| world.disk().put(path, bytes));
 }
 
-/// Takes a file off the current core's simulated disk; open handles keep it.
+/// Removes a file from the current core's simulated disk; open handles keep it.
 ///
 /// # Panics
 /// If the current core is not simulated.
@@ -60,7 +58,7 @@ pub fn disk() -> Disk {
     with_world(|world| world.disk().clone())
 }
 
-/// Resets every connection to or from `address`, as a peer does that crashes.
+/// Resets every connection to or from `address`, as a crashing peer does.
 ///
 /// # Panics
 /// If the current core is not simulated.
@@ -68,8 +66,8 @@ pub fn crash_connections(address: SocketAddr) {
     with_world(|world| world.crash_connections(address));
 }
 
-/// The current core's processor is busy for so long: virtual time passes, and nothing happens in
-/// it. What runs on the twin takes no time otherwise; this is how a scenario overloads it.
+/// Keeps the current core's processor busy: virtual time passes and no event happens. Code
+/// otherwise takes no time on the twin, so this is how a scenario overloads it.
 ///
 /// # Panics
 /// If the current core is not simulated.
@@ -77,8 +75,8 @@ pub fn burn(time: Duration) {
     with_world(|world| world.burn(time));
 }
 
-/// A number made of everything that has happened in the current core's simulated world, in order.
-/// Two runs with one seed have the same.
+/// A hash of everything that has happened in the current core's simulated world, in order. Two runs
+/// with the same seed have the same hash.
 ///
 /// # Panics
 /// If the current core is not simulated.
@@ -87,7 +85,7 @@ pub fn trace_hash() -> u64 {
     with_world(World::trace_hash)
 }
 
-/// The last things that happened in the current core's simulated world, one a line.
+/// The last events in the current core's simulated world, one per line.
 ///
 /// # Panics
 /// If the current core is not simulated.
@@ -96,12 +94,13 @@ pub fn trace_tail() -> String {
     with_world(World::trace_tail)
 }
 
-/// Names other seeds for [`check`] to run: `PLIMSOLL_SEEDS=42`, or `PLIMSOLL_SEEDS=0..1000`.
+/// The variable that selects other seeds for [`check`]: `PLIMSOLL_SEEDS=42`, or
+/// `PLIMSOLL_SEEDS=0..1000`.
 pub const SEEDS_VARIABLE: &str = "PLIMSOLL_SEEDS";
 
-/// Runs `scenario` once for each seed, or for those that the environment names
-/// ([`SEEDS_VARIABLE`]). If one panics, says which seed that was and what happened last in its
-/// world, and panics again.
+/// Runs `scenario` once for each seed, or for those that the environment selects
+/// ([`SEEDS_VARIABLE`]). If one panics, prints its seed and the last events in its world, and
+/// panics again.
 ///
 /// ```
 /// runtime::sim::check(0..3, |seed| {
@@ -111,7 +110,7 @@ pub const SEEDS_VARIABLE: &str = "PLIMSOLL_SEEDS";
 /// ```
 ///
 /// # Panics
-/// When a scenario panics, or the environment names seeds that are none.
+/// When a scenario panics, or the environment variable is invalid.
 pub fn check(seeds: impl IntoIterator<Item = u64>, mut scenario: impl FnMut(u64)) {
     let named = std::env::var(SEEDS_VARIABLE).ok();
     let seeds = match &named {
@@ -119,10 +118,10 @@ pub fn check(seeds: impl IntoIterator<Item = u64>, mut scenario: impl FnMut(u64)
         None => seeds.into_iter().collect(),
     };
     for seed in seeds {
-        world::clear_last_words();
+        world::clear_last_trace();
         if let Err(panicked) = panic::catch_unwind(AssertUnwindSafe(|| scenario(seed))) {
-            eprintln!("{}seed {seed}", world::last_words());
-            eprintln!("to see it again: {SEEDS_VARIABLE}={seed}");
+            eprintln!("{}seed {seed}", world::last_trace());
+            eprintln!("to reproduce it: {SEEDS_VARIABLE}={seed}");
             panic::resume_unwind(panicked);
         }
     }

@@ -1,9 +1,10 @@
-//! The simulated network: its sockets, its agenda, and its time.
+//! The simulated network: its sockets, its scheduled events, and its time.
 //!
-//! What: sockets have a number that is never used again; descriptors are lent to them. What is
-//! under way stands in the agenda, ordered by the time of its arrival; equal times keep the order
-//! in which they were entered. Streams are in [`super::stream`], datagrams in [`super::datagram`].
-//! What never happens: anything depends on the order of a hash table or on an address in memory.
+//! What: each socket has a number that is never reused, and may have a descriptor. Events in flight
+//! are in the agenda, ordered by the time of their arrival; events at the same time keep the order
+//! in which they were scheduled. Streams are in [`super::stream`], datagrams in
+//! [`super::datagram`]. What never happens: anything depends on the order of a hash table or on an
+//! address in memory.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,14 +23,14 @@ use super::rng::Rng;
 use super::stream::{Listener, Stream};
 use super::trace::Trace;
 
-/// The number of a socket; never used again.
+/// The number of a socket; never reused.
 pub(super) type Id = u64;
 
 /// The first moment of the virtual clock. It is not zero, so that instants before the start exist.
 pub(super) const START_NS: u64 = 1_000_000_000_000;
-/// Ports given to those who do not choose one.
+/// The first port for sockets that do not choose one.
 const FIRST_FREE_PORT: u16 = 32_768;
-/// Reads come back short at most this often, so that a world that splits everything makes progress.
+/// The highest rate of short reads, so that a world that splits everything makes progress.
 const SHORT_READ_MAX: f64 = 0.5;
 
 /// Where a socket is.
@@ -39,13 +40,13 @@ pub(super) enum Address {
     Path(PathBuf),
 }
 
-/// What stands in the agenda.
+/// A scheduled event.
 #[derive(Debug)]
-pub(super) enum Happening {
+pub(super) enum Event {
     /// A connect reaches its address, for the `tries`th time.
-    Knock { client: Id, to: Address, tries: u32 },
-    /// The answer to a connect: 0, or the error.
-    Answer { client: Id, error: i32 },
+    Connect { client: Id, to: Address, tries: u32 },
+    /// The result of a connect: 0, or the error.
+    ConnectResult { client: Id, error: i32 },
     /// Bytes arrive.
     Bytes { from: Id, to: Id, bytes: Vec<u8> },
     /// The end of what the peer sends arrives.
@@ -54,7 +55,7 @@ pub(super) enum Happening {
     Reset { to: Id },
     /// A datagram arrives where its address is.
     Datagram { from: Id, sender: SocketAddr, to: SocketAddr, bytes: Vec<u8> },
-    /// The news arrives that nobody takes a connected socket's datagrams.
+    /// The report arrives that a connected socket's datagrams have no receiver.
     Unreachable { from: Id },
 }
 
@@ -72,12 +73,12 @@ pub(crate) struct Net {
     pub(super) burned_ns: u64,
     pub(super) trace: Trace,
     pub(super) sockets: BTreeMap<Id, Socket>,
-    /// Who listens or receives where, in the order of arrival.
+    /// Listeners and datagram sockets by address, in the order in which they were bound.
     pub(super) bound: BTreeMap<(bool, Address), Vec<Id>>,
     levels: Levels,
     fds: BTreeMap<RawFd, Id>,
-    agenda: BTreeMap<(u64, u64), Happening>,
-    /// Numbers sockets and entries of the agenda.
+    agenda: BTreeMap<(u64, u64), Event>,
+    /// The last number of a socket or of an entry in the agenda.
     last_number: u64,
     next_port: u16,
 }
@@ -104,9 +105,9 @@ impl Net {
         }
     }
 
-    /// Lets the next thing happen, and all that happens at the same time, if that is not after
-    /// `end`. If nothing does, time moves to `end` itself.
-    pub(super) fn happen_until(&mut self, end: Option<u64>) -> bool {
+    /// Processes the next event, and all events at the same time, unless that is after `end`. If
+    /// there is none, time moves to `end`.
+    pub(super) fn process_until(&mut self, end: Option<u64>) -> bool {
         let first = self.agenda.first_key_value().map(|(&(at_ns, _), _)| at_ns);
         let Some(at_ns) = first.filter(|&at_ns| end.is_none_or(|end| at_ns <= end)) else {
             self.now_ns = end.unwrap_or(self.now_ns);
@@ -117,52 +118,52 @@ impl Net {
             if entry.key().0 > self.now_ns {
                 break;
             }
-            let happening = entry.remove();
-            self.happen(happening);
+            let event = entry.remove();
+            self.process(event);
         }
         true
     }
 
-    fn happen(&mut self, happening: Happening) {
-        match happening {
-            Happening::Knock { client, to, tries } => self.knock(client, to, tries),
-            Happening::Answer { client, error } => self.answer(client, error),
-            Happening::Bytes { from, to, bytes } => self.bytes_arrive(from, to, &bytes),
-            Happening::End { to } => self.end_arrives(to),
-            Happening::Reset { to } => self.reset_arrives(to),
-            Happening::Datagram { from, sender, to, bytes } => {
+    fn process(&mut self, event: Event) {
+        match event {
+            Event::Connect { client, to, tries } => self.connect_arrives(client, to, tries),
+            Event::ConnectResult { client, error } => self.connect_result_arrives(client, error),
+            Event::Bytes { from, to, bytes } => self.bytes_arrive(from, to, &bytes),
+            Event::End { to } => self.end_arrives(to),
+            Event::Reset { to } => self.reset_arrives(to),
+            Event::Datagram { from, sender, to, bytes } => {
                 self.datagram_arrives(from, sender, to, bytes);
             }
-            Happening::Unreachable { from } => self.unreachable(from),
+            Event::Unreachable { from } => self.unreachable(from),
         }
     }
 
-    /// Enters `happening` into the agenda for the time `at_ns`.
-    pub(super) fn plan(&mut self, at_ns: u64, happening: Happening) {
+    /// Schedules an event for the time `at_ns`.
+    pub(super) fn plan(&mut self, at_ns: u64, event: Event) {
         let number = self.number();
-        self.agenda.insert((at_ns.max(self.now_ns), number), happening);
+        self.agenda.insert((at_ns.max(self.now_ns), number), event);
     }
 
-    /// Enters `happening` after one delay of the network.
-    pub(super) fn plan_delayed(&mut self, happening: Happening) {
+    /// Schedules an event after one network delay.
+    pub(super) fn plan_delayed(&mut self, event: Event) {
         let at_ns = self.arrival_ns();
-        self.plan(at_ns, happening);
+        self.plan(at_ns, event);
     }
 
-    /// When something that is sent now arrives.
+    /// The arrival time of something sent now.
     pub(super) fn arrival_ns(&mut self) -> u64 {
         let range = self.options.delay.clone();
         self.now_ns + self.draw(&range)
     }
 
-    /// A duration out of `range`, in nanoseconds.
+    /// Draws a duration from `range`, in nanoseconds.
     pub(super) fn draw(&mut self, range: &Range<Duration>) -> u64 {
         let span = range.end.saturating_sub(range.start);
         let start = range.start.as_nanos() as u64;
         start + self.rng.below(span.as_nanos() as u64)
     }
 
-    /// How much of `there` bytes a read is given.
+    /// How many of `there` bytes a read returns.
     pub(super) fn short_read(&mut self, there: usize) -> usize {
         let short = self.options.split.min(SHORT_READ_MAX);
         if there > 1 && self.rng.chance(short) {
@@ -175,33 +176,33 @@ impl Net {
         self.trace.add(self.now_ns, what, which, amount);
     }
 
-    /// A number that was never used.
+    /// The next unused number.
     pub(super) fn number(&mut self) -> u64 {
         self.last_number += 1;
         self.last_number
     }
 
-    /// Enters a socket without a descriptor.
+    /// Adds a socket without a descriptor.
     pub(super) fn add(&mut self, socket: Socket) -> Id {
         let id = self.number();
         self.sockets.insert(id, socket);
         id
     }
 
-    /// EMFILE if a further descriptor is refused.
+    /// EMFILE if there is no room for another descriptor.
     pub(super) fn check_room(&self) -> io::Result<()> {
         if self.fds.len() >= self.options.descriptors_max { error(libc::EMFILE) } else { Ok(()) }
     }
 
-    /// Lends a descriptor to a socket. The caller has asked [`Net::check_room`].
-    pub(super) fn lend_fd(&mut self, id: Id) -> RawFd {
+    /// Opens a descriptor for a socket. The caller has called [`Net::check_room`].
+    pub(super) fn open_fd(&mut self, id: Id) -> RawFd {
         let fd = self.levels.open();
         self.fds.insert(fd, id);
         self.refresh(id, Some(fd));
         fd
     }
 
-    /// Which socket a descriptor belongs to.
+    /// The socket of a descriptor.
     pub(super) fn id(&self, fd: RawFd) -> Id {
         *self.fds.get(&fd).expect("a socket's descriptor is open until the socket is dropped")
     }
@@ -211,7 +212,7 @@ impl Net {
         (id, self.sockets.get_mut(&id).expect("an open descriptor has a socket"))
     }
 
-    /// Tells the poller what the socket is ready for now.
+    /// Reports to the poller what the socket is ready for now.
     pub(super) fn refresh(&mut self, id: Id, fd: Option<RawFd>) {
         let Some(fd) = fd else { return };
         let level = match self.sockets.get(&id) {
@@ -241,7 +242,7 @@ impl Net {
         }
     }
 
-    /// EADDRINUSE if somebody is at `address` and the two do not share it.
+    /// EADDRINUSE if `address` is in use and not shared.
     pub(super) fn check_free(
         &self,
         datagrams: bool,
@@ -263,7 +264,8 @@ impl Net {
         }
     }
 
-    /// Who is at `address`, or at its port on every address; one of them if several share it.
+    /// The socket bound to `address`, or to its port on all addresses; a random one if several
+    /// share it.
     pub(super) fn find(&mut self, datagrams: bool, address: &Address) -> Option<Id> {
         let mut there = self.bound.get(&(datagrams, address.clone()));
         if there.is_none()
@@ -278,7 +280,7 @@ impl Net {
         there.get(self.rng.below(there.len() as u64) as usize).copied()
     }
 
-    /// `address`, with a port of its own if it has none.
+    /// `address`, with an unused port if it has none.
     pub(super) fn with_port(&mut self, address: SocketAddr) -> SocketAddr {
         if address.port() != 0 {
             return address;
@@ -288,7 +290,7 @@ impl Net {
         SocketAddr::new(address.ip(), port)
     }
 
-    /// Our own address towards `peer`.
+    /// The local address of a connection to `peer`.
     pub(super) fn own_address(&mut self, peer: SocketAddr) -> SocketAddr {
         let ip = match peer {
             SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),

@@ -1,4 +1,4 @@
-//! What a simulated world is like.
+//! The options of a simulated world.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -6,45 +6,45 @@ use std::time::Duration;
 use super::disk::Disk;
 use super::rng::Rng;
 
-/// What the simulated world is like. Probabilities are from 0 to 1.
+/// The options of a simulated world. Probabilities are from 0 to 1.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Options {
-    /// Everything that is random is drawn from it.
+    /// Everything random is drawn from it.
     pub seed: u64,
-    /// How long a piece of data, a connect or a datagram is under way.
+    /// How long a piece of data, a connect or a datagram takes to arrive.
     pub delay: Range<Duration>,
-    /// The probability that a write is cut at each of its byte boundaries, so that the pieces
-    /// arrive one after the other; 1 sends every byte by itself. Also of a read that is given less
-    /// than there is.
+    /// The probability that a write is split at each of its byte boundaries, so that the pieces
+    /// arrive one after the other; 1 sends every byte separately. Also the probability of a short
+    /// read.
     pub split: f64,
-    /// The probability that a write takes only a part of what there is room for.
+    /// The probability that a write accepts only a part of what there is room for.
     pub short_write: f64,
     /// The probability that a write is followed by a reset of its connection, which overtakes data.
     pub reset: f64,
-    /// The probability that a connect is refused although somebody listens.
+    /// The probability that a connect is refused although there is a listener.
     pub refuse: f64,
     /// The probability that a datagram is lost.
     pub loss: f64,
-    /// Bytes that a connection holds in each direction, under way and unread.
+    /// Bytes that a connection holds in each direction, in flight and unread.
     pub buffer_bytes: usize,
     /// How long a file takes to open or to read.
     pub disk_delay: Range<Duration>,
     /// The probability that reading a file fails.
     pub disk_error: f64,
-    /// The disk; `None`: an empty one without other faults. One that is given outlives the runtime.
+    /// The disk; `None`: an empty one without other faults. A disk that is passed in outlives the
+    /// runtime.
     pub disk: Option<Disk>,
-    /// The probability that a write stalls: it and what follows are under way for up to
-    /// [`STALL_MAX`].
+    /// The probability that a write stalls: it and later ones take up to [`STALL_MAX`] to arrive.
     pub stall: f64,
     /// Descriptors open at a time; one more is refused with EMFILE.
     pub descriptors_max: usize,
-    /// Real time that the core waits for another thread to wake a task once nothing is left to
-    /// simulate; then it panics, because nothing would ever happen.
+    /// Real time that the core waits for another thread to wake a task once nothing remains to be
+    /// simulated; then it panics, because no event would ever happen.
     pub outside_wait: Duration,
 }
 
-/// The longest that a write stalls.
+/// The longest stall of a write.
 pub const STALL_MAX: Duration = Duration::from_secs(120);
 
 impl Options {
@@ -69,8 +69,8 @@ impl Options {
         }
     }
 
-    /// Splits and short writes, drawn from the seed with it; nothing is lost: what must work for
-    /// every peer that keeps to the rules.
+    /// Splits and short writes, with rates drawn from the seed; nothing is lost. Everything must
+    /// work in this world with a peer that keeps to the rules.
     #[must_use]
     pub fn rough(seed: u64) -> Options {
         let mut rng = Rng::new(seed ^ 0x726f_7567_6821);
@@ -104,7 +104,7 @@ setters! {
     Options {
         /// Sets how long data travels.
         with_delay: delay = Range<Duration>;
-        /// Sets the probability that a write is cut at a byte boundary.
+        /// Sets the probability that a write is split at a byte boundary.
         with_split: split = f64;
         /// Sets the probability that a write is followed by a reset.
         with_reset: reset = f64;

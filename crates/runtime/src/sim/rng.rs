@@ -1,7 +1,7 @@
-//! The seeded source of everything random in the simulated world.
+//! The seeded random numbers of the simulated world.
 //!
-//! Written out here (SplitMix64, Steele, Lea and Flood 2014) because a printed seed must mean the
-//! same run next year, which no library promises for its generators.
+//! Our own implementation (SplitMix64, Steele, Lea and Flood 2014), because a printed seed must
+//! reproduce the same run next year, which no library promises for its generators.
 
 /// A stream of random numbers.
 #[derive(Debug, Clone)]
@@ -24,13 +24,13 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 if that is 0.
+    /// A number below `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// True with `probability`. Draws nothing if that is 0, so that a fault that is switched off
-    /// does not shift the others.
+    /// True with `probability`. Draws nothing if that is 0, so that a disabled fault does not shift
+    /// the others.
     pub fn chance(&mut self, probability: f64) -> bool {
         probability > 0.0 && ((self.next() >> 11) as f64) < probability * (1_u64 << 53) as f64
     }

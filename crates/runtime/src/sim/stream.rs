@@ -1,16 +1,16 @@
-//! Simulated streams: connecting, bytes under way, ends and resets.
+//! Simulated streams: connecting, bytes in flight, ends and resets.
 //!
 //! ```text
-//!   connect --Knock--> listener's queue --accept--> stream
-//!           <-Answer--
+//!   connect --Connect--> listener's queue --accept--> stream
+//!           <-Result--
 //!   send -----Bytes--> (pieces, in order, each with its delay) ---> inbound --recv-->
 //!   shutdown --End---> after the bytes        reset -- overtakes the bytes -->
 //! ```
 //!
-//! A connection holds at most `buffer_bytes` in each direction, under way and unread together: a
-//! sender whose peer does not read is told that there is no room. As with the kernel, data that
-//! arrived before a reset can still be read, closing with unread data resets, and what arrives for
-//! a socket that is gone is answered with a reset.
+//! A connection holds at most `buffer_bytes` in each direction, in flight and unread together: a
+//! sender whose peer does not read runs out of room. As in the kernel, data that arrived before a
+//! reset can still be read, closing with unread data resets the connection, and data for a closed
+//! socket is answered with a reset.
 
 use std::collections::VecDeque;
 use std::io;
@@ -22,12 +22,12 @@ use std::time::Duration;
 use readiness::Ready;
 
 use super::STALL_MAX;
-use super::net::{Address, Happening, Id, Net, Socket, error};
+use super::net::{Address, Event, Id, Net, Socket, error};
 use crate::sys::options::ListenOptions;
 
-/// A connect whose listener has no room is repeated after this, as often as the kernel does.
-const KNOCK_AGAIN_NS: u64 = 1_000_000_000;
-const KNOCKS_MAX: u32 = 6;
+/// A connect to a listener with a full backlog is repeated after this, as often as the kernel does.
+const CONNECT_AGAIN_NS: u64 = 1_000_000_000;
+const CONNECT_TRIES_MAX: u32 = 6;
 
 pub(super) struct Listener {
     pub(super) address: Address,
@@ -57,12 +57,12 @@ pub(super) struct Stream {
     fd: Option<RawFd>,
     peer: Option<Id>,
     phase: Phase,
-    /// Told once, by whatever asks first.
+    /// Reported once, to the next operation.
     error: Option<i32>,
     inbound: VecDeque<u8>,
-    /// Bytes sent that have not arrived. `under_way + peer.inbound.len() <= buffer_bytes`
-    under_way: usize,
-    /// What is sent next arrives no earlier.
+    /// Bytes sent that have not arrived. `in_flight + peer.inbound.len() <= buffer_bytes`
+    in_flight: usize,
+    /// Later sends arrive no earlier than this.
     last_arrival_ns: u64,
     /// The peer's end has arrived.
     ended: bool,
@@ -81,7 +81,7 @@ impl Stream {
             phase,
             error: None,
             inbound: VecDeque::new(),
-            under_way: 0,
+            in_flight: 0,
             last_arrival_ns: 0,
             ended: false,
             read_shut: false,
@@ -142,12 +142,12 @@ impl Net {
             Listener { address: address.clone(), fd: -1, backlog, queue: VecDeque::new() };
         let id = self.add(Socket::Listener(listener));
         self.bound.entry((false, address)).or_default().push(id);
-        let lent = self.lend_fd(id);
+        let fd = self.open_fd(id);
         if let Some(Socket::Listener(listener)) = self.sockets.get_mut(&id) {
-            listener.fd = lent;
+            listener.fd = fd;
         }
         self.trace("listen", id, 0);
-        Ok(lent)
+        Ok(fd)
     }
 
     pub(super) fn close_listener(&mut self, id: Id, listener: Listener) {
@@ -165,13 +165,13 @@ impl Net {
         let to = Address::Inet(address);
         let stream = Stream::new(local, to.clone(), Phase::Connecting, None);
         let client = self.add(Socket::Stream(stream));
-        let fd = self.lend_stream_fd(client);
+        let fd = self.open_stream_fd(client);
         self.trace("connect", client, 0);
-        self.plan_delayed(Happening::Knock { client, to, tries: 1 });
+        self.plan_delayed(Event::Connect { client, to, tries: 1 });
         Ok((fd, false))
     }
 
-    /// Unix sockets connect at once: there is no way between them.
+    /// Unix sockets connect at once: there is no network between them.
     pub(crate) fn connect_unix(&mut self, path: &Path) -> io::Result<RawFd> {
         self.check_room()?;
         let to = Address::Path(path.to_path_buf());
@@ -183,7 +183,7 @@ impl Net {
         let client = self.add(Socket::Stream(stream));
         self.enqueue(listener, client, to.clone(), to);
         self.trace("connect", client, 0);
-        Ok(self.lend_stream_fd(client))
+        Ok(self.open_stream_fd(client))
     }
 
     pub(crate) fn finish_connect_tcp(&mut self, fd: RawFd, _to: SocketAddr) -> io::Result<bool> {
@@ -196,31 +196,31 @@ impl Net {
     }
 
     /// A connect reaches its address.
-    pub(super) fn knock(&mut self, client: Id, to: Address, tries: u32) {
+    pub(super) fn connect_arrives(&mut self, client: Id, to: Address, tries: u32) {
         let Some(Socket::Stream(stream)) = self.sockets.get(&client) else { return };
         let from = stream.local.clone();
         let refuse = self.options.refuse;
         let refused = self.rng.chance(refuse);
         let listener = self.find(false, &to).filter(|_| !refused);
         let Some(listener) = listener else {
-            return self.plan_delayed(Happening::Answer { client, error: libc::ECONNREFUSED });
+            return self.plan_delayed(Event::ConnectResult { client, error: libc::ECONNREFUSED });
         };
         if self.backlog_is_full(listener) {
-            if tries == KNOCKS_MAX {
-                return self.plan_delayed(Happening::Answer { client, error: libc::ETIMEDOUT });
+            if tries == CONNECT_TRIES_MAX {
+                return self.plan_delayed(Event::ConnectResult { client, error: libc::ETIMEDOUT });
             }
-            let again_ns = self.now_ns + (KNOCK_AGAIN_NS << (tries - 1));
-            return self.plan(again_ns, Happening::Knock { client, to, tries: tries + 1 });
+            let again_ns = self.now_ns + (CONNECT_AGAIN_NS << (tries - 1));
+            return self.plan(again_ns, Event::Connect { client, to, tries: tries + 1 });
         }
         let answer_ns = self.arrival_ns();
-        self.plan(answer_ns, Happening::Answer { client, error: 0 });
+        self.plan(answer_ns, Event::ConnectResult { client, error: 0 });
         let server = self.enqueue(listener, client, to, from);
         if let Some(Socket::Stream(server)) = self.sockets.get_mut(&server) {
             server.last_arrival_ns = answer_ns;
         }
     }
 
-    /// Makes the server's end of a connection and lets it wait to be accepted.
+    /// Creates the server's end of a connection and queues it to be accepted.
     fn enqueue(&mut self, listener: Id, client: Id, local: Address, remote: Address) -> Id {
         let end = Stream::new(local, remote, Phase::Connected, Some(client));
         let server = self.add(Socket::Stream(end));
@@ -242,11 +242,11 @@ impl Net {
         }
     }
 
-    /// The answer to a connect arrives.
-    pub(super) fn answer(&mut self, client: Id, error: i32) {
+    /// The result of a connect arrives.
+    pub(super) fn connect_result_arrives(&mut self, client: Id, error: i32) {
         let Some(Socket::Stream(stream)) = self.sockets.get_mut(&client) else { return };
         if stream.phase != Phase::Connecting {
-            return; // a reset was faster
+            return; // a reset came first
         }
         if error == 0 {
             stream.phase = Phase::Connected;
@@ -265,9 +265,9 @@ impl Net {
         }
         self.check_room()?;
         let (_, Socket::Listener(listener)) = self.socket(fd) else { return error(libc::EINVAL) };
-        let accepted = listener.queue.pop_front().expect("looked at just before");
+        let accepted = listener.queue.pop_front().expect("checked just before");
         self.refresh(id, Some(fd));
-        let fd = self.lend_stream_fd(accepted);
+        let fd = self.open_stream_fd(accepted);
         self.trace("accept", accepted, 0);
         match &self.sockets[&accepted] {
             Socket::Stream(stream) => Ok((fd, stream.remote.clone())),
@@ -317,7 +317,7 @@ impl Net {
         Ok(taken)
     }
 
-    /// Cuts `bytes` and sends the pieces on their way.
+    /// Splits `bytes` and schedules the pieces.
     fn send_pieces(&mut self, id: Id, peer: Option<Id>, bytes: &[u8]) {
         let split = self.options.split;
         let mut start = 0;
@@ -329,15 +329,15 @@ impl Net {
             start = end;
             let at_ns = self.in_order_ns(id);
             if let Some(Socket::Stream(stream)) = self.sockets.get_mut(&id) {
-                stream.under_way += piece.len();
+                stream.in_flight += piece.len();
             }
-            // A peer that is gone has no number any more to send to: 0 is nobody's.
+            // A closed peer has no number; no socket has the number 0.
             let to = peer.unwrap_or_default();
-            self.plan(at_ns, Happening::Bytes { from: id, to, bytes: piece });
+            self.plan(at_ns, Event::Bytes { from: id, to, bytes: piece });
         }
     }
 
-    /// Holds up what `id` sends from now on.
+    /// Delays everything that `id` sends from now on.
     fn stall(&mut self, id: Id) {
         let until_ns = self.now_ns + self.draw(&(Duration::ZERO..STALL_MAX));
         if let Some(Socket::Stream(stream)) = self.sockets.get_mut(&id) {
@@ -346,7 +346,7 @@ impl Net {
         self.trace("stall", id, 0);
     }
 
-    /// When what `id` sends next arrives: never before what it has sent already.
+    /// The arrival time of the next data of `id`: never before earlier data.
     fn in_order_ns(&mut self, id: Id) -> u64 {
         let at_ns = self.arrival_ns();
         let Some(Socket::Stream(stream)) = self.sockets.get_mut(&id) else { return at_ns };
@@ -357,7 +357,7 @@ impl Net {
     pub(super) fn bytes_arrive(&mut self, from: Id, to: Id, bytes: &[u8]) {
         self.trace("bytes", to, bytes.len());
         if let Some(Socket::Stream(sender)) = self.sockets.get_mut(&from) {
-            sender.under_way -= bytes.len();
+            sender.in_flight -= bytes.len();
         }
         match self.sockets.get_mut(&to) {
             Some(Socket::Stream(stream)) => {
@@ -367,7 +367,7 @@ impl Net {
                 self.refresh_stream(to);
                 self.refresh_stream(from);
             }
-            _ => self.plan_delayed(Happening::Reset { to: from }),
+            _ => self.plan_delayed(Event::Reset { to: from }),
         }
     }
 
@@ -408,7 +408,7 @@ impl Net {
             Some(Socket::Stream(peer)) => peer.inbound.len(),
             _ => 0,
         };
-        self.options.buffer_bytes.saturating_sub(stream.under_way + unread)
+        self.options.buffer_bytes.saturating_sub(stream.in_flight + unread)
     }
 }
 
@@ -427,7 +427,7 @@ impl Net {
         self.trace("shutdown", id, 0);
         if let (true, Some(peer)) = (ends, peer) {
             let at_ns = self.in_order_ns(id);
-            self.plan(at_ns, Happening::End { to: peer });
+            self.plan(at_ns, Event::End { to: peer });
         }
         self.refresh_stream(id);
         Ok(())
@@ -457,7 +457,7 @@ impl Net {
         Ok(())
     }
 
-    /// The socket has been taken out; tells its peer, with an end or with a reset.
+    /// Sends an end or a reset to the peer of a socket that has been removed.
     pub(super) fn close_stream(&mut self, stream: Stream) {
         if stream.phase != Phase::Connected {
             return;
@@ -467,23 +467,23 @@ impl Net {
         }
         if let (false, Some(peer)) = (stream.write_shut, stream.peer) {
             let at_ns = self.arrival_ns().max(stream.last_arrival_ns);
-            self.plan(at_ns, Happening::End { to: peer });
+            self.plan(at_ns, Event::End { to: peer });
         }
     }
 
     fn reset_peer(&mut self, stream: &Stream) {
         if let Some(peer) = stream.peer {
-            self.plan_delayed(Happening::Reset { to: peer });
+            self.plan_delayed(Event::Reset { to: peer });
         }
     }
 
-    /// Resets both ends of a connection, each after a delay of its own.
+    /// Resets both ends of a connection, each after its own delay.
     fn break_connection(&mut self, id: Id) {
         let Some(Socket::Stream(stream)) = self.sockets.get(&id) else { return };
         let peer = stream.peer;
-        self.plan_delayed(Happening::Reset { to: id });
+        self.plan_delayed(Event::Reset { to: id });
         if let Some(peer) = peer {
-            self.plan_delayed(Happening::Reset { to: peer });
+            self.plan_delayed(Event::Reset { to: peer });
         }
     }
 
@@ -504,8 +504,8 @@ impl Net {
         }
     }
 
-    fn lend_stream_fd(&mut self, id: Id) -> RawFd {
-        let fd = self.lend_fd(id);
+    fn open_stream_fd(&mut self, id: Id) -> RawFd {
+        let fd = self.open_fd(id);
         if let Some(Socket::Stream(stream)) = self.sockets.get_mut(&id) {
             stream.fd = Some(fd);
         }

@@ -1,9 +1,9 @@
-//! The record of what happened in a simulated world: a hash of all of it, and its end in words.
+//! The trace of events in a simulated world: a hash of all of them, and the last ones as text.
 
 use std::collections::VecDeque;
 use std::fmt::Write;
 
-/// Lines kept for a failure to show.
+/// Lines kept for the report of a failure.
 const LINES_MAX: usize = 40;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Trace {
         for Line { at_ns, what, which, amount } in &self.tail {
             let at_us = (at_ns - start_ns) / 1_000;
             writeln!(text, "{at_us:>12} us  #{which:<6} {what} {amount}")
-                .expect("a string takes all that is written to it");
+                .expect("writing to a string does not fail");
         }
         text
     }

@@ -1,10 +1,8 @@
-//! The seam answered from memory: what [`crate::sys::real`] asks of the system, asked of [`Net`].
+//! The simulated world of one core: its network, its disk, its clocks, and the trace of events.
 //!
-//! What: the simulated world of one core: its network, its disk, its clocks, and the record of what
-//! happened. The functions here have the shape of those in `sys::real`; the network itself is in
-//! [`super::net`].
-//! What never happens: a function here waits. Time moves in [`World::advance`] only, which the
-//! poller calls where a real one would sleep.
+//! What: [`Net`] implements the calls that `sys::real` makes to the system. What never happens: a
+//! function here waits. Time moves only in [`World::advance`], which the poller calls where a real
+//! one would sleep.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::io;
@@ -17,11 +15,11 @@ use super::Options;
 use super::disk::{Disk, FileHandle};
 use super::net::{Address, Net, START_NS, error};
 
-/// What a turn of the loop costs that has no time to sleep. Without it a task that polls the clock
-/// would see it stand still for ever.
+/// The duration of a turn of the loop that does not sleep. Without it, a task that polls the clock
+/// would never see it move.
 const BUSY_TURN_NS: u64 = 1_000;
 
-/// Keeps the disk's chances apart from the network's.
+/// Makes the disk's random numbers independent of the network's.
 const DISK_SEED: u64 = 0x6469_736b;
 
 /// The simulated world of one core.
@@ -32,7 +30,7 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// What answers the calls of [`crate::sys::World`].
+    /// The network, which implements the calls of [`crate::sys::World`].
     pub(crate) fn net(&self) -> RefMut<'_, Net> {
         self.net.borrow_mut()
     }
@@ -42,7 +40,7 @@ impl World {
         World { net: RefCell::new(Net::new(options, levels)), disk, idle: Cell::new(false) }
     }
 
-    /// The core computes for so long: time passes, and nothing else happens in it.
+    /// The core computes for this long: time passes without events.
     pub(crate) fn burn(&self, time: Duration) {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         let mut net = self.net.borrow_mut();
@@ -50,22 +48,21 @@ impl World {
         net.now_ns = net.now_ns.saturating_add(ns);
     }
 
-    /// Moves virtual time to the next thing that happens, at most `at_most` far. False if nothing
-    /// happened.
+    /// Moves virtual time to the next event, at most `at_most` far. False if there was no event.
     pub(crate) fn advance(&self, at_most: Option<Duration>) -> bool {
         let mut net = self.net.borrow_mut();
         let end = at_most.map(|at_most| {
             let ns = u64::try_from(at_most.as_nanos()).unwrap_or(u64::MAX);
             net.now_ns.saturating_add(ns.max(BUSY_TURN_NS))
         });
-        if net.happen_until(end) {
+        if net.process_until(end) {
             return true;
         }
         self.idle.set(at_most.is_none());
         false
     }
 
-    /// True once after [`World::advance`] found that nothing will ever happen by itself.
+    /// True once after [`World::advance`] found that no further event is scheduled.
     pub(crate) fn take_idle(&self) -> bool {
         self.idle.replace(false)
     }
@@ -94,30 +91,30 @@ impl World {
 }
 
 thread_local! {
-    /// The end of the record of the last world that was dropped by a panic.
-    static LAST_WORDS: RefCell<String> = const { RefCell::new(String::new()) };
+    /// The end of the trace of the last world that was dropped by a panic.
+    static LAST_TRACE: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-pub(super) fn clear_last_words() {
-    LAST_WORDS.with_borrow_mut(String::clear);
+pub(super) fn clear_last_trace() {
+    LAST_TRACE.with_borrow_mut(String::clear);
 }
 
-pub(super) fn last_words() -> String {
-    LAST_WORDS.with_borrow(String::clone)
+pub(super) fn last_trace() -> String {
+    LAST_TRACE.with_borrow(String::clone)
 }
 
 impl Drop for World {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let words = self.net.get_mut().trace.tail(START_NS);
-            // The thread may be ending: then there is nobody left to read them.
-            drop(LAST_WORDS.try_with(|last| last.replace(words)));
+            // If the thread is ending, no code will read them.
+            drop(LAST_TRACE.try_with(|last| last.replace(words)));
         }
     }
 }
 
 impl World {
-    /// Draws the order of what happens at the same time.
+    /// Draws the order of simultaneous events.
     pub(crate) fn shuffle<T>(&self, things: &mut [T]) {
         let rng = &mut self.net.borrow_mut().rng;
         for last in (1..things.len()).rev() {
@@ -132,7 +129,7 @@ impl World {
         &self.disk
     }
 
-    /// How long the next operation of the disk takes.
+    /// How long the next disk operation takes.
     pub(crate) fn draw_disk_delay_ns(&self) -> u64 {
         let mut net = self.net.borrow_mut();
         let range = net.options.disk_delay.clone();

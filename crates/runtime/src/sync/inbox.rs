@@ -1,10 +1,9 @@
 //! A bounded queue from any thread to one task.
 //!
-//! What: [`inbox`] makes both ends. A [`Sender`] may be cloned and sent to any thread; what it
-//! sends wakes the receiving task on its own core. The [`Inbox`] takes everything that has arrived
-//! with one lock and hands it out one by one.
-//! What never happens: a sender never waits (a full inbox gives the message back), and no message
-//! that was taken is lost when the receiving future is dropped.
+//! What: [`inbox`] makes both ends. A [`Sender`] may be cloned and sent to any thread; its messages
+//! wake the receiving task on that task's core. The [`Inbox`] takes everything that has arrived
+//! under one lock and returns it one by one. What never happens: a sender waits (a full inbox
+//! returns the message), or a message that was taken is lost when the receiving future is dropped.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -38,7 +37,7 @@ impl<T> Shared<T> {
     }
 }
 
-/// Both ends of a queue of at most `capacity` messages that have not been fetched.
+/// Both ends of a queue that holds at most `capacity` messages.
 #[must_use]
 pub fn inbox<T>(capacity: usize) -> (Sender<T>, Inbox<T>) {
     let state =
@@ -47,7 +46,7 @@ pub fn inbox<T>(capacity: usize) -> (Sender<T>, Inbox<T>) {
     (Sender(Arc::clone(&shared)), Inbox { shared, fetched: VecDeque::new() })
 }
 
-/// Why a message came back. Holds the message.
+/// Why a message was not sent. Holds the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SendError<T> {
     /// The receiver does not keep up.
@@ -128,7 +127,7 @@ impl<T> Inbox<T> {
         Recv(self)
     }
 
-    /// The next message, if one is there.
+    /// The next message, if there is one.
     pub fn try_recv(&mut self) -> Option<T> {
         if self.fetched.is_empty() {
             std::mem::swap(&mut self.shared.state().messages, &mut self.fetched);
@@ -136,7 +135,7 @@ impl<T> Inbox<T> {
         self.fetched.pop_front()
     }
 
-    /// [`Inbox::recv`] for futures made by hand.
+    /// [`Inbox::recv`] for hand-written futures.
     pub fn poll_recv(&mut self, cx: &mut Context<'_>) -> Poll<Option<T>> {
         if !core::may_go_on(cx) {
             return Poll::Pending;
@@ -154,7 +153,7 @@ impl<T> Inbox<T> {
         }
         let displaced = state.receiver.replace(cx.waker().clone());
         drop(state);
-        drop(displaced); // a waker that is not ours is dropped without the lock
+        drop(displaced); // a foreign waker is dropped without the lock
         Poll::Pending
     }
 }

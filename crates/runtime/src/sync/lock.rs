@@ -1,16 +1,16 @@
-//! A lock that can tell how it is used.
+//! A lock that can measure its use.
 //!
 //! What: [`Lock`] is the system's mutex with a [`LockKind`]: a name, shared by all locks that do
-//! the same work (the shards of a table), under which uses are counted: how often it was asked
-//! for, how often somebody else held it, how long it was waited for and held. Why: whether cores
-//! that share nothing share a lock after all is a question for figures, such as those of a run
-//! queue's lock in 2002. Counting is off until [`LockKind::measure_all`]; off, a lock costs the
-//! mutex and one load of a flag that nobody writes.
-//! What never happens: a hold that began before the counting was switched on is counted, or one
-//! that ends after it was switched off: both would be of unknown length.
+//! the same work (the shards of a table), under which uses are counted: how often a lock was
+//! requested, how often it was contended, and how long callers waited for it and held it. Why:
+//! measurements show whether cores that should share nothing contend for a lock after all, as they
+//! did for the run queue's lock in 2002. Counting is off until [`LockKind::measure_all`]. While it
+//! is off, a lock costs the mutex and one load of a flag that is not being written. What never
+//! happens: a hold is counted that began before counting was switched on or ends after it was
+//! switched off, because its length would be unknown.
 //!
-//! The holder counts before it unlocks: what is told of a hold lacks the unlocking, and holds are
-//! longer by the counting, some tens of nanoseconds, while it is on.
+//! The holder counts before it unlocks. So the reported hold time excludes the unlocking, and
+//! counting makes each hold some tens of nanoseconds longer.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -20,10 +20,10 @@ use std::time::Instant;
 
 static MEASURING: AtomicBool = AtomicBool::new(false);
 
-/// What locks are there for: one for all locks that do the same work, a `static`.
+/// The purpose of a lock: one `static` for all locks that do the same work.
 pub struct LockKind {
     name: &'static str,
-    known: AtomicBool,
+    registered: AtomicBool,
     attempts: AtomicU64,
     contended: AtomicU64,
     waited_ns: AtomicU64,
@@ -32,35 +32,35 @@ pub struct LockKind {
     held_ns_max: AtomicU64,
 }
 
-/// All kinds of which there is a lock.
+/// All kinds that have a lock.
 static KINDS: Mutex<Vec<&'static LockKind>> = Mutex::new(Vec::new());
 
-/// What was counted of the locks of one kind.
+/// The counts for the locks of one kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LockUse {
     /// The name of the kind.
     pub name: &'static str,
-    /// How often one was asked for.
+    /// How often a lock was requested.
     pub attempts: u64,
-    /// Of these, how often somebody else held it.
+    /// How many of these found it held.
     pub contended: u64,
-    /// How long was waited, together, nanoseconds.
+    /// Total waiting time in nanoseconds.
     pub waited_ns: u64,
-    /// Holds that began and ended while it was counted.
+    /// Holds that began and ended while counting was on.
     pub holds: u64,
-    /// How long they were, together, nanoseconds.
+    /// Total hold time in nanoseconds.
     pub held_ns: u64,
-    /// The longest, nanoseconds.
+    /// The longest hold in nanoseconds.
     pub held_ns_max: u64,
 }
 
 impl LockKind {
-    /// A kind by this name.
+    /// A kind with this name.
     #[must_use]
     pub const fn new(name: &'static str) -> LockKind {
         LockKind {
             name,
-            known: AtomicBool::new(false),
+            registered: AtomicBool::new(false),
             attempts: AtomicU64::new(0),
             contended: AtomicU64::new(0),
             waited_ns: AtomicU64::new(0),
@@ -70,26 +70,26 @@ impl LockKind {
         }
     }
 
-    /// Switches the counting of all locks of the process on or off. What was counted before is
-    /// forgotten when it is switched on, and kept when it is switched off.
+    /// Switches counting on or off for all locks of the process. Switching on resets the counts;
+    /// switching off keeps them.
     pub fn measure_all(on: bool) {
         if on {
             KINDS
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .iter()
-                .for_each(|kind| kind.forget());
+                .for_each(|kind| kind.reset());
         }
         MEASURING.store(on, Ordering::Relaxed);
     }
 
-    /// Whether locks are counted now.
+    /// Whether counting is on.
     #[must_use]
     pub fn measuring() -> bool {
         MEASURING.load(Ordering::Relaxed)
     }
 
-    /// What was counted, of each kind of which there is or was a lock, by name.
+    /// The counts of each kind that has or had a lock, by name.
     #[must_use]
     pub fn uses() -> Vec<LockUse> {
         let kinds = KINDS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,14 +111,16 @@ impl LockKind {
         }
     }
 
-    fn forget(&self) {
+    fn reset(&self) {
         let all = [&self.attempts, &self.contended, &self.waited_ns];
         let of_holds = [&self.holds, &self.held_ns, &self.held_ns_max];
         all.into_iter().chain(of_holds).for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
 
-    fn make_known(&'static self) {
-        if !self.known.load(Ordering::Relaxed) && !self.known.swap(true, Ordering::Relaxed) {
+    fn register(&'static self) {
+        if !self.registered.load(Ordering::Relaxed)
+            && !self.registered.swap(true, Ordering::Relaxed)
+        {
             KINDS.lock().unwrap_or_else(PoisonError::into_inner).push(self);
         }
     }
@@ -136,7 +138,7 @@ pub struct Lock<T> {
     mutex: Mutex<T>,
 }
 
-/// The right to what a [`Lock`] guards.
+/// Access to what a [`Lock`] guards.
 pub struct Guard<'a, T> {
     inner: MutexGuard<'a, T>,
     kind: &'static LockKind,
@@ -147,14 +149,14 @@ pub struct Guard<'a, T> {
 impl<T> Lock<T> {
     /// A lock of this kind.
     pub fn new(kind: &'static LockKind, value: T) -> Lock<T> {
-        kind.make_known();
+        kind.register();
         Lock { kind, mutex: Mutex::new(value) }
     }
 
-    /// Waits for it.
+    /// Waits for the lock.
     ///
     /// # Errors
-    /// As [`Mutex::lock`]: whoever held it last panicked.
+    /// As [`Mutex::lock`]: the last holder panicked.
     #[inline]
     pub fn lock(&self) -> LockResult<Guard<'_, T>> {
         if LockKind::measuring() {
@@ -258,11 +260,11 @@ mod tests {
 
     use super::*;
 
-    /// Tests that switch the counting follow one another.
+    /// Tests that switch counting run one after another.
     static SWITCH: Mutex<()> = Mutex::new(());
 
     #[test]
-    fn nothing_is_counted_until_it_is_asked_for_and_every_attempt_afterwards() {
+    fn counting_is_off_until_it_is_switched_on() {
         static KIND: LockKind = LockKind::new("counted when asked");
         let _alone = SWITCH.lock().unwrap_or_else(PoisonError::into_inner);
         let lock = Lock::new(&KIND, 1);
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_is_counted_with_the_time_and_the_hold_it_waited_for() {
+    fn a_contended_attempt_counts_its_wait_and_the_hold() {
         static KIND: LockKind = LockKind::new("waited for");
         const HELD: Duration = Duration::from_millis(20);
         let _alone = SWITCH.lock().unwrap_or_else(PoisonError::into_inner);
@@ -302,7 +304,7 @@ mod tests {
                 drop(lock.lock().unwrap());
             }
         });
-        // The attempt is counted before it is tried; then it is told apart from the holder's.
+        // Wait until the attempt is counted as contended.
         while asking.load(Ordering::SeqCst) == 0 || KIND.counted().contended == 0 {
             thread::yield_now();
         }
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_of_the_holder_is_told_to_the_next() {
+    fn a_panic_of_the_holder_poisons_the_lock() {
         static KIND: LockKind = LockKind::new("poisoned");
         let lock = Arc::new(Lock::new(&KIND, 7));
         let of_thread = Arc::clone(&lock);

@@ -1,5 +1,5 @@
-//! How tasks speak to each other: within a core ([`Notify`]) and across cores ([`inbox`]); and what
-//! cores share after all ([`Lock`]).
+//! How tasks communicate: within a core ([`Notify`]) and across cores ([`inbox`]); and a lock for
+//! what cores share ([`Lock`]).
 
 mod inbox;
 mod lock;

@@ -1,9 +1,9 @@
-//! A condition within one core: tasks wait for it, a task announces it.
+//! A condition within one core: tasks wait for it, and a task signals it.
 //!
-//! What: [`Notify::notify_all`] wakes whoever waits now; [`Notify::notify_one`] wakes the one that
-//! has waited longest, or the next to come if nobody waits.
-//! What never happens: a `notified()` that was made before a `notify_all` misses it, polled or not;
-//! a notification given to one that is dropped unpolled is passed on to the next.
+//! What: [`Notify::notify_all`] wakes all tasks that wait now. [`Notify::notify_one`] wakes the one
+//! that has waited longest; if none waits, the next one to wait returns at once. What never
+//! happens: a `notified()` that was created before a `notify_all` misses it, polled or not; or a
+//! notification is lost because the chosen future is dropped unpolled (the next one gets it).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -16,28 +16,28 @@ use std::task::{Context, Poll, Waker};
 pub struct Notify {
     /// Counts `notify_all`.
     epoch: Cell<u64>,
-    /// A `notify_one` that found nobody.
+    /// A `notify_one` that found no waiting task.
     permit: Cell<bool>,
     next_place: Cell<u64>,
-    /// In the order of waiting. `None`: chosen by `notify_one`, not yet polled.
+    /// In the order of waiting. `None`: chosen by `notify_one`, but not yet polled.
     waiting: RefCell<BTreeMap<u64, Option<Waker>>>,
 }
 
 impl Notify {
-    /// A condition for which nobody waits.
+    /// A condition with no waiting task.
     #[must_use]
     pub fn new() -> Notify {
         Notify::default()
     }
 
-    /// Wakes everybody who has called [`Notify::notified`] by now.
+    /// Wakes every future that [`Notify::notified`] has returned so far.
     pub fn notify_all(&self) {
         self.epoch.set(self.epoch.get() + 1);
         let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
         waiting.into_values().flatten().for_each(Waker::wake);
     }
 
-    /// Wakes the one that has waited longest; if nobody waits, the next one does not wait.
+    /// Wakes the task that has waited longest; if none waits, the next one does not wait.
     pub fn notify_one(&self) {
         let chosen = self.waiting.borrow_mut().values_mut().find_map(Option::take);
         match chosen {
@@ -46,12 +46,12 @@ impl Notify {
         }
     }
 
-    /// Waits for the next notification from now on.
+    /// Waits for the next notification.
     pub fn notified(&self) -> Notified<'_> {
         Notified { notify: self, epoch: self.epoch.get(), place: None }
     }
 
-    /// How many wait.
+    /// How many tasks wait.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.waiting.borrow().len()
@@ -90,7 +90,7 @@ impl Future for Notified<'_> {
         if let Some(Some(waker)) = waiting.get_mut(&place) {
             let displaced = std::mem::replace(waker, cx.waker().clone());
             drop(waiting);
-            drop(displaced); // a waker that is not ours is dropped without the borrow
+            drop(displaced); // a foreign waker is dropped without the borrow
             return Poll::Pending;
         }
         waiting.remove(&place); // chosen by `notify_one`
@@ -105,7 +105,7 @@ impl Drop for Notified<'_> {
         let Some(place) = self.place else { return };
         let left = self.notify.waiting.borrow_mut().remove(&place);
         if matches!(left, Some(None)) {
-            self.notify.notify_one(); // it was chosen and never knew: the next one's turn
+            self.notify.notify_one(); // it was chosen but not polled: choose the next one
         }
     }
 }

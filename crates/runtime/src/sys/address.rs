@@ -1,4 +1,4 @@
-//! Socket addresses as the kernel lays them out in memory, and back.
+//! Conversion of socket addresses to and from the kernel's layout.
 
 use std::ffi::OsStr;
 use std::io;
@@ -9,14 +9,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::SocketAddr as UnixAddr;
 use std::path::Path;
 
-/// Room for an address of any family, and how much of it is used.
+/// Space for an address of any family, and how much of it is used.
 pub(crate) struct RawAddress {
     storage: libc::sockaddr_storage,
     len: libc::socklen_t,
 }
 
 impl RawAddress {
-    /// All of the room, for the kernel to write an address into.
+    /// All of the space, for the kernel to write an address into.
     pub(crate) fn room() -> Self {
         RawAddress { storage: zeroed(), len: size_of::<libc::sockaddr_storage>() as u32 }
     }
@@ -108,7 +108,7 @@ impl RawAddress {
         }
     }
 
-    /// The address as a Unix one; without a name unless the socket was bound to one.
+    /// The address as a Unix one; unnamed unless the socket was bound to a name.
     pub(crate) fn to_unix(&self) -> io::Result<UnixAddr> {
         // SAFETY: as above, for sockaddr_un.
         let un = unsafe { *self.as_ptr().cast::<libc::sockaddr_un>() };
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_come_back_as_they_went() {
+    fn addresses_survive_a_round_trip() {
         for text in ["127.0.0.1:80", "0.0.0.0:0", "[::1]:65535", "[fe80::1%3]:9"] {
             let address: SocketAddr = text.parse().unwrap();
             assert_eq!(RawAddress::inet(address).to_inet().unwrap(), address);

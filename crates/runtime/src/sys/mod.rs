@@ -1,10 +1,10 @@
-//! The seam below the sockets: the system, or the simulated world.
+//! The layer below the sockets: the system, or the simulated world.
 //!
-//! What: [`World`] has one function for each thing that a socket, a clock or a file asks of the
-//! world. `real` answers with system calls, [`crate::sim::World`] from memory; both have the same
-//! shape, and nothing above this file knows which one it talks to.
-//! Why: the code that serves users is the code that is tested under seeded faults.
-//! What never happens: no function here blocks, and none holds on to a buffer after it returned.
+//! What: [`World`] has one function for each call that a socket or a clock makes. `real` implements
+//! them with system calls, the network of [`crate::sim`] in memory. Both have the same functions,
+//! and no code above this file knows which one it calls. Why: the production code is the code that
+//! is tested with seeded faults. What never happens: a function blocks, or keeps a buffer after it
+//! has returned.
 
 pub(crate) mod address;
 pub(crate) mod options;
@@ -41,33 +41,33 @@ macro_rules! world {
 }
 
 world! {
-    /// Nanoseconds of a clock that never goes back.
+    /// Nanoseconds of a monotonic clock.
     fn monotonic_ns() -> u64;
     /// Nanoseconds since 1970.
     fn wall_ns() -> u64;
     /// Nanoseconds of processor time that the calling thread has used.
     fn thread_cpu_ns() -> u64;
-    /// Nanoseconds for which the calling thread could have run, and others did.
+    /// Nanoseconds for which the calling thread was runnable but others ran.
     fn thread_starved_ns() -> u64;
 
     /// A listening TCP socket; its connections have TCP_NODELAY set.
     fn listen_tcp(address: SocketAddr, options: &ListenOptions) -> io::Result<RawFd>;
-    /// A TCP socket that connects. True if it is connected already.
+    /// A connecting TCP socket. True if it is already connected.
     fn connect_tcp(address: SocketAddr) -> io::Result<(RawFd, bool)>;
-    /// Asks a connecting socket how far it is: true once it is connected.
+    /// Whether a connecting socket is connected.
     fn finish_connect_tcp(fd: RawFd, address: SocketAddr) -> io::Result<bool>;
     fn accept_tcp(fd: RawFd) -> io::Result<(RawFd, SocketAddr)>;
 
     fn listen_unix(path: &Path, backlog: u32) -> io::Result<RawFd>;
-    /// A Unix stream socket, connected; these never take time.
+    /// A connected Unix stream socket; connecting it never takes time.
     fn connect_unix(path: &Path) -> io::Result<RawFd>;
     fn accept_unix(fd: RawFd) -> io::Result<(RawFd, UnixAddr)>;
 
     fn recv(fd: RawFd, buf: &mut [u8]) -> io::Result<usize>;
-    /// As `recv`, leaving the bytes where they are.
+    /// As `recv`, without consuming the bytes.
     fn peek(fd: RawFd, buf: &mut [u8]) -> io::Result<usize>;
     fn send(fd: RawFd, buf: &[u8]) -> io::Result<usize>;
-    /// `more`: an incomplete packet may wait for what is sent next.
+    /// `more`: an incomplete packet may wait for the next bytes.
     fn send_vectored(fd: RawFd, bufs: &[IoSlice<'_>], more: bool) -> io::Result<usize>;
     fn shutdown(fd: RawFd, how: Shutdown) -> io::Result<()>;
     fn close(fd: RawFd);
@@ -80,6 +80,6 @@ world! {
     fn local_addr(fd: RawFd) -> io::Result<SocketAddr>;
     fn peer_addr(fd: RawFd) -> io::Result<SocketAddr>;
     fn set_nodelay(fd: RawFd, on: bool) -> io::Result<()>;
-    /// From now on closing the socket resets its connection.
+    /// Makes closing the socket reset its connection.
     fn set_linger0(fd: RawFd) -> io::Result<()>;
 }

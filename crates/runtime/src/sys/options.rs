@@ -1,14 +1,16 @@
-//! How a socket listens and how a file is opened: what the system and the simulated world both take.
+//! How a socket listens and how a file is opened. The system and the simulated world both take
+//! these.
 
 /// How to listen.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
 pub struct ListenOptions {
-    /// Several listeners, one a core, share the address; the kernel spreads connections over them.
+    /// Several listeners, one per core, share the address; the kernel distributes connections over
+    /// them.
     pub reuse_port: bool,
     /// Connections that may wait to be accepted. The kernel caps it at `net.core.somaxconn`.
     pub backlog: u32,
-    /// An IPv6 listener takes no IPv4 connections.
+    /// An IPv6 listener refuses IPv4 connections.
     pub v6_only: bool,
 }
 
@@ -34,15 +36,15 @@ setters! {
 pub struct OpenOptions {
     /// Also for writing.
     pub write: bool,
-    /// Make it, empty, if it does not exist.
+    /// Create an empty file if it does not exist.
     pub create: bool,
-    /// Long writes of a [`PageBuffer`] go around the page cache, where that is possible.
+    /// Long writes of a [`crate::fs::PageBuffer`] bypass the page cache where possible.
     pub direct: bool,
 }
 
 impl OpenOptions {
-    /// For reading and writing; made if it does not exist.
+    /// For reading and writing; created if it does not exist.
     pub const CREATE: OpenOptions = OpenOptions { write: true, create: true, direct: false };
-    /// For reading and writing what exists.
+    /// For reading and writing an existing file.
     pub const WRITE: OpenOptions = OpenOptions { write: true, create: false, direct: false };
 }

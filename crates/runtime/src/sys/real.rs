@@ -1,4 +1,4 @@
-//! The seam answered by the system: one system call each, non-blocking and close-on-exec.
+//! The implementation by the system: one system call each, non-blocking and close-on-exec.
 
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
@@ -9,7 +9,7 @@ use std::path::Path;
 use super::address::RawAddress;
 use super::options::ListenOptions;
 
-/// The kernel takes at most so many buffers in one call (UIO_MAXIOV).
+/// The kernel accepts at most this many buffers in one call (UIO_MAXIOV).
 const BUFFERS_MAX: usize = 1024;
 
 /// Turns the -1 of a system call into its error.
@@ -17,7 +17,7 @@ fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// As [`check`] for calls that return a count; calls interrupted by a signal are made again.
+/// As [`check`] for calls that return a count. Repeats calls that a signal has interrupted.
 fn counted(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     loop {
         match usize::try_from(call()) {
@@ -32,7 +32,7 @@ fn counted(mut call: impl FnMut() -> isize) -> io::Result<usize> {
     }
 }
 
-/// Lets the calling thread run on processor `cpu` only.
+/// Restricts the calling thread to processor `cpu`.
 pub(crate) fn pin_thread(cpu: usize) -> io::Result<()> {
     if cpu >= libc::CPU_SETSIZE as usize {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -47,8 +47,8 @@ pub(crate) fn pin_thread(cpu: usize) -> io::Result<()> {
     check(unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) }).map(drop)
 }
 
-/// Lets the calling thread have its share of the processor, but not take it from another that runs
-/// the moment it is woken (SCHED_BATCH).
+/// Gives the calling thread its share of the processor, but does not let it preempt a running
+/// thread when it wakes (SCHED_BATCH).
 pub(crate) fn set_batch_scheduling() -> io::Result<()> {
     let none = libc::sched_param { sched_priority: 0 };
     // SAFETY: reads one sched_param; pid 0 is the calling thread.
@@ -76,16 +76,16 @@ pub(crate) fn thread_cpu_ns() -> u64 {
 }
 
 pub(crate) fn thread_starved_ns() -> u64 {
-    // "CPU-NS WAIT-NS SLICES"; a kernel without it starves nobody, as far as we can tell.
-    let told = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    told.split(' ').nth(1).and_then(|wait| wait.parse().ok()).unwrap_or(0)
+    // "CPU-NS WAIT-NS SLICES". A kernel without this file counts as no waiting.
+    let statistics = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
+    statistics.split(' ').nth(1).and_then(|wait| wait.parse().ok()).unwrap_or(0)
 }
 
 fn socket(family: i32, kind: i32) -> io::Result<OwnedFd> {
     let kind = kind | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers.
     let fd = check(unsafe { libc::socket(family, kind, 0) })?;
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor with no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -95,10 +95,10 @@ fn set_option<T>(fd: RawFd, level: i32, name: i32, value: T) -> io::Result<()> {
     check(unsafe { libc::setsockopt(fd, level, name, pointer, len) }).map(drop)
 }
 
-/// On the way to oneself nothing is lost or queued. Where the system's congestion control paces
-/// (BBR), it would set a timer for each packet of 64 KiB, which costs as much as to send it does.
+/// Disables pacing, for loopback, where nothing is lost or queued. A congestion control that paces
+/// (BBR) would set a timer for each packet of 64 KiB, which costs as much as sending it.
 fn send_unpaced(fd: RawFd) {
-    // Every kernel has it, and lets everybody have it. Without it packets are paced.
+    // Every kernel has reno and allows it without privileges. If this fails, packets are paced.
     drop(set_option(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, *b"reno"));
 }
 
@@ -144,7 +144,7 @@ pub(crate) fn connect_tcp(address: SocketAddr) -> io::Result<(RawFd, bool)> {
     Ok((fd.into_raw_fd(), connected))
 }
 
-/// The same call starts a connect, tells how far it is, and fetches its error.
+/// The same call starts a connect, returns its progress, and returns its error.
 pub(crate) fn finish_connect_tcp(fd: RawFd, address: SocketAddr) -> io::Result<bool> {
     match connect(fd, &RawAddress::inet(address)) {
         Ok(()) => Ok(true),
@@ -170,7 +170,7 @@ fn accept<A>(
             // SAFETY: a new descriptor with no other owner.
             Ok(accepted) => break unsafe { OwnedFd::from_raw_fd(accepted) },
             Err(error) => match error.raw_os_error() {
-                // The peer was gone before it was accepted: take the next.
+                // The peer was gone before it was accepted: accept the next one.
                 Some(libc::ECONNABORTED | libc::EPROTO | libc::EINTR) => {}
                 _ => return Err(error),
             },
@@ -312,7 +312,7 @@ fn option(fd: &OwnedFd, level: i32, name: i32) -> io::Result<i32> {
     Ok(value)
 }
 
-/// Whether it is a TCP socket, over IPv4 or IPv6, that takes connections.
+/// Whether it is a listening TCP socket over IPv4 or IPv6.
 pub(crate) fn is_listening(fd: &OwnedFd) -> io::Result<bool> {
     let family = option(fd, libc::SOL_SOCKET, libc::SO_DOMAIN)?;
     Ok(matches!(family, libc::AF_INET | libc::AF_INET6)
@@ -320,7 +320,7 @@ pub(crate) fn is_listening(fd: &OwnedFd) -> io::Result<bool> {
         && option(fd, libc::SOL_SOCKET, libc::SO_ACCEPTCONN)? != 0)
 }
 
-/// Makes a descriptor that came from elsewhere non-blocking and close-on-exec.
+/// Makes an existing descriptor non-blocking and close-on-exec.
 pub(crate) fn adopt(fd: &OwnedFd) -> io::Result<()> {
     let fd = fd.as_raw_fd();
     // SAFETY: no pointers.
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(congestion_control(accepted), "reno");
         let anywhere = listen_tcp(SocketAddr::from(([0, 0, 0, 0], 0)), &options).unwrap();
         let usual = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").unwrap();
-        assert_eq!(congestion_control(anywhere), usual.trim(), "as the system has it");
+        assert_eq!(congestion_control(anywhere), usual.trim(), "the system's default");
         drop(client);
         [listener, accepted, anywhere].into_iter().for_each(close);
     }

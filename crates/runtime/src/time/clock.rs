@@ -1,10 +1,9 @@
-//! The core's clock: read once a turn, then a load.
+//! The core's clock: read once per turn, then one load per use.
 //!
 //! What: the monotonic time for timers and ages, the wall time for dates and logs. Both are read
 //! from the world (the system's clocks or the simulated one) when a wait returns; the wall time
-//! only in turns that ask for it.
-//! What never happens: within one turn the clock never moves, so that what happened together has
-//! one time.
+//! only in turns that use it. What never happens: the clock moves within a turn. So everything in
+//! one turn has the same time.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -12,29 +11,29 @@ use std::time::Duration;
 use super::Instant;
 use crate::sys::World;
 
-/// The grain of timers.
+/// The resolution of timers.
 pub(crate) const TICK_NS: u64 = 1_000_000;
 
 pub(crate) struct Clock {
     /// The instant of tick 0.
     origin_ns: u64,
     now_ns: Cell<u64>,
-    /// `None` until somebody asks for it in this turn.
+    /// `None` until it is read in this turn.
     wall_ns: Cell<Option<u64>>,
     turns: Cell<Turns>,
 }
 
-/// How long turns of the loop took, from one reading of the clock to the next, the waiting for
-/// events included. Made without a further look at the clock.
+/// How long turns of the loop took, from one reading of the clock to the next, including the wait
+/// for events. Computed without further readings of the clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Turns {
-    /// Their lengths added up, in units of 1024 ns ...
+    /// The sum of the lengths, in units of 1024 ns.
     total: u64,
-    /// ... and the squares of them.
+    /// The sum of the squares of the lengths.
     squares: u64,
 }
 
-/// A turn counts as no longer than this, in units of 1024 ns: 17 minutes.
+/// The longest turn that is counted, in units of 1024 ns: 17 minutes.
 const TURN_MAX: u64 = 1 << 30;
 
 impl Turns {
@@ -54,8 +53,8 @@ impl Turns {
     }
 
     /// How long an event that became ready at a random moment waited for its task, on average, if
-    /// the core was busy all the time: for the rest of the turn in which it came, then for its
-    /// place in the next. The chance to come in a turn grows with its length.
+    /// the core was always busy: the rest of the turn in which it arrived, then its place in the
+    /// next one. The chance to arrive in a turn is proportional to its length.
     #[must_use]
     pub fn delay(&self) -> Duration {
         let length = self.squares.checked_div(self.total).unwrap_or(0);
@@ -74,7 +73,7 @@ impl Clock {
         }
     }
 
-    /// Reads the world's clock: a new turn begins.
+    /// Reads the world's clock at the start of a turn.
     pub(crate) fn refresh(&self, world: &World) {
         let now_ns = world.monotonic_ns();
         let mut turns = self.turns.get();
@@ -123,12 +122,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_turns_weigh_by_their_length() {
+    fn long_turns_count_by_their_length() {
         let mut turns = Turns::default();
         assert_eq!(turns.delay(), Duration::ZERO);
         (0..10).for_each(|_| turns.add(1 << 20));
         assert_eq!(turns.delay(), Duration::from_nanos(1 << 20));
-        // One turn as long as the ten before it together: half of all that comes, comes in it.
+        // One turn as long as the ten before it together: half of all events arrive in it.
         turns.add(10 << 20);
         let delay_ms = turns.delay().as_nanos() >> 20;
         assert!((5..=6).contains(&delay_ms), "{delay_ms}");

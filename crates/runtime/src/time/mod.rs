@@ -1,10 +1,10 @@
-//! Time: the cached clock, sleeping, and limits on how long something may take.
+//! Time: the cached clock, sleeping, and time limits.
 //!
 //! What: [`now`] and [`wall`] are read once per turn of the core's loop and cost a load. [`Sleep`]
-//! and [`Timeout`] stand in the core's timer wheel with a grain of a millisecond.
-//! Why: a server asks for the time for every request and sets a time limit for every wait.
-//! What never happens: a timer never fires early; no timer makes a system call of its own. On the
-//! twin, time moves only when everything waits.
+//! and [`Timeout`] use the core's timer wheel, which has a resolution of one millisecond. Why: a
+//! server reads the time for every request and sets a time limit for every wait. What never
+//! happens: a timer fires early, or makes a system call. On the twin, time moves only when
+//! everything waits.
 
 pub(crate) mod clock;
 pub(crate) mod wheel;
@@ -40,7 +40,7 @@ impl Instant {
         self.0
     }
 
-    /// Time from `earlier` to this; zero if it is not earlier.
+    /// Time from `earlier` to this; zero if `earlier` is later.
     #[must_use]
     pub fn since(self, earlier: Instant) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
@@ -56,7 +56,7 @@ impl Instant {
 impl Add<Duration> for Instant {
     type Output = Instant;
 
-    /// Saturates at the end of the clock: "never" may be written as `Duration::MAX`.
+    /// Saturates at the end of the clock, so `Duration::MAX` means "never".
     fn add(self, later: Duration) -> Instant {
         Instant(self.0.saturating_add(u64::try_from(later.as_nanos()).unwrap_or(u64::MAX)))
     }
@@ -84,32 +84,31 @@ impl Sub for Instant {
     }
 }
 
-/// The present, as of the beginning of this turn. Outside a core: the system's clock.
+/// The time at the beginning of this turn. Outside a core: the system's clock.
 #[must_use]
 pub fn now() -> Instant {
     core::try_with_current(|core| core.clock.now())
         .unwrap_or_else(|| Instant(World::Real.monotonic_ns()))
 }
 
-/// Asks the world of the current core, or the system outside a core.
+/// Asks the world of the current core, or outside a core the system.
 fn ask<T>(ask: impl Fn(&World) -> T) -> T {
     core::try_with_current(|core| ask(&core.world)).unwrap_or_else(|| ask(&World::Real))
 }
 
-/// The present, read from the clock just now.
+/// The time, read from the clock now.
 #[must_use]
 pub fn now_precise() -> Instant {
     Instant(ask(World::monotonic_ns))
 }
 
-/// Processor time that the calling thread has used, read just now: one system call.
+/// Processor time that the calling thread has used, read now with one system call.
 #[must_use]
 pub fn thread_cpu() -> Duration {
     Duration::from_nanos(ask(World::thread_cpu_ns))
 }
 
-/// For how long the calling thread could have run and others did, asked just now: not for a hot
-/// path.
+/// For how long the calling thread was runnable but others ran, read now. Too slow for a hot path.
 #[must_use]
 pub fn thread_starved() -> Duration {
     Duration::from_nanos(ask(World::thread_starved_ns))
@@ -124,20 +123,20 @@ pub fn turns() -> Turns {
     core::current().clock.turns()
 }
 
-/// Nanoseconds since 1970, as of this turn.
+/// Nanoseconds since 1970 at the beginning of this turn.
 #[must_use]
 pub fn wall_ns() -> u64 {
     core::try_with_current(|core| core.clock.wall_ns(&core.world))
         .unwrap_or_else(|| World::Real.wall_ns())
 }
 
-/// Milliseconds since 1970, as of this turn.
+/// Milliseconds since 1970 at the beginning of this turn.
 #[must_use]
 pub fn wall_ms() -> u64 {
     wall_ns() / 1_000_000
 }
 
-/// The wall time, as of this turn. The twin begins on 1 January 2026.
+/// The wall time at the beginning of this turn. The twin starts on 1 January 2026.
 #[must_use]
 pub fn wall() -> SystemTime {
     UNIX_EPOCH + Duration::from_nanos(wall_ns())
@@ -168,12 +167,12 @@ pub fn timeout_at<F: Future>(deadline: Instant, future: F) -> Timeout<F> {
 
 /// A future that is done at a deadline.
 ///
-/// It stands in the wheel from its first poll until it fires or is dropped. Moving the deadline
-/// away ([`Sleep::reset`]) is two loads and a store: the timer stays where it is, and finds out
-/// that it has more time when it fires.
+/// It is in the wheel from its first poll until it fires or is dropped. Postponing the deadline
+/// ([`Sleep::reset`]) costs two loads and a store: the timer stays in place and sees the new
+/// deadline when it fires.
 pub struct Sleep {
     deadline: Instant,
-    /// The timer in the wheel, the tick it stands at, and the core whose wheel that is.
+    /// The core whose wheel has the timer, the timer's key, and its tick.
     timer: Option<(Rc<Core>, wheel::Key, u64)>,
 }
 
@@ -188,8 +187,8 @@ impl Sleep {
         self.deadline
     }
 
-    /// Moves the deadline. Poll it afterwards: a waker that waits for an earlier deadline than the
-    /// old one is only put in place by the next poll.
+    /// Moves the deadline. Poll it afterwards: if the new deadline is earlier, only the next poll
+    /// sets the timer.
     pub fn reset(&mut self, deadline: Instant) {
         self.deadline = deadline;
         if let Some((core, _, tick)) = &self.timer
@@ -199,9 +198,9 @@ impl Sleep {
         }
     }
 
-    /// True while its timer stands in the wheel and cannot have fired. The task that polled it last
-    /// need not poll it again then: nothing would come of it but a look at the wheel, and of ten
-    /// thousand timers each look is a line that has left the caches.
+    /// True while its timer is in the wheel and cannot have fired. Then the task that polled it
+    /// last need not poll it again: a poll would only read the wheel, and with ten thousand timers
+    /// each read is a cache miss.
     #[must_use]
     pub fn is_armed(&self) -> bool {
         self.timer.as_ref().is_some_and(|(core, _, tick)| core.clock.tick() < *tick)
@@ -233,7 +232,7 @@ impl Future for Sleep {
                 return Poll::Pending;
             }
         }
-        // Not in the wheel: the first poll, or the timer fired before a deadline that was moved.
+        // Not in the wheel: this is the first poll, or the timer fired before a postponed deadline.
         let core = core::current();
         if core.clock.now() >= self.deadline {
             self.timer = None;
@@ -259,13 +258,13 @@ impl fmt::Debug for Sleep {
     }
 }
 
-/// The time was up before the future was done.
+/// The time limit passed before the future was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Elapsed;
 
 impl fmt::Display for Elapsed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the time was up")
+        f.write_str("the time limit has passed")
     }
 }
 

@@ -1,23 +1,21 @@
 //! The hierarchical timer wheel: set and cancel in O(1), whatever the number of timers.
 //!
-//! What: six levels of 64 slots. A slot of level 0 is one tick (the caller's grain, a millisecond
-//! here), a slot of level n is 64^n ticks. A timer stands in the level of the highest base-64 digit
-//! in which its deadline differs from the present, and moves down when the present reaches its
-//! slot.
-//! Why: a server sets a timer for nearly every wait and cancels nearly all of them; a heap would
-//! pay a logarithm for each.
-//! Who owns: one core. Timers live in one slab and are linked by index, so that setting one
-//! allocates only when there have never been so many at once.
-//! What never happens: a timer is never due before its tick, and a key of a timer that fired or was
-//! cancelled never touches the timer that has its place now (keys carry a generation).
+//! What: six levels of 64 slots. A slot of level 0 is one tick (the caller's resolution, a
+//! millisecond here), a slot of level n is 64^n ticks. A timer is in the level of the highest
+//! base-64 digit in which its deadline differs from the present, and moves down when the present
+//! reaches its slot. Why: a server sets a timer for nearly every wait and cancels nearly all of
+//! them; a heap would pay a logarithm for each. Who owns: one core. Timers live in one slab and are
+//! linked by index, so that setting one allocates only when there are more timers than ever before.
+//! What never happens: a timer is due before its tick, or the key of a timer that fired or was
+//! cancelled affects the timer that now has its place (keys have a generation).
 //!
 //! After G. Varghese and T. Lauck, "Hashed and Hierarchical Timing Wheels", SOSP 1987.
 
 const DIGIT_BITS: u32 = 6;
 const SLOTS: usize = 1 << DIGIT_BITS;
 const LEVELS: usize = 6;
-/// Deadlines further away than this stand in the last slot of the top level and are placed anew
-/// when the present comes there: 63 * 64^5 ticks, two years of milliseconds.
+/// Deadlines further away than this are in the last slot of the top level and are placed again when
+/// the present reaches it: 63 * 64^5 ticks, two years of milliseconds.
 const REACH: u64 = (SLOTS as u64 - 1) << (DIGIT_BITS * (LEVELS as u32 - 1));
 
 const NIL: u32 = u32::MAX;
@@ -91,7 +89,7 @@ impl<T> Wheel<T> {
         Key { index, generation: self.entries[index as usize].generation }
     }
 
-    /// Takes the timer back. `None` if it fired or was cancelled before.
+    /// Cancels the timer. `None` if it has fired or been cancelled.
     pub(crate) fn cancel(&mut self, key: Key) -> Option<T> {
         self.live(key)?;
         self.unlink(key.index);
@@ -104,7 +102,7 @@ impl<T> Wheel<T> {
         self.entries[key.index as usize].value.as_mut()
     }
 
-    /// Moves the present to `now`. What became due is then taken with [`Wheel::pop_due`].
+    /// Moves the present to `now`. Take the timers that became due with [`Wheel::pop_due`].
     pub(crate) fn advance(&mut self, now: u64) {
         while let Some((tick, list)) = self.next_slot() {
             if tick > now {
@@ -116,7 +114,7 @@ impl<T> Wheel<T> {
         self.now = self.now.max(now);
     }
 
-    /// One timer that is due, in the order of their deadlines as far as `advance` saw it.
+    /// One timer that is due. Timers due in different calls of `advance` come in order.
     pub(crate) fn pop_due(&mut self) -> Option<T> {
         let index = self.lists[DUE as usize].head;
         if index == NIL {
@@ -126,8 +124,8 @@ impl<T> Wheel<T> {
         self.give_back(index)
     }
 
-    /// The tick at which `advance` has something to do; never later than the earliest deadline.
-    /// `None` if no timer is set.
+    /// The tick at which `advance` next has work; never later than the earliest deadline. `None` if
+    /// no timer is set.
     pub(crate) fn next_tick(&self) -> Option<u64> {
         if self.lists[DUE as usize].head != NIL {
             return Some(self.now);
@@ -136,7 +134,7 @@ impl<T> Wheel<T> {
     }
 
     /// The earliest occupied slot as (its first tick, its list). All timers of a level come before
-    /// all of the levels above, so that the first occupied level has it.
+    /// those of the levels above, so the first occupied level has it.
     fn next_slot(&self) -> Option<(u64, usize)> {
         let level = self.occupied.iter().position(|&bits| bits != 0)?;
         let shift = DIGIT_BITS * level as u32;
@@ -147,7 +145,7 @@ impl<T> Wheel<T> {
         Some((start, level * SLOTS + slot))
     }
 
-    /// Places every timer of `list` anew: into the due list or into a lower level.
+    /// Places every timer of `list` again: into the due list or a lower level.
     fn empty_slot(&mut self, list: usize) {
         let mut index = self.lists[list].head;
         self.lists[list] = List { head: NIL, tail: NIL };
@@ -159,7 +157,7 @@ impl<T> Wheel<T> {
         }
     }
 
-    /// Appends the unlinked entry to the list where its deadline belongs at present.
+    /// Appends the unlinked entry to the list for its deadline.
     fn place(&mut self, index: u32) {
         let deadline = self.entries[index as usize].deadline;
         let place = if deadline <= self.now {
@@ -260,14 +258,14 @@ mod tests {
         let old = wheel.set(5, 5);
         assert_eq!(wheel.cancel(old), Some(5));
         let new = wheel.set(6, 6);
-        assert_eq!(wheel.cancel(old), None, "its place belongs to another timer now");
+        assert_eq!(wheel.cancel(old), None, "its place now belongs to another timer");
         assert_eq!(wheel.get_mut(old), None);
         assert_eq!(wheel.get_mut(new), Some(&mut 6));
         assert_eq!(wheel.len(), 1);
     }
 
     #[test]
-    fn one_that_is_due_can_still_be_cancelled() {
+    fn a_due_timer_can_still_be_cancelled() {
         let mut wheel = Wheel::new();
         let key = wheel.set(5, 5);
         wheel.set(5, 6);
@@ -277,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_past_is_due_at_once() {
+    fn a_past_deadline_is_due_at_once() {
         let mut wheel = Wheel::new();
         wheel.advance(100);
         wheel.set(7, 7);

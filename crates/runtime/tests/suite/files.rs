@@ -68,7 +68,7 @@ pub(crate) async fn edges(ground: Ground) {
     assert_eq!(out, b"x789");
 }
 
-/// Whoever moves many bytes goes on piece by piece, one such task a turn: who wants little waits
+/// Tasks that move many bytes proceed piece by piece, one such task per turn: a small request waits
 /// for one piece and not for all.
 pub(crate) async fn large_reads_let_the_others_run(ground: Ground) {
     const READERS: u32 = 8;
@@ -76,7 +76,7 @@ pub(crate) async fn large_reads_let_the_others_run(ground: Ground) {
     const PIECE_BYTES_MAX: usize = 512 << 10;
     let path = put(&ground, "much", &pattern(BYTES));
     if ground.is_twin() {
-        return; // each of its reads waits for a simulated disk, and the others run meanwhile
+        return; // each of its reads waits for a simulated disk, and other tasks run meanwhile
     }
     let left = Rc::new(Cell::new(READERS));
     for _ in 0..READERS {
@@ -98,10 +98,10 @@ pub(crate) async fn large_reads_let_the_others_run(ground: Ground) {
     assert!(ran >= READERS as usize * BYTES / PIECE_BYTES_MAX, "{ran} turns");
 }
 
-/// A file that no page cache holds is read by the pool, and its length says nothing.
+/// A file outside the page cache is read by the pool, and its length is meaningless.
 pub(crate) async fn not_in_the_page_cache(ground: Ground) {
     if ground.is_twin() {
-        return; // has no page cache, and delays of its own
+        return; // has no page cache, but its own delays
     }
     let before = runtime::counters();
     let file = File::open("/proc/self/stat").await.unwrap();
@@ -134,7 +134,7 @@ pub(crate) async fn many_at_once(ground: Ground) {
     }
 }
 
-pub(crate) async fn what_is_written_is_read(ground: Ground) {
+pub(crate) async fn reads_return_what_was_written(ground: Ground) {
     let path = ground.dir.join("written");
     let missing = File::open_with(&path, OpenOptions::WRITE).await.unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
@@ -143,14 +143,14 @@ pub(crate) async fn what_is_written_is_read(ground: Ground) {
     file.allocate(100_000).await.unwrap();
     assert_eq!(file.len().unwrap(), 100_000);
     file.allocate(10).await.unwrap();
-    assert_eq!(file.len().unwrap(), 100_000, "room that is there stays");
+    assert_eq!(file.len().unwrap(), 100_000, "a file is not shortened");
     let bytes = pattern(70_001);
     let (written, back) = file.write_all_at(bytes.clone(), 40_000).await;
     written.unwrap();
     assert!(back == bytes, "the buffer comes back");
     assert_eq!(file.len().unwrap(), 110_001);
     file.write_all_at(b"middle".as_slice(), 50_000).await.0.unwrap();
-    // What is made in the pool, in a buffer that comes back; nothing is nothing.
+    // Bytes made in the pool, in a buffer that comes back; also no bytes at all.
     let made = pattern(3000);
     let make = |mut buffer: Vec<u8>, from: usize| {
         let part = made[from..].to_vec();
@@ -172,7 +172,7 @@ pub(crate) async fn what_is_written_is_read(ground: Ground) {
     expected[30_000..32_000].copy_from_slice(&made[1000..]);
     expected[40_000..].copy_from_slice(&bytes);
     expected[50_000..50_006].copy_from_slice(b"middle");
-    // What another handle sees is the same, and what was there stays when it is opened again.
+    // Another handle sees the same, and opening the file again keeps its content.
     let again = File::open_with(&path, OpenOptions::CREATE).await.unwrap();
     let mut all = vec![9; 110_001];
     let reads = again.read_exact_at(&mut all, 0).await.unwrap();
@@ -181,7 +181,7 @@ pub(crate) async fn what_is_written_is_read(ground: Ground) {
     again.set_len(50_003).await.unwrap();
     let cut = file.read_exact_at(&mut all[..10], 50_000).await.unwrap_err();
     assert_eq!(cut.kind(), ErrorKind::UnexpectedEof);
-    // Longer than what one call writes.
+    // Longer than one call writes.
     let long = pattern(300_001);
     file.write_all_at(long.clone(), 7).await.0.unwrap();
     let mut all = vec![0; long.len()];
@@ -191,8 +191,8 @@ pub(crate) async fn what_is_written_is_read(ground: Ground) {
     assert!(read_only.write_all_at(b"x".as_slice(), 0).await.0.is_err());
 }
 
-/// Whatever part of a write goes around the page cache: what is read is what was written last.
-pub(crate) async fn written_around_the_page_cache(ground: Ground) {
+/// Whatever part of a write bypasses the page cache, a read returns what was written last.
+pub(crate) async fn writes_that_bypass_the_page_cache(ground: Ground) {
     const FILE_BYTES: usize = 1 << 20;
     let path = ground.dir.join("direct");
     let options = OpenOptions { direct: true, ..OpenOptions::CREATE };
@@ -204,7 +204,7 @@ pub(crate) async fn written_around_the_page_cache(ground: Ground) {
     };
     let mut expected = vec![0; FILE_BYTES];
     let mut buffer = PageBuffer::default();
-    // (offset, length, long enough to have pages worth going around)
+    // (offset, length, long enough to bypass the page cache)
     let writes = [
         (0, 300_000, true),
         (4096, 65_536, true),
@@ -218,7 +218,7 @@ pub(crate) async fn written_around_the_page_cache(ground: Ground) {
     ];
     for (number, (offset, len, long)) in (1..).zip(writes) {
         let bytes: Vec<u8> = pattern(len).iter().map(|byte| byte ^ number).collect();
-        // What the page cache has is not what is read later.
+        // Fill the page cache with the old content.
         let mut all = vec![9; FILE_BYTES];
         file.read_exact_at(&mut all, 0).await.unwrap();
         buffer.begin(offset as u64, len).copy_from_slice(&bytes);
@@ -233,7 +233,7 @@ pub(crate) async fn written_around_the_page_cache(ground: Ground) {
         file.read_exact_at(&mut all, 0).await.unwrap();
         assert!(all == expected, "{len} bytes at {offset}");
     }
-    // Bytes that stand anywhere in memory, and more of them than before.
+    // Bytes at an unaligned address, and more of them than before.
     let mut bytes = vec![7; 100_001];
     bytes.remove(0);
     file.write_all_at(bytes, 5).await.0.unwrap();
@@ -247,8 +247,8 @@ pub(crate) async fn written_around_the_page_cache(ground: Ground) {
     assert!(all == expected);
 }
 
-/// Under whatever name, and for whatever; not who had it open before.
-pub(crate) async fn who_opens_a_file_is_seen(ground: Ground) {
+/// Every open is seen, under any name and for any purpose, but not files opened before.
+pub(crate) async fn opening_a_file_is_seen(ground: Ground) {
     let path = ground.dir.join("watched");
     let file = File::open_with(&path, OpenOptions::CREATE).await.unwrap();
     if ground.is_twin() {
@@ -265,21 +265,21 @@ pub(crate) async fn who_opens_a_file_is_seen(ground: Ground) {
         std::fs::metadata(name).unwrap();
         assert!(!watch.was_opened());
         drop(std::fs::File::open(name).unwrap());
-        assert!(watch.was_opened() && watch.was_opened(), "that it was closed cannot be told");
+        assert!(watch.was_opened() && watch.was_opened(), "closing it does not reset the watch");
     }
     let gone = OpenWatch::new(&path).await.unwrap();
     drop(file);
     std::fs::remove_file(&path).unwrap();
     std::fs::remove_file(&other_name).unwrap();
-    assert!(gone.was_opened(), "nothing more will be told of it");
+    assert!(gone.was_opened(), "no more events will come for it");
     let missing = OpenWatch::new(&path).await.unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
 }
 
-/// Pages are lent as long as they stay, and what was lent stays what it was.
-pub(crate) async fn pages_are_lent_while_they_stay(ground: Ground) {
+/// Pages are shared as long as they stay cached, and shared pages keep their content.
+pub(crate) async fn pages_are_shared_while_they_stay_cached(ground: Ground) {
     const FILE_BYTES: usize = 1 << 20;
-    let path = ground.dir.join("lent");
+    let path = ground.dir.join("pages");
     let options = OpenOptions { direct: true, ..OpenOptions::CREATE };
     let file = File::open_with(&path, options).await.unwrap();
     let all = pattern(FILE_BYTES);
@@ -292,12 +292,12 @@ pub(crate) async fn pages_are_lent_while_they_stay(ground: Ground) {
         return;
     }
     if let Err(why) = runtime::fs::check_page_sharing(&ground.dir).await {
-        eprintln!("skipped: pages cannot be lent here: {why}");
+        eprintln!("skipped: pages cannot be shared here: {why}");
         return;
     }
     let (writer, reader) = pair().await;
     let sent = async |mut pages: runtime::fs::SharedPages| {
-        let mut came = vec![0; pages.left()];
+        let mut received = vec![0; pages.left()];
         let send = async {
             while pages.left() > 0 {
                 match writer.try_write_pages(&mut pages, false) {
@@ -308,8 +308,8 @@ pub(crate) async fn pages_are_lent_while_they_stay(ground: Ground) {
                 }
             }
         };
-        runtime::join(send, async { reader.read_exact(&mut came).await.unwrap() }).await;
-        came
+        runtime::join(send, async { reader.read_exact(&mut received).await.unwrap() }).await;
+        received
     };
     let parts = [0..100, 1000..60_000, 190_000..200_000];
     let expected: Vec<u8> = parts
@@ -320,9 +320,9 @@ pub(crate) async fn pages_are_lent_while_they_stay(ground: Ground) {
     for _ in 0..100 {
         assert!(sent(pages.share(&parts).await.unwrap()).await == expected);
     }
-    // What is dropped half sent is not mixed up with what is lent next.
+    // Pages dropped before they are sent do not mix with those shared next.
     drop(pages.share(&parts).await.unwrap());
-    // Too many pages for a pipe: the parts that fit, or none.
+    // Too many pages for a pipe: as many parts as fit, or none.
     let many = [0..60_000, 60_000..120_000, 0..200_000, 0..200_000, 0..200_000, 0..200_000];
     let some = pages.share(&many).await.unwrap();
     let left = some.left();
@@ -339,24 +339,24 @@ pub(crate) async fn pages_are_lent_while_they_stay(ground: Ground) {
         sent(wide.share(from_ref(&(FILE_BYTES - 9..FILE_BYTES))).await.unwrap()).await
             == all[FILE_BYTES - 9..]
     );
-    // Those next to each other share a page, and know nothing of each other.
+    // Adjacent parts have a page in common, but are independent.
     let next = file.stable_pages(205_000, 50_000).await.unwrap();
     assert!(sent(next.share(from_ref(&(0..50_000))).await.unwrap()).await == all[205_000..255_000]);
     for (offset, len) in [(4096, FILE_BYTES as u64 - 4096), (0, 4096)] {
         let refused = file.detach(offset, len).await.unwrap_err();
         assert_eq!(refused.kind(), ErrorKind::InvalidInput, "it may cut a piece of the page cache");
     }
-    // What is lent stays as it is, whatever is written there.
+    // Shared pages keep their content, whatever is written there.
     let waiting = pages.share(&parts).await.unwrap();
     file.detach(0, FILE_BYTES as u64).await.unwrap();
     file.write_all_at(vec![b'x'; 250_000], 0).await.0.unwrap();
     assert!(sent(waiting).await == expected);
     assert_eq!(pages.share(&parts).await.unwrap_err(), NotShared::Gone);
-    // For good, also where the page is one that others have brought back.
+    // Permanently, even if another mapping has brought the page back.
     let again = file.stable_pages(5000, 200_000).await.unwrap();
     assert_eq!(pages.share(&parts).await.unwrap_err(), NotShared::Gone);
     assert!(sent(again.share(&parts).await.unwrap()).await.iter().all(|byte| *byte == b'x'));
-    // A write around the page cache, as a disk whose bits change: one page is enough.
+    // A write that bypasses the page cache acts like a disk whose bits change: one page is enough.
     let around = async |offset: u64| {
         let mut buffer = PageBuffer::default();
         buffer.begin(offset, 65_536).fill(7);
@@ -369,7 +369,7 @@ pub(crate) async fn pages_are_lent_while_they_stay(ground: Ground) {
         assert_eq!(
             again.share(from_ref(&(0..100))).await.unwrap_err(),
             NotShared::Gone,
-            "others may have left"
+            "other pages may have left too"
         );
     }
     // A file that has become shorter.

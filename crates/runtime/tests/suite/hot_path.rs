@@ -1,4 +1,4 @@
-//! What a request may cost, by counters and never by time.
+//! What a request may cost, measured by counters and never by time.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(crate) async fn a_request_costs_one_recv_and_one_send(_: Ground) {
     assert!(cost.waits <= 2 * REQUESTS + 2, "{} waits", cost.waits);
 }
 
-/// An idle time-out of 60 s that is moved with every request.
+/// An idle time-out of 60 s that every request postpones.
 pub(crate) async fn an_idle_timer_costs_nothing_per_request(_: Ground) {
     const IDLE_MAX: Duration = Duration::from_secs(60);
     let (client, server) = pair().await;

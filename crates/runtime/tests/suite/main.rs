@@ -1,7 +1,7 @@
-//! The runtime's contract, held on every backend and on the twin by the same code.
+//! The runtime's contract, tested on every backend and on the twin by the same code.
 //!
-//! Each scenario is an `async fn(Ground)`. The macro below makes of it one test for each real
-//! backend and one that runs it on the twin for several seeds, each of them another network: splits
+//! Each scenario is an `async fn(Ground)`. The macro below makes one test for each real backend,
+//! and one that runs the scenario on the twin with several seeds, each a different network: splits
 //! at every byte, short writes, small buffers, delays.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
@@ -24,7 +24,7 @@ use readiness::{Choice, Kind};
 use runtime::net::{ListenOptions, TcpListener, TcpStream};
 use runtime::{Options, Runtime, sim, time};
 
-/// A scenario that has not ended by then hangs. On the twin that is virtual time.
+/// A scenario that takes longer than this hangs. On the twin this is virtual time.
 const REAL_LIMIT: Duration = Duration::from_secs(30);
 const VIRTUAL_LIMIT: Duration = Duration::from_secs(24 * 3600);
 
@@ -42,7 +42,7 @@ impl Ground {
         self.kind == Kind::Simulated
     }
 
-    /// `len` for a real network, a tenth of it where each byte may travel by itself.
+    /// `len` for a real network, a tenth of it where each byte may be sent separately.
     pub(crate) fn scaled(&self, len: usize) -> usize {
         if self.is_twin() { len / 10 } else { len }
     }
@@ -153,7 +153,7 @@ on_every_ground!(
     tasks::a_dropped_handle_detaches,
     tasks::abort_drops_the_future_at_once,
     tasks::a_task_can_abort_itself,
-    tasks::a_stale_waker_wakes_no_stranger,
+    tasks::a_stale_waker_wakes_no_other_task,
     tasks::yielding_lets_the_others_run,
     tasks::a_busy_task_does_not_starve_the_others,
     tasks::ten_thousand_tasks,
@@ -166,23 +166,23 @@ on_every_ground!(
     timers::a_dropped_sleep_is_gone,
     timers::a_deadline_can_be_moved_both_ways,
     timers::a_timeout_cuts_and_lets_pass,
-    timers::the_clock_stands_still_within_a_turn,
+    timers::the_clock_does_not_move_within_a_turn,
     timers::ten_thousand_timers,
     streams::echo,
     streams::many_connections,
     streams::half_close,
     streams::a_reset_reaches_the_reader,
     streams::a_reset_reaches_the_writer,
-    streams::a_reset_told_to_the_writer_is_no_end_for_the_reader,
+    streams::a_reset_reported_to_the_writer_is_no_end_for_the_reader,
     streams::back_pressure,
     streams::a_connect_is_refused,
     streams::a_storm_of_connects,
     streams::data_and_end_in_one_segment,
     streams::small_reads_of_one_event,
-    streams::an_event_that_nobody_waits_for_is_kept,
-    streams::a_hangup_that_nobody_waits_for_does_not_spin,
+    streams::an_event_without_a_waiting_task_is_kept,
+    streams::a_hangup_without_a_waiting_task_does_not_spin,
     streams::a_writer_that_was_masked_is_armed_again,
-    streams::a_wait_that_was_given_up_loses_nothing,
+    streams::a_cancelled_wait_loses_nothing,
     streams::reader_and_writer_of_one_stream_are_two_tasks,
     streams::vectored_writes,
     streams::peek_leaves_the_bytes,
@@ -196,16 +196,16 @@ on_every_ground!(
     files::large_reads_let_the_others_run,
     files::not_in_the_page_cache,
     files::many_at_once,
-    files::what_is_written_is_read,
-    files::written_around_the_page_cache,
-    files::who_opens_a_file_is_seen,
-    files::pages_are_lent_while_they_stay,
+    files::reads_return_what_was_written,
+    files::writes_that_bypass_the_page_cache,
+    files::opening_a_file_is_seen,
+    files::pages_are_shared_while_they_stay_cached,
     files::names_change,
     files::one_holder_of_a_lock,
     files::many_writers
 );
 
-/// Where the network itself must be without faults.
+/// Scenarios that need a network without faults.
 mod smooth {
     use super::*;
     on_every_ground!(
@@ -216,11 +216,12 @@ mod smooth {
         hot_path::a_burst_of_accepts_costs_one_wait,
         udp::two_sockets_talk,
         udp::connected_sockets_talk,
-        udp::nobody_is_there
+        udp::no_receiver
     );
 }
 
-/// Where another thread takes part, real time passes on the twin too: no limit in virtual time.
+/// Scenarios with another thread. Real time passes on the twin too, so there is no limit in virtual
+/// time.
 mod across {
     use super::*;
     on_every_ground!(

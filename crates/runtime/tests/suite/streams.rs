@@ -106,21 +106,21 @@ pub(crate) async fn a_reset_reaches_the_writer(_: Ground) {
     assert!(matches!(kind, ErrorKind::ConnectionReset | ErrorKind::BrokenPipe), "{kind:?}");
 }
 
-/// The system tells of a failure once, here to a writer. A reader who does not hear of it would
-/// take what has come for the whole.
-pub(crate) async fn a_reset_told_to_the_writer_is_no_end_for_the_reader(_: Ground) {
+/// The system reports a failure once, here to a writer. A reader that did not see it would mistake
+/// a part of the data for all of it.
+pub(crate) async fn a_reset_reported_to_the_writer_is_no_end_for_the_reader(_: Ground) {
     let (client, server) = pair().await;
     server.write_all(b"half").await.unwrap();
     client.readable().await.unwrap();
     sleep(5 * MS).await;
     server.abort();
-    let told = loop {
+    let error = loop {
         match client.try_write(b"x") {
             Ok(_) => sleep(MS).await,
             Err(error) => break error.kind(),
         }
     };
-    assert_eq!(told, ErrorKind::ConnectionReset);
+    assert_eq!(error, ErrorKind::ConnectionReset);
     let mut got = Vec::new();
     let end = loop {
         let mut piece = [0; 16];
@@ -154,7 +154,7 @@ pub(crate) async fn back_pressure(ground: Ground) {
         before = written.get();
         sleep(20 * MS).await; // long enough for what is on its way on this machine
     }
-    assert!(before > 0 && before < total, "{before} of {total} written with nobody reading");
+    assert!(before > 0 && before < total, "{before} of {total} written while no task reads");
     assert!(read_to_end(&client).await.unwrap() == *data);
     writer.await;
 }
@@ -167,7 +167,7 @@ pub(crate) async fn a_connect_is_refused(_: Ground) {
 }
 
 pub(crate) async fn a_storm_of_connects(ground: Ground) {
-    // On the twin the backlog overflows, and connects are repeated as the kernel does.
+    // On the twin the backlog overflows, and connects are repeated as by the kernel.
     let backlog = if ground.is_twin() { 16 } else { 1024 };
     let options = ListenOptions::default().with_backlog(backlog);
     let listener = TcpListener::bind(any_port(), &options).unwrap();
@@ -218,7 +218,7 @@ pub(crate) async fn small_reads_of_one_event(_: Ground) {
     client.write_all(&pattern(100)).await.unwrap();
     let mut all = Vec::new();
     while all.len() < 100 {
-        server.readable().await.unwrap(); // with or without an event of its own
+        server.readable().await.unwrap(); // with or without another event
         let mut buf = [0; 3];
         if let Ok(read) = server.try_read(&mut buf) {
             all.extend_from_slice(&buf[..read]);
@@ -230,18 +230,18 @@ pub(crate) async fn small_reads_of_one_event(_: Ground) {
     assert_eq!(all, pattern(100));
     let nothing = timeout(5 * MS, server.readable()).await;
     if nothing.is_ok() {
-        // Only because the last read was full: there may have been more. It uses that up.
+        // Only because the last read was full and there may be more. This read clears that.
         assert_eq!(server.try_read(&mut [0; 3]).unwrap_err().kind(), ErrorKind::WouldBlock);
         assert!(timeout(5 * MS, server.readable()).await.is_err());
     }
 }
 
-pub(crate) async fn an_event_that_nobody_waits_for_is_kept(_: Ground) {
+pub(crate) async fn an_event_without_a_waiting_task_is_kept(_: Ground) {
     let (client, server) = pair().await;
     client.write_all(b"a").await.unwrap();
     assert_eq!(server.read(&mut [0; 8]).await.unwrap(), 1);
     assert!(!server.has_unread_event());
-    // Armed, and nobody waits: the event is remembered, and its interest masked.
+    // Armed, but no task waits: the event is remembered, and its interest masked.
     let before = runtime::counters();
     client.write_all(b"bc").await.unwrap();
     sleep(20 * MS).await;
@@ -252,7 +252,7 @@ pub(crate) async fn an_event_that_nobody_waits_for_is_kept(_: Ground) {
     let mut buf = [0; 2];
     server.read_exact(&mut buf).await.unwrap();
     assert_eq!(buf, *b"bc");
-    // And now it waits for new events again.
+    // Now it waits for new events again.
     let reader = spawn(async move { server.read(&mut [0; 8]).await.unwrap() });
     sleep(2 * MS).await;
     assert!(!reader.is_finished());
@@ -260,7 +260,7 @@ pub(crate) async fn an_event_that_nobody_waits_for_is_kept(_: Ground) {
     assert_eq!(reader.await, 1);
 }
 
-pub(crate) async fn a_hangup_that_nobody_waits_for_does_not_spin(_: Ground) {
+pub(crate) async fn a_hangup_without_a_waiting_task_does_not_spin(_: Ground) {
     let (client, server) = pair().await;
     client.write_all(b"a").await.unwrap();
     assert_eq!(server.read(&mut [0; 8]).await.unwrap(), 1);
@@ -299,7 +299,7 @@ pub(crate) async fn a_writer_that_was_masked_is_armed_again(_: Ground) {
     assert_eq!(drain.await, total);
 }
 
-pub(crate) async fn a_wait_that_was_given_up_loses_nothing(_: Ground) {
+pub(crate) async fn a_cancelled_wait_loses_nothing(_: Ground) {
     let (client, server) = pair().await;
     for round in 0..20_u8 {
         assert!(timeout(MS, server.readable()).await.is_err());
@@ -308,7 +308,7 @@ pub(crate) async fn a_wait_that_was_given_up_loses_nothing(_: Ground) {
         let mut buf = [0; 1];
         while server.read(&mut buf).await.unwrap() == 0 {}
         assert_eq!(buf, [round]);
-        // The read was full and says "maybe more": use that up, so that the next wait is a new one.
+        // The read was full, so there may be more: clear that, so that the next wait is a new one.
         assert!(server.try_read(&mut [0; 2]).is_err());
     }
 }
@@ -393,7 +393,7 @@ pub(crate) async fn a_dropped_listener_refuses(_: Ground) {
     assert!(TcpStream::connect(address).await.is_err());
 }
 
-/// The shape of a server's end: stop accepting, let the connections finish, be done.
+/// How a server ends: stop accepting, let the connections finish, return.
 pub(crate) async fn a_graceful_stop(_: Ground) {
     let source = StopSource::new();
     let (listener, address) = listen();

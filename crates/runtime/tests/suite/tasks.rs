@@ -1,4 +1,4 @@
-//! Tasks, their handles, and what they use among each other on one core.
+//! Tasks, their handles, and their communication on one core.
 
 use std::cell::{Cell, RefCell};
 use std::future::{pending, poll_fn};
@@ -88,7 +88,7 @@ pub(crate) async fn a_task_can_abort_itself(_: Ground) {
     assert_eq!(runtime::tasks(), 0);
 }
 
-pub(crate) async fn a_stale_waker_wakes_no_stranger(_: Ground) {
+pub(crate) async fn a_stale_waker_wakes_no_other_task(_: Ground) {
     let kept: Rc<RefCell<Option<Waker>>> = Rc::default();
     let keep = Rc::clone(&kept);
     spawn(poll_fn(move |cx| {
@@ -133,7 +133,7 @@ pub(crate) async fn yielding_lets_the_others_run(_: Ground) {
     assert_eq!(*log.borrow(), sorted, "one round after the other");
 }
 
-/// A peer that always has more to say must not keep the core to itself.
+/// A peer that always has more data must not monopolise the core.
 pub(crate) async fn a_busy_task_does_not_starve_the_others(_: Ground) {
     let (client, server) = crate::pair().await;
     let sent = client.write_all(&[7; 512]).await;
@@ -148,7 +148,7 @@ pub(crate) async fn a_busy_task_does_not_starve_the_others(_: Ground) {
     });
     server.readable().await.unwrap();
     for _ in 0..2_000 {
-        server.readable().await.unwrap(); // never used up
+        server.readable().await.unwrap(); // never cleared
     }
     assert!(turns.get() > 5, "{} turns", turns.get());
     other.abort();
@@ -211,7 +211,7 @@ pub(crate) async fn notify_one_and_all(_: Ground) {
     let made_before = notify.notified();
     notify.notify_all();
     made_before.await;
-    notify.notify_one(); // nobody waits: kept for the next
+    notify.notify_one(); // no task waits: kept for the next
     notify.notified().await;
     assert_eq!(notify.waiting(), 0);
 }
@@ -226,7 +226,7 @@ pub(crate) async fn a_dropped_waiter_passes_its_turn_on(_: Ground) {
     yield_now().await;
     yield_now().await;
     notify.notify_one();
-    first.abort(); // chosen, and never told
+    first.abort(); // chosen, but never polled
     second.await;
 }
 
@@ -276,6 +276,6 @@ pub(crate) async fn stop_reaches_everybody(_: Ground) {
         task.await;
     }
     assert_eq!(count.get(), 10);
-    token.stopped().await; // and whoever comes later
+    token.stopped().await; // and any later waiter
     assert!(source.is_stopped());
 }

@@ -90,7 +90,8 @@ pub(crate) async fn blocking_work_is_done_elsewhere(ground: Ground) {
     let there = unblock(move || thread::current().id()).await;
     assert_eq!(here == there, ground.is_twin());
     if !ground.is_twin() {
-        // The 41st field of proc_pid_stat(5); 3 is SCHED_BATCH: who gives work keeps the processor.
+        // The 41st field of proc_pid_stat(5); 3 is SCHED_BATCH: the submitting thread keeps the
+        // processor.
         let stat = unblock(|| std::fs::read_to_string("/proc/thread-self/stat")).await.unwrap();
         let (_, behind_name) = stat.rsplit_once(") ").unwrap();
         assert_eq!(behind_name.split(' ').nth(38), Some("3"), "{stat}");

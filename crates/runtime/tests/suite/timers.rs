@@ -28,12 +28,12 @@ pub(crate) async fn timers_fire_in_order_and_never_early(_: Ground) {
     for task in tasks {
         task.await;
     }
-    // A core that was held up finds several due at once; they are still in order.
+    // A delayed core finds several timers due at once; they are still in order.
     assert_eq!(*log.borrow(), [0, 1, 3, 5, 7, 30, 70]);
 }
 
 pub(crate) async fn a_dropped_sleep_is_gone(_: Ground) {
-    yield_now().await; // the harness sets a timer of its own by now
+    yield_now().await; // by now the harness has set its timer
     let before = runtime::counters();
     let task = spawn(sleep(Duration::from_millis(50)));
     while runtime::counters().since(&before).timers_set == 0 {
@@ -48,8 +48,8 @@ pub(crate) async fn a_dropped_sleep_is_gone(_: Ground) {
 pub(crate) async fn a_deadline_can_be_moved_both_ways(_: Ground) {
     let start = now();
     let mut moved = sleep(2 * MS);
-    assert!(!moved.is_armed(), "nobody has polled it");
-    assert_eq!(race(&mut moved, async {}).await, Either::Right(()), "it stands in the wheel");
+    assert!(!moved.is_armed(), "it has not been polled");
+    assert_eq!(race(&mut moved, async {}).await, Either::Right(()), "it is in the wheel");
     moved.reset(start + 10 * MS);
     (&mut moved).await;
     assert!(now() >= start + 10 * MS, "later");
@@ -61,7 +61,7 @@ pub(crate) async fn a_deadline_can_be_moved_both_ways(_: Ground) {
     moved.reset(far + MS);
     assert!(moved.is_armed(), "it looks again when it fires");
     moved.reset(now() + MS);
-    assert!(!moved.is_armed(), "it must be set anew");
+    assert!(!moved.is_armed(), "it must be set again");
     (&mut moved).await;
     assert!(now() < far, "earlier");
     moved.reset(now() - MS);
@@ -78,7 +78,7 @@ pub(crate) async fn a_timeout_cuts_and_lets_pass(_: Ground) {
     assert_eq!(timeout(Duration::ZERO, yield_now()).await, Err(Elapsed));
 }
 
-pub(crate) async fn the_clock_stands_still_within_a_turn(ground: Ground) {
+pub(crate) async fn the_clock_does_not_move_within_a_turn(ground: Ground) {
     let cached = now();
     while !ground.is_twin() && now_precise() <= cached {}
     assert_eq!(now(), cached);

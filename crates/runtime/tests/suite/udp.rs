@@ -43,8 +43,8 @@ pub(crate) async fn connected_sockets_talk(_: Ground) {
     assert_eq!(one.recv(&mut buf).await.unwrap(), 3);
 }
 
-/// An error on a datagram socket is told once; the socket works on.
-pub(crate) async fn nobody_is_there(_: Ground) {
+/// An error on a datagram socket is reported once; the socket still works.
+pub(crate) async fn no_receiver(_: Ground) {
     let gone = UdpSocket::bind(any_port()).unwrap().local_addr().unwrap();
     let one = UdpSocket::bind(any_port()).unwrap();
     one.connect(gone).unwrap();
