@@ -268,7 +268,7 @@ fn a_deadlock_is_a_panic_that_names_its_seed() {
         Runtime::simulated(options).block_on(std::future::pending::<()>());
     });
     let message = *panicked.unwrap_err().downcast::<String>().unwrap();
-    assert!(message.contains("nothing will ever happen (seed 77"), "{message}");
+    assert!(message.contains("no event will ever happen (seed 77"), "{message}");
 }
 
 /// Set for the child process of the test below to make the scenario fail.
