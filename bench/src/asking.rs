@@ -1,8 +1,8 @@
-//! One request after the other: to fill a cache, and to see what it still has.
+//! Sends one request after another, to fill a cache and to check what it still holds.
 //!
-//! What: a blocking client of keep-alive connections that reads each answer to its end. Why beside
-//! the generator: that one draws its objects, and here each is asked for once. What never happens:
-//! an answer that is not 200 and whole is taken for one.
+//! This is a blocking client with keep-alive connections, which reads each response to its end. The
+//! load generator requests random objects; this client requests each object once. Any response
+//! other than a complete 200 is an error.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,17 +12,17 @@ use std::time::Duration;
 
 use load::sys;
 
-/// What every request for many objects names, so that a server may move to another port.
+/// The host of all requests for many objects, so that the server can move to another port.
 pub(crate) const HOST: &str = "objects.test";
-/// Connections that fill a cache.
+/// Number of connections that fill a cache.
 const FILLING: u32 = 16;
-/// So often it is asked for an object, at such intervals.
+/// How often a request is tried, and the pause between tries.
 const TRIES_MAX: u32 = 20;
 const TRY_AGAIN: Duration = Duration::from_millis(100);
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// A connection that waits no longer for an answer than that.
+/// A connection with this timeout for responses.
 pub(crate) fn connect(addr: SocketAddr, answer_max: Duration) -> io::Result<TcpStream> {
     let stream = TcpStream::connect(addr)?;
     stream.set_read_timeout(Some(answer_max))?;
@@ -43,15 +43,15 @@ impl Asker {
         Asker { addr, stream: None, buffer: vec![0; BUFFER_BYTES] }
     }
 
-    /// Asks for a path and reads the answer.
+    /// Requests a path and reads the response.
     ///
     /// # Errors
-    /// There is no connection, or the answer is not whole, or not a 200.
+    /// There is no connection, or the response is incomplete or not a 200.
     pub(crate) fn ask(&mut self, path: &str) -> io::Result<()> {
         self.exchange(path, |_| ())
     }
 
-    /// The same; the body goes to `take` as it comes.
+    /// The same, but passes the body to `take` as it arrives.
     fn exchange(&mut self, path: &str, mut take: impl FnMut(&[u8])) -> io::Result<()> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
@@ -70,12 +70,13 @@ impl Asker {
                 break at + head.len();
             }
         };
-        let mut left = body_bytes(&self.buffer[..body_at])?;
+        let mut remaining = body_bytes(&self.buffer[..body_at])?;
         let mut piece = body_at..filled;
         loop {
             take(&self.buffer[piece.clone()]);
-            left = left.checked_sub(piece.len() as u64).ok_or(io::ErrorKind::InvalidData)?;
-            if left == 0 {
+            remaining =
+                remaining.checked_sub(piece.len() as u64).ok_or(io::ErrorKind::InvalidData)?;
+            if remaining == 0 {
                 break;
             }
             match stream.read(&mut self.buffer)? {
@@ -88,7 +89,7 @@ impl Asker {
     }
 }
 
-/// How long the body of a 200 is.
+/// The body length of a 200 response.
 fn body_bytes(head: &[u8]) -> io::Result<u64> {
     let bad = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
     let text = String::from_utf8_lossy(head);
@@ -102,13 +103,13 @@ fn body_bytes(head: &[u8]) -> io::Result<u64> {
         let named = name.eq_ignore_ascii_case("content-length");
         if named { value.trim().parse().ok() } else { None }
     });
-    length.ok_or_else(|| bad("an answer without a length"))
+    length.ok_or_else(|| bad("a response without a length"))
 }
 
-/// Asks for each of so many objects once, from the given CPU.
+/// Requests each object once, from the given CPU.
 ///
 /// # Errors
-/// The first thing that went wrong; one line.
+/// The first error; one line.
 pub(crate) fn fill(
     addr: SocketAddr,
     path: &str,
@@ -133,10 +134,10 @@ pub(crate) fn fill(
         let panicked = || Err(io::Error::other("a thread panicked"));
         parts.into_iter().try_for_each(|part| part.join().unwrap_or_else(|_| panicked()))
     });
-    ended.map_err(|e| format!("while it was filled: {e}"))
+    ended.map_err(|e| format!("while filling it: {e}"))
 }
 
-/// Asks until there is an answer: a server may refuse while it has more to do than it can.
+/// Retries until there is a response, because a busy server may refuse requests.
 fn insist(asker: &mut Asker, path: &str) -> io::Result<()> {
     for _ in 1..TRIES_MAX {
         if asker.ask(path).is_ok() {
@@ -152,7 +153,7 @@ pub(crate) fn of(path: &str, object: u32) -> String {
     path.replace("{n}", &object.to_string())
 }
 
-/// A figure of our own server's, by its name in the metrics.
+/// A metric of our server, by name.
 pub(crate) fn figure(admin: SocketAddr, name: &str) -> Option<f64> {
     let mut page = Vec::new();
     Asker::new(admin).exchange("/metrics", |part| page.extend_from_slice(part)).ok()?;
@@ -162,30 +163,24 @@ pub(crate) fn figure(admin: SocketAddr, name: &str) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use load::Origin;
+    use harness::origin::OriginThread;
 
     use super::*;
 
     #[test]
-    fn each_object_is_asked_for_once() {
-        let origin = Origin::bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let (addr, counters) = (origin.local_addr(), origin.counters());
-        let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
-        let serving = thread::spawn(move || origin.run(&told));
+    fn each_object_is_requested_once() {
+        let origin = OriginThread::start(None).unwrap();
+        let addr = origin.address();
         let filled = fill(addr, "/obj/{n}?size=100000", 37, 0, &AtomicBool::new(false));
         assert_eq!(filled, Ok(()));
-        assert_eq!(counters.requests.load(Ordering::Relaxed), 37);
+        assert_eq!(origin.counters().requests.load(Ordering::Relaxed), 37);
         assert!(Asker::new(addr).ask("/nothing").is_err());
         assert!(fill(addr, "/obj/{n}", 37, 0, &AtomicBool::new(true)).is_err());
-        stop.store(true, Ordering::Relaxed);
-        serving.join().unwrap().unwrap();
+        origin.stop().unwrap();
     }
 
     #[test]
-    fn an_answer_has_a_length_and_is_a_200() {
+    fn a_response_must_be_a_200_with_a_length() {
         assert_eq!(body_bytes(b"HTTP/1.1 200 OK\r\ncontent-Length: 7\r\n\r\n").unwrap(), 7);
         assert!(body_bytes(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
         assert!(body_bytes(b"HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\n\r\n").is_err());

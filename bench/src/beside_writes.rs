@@ -1,13 +1,13 @@
-//! What the writing of a store on disk does to hits in memory.
+//! How much disk writes slow down hits in memory.
 //!
-//! What: hits of one object at a steady rate, alone and beside misses of 1 MB at a steady rate; the
-//! 99th percentile of the hits' latency and its ratio, round by round. Why three rows: passing
-//! misses on costs hits something by itself; our own server without a store on disk shows how much
-//! of the ratio that is, and nginx, whose bodies go to disk as well, what others make of it. The
-//! generator of the hits shares its CPU with the origin and with the generator of the misses: it
-//! has real-time priority, and neither CPU sleeps meanwhile, alone as well as beside. What never
-//! happens: a latency that was the generator's fault is counted; a row without its writes
-//! passes for one with them: what was written is shown.
+//! One object is requested at a steady rate, alone and during misses of 1 MB at a steady rate. The
+//! figures are the 99th percentile of the latency of the hits and the ratio of the two, per round.
+//! There are three rows, because passing misses on slows hits down by itself: our server without a
+//! disk shows that part of the ratio, our server with one shows the whole, and nginx, which also
+//! writes bodies to disk, is a comparison. The generator of the hits shares its CPU with the origin
+//! and the generator of the misses, so it has real-time priority, and both CPUs are kept awake, with
+//! and without misses. Latencies caused by the generator are not counted. The amount written is
+//! shown, so that a row without writes is noticed.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -20,7 +20,7 @@ use crate::asking::HOST;
 use crate::measure::Pace;
 use crate::process::{self, Awake};
 use crate::servers::{BESIDE_WRITES, Ground, Running, Server};
-use crate::table::Spread;
+use crate::table::spread_text;
 
 /// The name of the scenario.
 pub(crate) const NAME: &str = "beside_writes";
@@ -28,10 +28,10 @@ const HITS_PER_S: f64 = 3000.0;
 const HIT: &str = "/obj/1?size=1024";
 const MISS: &str = "/obj/{n}?size=1048576";
 const MISS_BYTES: u64 = 1 << 20;
-/// So many that hardly any is asked for twice.
+/// So many that hardly any is requested twice.
 const MISSES: u32 = 1 << 24;
 const MISS_CONNECTIONS: u32 = 16;
-/// Writes go on so long before hits are measured beside them.
+/// How long writes go on before hits are measured.
 const WRITES_FIRST: Duration = Duration::from_secs(1);
 
 /// One round of one server.
@@ -39,15 +39,15 @@ const WRITES_FIRST: Duration = Duration::from_secs(1);
 pub(crate) struct Round {
     pub(crate) alone_p99_us: f64,
     pub(crate) beside_p99_us: f64,
-    /// Median beside the misses.
+    /// Median during the misses.
     pub(crate) beside_p50_us: f64,
-    /// Misses answered, MB/s.
+    /// Answered misses, MB/s.
     pub(crate) missed_mb_s: f64,
-    /// What the server had written to the disk, MB/s.
+    /// Bytes written to disk by the server, MB/s.
     pub(crate) written_mb_s: f64,
-    /// The part of its CPU that the server used beside the misses.
+    /// The share of its CPU that the server used during the misses.
     pub(crate) utilisation: f64,
-    /// The part of the hits whose latency is the generator's fault, at worst.
+    /// The share of hits whose latency was caused by the generator; the larger of the two.
     pub(crate) invalid: f64,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Rounds {
     pub(crate) note: Option<String>,
 }
 
-/// What is to be done.
+/// The measurement.
 #[derive(Debug)]
 pub(crate) struct Bench<'b> {
     pub(crate) ground: &'b Ground<'b>,
@@ -82,15 +82,11 @@ impl Bench<'_> {
                 }
                 let Some(running) = running else { continue };
                 let of = self.rounds;
-                match self.round(running, round) {
-                    Ok(measured) => {
-                        eprintln!("round {round}/{of} {NAME} {:<24} {measured:?}", row.server);
-                        row.rounds.push(measured);
-                    }
-                    Err(why) => {
-                        eprintln!("round {round}/{of} {NAME} {:<24} {why}", row.server);
-                        row.note = Some(why);
-                    }
+                let measured = self.round(running, round);
+                eprintln!("round {round}/{of} {NAME} {:<24} {measured:?}", row.server);
+                match measured {
+                    Ok(measured) => row.rounds.push(measured),
+                    Err(why) => row.note = Some(why),
                 }
             }
         }
@@ -120,7 +116,9 @@ impl Bench<'_> {
             of.latency_invalid.count as f64 / all.max(1) as f64
         };
         if alone.latency.count == 0 || beside.latency.count == 0 {
-            return Err("in a round the generator fell behind: nothing of it counts".to_owned());
+            return Err(
+                "the generator fell behind in a round, so that the round does not count".to_owned()
+            );
         }
         let us = |ns: u64| ns as f64 / 1e3;
         Ok(Round {
@@ -138,7 +136,7 @@ impl Bench<'_> {
         let plan = self.plan(running, HIT, HITS_PER_S, self.pace.measured)?;
         let measured = || {
             process::schedule(libc::SCHED_FIFO, 1).map_err(|e| {
-                format!("no real-time priority for the generator, run as root: {e}")
+                format!("no real-time priority for the generator: {e}; try as root")
             })?;
             load::run(&plan, self.stop, &mut |_| ()).map_err(|e| e.to_string())
         };
@@ -146,7 +144,7 @@ impl Bench<'_> {
             .unwrap_or_else(|_| Err("the generator's thread panicked".to_owned()))
     }
 
-    /// Misses for as long as hits are measured, and before.
+    /// The misses, before and while hits are measured.
     fn misses(&self, running: &Running, round: u32) -> Result<Plan, String> {
         let per_s = self.mb_per_s * 1e6 / MISS_BYTES as f64;
         let length = WRITES_FIRST + self.pace.measured;
@@ -177,11 +175,9 @@ impl Bench<'_> {
 
 fn started<'b>(bench: &'b Bench<'_>) -> impl Fn(&Server) -> (Rounds, Option<Running>) + 'b {
     |server| {
-        let (running, note) = match server.start(bench.ground, 0) {
-            Ok(running) => (Some(running), None),
-            Err(why) => (None, Some(why)),
-        };
-        (Rounds { server: server.name, rounds: Vec::new(), note }, running)
+        let running = server.start(bench.ground, 0);
+        let note = running.as_ref().err().cloned();
+        (Rounds { server: server.name, rounds: Vec::new(), note }, running.ok())
     }
 }
 
@@ -190,36 +186,29 @@ pub(crate) fn table(rows: &[Rounds]) -> comfy_table::Table {
     let mut table = crate::table::plain(&[
         "server",
         "p99 alone, us",
-        "p99 beside misses, us",
+        "p99 during misses, us",
         "ratio",
-        "of that without a disk",
+        "x p99 without a disk",
         "misses, MB/s",
         "written, MB/s",
         "CPU used, %",
         "not counted, %",
         "note",
     ]);
-    // Of the same round: what the misses cost by themselves is in both.
+    // Ratios within a round: both contain the cost of the misses themselves.
     let without = rows.first().map(|row| &row.rounds[..]).unwrap_or_default();
     for row in rows {
         let whole = row.rounds.len() == without.len();
         let pairs = row.rounds.iter().zip(without).filter(|_| whole);
-        let of_that =
-            Spread::of(pairs.map(|(of, without)| of.beside_p99_us / without.beside_p99_us));
-        let shown = |spread: Option<Spread>, digits: usize| {
-            spread.map_or("-".to_owned(), |s| {
-                format!("{:.digits$} ({:.digits$}..{:.digits$})", s.median, s.min, s.max)
-            })
-        };
-        let text = |of: fn(&Round) -> f64, digits: usize| {
-            shown(Spread::of(row.rounds.iter().map(of)), digits)
-        };
+        let of_that = pairs.map(|(of, without)| of.beside_p99_us / without.beside_p99_us);
+        let text =
+            |of: fn(&Round) -> f64, decimals| spread_text(row.rounds.iter().map(of), decimals);
         table.add_row(vec![
             row.server.to_owned(),
             text(|round| round.alone_p99_us, 0),
             text(|round| round.beside_p99_us, 0),
             text(|round| round.beside_p99_us / round.alone_p99_us, 2),
-            shown(of_that, 2),
+            spread_text(of_that, 2),
             text(|round| round.missed_mb_s, 0),
             text(|round| round.written_mb_s, 0),
             text(|round| 100.0 * round.utilisation, 0),

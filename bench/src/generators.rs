@@ -1,13 +1,14 @@
-//! What the generator itself costs, beside wrk, against the null server.
+//! The CPU cost of our load generator, compared with wrk, against the null server.
 //!
-//! What: both run on one CPU with the same 64 connections, in turns; CPU time per completed request
-//! of the generator, not of the server. Why: a generator that costs more than the servers cannot
-//! saturate them.
+//! Both run alternately on one CPU with the same 64 connections. The figure is the CPU time of the
+//! generator, not of the server, per completed request. A generator that costs more than the servers
+//! cannot saturate them.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use harness::peer::find;
 use load::{Plan, Schedule, sys};
 
 use crate::measure::HOT;
@@ -17,7 +18,7 @@ use crate::servers::Running;
 /// CPU microseconds per request and requests per second.
 pub(crate) type Cost = (f64, f64);
 
-/// Our own generator.
+/// Runs our generator.
 pub(crate) fn own(
     server: &Running,
     length: Duration,
@@ -34,9 +35,9 @@ pub(crate) fn own(
     Ok((outcome.cpu_per_request_us, outcome.rate()))
 }
 
-/// wrk with one thread.
+/// Runs wrk with one thread.
 pub(crate) fn wrk(server: &Running, length: Duration, cpu: usize) -> Result<Cost, String> {
-    let program = process::find("wrk").ok_or("not installed: apt-get install wrk")?;
+    let program = find("wrk").ok_or("not installed: apt-get install wrk")?;
     let mut command = Command::new(program);
     let seconds = length.as_secs().max(1);
     command.args(["-t1", &format!("-c{HOT}"), &format!("-d{seconds}s")]);
@@ -45,11 +46,12 @@ pub(crate) fn wrk(server: &Running, length: Duration, cpu: usize) -> Result<Cost
     let before_ns = sys::children_cpu_ns();
     let output = command.output().map_err(|e| e.to_string())?;
     let cpu_ns = sys::children_cpu_ns() - before_ns;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let requests = said.lines().find_map(|line| {
+    let text = String::from_utf8_lossy(&output.stdout);
+    let requests = text.lines().find_map(|line| {
         let (count, rest) = line.trim().split_once(" requests in ")?;
         rest.contains("read").then(|| count.parse::<f64>().ok())?
     });
-    let requests = requests.filter(|count| *count > 0.0).ok_or("wrk did not say how many")?;
+    let requests =
+        requests.filter(|count| *count > 0.0).ok_or("wrk reported no number of requests")?;
     Ok((cpu_ns as f64 / 1e3 / requests, requests / seconds as f64))
 }

@@ -1,10 +1,10 @@
-//! What a request costs: the floor, the peers, our own.
+//! The CPU cost of a request: the floor, the peers, and our server.
 //!
-//! What: every server of the list under every scenario, in interleaved rounds (A B C … A B C …),
-//! each on CPU 0 with one worker and no access log (but for one row), the generator and the origin
-//! on CPU 1; the server's own CPU time per request, and its ratio to the null server's in the same
-//! round. Why: this is the first thing to look at after a change to the data plane. What never
-//! happens: a row left out in silence; a server left running.
+//! Every server of the list runs every scenario, in interleaved rounds (A B C … A B C …). The server
+//! is on CPU 0 with one worker and no access log (except for one row), the generator and the origin
+//! are on CPU 1. The result is the server's CPU time per request, and its ratio to the null server's
+//! in the same round. Run this first after a change to the data plane. No row is left out silently,
+//! and no server is left running.
 
 mod asking;
 mod beside_writes;
@@ -18,7 +18,7 @@ mod warm_start;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf, absolute};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,66 +26,68 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
-use load::{NullServer, Origin, OriginCounters, sys};
+use harness::Environment;
+use harness::origin::OriginThread;
+use load::{NullServer, OriginCounters};
 use serde::Serialize;
 
 use measure::{Pace, SCENARIOS, Scenario};
 use servers::{Ground, Kind, Running, SERVERS, Server, Tier};
 use table::{Results, Spread, Summary};
 
-/// The CPU of the server under measurement.
+/// The CPU of the measured server.
 const SERVER_CPU: usize = 0;
 /// The CPU of the generator and the origin.
 const OTHER_CPU: usize = 1;
-/// The scenario that measures generators, not servers.
+/// The scenario that measures the generators instead of the servers.
 const GENERATOR: &str = "generator";
 
-/// What a request costs: the floor, the peers, our own.
+/// Measure the CPU cost of a request: the floor, the peers, and our server.
 #[derive(Debug, Parser)]
 #[command(name = "bench")]
 struct Flags {
     #[command(subcommand)]
     part: Option<Part>,
-    /// Rounds; every server runs once in each.
+    /// Number of rounds; every server runs once in each.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Seconds measured in each cell, after half a second of warm-up.
+    /// Seconds to measure in each cell, after half a second of warm-up.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
-    /// Only these servers (the floor always runs), by the beginning of their names.
+    /// Run only servers whose names start with these prefixes. The floor always runs.
     #[arg(long, value_delimiter = ',')]
     only: Vec<String>,
-    /// Only these scenarios, by the beginning of their names: hit, cold, miss, large, generator;
-    /// and such as run only when they are named, for they take minutes and gigabytes:
-    /// disk_hit_1k, disk_hit_16k, disk_hit_1m, warm_start, beside_writes.
+    /// Run only scenarios whose names start with these prefixes: hit, cold, miss, large, generator.
+    /// These run only if they are named, because they need minutes and gigabytes: disk_hit_1k,
+    /// disk_hit_16k, disk_hit_1m, warm_start, beside_writes.
     #[arg(long, value_delimiter = ',')]
     scenario: Vec<String>,
-    /// Objects of warm_start.
+    /// Number of objects in warm_start.
     #[arg(long, default_value_t = 100_000,
         value_parser = clap::value_parser!(u32).range(1..=4_000_000))]
     objects: u32,
-    /// Megabytes a second of misses in beside_writes.
+    /// Misses in beside_writes, in megabytes per second.
     #[arg(long, default_value_t = 150.0, value_parser = positive)]
     misses: f64,
     /// Print JSON instead of tables.
     #[arg(long)]
     json: bool,
-    /// Our own server's program.
+    /// The path of our program.
     #[arg(long, default_value = "target/release/plimsoll")]
     plimsoll: PathBuf,
 }
 
-/// Parts of the bench that run as processes of their own.
+/// Parts of the bench that run as separate commands.
 #[derive(Debug, Subcommand)]
 enum Part {
-    /// The floor: one epoll, one recv, one send a request.
+    /// Run the floor: one epoll, one recv and one send per request.
     #[command(hide = true)]
     NullServer { listen: SocketAddr, body_bytes: usize },
-    /// What a hit misses in simulated caches, with thousands of connections.
+    /// Count the cache misses of a hit in simulated caches, with thousands of connections.
     Layout(layout::Flags),
 }
 
-/// Everything that was measured.
+/// All results.
 #[derive(Debug, Serialize)]
 struct Report {
     conditions: Vec<String>,
@@ -112,7 +114,7 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 impl Flags {
-    /// Whether a scenario is asked for by its name.
+    /// Whether the flags name a scenario.
     fn names(&self, scenario: &str) -> bool {
         self.scenario.iter().any(|name| scenario.starts_with(name.as_str()))
     }
@@ -138,7 +140,7 @@ fn null_server(listen: SocketAddr, body_bytes: usize) -> Result<(), String> {
     let server = NullServer::bind(listen, body_bytes).map_err(|e| format!("{listen}: {e}"))?;
     // It runs until it is killed.
     let answered = server.run(&AtomicBool::new(false)).map_err(|e| e.to_string())?;
-    Err(format!("ended after {answered} requests without being told"))
+    Err(format!("ended unexpectedly after {answered} requests"))
 }
 
 fn bench(flags: &Flags) -> Result<(), String> {
@@ -152,35 +154,22 @@ fn bench(flags: &Flags) -> Result<(), String> {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|e| e.to_string())?;
     }
     let cpus = thread::available_parallelism().map_or(1, usize::from);
-    // With one CPU everything shares it, and the utilisation shows that.
+    // With only one CPU everything shares it, which the utilisation shows.
     let other_cpu = if cpus > OTHER_CPU { OTHER_CPU } else { SERVER_CPU };
     let warm = Duration::from_millis(500);
     let pace = Pace { warm, measured, server_cpu: SERVER_CPU, cpu: other_cpu };
-    let origin = Origin::bind("127.0.0.1:0".parse().expect("this is an address"))
-        .map_err(|e| format!("origin: {e}"))?;
-    let (origin_addr, counters) = (origin.local_addr(), origin.counters());
-    let origin_stop = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&origin_stop);
-    let origin_thread = thread::spawn(move || {
-        sys::pin_to_cpu(other_cpu)?;
-        origin.run(&flag)
-    });
+    let origin = OriginThread::start(Some(other_cpu))?;
+    let plimsoll = absolute(&flags.plimsoll).map_err(|e| format!("--plimsoll: {e}"))?;
     let dir = tempfile::Builder::new().prefix("plimsoll-bench-").tempdir();
     let dir = dir.map_err(|e| format!("temporary directory: {e}"))?;
     let ground =
-        Ground { dir: dir.path(), origin: origin_addr, plimsoll: &flags.plimsoll, cpu: SERVER_CPU };
-    let report = run(flags, &servers, &scenarios, &ground, &pace, &counters, &stop);
-    origin_stop.store(true, Ordering::Relaxed);
-    let origin_ended = origin_thread.join();
-    let report = report?;
-    match origin_ended {
-        Ok(Ok(())) => print(&report, &scenarios, flags.json),
-        Ok(Err(e)) => Err(format!("origin: {e}")),
-        Err(_) => Err("origin: it panicked".to_owned()),
-    }
+        Ground { dir: dir.path(), origin: origin.address(), plimsoll: &plimsoll, cpu: SERVER_CPU };
+    let report = run(flags, &servers, &scenarios, &ground, &pace, origin.counters(), &stop)?;
+    origin.stop()?;
+    print(&report, &scenarios, flags.json)
 }
 
-/// The servers and scenarios that the flags ask for.
+/// The servers and scenarios that the flags select.
 fn chosen(flags: &Flags) -> Result<(Vec<&'static Server>, Vec<&'static Scenario>), String> {
     let wanted = |server: &&Server| {
         let named = |only: &String| server.name.starts_with(only.as_str());
@@ -207,7 +196,7 @@ fn chosen(flags: &Flags) -> Result<(Vec<&'static Server>, Vec<&'static Scenario>
     Ok((SERVERS.iter().filter(wanted).collect(), SCENARIOS.iter().filter(asked).collect()))
 }
 
-/// A server by its name and, for the null server, the size it answers with.
+/// The servers by name and, except in memory, by body size.
 type Fleet = BTreeMap<(&'static str, u64), Result<Running, String>>;
 
 fn run(
@@ -275,12 +264,12 @@ fn run(
     })
 }
 
-/// The size by which a running server is known, if it serves no other.
+/// The body size that distinguishes running servers of one row; 0 if one serves all sizes.
 fn size_of(server: &Server, scenario: &Scenario) -> u64 {
     if server.tier == Tier::Memory { 0 } else { scenario.body_bytes }
 }
 
-/// A server that runs, and has what it is to be asked for if that is many objects.
+/// Starts a server and, if it is on disk, fills it with the objects.
 fn started(
     server: &Server,
     scenario: &Scenario,
@@ -315,7 +304,7 @@ fn progress(
     eprintln!("round {round}/{of} {scenario:>5} {server:<24} {text}");
 }
 
-/// Our generator and wrk in turns against the null server.
+/// Runs our generator and wrk alternately against the null server.
 fn generators(
     flags: &Flags,
     servers: &[&Server],
@@ -350,26 +339,22 @@ fn generators(
 }
 
 fn conditions(flags: &Flags, pace: &Pace) -> Vec<String> {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let info = read("/proc/cpuinfo");
-    let model = info.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let model = model.map_or("unknown CPU", |(_, model)| model);
     vec![
-        format!("Linux {}, {model}", read("/proc/sys/kernel/osrelease").trim()),
+        Environment::of(Path::new(".")).machine(),
         format!(
-            "{} interleaved rounds of {:.1} s after {:.1} s of warm-up; median (least..greatest)",
+            "{} interleaved rounds of {:.1} s after {:.1} s of warm-up; median (min..max)",
             flags.rounds,
             pace.measured.as_secs_f64(),
             pace.warm.as_secs_f64(),
         ),
         format!(
-            "server on CPU {SERVER_CPU}, one worker, no access log but where said; generator and \
+            "server on CPU {SERVER_CPU}, one worker, no access log unless stated; generator and \
              origin on CPU {}",
             pace.cpu
         ),
         format!(
-            "closed loop of {} connections, as fast as the server answers: below 100 % of its CPU \
-             the generator was the limit, and the server's sleeps are in its cost",
+            "closed loop of {} connections, as fast as the server answers; if the server used less \
+             than 100 % of its CPU, the generator was the limit and the cost includes sleeping",
             measure::HOT
         ),
     ]
@@ -391,15 +376,15 @@ fn print(report: &Report, scenarios: &[&Scenario], json: bool) -> Result<(), Str
         println!("\n{}", table::scenario_table(scenario, &report.rows));
     }
     if !report.warm_starts.is_empty() {
-        println!("\nstarts after kill -9, objects of 1 KB; median (least..greatest), least hits");
+        println!("\nstarts after kill -9, objects of 1 KB; median (min..max), minimum of hits");
         println!("{}", warm_start::table(&report.warm_starts));
     }
     if !report.beside_writes.is_empty() {
-        println!("\nhits of 1 KB in memory, alone and beside misses of 1 MB that are stored");
+        println!("\nhits of 1 KB in memory, alone and during misses of 1 MB that are stored");
         println!("{}", beside_writes::table(&report.beside_writes));
     }
     if !report.generators.is_empty() {
-        println!("\nthe generators' own CPU time a request, against the null server");
+        println!("\nCPU time of the generators per request, against the null server");
         for row in &report.generators {
             let cost = row.cpu_us.map_or("-".to_owned(), |s| format!("{s} us"));
             let rate = row.rate.map_or(String::new(), |s| format!(", {:.0} requests/s", s.median));

@@ -1,10 +1,10 @@
 //! One cell of the table: a server under a scenario for a few seconds.
 //!
-//! What: a closed loop of 64 connections keeps the server's CPU as busy as it can; the server's own
-//! CPU time is read from the kernel between the end of the warm-up and the end of the run, and
-//! divided by the requests completed in between. Why saturated: the cost of a request falls with
-//! the load, so all are compared at the same place. What never happens: a cell whose requests
-//! failed, or did not do what the scenario says, passes for a good one.
+//! A closed loop of 64 connections saturates the server's CPU. The server's CPU time, as counted by
+//! the kernel from the end of the warm-up to the end of the run, is divided by the requests
+//! completed in that time. All servers are compared at saturation because the cost of a request
+//! falls with the load. A cell is marked as faulty if requests failed, or did not do what the
+//! scenario says.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -18,25 +18,25 @@ use crate::servers::{Running, Server, Tier};
 
 /// Connections that carry requests.
 pub(crate) const HOT: u32 = 64;
-/// Silent connections of the cold scenario.
+/// Idle connections of the cold scenario.
 pub(crate) const COLD: u32 = 10_000;
-/// What others may take of the server's CPU before the cell says so.
+/// If other processes take a larger share of the server's CPU, the cell says so.
 const OTHERS_PART_MAX: f64 = 0.1;
-/// A part of the requests that may have been otherwise than the scenario says.
+/// The share of requests that may deviate from the scenario.
 const STRAY_PART_MAX: f64 = 0.01;
-/// Our own server's count of hits on disk.
+/// Our server's counter of disk hits.
 const DISK_HITS: &str = "plimsoll_disk_hits_total";
-/// A part of the hits on disk that may have been hits in memory.
+/// The share of disk hits that may have been memory hits.
 const MEMORY_PART_MAX: f64 = 0.1;
 
-/// What is asked of the servers.
+/// The requests that the servers get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
     pub(crate) title: &'static str,
-    /// `{n}` stands for the number of the object.
+    /// `{n}` is replaced by the number of the object.
     pub(crate) path: &'static str,
-    /// How many there are; each is as likely to be asked for.
+    /// The number of objects; each is requested equally often.
     pub(crate) objects: u32,
     pub(crate) body_bytes: u64,
     pub(crate) cold: u32,
@@ -45,78 +45,68 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
-    /// Whether it is asked of this server.
+    /// Whether this server runs it.
     pub(crate) fn is_for(&self, server: &Server) -> bool {
         server.tier == Tier::Floor || server.tier == self.tier
     }
 
-    /// Whether bodies come from the disk. Such scenarios are run when they are named.
+    /// Whether bodies come from the disk. Such scenarios run only if they are named.
     pub(crate) fn is_of_disk(&self) -> bool {
         self.tier == Tier::Disk
     }
 }
 
-/// All scenarios, in the order they are run and shown.
+const HIT: Scenario = Scenario {
+    name: "hit",
+    title: "cached hit of 1 KB, 64 keep-alive connections",
+    path: "/obj/1?size=1024",
+    objects: 1,
+    body_bytes: 1024,
+    cold: 0,
+    cached: true,
+    tier: Tier::Memory,
+};
+
+const DISK_HIT: Scenario = Scenario {
+    name: "disk_hit_1k",
+    title: "hit on disk of 1 KB, 16,000 objects in the page cache, 64 keep-alive connections",
+    path: "/obj/{n}?size=1024",
+    objects: 16_000,
+    tier: Tier::Disk,
+    ..HIT
+};
+
+/// All scenarios, in the order in which they run and are shown.
 pub(crate) const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "hit",
-        title: "cached hit of 1 KB, 64 keep-alive connections",
-        path: "/obj/1?size=1024",
-        objects: 1,
-        body_bytes: 1024,
-        cold: 0,
-        cached: true,
-        tier: Tier::Memory,
-    },
+    HIT,
     Scenario {
         name: "cold",
-        title: "the same with 10,000 cold connections beside them",
-        path: "/obj/1?size=1024",
-        objects: 1,
-        body_bytes: 1024,
+        title: "the same with 10,000 additional idle connections",
         cold: COLD,
-        cached: true,
-        tier: Tier::Memory,
+        ..HIT
     },
     Scenario {
         name: "miss",
         title: "miss passed through (no-store) of 1 KB, 64 keep-alive connections",
         path: "/obj/2?size=1024&cc=no-store",
-        objects: 1,
-        body_bytes: 1024,
-        cold: 0,
         cached: false,
-        tier: Tier::Memory,
+        ..HIT
     },
     Scenario {
         name: "large",
         title: "cached hit of 64 KB, 64 keep-alive connections",
         path: "/obj/3?size=65536",
-        objects: 1,
         body_bytes: 65536,
-        cold: 0,
-        cached: true,
-        tier: Tier::Memory,
+        ..HIT
     },
-    Scenario {
-        name: "disk_hit_1k",
-        title: "hit on disk of 1 KB, 16,000 objects in the page cache, 64 keep-alive connections",
-        path: "/obj/{n}?size=1024",
-        objects: 16_000,
-        body_bytes: 1024,
-        cold: 0,
-        cached: true,
-        tier: Tier::Disk,
-    },
+    DISK_HIT,
     Scenario {
         name: "disk_hit_16k",
         title: "hit on disk of 16 KB, 8,000 objects in the page cache, 64 keep-alive connections",
         path: "/obj/{n}?size=16384",
         objects: 8_000,
         body_bytes: 16_384,
-        cold: 0,
-        cached: true,
-        tier: Tier::Disk,
+        ..DISK_HIT
     },
     Scenario {
         name: "disk_hit_1m",
@@ -124,57 +114,55 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         path: "/obj/{n}?size=1048576",
         objects: 200,
         body_bytes: 1 << 20,
-        cold: 0,
-        cached: true,
-        tier: Tier::Disk,
+        ..DISK_HIT
     },
 ];
 
-/// How a cell is run.
+/// How to run a cell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     pub(crate) warm: Duration,
     pub(crate) measured: Duration,
     /// The CPU of the server.
     pub(crate) server_cpu: usize,
-    /// The CPU of generator and origin.
+    /// The CPU of the generator and the origin.
     pub(crate) cpu: usize,
 }
 
-/// What a cell came to.
+/// The result of a cell.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Cell {
     /// The server's CPU time per completed request, microseconds.
     pub(crate) cpu_us: f64,
     /// Completed requests per second.
     pub(crate) rate: f64,
-    /// The part of one CPU that the server used.
+    /// The share of one CPU that the server used.
     pub(crate) utilisation: f64,
-    /// The part of the server's CPU that other processes used.
+    /// The share of the server's CPU that other processes used.
     pub(crate) others: f64,
-    /// Memory that each cold connection added; `None` without cold ones.
+    /// Memory per cold connection; `None` without cold connections.
     pub(crate) bytes_per_cold: Option<f64>,
-    /// The part of the requests that our own server answered from its disk; `None` for others.
+    /// The share of requests that our server answered from its disk; `None` for other servers.
     pub(crate) from_disk: Option<f64>,
-    /// What is wrong with it, if anything.
+    /// Why the cell is faulty, if it is.
     pub(crate) fault: Option<String>,
 }
 
-/// What is read at a tick.
+/// The counters at a tick.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reading {
     elapsed: Duration,
     cpu_ns: u64,
     completed: u64,
     fetched: u64,
-    /// All that the server's CPU did, ns, in steps of 10 ms.
+    /// Time that the server's CPU was busy, ns, in steps of 10 ms.
     busy_ns: u64,
 }
 
 /// Runs a cell.
 ///
 /// # Errors
-/// The generator could not run; one line.
+/// The generator failed; one line.
 pub(crate) fn cell(
     server: &Running,
     scenario: &Scenario,
@@ -185,7 +173,7 @@ pub(crate) fn cell(
     let target = format!("http://{}{}", server.addr, scenario.path);
     let mut target: load::Target = target.parse().map_err(|e| format!("{e}"))?;
     if scenario.is_of_disk() {
-        // As it was filled.
+        // The host under which the cache was filled.
         HOST.clone_into(&mut target.authority);
     }
     let mut plan = Plan::new(target, Schedule::ClosedLoop, pace.warm + pace.measured);
@@ -196,8 +184,8 @@ pub(crate) fn cell(
     plan.sources = if scenario.cold > 0 { 2 } else { 0 };
     plan.count_hits = false;
     plan.pin_cpu = Some(pace.cpu);
-    // A sleeping generator would be woken at the server's expense. On a miss it must leave its CPU
-    // to the origin, with which it shares it.
+    // Waking a sleeping generator would cost the server CPU time. On a miss, however, the generator
+    // must leave CPU time to the origin, which shares its CPU.
     plan.busy_poll = scenario.cached;
     let family = server.process.family();
     let disk_hits = || server.admin.and_then(|admin| asking::figure(admin, DISK_HITS));
@@ -233,7 +221,7 @@ pub(crate) fn cell(
         return Err(format!("no request was completed: {}", errors(&outcome)));
     }
     let from_disk = hits_before.zip(disk_hits()).map(|(before, after)| {
-        (after - before) / outcome.counts.completed.max(1) as f64 // the warm-up's included
+        (after - before) / outcome.counts.completed.max(1) as f64 // includes the warm-up
     });
     let length_s = (to.elapsed - from.elapsed).as_secs_f64();
     let cpu_ns = (to.cpu_ns - from.cpu_ns) as f64;
@@ -249,16 +237,17 @@ pub(crate) fn cell(
         fault: fault(&outcome, scenario, (to.fetched - from.fetched) as f64 / completed as f64)
             .or_else(|| {
                 let part = from_disk.filter(|part| *part < 1.0 - MEMORY_PART_MAX)?;
-                Some(format!("only {:.0} % came from its disk", 100.0 * part))
+                Some(format!("only {:.0} % came from the disk", 100.0 * part))
             })
             .or_else(|| {
                 let part = 100.0 * others;
-                (others > OTHERS_PART_MAX).then(|| format!("others took {part:.0} % of its CPU"))
+                (others > OTHERS_PART_MAX)
+                    .then(|| format!("other processes took {part:.0} % of its CPU"))
             }),
     })
 }
 
-/// What makes a cell another than its scenario; `fetched_part` of its requests reached the origin.
+/// Why the requests deviated from the scenario; `fetched_part` of them reached the origin.
 fn fault(outcome: &Outcome, scenario: &Scenario, fetched_part: f64) -> Option<String> {
     let counts = &outcome.counts;
     if counts.errors.total() as f64 > STRAY_PART_MAX * counts.started as f64 {
@@ -266,10 +255,13 @@ fn fault(outcome: &Outcome, scenario: &Scenario, fetched_part: f64) -> Option<St
     }
     if counts.cold_closed > 0 || outcome.cold_open < u64::from(scenario.cold) {
         let open = outcome.cold_open;
-        return Some(format!("{open} cold connections, {} closed by it", counts.cold_closed));
+        return Some(format!(
+            "{open} cold connections, {} closed by the server",
+            counts.cold_closed
+        ));
     }
     if scenario.cached && fetched_part > STRAY_PART_MAX {
-        return Some(format!("{:.0} % were no hits", 100.0 * fetched_part));
+        return Some(format!("{:.0} % were not hits", 100.0 * fetched_part));
     }
     None
 }

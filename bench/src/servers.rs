@@ -1,50 +1,56 @@
-//! The rows of the table: the floor, our own server on each backend, the peers.
+//! The rows of the table: the floor, our server on each backend, and the peers.
 //!
-//! What: for each row how it is started on a listening address in front of an origin. Why one
-//! list: a row that cannot run says so in the table; none is left out in silence. All run with one
-//! worker (or thread) and, but for one row of our own, without an access log. Some keep what they
-//! store in memory, some on disk, and are compared with their like.
+//! Each row knows how its server is started in front of an origin. A row that cannot run says so in
+//! the table; none is left out silently. All servers run with one worker (or thread) and, except for
+//! one row of ours, without an access log. Servers that store in memory are compared with each
+//! other, and so are servers that store on disk.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::process::{self, Process};
+use harness::peer::{self, START_MAX, find};
 
-/// What a row runs.
+use crate::process;
+
+/// The server of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The null server: the floor.
     Null,
     /// `plimsoll serve` with this backend and its defaults.
     Plimsoll(&'static str),
-    /// `plimsoll serve` with everything on, and an access log or none.
+    /// `plimsoll serve` with everything on, with or without an access log.
     PlimsollAll { log: bool },
-    /// `plimsoll serve` with a store on disk below so much memory.
+    /// `plimsoll serve` with a disk cache below this much memory.
     PlimsollDisk { memory: &'static str, verify: &'static str },
-    /// A peer: its program, its package, its configuration.
+    /// A peer.
     Peer(Peer),
 }
 
+/// A peer: its program, its Debian package, and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Peer {
     program: &'static str,
     package: &'static str,
-    config: &'static str,
     config_name: &'static str,
-    /// What stands in the configuration for names in braces, beside where it runs.
-    set: &'static [(&'static str, &'static str)],
+    config: &'static str,
+    /// Values for names in braces in the configuration, besides addresses and directories.
+    set: Settings,
 }
 
-/// Where a server keeps the bodies that it stores.
+type Settings = &'static [(&'static str, &'static str)];
+
+/// Where a server stores bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tier {
     Memory,
     Disk,
-    /// It stores nothing, and is the floor of all.
+    /// It stores nothing. It is the floor of all rows.
     Floor,
 }
 
@@ -56,144 +62,103 @@ pub(crate) struct Server {
     pub(crate) tier: Tier,
 }
 
-/// All rows, in the order they are shown and run.
+const fn in_memory(name: &'static str, kind: Kind) -> Server {
+    Server { name, kind, tier: Tier::Memory }
+}
+
+const fn on_disk(name: &'static str, kind: Kind) -> Server {
+    Server { name, kind, tier: Tier::Disk }
+}
+
+const fn peer(
+    program: &'static str,
+    package: &'static str,
+    config_name: &'static str,
+    config: &'static str,
+    set: Settings,
+) -> Kind {
+    Kind::Peer(Peer { program, package, config_name, config, set })
+}
+
+const fn plimsoll_disk(memory: &'static str, verify: &'static str) -> Kind {
+    Kind::PlimsollDisk { memory, verify }
+}
+
+const fn nginx_disk(set: Settings) -> Kind {
+    peer("nginx", "nginx", "nginx.conf", include_str!("../peers/nginx-disk.conf"), set)
+}
+
+const fn squid_disk(set: Settings) -> Kind {
+    peer("squid", "squid", "squid.conf", include_str!("../peers/squid-disk.conf"), set)
+}
+
+const HAPROXY: &str = include_str!("../peers/haproxy.cfg");
+const NGINX: &str = include_str!("../peers/nginx.conf");
+const VARNISH: &str = include_str!("../peers/varnish.vcl");
+const SQUID: &str = include_str!("../peers/squid.conf");
+
+/// All rows, in the order in which they run and are shown.
 pub(crate) const SERVERS: &[Server] = &[
     Server { name: "null", kind: Kind::Null, tier: Tier::Floor },
-    Server { name: "plimsoll-epoll", kind: Kind::Plimsoll("epoll"), tier: Tier::Memory },
-    Server { name: "plimsoll-io_uring", kind: Kind::Plimsoll("io_uring"), tier: Tier::Memory },
-    Server {
-        name: "plimsoll-scalable_select",
-        kind: Kind::Plimsoll("scalable_select"),
-        tier: Tier::Memory,
-    },
-    Server { name: "plimsoll-poll", kind: Kind::Plimsoll("poll"), tier: Tier::Memory },
-    Server { name: "plimsoll-select", kind: Kind::Plimsoll("select"), tier: Tier::Memory },
-    Server { name: "plimsoll-all", kind: Kind::PlimsollAll { log: false }, tier: Tier::Memory },
-    Server { name: "plimsoll-all-log", kind: Kind::PlimsollAll { log: true }, tier: Tier::Memory },
-    Server {
-        name: "haproxy",
-        kind: Kind::Peer(Peer {
-            program: "haproxy",
-            package: "haproxy",
-            config: include_str!("../peers/haproxy.cfg"),
-            config_name: "haproxy.cfg",
-            set: &[],
-        }),
-        tier: Tier::Memory,
-    },
-    Server {
-        name: "nginx",
-        kind: Kind::Peer(Peer {
-            program: "nginx",
-            package: "nginx",
-            config: include_str!("../peers/nginx.conf"),
-            config_name: "nginx.conf",
-            set: &[],
-        }),
-        tier: Tier::Memory,
-    },
-    Server {
-        name: "varnish",
-        kind: Kind::Peer(Peer {
-            program: "varnishd",
-            package: "varnish",
-            config: include_str!("../peers/varnish.vcl"),
-            config_name: "varnish.vcl",
-            set: &[],
-        }),
-        tier: Tier::Memory,
-    },
-    Server {
-        name: "squid",
-        kind: Kind::Peer(Peer {
-            program: "squid",
-            package: "squid",
-            config: include_str!("../peers/squid.conf"),
-            config_name: "squid.conf",
-            set: &[],
-        }),
-        tier: Tier::Memory,
-    },
-    Server {
-        name: "plimsoll-disk",
-        kind: Kind::PlimsollDisk { memory: "1M", verify: "once" },
-        tier: Tier::Disk,
-    },
-    Server {
-        name: "plimsoll-disk-always",
-        kind: Kind::PlimsollDisk { memory: "1M", verify: "always" },
-        tier: Tier::Disk,
-    },
-    Server { name: NGINX_DISK, kind: nginx_disk(NGINX_OPEN), tier: Tier::Disk },
-    Server { name: "nginx-disk-default", kind: nginx_disk(NGINX_DEFAULT), tier: Tier::Disk },
-    Server { name: "squid-rock", kind: squid_disk(SQUID_ROCK), tier: Tier::Disk },
-    Server { name: "squid-ufs", kind: squid_disk(SQUID_UFS), tier: Tier::Disk },
+    in_memory("plimsoll-epoll", Kind::Plimsoll("epoll")),
+    in_memory("plimsoll-io_uring", Kind::Plimsoll("io_uring")),
+    in_memory("plimsoll-scalable_select", Kind::Plimsoll("scalable_select")),
+    in_memory("plimsoll-poll", Kind::Plimsoll("poll")),
+    in_memory("plimsoll-select", Kind::Plimsoll("select")),
+    in_memory("plimsoll-all", Kind::PlimsollAll { log: false }),
+    in_memory("plimsoll-all-log", Kind::PlimsollAll { log: true }),
+    in_memory("haproxy", peer("haproxy", "haproxy", "haproxy.cfg", HAPROXY, &[])),
+    in_memory("nginx", peer("nginx", "nginx", "nginx.conf", NGINX, &[])),
+    in_memory("varnish", peer("varnishd", "varnish", "varnish.vcl", VARNISH, &[])),
+    in_memory("squid", peer("squid", "squid", "squid.conf", SQUID, &[])),
+    on_disk("plimsoll-disk", plimsoll_disk("1M", "once")),
+    on_disk("plimsoll-disk-always", plimsoll_disk("1M", "always")),
+    on_disk(NGINX_DISK, nginx_disk(NGINX_OPEN)),
+    on_disk("nginx-disk-default", nginx_disk(NGINX_DEFAULT)),
+    on_disk("squid-rock", squid_disk(SQUID_ROCK)),
+    on_disk("squid-ufs", squid_disk(SQUID_UFS)),
 ];
 
-/// The rows of hits beside writes: what passing on costs, what writing adds, what a peer makes of
-/// it.
+/// The rows of hits during writes: ours without a disk (the cost of passing misses on), ours with
+/// one (the cost of writing), and a peer.
 pub(crate) const BESIDE_WRITES: &[Server] = &[
-    Server { name: "plimsoll, no disk", kind: Kind::Plimsoll("epoll"), tier: Tier::Memory },
-    Server {
-        name: "plimsoll-disk, 256 MB",
-        kind: Kind::PlimsollDisk { memory: "256M", verify: "once" },
-        tier: Tier::Disk,
-    },
-    Server { name: NGINX_DISK, kind: nginx_disk(NGINX_OPEN), tier: Tier::Disk },
+    in_memory("plimsoll, no disk", Kind::Plimsoll("epoll")),
+    on_disk("plimsoll-disk, 256 MB", plimsoll_disk("256M", "once")),
+    on_disk(NGINX_DISK, nginx_disk(NGINX_OPEN)),
 ];
 
-/// Whose cost on disk ours is compared with: it keeps the files of all objects open.
+/// The row that our cost on disk is compared with: it keeps the files of all objects open.
 pub(crate) const NGINX_DISK: &str = "nginx-disk";
-const NGINX_OPEN: &[(&str, &str)] = &[("open_file_cache", "max=17000 inactive=600s")];
-const NGINX_DEFAULT: &[(&str, &str)] = &[("open_file_cache", "off")];
-const SQUID_ROCK: &[(&str, &str)] = &[("cache_dir", "rock {dir}/cache 8192")];
-const SQUID_UFS: &[(&str, &str)] = &[("cache_dir", "ufs {dir}/cache 8192 16 256")];
+const NGINX_OPEN: Settings = &[("open_file_cache", "max=17000 inactive=600s")];
+const NGINX_DEFAULT: Settings = &[("open_file_cache", "off")];
+const SQUID_ROCK: Settings = &[("cache_dir", "rock {dir}/cache 8192")];
+const SQUID_UFS: Settings = &[("cache_dir", "ufs {dir}/cache 8192 16 256")];
 
-const fn nginx_disk(set: &'static [(&'static str, &'static str)]) -> Kind {
-    Kind::Peer(Peer {
-        program: "nginx",
-        package: "nginx",
-        config: include_str!("../peers/nginx-disk.conf"),
-        config_name: "nginx.conf",
-        set,
-    })
-}
-
-const fn squid_disk(set: &'static [(&'static str, &'static str)]) -> Kind {
-    Kind::Peer(Peer {
-        program: "squid",
-        package: "squid",
-        config: include_str!("../peers/squid-disk.conf"),
-        config_name: "squid.conf",
-        set,
-    })
-}
-
-/// Our server with everything on.
+/// The configuration of our server with everything on.
 const PLIMSOLL_ALL: &str = include_str!("../peers/plimsoll.toml");
-/// Bytes of memory our server may use for stored responses.
+/// Memory of our server for stored responses.
 const PLIMSOLL_MEMORY_BYTES: &str = "268435456";
-/// What our store on disk takes.
+/// Size of our disk cache.
 const PLIMSOLL_DISK_BYTES: &str = "4G";
 
-/// What every row is started with.
+/// What every row needs to start.
 #[derive(Debug)]
 pub(crate) struct Ground<'g> {
-    /// Where configurations and the servers' own files go.
+    /// Directory for configurations and the files of the servers.
     pub(crate) dir: &'g Path,
     pub(crate) origin: SocketAddr,
-    /// Our own server's program.
+    /// The absolute path of our program.
     pub(crate) plimsoll: &'g Path,
     /// The CPU of the servers.
     pub(crate) cpu: usize,
 }
 
-/// A row that runs.
+/// A running row.
 #[derive(Debug)]
 pub(crate) struct Running {
-    pub(crate) process: Process,
+    pub(crate) process: peer::Peer,
     pub(crate) addr: SocketAddr,
-    /// Where our own server's figures are.
+    /// The admin address, if it is our server.
     pub(crate) admin: Option<SocketAddr>,
     pub(crate) version: String,
     /// When its program was executed.
@@ -201,23 +166,23 @@ pub(crate) struct Running {
 }
 
 impl Server {
-    /// Starts it and waits until it listens. `body_bytes` matters to the null server only.
+    /// Starts it and waits until it listens. Only the null server uses `body_bytes`.
     ///
     /// # Errors
-    /// One line for the table: what is missing, or what it said.
+    /// One line for the table: what is missing, or what the server printed.
     pub(crate) fn start(&self, ground: &Ground<'_>, body_bytes: u64) -> Result<Running, String> {
         let mut running = self.launch(ground, body_bytes)?;
-        running.process.wait_for(running.addr, process::START_MAX)?;
+        running.process.wait_for(running.addr, START_MAX)?;
         Ok(running)
     }
 
-    /// Starts it on the files that it left the last time, if it did, and does not wait.
+    /// Starts it on the files of its last run, if there are any, without waiting.
     ///
     /// # Errors
     /// One line for the table: what is missing.
     pub(crate) fn launch(&self, ground: &Ground<'_>, body_bytes: u64) -> Result<Running, String> {
-        let addr = free_address().map_err(|e| format!("no free port: {e}"))?;
-        // A place of its own, which a server may write to after it has given up being root.
+        let addr = free_address()?;
+        // Its own directory, in which it can write after it has dropped root privileges.
         let dir = ground.dir.join(format!("{}-{body_bytes}", self.name));
         make_open_dir(&dir).map_err(|e| format!("{}: {e}", dir.display()))?;
         let mut admin = None;
@@ -230,35 +195,32 @@ impl Server {
                 plimsoll_command(ground, &all_arguments(ground, addr, &dir, log)?)?
             }
             Kind::PlimsollDisk { memory, verify } => {
-                let figures = free_address().map_err(|e| format!("no free port: {e}"))?;
-                admin = Some(figures);
-                let arguments = disk_arguments(ground, addr, figures, &dir, memory, verify);
+                let addresses = (addr, *admin.insert(free_address()?));
+                let arguments = disk_arguments(ground, addresses, &dir, memory, verify);
                 plimsoll_command(ground, &arguments)?
             }
             Kind::Peer(peer) => peer.command(ground, addr, &dir)?,
         };
-        let errors = dir.join("stderr");
         let began = Instant::now();
-        let process = Process::start(command, ground.cpu, errors).map_err(|e| e.to_string())?;
+        let process = process::launch(command, &dir, ground.cpu)?;
         Ok(Running { process, addr, admin, version, began })
     }
 }
 
 fn null_command(addr: SocketAddr, body_bytes: u64) -> Result<Command, String> {
     let own = std::env::current_exe().map_err(|e| format!("this program's path: {e}"))?;
-    let arguments = ["null-server".to_owned(), addr.to_string(), body_bytes.to_string()];
-    Ok(process::command(&own, arguments))
+    Ok(command(&own, ["null-server".to_owned(), addr.to_string(), body_bytes.to_string()]))
 }
 
 fn plimsoll_command(
     ground: &Ground<'_>,
     arguments: &[String],
 ) -> Result<(Command, String), String> {
-    if !process::is_file(ground.plimsoll) {
+    if !ground.plimsoll.is_file() {
         return Err(format!("not built: {}", ground.plimsoll.display()));
     }
     let version = version_of(ground.plimsoll, "--version");
-    Ok((process::command(ground.plimsoll, arguments), version))
+    Ok((command(ground.plimsoll, arguments), version))
 }
 
 fn plain_arguments(ground: &Ground<'_>, addr: SocketAddr, backend: &str) -> Vec<String> {
@@ -270,11 +232,10 @@ fn plain_arguments(ground: &Ground<'_>, addr: SocketAddr, backend: &str) -> Vec<
     text.split(' ').map(str::to_owned).collect()
 }
 
-/// With its store in `dir`.
+/// With its disk cache in `dir`.
 fn disk_arguments(
     ground: &Ground<'_>,
-    addr: SocketAddr,
-    admin: SocketAddr,
+    (addr, admin): (SocketAddr, SocketAddr),
     dir: &Path,
     memory: &str,
     verify: &str,
@@ -288,7 +249,7 @@ fn disk_arguments(
     text.split(' ').map(str::to_owned).chain([store]).collect()
 }
 
-/// With a configuration file in `dir`, and the access log there too.
+/// With a configuration file in `dir`, and the access log too.
 fn all_arguments(
     ground: &Ground<'_>,
     addr: SocketAddr,
@@ -296,10 +257,9 @@ fn all_arguments(
     log: bool,
 ) -> Result<Vec<String>, String> {
     let log = if log { "[log]\npath = \"access.log\"\nformat = \"combined\"\n" } else { "" };
-    let admin = free_address().map_err(|e| format!("no free port: {e}"))?;
     let config = PLIMSOLL_ALL
         .replace("{listen}", &addr.to_string())
-        .replace("{admin}", &admin.to_string())
+        .replace("{admin}", &free_address()?.to_string())
         .replace("{origin}", &ground.origin.to_string())
         .replace("{log}", log);
     let file = dir.join("plimsoll.toml");
@@ -314,7 +274,7 @@ impl Peer {
         addr: SocketAddr,
         dir: &Path,
     ) -> Result<(Command, String), String> {
-        let program = process::find(self.program)
+        let program = find(self.program)
             .ok_or_else(|| format!("not installed: apt-get install {}", self.package))?;
         let mut config = self.config.to_owned();
         for (name, value) in self.set {
@@ -331,43 +291,47 @@ impl Peer {
         if config.contains("cache_dir") && !dir.join("cache").exists() {
             make_squid_directories(&program, &file)?;
         }
-        let command = process::command(&program, self.arguments(addr, dir, file));
-        Ok((command, version_of(&program, if self.program == "varnishd" { "-V" } else { "-v" })))
+        let version = version_of(&program, if self.program == "varnishd" { "-V" } else { "-v" });
+        Ok((command(&program, self.arguments(addr, dir, &file)), version))
     }
 
-    fn arguments(&self, addr: SocketAddr, dir: &Path, file: PathBuf) -> Vec<String> {
-        let file = file.display().to_string();
-        let dir = dir.display().to_string();
-        let text = match self.program {
-            "nginx" => vec!["-p", dir.as_str(), "-c", file.as_str()],
-            "haproxy" => vec!["-db", "-q", "-f", file.as_str()],
-            "squid" => vec!["-N", "-f", file.as_str()],
+    fn arguments(&self, addr: SocketAddr, dir: &Path, file: &Path) -> Vec<String> {
+        let template = match self.program {
+            "nginx" => "-p {dir} -c {file}",
+            "haproxy" => "-db -q -f {file}",
+            "squid" => "-N -f {file}",
             _ => {
-                let listen = format!("{addr},HTTP");
-                let fixed = ["-F", "-j", "none", "-T", "none", "-s", "malloc,256m"];
-                let pools = ["-p", "thread_pools=1", "-p", "timeout_idle=600"];
-                let mut all: Vec<String> =
-                    fixed.iter().chain(&pools).map(|text| (*text).to_owned()).collect();
-                all.extend(["-a".to_owned(), listen, "-f".to_owned(), file]);
-                all.extend(["-n".to_owned(), format!("{dir}/varnish")]);
-                return all;
+                "-F -j none -T none -s malloc,256m -p thread_pools=1 -p timeout_idle=600 \
+                 -a {addr},HTTP -f {file} -n {dir}/varnish"
             }
         };
-        text.into_iter().map(str::to_owned).collect()
+        let filled = |word: &str| {
+            word.replace("{dir}", &dir.display().to_string())
+                .replace("{file}", &file.display().to_string())
+                .replace("{addr}", &addr.to_string())
+        };
+        template.split(' ').map(filled).collect()
     }
 }
 
-/// Has Squid make the directories of its configuration, if that has any.
+/// A command for `program` with `arguments`.
+fn command(program: &Path, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments);
+    command
+}
+
+/// Makes Squid create its cache directories.
 fn make_squid_directories(program: &Path, config: &Path) -> Result<(), String> {
     let mut command = Command::new(program);
     command.args(["-N", "-z", "-f"]).arg(config).stdin(Stdio::null());
     let made = command.output().map_err(|e| format!("squid -z: {e}"))?;
-    let said = String::from_utf8_lossy(&made.stderr);
-    let last = said.lines().last().unwrap_or("it said nothing");
+    let errors = String::from_utf8_lossy(&made.stderr);
+    let last = errors.lines().last().unwrap_or("it wrote nothing to stderr");
     if made.status.success() { Ok(()) } else { Err(format!("squid -z: {last}")) }
 }
 
-/// The first line in which a program tells its version.
+/// The first line of the version output that has a digit.
 fn version_of(program: &Path, flag: &str) -> String {
     let Ok(output) = Command::new(program).arg(flag).output() else { return String::new() };
     let both = [output.stdout, output.stderr].concat();
@@ -375,9 +339,9 @@ fn version_of(program: &Path, flag: &str) -> String {
     text.lines().find(|line| line.chars().any(|c| c.is_ascii_digit())).unwrap_or("").to_owned()
 }
 
-/// A loopback address with a port that nobody has at the moment.
-pub(crate) fn free_address() -> io::Result<SocketAddr> {
-    TcpListener::bind("127.0.0.1:0")?.local_addr()
+/// A loopback address with a port that is free at the moment.
+pub(crate) fn free_address() -> Result<SocketAddr, String> {
+    peer::free_address().map_err(|error| format!("no free port: {error}"))
 }
 
 fn make_open_dir(dir: &Path) -> io::Result<()> {
@@ -400,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_is_not_there_says_how_to_get_it() {
+    fn a_missing_peer_says_how_to_install_it() {
         let peer =
             Peer { program: "no-such-peer", package: "x", config: "", config_name: "c", set: &[] };
         let server = Server { name: "none", kind: Kind::Peer(peer), tier: Tier::Memory };

@@ -1,8 +1,8 @@
-//! The results: medians over the rounds, ratios round by round, as a table and as JSON.
+//! The results: medians over the rounds, and ratios within each round, as a table and as JSON.
 //!
-//! What: `Results` collects cells; `Spread` is a median with its extremes. Why ratios by round:
-//! what slows one round slows the floor in it too, and drops out. What never happens: a figure
-//! without its spread.
+//! `Results` collects cells, and `Spread` is a median with its extremes. Ratios are taken within a
+//! round because disturbances slow the floor in that round too, and so cancel out. No figure is
+//! shown without its spread.
 
 use std::fmt;
 
@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::measure::{Cell, Scenario};
 use crate::servers::NGINX_DISK;
 
-/// A median with the least and the greatest.
+/// A median with minimum and maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
@@ -44,33 +44,40 @@ impl fmt::Display for Spread {
     }
 }
 
-/// The rounds of one server under one scenario, or why there are none.
+/// The spread of some values with this many decimals, or `-` without values.
+pub(crate) fn spread_text(values: impl IntoIterator<Item = f64>, decimals: usize) -> String {
+    Spread::of(values).map_or("-".to_owned(), |s| {
+        format!("{:.decimals$} ({:.decimals$}..{:.decimals$})", s.median, s.min, s.max)
+    })
+}
+
+/// The rounds of one server in one scenario, or why there are none.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) server: String,
     pub(crate) scenario: String,
-    /// By round; a round that failed is `None`.
+    /// One per round; `None` for a failed round.
     pub(crate) cells: Vec<Option<Cell>>,
     pub(crate) why_not: Option<String>,
 }
 
-/// A row boiled down.
+/// The summary of a row.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Summary {
     pub(crate) server: String,
     pub(crate) scenario: String,
     pub(crate) cpu_us: Option<Spread>,
-    /// Cost over the null server's in the same round.
+    /// Cost divided by that of the null server in the same round.
     pub(crate) to_floor: Option<Spread>,
-    /// Cost over that of nginx on disk in the same round.
+    /// Cost divided by that of nginx on disk in the same round.
     pub(crate) to_nginx: Option<Spread>,
-    /// Cost over the server's own without cold connections in the same round.
+    /// Cost divided by the server's cost without cold connections in the same round.
     pub(crate) to_hot: Option<Spread>,
     pub(crate) rate: Option<Spread>,
     pub(crate) utilisation: Option<Spread>,
-    /// Of the first round: later ones find memory already taken.
+    /// From the first round: in later rounds the memory is already allocated.
     pub(crate) bytes_per_cold: Option<f64>,
-    /// The part of the requests that our own server answered from its disk.
+    /// The share of requests that our server answered from its disk.
     pub(crate) from_disk: Option<Spread>,
     pub(crate) note: Option<String>,
 }
@@ -140,7 +147,7 @@ impl Results {
     }
 }
 
-/// A table without rows: names, then figures, then a note.
+/// A table without rows: a name column, figure columns, and a note column.
 pub(crate) fn plain(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
@@ -156,9 +163,9 @@ pub(crate) fn plain(header: &[&str]) -> Table {
 /// The table of one scenario.
 pub(crate) fn scenario_table(scenario: &Scenario, summaries: &[Summary]) -> String {
     let is_cold = scenario.cold > 0;
-    let mut header = vec!["server", "CPU us a request", "x floor", "requests/s", "CPU used"];
+    let mut header = vec!["server", "CPU us per request", "x floor", "requests/s", "CPU used"];
     if is_cold {
-        header.extend(["x own hot", "bytes a cold conn."]);
+        header.extend(["x own hot", "bytes per cold conn."]);
     }
     if scenario.is_of_disk() {
         header.extend(["x nginx", "from its disk"]);
@@ -232,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_run_is_in_the_table() {
+    fn a_server_that_did_not_run_is_in_the_table() {
         let mut results = Results::default();
         results.add("null", "hit", cell(4.0));
         results.add("gone", "hit", Err("not installed: apt-get install gone".to_owned()));

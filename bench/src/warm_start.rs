@@ -1,35 +1,36 @@
-//! How soon a server that was killed serves what it had stored.
+//! How soon a killed server serves its stored responses again.
 //!
-//! What: every server on disk is filled with objects of 1 KB, left alone until all of it must be
-//! synced, killed with its children by SIGKILL, and started again on its files: the time from its
-//! exec to the first answer and to the first hit, and the hits among 10,000 random objects, at once
-//! and again when it has come to rest. The machine itself is not stopped: the page cache is warm
-//! for all. What never happens: a miss is taken for a hit: the origin counts what it is asked for.
+//! Every server on disk is filled with objects of 1 KB, left idle until everything must be synced,
+//! killed with its children by SIGKILL, and started again on its files. The figures are the time
+//! from its exec to the first answer and to the first hit, and the hits among 10,000 random
+//! objects, at once and again when the server is idle. The machine keeps running, so the page cache
+//! is warm for all servers. The origin counts its requests, so a miss is never taken for a hit.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use load::{OriginCounters, family};
+use regress::Rng;
 use serde::Serialize;
 
 use crate::asking::{self, Asker};
 use crate::measure::Pace;
 use crate::servers::{Ground, Running, Server, Tier};
-use crate::table::Spread;
+use crate::table::{Spread, spread_text};
 
 /// The name of the scenario.
 pub(crate) const NAME: &str = "warm_start";
 const PATH: &str = "/obj/{n}?size=1024";
-/// Under this size its files stand beside those of the other scenarios.
+/// The body size in the name of its directory, which keeps its files apart from other scenarios.
 const OWN_FILES: u64 = 0;
-/// Random objects that are asked for after a start.
+/// Number of random objects that are requested after a start.
 const SAMPLE: u32 = 10_000;
-/// After this whatever was stored is synced, or never will be: our own store syncs each 5 s.
+/// After this time, everything stored is synced or never will be. Our store syncs every 5 s.
 const SYNCED_AFTER: Duration = Duration::from_secs(7);
-/// The first hit is waited for so long.
+/// How long to wait for the first hit.
 const FIRST_HIT_MAX: Duration = Duration::from_secs(60);
-/// And so long until the server has come to rest.
+/// How long to wait until the server is idle.
 const REST_MAX: Duration = Duration::from_secs(60);
 const REST_LOOK: Duration = Duration::from_millis(500);
 const ASK_AGAIN: Duration = Duration::from_millis(1);
@@ -41,11 +42,11 @@ pub(crate) struct Start {
     pub(crate) answer_ms: f64,
     /// From exec to the first hit, ms.
     pub(crate) hit_ms: f64,
-    /// Hits among random objects, asked for one after the other at once.
+    /// The share of hits among random objects, requested one after another at once.
     pub(crate) hits_at_once: f64,
-    /// From exec to the time when the server had come to rest, ms.
+    /// From exec until the server was idle, ms.
     pub(crate) rest_ms: f64,
-    /// Hits among others then.
+    /// The share of hits among other random objects then.
     pub(crate) hits_at_rest: f64,
 }
 
@@ -54,13 +55,13 @@ pub(crate) struct Start {
 pub(crate) struct Starts {
     pub(crate) server: &'static str,
     pub(crate) objects: u32,
-    /// How long it took to fill it through the proxy, s.
+    /// How long it took to fill the cache through the proxy, s.
     pub(crate) filled_s: f64,
     pub(crate) starts: Vec<Start>,
     pub(crate) note: Option<String>,
 }
 
-/// What is to be done.
+/// The measurement.
 #[derive(Debug)]
 pub(crate) struct Bench<'b> {
     pub(crate) ground: &'b Ground<'b>,
@@ -85,23 +86,23 @@ impl Bench<'_> {
                 }
                 let Some(before) = running.take() else { continue };
                 let of = self.rounds;
-                match self.start_again(before, server, u64::from(round)) {
+                let mut random = Rng::new(u64::from(round));
+                let started = self.start_again(before, server, &mut random);
+                let shown = started.as_ref().map(|(start, _)| start);
+                eprintln!("round {round}/{of} {NAME} {:<24} {shown:?}", server.name);
+                match started {
                     Ok((start, again)) => {
-                        eprintln!("round {round}/{of} {NAME} {:<24} {start:?}", server.name);
                         starts.starts.push(start);
                         *running = Some(again);
                     }
-                    Err(why) => {
-                        eprintln!("round {round}/{of} {NAME} {:<24} {why}", server.name);
-                        starts.note = Some(why);
-                    }
+                    Err(why) => starts.note = Some(why),
                 }
             }
         }
         Ok(rows.into_iter().map(|((starts, _), _)| starts).collect())
     }
 
-    /// Starts it for the first time and stores everything.
+    /// Starts a server for the first time and fills it.
     fn filled(&self, server: &Server) -> Result<(Starts, Option<Running>), String> {
         let began = Instant::now();
         let running = server.start(self.ground, OWN_FILES).and_then(|running| {
@@ -113,24 +114,20 @@ impl Bench<'_> {
         }
         let filled_s = began.elapsed().as_secs_f64();
         eprintln!("{NAME} {:<24} filled in {filled_s:.1} s", server.name);
-        let (running, note) = match running {
-            Ok(running) => (Some(running), None),
-            Err(why) => (None, Some(why)),
-        };
+        let note = running.as_ref().err().cloned();
         let (server, starts) = (server.name, Vec::new());
-        Ok((Starts { server, objects: self.objects, filled_s, starts, note }, running))
+        Ok((Starts { server, objects: self.objects, filled_s, starts, note }, running.ok()))
     }
 
     fn start_again(
         &self,
         before: Running,
         server: &Server,
-        seed: u64,
+        random: &mut Rng,
     ) -> Result<(Start, Running), String> {
         before.process.kill()?;
         let running = server.launch(self.ground, OWN_FILES)?;
-        let mut drawn = (0..).map(|at| draw(seed << 32 | at, self.objects));
-        let mut next = || asking::of(PATH, drawn.next().unwrap_or_default());
+        let mut next = || asking::of(PATH, random.below(self.objects as usize) as u32);
         let mut asker = Asker::new(running.addr);
         let mut answer_ms = None;
         let since_ms = || running.began.elapsed().as_secs_f64() * 1e3;
@@ -158,7 +155,7 @@ impl Bench<'_> {
         Ok((start, running))
     }
 
-    /// The part of a sample that is hits.
+    /// The share of hits in a sample.
     fn hits(&self, asker: &mut Asker, next: &mut impl FnMut() -> String) -> Result<f64, String> {
         let before = self.fetched();
         for _ in 0..SAMPLE {
@@ -172,7 +169,7 @@ impl Bench<'_> {
     }
 }
 
-/// Waits until it does nothing any more.
+/// Waits until the server is idle.
 fn rest(running: &Running, stop: &AtomicBool) {
     let began = Instant::now();
     let used = || family::cpu_ns(&running.process.family());
@@ -187,14 +184,6 @@ fn rest(running: &Running, stop: &AtomicBool) {
     }
 }
 
-/// A number below `bound`, as random as it has to be (SplitMix64).
-pub(crate) fn draw(seed: u64, bound: u32) -> u32 {
-    let x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    ((((x ^ (x >> 31)) >> 32) * u64::from(bound)) >> 32) as u32
-}
-
 /// The rows as a table.
 pub(crate) fn table(rows: &[Starts]) -> comfy_table::Table {
     let mut table = crate::table::plain(&[
@@ -204,19 +193,15 @@ pub(crate) fn table(rows: &[Starts]) -> comfy_table::Table {
         "first answer, ms",
         "first hit, ms",
         "hits at once",
-        "at rest after, ms",
+        "idle after, ms",
         "hits then",
         "note",
     ]);
     for row in rows {
-        let spread = |of: fn(&Start) -> f64| {
-            let spread = Spread::of(row.starts.iter().map(of));
-            spread
-                .map_or("-".to_owned(), |s| format!("{:.0} ({:.0}..{:.0})", s.median, s.min, s.max))
-        };
+        let spread = |of: fn(&Start) -> f64| spread_text(row.starts.iter().map(of), 0);
         let part = |of: fn(&Start) -> f64| {
             let spread = Spread::of(row.starts.iter().map(of));
-            // The least: a start that has lost something is not made good by another.
+            // The minimum: a start that lost objects is not compensated by another.
             spread.map_or("-".to_owned(), |s| format!("{:.2} %", 100.0 * s.min))
         };
         table.add_row(vec![
@@ -232,17 +217,4 @@ pub(crate) fn table(rows: &[Starts]) -> comfy_table::Table {
         ]);
     }
     table
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn draws_are_spread_over_all_objects() {
-        let mut drawn: Vec<u32> = (0..1000).map(|at| draw(1 << 32 | at, 100)).collect();
-        drawn.sort_unstable();
-        drawn.dedup();
-        assert!(drawn.len() == 100 && drawn.last() == Some(&99));
-    }
 }

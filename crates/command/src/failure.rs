@@ -1,19 +1,19 @@
-//! How a verb ends badly: one line on stderr and an exit status.
+//! How a command fails: one line on stderr and an exit code.
 
 use std::fmt;
 use std::process::ExitCode;
 
-/// Why a verb could not do its work.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// A regression or a failed check was found: 1.
+    /// A check failed, or a regression was found. Exit code 1.
     Found(String),
-    /// Misuse, or nothing can be concluded: 2. The text says what mends it.
+    /// Usage error, system error or inconclusive result. Exit code 2. The text says how to fix it.
     Misuse(String),
 }
 
 impl Failure {
-    /// The exit status (see the help's last paragraph).
+    /// The exit code, as documented at the end of the help text.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Found(_) => ExitCode::from(1),
@@ -30,7 +30,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Shorthand for what a user can mend.
+/// A [`Failure::Misuse`] with this text.
 pub fn misuse(text: impl fmt::Display) -> Failure {
     Failure::Misuse(text.to_string())
 }

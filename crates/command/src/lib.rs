@@ -1,5 +1,4 @@
-//! What our two programs, `plimsoll` and `plimsoll-study`, share: how flags are read, how a verb
-//! fails, and how text and files are written.
+//! Code that the programs `plimsoll` and `plimsoll-study` share: flags, failures, and output.
 #![forbid(unsafe_code)]
 
 pub mod failure;
@@ -17,8 +16,8 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::failure::{Failure, misuse};
 
-/// Reads the flags, runs the verb, and turns its failure into one line on stderr and an exit
-/// status. `name` is the command as the user typed it, such as `plimsoll study`.
+/// Parses the flags and runs the command. A failure becomes one line on stderr and an exit code.
+/// `name` is the command as the user typed it, such as `plimsoll study`.
 pub fn run<C: Parser>(name: &str, verb: impl FnOnce(C) -> Result<(), Failure>) -> ExitCode {
     let flags = match C::try_parse() {
         Ok(flags) => flags,
@@ -33,14 +32,14 @@ pub fn run<C: Parser>(name: &str, verb: impl FnOnce(C) -> Result<(), Failure>) -
     }
 }
 
-/// Prints help and the version as clap writes them, and a usage error in one line, as every other
+/// Prints help and version as clap formats them, and a usage error in one line like any other
 /// error.
 fn usage_error<C: Parser>(name: &str, error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind::{
         DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion,
     };
     if let DisplayHelp | DisplayVersion | DisplayHelpOnMissingArgumentOrSubcommand = error.kind() {
-        // It fails if a pager exits early, which is not an error.
+        // Printing fails if a pager exits early, which is not an error.
         let _ = error.print();
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     }
@@ -62,12 +61,12 @@ fn usage_error<C: Parser>(name: &str, error: &clap::Error) -> ExitCode {
 /// A flag that SIGTERM and SIGINT set.
 ///
 /// # Errors
-/// [`Failure::Misuse`] if the signal handlers cannot be installed.
+/// [`Failure::Misuse`] if a signal handler cannot be installed.
 pub fn stop_on_signal() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGTERM, SIGINT] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
-            .map_err(|error| misuse(format!("signals cannot be watched: {error}")))?;
+            .map_err(|error| misuse(format!("cannot install a signal handler: {error}")))?;
     }
     Ok(stop)
 }

@@ -1,8 +1,8 @@
-//! A program's reference in Markdown, made from its flags.
+//! The reference of a program in Markdown, generated from its flags.
 
 use std::fmt::Write;
 
-/// A verb, or what stands below one.
+/// The section of a command or subcommand.
 pub fn section(name: &str, command: &clap::Command, out: &mut String) {
     let _ = write!(out, "\n## plimsoll {name}\n\n");
     if let Some(about) = command.get_about() {

@@ -1,4 +1,4 @@
-//! A directory for what a verb makes and nobody keeps.
+//! A temporary directory for the files of one command.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -6,18 +6,18 @@ use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, misuse};
 
-/// A directory that is gone when it is dropped.
+/// A directory that is deleted when this is dropped.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// One of its own, among the temporary files, named after the verb.
+    /// Creates a private directory for temporary files, named after the command.
     pub fn new(verb: &str) -> Result<Scratch, Failure> {
         let path = std::env::temp_dir().join(format!("plimsoll-{verb}-{}", std::process::id()));
-        // Nobody else's business, and never one that somebody has put there.
+        // Only this user may read it, and an existing directory is never used.
         DirBuilder::new()
             .mode(0o700)
             .create(&path)
-            .map_err(|error| misuse(format!("{} cannot be made: {error}", path.display())))?;
+            .map_err(|error| misuse(format!("cannot create {}: {error}", path.display())))?;
         Ok(Scratch(path))
     }
 

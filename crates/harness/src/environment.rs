@@ -1,4 +1,4 @@
-//! What the study stands on: the machine, the file system, and whether the page cache was cold.
+//! Describes the machine, the file system, and whether the page cache was cold.
 
 use std::fs;
 use std::io;
@@ -6,25 +6,25 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-/// Where it was measured.
+/// Where a measurement was made.
 #[derive(Clone, Debug, Serialize)]
 pub struct Environment {
-    /// Release of the kernel.
+    /// Kernel release.
     pub kernel: String,
-    /// Model of the processor.
+    /// Processor model.
     pub processor: String,
-    /// Processors.
+    /// Number of processors.
     pub processors: usize,
-    /// The file system of the directory, such as `ext4`.
+    /// Type of the directory's file system, such as `ext4`.
     pub file_system: String,
-    /// What it is mounted from.
+    /// The device that it is mounted from.
     pub device: String,
-    /// Whether the program was built with checks (not `--release`): then all of it is slower.
+    /// Whether this is a debug build (not `--release`), in which everything is slower.
     pub checked_build: bool,
 }
 
 impl Environment {
-    /// Looks around. What cannot be told is a question mark.
+    /// Describes the machine and the directory's file system. An unknown value is a question mark.
     pub fn of(directory: &Path) -> Environment {
         let (file_system, device) = mount_of(directory).unwrap_or(("?".into(), "?".into()));
         let processor = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
@@ -42,32 +42,34 @@ impl Environment {
         }
     }
 
-    /// The machine and the build in a few words; the file system is left out.
+    /// The machine and the build in a few words, without the file system.
     pub fn machine(&self) -> String {
-        let build = if self.checked_build { "; a build with checks, not --release" } else { "" };
+        let build = if self.checked_build { "; a debug build, not --release" } else { "" };
         format!("Linux {}, {} x {}{build}", self.kernel, self.processors, self.processor)
     }
 }
 
-/// Processes that ran or wanted to, on average over the last minute; `None` if the kernel does not
-/// say. More than processors: others were at work, and the clock says less than CPU time.
+/// The load average of the last minute; `None` if the kernel does not report it. If it exceeds the
+/// number of processors, other processes competed, and wall-clock times are less reliable than CPU
+/// times.
 pub fn load_average() -> Option<f64> {
     fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
-/// The load average at the beginning of a study and in its end, in words.
+/// The load averages at the beginning and at the end of a study, in words.
 pub fn load_averages((before, after): (Option<f64>, Option<f64>)) -> String {
-    let told = |load: Option<f64>| load.map_or("?".to_owned(), |load| format!("{load:.1}"));
-    format!("load average {} at the beginning and {} in the end", told(before), told(after))
+    let text = |load: Option<f64>| load.map_or("?".to_owned(), |load| format!("{load:.1}"));
+    format!("load average {} at the beginning and {} at the end", text(before), text(after))
 }
 
-/// Type and source of the mount that a directory is in.
+/// Type and source of the file system that contains a directory.
 fn mount_of(directory: &Path) -> Option<(String, String)> {
     let directory = directory.canonicalize().ok()?;
     mount_in(&fs::read_to_string("/proc/self/mountinfo").ok()?, &directory)
 }
 
-/// Of the mounts over a directory, the last with the longest name: later ones cover earlier ones.
+/// The mount with the longest path that contains the directory. If there are several, the last
+/// one counts, because later mounts cover earlier ones.
 fn mount_in(table: &str, directory: &Path) -> Option<(String, String)> {
     let mut best: Option<(usize, (String, String))> = None;
     for line in table.lines() {
@@ -83,20 +85,20 @@ fn mount_in(table: &str, directory: &Path) -> Option<(String, String)> {
     best.map(|(_, mount)| mount)
 }
 
-/// Bytes that this process had fetched from a device so far; `None` where the kernel does not say.
+/// Bytes that this process has read from devices so far; `None` if the kernel does not report it.
 pub fn fetched_bytes() -> Option<u64> {
     let text = fs::read_to_string("/proc/self/io").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?;
     line.trim().parse().ok()
 }
 
-/// A directory that is gone with all in it when this is dropped.
+/// A directory that is deleted with its contents when this is dropped.
 pub struct Temporary(PathBuf);
 
 impl Temporary {
-    /// Makes one in `parent`; its name begins with that of the study.
+    /// Creates a directory in `parent`, named after the study.
     pub fn new(parent: &Path, study: &str) -> io::Result<Temporary> {
-        // Servers that are started in it have another working directory.
+        // The path must be absolute: servers started in it have another working directory.
         let parent = parent.canonicalize()?;
         let pid = std::process::id();
         for number in 0..1000 {
@@ -140,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_temporary_directory_is_gone_in_the_end() {
+    fn a_temporary_directory_is_deleted() {
         let home = tempfile::tempdir().unwrap();
         let temporary = Temporary::new(home.path(), "test").unwrap();
         let path = temporary.path().to_owned();

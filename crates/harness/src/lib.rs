@@ -1,11 +1,13 @@
 //! Starts servers, drives load at them, and records them.
 //!
-//! The demo, the studies and the benchmark share it. [`servers`] runs our own program as origin and
-//! proxy, [`peer`] runs other programs, [`rounds`] puts measurements into random order and computes
-//! intervals, and [`environment`] describes the machine.
+//! The demo, the studies and the benchmark share this crate. `servers` runs our program as origin
+//! and proxy, [`peer`] runs other programs, [`origin`] runs
+//! an origin in this process, [`rounds`] puts measurements into random order and
+//! computes intervals, and [`environment`] describes the machine.
 #![forbid(unsafe_code)]
 
 pub mod environment;
+pub mod origin;
 pub mod peer;
 pub mod rounds;
 mod servers;

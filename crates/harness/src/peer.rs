@@ -1,131 +1,234 @@
-//! Servers of others, each started on loopback in a directory of its own.
+//! Server processes of other programs, each started on loopback with its own directory.
 //!
-//! A peer is the leader of a process group of its own, and is ended by its pid; its group is, if it
-//! does not end. What never happens: a server that does not start is left out without its reason.
+//! A peer leads its own process group. Dropping a [`Peer`] sends it SIGTERM, and if it does not
+//! end, SIGKILL to its group and its descendants. A server that fails to start is never left out
+//! silently: the error has the last line that it wrote to stderr.
 
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use load::sys;
+use load::{family, sys};
 
-/// How long a peer may take until it listens, and until it has ended.
-const START_MAX: Duration = Duration::from_secs(15);
+/// How long a peer may take until it accepts connections.
+pub const START_MAX: Duration = Duration::from_secs(20);
+/// How long a peer may take to end.
 const END_MAX: Duration = Duration::from_secs(5);
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The program's path, if it is installed.
+/// The path of a program, if it is installed.
 pub fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);
     places.map(|place| place.join(program)).find(|file| file.is_file())
 }
 
-/// A loopback address with a port that nobody has at the moment.
+/// A loopback address with a port that is free at the moment.
 pub fn free_address() -> io::Result<SocketAddr> {
     TcpListener::bind("127.0.0.1:0")?.local_addr()
 }
 
-/// A peer: ended when this is dropped.
-pub struct Peer(Child);
+/// A running peer. Dropping it ends it.
+#[derive(Debug)]
+pub struct Peer {
+    child: Child,
+    errors: PathBuf,
+}
 
 impl Peer {
-    /// Starts it in its directory, on a CPU if one is given, and waits until it listens; or why it
-    /// does not.
+    /// Starts it in its directory, on a CPU if one is given, and waits until it accepts
+    /// connections.
+    ///
+    /// # Errors
+    /// One line that says why it does not.
     pub fn start(
-        mut command: Command,
+        command: Command,
         home: &Path,
         address: SocketAddr,
         cpu: Option<usize>,
     ) -> Result<Peer, String> {
-        let at = |error: io::Error| format!("{}: {error}", home.display());
-        let errors = File::create(home.join("stderr")).map_err(at)?;
-        command.current_dir(home).stdin(Stdio::null()).stdout(Stdio::null());
-        command.stderr(errors).process_group(0);
-        let mut peer = Peer(spawn(command, cpu).map_err(|error| error.to_string())?);
-        peer.wait_for(address, home)?;
+        let mut peer = Peer::launch(command, home, cpu).map_err(|error| error.to_string())?;
+        peer.wait_for(address, START_MAX)?;
         Ok(peer)
     }
 
-    /// Its number.
-    pub fn pid(&self) -> u32 {
-        self.0.id()
+    /// Starts it without waiting. Its stderr goes to the file `stderr` in `home`.
+    ///
+    /// # Errors
+    /// The file cannot be created, or the program cannot be run.
+    pub fn launch(mut command: Command, home: &Path, cpu: Option<usize>) -> io::Result<Peer> {
+        let errors = home.join("stderr");
+        command.current_dir(home).stdin(Stdio::null()).stdout(Stdio::null());
+        command.stderr(File::create(&errors)?).process_group(0);
+        Ok(Peer { child: spawn(command, cpu)?, errors })
     }
 
-    fn wait_for(&mut self, address: SocketAddr, home: &Path) -> Result<(), String> {
-        let said = || {
-            let said = std::fs::read_to_string(home.join("stderr")).unwrap_or_default();
-            let last = said.lines().rev().find(|line| !line.trim().is_empty());
-            last.unwrap_or("it said nothing").to_owned()
-        };
-        let begun = Instant::now();
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The process ids of the peer and its descendants.
+    pub fn family(&self) -> Vec<i32> {
+        family::of(self.child.id().cast_signed())
+    }
+
+    /// Waits until it accepts connections at `address`.
+    ///
+    /// # Errors
+    /// It ended, or `patience` is over; one line.
+    pub fn wait_for(&mut self, address: SocketAddr, patience: Duration) -> Result<(), String> {
+        let began = Instant::now();
         while TcpStream::connect(address).is_err() {
-            if let Ok(Some(status)) = self.0.try_wait() {
-                return Err(format!("it ended at once ({status}): {}", said()));
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Err(format!("it ended at once ({status}): {}", self.last_words()));
             }
-            if begun.elapsed() > START_MAX {
-                return Err(format!("it does not listen: {}", said()));
+            if began.elapsed() > patience {
+                return Err(format!("it does not listen on {address}: {}", self.last_words()));
             }
-            thread::sleep(LOOK_AGAIN);
+            thread::sleep(POLL_INTERVAL);
         }
         Ok(())
+    }
+
+    /// The last line that it wrote to stderr.
+    pub fn last_words(&self) -> String {
+        let text = fs::read_to_string(&self.errors).unwrap_or_default();
+        let last = text.lines().rev().find(|line| !line.trim().is_empty());
+        last.unwrap_or("it wrote nothing to stderr").to_owned()
+    }
+
+    /// Sends SIGTERM and waits until it has ended with success.
+    ///
+    /// # Errors
+    /// It failed, or `patience` is over; one line.
+    pub fn end(mut self, patience: Duration) -> Result<(), String> {
+        let pid = self.child.id().cast_signed();
+        sys::terminate(pid).map_err(|error| error.to_string())?;
+        match self.ended_within(patience) {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(format!("it failed ({status}): {}", self.last_words())),
+            None => Err(format!("it does not end: {}", self.last_words())),
+        }
+    }
+
+    /// Ends it and all its descendants with SIGKILL, and waits until none is left.
+    ///
+    /// # Errors
+    /// One of them is still running after some seconds; one line.
+    pub fn kill(mut self) -> Result<(), String> {
+        let family = self.family();
+        self.kill_family(&family);
+        self.child.wait().map_err(|error| error.to_string())?;
+        let began = Instant::now();
+        while family.iter().any(|pid| is_running(*pid)) {
+            if began.elapsed() > END_MAX {
+                return Err("it survives SIGKILL".to_owned());
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
+        Ok(())
+    }
+
+    /// Sends SIGKILL to the group, and to descendants that have left it.
+    fn kill_family(&mut self, family: &[i32]) {
+        let _ = sys::kill_group(self.child.id().cast_signed());
+        for pid in family {
+            let _ = sys::kill(*pid);
+        }
+    }
+
+    fn ended_within(&mut self, patience: Duration) -> Option<ExitStatus> {
+        let began = Instant::now();
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return Some(status);
+            }
+            if began.elapsed() > patience {
+                return None;
+            }
+            thread::sleep(POLL_INTERVAL);
+        }
     }
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        if !matches!(self.0.try_wait(), Ok(None)) {
-            return; // The pid may be another's by now.
+        if !matches!(self.child.try_wait(), Ok(None)) {
+            return; // The pid may belong to another process by now.
         }
-        let pid = self.0.id().cast_signed();
-        let asked = sys::terminate(pid);
-        let begun = Instant::now();
-        while asked.is_ok() && begun.elapsed() < END_MAX {
-            if !matches!(self.0.try_wait(), Ok(None)) {
-                return;
-            }
-            thread::sleep(LOOK_AGAIN);
+        let family = self.family();
+        let asked = sys::terminate(self.child.id().cast_signed()).is_ok();
+        if !asked || self.ended_within(END_MAX).is_none() {
+            self.kill_family(&family);
+            let _ = self.child.wait();
         }
-        if sys::kill_group(pid).is_err() {
-            let _ = self.0.kill();
-        }
-        let _ = self.0.wait();
     }
 }
 
-/// What is started by a thread stays on that thread's CPU.
+/// Whether a process runs. A zombie does not.
+fn is_running(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let state = stat.rfind(')').and_then(|at| stat[at + 1..].split_whitespace().next());
+    state.is_some_and(|state| state != "Z")
+}
+
+/// A process stays on the CPU of the thread that starts it.
 fn spawn(mut command: Command, cpu: Option<usize>) -> io::Result<Child> {
     let Some(cpu) = cpu else { return command.spawn() };
     let pinned = thread::spawn(move || {
         sys::pin_to_cpu(cpu)?;
         command.spawn()
     });
-    pinned.join().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it failed")))
+    pinned.join().unwrap_or_else(|_| Err(io::Error::other("the thread that starts it panicked")))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn shell(script: &str, home: &Path) -> Peer {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Peer::launch(command, home, Some(0)).unwrap()
+    }
+
     #[test]
-    fn a_peer_that_ends_says_why_and_one_that_stays_is_ended() {
+    fn a_peer_that_ends_says_why() {
         let home = tempfile::tempdir().unwrap();
         let free = free_address().unwrap();
-        let mut command = Command::new("sh");
-        command.args(["-c", "exit 3"]);
-        let mut process = Peer(spawn(command, Some(0)).unwrap());
-        let why = process.wait_for(free, home.path()).unwrap_err();
-        assert!(why.contains("3") && why.contains("it said nothing"), "{why}");
-        let mut command = Command::new("sleep");
-        command.arg("60").process_group(0);
-        let process = Peer(spawn(command, None).unwrap());
-        let pid = process.0.id();
-        drop(process);
-        assert!(!Path::new(&format!("/proc/{pid}")).exists());
+        let why = |script| shell(script, home.path()).wait_for(free, START_MAX).unwrap_err();
+        let silent = why("exit 3");
+        assert!(silent.contains("3") && silent.contains("wrote nothing"), "{silent}");
+        let reason = why("echo no such port >&2; exit 3");
+        assert!(reason.contains("no such port"), "{reason}");
+    }
+
+    #[test]
+    fn a_peer_is_ended_with_its_children() {
+        let home = tempfile::tempdir().unwrap();
+        for killed in [false, true] {
+            let peer = shell("sleep 60 & wait", home.path());
+            let began = Instant::now();
+            while peer.family().len() < 2 && began.elapsed() < Duration::from_secs(5) {
+                thread::sleep(POLL_INTERVAL);
+            }
+            let family = peer.family();
+            assert_eq!(family.len(), 2);
+            assert!(family::cpu_ns(&family) > 0);
+            if killed {
+                assert_eq!(peer.kill(), Ok(()));
+                assert!(!family.into_iter().any(is_running));
+            } else {
+                drop(peer);
+                assert!(!Path::new(&format!("/proc/{}", family[0])).exists());
+                let _ = sys::kill(family[1]);
+            }
+        }
     }
 }

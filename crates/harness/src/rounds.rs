@@ -1,8 +1,8 @@
-//! Rounds of visits in an order drawn anew, and figures over them, each with an interval by
-//! Student's t.
+//! Rounds that visit every cell in a new random order, and figures over the rounds, each with an
+//! interval by Student's t.
 //!
-//! Why logarithms: what disturbs a time makes it longer by a factor, and a ratio of two such is as
-//! likely twice as half. What never happens: an interval from one round.
+//! Figures are computed on logarithms: disturbances lengthen a time by a factor, and the ratio of
+//! two such times is as likely to double as to halve. One round never has an interval.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ use serde::Serialize;
 /// The level of all intervals.
 pub const LEVEL: f64 = 0.95;
 
-/// The visits of a round: each cell with what was seen of it.
+/// The visits of a round: each cell with its result.
 pub type Round<C, V> = Vec<(C, V)>;
 
-/// How many rounds are made, and until when.
+/// The number of rounds and the time for them.
 pub struct Rounds {
-    /// So many, and one at least.
+    /// At most this many rounds, and at least one.
     pub most: usize,
-    /// The first round is always made; no other begins later than `time` after `begun`.
+    /// The first round always runs; no other begins later than `time` after `begun`.
     pub begun: Instant,
     /// See `begun`.
     pub time: Duration,
@@ -29,8 +29,8 @@ pub struct Rounds {
 }
 
 impl Rounds {
-    /// Visits every cell once in each round. `visit` is told the round, from 0 on, and has the
-    /// generator of the orders for what it draws itself.
+    /// Visits every cell once in each round. `visit` gets the number of the round, from 0, the
+    /// cell, and the random numbers that also decide the orders.
     pub fn make<C: Copy, V, E>(
         &self,
         mut cells: Vec<C>,
@@ -50,31 +50,31 @@ impl Rounds {
     }
 }
 
-/// What was seen of a cell in a round.
+/// The result of a cell in a round.
 pub fn in_round<C: PartialEq, V>(round: &[(C, V)], wanted: C) -> Option<&V> {
     round.iter().find(|(cell, _)| *cell == wanted).map(|(_, visit)| visit)
 }
 
-/// Puts all in an order that is drawn (Fisher and Yates).
+/// Shuffles (Fisher and Yates).
 pub fn shuffle<T>(all: &mut [T], rng: &mut Rng) {
     for at in (1..all.len()).rev() {
         all.swap(at, rng.below(at + 1));
     }
 }
 
-/// A figure that was taken in several rounds.
+/// A figure measured in several rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figure {
     /// The geometric mean.
     pub value: f64,
-    /// Its interval at 95 %; none from one round.
+    /// The 95 % interval; none from one round.
     pub interval: Option<(f64, f64)>,
-    /// Rounds.
+    /// Number of rounds.
     pub rounds: usize,
 }
 
 impl Figure {
-    /// Of positive values; others are no measurements and left out.
+    /// The figure of the positive values. Others are not measurements, and are ignored.
     pub fn of(values: impl IntoIterator<Item = f64>) -> Figure {
         let logs: Vec<f64> = values
             .into_iter()
@@ -104,7 +104,7 @@ impl Figure {
     }
 }
 
-/// Three digits or more.
+/// Formats a number with at least three significant digits.
 pub fn digits(value: f64) -> String {
     match value.abs() {
         _ if !value.is_finite() => "-".to_owned(),
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_cell_is_visited_once_a_round_and_the_first_round_is_always_made() {
+    fn every_cell_is_visited_once_a_round_and_the_first_round_always_runs() {
         let rounds = |most, time| Rounds { most, begun: Instant::now(), time, seed: 1 };
         let visit = |round, cell: usize, _: &mut Rng| Ok::<_, ()>(10 * round + cell);
         let long = Duration::from_secs(60);
@@ -133,7 +133,7 @@ mod tests {
         let order = |round: &Round<usize, usize>| -> Vec<usize> {
             round.iter().map(|(cell, _)| *cell).collect()
         };
-        assert_ne!(order(&made[0]), order(&made[1]), "drawn anew");
+        assert_ne!(order(&made[0]), order(&made[1]), "each round has its own order");
         let made = rounds(3, Duration::ZERO).make((0..8).collect(), visit).unwrap();
         assert_eq!((made.len(), in_round(&made[0], 8)), (1, None));
         assert_eq!(rounds(0, long).make((0..8).collect(), visit).unwrap().len(), 1);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn one_round_has_no_interval_and_none_no_figure() {
+    fn one_round_has_no_interval_and_no_round_has_no_figure() {
         assert_eq!(Figure::of([3.0]).interval, None);
         assert_eq!(Figure::of([3.0]).text(), "3.00 (one round)");
         assert_eq!(Figure::of([]).text(), "-");

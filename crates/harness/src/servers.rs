@@ -1,15 +1,15 @@
-//! What the studies of servers stand on: an origin and proxies of ours as processes, loads on them,
-//! and the CPU time that a load took.
+//! Runs our origin and proxies as child processes, drives load at them, and measures the CPU time
+//! of the load.
 //!
 //! ```text
-//!  origin (child) <--misses-- proxy (child, a CPU of its own) <--load-- generator (here)
-//!                                  |  \--access log--> recorder (here) --> trial
+//!  origin (child) <--misses-- proxy (child, own CPU) <--load-- generator (this process)
+//!                                  |  \--access log--> recorder (this process) --> trial
 //!                                  '--/proc-----------^
 //! ```
 //!
-//! Why processes: the CPU time of a proxy is then the process's, exact to the nanosecond, and it
-//! has the descriptors of a process to itself. Who owns: a [`Process`] is ended, by its pid, when
-//! it is dropped. What never happens: a figure from a load that was not answered.
+//! A proxy is a process because its CPU time is then known to the nanosecond, and because it can
+//! use all the descriptors of a process. Dropping a [`Process`] ends it by its pid. A load without
+//! an answer is an error, never a figure.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -29,33 +29,33 @@ use trial::{Interval, Trial, Writer};
 
 /// Connections that carry requests.
 pub const HOT: u32 = 64;
-/// Objects and their size: small ones, so that requests are what costs.
-const OBJECTS: u32 = 2_000;
-const OBJECT_BYTES: u64 = 1024;
-/// Descriptors that a proxy or a generator wants beside its cold connections.
-const DESCRIPTORS_BESIDE: u64 = 512;
-/// Of its descriptors a proxy leaves so many of a hundred to clients.
+/// Objects of a load. They are small, so that requests dominate the cost.
+const OBJECTS: Population =
+    Population { objects: 2_000, zipf_s: 0.0, size: Size::Fixed { bytes: 1024 } };
+/// Descriptors that a proxy or a generator needs in addition to its cold connections.
+const OTHER_DESCRIPTORS: u64 = 512;
+/// Share of its descriptors that a proxy leaves to clients, in percent.
 const CLIENTS_PERCENT: u64 = 75;
-/// A rough limit is looked for so long.
+/// Duration of each short load that looks for a rate.
 const LOOK: Duration = Duration::from_millis(1200);
 
-/// Where a server listens that says where.
+/// A free port on loopback, for servers that report their address.
 pub const ANY: &str = "127.0.0.1:0";
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The file system refuses.
+    /// A directory cannot be used.
     #[error("{0} cannot be used: {1}; choose another directory with --out")]
     Directory(PathBuf, std::io::Error),
-    /// A process of the study did not start.
+    /// A process did not start.
     #[error("{0} did not start: {1}")]
     Start(String, String),
     /// A server answered nothing.
     #[error("{0} answered nothing")]
     Silent(String),
-    /// The system does not tell what must be known.
+    /// A system call failed.
     #[error("{0}: {1}")]
     System(&'static str, std::io::Error),
     /// The load could not be driven.
@@ -67,21 +67,21 @@ pub enum Error {
     /// A trial cannot be written or read.
     #[error(transparent)]
     Trial(#[from] trial::Error),
-    /// What was recorded cannot be analysed.
+    /// A recording cannot be analysed.
     #[error(transparent)]
     Report(#[from] report::Error),
-    /// A backend that was named does not work here.
+    /// The requested backend does not work here.
     #[error("{0}; choose another")]
     Backend(#[from] readiness::OpenError),
-    /// A thread of the study failed.
+    /// A thread panicked.
     #[error("{0} failed")]
     Thread(&'static str),
-    /// The user has had enough.
+    /// The user stopped it.
     #[error("interrupted")]
     Interrupted,
 }
 
-/// Which CPU is the proxy's, and which everybody else's. On one CPU they share it.
+/// The CPUs of the proxy and of all other processes. With only one CPU they share it.
 #[derive(Clone, Copy, Debug)]
 pub struct Cpus {
     /// The CPU of the measured server.
@@ -91,7 +91,7 @@ pub struct Cpus {
 }
 
 impl Cpus {
-    /// Shares the CPUs out, and moves the calling thread to its own, until the second is dropped:
+    /// Assigns the CPUs and pins the calling thread until the returned [`Pinned`] is dropped;
     /// another study may follow.
     pub fn take() -> Result<(Cpus, Option<Pinned>), Error> {
         let two = std::thread::available_parallelism().is_ok_and(|cpus| cpus.get() >= 2);
@@ -103,22 +103,22 @@ impl Cpus {
     }
 }
 
-/// The most cold connections that the limit of descriptors allows, and the limit.
+/// The most cold connections that the descriptor limit allows, and that limit.
 pub fn cold_max() -> Result<(u32, u64), Error> {
     let limit = load::sys::raise_descriptor_limit()
-        .map_err(|error| Error::System("the limit of descriptors is not told", error))?;
-    let clients = limit.saturating_sub(DESCRIPTORS_BESIDE) * CLIENTS_PERCENT / 100;
+        .map_err(|error| Error::System("the descriptor limit is unknown", error))?;
+    let clients = limit.saturating_sub(OTHER_DESCRIPTORS) * CLIENTS_PERCENT / 100;
     Ok((u32::try_from(clients.saturating_sub(u64::from(HOT))).unwrap_or(u32::MAX), limit))
 }
 
-/// A child of ours: ended when this is dropped.
+/// A child process that runs a command of our program. Dropping it ends it.
 pub struct Process(Child);
 
 impl Process {
-    /// Starts a verb of the program and reads the line of JSON by which it says that it listens.
+    /// Starts a command of the program and reads the line of JSON that announces its addresses.
     ///
     /// # Errors
-    /// [`Error::Start`] if it does not start, or ends, or says something else.
+    /// [`Error::Start`] if it does not start, or ends, or prints something else.
     pub fn start(program: &Path, args: &[String]) -> Result<(Process, Value), Error> {
         let named = || format!("{} {}", program.display(), args.first().map_or("", String::as_str));
         let failed = |why: String| Error::Start(named(), why);
@@ -135,12 +135,12 @@ impl Process {
             let read = BufReader::new(stdout).read_line(&mut line);
             read.map_err(|error| failed(error.to_string()))?;
         }
-        let told = serde_json::from_str(&line)
-            .map_err(|_| failed("it did not say where it listens".to_owned()))?;
-        Ok((process, told))
+        let announced = serde_json::from_str(&line)
+            .map_err(|_| failed("it did not announce its address".to_owned()))?;
+        Ok((process, announced))
     }
 
-    /// Its number.
+    /// The process id.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.0.id()
@@ -149,8 +149,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // SIGTERM, so that a proxy drains and writes its log; a child that has ended already is
-        // only waited for.
+        // SIGTERM, so that a proxy drains and writes its log. If the child has ended already, this
+        // only waits for it.
         if let Ok(pid) = i32::try_from(self.0.id())
             && load::sys::terminate(pid).is_err()
         {
@@ -160,21 +160,26 @@ impl Drop for Process {
     }
 }
 
-/// Where a server listens, from what it said.
+/// The address that a server announced.
 ///
 /// # Errors
-/// [`Error::Start`] if it did not say it.
-pub fn address(told: &Value) -> Result<SocketAddr, Error> {
-    let text = told["listen"][0].as_str().unwrap_or_default();
+/// [`Error::Start`] if there is none.
+pub fn address(announced: &Value) -> Result<SocketAddr, Error> {
+    let text = announced["listen"][0].as_str().unwrap_or_default();
     text.parse().map_err(|_| Error::Start("a server".into(), "it has no address".into()))
 }
 
-/// Whether the proxy may answer from what it has stored.
+/// The arguments that pin a server to a CPU.
+fn cpu_args(cpu: Option<usize>) -> impl Iterator<Item = String> {
+    cpu.into_iter().flat_map(|cpu| ["--cpu".to_owned(), cpu.to_string()])
+}
+
+/// Whether the proxy may answer from its cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Caching {
     /// Every object is stored.
     On,
-    /// The origin forbids it, so that every request goes there, as in the papers.
+    /// The origin forbids it, so that every request goes to the origin, as in the papers.
     Off,
 }
 
@@ -190,15 +195,13 @@ impl Source {
     /// # Errors
     /// [`Error::Start`] if it does not start.
     pub fn start(program: &Path, cpus: Cpus) -> Result<Source, Error> {
-        let mut args: Vec<String> = ["origin", "--listen", ANY].map(String::from).to_vec();
-        if let Some(cpu) = cpus.others {
-            args.extend(["--cpu".into(), cpu.to_string()]);
-        }
-        let (process, told) = Process::start(program, &args)?;
-        Ok(Source { _process: process, address: address(&told)? })
+        let mut args = ["origin", "--listen", ANY].map(String::from).to_vec();
+        args.extend(cpu_args(cpus.others));
+        let (process, announced) = Process::start(program, &args)?;
+        Ok(Source { _process: process, address: address(&announced)? })
     }
 
-    /// Where it listens.
+    /// Its address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -207,35 +210,50 @@ impl Source {
 /// A proxy on one backend.
 pub struct Server {
     process: Process,
-    address: SocketAddr,
+    /// Its address.
+    pub address: SocketAddr,
     /// Its event notification backend.
     pub kind: Kind,
+    /// The objects that loads request.
+    pub population: Population,
     log: Option<PathBuf>,
     cpus: Cpus,
 }
 
 impl Server {
-    /// Starts it, with a log in `home` if there is to be one.
+    /// Starts it, with an access log in `home` if there is one. Without `backend` it uses the best
+    /// one.
+    ///
+    /// # Errors
+    /// [`Error::Start`] if it does not start.
     pub fn start(
         program: &Path,
-        kind: Kind,
+        backend: impl Into<Option<Kind>>,
         source: &Source,
         home: Option<&Path>,
         cpus: Cpus,
     ) -> Result<Server, Error> {
-        let log = home.map(|home| home.join(format!("{kind}.log")));
-        let mut args: Vec<String> =
-            ["serve", "--workers", "1", "--json", "--listen", ANY].map(String::from).to_vec();
-        args.extend(["--origin".into(), format!("http://{}", source.address)]);
-        args.extend(["--backend".into(), kind.to_string()]);
-        if let Some(log) = &log {
-            args.extend(["--access-log".into(), log.display().to_string()]);
-        }
-        if let Some(cpu) = cpus.server {
-            args.extend(["--cpu".into(), cpu.to_string()]);
-        }
-        let (process, told) = Process::start(program, &args)?;
-        Ok(Server { process, address: address(&told)?, kind, log, cpus })
+        let backend = backend.into();
+        let name = backend.map_or("access".to_owned(), |kind| kind.to_string());
+        let log = home.map(|home| home.join(format!("{name}.log")));
+        let mut args = ["serve", "--workers", "1", "--json", "--listen", ANY, "--origin"]
+            .map(String::from)
+            .to_vec();
+        args.push(format!("http://{}", source.address));
+        args.extend(backend.iter().flat_map(|kind| ["--backend".to_owned(), kind.to_string()]));
+        args.extend(log.iter().flat_map(|log| ["--access-log".into(), log.display().to_string()]));
+        args.extend(cpu_args(cpus.server));
+        let (process, announced) = Process::start(program, &args)?;
+        let kind = announced["backend"].as_str().and_then(|name| name.parse().ok());
+        let kind =
+            kind.ok_or_else(|| Error::Start("a proxy".into(), "it announced no backend".into()))?;
+        let address = address(&announced)?;
+        Ok(Server { process, address, kind, population: OBJECTS, log, cpus })
+    }
+
+    /// Its access log, if it has one.
+    pub fn log(&self) -> Option<&Path> {
+        self.log.as_deref()
     }
 
     /// A load on it, without cold connections.
@@ -253,13 +271,12 @@ impl Server {
         let mut plan = load::Plan::new(target, schedule, time);
         plan.arrivals = Arrivals::Poisson;
         plan.connections = HOT;
-        plan.population =
-            Population { objects: OBJECTS, zipf_s: 0.0, size: Size::Fixed { bytes: OBJECT_BYTES } };
+        plan.population = self.population.clone();
         plan.pin_cpu = self.cpus.others;
         plan
     }
 
-    /// Drives a load, and says what each of these spans of it took, in seconds from its beginning.
+    /// Drives a load. Returns the cost of each given span of it, in seconds from its beginning.
     pub fn drive(
         &self,
         plan: &load::Plan,
@@ -270,8 +287,8 @@ impl Server {
         drive(self.process.pid().cast_signed(), &name, plan, spans, stop)
     }
 
-    /// The rate at which it uses this part of its CPU under such a load, by a rough limit and two
-    /// short looks: the cost of a request falls with the load.
+    /// The rate at which it uses this part of its CPU under such a load. The cost of a request
+    /// falls with the load, so this measures a rough limit and two lower rates.
     pub fn rate_at(
         &self,
         part: f64,
@@ -282,22 +299,21 @@ impl Server {
         let mut plan = self.plan(caching, Schedule::ClosedLoop, LOOK);
         plan.cold = cold;
         let (full, _) = self.drive(&plan, &[(0.2, LOOK.as_secs_f64())], stop)?;
-        // By CPU time: other work on its CPU makes the clock's rate too low.
+        // The limit is based on CPU time: other work on its CPU makes the measured rate too low.
         let limit = 1e6 / full[0].us.max(0.1);
-        let mut looks = Vec::new();
-        for of_limit in [0.35, 0.65] {
+        let used_at = |of_limit: f64| {
             let mut plan = self.plan(caching, Schedule::Constant(limit * of_limit), LOOK);
             plan.cold = cold;
             let (span, _) = self.drive(&plan, &[(0.2, LOOK.as_secs_f64())], stop)?;
-            looks.push((span[0].rate, span[0].rate * span[0].us / 1e6));
-        }
-        let [(x0, y0), (x1, y1)] = looks[..] else { unreachable!("two looks were taken") };
+            Ok::<_, Error>((span[0].rate, span[0].rate * span[0].us / 1e6))
+        };
+        let ((x0, y0), (x1, y1)) = (used_at(0.35)?, used_at(0.65)?);
         let slope = (y1 - y0) / (x1 - x0);
         let rate = if slope > 0.0 { x1 + (part - y1) / slope } else { limit * part };
         Ok(rate.clamp(0.2 * limit, 0.95 * limit))
     }
 
-    /// Begins to record it.
+    /// Starts to record it.
     pub fn record(
         &self,
         out: &Path,
@@ -315,7 +331,7 @@ impl Server {
     }
 }
 
-/// Drives a load on a server, and says what each of these spans of it took, in seconds from its
+/// Drives a load on a server. Returns the cost of each given span of it, in seconds from its
 /// beginning.
 pub fn drive(
     pid: i32,
@@ -342,19 +358,19 @@ pub fn drive(
     Ok((spans.iter().map(|span| Span::of(&looks, *span)).collect(), outcome))
 }
 
-/// What was seen at a tick of the load.
+/// The counters at a tick of the load.
 struct Look {
     at_s: f64,
     cpu_ns: u64,
     requests: u64,
 }
 
-/// What a span of a load took.
+/// The cost of a span of a load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
-    /// Requests a second.
+    /// Requests per second.
     pub rate: f64,
-    /// CPU time of the proxy a request, microseconds; not a number without requests.
+    /// CPU time of the proxy per request, microseconds; NaN without requests.
     pub us: f64,
 }
 
@@ -375,7 +391,7 @@ impl Span {
     }
 }
 
-/// The recorder, in a thread of its own; it is stopped when this is dropped.
+/// A recorder in its own thread. Dropping it stops it.
 pub struct Recording {
     interval: Duration,
     stop: Arc<AtomicBool>,
@@ -386,7 +402,7 @@ impl Recording {
     /// Starts it.
     ///
     /// # Errors
-    /// [`Error::System`] if there can be no further thread.
+    /// [`Error::System`] if no thread can be started.
     pub fn start(spec: Spec) -> Result<Recording, Error> {
         let interval = spec.interval;
         let stop = Arc::new(AtomicBool::new(false));
@@ -398,10 +414,10 @@ impl Recording {
         Ok(Recording { interval, stop, thread: Some(thread) })
     }
 
-    /// Stops it, when the last interval has ended behind the load.
+    /// Waits until the last interval of the load has ended, then stops it.
     ///
     /// # Errors
-    /// The recorder's own.
+    /// Those of the recorder.
     pub fn finish(mut self) -> Result<Summary, Error> {
         std::thread::sleep(self.interval + Duration::from_millis(100));
         self.stop.store(true, Ordering::Relaxed);
@@ -420,11 +436,11 @@ impl Drop for Recording {
     }
 }
 
-/// Tells a trial which intervals were of the rising load, which were saturated, and which neither,
-/// and gives it open, with its intervals.
+/// Marks in a trial which intervals belong to the rising load, which to the saturation, and which
+/// to neither. Returns the open trial with its intervals.
 ///
 /// # Errors
-/// The trial's own.
+/// Those of the trial.
 pub fn annotate(
     path: &Path,
     rising: &Outcome,
@@ -456,7 +472,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_span_is_between_the_first_and_the_last_look_in_it() {
+    fn a_span_lies_between_its_first_and_last_look() {
         let look = |at_s: f64, requests: u64| Look { at_s, cpu_ns: 5_000 * requests, requests };
         let looks = [look(0.0, 0), look(0.1, 100), look(0.2, 300), look(0.31, 400)];
         let span = Span::of(&looks, (0.1, 0.3));
@@ -467,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_says_nothing_did_not_start() {
+    fn a_program_that_announces_no_address_did_not_start() {
         let Err(error) = Process::start(Path::new("/bin/true"), &["serve".into()]) else {
             panic!("it cannot have started");
         };

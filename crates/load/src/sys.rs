@@ -71,6 +71,18 @@ pub fn kill_group(group: i32) -> io::Result<()> {
     signal_group(group, libc::SIGKILL)
 }
 
+/// Ends a process with SIGKILL.
+///
+/// # Errors
+/// As of [`terminate`]; a number that is not a single process's.
+pub fn kill(pid: i32) -> io::Result<()> {
+    if pid < 2 {
+        return Err(io::Error::from(io::ErrorKind::InvalidInput));
+    }
+    // SAFETY: the call takes two integers and accesses no memory.
+    checked(unsafe { libc::kill(pid, libc::SIGKILL) }).map(drop)
+}
+
 fn signal_group(group: i32, signal: libc::c_int) -> io::Result<()> {
     // Groups 0 and 1 are our own and everybody's.
     if group < 2 {

@@ -6,14 +6,13 @@ use std::time::Duration;
 
 use command::failure::{Failure, misuse};
 
-/// To connect.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// For an answer: longer than a new process may take until it serves.
-const PATIENCE: Duration = Duration::from_secs(90);
-/// No answer of the admin address is longer than this, by far.
+/// For an answer. A restart answers only when the new process serves, which may take a minute.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(90);
+/// Answers of the admin address are far shorter than this.
 const ANSWER_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
-/// Calls, and gives the JSON of the answer.
+/// Calls the admin address and returns the JSON of the answer.
 pub(crate) fn call(
     admin: SocketAddr,
     method: &str,
@@ -31,22 +30,22 @@ pub(crate) fn call(
         ))
     })?;
     let text = String::from_utf8_lossy(&answer);
-    let strange = || misuse(format!("{admin} does not answer as an admin address does"));
-    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(strange)?;
-    let status: u16 = head.split(' ').nth(1).and_then(|s| s.parse().ok()).ok_or_else(strange)?;
-    let value: serde_json::Value = serde_json::from_str(body).map_err(|_| strange())?;
+    let unexpected = || misuse(format!("{admin} is not a plimsoll admin address"));
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(unexpected)?;
+    let status: u16 = head.split(' ').nth(1).and_then(|s| s.parse().ok()).ok_or_else(unexpected)?;
+    let value: serde_json::Value = serde_json::from_str(body).map_err(|_| unexpected())?;
     match (status, value.get("error").and_then(|error| error.as_str())) {
         (200, _) => Ok(value),
         (_, Some(error)) => Err(misuse(error)),
-        (_, None) => Err(strange()),
+        (_, None) => Err(unexpected()),
     }
 }
 
-/// One request without a body, and all that comes back.
+/// Sends one request without a body and returns everything that comes back.
 pub(crate) fn exchange(admin: SocketAddr, method: &str, target: &str) -> std::io::Result<Vec<u8>> {
     let mut stream = TcpStream::connect_timeout(&admin, CONNECT_TIMEOUT)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
     let request =
         format!("{method} {target} HTTP/1.1\r\nHost: {admin}\r\nContent-Length: 0\r\n\r\n");
     stream.write_all(request.as_bytes())?;
@@ -55,7 +54,7 @@ pub(crate) fn exchange(admin: SocketAddr, method: &str, target: &str) -> std::io
     Ok(answer)
 }
 
-/// A value for a query.
+/// Percent-encodes a query value.
 fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:".contains(&byte);
     text.bytes().fold(String::new(), |mut out, byte| {
@@ -70,7 +69,7 @@ fn encoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn values_are_encoded() {
+    fn query_values_are_percent_encoded() {
         assert_eq!(super::encoded("http://h/a?b=c&d e%é"), "http://h/a%3Fb%3Dc%26d%20e%25%C3%A9");
     }
 }

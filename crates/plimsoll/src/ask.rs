@@ -7,10 +7,10 @@ use command::output;
 
 use crate::admin;
 
-/// Posts to a path, and prints the answer. One that says no is a failure.
+/// Posts to a path and prints the answer. A refusal by the server is a failed check.
 pub(crate) fn ask(admin: SocketAddr, path: &str) -> Result<(), Failure> {
     let answer = admin::exchange(admin, "POST", path)
-        .map_err(|error| misuse(format!("the admin address {admin} does not answer: {error}")))?;
+        .map_err(|error| misuse(format!("no answer from the admin address {admin}: {error}")))?;
     let answer = String::from_utf8_lossy(&answer);
     let (head, text) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     match head.split(' ').nth(1) {
@@ -18,7 +18,7 @@ pub(crate) fn ask(admin: SocketAddr, path: &str) -> Result<(), Failure> {
         Some("409") => Err(Failure::Found(text.trim_end().to_owned())),
         _ => {
             let line = head.lines().next().unwrap_or_default();
-            Err(misuse(format!("{admin} is no admin address of ours: it says {line:?}")))
+            Err(misuse(format!("{admin} is not a plimsoll admin address: it answered {line:?}")))
         }
     }
 }

@@ -1,8 +1,9 @@
-//! `plimsoll boost -- PROGRAM`: the program runs with the preloaded library, whose `select()` and
-//! `poll()` cost the same however many silent descriptors they are asked about.
+//! `plimsoll boost -- PROGRAM`: runs the program with the preloaded library, whose `select()` and
+//! `poll()` calls do not cost more when there are more idle descriptors.
 //!
-//! It looks whether the loader will take the library into the program, and says what is wrong if
-//! not; then it replaces itself by the program, so that the exit status is the program's own.
+//! The command first checks whether the loader will load the library into the program, and reports
+//! the reason if not. Then it replaces itself with the program, so that the exit status is the
+//! program's.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
@@ -18,12 +19,12 @@ use command::failure::{Failure, misuse};
 use crate::cli;
 
 const LIBRARY: &str = "libplimsoll_boost.so";
-/// Set user id, set group id.
+/// The setuid and setgid bits.
 const SET_ID: u32 = 0o6000;
-/// Of a file: all that is looked at stands in here, and in most in much less.
+/// How much of a file is read. The headers that are checked usually end far earlier.
 const HEAD_BYTES: u64 = 1 << 16;
 
-/// Runs the program; returns only if that cannot be.
+/// Runs the program. Returns only if that fails.
 pub(crate) fn boost(flags: &cli::Boost) -> Result<(), Failure> {
     let (name, arguments) = flags.program.split_first().ok_or_else(|| misuse("no program"))?;
     let program = find(name)?;
@@ -33,7 +34,7 @@ pub(crate) fn boost(flags: &cli::Boost) -> Result<(), Failure> {
     command.arg0(name).args(arguments);
     interpose(&mut command, &library)?;
     if let Some(file) = &flags.stats {
-        // Also says now, and not when the program ends, that it cannot be written.
+        // An unwritable file is reported now, not when the program ends.
         File::create(file).map_err(|error| misuse(format!("{}: {error}", file.display())))?;
         let file = fs::canonicalize(file).map_err(misuse)?;
         command.env("PLIMSOLL_BOOST_STATS", file);
@@ -42,7 +43,7 @@ pub(crate) fn boost(flags: &cli::Boost) -> Result<(), Failure> {
     Err(misuse(format!("{}: {error}", program.display())))
 }
 
-/// The file that a shell would run.
+/// Finds the file that a shell would run.
 fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     let is_program = |path: &Path| {
         fs::metadata(path).is_ok_and(|of| of.is_file() && of.permissions().mode() & 0o111 != 0)
@@ -52,7 +53,7 @@ fn find(name: &OsStr) -> Result<PathBuf, Failure> {
         if is_program(&path) {
             return Ok(path);
         }
-        return Err(misuse(format!("{} is no program that can be run", path.display())));
+        return Err(misuse(format!("{} is not an executable file", path.display())));
     }
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -60,36 +61,36 @@ fn find(name: &OsStr) -> Result<PathBuf, Failure> {
         .find(|p| is_program(p))
         .ok_or_else(|| {
             let name = name.display();
-            misuse(format!("no program {name} in PATH; give its path, such as /usr/sbin/{name}"))
+            misuse(format!("{name} is not in PATH; try its full path, such as /usr/sbin/{name}"))
         })
 }
 
-/// The library that was named, or the one that came with this command.
+/// The library given by the flag, or the one installed with this command.
 fn library(named: Option<&Path>) -> Result<PathBuf, Failure> {
     let found = match named {
         Some(file) if file.is_file() => Some(file.to_owned()),
-        Some(file) => return Err(misuse(format!("{} is not there", file.display()))),
+        Some(file) => return Err(misuse(format!("{} does not exist", file.display()))),
         None => {
             let own = std::env::current_exe().map_err(misuse)?;
-            let beside = ["", "deps", "../lib/plimsoll"];
-            beside.iter().map(|to| own.with_file_name(to).join(LIBRARY)).find(|file| file.is_file())
+            let places = ["", "deps", "../lib/plimsoll"];
+            places.iter().map(|to| own.with_file_name(to).join(LIBRARY)).find(|file| file.is_file())
         }
     };
     let found = found.ok_or_else(|| {
         misuse(format!(
-            "{LIBRARY} is not beside this command, nor in ../lib/plimsoll from there; build it \
-             with cargo build --release -p interpose, or name it by --library FILE"
+            "{LIBRARY} is neither next to this command nor in ../lib/plimsoll; to fix this: run \
+             cargo build --release -p interpose, or give --library FILE"
         ))
     })?;
     fs::canonicalize(&found).map_err(|error| misuse(format!("{}: {error}", found.display())))
 }
 
-/// Has the loader put the library before whatever stands in `LD_PRELOAD`.
+/// Makes the loader load the library, before any that `LD_PRELOAD` lists already.
 fn interpose(command: &mut Command, library: &Path) -> Result<(), Failure> {
     if library.as_os_str().as_bytes().iter().any(|byte| b" :".contains(byte)) {
-        let what = "the loader takes no library whose path has a blank or a colon";
         return Err(misuse(format!(
-            "{}: {what}; copy it, and name it by --library",
+            "{}: the loader cannot preload a path with a space or a colon; to fix this: copy the \
+             library and give its path with --library",
             library.display()
         )));
     }
@@ -102,77 +103,77 @@ fn interpose(command: &mut Command, library: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether the loader will take the library into this program.
+/// Checks that the loader will load the library into this program.
 fn check(program: &Path, library: &Path) -> Result<(), Failure> {
     let of_program = head(program)?;
     let refused = |what: &str| misuse(format!("{} cannot be boosted: {what}", program.display()));
     let mode = fs::metadata(program).map_err(misuse)?.permissions().mode();
     if mode & SET_ID != 0 {
         return Err(refused(
-            "it is setuid or setgid, and the loader takes no library into such a program; run a \
-             copy without these bits as the user it is for",
+            "it is setuid or setgid, and the loader preloads no library into such a program; try \
+             a copy without these bits, run as the target user",
         ));
     }
     if has_capabilities(program) {
         return Err(refused(
-            "it has file capabilities, and the loader takes no library into such a program; run a \
-             copy (cp takes none along) as a user who may do what it does",
+            "it has file capabilities, and the loader preloads no library into such a program; \
+             try a copy (cp drops the capabilities), run as a user with these rights",
         ));
     }
     if let Some(interpreter) = script_interpreter(&of_program) {
-        // What runs is its interpreter, which gets the same environment.
+        // The interpreter is what runs, with the same environment.
         return check(&interpreter, library);
     }
     let elf = elf(&of_program).map_err(|what| refused(&what))?;
     let of_library = self::elf(&head(library)?).map_err(|what| {
-        misuse(format!("{} is no library for preloading: {what}", library.display()))
+        misuse(format!("{} is not a library that can be preloaded: {what}", library.display()))
     })?;
     if elf.machine != of_library.machine {
-        return Err(refused("it is for another kind of machine than the library"));
+        return Err(refused("it is built for another architecture than the library"));
     }
     match elf.interpreter {
-        None => Err(refused("it is linked statically: no library can stand before its calls")),
+        None => Err(refused("it is statically linked, so no library can intercept its calls")),
         Some(loader) if loader.contains("ld-linux") || loader.contains("ld64.so") => Ok(()),
         Some(loader) => Err(refused(&format!(
-            "its loader is {loader}, not glibc's; the library is made for glibc"
+            "its loader is {loader}, not glibc's; the library works with glibc only"
         ))),
     }
 }
 
 fn head(file: &Path) -> Result<Vec<u8>, Failure> {
-    let told = |error| misuse(format!("{}: {error}", file.display()));
+    let failed = |error| misuse(format!("{}: {error}", file.display()));
     let mut bytes = Vec::new();
-    let read = File::open(file).map_err(told)?.take(HEAD_BYTES).read_to_end(&mut bytes);
-    read.map(|_| bytes).map_err(told)
+    let read = File::open(file).map_err(failed)?.take(HEAD_BYTES).read_to_end(&mut bytes);
+    read.map(|_| bytes).map_err(failed)
 }
 
 fn has_capabilities(program: &Path) -> bool {
-    let mut room = [0_u8; 64];
-    rustix::fs::getxattr(program, "security.capability", &mut room[..]).is_ok_and(|size| size > 0)
+    let mut value = [0_u8; 64];
+    rustix::fs::getxattr(program, "security.capability", &mut value[..]).is_ok_and(|size| size > 0)
 }
 
-/// The program behind `#!`.
+/// The program named after `#!`.
 fn script_interpreter(head: &[u8]) -> Option<PathBuf> {
     let line = head.strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
     let word = line.split(|byte| byte.is_ascii_whitespace()).find(|word| !word.is_empty())?;
     Some(PathBuf::from(OsStr::from_bytes(word)))
 }
 
-/// What is to be known of an ELF file.
+/// The properties of an ELF file that matter here.
 #[derive(Debug, PartialEq, Eq)]
 struct Elf {
     machine: u16,
-    /// The loader that it asks for; `None` if it is static, or a library.
+    /// The loader it requests; `None` for a static program or a library.
     interpreter: Option<String>,
 }
 
-/// The program header that names the loader.
+/// Type of the program header that names the loader.
 const PT_INTERP: u32 = 3;
 
 fn elf(head: &[u8]) -> Result<Elf, String> {
-    let short = || "it is cut short".to_owned();
+    let short = || "it is truncated".to_owned();
     if !head.starts_with(b"\x7fELF") {
-        return Err("it is no ELF program".to_owned());
+        return Err("it is not an ELF program".to_owned());
     }
     if head.get(4..6) != Some(&[2, 1]) {
         return Err("it is not a 64-bit little-endian program".to_owned());
@@ -201,7 +202,7 @@ fn elf(head: &[u8]) -> Result<Elf, String> {
 mod tests {
     use super::*;
 
-    /// A header, one program header at 64, and what it points to.
+    /// An ELF header, one program header at offset 64, and the name that it points to.
     fn made(kind: u32, name: &[u8]) -> Vec<u8> {
         let mut file = vec![0; 120];
         file[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_or_hostile_is_refused() {
+    fn a_truncated_or_hostile_file_is_refused() {
         let whole = made(PT_INTERP, b"/lib/ld\0");
         for length in 0..120 {
             assert!(elf(&whole[..length]).is_err(), "{length}");
@@ -235,11 +236,11 @@ mod tests {
         let mut other = whole;
         other[4] = 1;
         assert!(elf(&other).unwrap_err().contains("64-bit"));
-        assert!(elf(b"#!/bin/sh\n").unwrap_err().contains("no ELF"));
+        assert!(elf(b"#!/bin/sh\n").unwrap_err().contains("not an ELF"));
     }
 
     #[test]
-    fn a_script_is_run_by_what_it_names() {
+    fn the_interpreter_of_a_script_is_found() {
         let of = |text: &str| script_interpreter(text.as_bytes());
         assert_eq!(of("#! /usr/bin/env python3\nx"), Some(PathBuf::from("/usr/bin/env")));
         assert_eq!((of("#!\n"), of("echo")), (None, None));

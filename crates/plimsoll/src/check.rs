@@ -1,4 +1,4 @@
-//! `plimsoll check`: whether a configuration file can be used, and what it would do.
+//! `plimsoll check`: checks a configuration file and shows what it would do.
 
 use command::failure::{Failure, misuse};
 use command::output;
@@ -7,7 +7,7 @@ use server::{Config, Role, Settings, Unusable};
 
 use crate::cli;
 
-/// Reads the file and all that it names; binds nothing.
+/// Reads the file and all files that it names. Binds no address.
 pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
     match Settings::read(&flags.file) {
         Ok(settings) => {
@@ -15,7 +15,7 @@ pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
             if flags.json {
                 return output::print_json(&what_it_does(flags, &settings));
             }
-            let mut text = format!("{} is well\n", flags.file.display());
+            let mut text = format!("{} is valid\n", flags.file.display());
             for (address, role) in listeners(&settings.config) {
                 text.push_str(&format!("it would listen on {address} ({role})\n"));
             }
@@ -23,7 +23,7 @@ pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
                 text.push_str(&format!("its admin address would be {admin}\n"));
             }
             if let Some((name, uid, gid)) = user {
-                text.push_str(&format!("it would go on as {name} (user {uid}, group {gid})\n"));
+                text.push_str(&format!("it would run as {name} (user {uid}, group {gid})\n"));
             }
             for warning in settings.config.warnings() {
                 text.push_str(&format!("warning: {warning}\n"));

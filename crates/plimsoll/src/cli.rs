@@ -1,82 +1,82 @@
-//! The flags, each declared once with its help: the command line, the man page, the completions
-//! and `docs/reference.md` are all made from this file.
+//! The command-line flags. Each flag is declared once, with its help text. The command line, the
+//! man page, the completions and `docs/reference.md` are all generated from this file.
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ::report::{Groups, Options};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use command::flags::{parse_backend, parse_duration};
+use command::failure::{Failure, misuse};
+use command::flags::{Seed, parse_backend, parse_bytes, parse_duration};
 
-/// A caching web proxy that knows its own load line, and the laboratory that draws one for any
-/// server.
+/// A caching HTTP proxy, and a laboratory that measures the capacity of any live server.
 #[derive(Debug, Parser)]
 #[command(name = "plimsoll", version, max_term_width = 100, arg_required_else_help = true)]
-#[command(after_help = "Exit status: 0 well; 1 a regression or a failed check was found; \
-2 misuse, or nothing can be concluded (one line says why and what mends it).")]
+#[command(after_help = "Exit codes: 0 success, 1 a check failed, 2 usage error or inconclusive \
+result (stderr says why and how to fix it).")]
 pub(crate) struct Cli {
-    /// What to do.
+    /// The command to run.
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Serve: a caching HTTP proxy, reverse (--origin), forward (--forward) or by a file (-c)
+    /// Run the caching proxy: reverse (--origin), forward (--forward) or from a file (-c)
     Serve(Serve),
-    /// Say what is wrong with a configuration file, or what it would do
+    /// Check a configuration file and show what it would do
     Check(Check),
-    /// Have a running server read its configuration again
-    Reload(Ask),
-    /// Have a running server start the program anew in its place, without losing a connection
-    Restart(Ask),
-    /// Say why a running server answers a request from store or not, or what more memory would give
+    /// Make a running server reload its configuration
+    Reload(Control),
+    /// Replace a running server with a new process without dropping a connection
+    Restart(Control),
+    /// Explain how a running server would answer a request, or what more memory would give
     Explain(Explain),
-    /// Purge what a running server has stored: a URL, a prefix, a tag, or everything
+    /// Purge stored responses from a running server: a URL, a prefix, a tag, or everything
     Purge(Purge),
-    /// Show what a running server counts, or list all that is counted
+    /// Show the metrics of a running server, or list all metrics
     Metrics(Metrics),
-    /// Say how often the cores of a running server wait for each other's locks
+    /// Count how often the cores of a running server wait for each other's locks
     Locks(Locks),
-    /// Drive a load at a server and measure its latencies
+    /// Send requests to a server and measure latencies
     Load(Load),
-    /// Record a live server: CPU time by mode and requests, interval by interval, into a trial
+    /// Record a live server's CPU time and requests, interval by interval, into a trial
     Record(Record),
-    /// Show a recording while it goes on: capacity so far, rates, CPU time by procedure group
+    /// Watch a recording live: capacity so far, rates, CPU time by procedure group
     Top(Top),
-    /// Put the latencies that a load on another machine saw into a trial
+    /// Add the latencies measured by a load generator on another machine to a trial
     Join(Join),
-    /// Read whole access logs, plain or packed: counts by class and time, rates, latencies
+    /// Summarise whole access logs, plain or compressed: counts by class and time, rates, latencies
     Logs(Logs),
-    /// Show a trial: its load line, its capacity with an interval, its latencies
+    /// Analyse a trial: load line, capacity with its interval, latencies
     Report(Report),
-    /// Foretell the capacity of a server if a group of its procedures cost less, or nothing
+    /// Predict the capacity of a server if a group of its procedures cost less, or nothing
     WhatIf(WhatIf),
-    /// Say what changed from one trial to another, and whether what was foretold came true
+    /// Show what changed between two trials, and whether predictions came true
     Compare(Compare),
-    /// Let two servers or settings take turns under one load, and say what a request costs on each
+    /// Alternate two servers or settings under one load and compare the CPU cost of a request
     Switchback(Switchback),
-    /// Run a program so that its select() and poll() cost the same however many connections are
-    /// silent
+    /// Run a program with select() and poll() calls whose cost does not grow with idle connections
     Boost(Boost),
-    /// Say what this machine supports, and whether the samplers find what is known to be there
+    /// Show what this machine supports, and test the samplers against known work
     Doctor(Doctor),
-    /// Do known things to be recorded, and tell of them afterwards
+    /// Do known work while being recorded, then report how much was done
     #[command(hide = true)]
     DoctorTruth(DoctorTruth),
-    /// The main job, end to end: serve, drive, record, and show the load line
+    /// Run the whole workflow here: serve, load, record, and show the load line
     Demo(Demo),
-    /// Repeat an experiment of the papers on this machine; without a name, list them
+    /// Repeat an experiment from the papers on this machine; without a name, list them
     #[command(disable_help_flag = true)]
     Study(Study),
-    /// Serve deterministic objects: the origin of experiments
+    /// Serve deterministic objects, as the origin server of experiments
     Origin(Origin),
-    /// The floor: a server that does one wait, one recv and one send a request
+    /// Run the floor server: one wait, one recv and one send per request
     NullServer(NullServer),
-    /// Print the shell completions
+    /// Print shell completions
     Completions {
-        /// For which shell
+        /// The shell
         shell: clap_complete::Shell,
     },
     /// Print the man page
@@ -84,10 +84,10 @@ pub(crate) enum Verb {
     /// Print the reference of flags and metrics as Markdown
     #[command(hide = true)]
     Reference {
-        /// Of the configuration file instead
+        /// Print the reference of the configuration file instead
         #[arg(long)]
         configuration: bool,
-        /// An example of a configuration file instead
+        /// Print an example configuration file instead
         #[arg(long, conflicts_with = "configuration")]
         example: bool,
     },
@@ -95,65 +95,63 @@ pub(crate) enum Verb {
 
 #[derive(Debug, Args)]
 pub(crate) struct Serve {
-    /// Serve by this configuration file; what it can say is then not said by flags
+    /// Use this configuration file; most other flags cannot be combined with it
     #[arg(long, short, value_name = "FILE", conflicts_with_all = [
         "listen", "origin", "forward", "allow_to", "allow_from", "workers", "access_log",
         "log_format", "admin", "backend", "memory", "disk", "disk_bytes",
         "disk_verify",
     ])]
     pub(crate) config: Option<PathBuf>,
-    /// Address to listen on, such as 127.0.0.1:3128 or [::]:80; may be given several times
+    /// Address to listen on, such as 127.0.0.1:3128 or [::]:80; can be repeated
     #[arg(long, value_name = "ADDR", required_unless_present = "config")]
     pub(crate) listen: Vec<SocketAddr>,
-    /// Reverse mode: the origin that every request goes to, such as http://127.0.0.1:8000; given
-    /// several times, requests are shared out among them
+    /// Reverse mode: forward all requests to this origin, such as http://127.0.0.1:8000; can be
+    /// repeated to balance requests among several
     #[arg(long, value_name = "URL", required_unless_present_any = ["forward", "config"])]
     pub(crate) origin: Vec<String>,
-    /// Forward mode: requests name their server themselves (absolute-form)
+    /// Forward mode: each request names its own server (absolute-form)
     #[arg(long, conflicts_with = "origin")]
     pub(crate) forward: bool,
-    /// Forward mode: a network that may be reached although it is not public, such as 10.0.0.0/8;
-    /// may be given several times
+    /// Forward mode: allow requests to this non-public network, such as 10.0.0.0/8; can be repeated
     #[arg(long, value_name = "CIDR", requires = "forward", value_parser = parse_network)]
     pub(crate) allow_to: Vec<server::IpNet>,
-    /// Forward mode: a network whose clients may use the proxy, instead of loopback and private
-    /// ones; may be given several times
+    /// Forward mode: allow clients from this network only, instead of loopback and private
+    /// networks; can be repeated
     #[arg(long, value_name = "CIDR", requires = "forward", value_parser = parse_network)]
     pub(crate) allow_from: Vec<server::IpNet>,
-    /// Worker threads, one a core, each with its own listener [default: the CPUs it may run on]
+    /// Worker threads, each with its own listener [default: one per available CPU]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) workers: Option<u16>,
     /// Write an access log to this file (- for none)
     #[arg(long, value_name = "FILE")]
     pub(crate) access_log: Option<PathBuf>,
-    /// Format of the access log: squid, common, combined, json, or a format string with Squid's
-    /// codes behind squid: or Apache's behind apache:, such as 'squid:%ts.%03tu %>a %ru'
+    /// Access log format: squid, common, combined, json, or a format string prefixed with squid: or
+    /// apache:, such as 'squid:%ts.%03tu %>a %ru'
     #[arg(long, value_name = "FORMAT", default_value = "squid")]
     pub(crate) log_format: server::LogFormat,
-    /// Address of the admin listener: /metrics, /upstreams, /healthz, and calls such as /purge
+    /// Admin listener address: /metrics, /upstreams, /healthz, and calls such as /purge
     #[arg(long, value_name = "ADDR")]
     pub(crate) admin: Option<SocketAddr>,
-    /// Event notification: epoll, io_uring, scalable_select, poll or select [default: the best
+    /// Event notification: epoll, io_uring, scalable_select, poll or select [default: the best one
     /// that passes its self-test]
     #[arg(long, value_name = "NAME", value_parser = parse_backend)]
     pub(crate) backend: Option<readiness::Kind>,
-    /// Bytes of memory for stored responses; K, M and G are understood
+    /// Memory for stored responses; accepts K, M and G
     #[arg(long, value_name = "BYTES", default_value = "256M", value_parser = parse_bytes)]
     pub(crate) memory: u64,
-    /// Directory of a store on disk, where stored responses outlive the process; made if it does
-    /// not exist
+    /// Directory for a disk cache, which survives restarts; created if it does not exist
     #[arg(long, value_name = "DIR")]
     pub(crate) disk: Option<PathBuf>,
-    /// Bytes that the store on disk takes there, from the beginning on; K, M and G are understood
+    /// Size of the disk cache, allocated at startup; accepts K, M and G
     #[arg(long, value_name = "BYTES", default_value = "1G", requires = "disk",
         value_parser = parse_bytes)]
     pub(crate) disk_bytes: u64,
-    /// When blocks on disk are verified: once, when they come from the disk into the page cache, so
-    /// that long bodies are sent from there without being copied; or always before they are sent
+    /// When to verify the checksums of disk blocks: once, when they are read into the page cache,
+    /// so that long bodies are sent from there without a copy; or always, before each send
     #[arg(long, value_name = "WHEN", default_value = "once", requires = "disk",
         value_parser = parse_verify)]
     pub(crate) disk_verify: server::Verify,
-    /// Print the addresses as one line of JSON on stdout once they are bound
+    /// Print the bound addresses as one line of JSON on stdout
     #[arg(long)]
     pub(crate) json: bool,
     /// Run on this CPU (with --workers 1)
@@ -165,78 +163,86 @@ pub(crate) struct Serve {
 pub(crate) struct Check {
     /// The configuration file
     pub(crate) file: PathBuf,
-    /// Print what was found as JSON
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A call to a running server whose answer is printed as it is.
+#[derive(Debug, Args)]
+pub(crate) struct Control {
+    /// The server's admin address
+    #[arg(long, value_name = "ADDR")]
+    pub(crate) admin: SocketAddr,
+}
+
+/// A call to a running server whose answer is formatted: flags that several commands share.
+#[derive(Debug, Args)]
+pub(crate) struct AdminCall {
+    /// The server's admin address
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3129")]
+    pub(crate) admin: SocketAddr,
+    /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Metrics {
-    /// List every metric with its kind, unit, labels and meaning; asks no server
-    #[arg(long)]
+    /// List every metric with its kind, unit, labels and meaning, without contacting a server
+    #[arg(long, conflicts_with = "admin")]
     pub(crate) list: bool,
-    /// The admin address of the server to ask
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3129", conflicts_with = "list")]
-    pub(crate) admin: SocketAddr,
-    /// Print as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Ask {
-    /// The server's admin address
-    #[arg(long, value_name = "ADDR")]
-    pub(crate) admin: SocketAddr,
+    #[command(flatten)]
+    pub(crate) call: AdminCall,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Load {
-    /// What to ask for, such as http://127.0.0.1:3128/ ; with --objects, /obj/N is put behind it
+    /// The URL to request, such as http://127.0.0.1:3128/; with --objects, /obj/N is appended
     pub(crate) url: String,
-    /// Requests per second: R, a ramp A..B, N steps A..B/N, or `closed`: as fast as it answers
+    /// Requests per second: R, a ramp A..B, N steps A..B/N, or `closed`: as fast as the server
+    /// answers
     #[arg(long, value_name = "RATE", default_value = "closed")]
     pub(crate) rate: ::load::Schedule,
-    /// How long
+    /// Duration of the load
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
     /// Connections that carry requests (hot)
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) connections: u32,
-    /// Connections that are open and silent
+    /// Additional idle connections (cold)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) cold: u32,
-    /// A new connection for each request
+    /// Open a new connection for each request
     #[arg(long)]
     pub(crate) no_keep_alive: bool,
-    /// Ask for N objects, by Zipf's law, as the origin verb serves them
+    /// Request N objects with Zipf-distributed popularity, as served by `plimsoll origin`
     #[arg(long, value_name = "N")]
     pub(crate) objects: Option<u32>,
-    /// Exponent of Zipf's law
+    /// Exponent of the Zipf distribution
     #[arg(long, value_name = "S", default_value_t = 0.9)]
     pub(crate) zipf: f64,
-    /// Size of the objects: BYTES, or `web` (log-normal with a Pareto tail)
+    /// Object size: BYTES, or `web` (log-normal with a Pareto tail)
     #[arg(long, value_name = "SIZE", default_value = "1K", value_parser = parse_size)]
     pub(crate) size: ::load::Size,
-    /// A request without an answer after this time is an error
+    /// A request not answered within this time counts as an error
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
-    /// Intended starts evenly spaced instead of by a Poisson process
+    /// Space requests evenly instead of as a Poisson process
     #[arg(long)]
     pub(crate) even: bool,
-    /// Send the requests through this forward proxy
+    /// Send requests through this forward proxy
     #[arg(long, value_name = "ADDR")]
     pub(crate) proxy: Option<SocketAddr>,
-    /// Never sleep: a core is burned so that the generator itself adds no delay
+    /// Busy-poll instead of sleeping: uses a whole core, but adds no delay to measurements
     #[arg(long)]
     pub(crate) busy_poll: bool,
-    /// Seed of everything random
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub(crate) seed: u64,
+    #[command(flatten)]
+    pub(crate) seed: Seed,
     /// Run on this CPU
     #[arg(long, value_name = "CPU")]
     pub(crate) cpu: Option<usize>,
-    /// Write the whole result to this file as JSON
+    /// Write the full result to this file as JSON
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Print the result as JSON
@@ -246,33 +252,29 @@ pub(crate) struct Load {
 
 #[derive(Debug, Args)]
 pub(crate) struct Explain {
-    /// The URL that is asked for
+    /// The requested URL
     #[arg(required_unless_present = "cache", conflicts_with = "cache")]
     pub(crate) url: Option<String>,
-    /// The method of the request; CONNECT asks for a tunnel to the URL's host
+    /// Request method; CONNECT asks for a tunnel to the URL's host
     #[arg(short = 'X', long, value_name = "METHOD", conflicts_with = "cache")]
     pub(crate) method: Option<String>,
-    /// A field of the request, such as 'Accept-Language: de'; may be given several times
+    /// Request header, such as 'Accept-Language: de'; can be repeated
     #[arg(short = 'H', long, value_name = "NAME: VALUE", conflicts_with = "cache")]
     pub(crate) header: Vec<String>,
-    /// The client's address, for rules that ask who it is [default: 127.0.0.1]
+    /// Client address, for rules that depend on the client [default: 127.0.0.1]
     #[arg(long, value_name = "IP", conflicts_with = "cache")]
     pub(crate) from: Option<IpAddr>,
-    /// The listener that the request comes to [default: the first that takes such a URL]
+    /// Listener that receives the request [default: the first that accepts such a URL]
     #[arg(long, value_name = "ADDR", conflicts_with = "cache")]
     pub(crate) listener: Option<SocketAddr>,
-    /// The kind of listener: reverse or forward [default: reverse where there is any]
+    /// Listener role: reverse or forward [default: reverse if there is such a listener]
     #[arg(long, value_name = "ROLE", conflicts_with = "cache")]
     pub(crate) role: Option<String>,
-    /// Instead of one URL: the hit ratios that 0.5, 1, 2 and 4 times the memory would give
+    /// Instead of a URL: predict the hit ratios with 0.5, 1, 2 and 4 times the memory
     #[arg(long)]
     pub(crate) cache: bool,
-    /// The server's admin address
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3129")]
-    pub(crate) admin: SocketAddr,
-    /// Print the explanation as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) call: AdminCall,
 }
 
 #[derive(Debug, Args)]
@@ -281,37 +283,29 @@ pub(crate) struct Purge {
     /// The URL to purge, with all its variants
     #[arg(group = "what")]
     pub(crate) url: Option<String>,
-    /// Every URL that begins so: example.com, or example.com/images/
+    /// Purge every URL with this prefix: example.com, or example.com/images/
     #[arg(long, value_name = "PREFIX", group = "what")]
     pub(crate) prefix: Option<String>,
-    /// Every response with one of these tags (Surrogate-Key, Cache-Tag)
+    /// Purge every response that carries one of these tags (Surrogate-Key, Cache-Tag)
     #[arg(long, value_name = "TAG", group = "what")]
     pub(crate) tag: Option<String>,
-    /// Everything
+    /// Purge everything
     #[arg(long, group = "what")]
     pub(crate) all: bool,
-    /// Mark stale only: it is validated, or served stale where that is allowed
+    /// Only mark responses stale: they are revalidated, or served stale where that is allowed
     #[arg(long)]
     pub(crate) soft: bool,
-    /// The server's admin address
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3129")]
-    pub(crate) admin: SocketAddr,
-    /// Print what was done as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) call: AdminCall,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Locks {
-    /// How long to count, in whole seconds up to a minute
+    /// How long to count: whole seconds, at most one minute
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
-    /// The server's admin address
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:3129")]
-    pub(crate) admin: SocketAddr,
-    /// Print what was counted as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) call: AdminCall,
 }
 
 #[derive(Debug, Args)]
@@ -319,11 +313,11 @@ pub(crate) struct Locks {
 #[command(group = clap::ArgGroup::new("requests").required(true))]
 pub(crate) struct Record {
     #[command(flatten)]
-    pub(crate) what: Recording,
+    pub(crate) recording: Recording,
     /// The trial to write
     #[arg(long, short, value_name = "NAME.trial")]
     pub(crate) output: PathBuf,
-    /// Overwrite the trial if it is there
+    /// Overwrite the trial if it exists
     #[arg(long)]
     pub(crate) force: bool,
     /// Print the summary as JSON
@@ -331,9 +325,9 @@ pub(crate) struct Record {
     pub(crate) json: bool,
 }
 
-/// What is recorded and how: the flags that `record` and `top` have in common.
+/// The server to observe, and where its requests are counted: flags that several commands share.
 #[derive(Debug, Args)]
-pub(crate) struct Recording {
+pub(crate) struct Observed {
     /// Process id of the server; its threads and children are followed
     #[arg(long, value_name = "N", group = "target")]
     pub(crate) pid: Option<u32>,
@@ -343,38 +337,63 @@ pub(crate) struct Recording {
     /// The server's access log
     #[arg(long, value_name = "FILE", group = "requests")]
     pub(crate) access_log: Option<PathBuf>,
-    /// Where there is no log: a counter of requests that the server keeps for Prometheus, such as
+    /// If there is no log: a request counter that the server exports for Prometheus, such as
     /// 'http://127.0.0.1:9145/metrics#http_requests_total{vhost="a"}'
     #[arg(long, value_name = "URL#METRIC", group = "requests", conflicts_with = "log_format")]
     pub(crate) requests_from: Option<::record::MetricUrl>,
+    /// Access log format: squid, combined, clf, haproxy, json, json:WHAT=KEY,... or the format
+    /// string of the server's configuration prefixed with nginx:, squid: or apache: (also for
+    /// varnishncsa) [default: detected from the first lines]
+    #[arg(long, value_name = "FORMAT")]
+    pub(crate) log_format: Option<::record::FormatChoice>,
+}
+
+impl Observed {
+    /// The process to observe, if a flag names one.
+    pub(crate) fn target(&self) -> Option<::record::Target> {
+        match (self.pid, &self.name) {
+            (Some(pid), _) => Some(::record::Target::Pid(pid)),
+            (None, name) => name.clone().map(::record::Target::Name),
+        }
+    }
+
+    /// A recording of `target` into `trial`, with the requests from these flags.
+    pub(crate) fn spec(&self, target: ::record::Target, trial: PathBuf) -> ::record::Spec {
+        let mut spec = ::record::Spec::new(target, self.access_log.clone(), trial);
+        spec.log_format = self.log_format.clone().unwrap_or_default();
+        spec.requests_from = self.requests_from.clone();
+        spec
+    }
+}
+
+/// What to record and how: the flags that `record` and `top` share.
+#[derive(Debug, Args)]
+pub(crate) struct Recording {
+    #[command(flatten)]
+    pub(crate) observed: Observed,
     /// Keep addresses and query strings out of the trial
     #[arg(long)]
     pub(crate) redact: bool,
-    /// Format of the access log: squid, combined, clf, haproxy, json, json:WHAT=KEY,... or the
-    /// string of the server's configuration behind nginx:, squid: or apache: (varnishncsa's too)
-    /// [default: told by its first lines]
-    #[arg(long, value_name = "FORMAT")]
-    pub(crate) log_format: Option<::record::FormatChoice>,
     /// Length of an interval
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) interval: Duration,
-    /// How long [default: until Ctrl-C]
+    /// Duration of the recording [default: until Ctrl-C]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
-    /// Samples a second, of each CPU, for the profile: 49 to 999
+    /// Profile samples per second and CPU: 49 to 999
     #[arg(long, value_name = "HZ", default_value_t = ::record::ProfileSpec::default().hz,
         value_parser = parse_profile_hz)]
     pub(crate) profile: u32,
-    /// Record no profile
+    /// Do not record a profile
     #[arg(long, conflicts_with = "profile")]
     pub(crate) no_profile: bool,
-    /// Read the processor's counters: cycles, instructions, references to memory (root)
+    /// Read hardware counters: cycles, instructions, memory references (root)
     #[arg(long)]
     pub(crate) counters: bool,
-    /// Sample waits for locks: kernel locks of the whole machine, futexes of the server (root)
+    /// Sample lock waits: kernel locks of the whole machine, futexes of the server (root)
     #[arg(long)]
     pub(crate) locks: bool,
-    /// Sample what becomes of the server's files between open and close (root)
+    /// Sample the server's file accesses from open to close (root)
     #[arg(long)]
     pub(crate) files: bool,
 }
@@ -382,46 +401,87 @@ pub(crate) struct Recording {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("target").required(true))]
 pub(crate) struct Top {
-    /// The trial to watch: one that plimsoll record is writing, or one that is finished
+    /// The trial to watch: one that plimsoll record is writing, or a finished one
     #[arg(group = "target", conflicts_with_all = [
         "requests", "redact", "log_format", "interval", "duration", "profile", "no_profile",
         "counters", "locks", "files", "output", "force",
     ])]
     pub(crate) trial: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) what: Recording,
-    /// Keep what is recorded in this trial [default: it is gone when the screen is]
+    pub(crate) recording: Recording,
+    /// Keep the recording in this trial [default: deleted on exit]
     #[arg(long, short, value_name = "NAME.trial")]
     pub(crate) output: Option<PathBuf>,
-    /// Overwrite the trial if it is there
+    /// Overwrite the trial if it exists
     #[arg(long, requires = "output")]
     pub(crate) force: bool,
-    /// Rates, shares and latencies are those of so many intervals
+    /// Compute rates, shares and latencies over the last N intervals
     #[arg(long, value_name = "N", default_value_t = 60,
         value_parser = clap::value_parser!(u16).range(5..=3600))]
     pub(crate) last: u16,
-    /// Sort the profile by the rules of this file, not by the default ones
-    #[arg(long, value_name = "FILE")]
-    pub(crate) groups: Option<PathBuf>,
-    /// Print the screen once, as text: when there is an interval, or with --for at the end of it
+    #[command(flatten)]
+    pub(crate) groups: GroupRules,
+    /// Print the screen once as text: after the first interval, or after the last with --for
     #[arg(long)]
     pub(crate) once: bool,
-    /// Print a line of JSON for each interval instead of a screen
+    /// Print one line of JSON per interval instead of the screen
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The rules that assign procedures to groups.
+#[derive(Debug, Args)]
+pub(crate) struct GroupRules {
+    /// Group procedures by the rules in this file instead of the default rules
+    #[arg(long, value_name = "FILE")]
+    pub(crate) groups: Option<PathBuf>,
+}
+
+impl GroupRules {
+    /// The rules of the file, or the default rules.
+    pub(crate) fn read(&self) -> Result<Groups, Failure> {
+        let Some(path) = &self.groups else { return Ok(Groups::default()) };
+        let name = path.display();
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            misuse(format!(
+                "cannot read {name}: {error}; plimsoll report --print-groups prints a file to \
+                 start from"
+            ))
+        })?;
+        Groups::read(&text, &name.to_string()).map_err(misuse)
+    }
+}
+
+/// How to analyse a trial: flags that several commands share.
+#[derive(Debug, Args)]
+pub(crate) struct Analysis {
+    /// Ignore intervals with fewer requests per second than this; a report shows both lines
+    #[arg(long, value_name = "RATE")]
+    pub(crate) above: Option<f64>,
+    #[command(flatten)]
+    pub(crate) groups: GroupRules,
+}
+
+impl Analysis {
+    /// The options of the analysis.
+    pub(crate) fn options(&self) -> Result<Options, Failure> {
+        let (above, groups) = (self.above.unwrap_or(0.0), self.groups.read()?);
+        Ok(Options { above, groups, ..Options::default() })
+    }
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Join {
     /// The trial of the server
     pub(crate) trial: PathBuf,
-    /// The result of the load: of load --json, or of its --output
+    /// The load result, from load --json or load --output
     #[arg(value_name = "LOAD.json")]
     pub(crate) load: PathBuf,
-    /// How far the generator's clock is ahead of the trial's, seconds; below zero, behind
+    /// How far the load generator's clock is ahead of the trial's clock, in seconds; negative if it
+    /// is behind
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub(crate) offset: Option<f64>,
-    /// Print what was joined as JSON
+    /// Print the result as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
@@ -431,10 +491,10 @@ pub(crate) struct Logs {
     /// The logs, in any order: plain, .gz, .xz or .zst
     #[arg(required = true, value_name = "FILE")]
     pub(crate) files: Vec<PathBuf>,
-    /// Their format, as of record --log-format [default: told by their first lines]
+    /// Log format, as for record --log-format [default: detected from the first lines]
     #[arg(long, value_name = "FORMAT")]
     pub(crate) format: Option<::record::FormatChoice>,
-    /// Of lines that are not understood show the shape only
+    /// Show only the shape of lines that cannot be parsed
     #[arg(long)]
     pub(crate) redact: bool,
     /// Print the counts as JSON
@@ -447,25 +507,21 @@ pub(crate) struct Report {
     /// The trial to show
     #[arg(required_unless_present = "print_groups")]
     pub(crate) trial: Option<PathBuf>,
-    /// Leave out intervals with fewer requests per second than this, and show both lines
-    #[arg(long, value_name = "RATE")]
-    pub(crate) above: Option<f64>,
-    /// Sort the profile by the rules of this file, not by the default ones
-    #[arg(long, value_name = "FILE")]
-    pub(crate) groups: Option<PathBuf>,
-    /// Print the default rules of the procedure groups: a file to begin with
+    #[command(flatten)]
+    pub(crate) analysis: Analysis,
+    /// Print the default rules of the procedure groups, as a file to start from
     #[arg(long, exclusive = true)]
     pub(crate) print_groups: bool,
-    /// Latency objective for the capacity at which the 99th percentile still meets it
+    /// Latency objective: also find the capacity at which the 99th percentile meets it
     #[arg(long, value_name = "TIME", default_value = "10ms", value_parser = parse_duration)]
     pub(crate) objective: Duration,
-    /// Write the page to this file: self-contained, opens offline
+    /// Write a self-contained HTML page to this file; it works offline
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// Write the load line's figure to this file
+    /// Write the load line figure to this file (SVG)
     #[arg(long, value_name = "FILE")]
     pub(crate) svg: Option<PathBuf>,
-    /// Write the flame graph to this file: an SVG that a browser zooms and searches
+    /// Write an interactive flame graph to this file (SVG with zoom and search)
     #[arg(long, value_name = "FILE")]
     pub(crate) flame: Option<PathBuf>,
     /// Write collapsed stacks to this file, for flamegraph.pl, inferno and speedscope
@@ -475,16 +531,16 @@ pub(crate) struct Report {
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = CollapsedBy::Samples)]
     #[arg(requires = "collapsed")]
     pub(crate) collapsed_by: CollapsedBy,
-    /// Write the profile to this file as pprof reads it (profile.proto, gzipped)
+    /// Write the profile to this file in pprof format (profile.proto, gzipped)
     #[arg(long, value_name = "FILE")]
     pub(crate) pprof: Option<PathBuf>,
     /// Write the profile to this file for the Firefox profiler (JSON)
     #[arg(long, value_name = "FILE")]
     pub(crate) firefox: Option<PathBuf>,
-    /// Write intervals, threads, latencies, classes and costs into this directory as CSV
+    /// Write intervals, threads, latencies, classes and costs to this directory as CSV
     #[arg(long, value_name = "DIR")]
     pub(crate) csv: Option<PathBuf>,
-    /// Write the same tables into this directory as Parquet
+    /// Write the same tables to this directory as Parquet
     #[arg(long, value_name = "DIR")]
     pub(crate) parquet: Option<PathBuf>,
     /// Print the analysis as JSON
@@ -503,24 +559,20 @@ pub(crate) enum CollapsedBy {
 
 #[derive(Debug, Args)]
 pub(crate) struct WhatIf {
-    /// The trial: one with a profile
+    /// The trial, which must contain a profile
     pub(crate) trial: PathBuf,
-    /// The group of procedures, as the report names it: select, malloc, tls, ...
+    /// The group of procedures, as named in the report: select, malloc, tls, ...
     #[arg(long, value_name = "NAME")]
     pub(crate) group: String,
-    /// How many times what it does it would cost: 0 is nothing, 0.5 half
+    /// Multiply the cost of the group by this: 0 removes it, 0.5 halves it
     #[arg(long, value_name = "TIMES", conflicts_with = "cost", required_unless_present = "cost")]
     pub(crate) scale: Option<f64>,
-    /// How much CPU time a request it would cost, such as 2.86ms or 15us
+    /// Set the cost of the group to this CPU time per request, such as 2.86ms or 15us
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) cost: Option<Duration>,
-    /// Leave out intervals with fewer requests per second than this
-    #[arg(long, value_name = "RATE")]
-    pub(crate) above: Option<f64>,
-    /// Sort the profile by the rules of this file, not by the default ones
-    #[arg(long, value_name = "FILE")]
-    pub(crate) groups: Option<PathBuf>,
-    /// Do not keep the prediction in the trial
+    #[command(flatten)]
+    pub(crate) analysis: Analysis,
+    /// Do not save the prediction in the trial
     #[arg(long)]
     pub(crate) no_keep: bool,
     /// Print the answer as JSON
@@ -529,39 +581,36 @@ pub(crate) struct WhatIf {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status: 1 if the second trial is worse, 2 if nothing can be told.")]
+#[command(after_help = "Exit codes: 1 if the second trial is worse, 2 if inconclusive.")]
 pub(crate) struct Compare {
-    /// The trial before
+    /// The trial before the change
     pub(crate) before: PathBuf,
-    /// The trial after
+    /// The trial after the change
     pub(crate) after: PathBuf,
-    /// Changes within this many percent count as none, if their interval shows it
+    /// Report no change if the interval shows that the change is within this many percent
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0)]
     pub(crate) margin: f64,
-    /// By how many percent two runs of one server differ (one sd); 0 if the two took turns
+    /// Standard deviation between two runs of the same server; 0 if the two alternated
     #[arg(long, value_name = "PERCENT", default_value_t = 3.0)]
     pub(crate) between_runs: f64,
-    /// Leave out intervals with fewer requests per second than this
-    #[arg(long, value_name = "RATE")]
-    pub(crate) above: Option<f64>,
-    /// Sort the profiles by the rules of this file, not by the default ones
-    #[arg(long, value_name = "FILE")]
-    pub(crate) groups: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) analysis: Analysis,
     /// Print the comparison as JSON
     #[arg(long)]
     pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("requests").required(true))]
 #[command(
-    after_help = "The periods take turns: A B, B A, A B, ... Each begins with its command, run \
-by the shell. One that ends by itself has changed a setting of the server that --name or --pid \
-names; one that goes on is a server, and is ended with its period. Without --name and --pid the \
-command itself is the server that is observed.\n\nExit status: 1 if B costs more, 2 if nothing can \
-be told."
+    after_help = "The periods alternate: A B, B A, A B, ... Each period starts with its command, \
+run by the shell. A command that exits is taken to have changed a setting of the server named by \
+--name or --pid. A command that keeps running is a server, and is stopped at the end of its \
+period. Without --name and --pid the command itself is the observed server.\n\nExit codes: 1 if B \
+costs more, 2 if inconclusive."
 )]
 pub(crate) struct Switchback {
-    /// What begins a period of A: a server to be run, or a command that changes a setting and ends
+    /// Command that starts a period of A: a server, or a command that changes a setting and exits
     #[arg(long, value_name = "CMD")]
     pub(crate) a: String,
     /// The same for B
@@ -570,37 +619,25 @@ pub(crate) struct Switchback {
     /// Length of a period
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     pub(crate) period: Duration,
-    /// What is left out at the beginning of each period, while things settle
+    /// Time at the start of each period that is not measured, while the server settles
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = parse_duration)]
     pub(crate) settle: Duration,
-    /// Rounds, of a period of each; even, so that each begins as often
+    /// Rounds, each with one period of A and one of B; must be even, so that each goes first
+    /// equally often
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = parse_rounds)]
     pub(crate) rounds: usize,
-    /// Process id of a server that is there already
-    #[arg(long, value_name = "N", conflicts_with = "name")]
-    pub(crate) pid: Option<u32>,
-    /// Name of a server's processes, as in /proc/PID/comm
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: Option<String>,
-    /// Where there is a load already: the server's access log
-    #[arg(long, value_name = "FILE", required_unless_present_any = ["requests_from", "url"])]
-    pub(crate) access_log: Option<PathBuf>,
-    /// Format of the access log, as of record
-    #[arg(long, value_name = "FORMAT", requires = "access_log")]
-    pub(crate) log_format: Option<::record::FormatChoice>,
-    /// Where there is a load already: a counter of requests, as of record
-    #[arg(long, value_name = "URL#METRIC", conflicts_with = "access_log")]
-    pub(crate) requests_from: Option<::record::MetricUrl>,
-    /// Where there is none: drive one, and ask for this
-    #[arg(long, requires = "rate", conflicts_with_all = ["access_log", "requests_from"])]
+    #[command(flatten)]
+    pub(crate) observed: Observed,
+    /// If the server has no load of its own: generate one with requests for this URL
+    #[arg(long, requires = "rate", group = "requests", conflicts_with = "log_format")]
     pub(crate) url: Option<String>,
     /// Requests per second of that load: R, a ramp A..B, or N steps A..B/N, the same in each period
     #[arg(long, value_name = "RATE", requires = "url")]
     pub(crate) rate: Option<::load::Schedule>,
-    /// Its connections
+    /// Connections of that load
     #[arg(long, value_name = "N", default_value_t = 64, requires = "url")]
     pub(crate) connections: u32,
-    /// Changes within this many percent count as none, if their interval shows it
+    /// Report no change if the interval shows that the change is within this many percent
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0)]
     pub(crate) margin: f64,
     /// Print the rounds and the result as JSON
@@ -610,21 +647,21 @@ pub(crate) struct Switchback {
 
 #[derive(Debug, Args)]
 pub(crate) struct Boost {
-    /// The library [default: libplimsoll_boost.so beside this command, or in ../lib/plimsoll]
+    /// The library [default: libplimsoll_boost.so next to this command, or in ../lib/plimsoll]
     #[arg(long, value_name = "FILE")]
     pub(crate) library: Option<PathBuf>,
-    /// Have each process write a line of JSON to this file when it ends: calls, probes, audits
+    /// Make each process append a line of JSON to this file when it ends: calls, probes, audits
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
-    /// The program and its arguments, behind --
+    /// The program and its arguments, after --
     #[arg(value_name = "PROGRAM", required = true, last = true)]
     pub(crate) program: Vec<OsString>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
-    /// Where a store on disk would be: a small file is written there and read [default: the
-    /// system's directory of temporary files]
+    /// Directory to test for a disk cache: a small file is written and read there [default: the
+    /// system's temporary directory]
     #[arg(long, value_name = "DIR")]
     pub(crate) disk: Option<PathBuf>,
     /// Print JSON
@@ -634,7 +671,7 @@ pub(crate) struct Doctor {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorTruth {
-    /// Where its files are
+    /// Directory for its files
     pub(crate) home: PathBuf,
 }
 
@@ -647,16 +684,16 @@ pub(crate) struct Study {
 
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// About how long the load is driven
+    /// Approximate duration of the load
     #[arg(long = "for", value_name = "TIME", default_value = "60s", value_parser = parse_duration)]
     pub(crate) duration: Duration,
-    /// Where the trial and the page go
+    /// Directory for the trial and the page
     #[arg(long, value_name = "DIR", default_value = "demo")]
     pub(crate) out: PathBuf,
     /// Event notification of the server under load
     #[arg(long, value_name = "NAME", value_parser = parse_backend)]
     pub(crate) backend: Option<readiness::Kind>,
-    /// Connections open and silent beside the busy ones
+    /// Additional idle connections (cold)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) cold: u32,
     /// Print the analysis as JSON
@@ -679,7 +716,7 @@ pub(crate) struct NullServer {
     /// Address to listen on
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8001")]
     pub(crate) listen: SocketAddr,
-    /// Bytes of the one body it knows
+    /// Body size of every response
     #[arg(long, value_name = "BYTES", default_value = "1K", value_parser = parse_bytes)]
     pub(crate) size: u64,
     /// Run on this CPU
@@ -693,30 +730,14 @@ fn parse_network(text: &str) -> Result<server::IpNet, String> {
     text.parse::<server::IpNet>()
         .or(address)
         .map(|net| net.trunc())
-        .map_err(|_| "it is a network such as 10.0.0.0/8, or one address".to_owned())
-}
-
-/// `1024`, `64K`, `256M`, `2G`: powers of 1024.
-pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let number: u64 = text[..digits]
-        .parse()
-        .map_err(|_| format!("{text:?} is not a number of bytes: write 65536, 64K, 256M or 2G"))?;
-    let shift = match &text[digits..] {
-        "" | "B" => 0,
-        "K" | "k" | "KiB" => 10,
-        "M" | "MiB" => 20,
-        "G" | "GiB" => 30,
-        unit => return Err(format!("unknown unit {unit:?} of bytes: K, M or G")),
-    };
-    number.checked_shl(shift).filter(|n| n >> shift == number).ok_or(format!("{text} is too many"))
+        .map_err(|_| "expected a network such as 10.0.0.0/8, or one address".to_owned())
 }
 
 /// An even number of rounds, enough for an interval.
 fn parse_rounds(text: &str) -> Result<usize, String> {
     match text.parse() {
         Ok(rounds) if rounds >= regress::ROUNDS_MIN && rounds % 2 == 0 => Ok(rounds),
-        _ => Err(format!("{text:?} is no even number from {} up", regress::ROUNDS_MIN)),
+        _ => Err(format!("{text:?} is not an even number of at least {}", regress::ROUNDS_MIN)),
     }
 }
 
@@ -724,7 +745,7 @@ fn parse_profile_hz(text: &str) -> Result<u32, String> {
     let (least, most) = (::record::PROFILE_HZ_MIN, ::record::PROFILE_HZ_MAX);
     match text.parse() {
         Ok(hz) if (least..=most).contains(&hz) => Ok(hz),
-        _ => Err(format!("{text:?} is no rate of samples: give {least} to {most} a second")),
+        _ => Err(format!("{text:?} is not a sampling rate: use {least} to {most} per second")),
     }
 }
 
@@ -740,7 +761,7 @@ fn parse_verify(word: &str) -> Result<server::Verify, String> {
     match word {
         "once" => Ok(server::Verify::Once),
         "always" => Ok(server::Verify::Always),
-        _ => Err("blocks are verified once or always".to_owned()),
+        _ => Err("expected once or always".to_owned()),
     }
 }
 
@@ -750,7 +771,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn a_rate_of_samples_is_within_its_bounds() {
+    fn the_sampling_rate_has_bounds() {
         assert_eq!((parse_profile_hz("49"), parse_profile_hz("999")), (Ok(49), Ok(999)));
         for text in ["48", "1000", "0", "-99", "99Hz", ""] {
             assert!(parse_profile_hz(text).unwrap_err().contains("49 to 999"), "{text}");
@@ -762,9 +783,9 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// A reload reads the file alone: a flag beside it would silently hold, or silently not.
+    /// A reload reads only the file, so a flag given with it would silently stay or silently vanish.
     #[test]
-    fn what_a_file_says_is_not_said_by_flags() {
+    fn a_configuration_file_conflicts_with_all_flags_that_it_replaces() {
         let command = Cli::command();
         let serve = command.find_subcommand("serve").unwrap();
         let config = serve.get_arguments().find(|arg| arg.get_id() == "config").unwrap();
@@ -773,21 +794,6 @@ mod tests {
         for arg in serve.get_arguments() {
             let allowed = ["config", "json", "cpu", "help"].contains(&arg.get_id().as_str());
             assert!(allowed != refused.contains(&arg.get_id()), "{}", arg.get_id());
-        }
-    }
-
-    #[test]
-    fn times_and_bytes() {
-        assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(parse_duration("1.5"), Ok(Duration::from_millis(1500)));
-        assert_eq!(parse_duration("2m"), Ok(Duration::from_secs(120)));
-        for wrong in ["", "0s", "s", "5d", "-1s", "1e999s", "99999999999999999999h"] {
-            assert!(parse_duration(wrong).is_err(), "{wrong:?}");
-        }
-        assert_eq!(parse_bytes("64K"), Ok(65536));
-        assert_eq!(parse_bytes("2G"), Ok(2 << 30));
-        for wrong in ["", "K", "1T", "-1", "99999999999G", "18446744073709551616"] {
-            assert!(parse_bytes(wrong).is_err(), "{wrong:?}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! `plimsoll explain`: why a request is or is not answered from store, and what another size of the
-//! store would give.
+//! `plimsoll explain`: why a request is or is not answered from the cache, and what hit ratios other
+//! cache sizes would give.
 
 use std::fmt::Write;
 
@@ -11,15 +11,14 @@ use server::explain::{Answer, Explained, Freshness, Range, Request, Response};
 use crate::admin;
 use crate::cli;
 
-/// Asks a running server, and lays out what it says.
+/// Asks a running server and formats its answer.
 pub(crate) fn explain(flags: &cli::Explain) -> Result<(), Failure> {
     let Some(url) = &flags.url else {
-        let answer = admin::call(flags.admin, "GET", "/what-if", &[])?;
-        if flags.json {
+        let answer = admin::call(flags.call.admin, "GET", "/what-if", &[])?;
+        if flags.call.json {
             return output::print_json(&answer);
         }
-        let told: WhatIfReport = serde_json::from_value(answer).map_err(misuse)?;
-        return output::print(sizes(&told));
+        return output::print(sizes(&serde_json::from_value(answer).map_err(misuse)?));
     };
     let from = flags.from.map(|from| from.to_string());
     let listener = flags.listener.map(|listener| listener.to_string());
@@ -29,36 +28,35 @@ pub(crate) fn explain(flags: &cli::Explain) -> Result<(), Failure> {
     query.extend(from.iter().map(|from| ("from", from.as_str())));
     query.extend(listener.iter().map(|listener| ("listener", listener.as_str())));
     query.extend(flags.role.iter().map(|role| ("role", role.as_str())));
-    let answer = admin::call(flags.admin, "GET", "/explain", &query)?;
-    if flags.json {
+    let answer = admin::call(flags.call.admin, "GET", "/explain", &query)?;
+    if flags.call.json {
         return output::print_json(&answer);
     }
-    let explained: Explained = serde_json::from_value(answer).map_err(misuse)?;
-    output::print(layout(&explained))
+    output::print(layout(&serde_json::from_value(answer).map_err(misuse)?))
 }
 
-/// Wide enough for the longest name of a row.
+/// Width of the row names.
 const NAME: usize = 13;
 
-fn layout(told: &Explained) -> String {
+fn layout(explained: &Explained) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{} {}", told.method, told.url);
-    summary(&mut out, told);
-    if let Some(selected) = &told.selected {
+    let _ = writeln!(out, "{} {}", explained.method, explained.url);
+    summary(&mut out, explained);
+    if let Some(selected) = &explained.selected {
         out.push_str("\nThe stored response\n");
-        stored(&mut out, selected, told.now_ms);
+        stored(&mut out, selected, explained.now_ms);
         out.push_str("\nIts freshness (RFC 9111, 4.2)\n");
-        arithmetic(&mut out, &selected.freshness, told.now_ms);
+        arithmetic(&mut out, &selected.freshness, explained.now_ms);
     }
-    if let Some(request) = &told.request {
+    if let Some(request) = &explained.request {
         asked(&mut out, request);
     }
-    if let Some(stand_in) = &told.on_failure {
+    if let Some(fallback) = &explained.on_failure {
         out.push_str("\nIf the origin fails\n");
-        prose(&mut out, "then", &stand_in.text);
-        row(&mut out, "rule", &format!("{}{}", stand_in.rule, clause(&stand_in.clause)));
+        prose(&mut out, "then", &fallback.text);
+        row(&mut out, "rule", &format!("{}{}", fallback.rule, clause(&fallback.clause)));
     }
-    others(&mut out, told);
+    others(&mut out, explained);
     out
 }
 
@@ -66,7 +64,7 @@ fn row(out: &mut String, name: &str, value: &str) {
     let _ = writeln!(out, "  {name:<NAME$} {value}");
 }
 
-/// The same for a sentence, which may be long.
+/// A row with a sentence, which may be wrapped.
 fn prose(out: &mut String, name: &str, text: &str) {
     let mut name = name;
     for line in output::wrapped(text, 80 - NAME - 3) {
@@ -79,33 +77,33 @@ fn clause(clause: &str) -> String {
     if clause.is_empty() { String::new() } else { format!(" [{clause}]") }
 }
 
-fn summary(out: &mut String, told: &Explained) {
-    let decision = &told.decision;
+fn summary(out: &mut String, explained: &Explained) {
+    let decision = &explained.decision;
     let does = match decision.does.as_str() {
-        "serve" => "served from store",
-        "serve-stale" => "served from store, stale",
-        "validate" => "validated with the origin first",
+        "serve" => "served from the cache",
+        "serve-stale" => "served stale from the cache",
+        "validate" => "revalidated with the origin first",
         "refuse" => "refused",
-        "pass" => "passed to the origin; nothing is stored, nobody waits for it",
+        "pass" => "passed to the origin; not stored, not collapsed",
         "tunnel" => "a tunnel",
         "purge" => "a purge",
         "answer" => "answered by its route",
-        _ => "fetched from the origin, for the store",
+        _ => "fetched from the origin and stored",
     };
     row(out, "would be", does);
     prose(out, "because", &decision.text);
     row(out, "rule", &format!("{}{}", decision.rule, clause(&decision.clause)));
-    answer(out, &told.answer);
-    row(out, "listener", &format!("{} ({})", told.listener, told.role));
-    if let Some(key) = &told.key {
+    answer(out, &explained.answer);
+    row(out, "listener", &format!("{} ({})", explained.listener, explained.role));
+    if let Some(key) = &explained.key {
         row(out, "key", key);
     }
-    if !told.varies_by.is_empty() {
-        row(out, "varies by", &told.varies_by.join(", "));
+    if !explained.varies_by.is_empty() {
+        row(out, "varies by", &explained.varies_by.join(", "));
     }
-    if told.shed_ratio > 0.0 {
-        let percent = told.shed_ratio * 100.0;
-        let text = format!("{percent:.1} % of what needs an upstream is answered 503 now");
+    if explained.shed_ratio > 0.0 {
+        let percent = explained.shed_ratio * 100.0;
+        let text = format!("{percent:.1} % of requests that need an upstream get a 503 now");
         prose(out, "overload", &text);
     }
 }
@@ -137,11 +135,11 @@ fn ranges(ranges: &[Range]) -> String {
 
 fn asked(out: &mut String, request: &Request) {
     out.push_str(match (request.behind, request.under_way, request.lines.is_empty()) {
-        (true, true, _) => "\nBehind the client's back somebody asks already\n",
-        (true, false, _) => "\nBehind the client's back the origin would be asked\n",
-        (_, true, _) => "\nSomebody asks already, and it would wait for that answer\n",
-        (_, _, true) => "\nIt would lead to\n",
-        _ => "\nThe origin would be asked\n",
+        (true, true, _) => "\nA background revalidation is in flight\n",
+        (true, false, _) => "\nA background revalidation would be sent\n",
+        (_, true, _) => "\nA fetch is in flight, and the request would wait for it\n",
+        (_, _, true) => "\nThe connection would go to\n",
+        _ => "\nA request would be sent to the origin\n",
     });
     if let Some(group) = &request.group {
         row(out, "group", group);
@@ -164,9 +162,9 @@ fn asked(out: &mut String, request: &Request) {
     }
 }
 
-fn others(out: &mut String, told: &Explained) {
-    let selected = |one: &&Response| told.selected.as_ref().is_none_or(|it| it.key != one.key);
-    let others: Vec<_> = told.variants.iter().filter(selected).collect();
+fn others(out: &mut String, explained: &Explained) {
+    let selected = |one: &&Response| explained.selected.as_ref().is_none_or(|it| it.key != one.key);
+    let others: Vec<_> = explained.variants.iter().filter(selected).collect();
     if others.is_empty() {
         return;
     }
@@ -185,7 +183,7 @@ fn others(out: &mut String, told: &Explained) {
     }
 }
 
-/// One word or two on a response.
+/// The state of a response in a word or two.
 fn state(response: &Response) -> String {
     if response.purges.iter().any(|purge| !purge.soft) {
         "purged".to_owned()
@@ -204,9 +202,9 @@ fn stored(out: &mut String, response: &Response, now_ms: u64) {
     row(out, "stored", &format!("{} s ago, under {}", seconds(ago), response.key));
     let (body, store) = (response.body_bytes, response.stored_bytes);
     match response.complete_bytes {
-        None => row(out, "size", &format!("{body} bytes of body; {store} bytes of the store")),
+        None => row(out, "size", &format!("{body} bytes of body, {store} bytes in the cache")),
         Some(all) => {
-            row(out, "size", &format!("{body} of {all} bytes of body; {store} bytes of the store"));
+            row(out, "size", &format!("{body} of {all} bytes of body, {store} bytes in the cache"));
             row(out, "parts", &ranges(&response.parts));
         }
     }
@@ -233,36 +231,36 @@ fn arithmetic(out: &mut String, of: &Freshness, now_ms: u64) {
     let mut line = |name: &str, ms: u64, note: &str| {
         let _ = writeln!(out, "  {name:<22} {:>12} s  {note}", seconds(ms));
     };
-    line("apparent_age", of.apparent_age_ms, "from Date to arrival, whole seconds");
-    line("age_value", of.age_value_ms, "the Age that it came with");
+    line("apparent_age", of.apparent_age_ms, "from Date to arrival, in whole seconds");
+    line("age_value", of.age_value_ms, "the Age field of the response");
     line("response_delay", of.response_delay_ms, "+ from the request to the arrival");
     line("corrected_age_value", of.corrected_age_value_ms, "= the sum");
     line("corrected_initial_age", of.corrected_initial_age_ms, "or the apparent age, if larger");
-    line("resident_time", of.resident_ms, "+ in the store since");
+    line("resident_time", of.resident_ms, "+ time in the cache");
     line("current_age", of.current_age_ms, "= the sum");
     let from = format!("{}{}", of.lifetime_from, clause(&of.lifetime_clause));
     line("freshness_lifetime", of.lifetime_ms, &from);
     if let Some(at_ms) = of.softly_purged_ms {
-        line("softly purged", now_ms.saturating_sub(at_ms), "ago, which ended its lifetime");
+        line("softly purged", now_ms.saturating_sub(at_ms), "ago, which ended the lifetime");
     }
     let _ = match of.fresh {
         true => writeln!(out, "  fresh for another {} s", of.ttl_seconds),
-        false => writeln!(out, "  stale since {} s", -of.ttl_seconds),
+        false => writeln!(out, "  stale for {} s", -of.ttl_seconds),
     };
 }
 
-/// With three digits of a fraction.
+/// Seconds with three decimals.
 fn seconds(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
-fn sizes(told: &WhatIfReport) -> String {
+fn sizes(report: &WhatIfReport) -> String {
     let percent = |ratio: Option<f64>| {
         ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{:.1} %", ratio * 100.0))
     };
     let mut out = String::from("memory              hits by requests   by bytes\n");
-    for size in told.sizes.iter().chain([&told.real]) {
-        let real = std::ptr::eq(size, &told.real);
+    for size in report.sizes.iter().chain([&report.real]) {
+        let real = std::ptr::eq(size, &report.real);
         let name = if real { "measured".to_owned() } else { format!("x {}", size.memory) };
         let _ = writeln!(
             out,
@@ -274,12 +272,12 @@ fn sizes(told: &WhatIfReport) -> String {
     }
     let _ = writeln!(
         out,
-        "\nfrom {:.0} accesses, of which older ones count for less;\n\
+        "\nbased on {:.0} accesses, weighted towards recent ones;\n\
          one key in {:.0} is simulated: {} objects",
-        told.accesses, told.keys_per_sampled, told.sampled_objects
+        report.accesses, report.keys_per_sampled, report.sampled_objects
     );
-    if told.sizes.iter().any(|size| size.hit_ratio.is_none()) {
-        out.push_str("too few objects are sampled to tell more: ask again when more is stored\n");
+    if report.sizes.iter().any(|size| size.hit_ratio.is_none()) {
+        out.push_str("too few sampled objects for more: try again when more is stored\n");
     }
     out
 }

@@ -1,10 +1,10 @@
-//! `plimsoll join`: the latencies that a load on another machine saw, put into the trial.
+//! `plimsoll join`: adds the latencies measured by a load generator on another machine to a trial.
 //!
-//! A load's result has a row a second, with its wall-clock start and the histogram of its
-//! latencies; a row goes to the interval that holds its middle. The two machines' clocks are what
-//! can be wrong. They are taken at their word, or corrected by `--offset`; and where the load's
-//! rate varied, it is held against the requests that the trial counted, moved to and fro: if it
-//! fits much better elsewhere, nothing is joined, and the offset that fits is named.
+//! A load result has a row per second, with its wall-clock start and the histogram of its
+//! latencies. A row is added to the interval that contains its middle. The clocks of the two
+//! machines can differ. They are trusted, or corrected by `--offset`. If the rate of the load
+//! varied, it is also compared with the requests that the trial counted, at many time shifts. If
+//! another shift fits much better, nothing is joined, and the error names the offset that fits.
 
 use std::path::Path;
 
@@ -19,61 +19,61 @@ use crate::{cli, output};
 /// The longest latency in a trial, microseconds; longer ones count as this.
 const LATENCY_US_MAX: u64 = 3_600_000_000;
 
-/// Larger results are none: a day of seconds has some 300 MB.
+/// A larger file is not a load result: a day has about 300 MB.
 const RESULT_BYTES_MAX: u64 = 2 << 30;
 
-/// How far off a clock is looked for.
+/// The largest clock error that is searched for.
 const OFFSET_S_MAX: i64 = 600;
 
-/// Fewer intervals than this in common say nothing about the clocks.
+/// The clocks are checked only if at least this many intervals overlap.
 const COMMON_MIN: usize = 10;
 
-/// Requests that go along with the load's rows to this degree are the load's.
+/// From this correlation on, the trial's requests are taken to be those of the load.
 const CORRELATION_MIN: f64 = 0.8;
 
-/// By so much a shift must fit better than none, before the clocks are not believed.
+/// A shift must fit better than no shift by this much before the clocks are distrusted.
 const BETTER_BY: f64 = 0.1;
 
-/// Shifts that fit worse by less than this fit as well.
+/// Shifts whose correlation is lower by less than this fit equally well.
 const WORSE_BY: f64 = 0.02;
 
-/// How a note begins that a load was joined.
+/// The beginning of the note about a joined load.
 const NOTE: &str = "load joined: ";
 
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// What was joined.
+/// The result of a join.
 #[derive(Debug, Serialize)]
 struct Joined {
     trial: std::path::PathBuf,
     load: std::path::PathBuf,
-    /// Rows of the load, and those that lie in an interval of the trial.
+    /// Rows of the load, and those of them in an interval of the trial.
     rows: usize,
     rows_joined: usize,
-    /// Rows in which the generator fell behind: joined as not valid.
+    /// Rows in which the generator fell behind. They are joined as not valid.
     rows_behind: usize,
-    /// Intervals that have latencies now.
+    /// Intervals that have latencies from the load.
     intervals: usize,
     latencies: u64,
-    /// The load's requests as a share of those the trial counted meanwhile, percent.
+    /// The load's requests as a share of those that the trial counted in that time, percent.
     share_percent: f64,
-    /// What was taken off the generator's clock, seconds.
+    /// What was subtracted from the generator's clock, seconds.
     offset_s: f64,
-    /// What can be said of the clocks.
+    /// The result of the clock check.
     clocks: String,
 }
 
-/// Joins, and says what came of it.
+/// Joins the load and prints the result.
 pub(crate) fn join(flags: &cli::Join) -> Result<(), Failure> {
     let outcome = read(&flags.load)?;
     let trial = Trial::open(&flags.trial).map_err(misuse)?;
     let name = flags.trial.display();
     if !trial.complete() {
-        return Err(misuse(format!("{name} is not finished: join the load when it is")));
+        return Err(misuse(format!("{name} is not finished; try again when it is")));
     }
     let note = note(&outcome);
     if trial.manifest().notes.iter().any(|kept| kept.starts_with(&note)) {
-        return Err(misuse(format!("{} was joined to {name} before", flags.load.display())));
+        return Err(misuse(format!("{} has already been joined to {name}", flags.load.display())));
     }
     let offset_ns = (flags.offset.unwrap_or(0.0) * NS_PER_S as f64).round() as i64;
     let clocks = clocks(trial.intervals(), &outcome.rows, offset_ns, flags.offset.is_some())?;
@@ -92,8 +92,8 @@ pub(crate) fn join(flags: &cli::Join) -> Result<(), Failure> {
     let rows = latency_rows(trial.intervals(), &outcome.rows, offset_ns)?;
     if rows.is_empty() {
         return Err(misuse(format!(
-            "no second of the load lies in an interval of {name}: was it this trial's load, and \
-             are the clocks right? (--offset)"
+            "no second of the load is in an interval of {name}: is it the load of this trial, and \
+             are the clocks right? (try --offset)"
         )));
     }
     joined.rows_joined = rows.len();
@@ -111,28 +111,28 @@ pub(crate) fn join(flags: &cli::Join) -> Result<(), Failure> {
         writer.finish().map(drop)
     };
     write().map_err(misuse)?;
-    if flags.json { output::print_json(&joined) } else { output::print(said(&joined)) }
+    output::show(flags.json, &joined, text)
 }
 
 fn read(path: &Path) -> Result<Outcome, Failure> {
     let name = path.display();
-    let refused = |error: std::io::Error| misuse(format!("{name} cannot be read: {error}"));
+    let refused = |error: std::io::Error| misuse(format!("cannot read {name}: {error}"));
     let bytes = std::fs::metadata(path).map_err(refused)?.len();
     if bytes > RESULT_BYTES_MAX {
-        return Err(misuse(format!("{name} is no result of a load: it has {bytes} bytes")));
+        return Err(misuse(format!("{name} is not a load result: it has {bytes} bytes")));
     }
     let text = std::fs::read(path).map_err(refused)?;
     serde_json::from_slice(&text).map_err(|error| {
-        misuse(format!("{name} is no result of plimsoll load --json or --output: {error}"))
+        misuse(format!("{name} is not a result of plimsoll load --json or --output: {error}"))
     })
 }
 
-/// Names a load, so that it is not joined twice.
+/// A note that identifies the load, so that it is not joined twice.
 fn note(outcome: &Outcome) -> String {
     format!("{NOTE}{}, begun at {} ns", outcome.plan.target, outcome.start_ns)
 }
 
-/// The generator's latencies, each row in the interval that holds its middle.
+/// The generator's latencies, each row in the interval that contains its middle.
 pub(crate) fn latency_rows(
     intervals: &[Interval],
     rows: &[Row],
@@ -150,7 +150,7 @@ pub(crate) fn latency_rows(
     Ok(found)
 }
 
-/// A generator's second as the trial keeps it, in microseconds.
+/// A row of the generator as stored in the trial, in microseconds.
 fn latency_row(index: u64, row: &Row) -> Result<Option<LatencyRow>, Failure> {
     let of_ns = row.latency.histogram().map_err(misuse)?;
     let mut of_us = Histogram::<u64>::new_with_bounds(1, LATENCY_US_MAX, 3).map_err(misuse)?;
@@ -164,7 +164,8 @@ fn latency_row(index: u64, row: &Row) -> Result<Option<LatencyRow>, Failure> {
     Ok(Some(LatencyRow::new(index, LatencySource::Generator, row.behind, &of_us)))
 }
 
-/// Requests of the load in each interval that lies in it whole, with those the trial counted.
+/// For each interval that is completely within the load: the requests of the load, and those that
+/// the trial counted.
 fn in_common(intervals: &[Interval], rows: &[Row], offset_ns: i64) -> Vec<(f64, f64)> {
     let (Some(first), Some(last)) = (rows.first(), rows.last()) else { return Vec::new() };
     let begun = first.start_ns - offset_ns;
@@ -177,7 +178,7 @@ fn in_common(intervals: &[Interval], rows: &[Row], offset_ns: i64) -> Vec<(f64, 
     known.map(pair).collect()
 }
 
-/// Requests that a load completed in an interval; a row's are spread evenly over it.
+/// Requests that a load completed in an interval. Those of a row are spread evenly over it.
 pub(crate) fn completed(interval: &Interval, rows: &[Row], offset_ns: i64) -> f64 {
     let (start, end) = (interval.start_ns, interval.start_ns + interval.length_ns);
     let row_end = |row: &Row| row.start_ns - offset_ns + row.length_ns.cast_signed();
@@ -197,17 +198,20 @@ fn share_percent(intervals: &[Interval], rows: &[Row], offset_ns: i64) -> f64 {
     if all > 0.0 { 100.0 * load / all } else { f64::NAN }
 }
 
-/// What the rates say of the two clocks; a failure if they contradict them, unless the offset was
-/// given and so is known better.
+/// Checks the two clocks by the rates. It is an error if the rates contradict the clocks, unless the
+/// user gave the offset and so knows better.
 fn clocks(
     intervals: &[Interval],
     rows: &[Row],
     offset_ns: i64,
     given: bool,
 ) -> Result<String, Failure> {
-    let said = match given {
-        true => format!("the generator's clock {:+.3} s", offset_ns as f64 / NS_PER_S as f64),
-        false => "both clocks at their word".to_owned(),
+    let basis = match given {
+        true => format!(
+            "the generator's clock is corrected by {:+.3} s",
+            offset_ns as f64 / NS_PER_S as f64
+        ),
+        false => "both clocks are trusted".to_owned(),
     };
     let fit_at = |shift: i64| {
         let pairs = in_common(intervals, rows, offset_ns + shift * NS_PER_S);
@@ -216,7 +220,7 @@ fn clocks(
     let here = fit_at(0);
     let fits: Vec<(i64, f64)> =
         (-OFFSET_S_MAX..=OFFSET_S_MAX).filter_map(|shift| Some((shift, fit_at(shift)?))).collect();
-    // Of two that fit alike, the nearer one.
+    // Of two that fit equally well, the smaller shift.
     let nearer = |(a, fit): &&(i64, f64), (b, other): &&(i64, f64)| {
         fit.total_cmp(other).then(b.abs().cmp(&a.abs()))
     };
@@ -227,26 +231,28 @@ fn clocks(
         {
             let offset = offset_ns as f64 / NS_PER_S as f64 + shift as f64;
             let found = format!(
-                "by the rates the generator's clock is {offset:+} s from this one (correlation \
-                 {fit:.2}, as it stands {:.2})",
+                "the rates suggest that the generator's clock is {offset:+} s from this one \
+                 (correlation {fit:.2}, now {:.2})",
                 here.unwrap_or(0.0)
             );
             if given {
-                return Ok(format!("{said}, though {found}"));
+                return Ok(format!("{basis}, but {found}"));
             }
-            Err(misuse(format!("{found}: give --offset {offset}, or --offset 0 to join it so")))
+            Err(misuse(format!(
+                "{found}; try --offset {offset}, or --offset 0 to join it as it is"
+            )))
         }
         (Some(fit), _) if fit >= CORRELATION_MIN => {
-            // Along a ramp every shift fits.
+            // Along a ramp, every shift fits.
             let alike = fits.iter().filter(|(_, other)| *other >= fit - WORSE_BY);
             let within = alike.map(|(shift, _)| shift.abs()).max().unwrap_or(0) + 1;
-            Ok(format!("{said}; the rates agree to within {within} s (correlation {fit:.2})"))
+            Ok(format!("{basis}; the rates agree to within {within} s (correlation {fit:.2})"))
         }
-        _ => Ok(format!("{said}; the rates vary too little together to check them")),
+        _ => Ok(format!("{basis}; the rates vary too little to check this")),
     }
 }
 
-/// `None` where one of the two does not vary.
+/// `None` if one of the two does not vary.
 fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
     let n = pairs.len() as f64;
     let mean = |of: fn(&(f64, f64)) -> f64| pairs.iter().map(of).sum::<f64>() / n;
@@ -258,7 +264,7 @@ fn correlation(pairs: &[(f64, f64)]) -> Option<f64> {
     (spread > 0.0).then(|| sum(&|a, b| a * b) / spread)
 }
 
-fn said(joined: &Joined) -> String {
+fn text(joined: &Joined) -> String {
     let mut text = format!(
         "{} latencies of {} seconds in {} intervals of {}\n",
         joined.latencies,
@@ -268,7 +274,7 @@ fn said(joined: &Joined) -> String {
     );
     if joined.rows_joined < joined.rows {
         let rest = joined.rows - joined.rows_joined;
-        text.push_str(&format!("{rest} of {} seconds have no latency there\n", joined.rows));
+        text.push_str(&format!("{rest} of {} seconds have no latency in the trial\n", joined.rows));
     }
     if joined.rows_behind > 0 {
         let behind = joined.rows_behind;
@@ -299,7 +305,7 @@ mod tests {
         }
     }
 
-    /// A load's rows, a second each, begun so long after the trial by a clock that is so far ahead.
+    /// Rows of a load, a second each. It began `begun_ns` after the trial, by its own clock.
     fn rows(completed: &[u64], begun_ns: i64) -> Vec<Row> {
         let empty = serde_json::json!({
             "index": 0, "start_ns": 0, "length_ns": NS_PER_S, "queued_max": 0, "lag_max_ns": 0,
@@ -332,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn clocks_that_the_rates_contradict_are_not_believed() {
+    fn clocks_that_the_rates_contradict_are_an_error() {
         let load = wave(40);
         let intervals: Vec<Interval> =
             load.iter().enumerate().map(|(k, n)| interval(k as u64, *n as f64 * 1.1)).collect();
@@ -345,17 +351,17 @@ mod tests {
         assert!(vague.contains("agree to within 31 s"), "along a ramp every shift fits: {vague}");
         let ahead = rows(&load, 7 * NS_PER_S);
         let refused = clocks(&intervals, &ahead, 0, false).unwrap_err().to_string();
-        assert!(refused.contains("give --offset 7,"), "{refused}");
-        let mended = clocks(&intervals, &ahead, 7 * NS_PER_S, true).unwrap();
-        assert!(mended.contains("+7.000 s") && mended.contains("agree"), "{mended}");
-        let told = clocks(&intervals, &ahead, 0, true).unwrap();
-        assert!(told.contains("though by the rates"), "what was given is believed: {told}");
+        assert!(refused.contains("try --offset 7,"), "{refused}");
+        let corrected = clocks(&intervals, &ahead, 7 * NS_PER_S, true).unwrap();
+        assert!(corrected.contains("+7.000 s") && corrected.contains("agree"), "{corrected}");
+        let given = clocks(&intervals, &ahead, 0, true).unwrap();
+        assert!(given.contains("but the rates suggest"), "a given offset is kept: {given}");
     }
 
     #[test]
-    fn an_even_rate_says_nothing_of_the_clocks() {
+    fn a_constant_rate_cannot_check_the_clocks() {
         let intervals: Vec<Interval> = (0..40).map(|k| interval(k, 500.0)).collect();
-        let said = clocks(&intervals, &rows(&[500; 40], 9 * NS_PER_S), 0, false).unwrap();
-        assert!(said.contains("vary too little"), "{said}");
+        let unchecked = clocks(&intervals, &rows(&[500; 40], 9 * NS_PER_S), 0, false).unwrap();
+        assert!(unchecked.contains("vary too little"), "{unchecked}");
     }
 }

@@ -1,37 +1,35 @@
-//! `plimsoll load`: a plan from flags, its progress, its outcome.
+//! `plimsoll load`: makes a plan from the flags, shows its progress, and prints its outcome.
 
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use ::load::{Arrivals, ErrorKind, Outcome, Phase, Plan, Target, Tick};
 use command::failure::{Failure, misuse};
 use command::output::{self, Pending};
 use command::stop_on_signal;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
-use crate::cli;
 use crate::serve::pin;
+use crate::{cli, progress};
 
-/// Drives the load and prints what came of it.
+/// Drives the load and prints the outcome.
 pub(crate) fn load(flags: &cli::Load) -> Result<(), Failure> {
     let plan = plan(flags)?;
     let output = flags.output.as_deref().map(Pending::new).transpose()?;
-    // The generator does so itself, but could not say which flag is the mend.
+    // The generator would do this itself, but its error would not name the flag.
     plan.pin_cpu.map(pin).transpose()?;
     let stop = stop_on_signal()?;
-    let progress = Progress::new(plan.duration, flags.json);
-    let outcome = ::load::run(&plan, &stop, &mut |tick| progress.tick(tick)).map_err(misuse)?;
-    progress.done();
+    let length = plan.duration;
+    let bar = ProgressBar::new(length.as_millis() as u64);
+    let bar = progress::bar(bar, "{bar:40} {msg}", flags.json);
+    let outcome =
+        ::load::run(&plan, &stop, &mut |tick| show(&bar, length, tick)).map_err(misuse)?;
+    bar.finish_and_clear();
     if let Some(output) = output {
         output.write(serde_json::to_string_pretty(&outcome).map_err(misuse)?)?;
     }
-    if flags.json {
-        output::print_json(&outcome)?;
-    } else {
-        output::print(summary(&outcome))?;
-    }
+    output::show(flags.json, &outcome, summary)?;
     if outcome.counts.completed == 0 {
-        return Err(misuse("not one request was answered: is the server there?"));
+        return Err(misuse("no request was answered: is the server running?"));
     }
     Ok(())
 }
@@ -54,52 +52,28 @@ fn plan(flags: &cli::Load) -> Result<Plan, Failure> {
         plan.population.zipf_s = flags.zipf;
     }
     plan.population.size = flags.size;
-    plan.seed = flags.seed;
+    plan.seed = flags.seed.seed;
     plan.busy_poll = flags.busy_poll;
     plan.timeout = flags.timeout;
     plan.pin_cpu = flags.cpu;
     Ok(plan)
 }
 
-/// A bar on stderr while it is a terminal.
-struct Progress {
-    bar: ProgressBar,
-    length: Duration,
-}
-
-impl Progress {
-    fn new(length: Duration, quiet: bool) -> Progress {
-        let bar = if quiet || !std::io::stderr().is_terminal() {
-            ProgressBar::hidden()
-        } else {
-            ProgressBar::new(length.as_millis() as u64)
-        };
-        if let Ok(style) = ProgressStyle::with_template("{bar:40} {msg}") {
-            bar.set_style(style);
+/// Shows the state of a load of this length.
+fn show(bar: &ProgressBar, length: Duration, tick: &Tick<'_>) {
+    let elapsed = match tick.phase {
+        Phase::Opening => Duration::ZERO,
+        Phase::Running => tick.elapsed,
+        Phase::Draining => length,
+    };
+    bar.set_position(elapsed.as_millis() as u64);
+    bar.set_message(match tick.phase {
+        Phase::Opening => format!("opening connections: {}", tick.open),
+        Phase::Running | Phase::Draining => {
+            let rate = tick.counts.completed as f64 / elapsed.as_secs_f64().max(0.1);
+            format!("{:.0} requests/s, {} errors", rate, tick.counts.errors.total())
         }
-        Progress { bar, length }
-    }
-
-    fn tick(&self, tick: &Tick<'_>) {
-        let elapsed = match tick.phase {
-            Phase::Opening => Duration::ZERO,
-            Phase::Running => tick.elapsed,
-            Phase::Draining => self.length,
-        };
-        self.bar.set_position(elapsed.as_millis() as u64);
-        let phase = match tick.phase {
-            Phase::Opening => format!("opening connections: {}", tick.open),
-            Phase::Running | Phase::Draining => {
-                let rate = tick.counts.completed as f64 / elapsed.as_secs_f64().max(0.1);
-                format!("{:.0} requests/s, {} errors", rate, tick.counts.errors.total())
-            }
-        };
-        self.bar.set_message(phase);
-    }
-
-    fn done(&self) {
-        self.bar.finish_and_clear();
-    }
+    });
 }
 
 fn summary(outcome: &Outcome) -> String {
@@ -126,7 +100,7 @@ fn summary(outcome: &Outcome) -> String {
         if errors.is_empty() { "none".to_owned() } else { errors.join(", ") }
     ));
     if let Some(ratio) = counts.hit_ratio() {
-        lines.push(format!("hits        {:.1} % of the answers that told", 100.0 * ratio));
+        lines.push(format!("hits        {:.1} % of answers with a cache status", 100.0 * ratio));
     }
     let latency = &outcome.latency;
     if latency.count > 0 {
@@ -143,8 +117,8 @@ fn summary(outcome: &Outcome) -> String {
     }
     if outcome.rows_behind > 0 {
         lines.push(format!(
-            "NOT VALID   in {} of {} seconds the generator itself fell behind: those latencies are \
-             left out; lower the rate, or give it a CPU of its own (--cpu, --busy-poll)",
+            "NOT VALID   the generator fell behind in {} of {} seconds, whose latencies are \
+             excluded; try a lower rate, or a dedicated CPU (--cpu, --busy-poll)",
             outcome.rows_behind,
             outcome.rows.len()
         ));
@@ -155,6 +129,6 @@ fn summary(outcome: &Outcome) -> String {
             outcome.cold_open, counts.cold_closed
         ));
     }
-    lines.push(format!("generator   {:.2} us of CPU a request", outcome.cpu_per_request_us));
+    lines.push(format!("generator   {:.2} us of CPU per request", outcome.cpu_per_request_us));
     lines.join("\n") + "\n"
 }

@@ -1,4 +1,4 @@
-//! `plimsoll logs`: whole access logs, read after the fact.
+//! `plimsoll logs`: summarises whole access logs.
 
 use ::record::survey::{SurveySpec, survey};
 use command::failure::{Failure, misuse};
@@ -6,7 +6,7 @@ use command::output;
 
 use crate::cli;
 
-/// Reads the logs and prints what they amount to. Logs of which no line is understood are misuse.
+/// Reads the logs and prints the summary. It is an error if not one line can be parsed.
 pub(crate) fn logs(flags: &cli::Logs) -> Result<(), Failure> {
     let spec = SurveySpec {
         files: flags.files.clone(),
@@ -15,13 +15,9 @@ pub(crate) fn logs(flags: &cli::Logs) -> Result<(), Failure> {
         ..SurveySpec::default()
     };
     let survey = survey(&spec).map_err(misuse)?;
-    if flags.json {
-        output::print_json(&survey)?;
-    } else {
-        output::print(format!("{survey}\n"))?;
-    }
+    output::show(flags.json, &survey, |survey| format!("{survey}\n"))?;
     if survey.requests > 0 || survey.lines == 0 {
         return Ok(());
     }
-    Err(misuse("no line was understood: name the format by --format, or give its string"))
+    Err(misuse("no line could be parsed: try --format with a format name or format string"))
 }

@@ -1,7 +1,7 @@
-//! The plimsoll command: flags, help, exit codes; glue only.
+//! The `plimsoll` command: flags, help and exit codes. It contains only glue.
 //!
-//! Each verb is a file that calls the crates below. A verb that fails prints one line on stderr,
-//! which says what is wrong and how to fix it, and ends with an exit status
+//! Each subcommand is a file that calls the crates below. If it fails, it prints one line on
+//! stderr, which says what is wrong and how to fix it, and exits with a code
 //! ([`command::failure`]).
 #![forbid(unsafe_code)]
 
@@ -19,6 +19,7 @@ mod load;
 mod locks;
 mod logs;
 mod metrics;
+mod progress;
 mod purge;
 mod record;
 mod reference;
@@ -37,7 +38,7 @@ use command::output;
 
 use crate::cli::{Cli, Verb};
 
-/// So that `/metrics` can tell how many allocations the cores make.
+/// Counts allocations for `/metrics`.
 #[global_allocator]
 static ALLOCATOR: runtime::CountingAllocator = runtime::CountingAllocator;
 
@@ -66,7 +67,7 @@ fn run(verb: Verb) -> Result<(), Failure> {
         Verb::Switchback(flags) => switchback::switchback(&flags),
         Verb::Boost(flags) => boost::boost(&flags),
         Verb::Doctor(flags) => doctor::doctor(&flags),
-        Verb::DoctorTruth(flags) => doctor::tell(&flags),
+        Verb::DoctorTruth(flags) => doctor::do_known_work(&flags),
         Verb::Demo(flags) => demo::demo(&flags),
         Verb::Study(flags) => study::study(&flags.arguments),
         Verb::Origin(flags) => serve::origin(&flags),

@@ -1,20 +1,20 @@
-//! `plimsoll metrics`: what a running server counts, or what there is to count.
+//! `plimsoll metrics`: shows the metrics of a running server, or lists all metrics.
 
 use std::net::SocketAddr;
 
 use command::failure::{Failure, misuse};
-use command::output;
+use command::output::{self, Align};
 use serde::Serialize;
 
 use crate::admin;
 use crate::cli;
 
-/// Lists the metrics, or shows those of a running server.
+/// Lists all metrics, or shows those of a running server.
 pub(crate) fn metrics(flags: &cli::Metrics) -> Result<(), Failure> {
-    if flags.list { list(flags.json) } else { show(flags) }
+    if flags.list { list(flags.call.json) } else { show(&flags.call) }
 }
 
-/// One metric as it is declared.
+/// A metric as declared.
 #[derive(Serialize)]
 struct Listed {
     name: String,
@@ -38,12 +38,15 @@ fn list(json: bool) -> Result<(), Failure> {
     if json {
         return output::print_json(&all);
     }
-    let rows = all.iter().map(|one| {
-        [one.name.clone(), one.kind.into(), one.unit.into(), one.labels.join(","), one.help.into()]
-    });
-    let head = ["METRIC", "KIND", "UNIT", "LABELS", "MEANING"].map(str::to_owned);
     match output::columns() {
-        None => output::print(table(std::iter::once(head).chain(rows).collect())),
+        None => {
+            let mut rows = vec![head(["METRIC", "KIND", "UNIT", "LABELS", "MEANING"])];
+            rows.extend(all.iter().map(|one| {
+                let cells = [&one.name, one.kind, one.unit, &one.labels.join(","), one.help];
+                cells.map(str::to_owned).to_vec()
+            }));
+            output::print(output::aligned(&rows, Align::Left))
+        }
         Some(columns) => {
             let rows = all.iter().map(|one| Row {
                 left: one.name.clone(),
@@ -64,8 +67,8 @@ struct Sample {
     help: &'static str,
 }
 
-fn show(flags: &cli::Metrics) -> Result<(), Failure> {
-    let admin = flags.admin;
+fn show(call: &cli::AdminCall) -> Result<(), Failure> {
+    let admin = call.admin;
     let text = fetch(admin).map_err(|error| {
         misuse(format!(
             "no metrics from {admin}: {error}; is it the --admin address of a running server?"
@@ -75,38 +78,40 @@ fn show(flags: &cli::Metrics) -> Result<(), Failure> {
     let samples: Vec<Sample> = text
         .lines()
         .filter(|line| !line.starts_with('#'))
-        // Of a histogram the sum and the count are enough for eyes.
-        .filter(|line| flags.json || !line.contains("_bucket{"))
+        // For people, the sum and the count of a histogram are enough.
+        .filter(|line| call.json || !line.contains("_bucket{"))
         .filter_map(|line| sample(line, &declared))
         .collect();
     if samples.is_empty() {
-        return Err(misuse(format!("{admin} does not serve this program's metrics")));
+        return Err(misuse(format!("{admin} does not serve plimsoll's metrics")));
     }
-    if flags.json {
+    if call.json {
         return output::print_json(&samples);
     }
-    let rows = samples.iter().map(|one| {
-        [one.name.clone(), one.labels.clone(), one.value.to_string(), one.help.to_owned()]
+    // Metrics that the system may not provide. All others are always present.
+    let missing = declared.iter().filter(|metric| {
+        let name = metric.full_name();
+        metric.depends_on_the_system() && !samples.iter().any(|sample| sample.name == name)
     });
-    // What the system tells of itself is there or not; all else is always there.
-    let missing = declared.iter().filter(|of| of.depends_on_the_system()).filter(|of| {
-        let name = of.full_name();
-        !samples.iter().any(|sample| sample.name == name)
-    });
-    let missing = missing.map(|of| {
-        [of.full_name(), String::new(), "not supported here".to_owned(), of.help.to_owned()]
-    });
+    let missing = missing.map(|metric| (metric.full_name(), "not supported here", metric.help));
     let Some(columns) = output::columns() else {
-        let head = ["METRIC", "LABELS", "VALUE", "MEANING"].map(str::to_owned);
-        return output::print(table(std::iter::once(head).chain(rows).chain(missing).collect()));
+        let mut rows = vec![head(["METRIC", "LABELS", "VALUE", "MEANING"])];
+        rows.extend(samples.iter().map(|one| {
+            let value = one.value.to_string();
+            [&one.name, &one.labels, &value, one.help].map(str::to_owned).to_vec()
+        }));
+        rows.extend(
+            missing.map(|(name, value, help)| vec![name, String::new(), value.into(), help.into()]),
+        );
+        return output::print(output::aligned(&rows, Align::Left));
     };
-    let mut rows = for_eyes(&samples);
-    rows.extend(declared.iter().filter(|of| of.depends_on_the_system()).filter_map(|of| {
-        let left = of.full_name();
-        let there = samples.iter().any(|sample| sample.name == left);
-        (!there).then(|| Row { left, value: "not supported here".to_owned(), help: of.help })
-    }));
+    let mut rows = folded(&samples);
+    rows.extend(missing.map(|(left, value, help)| Row { left, value: value.to_owned(), help }));
     output::print(laid_out(&rows, columns))
+}
+
+fn head<const N: usize>(names: [&str; N]) -> Vec<String> {
+    names.map(str::to_owned).to_vec()
 }
 
 /// A line in a terminal.
@@ -116,9 +121,9 @@ struct Row<'r> {
     help: &'r str,
 }
 
-/// The samples family by family: members that are 0 are not shown one by one, and of a histogram
-/// the count and the mean are enough.
-fn for_eyes(samples: &[Sample]) -> Vec<Row<'_>> {
+/// The samples, grouped by family. Members that are 0 share a line, and a histogram is shown as its
+/// count and mean.
+fn folded(samples: &[Sample]) -> Vec<Row<'_>> {
     let mut rows: Vec<Row<'_>> = Vec::new();
     let family = |sample: &Sample| match sample.name.strip_suffix("_sum") {
         Some(name) => name.to_owned(),
@@ -131,7 +136,6 @@ fn for_eyes(samples: &[Sample]) -> Vec<Row<'_>> {
             continue;
         }
         rows.push(Row { left: family(first), value: String::new(), help: first.help });
-        // What has never happened needs no line for each way that it could have.
         let never = |member: &&Sample| member.value == 0.0 && member.name.ends_with("_total");
         let zeros = members.iter().filter(never).count();
         let folds = zeros > FOLDED_MIN;
@@ -152,7 +156,7 @@ fn for_eyes(samples: &[Sample]) -> Vec<Row<'_>> {
     rows
 }
 
-/// Whole as it is, else with six digits behind the point at most.
+/// A number with at most six decimals.
 fn number(value: f64) -> String {
     match value.fract() == 0.0 {
         true => value.to_string(),
@@ -160,7 +164,7 @@ fn number(value: f64) -> String {
     }
 }
 
-/// Names, values, meanings: beside each other where there is room, else the meaning below.
+/// Names, values and meanings. If the terminal is too narrow, the meaning is on the next line.
 fn laid_out(rows: &[Row<'_>], columns: usize) -> String {
     let widest = |of: fn(&Row<'_>) -> usize| rows.iter().map(of).max().unwrap_or(0);
     let left = widest(|row| row.left.chars().count());
@@ -186,13 +190,13 @@ fn laid_out(rows: &[Row<'_>], columns: usize) -> String {
     out
 }
 
-/// More members than this of a counter that are 0 share a line.
+/// If more members of a counter than this are 0, they share a line.
 const FOLDED_MIN: usize = 1;
 
-/// A meaning is beside its value if there is so much room for it.
+/// The meaning is on the line of its value if it has at least this many columns.
 const MEANING_MIN: usize = 36;
 
-/// Understands `name{labels} value`.
+/// Parses `name{labels} value`.
 fn sample(line: &str, declared: &[server::Described]) -> Option<Sample> {
     let (series, value) = line.rsplit_once(' ')?;
     let (name, labels) = series.split_once('{').unwrap_or((series, ""));
@@ -219,37 +223,19 @@ fn fetch(address: SocketAddr) -> std::io::Result<String> {
     Ok(body.to_owned())
 }
 
-/// Columns of one width each; the last is as long as it is.
-fn table<const N: usize>(rows: Vec<[String; N]>) -> String {
-    let mut widths = [0; N];
-    for row in &rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
-        }
-    }
-    let mut out = String::new();
-    for row in rows {
-        let padded: Vec<String> =
-            row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
-        out.push_str(padded.join("  ").trim_end());
-        out.push('\n');
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_terminal_has_no_line_beyond_its_edge() {
+    fn no_line_is_wider_than_the_terminal() {
         let declared = server::described_metrics();
         let text = "plimsoll_requests_total 5\nplimsoll_refusals_total{rule=\"a\"} 0\n\
             plimsoll_refusals_total{rule=\"b\"} 7\nplimsoll_refusals_total{rule=\"c\"} 0\n\
             plimsoll_request_duration_seconds_sum{status=\"2xx\",cache=\"hit\"} 0.5\n\
             plimsoll_request_duration_seconds_count{status=\"2xx\",cache=\"hit\"} 4\n";
         let samples: Vec<_> = text.lines().filter_map(|line| sample(line, &declared)).collect();
-        let rows = for_eyes(&samples);
+        let rows = folded(&samples);
         for columns in [60, 80, 120, 200] {
             let out = laid_out(&rows, columns);
             assert!(out.lines().all(|line| line.chars().count() <= columns), "{columns}\n{out}");
@@ -260,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn samples_find_their_help() {
+    fn samples_are_matched_with_their_help() {
         let declared = server::described_metrics();
         let plain = sample("plimsoll_requests_total 5", &declared).unwrap();
         assert_eq!((plain.value, plain.labels.as_str()), (5.0, ""));

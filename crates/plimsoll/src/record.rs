@@ -1,26 +1,20 @@
-//! `plimsoll record`: observe a live server and write its trial.
+//! `plimsoll record`: observes a live server and writes a trial.
 
-use std::io::IsTerminal;
 use std::path::Path;
 
-use ::record::{Ended, ProfileSpec, Spec, Target};
+use ::record::{Ended, ProfileSpec, Spec};
 use command::failure::{Failure, misuse};
 use command::output;
 use command::stop_on_signal;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 
-use crate::cli;
+use crate::{cli, progress};
 
-/// What the flags ask for, into this trial.
-pub(crate) fn spec(flags: &cli::Recording, out: &Path) -> Result<Spec, Failure> {
-    let target = match (flags.pid, &flags.name) {
-        (Some(pid), _) => Target::Pid(pid),
-        (None, Some(name)) => Target::Name(name.clone()),
-        (None, None) => return Err(misuse("say which server: --pid N or --name NAME")),
-    };
-    let mut spec = Spec::new(target, flags.access_log.clone(), out);
-    spec.log_format = flags.log_format.clone().unwrap_or_default();
-    spec.requests_from = flags.requests_from.clone();
+/// The recording that the flags describe, into this trial.
+pub(crate) fn spec(flags: &cli::Recording, trial: &Path) -> Result<Spec, Failure> {
+    let target = flags.observed.target();
+    let target = target.ok_or_else(|| misuse("no server given: use --pid N or --name NAME"))?;
+    let mut spec = flags.observed.spec(target, trial.to_owned());
     spec.redact = flags.redact;
     spec.interval = flags.interval;
     spec.duration = flags.duration;
@@ -29,19 +23,12 @@ pub(crate) fn spec(flags: &cli::Recording, out: &Path) -> Result<Spec, Failure> 
     Ok(spec)
 }
 
-/// Records, with a line of progress on a terminal.
+/// Records, with a progress line on a terminal.
 pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
-    let mut spec = spec(&flags.what, &flags.output)?;
+    let mut spec = spec(&flags.recording, &flags.output)?;
     spec.overwrite = flags.force;
     let stop = stop_on_signal()?;
-    let bar = if flags.json || !std::io::stderr().is_terminal() {
-        ProgressBar::hidden()
-    } else {
-        ProgressBar::new_spinner()
-    };
-    if let Ok(style) = ProgressStyle::with_template("{elapsed} {msg}") {
-        bar.set_style(style);
-    }
+    let bar = progress::bar(ProgressBar::new_spinner(), "{elapsed} {msg}", flags.json);
     let summary = ::record::record(&spec, &stop, &mut |interval| {
         let seconds = interval.length_ns as f64 / 1e9;
         let busy = interval.server.as_ref().map_or(0.0, |s| s.total_ns as f64 / 1e9 / seconds);
@@ -52,24 +39,24 @@ pub(crate) fn record(flags: &cli::Record) -> Result<(), Failure> {
         ));
         bar.tick();
     })
-    .map_err(refused)?;
+    .map_err(failure)?;
     bar.finish_and_clear();
-    if flags.json {
-        output::print_json(&summary)?;
-    } else {
-        output::print(format!("{summary}\n"))?;
-    }
+    output::show(flags.json, &summary, |summary| format!("{summary}\n"))?;
     if summary.intervals > 0 {
         return Ok(());
     }
     Err(misuse(match summary.ended {
-        Ended::ServerGone => "not one interval was recorded: the server ended before the first",
-        _ => "not one interval was recorded: it was stopped before the first; record for longer",
+        Ended::ServerGone => NO_INTERVAL,
+        _ => "no interval was recorded: the recording was stopped too early; record for longer",
     }))
 }
 
-/// Names the flag where a flag is the mend.
-pub(crate) fn refused(error: ::record::Error) -> Failure {
+/// The server ended too early.
+pub(crate) const NO_INTERVAL: &str =
+    "no interval was recorded: the server ended before the first one was complete";
+
+/// Names the flag that fixes an error, if there is one.
+pub(crate) fn failure(error: ::record::Error) -> Failure {
     match error {
         ::record::Error::Trial(trial::Error::Exists { path }) => misuse(format!(
             "{} exists already: choose another name, or give --force to overwrite it",

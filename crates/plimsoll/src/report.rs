@@ -1,4 +1,4 @@
-//! `plimsoll report`: a trial, analysed and shown.
+//! `plimsoll report`: analyses a trial and shows the result.
 
 use std::path::Path;
 
@@ -9,17 +9,15 @@ use trial::Trial;
 
 use crate::cli;
 
-/// Analyses a trial and writes what was asked for.
+/// Analyses a trial, prints the analysis, and writes the files that the flags name.
 pub(crate) fn report(flags: &cli::Report) -> Result<(), Failure> {
     let Some(path) = &flags.trial else {
         return output::print(Groups::default_text());
     };
     let trial = Trial::open(path).map_err(misuse)?;
     let options = Options {
-        above: flags.above.unwrap_or(0.0),
         objective_ms: Some(flags.objective.as_secs_f64() * 1e3),
-        groups: groups(flags.groups.as_deref())?,
-        ..Options::default()
+        ..flags.analysis.options()?
     };
     let analysis = ::report::analyse(&trial, &options).map_err(misuse)?;
     if let Some(path) = &flags.html {
@@ -32,7 +30,7 @@ pub(crate) fn report(flags: &cli::Report) -> Result<(), Failure> {
     show(&analysis, flags.json)
 }
 
-/// The files for other tools.
+/// Writes the files for other tools.
 fn exports(flags: &cli::Report, trial: &Trial, analysis: &Analysis) -> Result<(), Failure> {
     if let Some(path) = &flags.flame {
         output::write(path, &export::svg_flame(trial, analysis).map_err(misuse)?)?;
@@ -59,29 +57,13 @@ fn exports(flags: &cli::Report, trial: &Trial, analysis: &Analysis) -> Result<()
     Ok(())
 }
 
-/// Writes files into a directory, which is made if there is none.
+/// Writes files to a directory, which is created if it does not exist.
 fn write_all(directory: &Path, files: &[export::Exported]) -> Result<(), Failure> {
-    std::fs::create_dir_all(directory).map_err(|error| {
-        misuse(format!("the directory {} cannot be made: {error}", directory.display()))
-    })?;
+    output::make_directory(directory)?;
     files.iter().try_for_each(|file| Pending::new(&directory.join(&file.name))?.write(&file.bytes))
-}
-
-/// The rules of a file, or the default ones.
-pub(crate) fn groups(path: Option<&Path>) -> Result<Groups, Failure> {
-    let Some(path) = path else { return Ok(Groups::default()) };
-    let name = path.display();
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        misuse(format!("{name} cannot be read: {error}; plimsoll report --print-groups writes one"))
-    })?;
-    Groups::read(&text, &name.to_string()).map_err(misuse)
 }
 
 /// Prints an analysis.
 pub(crate) fn show(analysis: &Analysis, json: bool) -> Result<(), Failure> {
-    if json {
-        output::print_json(analysis)
-    } else {
-        output::print(::report::terminal(analysis, output::width()))
-    }
+    output::show(json, analysis, |analysis| ::report::terminal(analysis, output::width()))
 }

@@ -1,4 +1,4 @@
-//! `plimsoll serve`, and the two small servers of experiments.
+//! `plimsoll serve`, and the two small servers for experiments.
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -21,18 +21,21 @@ use signal_hook::iterator::Signals;
 
 use crate::cli;
 
-/// Runs the server until SIGTERM or SIGINT, and lets requests under way finish.
+/// Runs the server until SIGTERM or SIGINT, then lets requests in flight finish.
 pub(crate) fn serve(flags: &cli::Serve) -> Result<(), Failure> {
     let predecessor = Predecessor::find();
-    let served = serve_until_told(flags, predecessor.as_ref());
+    let served = serve_until_signal(flags, predecessor.as_ref());
     if let (Err(failure), Some(predecessor)) = (&served, predecessor) {
-        // A process that is to be replaced by us serves on, and says why.
+        // The process that this one was to replace continues, and reports why.
         predecessor.report_failure(&failure.to_string());
     }
     served
 }
 
-fn serve_until_told(flags: &cli::Serve, predecessor: Option<&Predecessor>) -> Result<(), Failure> {
+fn serve_until_signal(
+    flags: &cli::Serve,
+    predecessor: Option<&Predecessor>,
+) -> Result<(), Failure> {
     let _ = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_env_filter(
@@ -42,13 +45,13 @@ fn serve_until_told(flags: &cli::Serve, predecessor: Option<&Predecessor>) -> Re
         .try_init();
     ::load::sys::raise_descriptor_limit().map_err(|e| misuse(format!("descriptor limit: {e}")))?;
     let signals = Signals::new([SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2])
-        .map_err(|error| misuse(format!("signals cannot be watched: {error}")))?;
+        .map_err(|error| misuse(format!("cannot install a signal handler: {error}")))?;
     let plan = Plan::new(flags)?;
     let workers = plan.workers.unwrap_or_else(cpus);
     let choice = plan.backend.map_or(Choice::Preferred, Choice::Named);
     let options = runtime::Options::default().with_backend(choice).with_pin_cpu(flags.cpu);
     let sockets = sockets(&plan.config, plan.admin, workers)?;
-    // From here on with no more rights than serving needs.
+    // From here on, run with the privileges that serving needs.
     plan.give_up_privileges()?;
     let log = log(plan.access_log.as_deref())?;
     let server = Server::start_on(sockets, plan.config, workers, log, &options, predecessor);
@@ -66,7 +69,7 @@ fn serve_until_told(flags: &cli::Serve, predecessor: Option<&Predecessor>) -> Re
     let lost = server.run(renewal);
     handle.close();
     if watching.join().is_err() {
-        return Err(misuse("the signals' thread failed"));
+        return Err(misuse("the signal thread panicked"));
     }
     if lost > 0 {
         return Err(Failure::Found(format!("{lost} access log lines were lost")));
@@ -74,7 +77,7 @@ fn serve_until_told(flags: &cli::Serve, predecessor: Option<&Predecessor>) -> Re
     Ok(())
 }
 
-/// What to do, from flags or from a file.
+/// The server to run, from flags or from a file.
 struct Plan {
     config: Config,
     workers: Option<usize>,
@@ -82,7 +85,7 @@ struct Plan {
     admin: Option<SocketAddr>,
     access_log: Option<PathBuf>,
     identity: Option<Identity>,
-    /// Where it is from, and what stood there when the process began.
+    /// The file, and its settings when the process started.
     file: Option<(PathBuf, Settings)>,
 }
 
@@ -122,8 +125,8 @@ impl Plan {
         })
     }
 
-    /// Becomes the user that is to serve. An access log that is not there yet is made first and
-    /// given to that user; one that is there already is left to whom it belongs.
+    /// Switches to the configured user. If the access log does not exist, it is created first and
+    /// given to that user; the owner of an existing log does not change.
     fn give_up_privileges(&self) -> Result<(), Failure> {
         let Some(identity) = &self.identity else { return Ok(()) };
         if let (Some(path), true) = (&self.access_log, process::is_root())
@@ -136,10 +139,10 @@ impl Plan {
     }
 }
 
-/// The configuration as the file now has it, and what of it has to wait for a restart.
+/// The current configuration of the file, and notes about changes that need a restart.
 fn read_again(file: Option<&(PathBuf, Settings)>) -> Result<(Config, Vec<String>), String> {
     let Some((path, now)) = file else {
-        return Err("this server was started from flags: there is no file to read".to_owned());
+        return Err("this server was started from flags, so there is no file to reload".to_owned());
     };
     let then = Settings::read(path).map_err(|unusable| unusable.in_one_line())?;
     let waiting = now.only_at_restart(&then).into_iter();
@@ -148,7 +151,7 @@ fn read_again(file: Option<&(PathBuf, Settings)>) -> Result<(Config, Vec<String>
     Ok((then.config, notes))
 }
 
-/// Signals as orders.
+/// Turns signals into orders.
 fn obey(mut signals: Signals, orders: &Orders, from_file: bool) {
     for signal in signals.forever() {
         orders.give(match signal {
@@ -160,7 +163,8 @@ fn obey(mut signals: Signals, orders: &Orders, from_file: bool) {
     }
 }
 
-/// What listens already, passed by a supervisor or by the process that we replace, and the rest.
+/// The listening sockets: those inherited from a supervisor or from the process that this one
+/// replaces, and the rest.
 fn sockets(config: &Config, admin: Option<SocketAddr>, workers: usize) -> Result<Sockets, Failure> {
     let inherited = process::inherited();
     for refused in inherited.refused {
@@ -169,27 +173,27 @@ fn sockets(config: &Config, admin: Option<SocketAddr>, workers: usize) -> Result
     let (sockets, unused) =
         Sockets::bind(&config.listeners, admin, workers, inherited.listeners).map_err(misuse)?;
     for address in unused {
-        eprintln!("plimsoll: nothing is configured for {address}, whose socket was passed to us");
+        eprintln!("plimsoll: ignoring the inherited socket {address}, which is not configured");
     }
     Ok(sockets)
 }
 
-/// Tells whoever waits for it that we serve.
+/// Reports that this process serves, to the process it replaces or to the supervisor.
 fn serving(predecessor: Option<&Predecessor>) -> Result<(), Failure> {
     if let Some(predecessor) = predecessor {
-        // It tells the supervisor who the service is from now on.
-        return predecessor.report_ready().map_err(|error| {
-            misuse(format!("the process that was to be replaced has gone: {error}"))
-        });
+        // The predecessor notifies the supervisor of the new main process.
+        return predecessor
+            .report_ready()
+            .map_err(|error| misuse(format!("the process to be replaced has exited: {error}")));
     }
     if let Err(error) = process::notify(ServiceState::Ready("serving")) {
-        eprintln!("plimsoll: the supervisor cannot be told: {error}");
+        eprintln!("plimsoll: cannot notify the supervisor: {error}");
     }
     Ok(())
 }
 
-/// The program to start in our place. A name with a slash is used as it was given, so that a link
-/// that has been moved to another version leads to that version.
+/// The program that a restart runs. A path with a slash is used as given, so that a symbolic link
+/// that was changed to another version starts that version.
 fn program() -> Option<(PathBuf, Vec<OsString>)> {
     let mut arguments = std::env::args_os();
     let name = PathBuf::from(arguments.next()?);
@@ -229,9 +233,9 @@ fn config(flags: &cli::Serve) -> Result<Config, Failure> {
 
 fn log(path: Option<&Path>) -> Result<LogTo, Failure> {
     let Some(path) = path else { return Ok(LogTo::Off) };
-    LogWriter::open(path).map(LogTo::Writer).map_err(|error| {
-        misuse(format!("the access log {} cannot be written: {error}", path.display()))
-    })
+    LogWriter::open(path)
+        .map(LogTo::Writer)
+        .map_err(|error| misuse(format!("cannot write the access log {}: {error}", path.display())))
 }
 
 fn cpus() -> usize {
@@ -247,7 +251,7 @@ fn announce(flags: &cli::Serve, server: &Server) {
             "backend": bound.backend.to_string(),
             "pid": std::process::id(),
         });
-        tell(&line);
+        print_line(&line);
         return;
     }
     for address in &bound.listen {
@@ -258,8 +262,8 @@ fn announce(flags: &cli::Serve, server: &Server) {
     }
 }
 
-/// A line of JSON on stdout. Whoever reads it may have gone already: the server serves on.
-fn tell(line: &serde_json::Value) {
+/// Prints a line of JSON on stdout. If its reader has exited already, the server continues.
+fn print_line(line: &serde_json::Value) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
@@ -270,7 +274,7 @@ pub(crate) fn origin(flags: &cli::Origin) -> Result<(), Failure> {
     let origin =
         ::load::Origin::bind(flags.listen).map_err(|error| in_use(flags.listen, &error))?;
     let stop = stop_on_signal()?;
-    tell(&serde_json::json!({ "listen": [origin.local_addr()] }));
+    print_line(&serde_json::json!({ "listen": [origin.local_addr()] }));
     origin.run(&stop).map_err(misuse)?;
     stop.store(true, Ordering::Relaxed);
     Ok(())
@@ -283,7 +287,7 @@ pub(crate) fn null_server(flags: &cli::NullServer) -> Result<(), Failure> {
     let server = ::load::NullServer::bind(flags.listen, size)
         .map_err(|error| in_use(flags.listen, &error))?;
     let stop = stop_on_signal()?;
-    tell(&serde_json::json!({ "listen": [server.local_addr()] }));
+    print_line(&serde_json::json!({ "listen": [server.local_addr()] }));
     server.run(&stop).map_err(misuse)?;
     Ok(())
 }
@@ -296,17 +300,19 @@ fn prepare(cpu: Option<usize>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Stays on this CPU.
+/// Pins the calling thread to this CPU.
 pub(crate) fn pin(cpu: usize) -> Result<(), Failure> {
     ::load::sys::pin_to_cpu(cpu).map_err(|error| {
         let last = cpus() - 1;
-        misuse(format!("cannot run on CPU {cpu}: {error}; choose one from 0 to {last}"))
+        misuse(format!("cannot run on CPU {cpu}: {error}; try one from 0 to {last}"))
     })
 }
 
 fn in_use(address: SocketAddr, error: &std::io::Error) -> Failure {
     if error.kind() == std::io::ErrorKind::AddrInUse {
-        misuse(format!("{address} is in use: stop what listens there, or choose another port"))
+        misuse(format!(
+            "{address} is in use: stop the program that listens there, or try another port"
+        ))
     } else {
         misuse(format!("cannot listen on {address}: {error}"))
     }

@@ -1,4 +1,4 @@
-//! `plimsoll study`: runs `plimsoll-study`, which is a package of its own.
+//! `plimsoll study`: runs `plimsoll-study`, which is a separate package.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -8,14 +8,14 @@ use command::failure::{Failure, misuse};
 
 const PROGRAM: &str = "plimsoll-study";
 
-/// Replaces this process by the program of the studies; returns only if there is none.
+/// Replaces this process with the studies program. Returns only if that fails.
 pub(crate) fn study(arguments: &[OsString]) -> Result<(), Failure> {
     let own = std::env::current_exe().map_err(misuse)?;
-    let beside = ["", "../lib/plimsoll"].map(|to| own.with_file_name(to).join(PROGRAM));
-    let Some(program) = beside.iter().find(|path| path.is_file()) else {
+    let places = ["", "../lib/plimsoll"].map(|to| own.with_file_name(to).join(PROGRAM));
+    let Some(program) = places.iter().find(|path| path.is_file()) else {
         return Err(misuse(format!(
-            "{PROGRAM} is not installed: it is not beside {}, nor in ../lib/plimsoll from there; \
-             build it with make studies, or cargo build --release -p studies",
+            "{PROGRAM} is not installed: not found next to {}, nor in ../lib/plimsoll; to fix \
+             this: run make studies, or cargo build --release -p studies",
             own.display()
         )));
     };

@@ -1,4 +1,4 @@
-//! What this machine gives the server: ways to wait, reads that do not block, descriptors.
+//! What this machine offers the server: event notification, non-blocking disk reads, descriptors.
 
 use std::path::Path;
 use std::time::Instant;
@@ -8,10 +8,10 @@ use runtime::fs::{self, File, OpenOptions, PageBuffer, THREADS_MAX};
 
 use super::Ability;
 
-/// Bytes of the file that is written and read.
+/// Size of the test file.
 const BYTES: usize = 1 << 20;
 
-/// The ways to wait for descriptors.
+/// The event notification backends.
 pub(super) fn backends() -> Vec<Ability> {
     let ability = |kind: Kind| {
         let opened = Poller::open(Choice::Named(kind));
@@ -19,19 +19,19 @@ pub(super) fn backends() -> Vec<Ability> {
             Ok(_) => "opened, and its self-test passed".to_owned(),
             Err(error) => error.to_string(),
         };
-        Ability { what: format!("waiting by {kind}"), supported: opened.is_ok(), detail }
+        Ability { what: format!("event notification: {kind}"), supported: opened.is_ok(), detail }
     };
     Kind::ALL_REAL.into_iter().map(ability).collect()
 }
 
-/// How a store on disk would read and sync in `dir`.
+/// How a disk cache would read, write and sync in `dir`.
 pub(super) fn disk(dir: &Path) -> Vec<Ability> {
     let path = dir.join(format!(".plimsoll-doctor-{}", std::process::id()));
     let tried = try_disk(&path);
     let _ = std::fs::remove_file(&path);
     tried.unwrap_or_else(|error| {
-        let what = "a store on disk".to_owned();
-        let detail = format!("{}: {error}; name another directory by --disk", dir.display());
+        let what = "disk cache".to_owned();
+        let detail = format!("{}: {error}; try another directory with --disk", dir.display());
         vec![Ability { what, supported: false, detail }]
     })
 }
@@ -51,13 +51,13 @@ fn try_disk(path: &Path) -> std::io::Result<Vec<Ability>> {
         let supported = reads.file_reads_direct > 0;
         let detail = if supported {
             format!(
-                "what the page cache has is read by the core itself (preadv2 with RWF_NOWAIT), the \
-                 rest by at most {THREADS_MAX} threads"
+                "cores read cached pages themselves (preadv2 with RWF_NOWAIT); at most \
+                 {THREADS_MAX} threads read the rest"
             )
         } else {
             format!(
-                "this file system or kernel knows no RWF_NOWAIT: every read is made by one of at \
-                 most {THREADS_MAX} threads, which costs some microseconds more"
+                "this file system or kernel does not support RWF_NOWAIT: one of at most \
+                 {THREADS_MAX} threads makes each read, which costs some microseconds more"
             )
         };
         let direct = OpenOptions { direct: true, ..OpenOptions::WRITE };
@@ -68,24 +68,24 @@ fn try_disk(path: &Path) -> std::io::Result<Vec<Ability>> {
         file.write_all_at(buffer, 0).await.0?;
         let uncached = runtime::counters().since(&before).file_writes_uncached > 0;
         let writes = if uncached {
-            "long ones go around the page cache (O_DIRECT)"
+            "long writes bypass the page cache (O_DIRECT)"
         } else {
-            "this file system knows no O_DIRECT: all go through the page cache, and hits wait \
-             longer beside them"
+            "this file system does not support O_DIRECT: all writes go through the page cache, \
+             and hits wait longer during them"
         };
         let sync = format!(
-            "1 MiB in {:.1} ms: about what an unsafe method or a purge waits for",
+            "1 MiB in {:.1} ms: about how long an unsafe method or a purge waits",
             synced.as_secs_f64() * 1e3
         );
         let zero_copy = fs::check_page_sharing(path.parent().unwrap_or(path)).await;
         let zero_copy_detail = match &zero_copy {
-            Ok(()) => "long bodies",
+            Ok(()) => "long bodies are sent from the page cache",
             Err(why) => why,
         };
         Ok(vec![
             Ability { what: "disk reads that do not block".to_owned(), supported, detail },
             Ability {
-                what: "disk writes past the page cache".to_owned(),
+                what: "disk writes that bypass the page cache".to_owned(),
                 supported: uncached,
                 detail: writes.to_owned(),
             },
@@ -94,19 +94,19 @@ fn try_disk(path: &Path) -> std::io::Result<Vec<Ability>> {
                 supported: zero_copy.is_ok(),
                 detail: zero_copy_detail.to_owned(),
             },
-            Ability { what: "syncs of the disk".to_owned(), supported: true, detail: sync },
+            Ability { what: "disk sync".to_owned(), supported: true, detail: sync },
         ])
     })
 }
 
-/// How many connections a process may have.
+/// How many descriptors a process can have.
 pub(super) fn descriptors() -> Ability {
-    let what = "descriptors a process".to_owned();
+    let what = "descriptors per process".to_owned();
     match load::sys::raise_descriptor_limit() {
         Ok(limit) => Ability {
             what,
             supported: true,
-            detail: format!("{limit}: half as many connections through the proxy (ulimit -Hn)"),
+            detail: format!("{limit}, enough for half as many proxied connections (ulimit -Hn)"),
         },
         Err(error) => Ability { what, supported: false, detail: error.to_string() },
     }

@@ -1,9 +1,9 @@
-//! `plimsoll doctor`: what this machine supports, and whether the samplers tell the truth here.
+//! `plimsoll doctor`: what this machine supports, and whether the samplers are accurate here.
 //!
-//! A process of our own does known things (it burns CPU time in a known procedure, by a loop of
-//! known instructions, waits for a lock, reads a file once too often, writes requests into a log),
-//! and is recorded as any server would be. Only then does it say how much it did. What never
-//! happens: a sampler that does not work here passes for one that found everything.
+//! A test process does known work (it spends CPU time in a known procedure, in a loop of known
+//! instructions, waits for a lock, makes needless reads of a file, writes requests to a log) and is
+//! recorded like any server. Afterwards it reports how much it did. A sampler that does not work
+//! here is reported as not supported, never as accurate.
 
 mod machine;
 mod truth;
@@ -26,36 +26,36 @@ use trial::files::Direction;
 use trial::profile::Owner;
 use trial::waits::{LockKind, WaitRow};
 
-pub(crate) use self::truth::tell;
+pub(crate) use self::truth::do_known_work;
 use self::truth::{BURNER, Did, LOG};
 use crate::cli;
 
-/// A recording that takes longer has failed.
+/// A longer recording has failed.
 const RECORDING_MAX: Duration = Duration::from_secs(60);
 const INTERVAL: Duration = Duration::from_millis(500);
 
-/// Something that this machine can or cannot do.
+/// A feature that this machine has or lacks.
 #[derive(Clone, Debug, Serialize)]
 struct Ability {
     what: String,
     supported: bool,
-    /// What it comes to, or why it is not there.
+    /// What it means for the server, or why it is missing.
     detail: String,
 }
 
-/// How a sampler did.
+/// The result of a sampler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Verdict {
-    /// It found the truth, within its stated error.
+    /// Its figure is right, within its stated error.
     Held,
-    /// It did not.
+    /// Its figure is wrong.
     Missed,
     /// It does not work here.
     NotSupported,
 }
 
-/// A truth, and what a sampler made of it.
+/// A known amount of work, and a sampler's figure for it.
 #[derive(Clone, Debug, Serialize)]
 struct Truth {
     what: &'static str,
@@ -69,14 +69,14 @@ struct Truth {
     reason: Option<String>,
 }
 
-/// All of it.
+/// The whole result.
 #[derive(Debug, Serialize)]
 struct Examination {
     abilities: Vec<Ability>,
     truths: Vec<Truth>,
 }
 
-/// Examines, and fails if a sampler missed the truth.
+/// Runs the examination. It fails if a sampler's figure is wrong.
 pub(crate) fn doctor(flags: &cli::Doctor) -> Result<(), Failure> {
     let mut abilities = machine::backends();
     abilities.push(machine::descriptors());
@@ -90,11 +90,9 @@ pub(crate) fn doctor(flags: &cli::Doctor) -> Result<(), Failure> {
     });
     abilities.extend(laboratory);
     let examination = Examination { abilities, truths: truths(&trial, &did) };
-    if flags.json {
-        output::print_json(&examination)?;
-    } else {
-        output::print(examination.to_text(output::columns().unwrap_or(100)))?;
-    }
+    output::show(flags.json, &examination, |examination| {
+        examination.to_text(output::columns().unwrap_or(100))
+    })?;
     let missed: Vec<&str> = examination
         .truths
         .iter()
@@ -105,20 +103,20 @@ pub(crate) fn doctor(flags: &cli::Doctor) -> Result<(), Failure> {
         return Ok(());
     }
     let missed = missed.join(", ");
-    Err(Failure::Found(format!("what was recorded is not what was done: {missed}")))
+    Err(Failure::Found(format!("the recording differs from the work that was done: {missed}")))
 }
 
-/// The process that tells the truth; it ends when its input does, and at the latest with this.
-struct Teller(Child);
+/// The test process. It exits at the end of its stdin, and at the latest when this is dropped.
+struct TestProcess(Child);
 
-impl Drop for Teller {
+impl Drop for TestProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The recording, and what had been done meanwhile.
+/// Records the test process. Returns the recording and the work that was done.
 fn recorded(home: &Path) -> Result<(Trial, Did), Failure> {
     let program = std::env::current_exe().map_err(misuse)?;
     let child = Command::new(program)
@@ -128,15 +126,15 @@ fn recorded(home: &Path) -> Result<(Trial, Did), Failure> {
         .stdout(Stdio::piped())
         .spawn()
         .map_err(misuse)?;
-    let mut teller = Teller(child);
-    let pipes = teller.0.stdin.take().zip(teller.0.stdout.take());
-    let (mut orders, told) = pipes.ok_or_else(|| misuse("a pipe was not made"))?;
-    let mut told = BufReader::new(told).lines();
-    if told.next().transpose().map_err(misuse)?.as_deref() != Some("ready") {
-        return Err(misuse("the process that is to be recorded did not begin"));
+    let mut process = TestProcess(child);
+    let pipes = process.0.stdin.take().zip(process.0.stdout.take());
+    let (mut stdin, stdout) = pipes.ok_or_else(|| misuse("the test process has no pipes"))?;
+    let mut lines = BufReader::new(stdout).lines();
+    if lines.next().transpose().map_err(misuse)?.as_deref() != Some("ready") {
+        return Err(misuse("the test process did not start"));
     }
     let out = home.join("doctor.trial");
-    let mut spec = Spec::new(Target::Pid(teller.0.id()), Some(home.join(LOG)), &out);
+    let mut spec = Spec::new(Target::Pid(process.0.id()), Some(home.join(LOG)), &out);
     spec.interval = INTERVAL;
     spec.duration = Some(RECORDING_MAX);
     (spec.counters, spec.locks, spec.files) = (true, true, true);
@@ -145,11 +143,11 @@ fn recorded(home: &Path) -> Result<(Trial, Did), Failure> {
     std::thread::scope(|scope| {
         let stop = &stop;
         let asked = scope.spawn(move || {
-            // Everything is in the trial that happens from the first whole interval on.
+            // The trial covers everything from the first whole interval on.
             begins.recv().ok()?;
-            writeln!(orders, "go").ok()?;
-            let did = told.next()?.ok();
-            // And a last interval behind it.
+            writeln!(stdin, "go").ok()?;
+            let did = lines.next()?.ok();
+            // Wait for the interval that contains the end of the work.
             std::thread::sleep(2 * INTERVAL);
             stop.store(true, Ordering::Relaxed);
             did
@@ -157,17 +155,17 @@ fn recorded(home: &Path) -> Result<(Trial, Did), Failure> {
         let recorded = ::record::record(&spec, stop, &mut |_| {
             let _ = began.send(());
         });
-        // Without an interval nobody would ever begin.
+        // If there was no interval, this ends the wait for the first one.
         drop(began);
         recorded.map_err(misuse)?;
         let did = asked.join().ok().flatten();
-        let did = did.ok_or_else(|| misuse("the process that was recorded ended early"))?;
+        let did = did.ok_or_else(|| misuse("the test process ended early"))?;
         let did: Did = serde_json::from_str(&did).map_err(misuse)?;
         Ok((Trial::open(&out).map_err(misuse)?, did))
     })
 }
 
-/// Each sampler's figure beside the truth.
+/// Compares each sampler's figure with the truth.
 fn truths(trial: &Trial, did: &Did) -> Vec<Truth> {
     let seconds = |ns: f64| ns / 1e9;
     let process_ns: i64 =
@@ -186,7 +184,7 @@ fn truths(trial: &Trial, did: &Did) -> Vec<Truth> {
         Truth::new(what, unit, truth, found, error, missing.map(|missing| missing.reason.clone()))
     };
     vec![
-        // A tick, which is what the process spent before and after it was asked.
+        // The error is a tick, for what the process spent before and after its work.
         compare(
             "CPU time of a process",
             "",
@@ -195,8 +193,8 @@ fn truths(trial: &Trial, did: &Did) -> Vec<Truth> {
             seconds(process_ns as f64),
             0.02,
         ),
-        // So many samples are a Poisson number at worst; the clock of the sampler stands still
-        // while a hypervisor takes the CPU.
+        // The number of samples is Poisson distributed at worst. The sampler's clock stops while a
+        // hypervisor takes the CPU.
         compare(
             "CPU time in a known procedure",
             "profile",
@@ -212,7 +210,7 @@ fn truths(trial: &Trial, did: &Did) -> Vec<Truth> {
             "waits",
             did.waits as f64,
             waits.map(|row| row.waits).sum::<u64>() as f64,
-            // The end of a thread is waited for by a futex as well.
+            // Joining a thread waits on a futex too.
             0.05 * did.waits as f64 + 1.0,
         ),
         compare(
@@ -227,7 +225,7 @@ fn truths(trial: &Trial, did: &Did) -> Vec<Truth> {
     ]
 }
 
-/// The instructions of the known loop, where instructions are counted.
+/// The instructions of the known loop, if the processor counts instructions.
 fn known_loop(trial: &Trial, did: &Did) -> Truth {
     let millions = |count: u64| count as f64 / 1e6;
     let server = trial.counters().iter().filter(|row| row.whose == Whose::Server);
@@ -240,20 +238,20 @@ fn known_loop(trial: &Trial, did: &Did) -> Truth {
         "millions",
         truth,
         millions(counted.iter().sum()),
-        // Everything else that the process does is within the error.
+        // The error covers everything else that the process does.
         0.05 * truth,
         counted.is_empty().then(|| reason.unwrap_or_default()),
     )
 }
 
-/// CPU time of the samples in the procedure that burned it, ns.
+/// CPU time of the samples in [`BURNER`], ns.
 fn burned_ns(trial: &Trial) -> i64 {
     let of_burner = |stack: u32| names(trial, stack).any(|name| name.contains(BURNER));
     let samples = trial.samples().iter().filter(|row| row.owner == Owner::Server);
     samples.filter(|row| of_burner(row.stack)).map(|row| row.ns).sum()
 }
 
-/// The names of a stack's procedures, the innermost first.
+/// The names of a stack's procedures, innermost first.
 fn names(trial: &Trial, stack: u32) -> impl Iterator<Item = &str> {
     let frames = trial.stacks().get(stack as usize).map(|stack| &stack.frames[..]);
     frames
@@ -290,18 +288,16 @@ impl Examination {
             let begin = format!("  {has}  {:<width$}  ", ability.what);
             text.push_str(&hanging(&begin, &ability.detail, columns));
         }
-        text.push_str(
-            "\nThe truth: what a process of our own did, and what was recorded of it\n\n",
-        );
+        text.push_str("\nSampler tests: figures from a recording of a process with known work\n\n");
         let width = self.truths.iter().map(|truth| truth.what.len()).max().unwrap_or(0);
         for truth in &self.truths {
             let verdict = match truth.verdict {
-                Verdict::Held => "held",
-                Verdict::Missed => "MISSED",
+                Verdict::Held => "ok",
+                Verdict::Missed => "WRONG",
                 Verdict::NotSupported => "not supported here",
             };
             let digits = if truth.unit == "s" { 3 } else { 0 };
-            let told = match (&truth.found, &truth.reason) {
+            let result = match (&truth.found, &truth.reason) {
                 (Some(found), _) => format!(
                     "{verdict}: {found:.digits$} of {:.digits$} {} (within {:.digits$})",
                     truth.truth, truth.unit, truth.error
@@ -309,13 +305,13 @@ impl Examination {
                 (None, reason) => format!("{verdict}: {}", reason.as_deref().unwrap_or_default()),
             };
             let begin = format!("  {:<width$}  ", truth.what);
-            text.push_str(&hanging(&begin, &told, columns));
+            text.push_str(&hanging(&begin, &result, columns));
         }
         text
     }
 }
 
-/// Text behind a beginning, its further lines below the first.
+/// Text with a label, wrapped with a hanging indent.
 fn hanging(begin: &str, text: &str, columns: usize) -> String {
     let indent = begin.chars().count();
     let lines = output::wrapped(text, columns.saturating_sub(indent).max(20));

@@ -1,8 +1,8 @@
-//! The truth: a process that does known things, and says afterwards how many.
+//! The test process: it does known work, and reports afterwards how much.
 //!
-//! It waits for a line before it begins and for the end of its input before it ends, so that it is
-//! recorded from before the first thing until after the last. How much it does is drawn anew each
-//! time and told at the end only: whoever measures it cannot know.
+//! It waits for a line on stdin before it begins, and for the end of stdin before it exits, so that
+//! the recording covers all of its work. The amounts are random and reported only at the end, so
+//! that the recorder cannot know them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -18,39 +18,39 @@ use serde::{Deserialize, Serialize};
 
 use crate::cli;
 
-/// The procedure that burns CPU time, by a name that no compiler changes.
+/// The name of the procedure that spends CPU time. No compiler changes it.
 pub(crate) const BURNER: &str = "plimsoll_doctor_burns_cpu_time_here";
 
-/// The access log that it writes, in its directory.
+/// The name of the access log that it writes to its directory.
 pub(crate) const LOG: &str = "access.log";
 
-/// Bytes of the file that it reads, by a buffer that is larger: whoever does not take a short read
-/// for the end reads once more for nothing.
+/// Size of the file that it reads. The buffer is larger, so the first read is short and already
+/// reaches the end; a second read is needless.
 const FILE_BYTES: usize = 5_000;
 const BUFFER_BYTES: usize = 8_192;
 
-/// A lock is held at least so long: whoever waits for it has stopped spinning by then.
+/// How long a lock is held at least: long enough that a waiting thread has stopped spinning.
 const HELD: Duration = Duration::from_millis(3);
 
-/// What it did.
+/// The work that was done.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Did {
-    /// CPU time in the burner, ns.
+    /// CPU time in [`BURNER`], ns.
     pub(crate) burned_ns: u64,
     /// CPU time of the whole process, ns.
     pub(crate) process_ns: u64,
-    /// Instructions in the loop of the burner; 0 where that of this processor is not known.
+    /// Instructions in the loop of [`BURNER`]; 0 if there is no such loop for this processor.
     pub(crate) instructions: u64,
-    /// Waits for a lock that was held.
+    /// Waits for a held lock.
     pub(crate) waits: u64,
-    /// Files read with one read more than was needed.
+    /// Files read with one needless read.
     pub(crate) needless: u64,
     /// Requests in the log.
     pub(crate) requests: u64,
 }
 
-/// Does it.
-pub(crate) fn tell(flags: &cli::DoctorTruth) -> Result<(), Failure> {
+/// Does the work and reports it on stdout.
+pub(crate) fn do_known_work(flags: &cli::DoctorTruth) -> Result<(), Failure> {
     let object = flags.home.join("object");
     std::fs::write(&object, vec![b'o'; FILE_BYTES]).map_err(misuse)?;
     let log = OpenOptions::new().append(true).create(true).open(flags.home.join(LOG));
@@ -84,13 +84,13 @@ fn everything(object: &Path, log: &mut File) -> std::io::Result<Did> {
     Ok(Did { burned_ns, process_ns, instructions, waits, needless, requests })
 }
 
-/// Gives what it burned, ns, and by how many instructions, as far as they are known.
+/// Returns the CPU time that it spent, ns, and the instructions of its loop, if they are known.
 #[inline(never)]
 fn plimsoll_doctor_burns_cpu_time_here(ns: u64) -> (u64, u64) {
     let begin = load::sys::thread_cpu_ns();
     let (mut sum, mut instructions) = (0_u64, 0);
     loop {
-        // Long enough between two looks at the clock that the time is spent here and not there.
+        // Long enough that the clock call between two iterations takes a negligible share.
         match ::record::known_loop(400_000) {
             Some(count) => instructions += count,
             None => {
@@ -106,10 +106,10 @@ fn plimsoll_doctor_burns_cpu_time_here(ns: u64) -> (u64, u64) {
     }
 }
 
-/// One thread holds the lock whenever another asks for it.
+/// One thread waits this many times for a lock that another thread holds.
 fn wait_for_a_lock(times: u64) -> u64 {
     let lock = Arc::new(Mutex::new(()));
-    // Turns in which it was held, asked for, and got.
+    // The last turns in which the lock was held, requested and acquired.
     let turns = Arc::new([const { AtomicU64::new(0) }; 3]);
     let reached = |turns: &[AtomicU64; 3], which: usize, turn: u64| {
         while turns[which].load(Ordering::SeqCst) < turn {
@@ -147,7 +147,7 @@ fn read_once_too_often(object: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// A line as Squid writes it.
+/// Writes a line in Squid's format.
 fn request(log: &mut File, number: u64) -> std::io::Result<()> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let (s, ms) = (now.as_secs(), now.subsec_millis());

@@ -1,8 +1,8 @@
-//! The command of a period, from its beginning to its end.
+//! The command of a period, from its start to its end.
 //!
-//! It is run by the shell, in a process group of its own, so that ending it ends what it started
-//! and a Ctrl-C at our terminal does not reach it before we do. What it says on stdout is dropped;
-//! the last line of its stderr is kept, for the case that it fails.
+//! The shell runs it in its own process group, so that ending it also ends its children, and a
+//! Ctrl-C in the terminal does not reach it before plimsoll ends it. Its stdout is discarded. The
+//! last line of its stderr is kept in case it fails.
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpStream};
@@ -14,19 +14,19 @@ use std::time::{Duration, Instant};
 
 use command::failure::{Failure, misuse};
 
-/// How long a server has for its last requests before it is killed.
+/// How long a server may take for its last requests before it is killed.
 const END_MAX: Duration = Duration::from_secs(10);
 
-/// How long a server may take until it can be connected to.
+/// How long a server may take until it accepts connections.
 const READY_MAX: Duration = Duration::from_secs(20);
 
-/// Between two looks.
+/// The polling interval.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// So much of a line is kept.
+/// How much of a line is kept.
 const LINE_BYTES_MAX: u64 = 512;
 
-/// A command that was begun; ended when it is dropped.
+/// A started command. Dropping it ends it.
 pub(super) struct Begun {
     child: Child,
     text: String,
@@ -35,7 +35,7 @@ pub(super) struct Begun {
 }
 
 impl Begun {
-    /// Runs it by the shell.
+    /// Runs it with the shell.
     pub(super) fn new(text: &str) -> Result<Begun, Failure> {
         let mut child = Command::new("/bin/sh")
             .args(["-c", text])
@@ -44,11 +44,11 @@ impl Begun {
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .map_err(|error| misuse(format!("/bin/sh cannot be run: {error}")))?;
+            .map_err(|error| misuse(format!("cannot run /bin/sh: {error}")))?;
         let last_line = Arc::default();
         if let Some(stderr) = child.stderr.take() {
             let kept = Arc::clone(&last_line);
-            // It ends with the last process that holds the other end.
+            // The thread ends with the last process that has the other end open.
             std::thread::spawn(move || keep_last_line(stderr, &kept));
         }
         Ok(Begun { child, text: text.to_owned(), ended: None, last_line })
@@ -58,8 +58,8 @@ impl Begun {
         self.child.id()
     }
 
-    /// Whether it goes on; a failure if it ended badly.
-    pub(super) fn goes_on(&mut self) -> Result<bool, Failure> {
+    /// Whether it still runs. It is an error if it failed.
+    pub(super) fn is_running(&mut self) -> Result<bool, Failure> {
         if self.ended.is_none() {
             self.ended = self.child.try_wait().map_err(misuse)?;
         }
@@ -70,10 +70,10 @@ impl Begun {
         }
     }
 
-    /// Waits for it to end by itself, no longer than this.
-    pub(super) fn may_end(&mut self, within: Duration, stop: &AtomicBool) -> Result<bool, Failure> {
+    /// Waits until it exits, but no longer than `within`. Returns whether it exited.
+    pub(super) fn wait(&mut self, within: Duration, stop: &AtomicBool) -> Result<bool, Failure> {
         let begun = Instant::now();
-        while self.goes_on()? {
+        while self.is_running()? {
             if begun.elapsed() >= within || stop.load(Ordering::Relaxed) {
                 return Ok(false);
             }
@@ -82,12 +82,16 @@ impl Begun {
         Ok(true)
     }
 
-    /// Waits until somebody listens there.
-    pub(super) fn ready(&mut self, address: SocketAddr, stop: &AtomicBool) -> Result<(), Failure> {
+    /// Waits until a server accepts connections at `address`.
+    pub(super) fn wait_for_server(
+        &mut self,
+        address: SocketAddr,
+        stop: &AtomicBool,
+    ) -> Result<(), Failure> {
         let begun = Instant::now();
         loop {
-            self.goes_on()?;
-            // A port of the range for clients may be connected to itself.
+            self.is_running()?;
+            // A connection to a port in the ephemeral range can connect to itself.
             let other = |one: &TcpStream| one.local_addr().is_ok_and(|own| own != address);
             if TcpStream::connect_timeout(&address, LOOK * 10).is_ok_and(|one| other(&one)) {
                 return Ok(());
@@ -103,16 +107,16 @@ impl Begun {
         }
     }
 
-    /// What went wrong with it.
+    /// An error about this command, with the last line of its stderr.
     pub(super) fn failed(&self, what: &str) -> Failure {
-        // What it said last may still be on its way.
+        // Its last line may still be in the pipe.
         std::thread::sleep(LOOK);
-        let said = self.last_line.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let said = if said.is_empty() { said } else { format!(": {said}") };
-        misuse(format!("{:?}: {what}{said}", self.text))
+        let line = self.last_line.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let line = if line.is_empty() { line } else { format!(": {line}") };
+        misuse(format!("{:?}: {what}{line}", self.text))
     }
 
-    /// Ends what still runs of it: the shell, and what it started, which may outlive the shell.
+    /// Ends the shell and its children, which can outlive the shell.
     fn end(&mut self) {
         if self.ended.is_some() || self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
             return;
@@ -127,18 +131,17 @@ impl Begun {
             }
             std::thread::sleep(LOOK);
         }
-        // Of a group that is gone there is nothing to be ended.
+        // If the group is gone, this does nothing.
         let _ = ::load::sys::kill_group(group);
         let _ = self.child.wait();
     }
 }
 
-/// Whether any process of a group still runs. One that has ended and that nobody waited for does
-/// not.
+/// Whether any process of a group still runs. A zombie does not.
 fn lives(group: i32) -> bool {
     let of_group = |entry: std::io::Result<std::fs::DirEntry>| {
         let stat = std::fs::read_to_string(entry.ok()?.path().join("stat")).ok()?;
-        // Behind the name: the state, the parent, the group.
+        // After the name come the state, the parent and the group.
         let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
         let (state, _, its_group) = (fields.next()?, fields.next()?, fields.next()?);
         (state != "Z" && its_group.parse() == Ok(group)).then_some(())
@@ -176,20 +179,20 @@ mod tests {
     static NEVER: AtomicBool = AtomicBool::new(false);
 
     #[test]
-    fn a_command_that_ends_has_changed_a_setting() {
+    fn a_command_that_exits_is_waited_for() {
         let mut begun = Begun::new("true").unwrap();
-        assert!(begun.may_end(Duration::from_secs(20), &NEVER).unwrap());
+        assert!(begun.wait(Duration::from_secs(20), &NEVER).unwrap());
     }
 
     #[test]
-    fn a_command_that_goes_on_is_ended_with_all_that_it_started() {
+    fn a_running_command_is_ended_with_its_children() {
         let home = tempfile::tempdir().unwrap();
         let pid_file = home.path().join("pid");
         let text = format!("sleep 600 & echo $! > {}; wait", pid_file.display());
         let mut begun = Begun::new(&text).unwrap();
         let mut inner = String::new();
         for _ in 0..500 {
-            assert!(!begun.may_end(LOOK, &NEVER).unwrap());
+            assert!(!begun.wait(LOOK, &NEVER).unwrap());
             inner = std::fs::read_to_string(&pid_file).unwrap_or_default();
             if inner.ends_with('\n') {
                 break;
@@ -201,14 +204,14 @@ mod tests {
         };
         assert!(runs());
         drop(begun);
-        assert!(!runs(), "what it started goes on");
+        assert!(!runs(), "its child still runs");
     }
 
     #[test]
-    fn a_command_that_fails_is_named_with_what_it_said() {
+    fn a_failed_command_is_reported_with_its_last_line() {
         let mut begun = Begun::new("echo no such host >&2; exit 3").unwrap();
         let failed = loop {
-            match begun.may_end(Duration::from_secs(20), &NEVER) {
+            match begun.wait(Duration::from_secs(20), &NEVER) {
                 Ok(_) => {}
                 Err(failure) => break failure.to_string(),
             }

@@ -1,20 +1,21 @@
-//! `plimsoll switchback`: two servers or settings take turns under one load, and are compared.
+//! `plimsoll switchback`: compares two servers or settings that alternate under one load.
 //!
 //! ```text
 //! round 1: A B   round 2: B A   round 3: A B   ...
-//! a period: its command -> settle -> measured -> (a server is ended)
+//! a period: run its command -> settle -> measure -> (end a server)
 //! ```
 //!
-//! The command of a period either ends by itself, and has then changed a setting of the server
-//! that `--name` or `--pid` names, or goes on, and is then a server that lives as long as the
-//! period. Without `--name` and `--pid` it must go on: it is what is observed.
+//! A command that exits is taken to have changed a setting of the server that `--name` or `--pid`
+//! names. A command that keeps running is a server, which is ended with its period. Without `--name`
+//! and `--pid` the command must keep running, because it is the observed server.
 //!
-//! The load is there already, and is counted by the server's log or counter; or it is driven from
-//! here, the same in each period, and then latencies are compared too. CPU time and requests come
-//! from the recorder, each period a trial of its own that is removed again; what they say is
-//! [`regress::switchback`]'s.
+//! Either the server has a load already, which its log or counter counts; or this process generates
+//! the load, the same in each period, and compares latencies too. CPU time and requests come from
+//! the recorder, which writes a temporary trial for each period. [`regress::switchback`] does the
+//! statistics.
 //!
-//! Whatever ends it, no server of a period goes on, and what commands changed is as A left it.
+//! However it ends, no server of a period is left running, and settings are as A's command left
+//! them.
 
 mod command;
 mod show;
@@ -26,31 +27,30 @@ use ::command::failure::{Failure, misuse};
 use ::command::scratch::Scratch;
 use ::command::stop_on_signal;
 use ::load::{Outcome, Plan};
-use ::record::{Spec, Target};
+use ::record::Target;
 use hdrhistogram::Histogram;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use regress::{Switchback, SwitchbackTerms, SwitchbackVerdict};
 use serde::Serialize;
-use std::io::IsTerminal;
 use trial::Trial;
 
 use self::command::Begun;
-use crate::{cli, join, output};
+use crate::{cli, join, output, progress};
 
-/// The shortest part of a period that is measured.
+/// The measured part of a period is at least this long.
 const MEASURED_MIN: Duration = Duration::from_secs(1);
 
-/// So many intervals of the recorder make up what is measured of a period, if they are not longer
-/// than a second then.
+/// The measured part of a period has at least this many intervals of the recorder. None is longer
+/// than a second.
 const INTERVALS_MIN: u32 = 10;
 
-/// The load goes on for so long after what is measured, so that all of it is under load.
+/// The load continues this long after the measured part, so that all of that is under load.
 const LOAD_AFTER: Duration = Duration::from_millis(500);
 
-/// Loads that differ by more than this are not the same load.
+/// If the rates differ by more than this, the two did not have the same load.
 const RATES_DIFFER: f64 = 0.05;
 
-/// More failed requests than this share are worth a word.
+/// A larger share of failed requests than this is reported.
 const ERRORS_MAX: f64 = 0.001;
 
 /// The level of all intervals.
@@ -66,36 +66,36 @@ enum Which {
     B,
 }
 
-/// What was measured of a period.
+/// The measurement of a period.
 #[derive(Clone, Debug, Serialize)]
 struct Period {
     /// CPU time of the server, seconds.
     cpu_s: f64,
     requests: f64,
-    /// How long was measured.
+    /// Duration of the measurement.
     seconds: f64,
     us_per_request: f64,
     /// Requests per second.
     rate: f64,
-    /// Failed requests, where the load was driven.
+    /// Failed requests, if this process generated the load.
     errors: Option<u64>,
-    /// Latencies, microseconds, where the load was driven.
+    /// Latencies, microseconds, if this process generated the load.
     median_us: Option<f64>,
     p99_us: Option<f64>,
 }
 
-/// A period of each.
+/// A period of A and one of B.
 #[derive(Clone, Debug, Serialize)]
 struct Round {
     number: usize,
     first: Which,
     a: Period,
     b: Period,
-    /// CPU time a request, B over A.
+    /// CPU time per request, B over A.
     ratio: f64,
 }
 
-/// All of it.
+/// The whole result.
 #[derive(Debug, Serialize)]
 struct Found {
     a: String,
@@ -104,39 +104,35 @@ struct Found {
     settle_s: f64,
     rounds_planned: usize,
     rounds: Vec<Round>,
-    /// CPU time a request.
+    /// CPU time per request.
     cost: Switchback,
-    /// Median latency, where the load was driven.
+    /// Median latency, if this process generated the load.
     median: Option<Switchback>,
-    /// 99th percentile of latency, where the load was driven.
+    /// 99th percentile of latency, if this process generated the load.
     p99: Option<Switchback>,
     why: String,
     remarks: Vec<String>,
 }
 
-/// Runs the rounds and says what they come to.
+/// Runs the rounds and prints the result.
 pub(crate) fn switchback(flags: &cli::Switchback) -> Result<(), Failure> {
     let experiment = Experiment::new(flags)?;
     let stop = stop_on_signal()?;
     let rounds = experiment.run(&stop)?;
     let found = experiment.found(rounds)?;
-    if flags.json {
-        output::print_json(&found)?;
-    } else {
-        output::print(show::text(&found))?;
-    }
+    output::show(flags.json, &found, show::text)?;
     match found.cost.verdict {
         SwitchbackVerdict::Less | SwitchbackVerdict::NoChange => Ok(()),
         SwitchbackVerdict::More => Err(Failure::Found(format!("B costs more: {}", found.why))),
-        SwitchbackVerdict::NotTold => Err(misuse(format!("nothing can be told: {}", found.why))),
+        SwitchbackVerdict::NotTold => Err(misuse(format!("inconclusive: {}", found.why))),
     }
 }
 
 struct Experiment<'a> {
     flags: &'a cli::Switchback,
-    /// The server that is there already.
+    /// The observed server, if it runs already.
     target: Option<Target>,
-    /// The load to drive, of a whole period.
+    /// The load to generate in each period.
     plan: Option<Plan>,
     measured: Duration,
     interval: Duration,
@@ -148,19 +144,15 @@ impl<'a> Experiment<'a> {
         let measured = flags.period.checked_sub(flags.settle).unwrap_or_default();
         if measured < MEASURED_MIN {
             return Err(misuse(format!(
-                "of a period of {:?}, {:?} are left out at its beginning: leave at least {:?} by a \
-                 longer --period or a shorter --settle",
+                "of a period of {:?}, the first {:?} are not measured, which leaves less than {:?}; \
+                 try a longer --period or a shorter --settle",
                 flags.period, flags.settle, MEASURED_MIN
             )));
         }
         if !(flags.margin > 0.0 && flags.margin < 100.0) {
-            return Err(misuse("--margin lies between 0 and 100 %"));
+            return Err(misuse("--margin must be between 0 and 100 %"));
         }
-        let target = match (flags.pid, &flags.name) {
-            (Some(pid), _) => Some(Target::Pid(pid)),
-            (None, Some(name)) => Some(Target::Name(name.clone())),
-            (None, None) => None,
-        };
+        let target = flags.observed.target();
         let plan = match (&flags.url, &flags.rate) {
             (Some(url), Some(rate)) => {
                 let target = url.parse().map_err(misuse)?;
@@ -173,15 +165,11 @@ impl<'a> Experiment<'a> {
         };
         let interval =
             (measured / INTERVALS_MIN).clamp(::record::INTERVAL_MIN, Duration::from_secs(1));
-        let quiet = flags.json || !std::io::stderr().is_terminal();
-        let bar = if quiet { ProgressBar::hidden() } else { ProgressBar::new_spinner() };
-        if let Ok(style) = ProgressStyle::with_template("{elapsed} {msg}") {
-            bar.set_style(style);
-        }
+        let bar = progress::bar(ProgressBar::new_spinner(), "{elapsed} {msg}", flags.json);
         Ok(Experiment { flags, target, plan, measured, interval, bar })
     }
 
-    /// All rounds, or those that were whole when it was stopped.
+    /// Runs all rounds. If the user stops it, returns the complete ones.
     fn run(&self, stop: &AtomicBool) -> Result<Vec<Round>, Failure> {
         let mut rounds = Vec::new();
         let mut in_force = None;
@@ -196,14 +184,14 @@ impl<'a> Experiment<'a> {
         };
         let done = all();
         self.bar.finish_and_clear();
-        // A setting is left as A has it, as the last period of an even number of rounds would.
+        // Restore the setting of A, which an even number of rounds would also end with.
         if in_force == Some(Which::B) {
-            Begun::new(&self.flags.a)?.may_end(self.flags.settle, &AtomicBool::new(false))?;
+            Begun::new(&self.flags.a)?.wait(self.flags.settle, &AtomicBool::new(false))?;
         }
         done.map(|()| rounds)
     }
 
-    /// A round; `None` if it was stopped in it. What a command has changed stands in `in_force`.
+    /// Runs a round; `None` if the user stopped it. `in_force` is whose setting the server has.
     fn round(
         &self,
         number: usize,
@@ -213,8 +201,8 @@ impl<'a> Experiment<'a> {
         let order = if number % 2 == 1 { [Which::A, Which::B] } else { [Which::B, Which::A] };
         let mut periods = Vec::with_capacity(2);
         for which in order {
-            let said = format!("round {number} of {}, {which:?}", self.flags.rounds);
-            match self.period(which, &said, in_force, stop)? {
+            let label = format!("round {number} of {}, {which:?}", self.flags.rounds);
+            match self.period(which, &label, in_force, stop)? {
                 Some(period) => periods.push(period),
                 None => return Ok(None),
             }
@@ -229,59 +217,58 @@ impl<'a> Experiment<'a> {
     fn period(
         &self,
         which: Which,
-        said: &str,
+        label: &str,
         in_force: &mut Option<Which>,
         stop: &AtomicBool,
     ) -> Result<Option<Period>, Failure> {
-        self.bar.set_message(format!("{said}: its command"));
+        self.bar.set_message(format!("{label}: starting its command"));
         self.bar.tick();
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
         let text = if which == Which::A { &self.flags.a } else { &self.flags.b };
         let mut begun = Begun::new(text)?;
-        // A setting may be changed at once, and by a command that fails afterwards.
+        // The command may change the setting at once, even if it fails afterwards.
         *in_force = self.target.as_ref().map(|_| which);
         let settled = Instant::now() + self.flags.settle;
         if let Some(plan) = &self.plan {
-            begun.ready(plan.target.addr, stop)?;
+            begun.wait_for_server(plan.target.addr, stop)?;
         }
         let measured = match &self.plan {
-            Some(plan) => self.driven(plan, &mut begun, said, stop),
+            Some(plan) => self.measure_with_load(plan, &mut begun, label, stop),
             None => {
                 let left = settled.saturating_duration_since(Instant::now());
-                self.bar.set_message(format!("{said}: settling"));
+                self.bar.set_message(format!("{label}: settling"));
                 pause(left, stop);
-                self.recorded(&mut begun, said, stop).map(|trial| (trial, None))
+                self.record(&mut begun, label, stop).map(|trial| (trial, None))
             }
         };
         let (trial, outcome) = measured?;
-        let goes_on = begun.goes_on()?;
-        if goes_on {
-            // It is ended now; there is nothing to be put back.
+        if begun.is_running()? {
+            // It is a server, which ends now; there is no setting to restore.
             *in_force = None;
         }
         drop(begun);
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        period_of(&trial, outcome.as_ref(), said).map(Some)
+        period_of(&trial, outcome.as_ref(), label).map(Some)
     }
 
-    /// Drives the load, and records when the settling is over.
-    fn driven(
+    /// Generates the load, and records once the server has settled.
+    fn measure_with_load(
         &self,
         plan: &Plan,
         begun: &mut Begun,
-        said: &str,
+        label: &str,
         stop: &AtomicBool,
     ) -> Result<(Trial, Option<Outcome>), Failure> {
-        // The load ends when the recording has failed.
+        // Ends the load if the recording fails.
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let load = scope.spawn(|| ::load::run(plan, &over, &mut |_| {}));
             pause(self.flags.settle, stop);
-            let recorded = self.recorded(begun, said, stop);
+            let recorded = self.record(begun, label, stop);
             if recorded.is_err() || stop.load(Ordering::Relaxed) {
                 over.store(true, Ordering::Relaxed);
             }
@@ -290,24 +277,22 @@ impl<'a> Experiment<'a> {
         })
     }
 
-    /// Records what is measured of a period.
-    fn recorded(&self, begun: &mut Begun, said: &str, stop: &AtomicBool) -> Result<Trial, Failure> {
+    /// Records the measured part of a period.
+    fn record(&self, begun: &mut Begun, label: &str, stop: &AtomicBool) -> Result<Trial, Failure> {
         let target = match &self.target {
             Some(target) => target.clone(),
-            None if begun.goes_on()? => Target::Pid(begun.pid()),
+            None if begun.is_running()? => Target::Pid(begun.pid()),
             None => {
-                let mend = "it ended: with neither --name nor --pid it is the server, and goes on";
-                return Err(begun.failed(mend));
+                let why = "it exited, but without --name and --pid it must be a running server";
+                return Err(begun.failed(why));
             }
         };
         let home = Scratch::new("switchback")?;
         let file = home.path().join("period.trial");
-        let mut spec = Spec::new(target, self.flags.access_log.clone(), &file);
-        spec.log_format = self.flags.log_format.clone().unwrap_or_default();
-        spec.requests_from = self.flags.requests_from.clone();
+        let mut spec = self.flags.observed.spec(target, file.clone());
         (spec.interval, spec.duration) = (self.interval, Some(self.measured));
         (spec.profile, spec.overwrite) = (None, true);
-        self.bar.set_message(format!("{said}: measuring"));
+        self.bar.set_message(format!("{label}: measuring"));
         ::record::record(&spec, stop, &mut |_| self.bar.tick()).map_err(misuse)?;
         Trial::open(&file).map_err(misuse)
     }
@@ -323,7 +308,7 @@ impl<'a> Experiment<'a> {
         };
         let cost = of(|period| Some(period.us_per_request)).ok_or_else(|| {
             misuse(format!(
-                "{} whole rounds, where {} are needed: let it run for longer",
+                "only {} complete rounds of at least {}; let it run longer",
                 rounds.len(),
                 regress::ROUNDS_MIN
             ))
@@ -357,10 +342,10 @@ fn pause(length: Duration, stop: &AtomicBool) {
     }
 }
 
-/// Adds up a period.
-fn period_of(trial: &Trial, outcome: Option<&Outcome>, said: &str) -> Result<Period, Failure> {
+/// Sums up a period.
+fn period_of(trial: &Trial, outcome: Option<&Outcome>, label: &str) -> Result<Period, Failure> {
     let (mut cpu_ns, mut requests, mut length_ns) = (0, 0.0, 0);
-    // Without a log no interval's rate is known, and none needs to be: the generator counts.
+    // Without a log the rate of an interval is unknown, but then the generator counts requests.
     let counted = trial.intervals().iter().filter(|one| outcome.is_some() || one.rate_valid);
     for interval in counted {
         cpu_ns += interval.server.map_or(0, |server| server.total_ns);
@@ -372,8 +357,8 @@ fn period_of(trial: &Trial, outcome: Option<&Outcome>, said: &str) -> Result<Per
     }
     if requests < 1.0 || cpu_ns <= 0 {
         return Err(misuse(format!(
-            "{said}: {requests:.0} requests and {:.3} s of CPU time were counted: is the server \
-             under load, and is it the one that is observed?",
+            "{label}: only {requests:.0} requests and {:.3} s of CPU time; is the server under \
+             load, and is it the observed one?",
             cpu_ns as f64 / 1e9
         )));
     }
@@ -392,7 +377,7 @@ fn period_of(trial: &Trial, outcome: Option<&Outcome>, said: &str) -> Result<Per
     })
 }
 
-/// Latencies of the seconds that lie in what was measured, ns; `None` if none is valid.
+/// Latencies of the seconds within the measured part, ns; `None` if none is valid.
 fn latencies(trial: &Trial, outcome: &Outcome) -> Result<Option<Histogram<u64>>, Failure> {
     let intervals = trial.intervals();
     let (Some(first), Some(last)) = (intervals.first(), intervals.last()) else { return Ok(None) };
@@ -416,7 +401,7 @@ fn remarks(rounds: &[Round], planned: usize, cost: &Switchback) -> Vec<String> {
         remarks.push(format!("stopped after {} of {planned} rounds", rounds.len()));
     }
     if rounds.len() % 2 == 1 {
-        remarks.push("an odd number of rounds: a drift is charged to one side".to_owned());
+        remarks.push("the number of rounds is odd, so a drift favours one side".to_owned());
     }
     let rate = |of: fn(&Round) -> &Period| -> f64 {
         rounds.iter().map(|round| of(round).rate).sum::<f64>() / rounds.len() as f64
@@ -424,8 +409,8 @@ fn remarks(rounds: &[Round], planned: usize, cost: &Switchback) -> Vec<String> {
     let (a, b) = (rate(|round| &round.a), rate(|round| &round.b));
     if (b / a).ln().abs() > RATES_DIFFER {
         remarks.push(format!(
-            "the load was not the same: {a:.0} requests/s on A and {b:.0} on B; what is burnt when \
-             nobody asks is spread over more or fewer"
+            "the load differed: {a:.0} requests/s on A and {b:.0} on B, so the fixed cost is spread \
+             over different numbers of requests"
         ));
     }
     let periods = || rounds.iter().flat_map(|round| [&round.a, &round.b]);
@@ -435,7 +420,7 @@ fn remarks(rounds: &[Round], planned: usize, cost: &Switchback) -> Vec<String> {
         remarks.push(format!("{errors} requests failed"));
     }
     if rounds.iter().any(|round| round.a.errors.is_some() && round.a.median_us.is_none()) {
-        remarks.push("the generator fell behind: latencies are missing".to_owned());
+        remarks.push("the generator fell behind, so latencies are missing".to_owned());
     }
     if cost.rounds < regress::ROUNDS_TOLD_MIN {
         remarks.push(format!(

@@ -1,32 +1,33 @@
-//! What a switchback comes to, as text.
+//! Formats the result of a switchback as text.
 
+use command::output::{Align, aligned};
 use regress::{Switchback, SwitchbackVerdict};
 
 use super::{Found, Period};
 
-/// No more rounds than this are recommended: beyond, something else is wrong.
+/// More rounds than this are never recommended: something else is wrong then.
 const ROUNDS_MAX: f64 = 500.0;
 
 /// The verdict's reason, in one line.
 pub(super) fn why(cost: &Switchback) -> String {
     let margin = 100.0 * cost.margin;
-    let told = |word: &str| {
+    let changed = |word: &str| {
         let change = 100.0 * (cost.ratio - 1.0).abs();
         format!("a request costs {change:.1} % {word} CPU time ({})", percents(cost))
     };
     match cost.verdict {
-        SwitchbackVerdict::More => told("more"),
-        SwitchbackVerdict::Less => told("less"),
+        SwitchbackVerdict::More => changed("more"),
+        SwitchbackVerdict::Less => changed("less"),
         SwitchbackVerdict::NoChange => {
-            format!("CPU time a request is the same within {margin:.0} % ({})", percents(cost))
+            format!("CPU time per request is the same within {margin:.0} % ({})", percents(cost))
         }
         SwitchbackVerdict::NotTold => {
-            let more = rounds_needed(cost).map_or_else(
-                || "let periods be longer".to_owned(),
-                |rounds| format!("some {rounds} rounds might"),
+            let advice = rounds_needed(cost).map_or_else(
+                || "try longer periods".to_owned(),
+                |rounds| format!("try about {rounds} rounds"),
             );
             format!(
-                "neither a change nor its absence within {margin:.0} % can be shown ({}): {more}",
+                "neither a change nor its absence within {margin:.0} % can be shown ({}); {advice}",
                 percents(cost)
             )
         }
@@ -38,14 +39,14 @@ fn percents(found: &Switchback) -> String {
     format!("{:+.1} to {:+.1} %", percent(found.low), percent(found.high))
 }
 
-/// Rounds after which the interval would be as wide as the margin; `None` if they are too many.
+/// The rounds after which the interval would be as wide as the margin; `None` if too many.
 fn rounds_needed(cost: &Switchback) -> Option<usize> {
-    // Twice the sd is the quantile of so many rounds.
+    // For that many rounds, the quantile is about two standard deviations.
     let rounds = (2.0 * cost.sd_of_round / cost.margin).powi(2).max(cost.rounds as f64 * 2.0);
     (rounds <= ROUNDS_MAX).then(|| (rounds / 2.0).ceil() as usize * 2)
 }
 
-/// The whole text.
+/// The whole result.
 pub(super) fn text(found: &Found) -> String {
     let driven = found.rounds.iter().all(|round| round.a.median_us.is_some());
     let mut rows = vec![head(driven)];
@@ -62,7 +63,7 @@ pub(super) fn text(found: &Found) -> String {
         rows.push(cells);
     }
     let mut text = format!("A  {}\nB  {}\n\n", line(&found.a), line(&found.b));
-    text.push_str(&columns(&rows));
+    text.push_str(&aligned(&rows, Align::Right));
     text.push('\n');
     let mut sentence = |what: &str, of: &Switchback| {
         text.push_str(&format!(
@@ -75,7 +76,7 @@ pub(super) fn text(found: &Found) -> String {
             of.rounds
         ));
     };
-    sentence("CPU a request", &found.cost);
+    sentence("CPU per request", &found.cost);
     for (what, of) in [("median latency", &found.median), ("99 % latency", &found.p99)] {
         if let Some(of) = of {
             sentence(what, of);
@@ -85,7 +86,7 @@ pub(super) fn text(found: &Found) -> String {
         SwitchbackVerdict::More => "B costs more",
         SwitchbackVerdict::Less => "B costs less",
         SwitchbackVerdict::NoChange => "no change",
-        SwitchbackVerdict::NotTold => "cannot tell",
+        SwitchbackVerdict::NotTold => "inconclusive",
     };
     text.push_str(&format!("\n{verdict}: {}\n", found.why));
     for remark in &found.remarks {
@@ -106,23 +107,9 @@ fn pair(a: &Period, b: &Period, cell: impl Fn(&Period) -> String) -> [String; 2]
     [cell(a), cell(b)]
 }
 
-/// A command on one line.
+/// The command on one line.
 fn line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
-/// Columns with their cells to the right.
-fn columns(rows: &[Vec<String>]) -> String {
-    let count = rows.first().map_or(0, Vec::len);
-    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..count).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:>width$}"));
-        text.push_str(&cells.collect::<Vec<_>>().join("  "));
-        text.push('\n');
-    }
-    text
 }
 
 #[cfg(test)]
@@ -137,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn each_verdict_has_its_words() {
+    fn each_verdict_is_explained() {
         let near = [1.0, 1.01, 0.99, 1.0, 1.005, 0.995, 1.0, 1.01];
         let times = |by: f64| near.map(|a| (a, by + (1.0 - a) / 2.0));
         assert!(why(&of(&times(1.25))).starts_with("a request costs 24.8 % more"));
@@ -145,14 +132,12 @@ mod tests {
         assert!(why(&of(&times(0.8))).contains("% less CPU time (-2"));
         assert!(why(&of(&times(1.0))).contains("the same within 5 % (-"));
         let wild = [0.8, 1.3, 0.9, 1.2, 0.7, 1.25, 1.0, 1.1].map(|a| (a, 1.0));
-        let told = why(&of(&wild));
-        assert!(told.contains("can be shown") && told.contains("rounds might"), "{told}");
+        let unclear = why(&of(&wild));
+        assert!(unclear.contains("can be shown") && unclear.contains("try about"), "{unclear}");
     }
 
     #[test]
-    fn cells_stand_under_their_heads() {
-        let rows = [["round", "B"], ["1", "10.25"]].map(|row| row.map(str::to_owned).to_vec());
-        assert_eq!(columns(&rows), "round      B\n    1  10.25\n");
+    fn a_command_is_shown_on_one_line() {
         assert_eq!(line("a\nb"), "a b");
     }
 }

@@ -1,20 +1,20 @@
-//! `plimsoll top`: a recording while it goes on.
+//! `plimsoll top`: shows a recording live.
 //!
 //! ```text
-//! plimsoll record, or a thread of ours -- trial -- watcher -- model -- screen | text | JSON
+//! plimsoll record, or our recorder thread -- trial -- watcher -- model -- screen | text | JSON
 //! ```
 //!
 //! | module | what it owns |
 //! | --- | --- |
-//! | `model` | what there is to show: the last intervals, the line through all of them |
-//! | `watcher` | when the trial is looked at, and how much that may cost |
-//! | `recording` | a recording of our own, where no trial is named |
-//! | `view` | which part is looked at, and what the keys do |
-//! | `screen`, `tables` | a model and a view as lines: pure |
-//! | `terminal` | the terminal, given back however it ends |
+//! | `model` | the data to show: the last intervals, and the line through all of them |
+//! | `watcher` | when the trial is read, and how much CPU time that may take |
+//! | `recording` | our own recording, if the user names no trial |
+//! | `view` | the selected part of the screen, and the keys |
+//! | `screen`, `tables` | turn a model and a view into lines, without I/O |
+//! | `terminal` | the terminal, which is restored however the program ends |
 //!
-//! All figures are `report`'s. The trial is opened for each look and let go again, so that neither
-//! holds up the other.
+//! `report` computes all figures. The trial is opened and closed for each read, so that reader and
+//! writer do not block each other.
 
 mod model;
 mod recording;
@@ -40,22 +40,20 @@ use self::model::Model;
 use self::recording::Recording;
 use self::watcher::Watcher;
 use crate::cli;
-use crate::report;
 
-/// How often the trial is asked whether it grew.
-const ASK_EVERY: Duration = Duration::from_millis(100);
+/// How often to check whether the trial has grown.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Columns of the text where there is no terminal to ask.
+/// Columns of the text if there is no terminal.
 const TEXT_COLUMNS: usize = 100;
 
 /// Watches a trial, or records and watches.
 pub(crate) fn top(flags: &cli::Top) -> Result<(), Failure> {
     let stop = stop_on_signal()?;
-    // A terminal that is closed ends what was recorded for it.
+    // Closing the terminal ends the recording.
     signal_hook::flag::register(SIGHUP, Arc::clone(&stop))
-        .map_err(|error| misuse(format!("signals cannot be watched: {error}")))?;
-    let options =
-        Options { groups: report::groups(flags.groups.as_deref())?, ..Options::default() };
+        .map_err(|error| misuse(format!("cannot install a signal handler: {error}")))?;
+    let options = Options { groups: flags.groups.read()?, ..Options::default() };
     let begun_ns = load::sys::wall_ns();
     let mut source = Source::open(flags, &stop)?;
     let awaited = source.recording.is_some().then_some(begun_ns);
@@ -74,7 +72,7 @@ pub(crate) fn top(flags: &cli::Top) -> Result<(), Failure> {
     }
 }
 
-/// Where the figures come from.
+/// The trial that is shown.
 struct Source {
     path: PathBuf,
     recording: Option<Recording>,
@@ -91,23 +89,24 @@ impl Source {
         }
     }
 
-    /// Whether nothing more will be written by us.
+    /// Whether our own recording has ended.
     fn ended(&self) -> bool {
         self.recording.as_ref().is_some_and(Recording::has_ended)
     }
 }
 
-/// Text or JSON, without a terminal.
+/// Prints text or JSON, without a terminal.
 fn in_lines(
     flags: &cli::Top,
     mut watcher: Watcher,
     source: &Source,
     stop: &AtomicBool,
 ) -> Result<(), Failure> {
-    // Of a recording of a known length the end is worth more than the beginning.
-    let only_the_end = flags.once && source.recording.is_some() && flags.what.duration.is_some();
+    // For a recording of known length, show the end rather than the beginning.
+    let only_the_end =
+        flags.once && source.recording.is_some() && flags.recording.duration.is_some();
     loop {
-        // Asked before the look: what is written until then is seen.
+        // Checked before the read, so that nothing written until then is missed.
         let ended = source.ended();
         if ended || !only_the_end {
             let looked = watcher.look().map_err(misuse)?;
@@ -122,7 +121,7 @@ fn in_lines(
                 }
             } else if flags.once && source.recording.is_none() {
                 return Err(misuse(format!(
-                    "{}: no interval in it yet; ask again when one is over",
+                    "{} has no complete interval yet; try again when it has one",
                     source.path.display()
                 )));
             }
@@ -130,7 +129,7 @@ fn in_lines(
         if ended || stop.load(Ordering::Relaxed) {
             return Ok(());
         }
-        std::thread::sleep(ASK_EVERY);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What there is to show: the figures of the last intervals and the line through all of them.
+//! The data to show: the figures of the last intervals, and the line through all of them.
 
 use ::report::{Analysis, CapacityFigure, CostTable, Error, Recent, ResourceKind};
 use serde::Serialize;
@@ -11,18 +11,18 @@ pub(super) struct Model {
     pub(super) recent: Recent,
     /// The line through all intervals.
     pub(super) fit: Fit,
-    /// CPU time of whoever watches, percent of one CPU.
+    /// CPU time of this program, percent of one CPU.
     pub(super) watch_percent: f64,
 }
 
-/// What could be fitted to the whole recording so far.
+/// The fit to the whole recording so far.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Fit {
-    /// The number of the last interval that it knows.
+    /// The number of the last interval in it.
     pub(super) interval: Option<u64>,
     /// The line's figures; none before the first interval.
     pub(super) line: Option<Line>,
-    /// Why there is no line, or no capacity to be read off it.
+    /// Why there is no line, or no capacity.
     pub(super) not_yet: Option<String>,
 }
 
@@ -33,32 +33,32 @@ pub(super) struct Line {
     pub(super) capacity: CapacityFigure,
     /// Intervals in the fit.
     pub(super) fitted: usize,
-    /// What one more request costs, where there is a profile.
+    /// What one more request costs, if there is a profile.
     pub(super) costs: Option<CostTable>,
-    /// The capacity of each resource, the tightest first.
+    /// The capacity of each resource, tightest first.
     pub(super) resources: Vec<Limit>,
-    /// The saturation that was measured, requests/s.
+    /// The rate measured at saturation, requests/s.
     pub(super) saturation_measured: Option<f64>,
 }
 
-/// What a resource allows.
+/// The capacity of a resource.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Limit {
     pub(super) kind: ResourceKind,
-    /// What it is called: "hottest thread", "disk sda".
+    /// Its name: "hottest thread", "disk sda".
     pub(super) name: String,
-    /// What its name leaves open.
+    /// What the name leaves out.
     pub(super) detail: String,
-    /// Requests per second; none where the line does not say.
+    /// Requests per second; none if the line does not identify it.
     pub(super) value: Option<f64>,
     pub(super) low: Option<f64>,
     pub(super) high: Option<f64>,
-    /// Why it is none, or why it does not count.
+    /// Why there is no value, or why it does not count.
     pub(super) remark: Option<String>,
 }
 
 impl Fit {
-    /// What an analysis of all intervals up to one says.
+    /// From an analysis of all intervals up to `interval`.
     pub(super) fn new(interval: u64, analysed: Result<Analysis, Error>) -> Fit {
         let interval = Some(interval);
         match analysed {
@@ -68,7 +68,7 @@ impl Fit {
                     Some(_) => None,
                     None => {
                         let reason = analysis.capacity.reason.as_deref();
-                        Some(needs(reason.unwrap_or("it cannot be read off")))
+                        Some(needs(reason.unwrap_or("it cannot be computed")))
                     }
                 };
                 Fit { interval, line: Some(Line::of(analysis)), not_yet }
@@ -115,7 +115,7 @@ impl Limit {
     }
 }
 
-/// What is missing for a capacity; the recording goes on, so that the mend is to wait.
+/// What is missing for a capacity. Advice to record longer is removed: the recording continues.
 fn needs(reason: &str) -> String {
     let reason = reason.strip_prefix("no load line: ").unwrap_or(reason);
     let reason = reason.strip_suffix("; record for longer").unwrap_or(reason);

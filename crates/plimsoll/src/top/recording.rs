@@ -1,5 +1,4 @@
-//! A recording of our own, in a thread: into a trial that the user named, or into one that is gone
-//! with the screen.
+//! Our own recording, in a thread: into the trial that the user named, or into a temporary one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,17 +15,18 @@ use crate::{cli, record};
 pub(super) struct Recording {
     path: PathBuf,
     thread: JoinHandle<Result<Summary, Error>>,
-    /// Dropped last, when nobody writes there any more.
+    /// The temporary directory. Dropped last, after the recorder has ended.
     _home: Option<Scratch>,
 }
 
 impl Recording {
-    /// Begins what the flags ask for; it ends by itself, or by `stop`.
+    /// Starts the recording that the flags describe. It ends by itself, or by `stop`.
     pub(super) fn begin(flags: &cli::Top, stop: Arc<AtomicBool>) -> Result<Recording, Failure> {
-        let what = &flags.what;
-        if what.access_log.is_none() && what.requests_from.is_none() {
-            let mend = "say where its requests are told: --access-log FILE or --requests-from URL";
-            return Err(misuse(mend));
+        let observed = &flags.recording.observed;
+        if observed.access_log.is_none() && observed.requests_from.is_none() {
+            return Err(misuse(
+                "no source of requests: give --access-log FILE or --requests-from URL",
+            ));
         }
         let (path, home) = match &flags.output {
             Some(path) => (path.clone(), None),
@@ -35,12 +35,12 @@ impl Recording {
                 (home.path().join("live.trial"), Some(home))
             }
         };
-        let mut spec = record::spec(what, &path)?;
+        let mut spec = record::spec(&flags.recording, &path)?;
         spec.overwrite = flags.force;
         let thread = std::thread::Builder::new()
             .name("recorder".to_owned())
             .spawn(move || ::record::record(&spec, &stop, &mut |_| {}))
-            .map_err(|error| misuse(format!("no thread for the recorder: {error}")))?;
+            .map_err(|error| misuse(format!("cannot start the recorder thread: {error}")))?;
         Ok(Recording { path, thread, _home: home })
     }
 
@@ -52,13 +52,13 @@ impl Recording {
         self.thread.is_finished()
     }
 
-    /// Waits for its end, which is near: what it came to.
+    /// Waits for its end, which is near, and returns the summary.
     pub(super) fn end(self) -> Result<Option<Summary>, Failure> {
-        let ended = self.thread.join().map_err(|_| misuse("the recorder failed"))?;
-        let summary = ended.map_err(record::refused)?;
+        let ended = self.thread.join().map_err(|_| misuse("the recorder thread panicked"))?;
+        let summary = ended.map_err(record::failure)?;
         if summary.intervals > 0 || summary.ended == Ended::Stopped {
             return Ok(Some(summary));
         }
-        Err(misuse("not one interval was recorded: the server ended before the first"))
+        Err(misuse(record::NO_INTERVAL))
     }
 }

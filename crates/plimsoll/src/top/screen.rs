@@ -1,7 +1,7 @@
-//! A model and a view as lines: the same for a terminal, for text and for the tests. Pure.
+//! Turns a model and a view into lines, for a terminal, for text and for the tests. No I/O.
 //!
-//! The head says the most in the fewest lines: what may be left out stands last in each of them,
-//! and is left out whole where the terminal is narrow. No control character of a trial reaches it.
+//! In each line of the head the least important items come last. On a narrow terminal whole items
+//! are omitted. Control characters from a trial never reach the terminal.
 
 use ::report::format::{duration, fixed, latency, percent, rate, thousands};
 use ratatui::buffer::Buffer;
@@ -14,22 +14,22 @@ use super::model::Model;
 use super::tables::{self, Grid, us};
 use super::view::{KEYS, Part, View};
 
-/// The margin in which the labels stand.
+/// Width of the labels.
 const MARGIN: usize = 10;
-/// From here on groups and procedures stand side by side.
+/// From this width on, groups and procedures are shown side by side.
 const WIDE: u16 = 132;
-/// Rows of each table in a text; the rest is for a screen.
+/// Rows of each table in the text output. The screen shows the others.
 const TEXT_ROWS: usize = 12;
-/// Nothing new for so many intervals, and so many seconds: it may have ended without a word.
+/// Without anything new for this many intervals and seconds, the recording may have died.
 const SILENT_INTERVALS: f64 = 5.0;
 const SILENT_S: f64 = 10.0;
-/// A loss of a longer name stands in its part only.
+/// A loss with a longer name is shown in the part for losses only.
 const LOSS_CHARS: usize = 36;
-/// Less than this is no terminal to draw on.
+/// The smallest usable terminal.
 const ROWS_MIN: u16 = 10;
 const COLUMNS_MIN: u16 = 40;
 
-/// How things are painted: with colours or without.
+/// How text is styled: with colours or without.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Theme {
     pub(super) colours: bool,
@@ -78,13 +78,13 @@ pub(super) fn draw(
     buffer: &mut Buffer,
 ) {
     if area.width < COLUMNS_MIN || area.height < ROWS_MIN {
-        let text = format!("at least {COLUMNS_MIN} x {ROWS_MIN}, please");
+        let text = format!("terminal too small: {COLUMNS_MIN} x {ROWS_MIN} or more");
         write(&[theme.span(text, Paint::Plain).into()], area, buffer);
         return;
     }
     let width = usize::from(area.width);
     let Some(model) = model else {
-        let text = "waiting for the first interval; q leaves";
+        let text = "waiting for the first interval; press q to quit";
         write(&[theme.span(text, Paint::Dim).into()], area, buffer);
         return;
     };
@@ -96,7 +96,7 @@ pub(super) fn draw(
     if view.help {
         write(&help(theme), body, buffer);
     } else if view.part == Part::Groups && area.width >= WIDE {
-        // Groups have a column more.
+        // Groups have one more column.
         let middle = area.width * 14 / 25;
         let left = Rect { width: middle - 1, ..body };
         let right = Rect { x: area.x + middle + 1, width: area.width - middle - 1, ..body };
@@ -109,7 +109,7 @@ pub(super) fn draw(
     write(&[keys(view, theme, width)], foot, buffer);
 }
 
-/// The screen as text: the head, and the beginning of each table that has something.
+/// The screen as text: the head, and the first rows of each non-empty table.
 pub(super) fn text(model: &Model, now_ns: i64, columns: usize) -> String {
     let theme = Theme { colours: false };
     let mut lines = head(model, false, now_ns, theme, columns);
@@ -142,7 +142,7 @@ fn write(lines: &[Line<'static>], area: Rect, buffer: &mut Buffer) {
     }
 }
 
-/// A labelled line: as many of the items as there is room for, the first in any case.
+/// A labelled line with the first item, and as many others as fit.
 fn items(label: &str, parts: Vec<(String, Paint)>, theme: Theme, width: usize) -> Line<'static> {
     let mut spans = vec![theme.span(format!("{label:<MARGIN$}"), Paint::Label)];
     let mut used = MARGIN;
@@ -182,17 +182,17 @@ fn capacity(model: &Model) -> Vec<(String, Paint)> {
     let fit = &model.fit;
     let Some((line, value)) = fit.line.as_ref().and_then(|line| Some((line, line.capacity.value?)))
     else {
-        let why = fit.not_yet.as_deref().unwrap_or("the line is being drawn");
+        let why = fit.not_yet.as_deref().unwrap_or("the line is being fitted");
         return vec![(format!("not yet: {why}"), Paint::Strong)];
     };
     let figure = &line.capacity;
     let bounds = match figure.low.zip(figure.high) {
         Some((low, high)) => format!("({} to {})", rate(low), rate(high)),
-        None => "and no bound".to_owned(),
+        None => "without bounds".to_owned(),
     };
     let (doubt, paint) = match figure.trusted {
         true => ("", Paint::Strong),
-        false => ("doubtful ", Paint::Warning),
+        false => ("unreliable ", Paint::Warning),
     };
     let limit = line.resources.first().map_or(figure.resource.label(), |first| &first.name);
     let mut parts = vec![
@@ -215,11 +215,11 @@ fn server(model: &Model, paused: bool, now_ns: i64) -> Vec<(String, Paint)> {
     let behind_s = ((now_ns - recent.end_ns) as f64 / 1e9).max(0.0);
     let silent = behind_s > SILENT_S && behind_s > SILENT_INTERVALS * recent.interval_s;
     let state = if paused {
-        ("held, p goes on".to_owned(), Paint::Warning)
+        ("paused, p resumes".to_owned(), Paint::Warning)
     } else if recent.complete {
         ("finished".to_owned(), Paint::Strong)
     } else if silent {
-        let text = format!("nothing new for {}: is it still recorded?", duration(behind_s));
+        let text = format!("nothing new for {}: is it still recording?", duration(behind_s));
         (text, Paint::Warning)
     } else {
         (format!("{behind_s:.0} s ago"), Paint::Plain)
@@ -242,13 +242,13 @@ fn server(model: &Model, paused: bool, now_ns: i64) -> Vec<(String, Paint)> {
 fn rates(model: &Model, theme: Theme, width: usize) -> Line<'static> {
     let found = &model.recent.rate;
     if !found.known && found.peak == 0.0 {
-        let text = "no requests are told of".to_owned();
+        let text = "requests are not counted".to_owned();
         return items("Rate", vec![(text, Paint::Dim)], theme, width);
     }
     let now = if found.known {
         (format!("{}/s now", rate(found.now)), Paint::Strong)
     } else {
-        ("not known now".to_owned(), Paint::Warning)
+        ("unknown now".to_owned(), Paint::Warning)
     };
     let parts = vec![
         now,
@@ -264,7 +264,7 @@ fn rates(model: &Model, theme: Theme, width: usize) -> Line<'static> {
     line
 }
 
-/// Rates as bars, the highest of them full.
+/// Rates as bars, scaled to the highest.
 fn spark(values: &[f64]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let highest = values.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
@@ -274,7 +274,7 @@ fn spark(values: &[f64]) -> String {
 
 fn request(model: &Model) -> Vec<(String, Paint)> {
     let Some(cpu) = &model.recent.cpu_per_request else {
-        return vec![("no request with a known rate in these intervals".to_owned(), Paint::Dim)];
+        return vec![("no known request rate in these intervals".to_owned(), Paint::Dim)];
     };
     let mut parts = vec![(
         format!(
@@ -292,12 +292,12 @@ fn request(model: &Model) -> Vec<(String, Paint)> {
     }
     let counters = model.recent.counters.as_ref();
     if let Some(cycles) = counters.and_then(|counters| counters.cycles_per_instruction) {
-        parts.push((format!("{} cycles an instruction", fixed(cycles, 2)), Paint::Plain));
+        parts.push((format!("{} cycles per instruction", fixed(cycles, 2)), Paint::Plain));
     }
     parts
 }
 
-/// A request of some microseconds: tenths count.
+/// The CPU time of a request. Below a millisecond, digits after the point matter.
 fn latency_fine(value_us: f64) -> String {
     if value_us < 999.5 { format!("{} µs", us(value_us)) } else { latency(value_us) }
 }
@@ -327,7 +327,7 @@ fn in_use(model: &Model) -> Vec<(String, Paint)> {
 
 fn latencies(model: &Model) -> Vec<(String, Paint)> {
     match &model.recent.latency {
-        None => vec![("none is told of".to_owned(), Paint::Dim)],
+        None => vec![("not recorded".to_owned(), Paint::Dim)],
         Some(bin) => vec![
             (format!("median {}", latency(bin.median_us)), Paint::Strong),
             (format!("99 % {}", latency(bin.p99_us)), Paint::Plain),
@@ -341,12 +341,12 @@ fn lost(model: &Model) -> Vec<(String, Paint)> {
     let kinds = model.recent.losses.iter().filter(|loss| loss.count > 0);
     let listed: Vec<String> =
         kinds.map(|loss| format!("{} {}", thousands(loss.count as f64), loss.kind)).collect();
-    // What watching costs is told in any case.
+    // The cost of watching is always shown.
     let (text, paint) = match &listed[..] {
         [] => ("nothing".to_owned(), Paint::Plain),
         [one] if one.chars().count() <= LOSS_CHARS => (one.clone(), Paint::Warning),
-        [_] => ("1 kind of things (6)".to_owned(), Paint::Warning),
-        more => (format!("{} kinds of things (6)", more.len()), Paint::Warning),
+        [_] => ("1 kind of data (press 6)".to_owned(), Paint::Warning),
+        more => (format!("{} kinds of data (press 6)", more.len()), Paint::Warning),
     };
     let cost = format!("recorder {} % of a CPU", fixed(model.recent.recorder_percent, 2));
     let watch = format!("top {} %", fixed(model.watch_percent, 2));
@@ -369,7 +369,7 @@ fn tabs(model: &Model, view: &View, theme: Theme) -> Line<'static> {
 
 fn keys(view: &View, theme: Theme, width: usize) -> Line<'static> {
     let sort = format!("s sort: {}", view.sort.label());
-    let texts = ["q leave", "Tab next", "? help", &sort, "p hold"];
+    let texts = ["q quit", "Tab next", "? help", &sort, "p pause"];
     let mut text = String::new();
     for part in texts {
         if text.chars().count() + part.chars().count() + 3 <= width {
@@ -391,7 +391,7 @@ fn help(theme: Theme) -> Vec<Line<'static>> {
     lines
 }
 
-/// A part with its note below, as much of it as there is room for; bounds how far it is moved.
+/// The visible rows of a part, with its note below. Limits how far the part is scrolled.
 fn part(
     which: Part,
     model: &Model,
@@ -404,7 +404,7 @@ fn part(
     let width = usize::from(area.width);
     let notes = note(&grid, theme, width);
     let room = usize::from(area.height).saturating_sub(1 + notes.len());
-    // Of two beside each other the longer one says how far.
+    // If two are side by side, the selected one sets the limit.
     if which == view.part {
         view.above = view.above.min(grid.rows.len().saturating_sub(room));
     }
@@ -420,7 +420,8 @@ fn note(grid: &Grid, theme: Theme, width: usize) -> Vec<Line<'static>> {
     wrapped.into_iter().map(|line| theme.span(line, Paint::Dim).into()).collect()
 }
 
-/// The head and some rows: columns of numbers to the right, the last column with what is left.
+/// The head and some rows of a table. Numbers are right-aligned; the last column gets the remaining
+/// width.
 fn table(grid: &Grid, theme: Theme, width: usize, above: usize, rows: usize) -> Vec<Line<'static>> {
     let last = grid.columns.len() - 1;
     let mut wide: Vec<usize> = grid.columns.iter().map(|c| c.name.chars().count()).collect();
@@ -451,7 +452,7 @@ fn table(grid: &Grid, theme: Theme, width: usize, above: usize, rows: usize) -> 
     lines
 }
 
-/// A text of at most so many characters: one that is longer ends with dots.
+/// Text of at most `most` characters. Longer text is truncated, with an ellipsis.
 fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! The parts of the screen as tables of text: what stands in which column, in which order.
+//! The parts of the screen as tables of text: their columns and the order of their rows.
 
 use ::report::format::{NONE, bytes, fixed, latency, percent, rate, thousands, three};
 use ::report::{CostRow, Procedure, ProfileRow, RowKind, WaitsAtPlace};
@@ -8,14 +8,14 @@ use trial::profile::Owner;
 use super::model::{Limit, Model};
 use super::view::{Part, Sort};
 
-/// Procedures of a place that are shown, from the one that asked for the lock on.
+/// How many procedures of a lock's call path are shown, innermost first.
 const CALLERS_SHOWN: usize = 4;
 
-/// A table: every column but the last is as wide as it must be, the last has the rest.
+/// A table. Each column is as wide as its content; the last gets the remaining width.
 pub(super) struct Grid {
     pub(super) columns: Vec<Column>,
     pub(super) rows: Vec<Row>,
-    /// What must be known to read it, or why there is nothing.
+    /// How to read the table, or why it is empty.
     pub(super) note: String,
 }
 
@@ -23,14 +23,14 @@ pub(super) struct Grid {
 #[derive(Clone, Copy)]
 pub(super) struct Column {
     pub(super) name: &'static str,
-    /// Numbers stand to the right.
+    /// Numbers are right-aligned.
     pub(super) numeric: bool,
 }
 
 /// A row of cells.
 pub(super) struct Row {
     pub(super) cells: Vec<String>,
-    /// Something that the others are measured by, or nothing.
+    /// A total or an empty row.
     pub(super) dim: bool,
 }
 
@@ -47,7 +47,7 @@ pub(super) fn grid(part: Part, model: &Model, sort: Sort) -> Grid {
 }
 
 impl Grid {
-    /// A column's name that begins with `<` is one of words.
+    /// A name that begins with `<` marks a column of words.
     fn new(columns: &[&'static str]) -> Grid {
         let column = |name: &&'static str| {
             let words = name.trim_start_matches('<');
@@ -62,13 +62,13 @@ impl Grid {
     }
 }
 
-/// A row of the profile with what one more request costs of it.
+/// A row of the profile with its cost per request.
 struct Costed<'a> {
     row: &'a ProfileRow,
     cost: Option<&'a CostRow>,
 }
 
-/// The rows of the profile of a kind, sorted.
+/// The sorted rows of a kind of the profile.
 fn costed(model: &Model, kind: RowKind, sort: Sort) -> Vec<Costed<'_>> {
     let Some(profile) = &model.recent.profile else { return Vec::new() };
     let rows = profile.rows.iter().filter(|row| row.kind == kind);
@@ -83,7 +83,7 @@ fn costed(model: &Model, kind: RowKind, sort: Sort) -> Vec<Costed<'_>> {
     rows
 }
 
-/// What one more request costs of it, if that could be fitted.
+/// What one more request costs in this row, if that could be fitted.
 fn cost_of<'a>(model: &'a Model, row: &ProfileRow) -> Option<&'a CostRow> {
     let line = model.fit.line.as_ref().filter(|line| line.capacity.identifiable)?;
     let costs = line.costs.as_ref()?;
@@ -147,25 +147,25 @@ fn marginal(cost: Option<&CostRow>) -> Vec<String> {
     }
 }
 
-/// Microseconds of a request; what is rounding is nothing.
+/// Microseconds per request. Rounding errors are shown as 0.
 pub(super) fn us(value: f64) -> String {
     if value.abs() < 5e-4 { "0".to_owned() } else { three(value) }
 }
 
 fn profile_note(model: &Model) -> String {
     match &model.recent.profile {
-        None => missing(model, "profile", "no sample yet that was not idle"),
+        None => missing(model, "profile", "only idle samples so far"),
         Some(profile) => {
             let line = match model.fit.line.as_ref().filter(|line| line.capacity.identifiable) {
                 Some(line) => format!("by the line through {} intervals", line.fitted),
-                None => "when there is a line".to_owned(),
+                None => "once there is a line".to_owned(),
             };
             format!("{} at {} Hz; 1 more: one more request, {line}", profile.event, profile.hz)
         }
     }
 }
 
-/// Why a sampler has nothing.
+/// Why a sampler has no data.
 fn missing(model: &Model, sampler: &str, otherwise: &str) -> String {
     match model.recent.missing.iter().find(|capability| capability.name == sampler) {
         Some(missing) => format!("{sampler}: not recorded: {}", missing.reason),
@@ -193,7 +193,7 @@ fn locks(model: &Model) -> Grid {
         ]);
     }
     grid.note = format!(
-        "waiting, not holding; {} waits; CPUs spun {} % of their time; {}",
+        "time waited, not time held; {} waits; CPUs spun {} % of their time; {}",
         thousands(waits.waits as f64),
         fixed(waits.spinning_percent, 3),
         waits.lost
@@ -275,7 +275,7 @@ fn resources(model: &Model) -> Grid {
             },
         ]);
     }
-    grid.note = "percent of what each can give; the tightest limits the server".to_owned();
+    grid.note = "use in percent of each resource; the tightest one limits the server".to_owned();
     if let Some(why) = &model.fit.not_yet {
         grid.note = format!("no capacity yet: {why}; {}", grid.note);
     }

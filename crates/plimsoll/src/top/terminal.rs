@@ -1,8 +1,8 @@
-//! The terminal: taken for the screen, given back however it ends.
+//! The terminal: set up for the screen, and restored however the program ends.
 //!
-//! A guard gives it back when it is dropped, a hook when somebody panics, a flag that signals
-//! raise ends the loop. The trial is watched in a thread of its own: keys are answered while a
-//! line is drawn through an hour of intervals.
+//! A guard restores it when it is dropped, a hook restores it on a panic, and signals set a flag
+//! that ends the loop. A separate thread watches the trial, so that keys are handled while a line
+//! is fitted to an hour of intervals.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
@@ -17,41 +17,41 @@ use super::model::Model;
 use super::screen::{self, Theme};
 use super::view::View;
 use super::watcher::Watcher;
-use super::{ASK_EVERY, Source};
+use super::{POLL_INTERVAL, Source};
 
-/// How long a key waits to be answered, at most.
+/// The longest wait for a key before other events are handled.
 const KEYS_EVERY: Duration = Duration::from_millis(50);
 
-/// The age of the last interval is drawn anew so often.
+/// How often the age of the last interval is redrawn.
 const DRAW_EVERY: Duration = Duration::from_secs(1);
 
-/// What the watcher has to say: a model and what watching has cost, or why it cannot go on.
-type Told = Result<(Box<Model>, f64), trial::Error>;
+/// A message of the watcher: a model and the CPU time of watching in percent, or its error.
+type Update = Result<(Box<Model>, f64), trial::Error>;
 
-/// Shows the recording until the user leaves or a signal says so.
+/// Shows the recording until the user quits or a signal arrives.
 pub(super) fn show(watcher: Watcher, source: &Source, stop: &AtomicBool) -> Result<(), Failure> {
     let screen = Screen::take()?;
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let (tell, told) = mpsc::channel();
+        let (sender, updates) = mpsc::channel();
         let done = &done;
-        let watching = scope.spawn(move || watch(watcher, &tell, done));
-        let shown = turns(screen, &told, source, stop);
+        let watching = scope.spawn(move || watch(watcher, &sender, done));
+        let shown = event_loop(screen, &updates, source, stop);
         done.store(true, Ordering::Relaxed);
-        // A panic there has given the terminal back and said what it was.
-        let watched = watching.join().map_err(|_| misuse("the watcher failed"));
+        // A panic there has restored the terminal and printed its message.
+        let watched = watching.join().map_err(|_| misuse("the watcher thread panicked"));
         shown.and(watched)
     })
 }
 
-/// The terminal, in its other screen.
+/// The terminal, in its alternate screen.
 struct Screen(DefaultTerminal);
 
 impl Screen {
     fn take() -> Result<Screen, Failure> {
-        // It sets the hook for panics too.
+        // This also installs the panic hook.
         let terminal = ratatui::try_init().map_err(|error| {
-            misuse(format!("the terminal cannot be used: {error}; --once prints text"))
+            misuse(format!("cannot use the terminal: {error}; try --once for text"))
         })?;
         Ok(Screen(terminal))
     }
@@ -63,46 +63,46 @@ impl Drop for Screen {
     }
 }
 
-fn watch(mut watcher: Watcher, tell: &Sender<Told>, done: &AtomicBool) {
-    let mut newest: Option<Model> = None;
-    while !done.load(Ordering::Relaxed) {
-        let looked = watcher.look();
-        let more = match looked {
-            Err(error) => {
-                let _ = tell.send(Err(error));
-                return;
-            }
-            Ok(looked) => looked,
-        };
-        if let Some(model) = more {
-            newest = Some(model);
-            if !say(&newest, &watcher, tell) {
-                return;
-            }
-        }
-        if let Some(model) = newest.as_mut().filter(|_| watcher.fit_is_due()) {
-            if let Err(error) = watcher.fit(model) {
-                let _ = tell.send(Err(error));
-                return;
-            }
-            if !say(&newest, &watcher, tell) {
-                return;
-            }
-        }
-        std::thread::sleep(ASK_EVERY);
+/// Sends each new model. An error is the last message.
+fn watch(watcher: Watcher, updates: &Sender<Update>, done: &AtomicBool) {
+    if let Err(error) = send_models(watcher, updates, done) {
+        let _ = updates.send(Err(error));
     }
 }
 
-/// Whether anybody listens.
-fn say(model: &Option<Model>, watcher: &Watcher, tell: &Sender<Told>) -> bool {
-    let Some(model) = model else { return true };
-    tell.send(Ok((Box::new(model.clone()), watcher.cost_percent()))).is_ok()
+fn send_models(
+    mut watcher: Watcher,
+    updates: &Sender<Update>,
+    done: &AtomicBool,
+) -> Result<(), trial::Error> {
+    let mut newest: Option<Model> = None;
+    while !done.load(Ordering::Relaxed) {
+        let looked = watcher.look()?;
+        let mut changed = looked.is_some();
+        newest = looked.or(newest);
+        if let Some(model) = &mut newest {
+            // A model without a new line is shown first, because a fit can take long.
+            for fits in [false, true] {
+                if fits && watcher.fit_is_due() {
+                    watcher.fit(model)?;
+                    changed = true;
+                }
+                let update = || Ok((Box::new(model.clone()), watcher.cost_percent()));
+                if changed && updates.send(update()).is_err() {
+                    return Ok(());
+                }
+                changed = false;
+            }
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
+    Ok(())
 }
 
-/// Turns of the screen: what was told, what was pressed, what is to be drawn.
-fn turns(
+/// Handles updates and keys, and draws.
+fn event_loop(
     mut screen: Screen,
-    told: &Receiver<Told>,
+    updates: &Receiver<Update>,
     source: &Source,
     stop: &AtomicBool,
 ) -> Result<(), Failure> {
@@ -111,11 +111,11 @@ fn turns(
     let mut model: Option<Box<Model>> = None;
     let (begun, begun_ns) = (Instant::now(), thread_cpu_ns());
     let mut drawn: Option<Instant> = None;
-    let lost = |error: std::io::Error| misuse(format!("the terminal is gone: {error}"));
+    let lost = |error: std::io::Error| misuse(format!("lost the terminal: {error}"));
     while !stop.load(Ordering::Relaxed) {
         let mut changed = drawn.is_none_or(|drawn| drawn.elapsed() >= DRAW_EVERY);
         loop {
-            match told.try_recv() {
+            match updates.try_recv() {
                 Ok(Ok((mut new, watch_percent))) => {
                     let own_ns = (thread_cpu_ns() - begun_ns) as f64;
                     let own = 100.0 * own_ns / begun.elapsed().as_nanos().max(1) as f64;

@@ -1,8 +1,8 @@
-//! Which part is looked at, and what the keys do. No terminal here: keys come in, a view comes out.
+//! The selected part, and what the keys do. This module does not use the terminal.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
-/// The parts that are looked at one at a time.
+/// The parts of the screen, shown one at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Part {
     #[default]
@@ -29,16 +29,16 @@ impl Part {
         }
     }
 
-    fn beside(self, steps: usize) -> Part {
+    fn next(self, steps: usize) -> Part {
         let at = Part::ALL.iter().position(|part| *part == self).unwrap_or(0);
         Part::ALL[(at + steps) % Part::ALL.len()]
     }
 }
 
-/// What groups and procedures are sorted by.
+/// The sort order of groups and procedures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Sort {
-    /// Share of the time that was not idle.
+    /// Share of the non-idle time.
     #[default]
     Share,
     /// What one more request costs.
@@ -64,22 +64,22 @@ impl Sort {
     }
 }
 
-/// What is looked at.
+/// What is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
     pub(super) part: Part,
     pub(super) sort: Sort,
-    /// Rows that are above the screen; the screen bounds it.
+    /// Rows scrolled off at the top. The screen limits it.
     pub(super) above: usize,
     pub(super) paused: bool,
     pub(super) help: bool,
 }
 
-/// Rows of a step by page up and down.
+/// Rows that page up and page down scroll.
 const PAGE: usize = 10;
 
 impl View {
-    /// Does what a key asks for; false if it asks to leave.
+    /// Handles a key. Returns false if the key quits.
     pub(super) fn press(&mut self, key: KeyEvent) -> bool {
         if key.kind == KeyEventKind::Release {
             return true;
@@ -91,8 +91,8 @@ impl View {
             KeyCode::Esc if self.help => self.help = false,
             KeyCode::Esc => return false,
             KeyCode::Char('?' | 'h') => self.help = !self.help,
-            KeyCode::Tab | KeyCode::Right => self.turn(self.part.beside(1)),
-            KeyCode::BackTab | KeyCode::Left => self.turn(self.part.beside(Part::ALL.len() - 1)),
+            KeyCode::Tab | KeyCode::Right => self.turn(self.part.next(1)),
+            KeyCode::BackTab | KeyCode::Left => self.turn(self.part.next(Part::ALL.len() - 1)),
             KeyCode::Char(digit @ '1'..='6') => {
                 self.turn(Part::ALL[digit as usize - '1' as usize]);
             }
@@ -113,14 +113,14 @@ impl View {
     }
 }
 
-/// The keys, for the help.
+/// The help on keys.
 pub(super) const KEYS: [(&str, &str); 6] = [
-    ("Tab, arrows, 1 to 6", "another part"),
-    ("up, down, PgUp, PgDn, Home", "rows that do not fit"),
+    ("Tab, arrows, 1 to 6", "select another part"),
+    ("up, down, PgUp, PgDn, Home", "scroll"),
     ("s", "sort by share, cost of one more, name"),
-    ("p, space", "hold the screen; the recording goes on"),
+    ("p, space", "pause the screen; the recording continues"),
     ("?, h", "this help"),
-    ("q, Esc, Ctrl-C", "leave; a recording of top's own ends"),
+    ("q, Esc, Ctrl-C", "quit; a recording started by top ends"),
 ];
 
 #[cfg(test)]
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_go_round_in_both_directions() {
+    fn parts_wrap_around_in_both_directions() {
         let tabs = [KeyCode::Tab; 6];
         assert_eq!(pressed(&tabs[..5]).part, Part::Lost);
         assert_eq!(pressed(&tabs).part, Part::Groups);
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_part_begins_at_its_top() {
+    fn a_new_part_is_scrolled_to_its_top() {
         let down = pressed(&[KeyCode::Down, KeyCode::PageDown, KeyCode::Up]);
         assert_eq!(down.above, PAGE);
         assert_eq!(pressed(&[KeyCode::PageDown, KeyCode::Tab]).above, 0);
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn escape_leaves_the_help_first() {
+    fn escape_closes_the_help_first() {
         assert!(!pressed(&[KeyCode::Char('?'), KeyCode::Esc]).help);
         assert!(!View::default().press(KeyEvent::from(KeyCode::Esc)));
         let control = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn sorts_go_round_and_the_screen_is_held_and_let_go() {
+    fn sort_orders_wrap_around_and_the_screen_pauses_and_resumes() {
         let sorted = |times: usize| pressed(&vec![KeyCode::Char('s'); times]).sort;
         assert_eq!(
             [0, 1, 2, 3].map(sorted),

@@ -1,10 +1,10 @@
-//! When the trial is looked at, and how much that may cost.
+//! When the trial is read, and how much CPU time that may take.
 //!
-//! A look reads the last intervals only, so that it costs the same after an hour as after a
-//! minute; it is made when the file has grown, and not before twenty times the CPU time of the last
-//! one has passed. The line goes through all intervals and costs by their number: it is drawn anew
-//! when fifty times what it took last has passed, so that it never takes more than a fiftieth of a
-//! CPU.
+//! A look reads only the last intervals, so that it costs the same after an hour as after a minute.
+//! It happens when the file has changed, but not before twenty times the CPU time of the last look
+//! has passed. The cost of fitting the line grows with the number of intervals. The line is fitted
+//! again after fifty times the CPU time of the last fit, so that fitting takes at most a fiftieth
+//! of a CPU.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
@@ -15,13 +15,13 @@ use trial::{Error, Trial};
 
 use super::model::{Fit, Model};
 
-/// What a look took is waited for so many times before the next.
+/// The pause after a look, as a multiple of its CPU time.
 const LOOK_REST: u32 = 20;
 
-/// The same of the line.
+/// The pause after a fit, as a multiple of its CPU time.
 const FIT_REST: u32 = 50;
 
-/// A trial that is finished at this very moment may look torn once, and not twice.
+/// A trial that is being finished at the moment of a look may be unreadable once, but not twice.
 const FAILURES_MAX: u32 = 1;
 
 /// Watches one trial.
@@ -30,12 +30,12 @@ pub(super) struct Watcher {
     /// Intervals of a look.
     last: usize,
     options: Options,
-    /// When the trial was begun that is about to be made, ns since the Unix epoch.
+    /// The earliest start of a trial that is still to be created, ns since the Unix epoch.
     awaited_ns: Option<i64>,
     failures: u32,
-    /// How the file stood when it was looked at.
+    /// The state of the file at the last look.
     stamp: Option<Stamp>,
-    /// The last interval that was seen, and whether the trial was finished.
+    /// The last interval seen, and whether the trial was finished.
     seen: Option<(u64, bool)>,
     fit: Fit,
     next_look: Instant,
@@ -46,7 +46,7 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    /// `awaited_ns`: a trial that is not there yet, or an older one of that name, is waited for.
+    /// `awaited_ns`: wait for a trial that starts then or later. An older one is ignored.
     pub(super) fn new(
         path: PathBuf,
         last: usize,
@@ -70,8 +70,8 @@ impl Watcher {
         }
     }
 
-    /// What there is to show, if there is more than the last time. A finished trial is checked
-    /// whole when it is first seen so.
+    /// A new model, if there is more than at the last look. A trial that has just finished is
+    /// verified completely.
     pub(super) fn look(&mut self) -> Result<Option<Model>, Error> {
         let stamp = Stamp::of(&self.path);
         if Instant::now() < self.next_look || self.stamp == Some(stamp) {
@@ -100,13 +100,13 @@ impl Watcher {
         Ok(more.then(|| Model { recent, fit: self.fit.clone(), watch_percent: 0.0 }))
     }
 
-    /// Whether the line may be drawn anew, and would be another.
+    /// Whether the line may be fitted again, and would change.
     pub(super) fn fit_is_due(&self) -> bool {
         let Some((newest, finished)) = self.seen else { return false };
         self.fit.interval != Some(newest) && (finished || Instant::now() >= self.next_fit)
     }
 
-    /// Draws the line through everything that is there.
+    /// Fits the line to all intervals.
     pub(super) fn fit(&mut self, model: &mut Model) -> Result<(), Error> {
         let timer = Timer::start();
         let trial = Trial::recent(&self.path, usize::MAX)?;
@@ -117,7 +117,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// CPU time of watching since it began, percent of one CPU.
+    /// CPU time of watching so far, percent of one CPU.
     pub(super) fn cost_percent(&self) -> f64 {
         let passed_ns = self.begun.elapsed().as_nanos().max(1) as f64;
         100.0 * self.spent_ns as f64 / passed_ns
@@ -151,7 +151,7 @@ impl Stamp {
     }
 }
 
-/// What a piece of work takes.
+/// Measures the CPU time of a piece of work.
 struct Timer {
     cpu_ns: u64,
 }
@@ -161,7 +161,7 @@ impl Timer {
         Timer { cpu_ns: thread_cpu_ns() }
     }
 
-    /// Adds what it took, and says when the next one may begin.
+    /// Adds the CPU time, and returns when the next piece of work may begin.
     fn stop(self, spent_ns: &mut u64, rest: u32) -> Instant {
         let took_ns = thread_cpu_ns() - self.cpu_ns;
         *spent_ns += took_ns;

@@ -12,7 +12,7 @@ fn a_url_is_explained_purged_and_explained_again() {
     let url = format!("http://{at}{path}");
     get(at, path);
     let told = plimsoll(&["explain", &url, "--admin", &admin]).well().stdout;
-    for line in ["would be      served from store", "current_age", "60.000 s", "ETag"] {
+    for line in ["would be      served from the cache", "current_age", "60.000 s", "ETag"] {
         assert!(told.contains(line), "{line}: {told}");
     }
     let reload = ["explain", &url, "-H", "Cache-Control: no-cache", "--admin", &admin, "--json"];

@@ -285,7 +285,7 @@ fn a_full_stdout_is_told_and_a_closed_one_is_no_failure() {
     let said = command.output().unwrap();
     assert_eq!(said.status.code(), Some(2));
     let line = String::from_utf8_lossy(&said.stderr);
-    assert!(line.starts_with("plimsoll: stdout cannot be written: "), "{line}");
+    assert!(line.starts_with("plimsoll: cannot write to stdout: "), "{line}");
     assert_eq!(line.lines().count(), 1, "{line}");
 
     let line = format!("{PLIMSOLL} completions bash | head -n 1");
@@ -367,7 +367,7 @@ fn a_full_disk_under_a_result_leaves_the_old_one() {
         origin.url()
     );
     let Some(said) = on_a_small_disk(&home, &script) else { return };
-    said.refused(&["result.json", "cannot be written", "No space left"]);
+    said.refused(&["result.json", "cannot write", "No space left"]);
     assert_eq!(home.read("kept/result.json"), "old\n");
     let left: Vec<_> =
         fs::read_dir(home.at("kept")).unwrap().map(|f| f.unwrap().file_name()).collect();

@@ -54,14 +54,15 @@ fn what_cannot_be_boosted_is_refused_with_the_mend() {
     fixed[18..20].copy_from_slice(&sh[18..20]);
     refused(&executable("static", &fixed, 0o755), &["statically"]);
     fixed[18] ^= 0xff;
-    refused(&executable("foreign", &fixed, 0o755), &["machine"]);
-    refused(&executable("text", b"hello\n", 0o755), &["no ELF"]);
-    refused(&executable("not-executable", &sh, 0o644), &["no program"]);
+    refused(&executable("foreign", &fixed, 0o755), &["architecture"]);
+    refused(&executable("text", b"hello\n", 0o755), &["not an ELF"]);
+    refused(&executable("not-executable", &sh, 0o644), &["not an executable"]);
     refused("no-such-program-anywhere", &["PATH", "/usr/sbin/"]);
     let library = home.write("lib.so", "hello\n");
-    plimsoll(&["boost", "--library", &library, "--", "sh"]).refused(&["lib.so", "no ELF"]);
+    plimsoll(&["boost", "--library", &library, "--", "sh"]).refused(&["lib.so", "not an ELF"]);
     let library = home.at("absent.so");
-    plimsoll(&["boost", "--library", &library, "--", "sh"]).refused(&["absent.so", "not there"]);
+    plimsoll(&["boost", "--library", &library, "--", "sh"])
+        .refused(&["absent.so", "does not exist"]);
     let stats = home.at("no/such/directory");
     plimsoll(&["boost", "--stats", &stats, "--", "sh"]).refused(&["no/such/directory"]);
     let script = executable("script", b"#! /bin/sh\nexit 3\n", 0o755);

@@ -123,7 +123,7 @@ fn curl_gets_what_it_asks_for_over_tls() {
     assert!(get(proxy.admin(), "/metrics").contains("plimsoll_hits_total 1\n"));
     let admin = proxy.admin().to_string();
     let told = plimsoll(&["explain", &url, "--admin", &admin]).well().stdout;
-    assert!(told.contains("served from store"), "{told}");
+    assert!(told.contains("served from the cache"), "{told}");
     let clear = url.replace("https:", "http:");
     plimsoll(&["explain", &clear, "--admin", &admin]).refused(&["every listener speaks TLS"]);
     // In the clear it is told what is wrong; a name that no certificate has is its own to refuse.

@@ -62,7 +62,7 @@ fn what_is_the_same_is_not_called_a_change_and_a_setting_is_left_as_a_has_it() {
     let set = |to: &str| format!("echo {to} >> {}", home.at("settings"));
     let said = turns(&set("a"), &set("b"), port, "4", &["--pid", &pid]);
     assert!(matches!(said.code, Some(0 | 2)), "{said:?}");
-    let told = said.stdout.contains("no change: ") || said.stdout.contains("cannot tell: ");
+    let told = said.stdout.contains("no change: ") || said.stdout.contains("inconclusive: ");
     assert!(told, "{said:?}");
     assert!(said.stdout.contains("fewer than 6 rounds cannot show a change"), "{said:?}");
     assert_eq!(home.read("settings"), "a\nb\nb\na\na\nb\nb\na\n");
@@ -83,7 +83,7 @@ fn an_interrupt_ends_the_servers_and_puts_a_setting_back() {
     child.signal("INT");
     assert_eq!(child.ended(SOON).code(), Some(2));
     let (_, err) = child.rest();
-    assert!(err.contains("0 whole rounds, where 4 are needed"), "{err}");
+    assert!(err.contains("only 0 complete rounds of at least 4"), "{err}");
     assert!(listens().is_none(), "a server goes on");
 
     let server = Ours::null_server();
@@ -112,7 +112,10 @@ fn what_cannot_take_turns_is_said() {
     };
     let driven = ["--url", &url, "--rate", "10"];
     refused(&driven, &["exit 4", "exit status: 4", "it is broken"]);
-    refused(&[&driven[..], &["--rounds", "5"]].concat(), &["\"5\" is no even number from 4 up"]);
+    refused(
+        &[&driven[..], &["--rounds", "5"]].concat(),
+        &["\"5\" is not an even number of at least 4"],
+    );
     refused(&[&driven[..], &["--period", "3s"]].concat(), &["--settle"]);
     refused(&[&driven[..], &["--margin", "0"]].concat(), &["--margin"]);
     refused(&["--url", &url], &["--rate"]);
@@ -121,7 +124,7 @@ fn what_cannot_take_turns_is_said() {
     let url = server.url();
     let flags = ["switchback", "--a", "true", "--b", "true", "--url", &url, "--rate", "10"];
     plimsoll(&[&flags[..], &["--settle", "100ms"]].concat())
-        .refused(&["neither --name nor --pid", "goes on"]);
+        .refused(&["without --name and --pid", "running server"]);
 }
 
 /// A trial of a server that a load was driven at: an interval for each second of the load.
@@ -175,10 +178,10 @@ fn a_load_is_joined_to_its_trial_once() {
     let beside = text.contains("99 % within 10.0 ms");
     assert_eq!(beside, valid > 0, "capacity at an objective beside it: {text}");
 
-    plimsoll(&["join", &trial, &result]).refused(&["was joined", "before"]);
+    plimsoll(&["join", &trial, &result]).refused(&["already been joined"]);
     let cut = home.write("cut.json", &home.read("load.json")[..200]);
-    plimsoll(&["join", &trial, &cut]).refused(&["cut.json", "no result of plimsoll load"]);
-    plimsoll(&["join", &trial, &home.at("none.json")]).refused(&["none.json", "cannot be read"]);
+    plimsoll(&["join", &trial, &cut]).refused(&["cut.json", "not a result of plimsoll load"]);
+    plimsoll(&["join", &trial, &home.at("none.json")]).refused(&["none.json", "cannot read"]);
     // By a clock that is a day off, nothing of it lies in the trial.
     let other = home
         .write("other.json", home.read("load.json").replace("\"start_ns\": 1", "\"start_ns\": 2"));

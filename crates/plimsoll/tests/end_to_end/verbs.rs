@@ -58,7 +58,7 @@ fn the_version_completions_and_the_man_page() {
         assert!(script.contains("access-log") && script.len() > 2000, "{shell}: {script}");
     }
     let page = plimsoll(&["man"]).well().stdout;
-    assert!(page.contains(".TH") && page.contains("Exit status"), "{page}");
+    assert!(page.contains(".TH") && page.contains("Exit codes"), "{page}");
 }
 
 #[test]

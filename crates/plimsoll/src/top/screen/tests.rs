@@ -1,4 +1,4 @@
-//! The screen, drawn on a terminal of the tests: what is in a made trial, at several sizes.
+//! Draws the screen of a generated trial on a test terminal, at several sizes.
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -19,7 +19,7 @@ use trial::profile::Owner;
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// Procedures of the made server: name, module, mode, microseconds a request.
+/// Procedures of the generated server: name, module, mode, microseconds per request.
 const PROCEDURES: [(&str, &str, FrameMode, f64); 6] = [
     ("tcp_sendmsg", "[kernel]", FrameMode::Kernel, 14.0),
     ("tcp_recvmsg", "[kernel]", FrameMode::Kernel, 6.0),
@@ -29,7 +29,7 @@ const PROCEDURES: [(&str, &str, FrameMode, f64); 6] = [
     ("std::vec::Vec<a::very::long::path<of::types>>::from_iter", "nginx", FrameMode::User, 2.0),
 ];
 
-/// A recording of so many seconds under way, its rate spread by `spread` requests/s.
+/// A recording in progress with `intervals` seconds; its rate varies by `spread` requests/s.
 struct Made {
     home: tempfile::TempDir,
     intervals: u64,
@@ -57,7 +57,7 @@ impl Made {
         Made { home, intervals }
     }
 
-    /// As it is seen so many seconds after its last interval.
+    /// The model of the whole recording.
     fn model(&self) -> Model {
         let path = self.home.path().join("nginx.trial");
         let mut watcher = Watcher::new(path, 60, Options::default(), None);
@@ -164,7 +164,7 @@ fn file(index: u64, delays: &Histogram<u64>) -> FileRow {
     }
 }
 
-/// The screen as it stands on a terminal of this size, after some keys.
+/// The screen on a terminal of this size, after some keys.
 fn screen(made: &Made, columns: u16, rows: u16, keys: &[KeyCode]) -> String {
     let model = made.model();
     let mut view = View::default();
@@ -195,17 +195,17 @@ fn groups_and_procedures_side_by_side_on_a_wide_terminal() {
 }
 
 #[test]
-fn without_a_spread_of_the_rate_there_is_no_capacity_and_no_marginal_cost() {
-    let said = screen(&Made::new(60, 0.0), 80, 24, &[]);
-    assert!(said.starts_with("Capacity  not yet: needs more spread in the rate\n"), "{said}");
-    assert!(!said.contains("1 more 4"), "{said}");
+fn a_constant_rate_gives_no_capacity_and_no_marginal_cost() {
+    let shown = screen(&Made::new(60, 0.0), 80, 24, &[]);
+    assert!(shown.starts_with("Capacity  not yet: needs more spread in the rate\n"), "{shown}");
+    assert!(!shown.contains("1 more 4"), "{shown}");
 }
 
 #[test]
-fn in_its_first_seconds_it_says_how_many_intervals_a_line_needs() {
-    let said = screen(&Made::new(2, 6_000.0), 80, 24, &[]);
-    assert!(said.starts_with("Capacity  not yet: 2 of 2 intervals can be fitted, "), "{said}");
-    assert!(said.lines().next().is_some_and(|line| line.ends_with(" are needed")), "{said}");
+fn the_first_seconds_show_how_many_intervals_a_line_needs() {
+    let shown = screen(&Made::new(2, 6_000.0), 80, 24, &[]);
+    assert!(shown.starts_with("Capacity  not yet: 2 of 2 intervals can be fitted, "), "{shown}");
+    assert!(shown.lines().next().is_some_and(|line| line.ends_with(" are needed")), "{shown}");
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn every_part_has_its_rows() {
 }
 
 #[test]
-fn rows_move_up_as_far_as_the_last_and_no_further() {
+fn rows_scroll_up_to_the_last_and_no_further() {
     let made = Made::new(60, 6_000.0);
     let mut keys = vec![KeyCode::Down; 2];
     let two = screen(&made, 80, 24, &keys);
@@ -241,26 +241,26 @@ fn rows_move_up_as_far_as_the_last_and_no_further() {
 }
 
 #[test]
-fn help_covers_the_table_and_leaves_the_head() {
-    let said = screen(&Made::new(60, 6_000.0), 80, 24, &[KeyCode::Char('?')]);
-    assert!(said.starts_with("Capacity  ") && said.contains("hold the screen"), "{said}");
-    assert!(!said.contains("% busy"), "{said}");
+fn help_replaces_the_table_but_not_the_head() {
+    let shown = screen(&Made::new(60, 6_000.0), 80, 24, &[KeyCode::Char('?')]);
+    assert!(shown.starts_with("Capacity  ") && shown.contains("pause the screen"), "{shown}");
+    assert!(!shown.contains("% busy"), "{shown}");
 }
 
 #[test]
-fn no_size_is_too_small_or_too_large_to_draw() {
+fn every_terminal_size_can_be_drawn() {
     let made = Made::new(12, 6_000.0);
     for (columns, rows) in [(1, 1), (39, 24), (40, 10), (80, 9), (41, 11), (300, 90)] {
         for part in ['1', '2', '3', '4', '5', '6', '?'] {
-            let said = screen(&made, columns, rows, &[KeyCode::Char(part)]);
-            let fits = said.lines().all(|line| line.chars().count() <= usize::from(columns));
-            assert!(fits, "{columns} x {rows}: {said}");
+            let shown = screen(&made, columns, rows, &[KeyCode::Char(part)]);
+            let fits = shown.lines().all(|line| line.chars().count() <= usize::from(columns));
+            assert!(fits, "{columns} x {rows}: {shown}");
         }
     }
 }
 
 #[test]
-fn colours_are_left_out_where_they_are_not_wanted() {
+fn colours_can_be_switched_off() {
     let made = Made::new(60, 6_000.0);
     let model = made.model();
     let coloured = |colours| {
@@ -274,16 +274,16 @@ fn colours_are_left_out_where_they_are_not_wanted() {
 }
 
 #[test]
-fn silence_is_told_and_a_held_screen_too() {
+fn silence_and_a_paused_screen_are_shown() {
     let made = Made::new(60, 6_000.0);
     let model = made.model();
-    let said = text(&model, made.now_ns() + 60 * SECOND_NS, 100);
-    assert!(said.contains("nothing new for 62 s: is it still recorded?"), "{said}");
-    assert!(screen(&made, 80, 24, &[KeyCode::Char('p')]).contains("held, p goes on"));
+    let shown = text(&model, made.now_ns() + 60 * SECOND_NS, 100);
+    assert!(shown.contains("nothing new for 62 s: is it still recording?"), "{shown}");
+    assert!(screen(&made, 80, 24, &[KeyCode::Char('p')]).contains("paused, p resumes"));
 }
 
 #[test]
-fn as_text_every_part_that_has_something_stands_below_the_other() {
+fn the_text_output_lists_all_non_empty_parts() {
     let made = Made::new(60, 6_000.0);
     insta::assert_snapshot!(text(&made.model(), made.now_ns(), 100));
 }
