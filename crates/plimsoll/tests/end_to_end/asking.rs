@@ -1,4 +1,4 @@
-//! `plimsoll explain` and `plimsoll purge`, against a running server.
+//! `plimsoll explain`, `purge`, `metrics` and `locks` against a running server.
 
 use crate::support::{Home, get, plimsoll};
 use crate::verbs::a_server;
@@ -11,32 +11,33 @@ fn a_url_is_explained_purged_and_explained_again() {
     let path = "/obj/1?size=10&cc=max-age%3D60";
     let url = format!("http://{at}{path}");
     get(at, path);
-    let told = plimsoll(&["explain", &url, "--admin", &admin]).well().stdout;
+    let answer = plimsoll(&["explain", &url, "--admin", &admin]).succeeded().stdout;
     for line in ["would be      served from the cache", "current_age", "60.000 s", "ETag"] {
-        assert!(told.contains(line), "{line}: {told}");
+        assert!(answer.contains(line), "{line}: {answer}");
     }
     let reload = ["explain", &url, "-H", "Cache-Control: no-cache", "--admin", &admin, "--json"];
-    let reload = plimsoll(&reload).well().json();
+    let reload = plimsoll(&reload).succeeded().json();
     assert_eq!(reload["decision"]["rule"], "request-no-cache");
-    let purged = plimsoll(&["purge", &url, "--admin", &admin]).well().stdout;
+    let purged = plimsoll(&["purge", &url, "--admin", &admin]).succeeded().stdout;
     assert_eq!(purged, format!("purged: url {at}{path}\n"));
-    let told = plimsoll(&["explain", &url, "--admin", &admin, "--json"]).well().json();
-    assert_eq!(told["decision"]["does"], "fetch");
-    let all = plimsoll(&["purge", "--all", "--soft", "--json", "--admin", &admin]).well().json();
+    let answer = plimsoll(&["explain", &url, "--admin", &admin, "--json"]).succeeded().json();
+    assert_eq!(answer["decision"]["does"], "fetch");
+    let all =
+        plimsoll(&["purge", "--all", "--soft", "--json", "--admin", &admin]).succeeded().json();
     assert_eq!((&all["purged"], &all["soft"]), (&"all".into(), &true.into()));
-    let sizes = plimsoll(&["explain", "--cache", "--admin", &admin]).well().stdout;
+    let sizes = plimsoll(&["explain", "--cache", "--admin", &admin]).succeeded().stdout;
     assert!(sizes.starts_with("memory") && sizes.contains("x 0.5"), "{sizes}");
 }
 
 #[test]
-fn the_metrics_of_a_running_server_are_shown_and_all_that_there_are_are_listed() {
+fn metrics_are_listed_and_those_of_a_running_server_are_shown() {
     let home = Home::new();
     let (server, _origin) = a_server(&home, &["--admin", "127.0.0.1:0"]);
     let admin = server.admin().to_string();
     for _ in 0..3 {
         get(server.address(), "/obj/1?size=10&cc=max-age%3D60");
     }
-    let shown = plimsoll(&["metrics", "--admin", &admin]).well().stdout;
+    let shown = plimsoll(&["metrics", "--admin", &admin]).succeeded().stdout;
     assert!(shown.starts_with("METRIC "), "{shown}");
     let value = |name: &str| {
         let line = shown.lines().find(|line| line.split(' ').next() == Some(name));
@@ -44,28 +45,28 @@ fn the_metrics_of_a_running_server_are_shown_and_all_that_there_are_are_listed()
     };
     assert_eq!((value("plimsoll_requests_total"), value("plimsoll_hits_total")), ("3", "2"));
     assert!(!shown.contains("_bucket"), "of histograms the sum and the count are enough: {shown}");
-    let samples = plimsoll(&["metrics", "--json", "--admin", &admin]).well().json();
+    let samples = plimsoll(&["metrics", "--json", "--admin", &admin]).succeeded().json();
     let samples = samples.as_array().unwrap();
     let requests = samples.iter().find(|one| one["name"] == "plimsoll_requests_total").unwrap();
     assert_eq!(requests["value"], 3.0);
     assert!(samples.iter().any(|one| one["name"].as_str().unwrap().ends_with("_bucket")));
-    // Each sample is of a metric that is listed, with its meaning; listing asks no server.
+    // Each sample belongs to a listed metric with a meaning. Listing needs no server.
     assert_eq!(server.stopped().0, Some(0));
-    let listed = plimsoll(&["metrics", "--list", "--json"]).well().json();
+    let listed = plimsoll(&["metrics", "--list", "--json"]).succeeded().json();
     let listed = listed.as_array().unwrap();
     for sample in samples {
         let (name, help) = (sample["name"].as_str().unwrap(), sample["help"].as_str().unwrap());
         let of = listed.iter().find(|one| name.starts_with(one["name"].as_str().unwrap()));
         assert!(of.is_some() && !help.is_empty(), "{sample}");
     }
-    let text = plimsoll(&["metrics", "--list"]).well().stdout;
+    let text = plimsoll(&["metrics", "--list"]).succeeded().stdout;
     assert!(text.starts_with("METRIC "), "{text}");
     assert_eq!(text.lines().count(), listed.len() + 1);
     plimsoll(&["metrics", "--admin", &admin]).refused(&[&admin, "--admin"]);
 }
 
 #[test]
-fn what_cannot_be_asked_is_told_in_one_line() {
+fn invalid_requests_are_refused_in_one_line() {
     let home = Home::new();
     let (server, _origin) = a_server(&home, &["--admin", "127.0.0.1:0"]);
     let admin = server.admin().to_string();
@@ -78,26 +79,26 @@ fn what_cannot_be_asked_is_told_in_one_line() {
 }
 
 #[test]
-fn locks_are_counted_while_it_is_asked_for() {
+fn locks_are_counted_during_the_call() {
     let home = Home::new();
     let (server, _origin) = a_server(&home, &["--admin", "127.0.0.1:0"]);
     let (at, admin) = (server.address(), server.admin().to_string());
     let path = "/obj/1?size=10&cc=max-age%3D60";
     get(at, path);
     let asked = ["locks", "--for", "1s", "--json", "--admin", &admin];
-    let told = std::thread::scope(|scope| {
-        let told = scope.spawn(|| plimsoll(&asked).well().json());
-        while !told.is_finished() {
+    let answer = std::thread::scope(|scope| {
+        let answer = scope.spawn(|| plimsoll(&asked).succeeded().json());
+        while !answer.is_finished() {
             get(at, path);
         }
-        told.join().unwrap()
+        answer.join().unwrap()
     });
-    let locks = told["locks"].as_array().unwrap();
+    let locks = answer["locks"].as_array().unwrap();
     let of = |name: &str| locks.iter().find(|lock| lock["lock"] == name).unwrap();
     let store = of("store: shard");
-    assert!(store["attempts"].as_u64() > Some(0), "{told:#}");
-    assert!(store["hold_mean_us"].as_f64() > Some(0.0), "{told:#}");
-    assert!(store["hold_max_us"].as_f64() >= store["hold_mean_us"].as_f64(), "{told:#}");
-    assert!(store["contended"].as_u64() <= store["attempts"].as_u64(), "{told:#}");
+    assert!(store["attempts"].as_u64() > Some(0), "{answer:#}");
+    assert!(store["hold_mean_us"].as_f64() > Some(0.0), "{answer:#}");
+    assert!(store["hold_max_us"].as_f64() >= store["hold_mean_us"].as_f64(), "{answer:#}");
+    assert!(store["contended"].as_u64() <= store["attempts"].as_u64(), "{answer:#}");
     plimsoll(&["locks", "--for", "2m", "--admin", &admin]).refused(&["from 1 to 60"]);
 }

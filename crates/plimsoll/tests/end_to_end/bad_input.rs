@@ -1,5 +1,5 @@
-//! What a user can get wrong, and what a machine can refuse: one clear line, exit status 2, and
-//! nothing half-written that could be taken for whole.
+//! User errors and system errors: one clear line, exit code 2, and no partial file that could be
+//! mistaken for a complete one.
 
 use std::fs;
 use std::io::Write;
@@ -9,12 +9,12 @@ use std::process::{Command, Stdio};
 
 use crate::PLIMSOLL;
 use crate::support::{
-    Home, Ours, Recording, Running, SOON, am_root, get, id, plimsoll, program, run, wait_for,
+    Home, OurServer, Recording, Running, SOON, am_root, get, id, plimsoll, program, run, wait_for,
 };
 
-/// A whole trial of an idle origin.
+/// A complete trial of an idle origin.
 fn a_trial(home: &Home) -> String {
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let log = home.write("quiet.log", "");
     let recording = Recording::start(home, &origin.child.pid(), &log, "a.trial", "100ms");
     assert_eq!(recording.interrupted()["ended"], "stopped");
@@ -22,7 +22,7 @@ fn a_trial(home: &Home) -> String {
 }
 
 #[test]
-fn a_corrupt_trial_a_foreign_file_and_none() {
+fn a_corrupt_trial_a_foreign_file_and_a_missing_one() {
     let home = Home::new();
     let trial = a_trial(&home);
     let whole = fs::read(&trial).unwrap();
@@ -37,23 +37,23 @@ fn a_corrupt_trial_a_foreign_file_and_none() {
     let head = home.write("head.trial", &whole[..50]);
     plimsoll(&["report", &head]).refused(&["head.trial", "not a trial"]);
 
-    let foreign = home.write("foreign.trial", "Dear diary,\n");
+    let foreign = home.write("foreign.trial", "My diary,\n");
     plimsoll(&["report", &foreign]).refused(&["foreign.trial", "not a trial"]);
     let empty = home.write("empty.trial", "");
     plimsoll(&["report", &empty]).refused(&["empty.trial", "not a trial"]);
     plimsoll(&["report", &home.at("")]).refused(&["not a trial"]);
     plimsoll(&["report", &home.at("none.trial")]).refused(&["none.trial", "no such file"]);
-    // A page is not begun for what cannot be read.
+    // No page is written for an unreadable trial.
     plimsoll(&["report", &foreign, "--html", &home.at("page.html")]).refused(&["not a trial"]);
     assert!(!home.has("page.html"));
 }
 
 #[test]
-fn a_trial_that_is_there_is_not_overwritten() {
+fn an_existing_trial_is_not_overwritten() {
     let home = Home::new();
     let trial = a_trial(&home);
     let before = fs::read(&trial).unwrap();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let pid = origin.child.pid();
     let log = home.at("quiet.log");
     let again =
@@ -61,18 +61,18 @@ fn a_trial_that_is_there_is_not_overwritten() {
     let with = |more: &[&str]| plimsoll(&[&again, more].concat());
     with(&[&trial]).refused(&["a.trial", "exists already", "--force"]);
     assert_eq!(fs::read(&trial).unwrap(), before);
-    with(&[&trial, "--force"]).well();
+    with(&[&trial, "--force"]).succeeded();
     assert_ne!(fs::read(&trial).unwrap(), before);
-    // Nor is anything else, though it is asked for.
-    let diary = home.write("diary", "Dear diary,\n");
+    // --force overwrites trials only.
+    let diary = home.write("diary", "My diary,\n");
     with(&[&diary, "--force"]).refused(&["diary", "not a trial"]);
-    assert_eq!(home.read("diary"), "Dear diary,\n");
+    assert_eq!(home.read("diary"), "My diary,\n");
 }
 
 #[test]
-fn a_log_that_cannot_be_read() {
+fn an_unreadable_log() {
     let home = Home::new();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let pid = origin.child.pid();
     let out = home.at("x.trial");
     let none = home.at("none.log");
@@ -84,25 +84,25 @@ fn a_log_that_cannot_be_read() {
 
     let log = home.write("secret.log", "");
     fs::set_permissions(&log, fs::Permissions::from_mode(0o000)).unwrap();
-    let said = if am_root() {
-        // Root reads everything: somebody else has to try, with a command that he may run.
+    let output = if am_root() {
+        // Root can read everything, so another user has to try, with a copy of the command.
         let command = home.at("plimsoll");
         fs::copy(PLIMSOLL, &command).unwrap();
         fs::set_permissions(&command, fs::Permissions::from_mode(0o755)).unwrap();
-        let nobody = id("-u", Some("nobody"));
+        let other = id("-u", Some("nobody"));
         let mut setpriv = Command::new(program("setpriv", "util-linux"));
-        setpriv.args([&format!("--reuid={nobody}"), "--regid=65534", "--clear-groups", &command]);
+        setpriv.args([&format!("--reuid={other}"), "--regid=65534", "--clear-groups", &command]);
         setpriv.args(record(&log));
         run(setpriv, SOON)
     } else {
         plimsoll(&record(&log))
     };
-    said.refused(&["secret.log", "Permission denied"]);
-    assert!(!home.has("x.trial"), "no trial is begun without a log");
+    output.refused(&["secret.log", "Permission denied"]);
+    assert!(!home.has("x.trial"), "no trial is created without a log");
 }
 
 #[test]
-fn a_server_that_is_not_there() {
+fn a_missing_server() {
     let home = Home::new();
     let log = home.write("access.log", "");
     let out = home.at("x.trial");
@@ -119,14 +119,14 @@ fn a_server_that_is_not_there() {
 }
 
 #[test]
-fn a_server_that_goes_is_recorded_to_its_end() {
+fn a_server_that_ends_is_recorded_to_its_end() {
     let home = Home::new();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let log = home.write("access.log", "");
     let mut recording = Recording::start(&home, &origin.child.pid(), &log, "gone.trial", "100ms");
     drop(origin);
     assert_eq!(recording.0.ended(SOON).code(), Some(0));
-    let (out, _) = recording.0.rest();
+    let (out, _) = recording.0.remaining_output();
     let summary: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(summary["ended"], "server_gone");
 }
@@ -142,7 +142,7 @@ fn a_port_in_use() {
     plimsoll(&[&serve[..], &["127.0.0.1:0", "--admin", &address]].concat()).refused(&words);
     plimsoll(&["origin", "--listen", &address]).refused(&words);
     plimsoll(&["null-server", "--listen", &address]).refused(&words);
-    // An address that is not this machine's.
+    // An address of another machine.
     let elsewhere = "192.0.2.1:80";
     plimsoll(&[&serve[..], &[elsewhere]].concat()).refused(&[elsewhere, "cannot listen"]);
 }
@@ -151,7 +151,7 @@ fn a_port_in_use() {
 fn a_second_server_does_not_share_the_first_ones_port() {
     let _home = Home::new();
     let flags = ["--origin", "http://127.0.0.1:1", "--workers", "2"];
-    let first = Ours::serve(&flags);
+    let first = OurServer::serve(&flags);
     let address = first.address().to_string();
     let second = [&["serve", "--listen", &address], &flags[..]].concat();
     plimsoll(&second).refused(&[&address, "in use"]);
@@ -159,7 +159,7 @@ fn a_second_server_does_not_share_the_first_ones_port() {
 }
 
 #[test]
-fn flags_that_are_not_there_and_values_that_are_none() {
+fn unknown_flags_and_invalid_values() {
     let _home = Home::new();
     let verbs = [
         "serve",
@@ -229,19 +229,19 @@ fn flags_that_are_not_there_and_values_that_are_none() {
 }
 
 #[test]
-fn values_that_nobody_can_use() {
+fn unusable_values() {
     let home = Home::new();
     let out = home.at("x.trial");
     let log = home.write("access.log", "");
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let pid = origin.child.pid();
     let record = ["record", "--pid", &pid, "--access-log", &log, "-o", &out];
     for interval in ["1ms", "2h"] {
-        let said = plimsoll(&[&record[..], &["--interval", interval]].concat());
-        said.refused(&["interval"]);
+        let output = plimsoll(&[&record[..], &["--interval", interval]].concat());
+        output.refused(&["interval"]);
     }
-    let said = plimsoll(&[&record[..], &["--log-format", "xml"]].concat());
-    said.refused(&["xml", "squid", "haproxy"]);
+    let output = plimsoll(&[&record[..], &["--log-format", "xml"]].concat());
+    output.refused(&["xml", "squid", "haproxy"]);
     assert!(!home.has("x.trial"));
 
     let url = origin.url();
@@ -254,53 +254,59 @@ fn values_that_nobody_can_use() {
 }
 
 #[test]
-fn a_directory_that_is_not_there() {
+fn a_missing_directory() {
     let home = Home::new();
     let trial = a_trial(&home);
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let (pid, url) = (origin.child.pid(), origin.url());
     let there = home.at("none/file");
     let log = home.at("quiet.log");
     let record = ["record", "--pid", &pid, "--access-log", &log, "--for", "1s", "-o", &there];
     plimsoll(&record).refused(&["none/file", "No such file or directory"]);
-    // Told before the load, not after it.
+    // Reported before the load, not after it.
     plimsoll(&["load", &url, "--for", "1h", "--output", &there])
         .refused(&["none/file", "No such file or directory"]);
     let serve = ["serve", "--listen", "127.0.0.1:0", "--origin", &url, "--access-log", &there];
     plimsoll(&serve).refused(&["none/file", "No such file or directory"]);
     plimsoll(&["demo", "--out", &home.at("quiet.log/demo")]).refused(&["quiet.log/demo"]);
     for flag in ["--html", "--svg"] {
-        let said = plimsoll(&["report", &trial, flag, &there]);
-        assert_eq!(said.code, Some(2), "{said:?}");
+        let output = plimsoll(&["report", &trial, flag, &there]);
+        assert_eq!(output.code, Some(2), "{output:?}");
     }
     assert!(!home.has("none"));
 }
 
 #[test]
-fn a_full_stdout_is_told_and_a_closed_one_is_no_failure() {
+fn a_full_stdout_is_an_error_and_a_closed_one_is_not() {
     let _home = Home::new();
     let full = fs::File::options().write(true).open("/dev/full").unwrap();
     let mut command = Command::new(PLIMSOLL);
     command.arg("man").stdin(Stdio::null()).stdout(full).stderr(Stdio::piped());
-    let said = command.output().unwrap();
-    assert_eq!(said.status.code(), Some(2));
-    let line = String::from_utf8_lossy(&said.stderr);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let line = String::from_utf8_lossy(&output.stderr);
     assert!(line.starts_with("plimsoll: cannot write to stdout: "), "{line}");
     assert_eq!(line.lines().count(), 1, "{line}");
 
     let line = format!("{PLIMSOLL} completions bash | head -n 1");
     let mut piped = Command::new("sh");
     piped.args(["-c", &line]);
-    let said = run(piped, SOON).well();
-    assert_eq!((said.stdout.lines().count(), said.stderr.as_str()), (1, ""), "{said:?}");
+    let output = run(piped, SOON).succeeded();
+    assert_eq!((output.stdout.lines().count(), output.stderr.as_str()), (1, ""), "{output:?}");
 }
 
 #[test]
-fn a_full_disk_under_the_access_log_loses_lines_aloud_and_no_answers() {
+fn a_full_disk_under_the_access_log_loses_lines_with_a_message_and_no_answers() {
     let _home = Home::new();
-    let origin = Ours::origin();
-    let server =
-        Ours::serve(&["--origin", &origin.url(), "--workers", "1", "--access-log", "/dev/full"]);
+    let origin = OurServer::origin();
+    let server = OurServer::serve(&[
+        "--origin",
+        &origin.url(),
+        "--workers",
+        "1",
+        "--access-log",
+        "/dev/full",
+    ]);
     for _ in 0..5 {
         let answer = get(server.address(), "/obj/7?size=100");
         assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
@@ -311,22 +317,22 @@ fn a_full_disk_under_the_access_log_loses_lines_aloud_and_no_answers() {
     assert_eq!(last, "plimsoll: 5 access log lines were lost");
 }
 
-/// A disk of 256 KiB of its own, if this machine lets us have one: a file system in memory, in a
-/// name space that is gone with its shell.
-fn on_a_small_disk(home: &Home, script: &str) -> Option<crate::support::Said> {
+/// Runs a script on a disk of 256 KiB, if this machine allows it: a file system in memory, in a
+/// name space that ends with its shell.
+fn on_a_small_disk(home: &Home, script: &str) -> Option<crate::support::CommandOutput> {
     let disk = home.at("disk");
     fs::create_dir(&disk).unwrap();
     fs::create_dir(home.at("kept")).unwrap();
     let shell = |script: &str| {
         let mut command = Command::new("unshare");
         let mount = format!("mount -t tmpfs -o size=256k none '{disk}' && cd '{disk}' && {script}");
-        // In a user name space of his own, anybody may mount.
+        // In its own user name space, any user may mount.
         command.args([if am_root() { "-m" } else { "-rm" }, "sh", "-c", &mount]);
         run(command, SOON)
     };
     let may = shell("true");
     if may.code != Some(0) {
-        // Not by eprintln, which the harness keeps to itself when a test passes.
+        // Not with eprintln, whose output is hidden when a test passes.
         let why = may.stderr.trim();
         let _ = writeln!(std::io::stderr(), "SKIPPED: no small disk can be mounted here: {why}");
         return None;
@@ -335,21 +341,21 @@ fn on_a_small_disk(home: &Home, script: &str) -> Option<crate::support::Said> {
 }
 
 #[test]
-fn a_full_disk_under_the_trial_leaves_what_was_whole() {
+fn a_full_disk_under_the_trial_leaves_the_complete_intervals() {
     let home = Home::new();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let log = home.write("access.log", "");
     let script = format!(
         "'{PLIMSOLL}' record --pid {} --access-log '{log}' --interval 100ms -o full.trial; \
          code=$?; cp full.trial* ../kept/; exit $code",
         origin.child.pid()
     );
-    let Some(said) = on_a_small_disk(&home, &script) else { return };
-    said.refused(&["full.trial", "disk full", "intervals before it"]);
-    // What there is of it says that it is not whole.
-    let words = said.stderr.split(' ').collect::<Vec<_>>();
+    let Some(output) = on_a_small_disk(&home, &script) else { return };
+    output.refused(&["full.trial", "disk full", "intervals before it"]);
+    // The partial trial says that it is not finished.
+    let words = output.stderr.split(' ').collect::<Vec<_>>();
     let whole = words[words.iter().position(|word| *word == "intervals").unwrap() - 1];
-    assert!(whole.parse::<u64>().unwrap() > 0, "{}", said.stderr);
+    assert!(whole.parse::<u64>().unwrap() > 0, "{}", output.stderr);
     let report = plimsoll(&["report", "--json", &home.at("kept/full.trial")]);
     let report = report.json();
     assert_eq!(report["trial"]["complete"], false);
@@ -357,17 +363,17 @@ fn a_full_disk_under_the_trial_leaves_what_was_whole() {
 }
 
 #[test]
-fn a_full_disk_under_a_result_leaves_the_old_one() {
+fn a_full_disk_under_a_result_keeps_the_old_one() {
     let home = Home::new();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let script = format!(
         "echo old > result.json && head -c 300000 /dev/zero > filler 2> /dev/null; \
          '{PLIMSOLL}' load '{}/obj/1' --for 300ms --rate 100 --output result.json; \
          code=$?; cp * ../kept/; exit $code",
         origin.url()
     );
-    let Some(said) = on_a_small_disk(&home, &script) else { return };
-    said.refused(&["result.json", "cannot write", "No space left"]);
+    let Some(output) = on_a_small_disk(&home, &script) else { return };
+    output.refused(&["result.json", "cannot write", "No space left"]);
     assert_eq!(home.read("kept/result.json"), "old\n");
     let left: Vec<_> =
         fs::read_dir(home.at("kept")).unwrap().map(|f| f.unwrap().file_name()).collect();
@@ -377,7 +383,7 @@ fn a_full_disk_under_a_result_leaves_the_old_one() {
 #[test]
 fn a_log_that_vanishes_is_waited_for() {
     let home = Home::new();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let log = home.write("access.log", "");
     let recording = Recording::start(&home, &origin.child.pid(), &log, "x.trial", "100ms");
     fs::remove_file(&log).unwrap();

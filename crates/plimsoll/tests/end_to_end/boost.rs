@@ -1,4 +1,4 @@
-//! `plimsoll boost`: real programs with the preloaded library: they answer as they do without.
+//! `plimsoll boost`: real programs behave the same with and without the preloaded library.
 
 use std::fs;
 use std::net::{SocketAddr, TcpStream};
@@ -8,36 +8,36 @@ use std::time::Duration;
 
 use crate::PLIMSOLL;
 use crate::support::{
-    Home, Ours, Running, SOON, free_port, get, output, plimsoll, program, run, wait_for,
+    Home, OurServer, Running, SOON, free_port, get, output_file, plimsoll, program, run, wait_for,
 };
 
-/// Silent connections of the test of HAProxy: enough that every wait is worth it.
+/// Idle connections in the HAProxy test: enough that every wait is boosted.
 const COLD: usize = 200;
-/// CPython's own tests take 20 s, most of them asleep.
+/// CPython's tests take 20 s, mostly asleep.
 const PYTHON_PATIENCE: Duration = Duration::from_secs(300);
 
-/// The sum of a count over all processes that have told.
-fn told(stats: &str, name: &str) -> u64 {
+/// The sum of a count over all processes in the statistics file.
+fn total(stats: &str, name: &str) -> u64 {
     let lines = stats.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
     lines.map(|line| line[name].as_u64().unwrap_or_else(|| panic!("no {name}: {stats}"))).sum()
 }
 
 #[test]
-fn a_boosted_program_ends_as_it_would_and_keeps_what_was_preloaded() {
+fn a_boosted_program_keeps_its_exit_code_and_other_preloaded_libraries() {
     let home = Home::new();
     let stats = home.write("stats.json", "of another run");
     let ended =
         plimsoll(&["boost", "--stats", &stats, "--", "sh", "-c", "echo $0 $1; exit 7", "x"]);
     assert_eq!((ended.code, ended.stdout.as_str()), (Some(7), "x\n"), "{ended:?}");
-    assert_eq!(told(&home.read("stats.json"), "calls"), 0);
+    assert_eq!(total(&home.read("stats.json"), "calls"), 0);
     let mut command = Command::new(PLIMSOLL);
     command.args(["boost", "--", "sh", "-c", "echo $LD_PRELOAD"]).env("LD_PRELOAD", "libm.so.6");
-    let preloaded = run(command, SOON).well().stdout;
+    let preloaded = run(command, SOON).succeeded().stdout;
     assert!(preloaded.trim().ends_with("/libplimsoll_boost.so:libm.so.6"), "{preloaded}");
 }
 
 #[test]
-fn what_cannot_be_boosted_is_refused_with_the_mend() {
+fn unsuitable_programs_are_refused_with_a_reason() {
     let home = Home::new();
     let executable = |name: &str, bytes: &[u8], mode| {
         let path = home.write(name, bytes);
@@ -50,7 +50,7 @@ fn what_cannot_be_boosted_is_refused_with_the_mend() {
     refused(&executable("setgid", &sh, 0o2755), &["setgid"]);
     let mut fixed = vec![0; 64];
     fixed[..6].copy_from_slice(b"\x7fELF\x02\x01");
-    // The same machine as the shell's, and no program header: nothing asks for a loader.
+    // The architecture of the shell and no program header, so that no loader is requested.
     fixed[18..20].copy_from_slice(&sh[18..20]);
     refused(&executable("static", &fixed, 0o755), &["statically"]);
     fixed[18] ^= 0xff;
@@ -66,10 +66,14 @@ fn what_cannot_be_boosted_is_refused_with_the_mend() {
     let stats = home.at("no/such/directory");
     plimsoll(&["boost", "--stats", &stats, "--", "sh"]).refused(&["no/such/directory"]);
     let script = executable("script", b"#! /bin/sh\nexit 3\n", 0o755);
-    assert_eq!(plimsoll(&["boost", "--", &script]).code, Some(3), "a script's interpreter counts");
+    assert_eq!(
+        plimsoll(&["boost", "--", &script]).code,
+        Some(3),
+        "the interpreter of a script is checked"
+    );
 }
 
-/// The answer but for what names an instant.
+/// The answer without its date.
 fn answer(address: SocketAddr, path: &str) -> String {
     let answer = get(address, path);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -77,10 +81,10 @@ fn answer(address: SocketAddr, path: &str) -> String {
 }
 
 #[test]
-fn a_boosted_haproxy_on_poll_answers_as_the_plain_one() {
+fn a_boosted_haproxy_on_poll_gives_the_same_answers() {
     let haproxy = program("haproxy", "haproxy");
     let home = Home::new();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let ports = [free_port(), free_port()];
     let mut servers = Vec::new();
     for (port, boosted) in ports.into_iter().zip([false, true]) {
@@ -97,9 +101,9 @@ fn a_boosted_haproxy_on_poll_answers_as_the_plain_one() {
         if boosted {
             command.args(["boost", "--stats", &home.at("stats.json"), "--"]).arg(&haproxy);
         }
-        // Without epoll, it waits by poll.
+        // Without epoll, HAProxy waits with poll().
         command.args(["-de", "-f", &conf]).stdout(Stdio::null());
-        servers.push(Running::start(command.stderr(output(&home, &format!("{port}.err")))));
+        servers.push(Running::start(command.stderr(output_file(&home, &format!("{port}.err")))));
     }
     let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
     let mut cold = Vec::new();
@@ -115,7 +119,7 @@ fn a_boosted_haproxy_on_poll_answers_as_the_plain_one() {
             let [plain, boosted] = ports.map(|port| answer(address(port), &path));
             assert_eq!(plain, boosted, "{path}");
         }
-        // Some go, and others take their numbers.
+        // Some connections close, and others reuse their descriptors.
         cold.rotate_left(37);
         cold.truncate(cold.len() - 20);
     }
@@ -124,10 +128,10 @@ fn a_boosted_haproxy_on_poll_answers_as_the_plain_one() {
     boosted.signal("USR1");
     boosted.ended(SOON);
     let stats = home.read("stats.json");
-    let of = |name| told(&stats, name);
+    let of = |name| total(&stats, name);
     assert!(of("calls") > 20 && of("plain") * 2 < of("calls"), "{stats}");
     assert_eq!((of("audit_differences"), of("fallbacks")), (0, 0), "{stats}");
-    // Plainly every call asks about every connection.
+    // Without boost, every call checks every connection.
     assert!(of("probes") < of("calls") * COLD as u64 / 10, "{stats}");
 }
 
@@ -148,11 +152,11 @@ fn pythons_own_tests_of_select_and_poll_pass_boosted() {
     let mut command = Command::new(PLIMSOLL);
     command.args(["boost", "--stats", &stats, "--"]).arg(&python).current_dir(home.path());
     command.args(["-m", "test", "-q", "test_select", "test_poll", "test_selectors"]);
-    // Every call, however few descriptors it has.
+    // Boosts every call, however few descriptors it has.
     command.env("PLIMSOLL_BOOST_LEAST", "1");
-    run(command, PYTHON_PATIENCE).well();
+    run(command, PYTHON_PATIENCE).succeeded();
     let stats = home.read("stats.json");
-    assert!(told(&stats, "calls") > 50, "{stats}");
-    assert!(told(&stats, "plain") * 5 < told(&stats, "calls"), "{stats}");
-    assert_eq!(told(&stats, "audit_differences"), 0, "{stats}");
+    assert!(total(&stats, "calls") > 50, "{stats}");
+    assert!(total(&stats, "plain") * 5 < total(&stats, "calls"), "{stats}");
+    assert_eq!(total(&stats, "audit_differences"), 0, "{stats}");
 }

@@ -1,11 +1,11 @@
-//! what-if and compare from outside: figures, ledger, exit codes.
+//! `what-if`, `compare` and `doctor` from outside: figures, saved predictions, exit codes.
 
 use trial::profile::{Frame, FrameMode, Owner, ProfileInfo, SampleRow, Stack};
 use trial::{Interval, Manifest, ProcessTimes, ThreadTimes, Writer};
 
 use crate::support::{Home, plimsoll};
 
-/// A server of one thread that spends `tcp_us` in TCP and `own_us` in itself for each request.
+/// A single-threaded server that spends `tcp_us` in TCP and `own_us` in its code per request.
 pub(crate) fn made(home: &Home, name: &str, tcp_us: f64, own_us: f64) -> String {
     let path = home.at(name);
     let mut manifest = Manifest::default();
@@ -27,7 +27,7 @@ pub(crate) fn made(home: &Home, name: &str, tcp_us: f64, own_us: f64) -> String 
     });
     for index in 0..60u64 {
         let rate = 2_000.0 + 150.0 * ((index * 17) % 60) as f64;
-        // A little that repeats, so that no line is exact.
+        // A small periodic disturbance, so that no line is exact.
         let wobble = 1.0 + 0.01 * (index as f64 * 2.4).sin();
         let [kernel_ns, user_ns] = [tcp_us, own_us].map(|us| (us * 1e3 * rate * wobble) as i64);
         for (stack, ns) in stacks.into_iter().zip([kernel_ns, user_ns]) {
@@ -65,30 +65,31 @@ pub(crate) fn made(home: &Home, name: &str, tcp_us: f64, own_us: f64) -> String 
 }
 
 #[test]
-fn a_change_is_foretold_kept_made_and_graded() {
+fn a_change_is_predicted_saved_made_and_graded() {
     let home = Home::new();
     let before = made(&home, "before.trial", 20.0, 40.0);
     let after = made(&home, "after.trial", 5.0, 40.0);
-    let said = plimsoll(&["what-if", &before, "--group", "tcp", "--cost", "5us", "--json"]).well();
-    let told = said.json();
-    let value = told["value"].as_f64().unwrap();
-    assert!((value / (1e6 / 45.0) - 1.0).abs() < 0.01, "{told}");
-    // The same once more is not kept twice, and another one not at all.
-    plimsoll(&["what-if", &before, "--group", "tcp", "--cost", "5us"]).well();
+    let output =
+        plimsoll(&["what-if", &before, "--group", "tcp", "--cost", "5us", "--json"]).succeeded();
+    let answer = output.json();
+    let value = answer["value"].as_f64().unwrap();
+    assert!((value / (1e6 / 45.0) - 1.0).abs() < 0.01, "{answer}");
+    // The same prediction is not saved twice, and one with --no-keep not at all.
+    plimsoll(&["what-if", &before, "--group", "tcp", "--cost", "5us"]).succeeded();
     let scale = ["what-if", &before, "--group", "tcp", "--scale", "0", "--no-keep"];
-    assert!(plimsoll(&scale).well().stdout.contains("first-order"));
-    let report = plimsoll(&["report", &before, "--json"]).well().json();
+    assert!(plimsoll(&scale).succeeded().stdout.contains("first-order"));
+    let report = plimsoll(&["report", &before, "--json"]).succeeded().json();
     assert_eq!(report["predictions"].as_array().unwrap().len(), 1, "{report}");
     assert_eq!(report["trial"]["complete"], true);
 
-    let better = plimsoll(&["compare", &before, &after, "--json"]).well().json();
+    let better = plimsoll(&["compare", &before, &after, "--json"]).succeeded().json();
     assert_eq!(better["verdict"], "improvement", "{better}");
     assert_eq!(better["graded"][0]["grade"], "held", "{better}");
     assert_eq!(better["groups"][0]["name"], "all TCP functions", "{better}");
     let worse = plimsoll(&["compare", &after, &before]);
     assert_eq!(worse.code, Some(1), "{worse:?}");
     assert!(worse.stderr.starts_with("plimsoll: a regression: "), "{worse:?}");
-    let same = plimsoll(&["compare", &before, &before]).well();
+    let same = plimsoll(&["compare", &before, &before]).succeeded();
     assert!(same.stdout.contains("no change"), "{same:?}");
     let strict = plimsoll(&["compare", &before, &before, "--margin", "1"]);
     assert_eq!(strict.code, Some(2), "{strict:?}");
@@ -96,13 +97,14 @@ fn a_change_is_foretold_kept_made_and_graded() {
 }
 
 #[test]
-fn groups_are_printed_changed_and_refused() {
+fn group_rules_are_printed_changed_and_refused() {
     let home = Home::new();
     let trial = made(&home, "made.trial", 20.0, 40.0);
-    let rules = plimsoll(&["report", "--print-groups"]).well().stdout;
+    let rules = plimsoll(&["report", "--print-groups"]).succeeded().stdout;
     let file = home.write("groups.toml", rules.replace("name = \"tcp\"", "name = \"mine\""));
-    plimsoll(&["what-if", &trial, "--group", "mine", "--scale", "0", "--groups", &file]).well();
-    let report = plimsoll(&["report", &trial, "--groups", &file]).well();
+    plimsoll(&["what-if", &trial, "--group", "mine", "--scale", "0", "--groups", &file])
+        .succeeded();
+    let report = plimsoll(&["report", &trial, "--groups", &file]).succeeded();
     assert!(report.stdout.contains("all TCP functions"), "{report:?}");
     let bad = home.write("bad.toml", "[[group]]\nname = \"a\"\n[[group.rule]]\nsymbol = '('\n");
     plimsoll(&["report", &trial, "--groups", &bad]).refused(&["bad.toml, line 4: symbol"]);
@@ -113,12 +115,12 @@ fn groups_are_printed_changed_and_refused() {
     plimsoll(&["report"]).refused(&["TRIAL"]);
 }
 
-/// Samplers that do not work here say why; the others find what was done.
+/// Samplers that do not work here say why. The others find the work that was done.
 #[test]
-fn the_doctor_finds_what_was_done() {
+fn doctor_finds_the_known_work() {
     let _home = Home::new();
-    let said = plimsoll(&["doctor", "--json"]).well().json();
-    let truths = said["truths"].as_array().unwrap();
+    let output = plimsoll(&["doctor", "--json"]).succeeded().json();
+    let truths = output["truths"].as_array().unwrap();
     assert_eq!(truths.len(), 6);
     for truth in truths {
         match truth["verdict"].as_str().unwrap() {
@@ -132,20 +134,20 @@ fn the_doctor_finds_what_was_done() {
         }
     }
     let able = |what: &str| {
-        let abilities = said["abilities"].as_array().unwrap();
+        let abilities = output["abilities"].as_array().unwrap();
         abilities.iter().any(|ability| ability["what"] == what && ability["supported"] == true)
     };
     assert!(able("event notification: epoll") && able("disk sync") && able("process cpu time"));
 }
 
 #[test]
-fn a_report_writes_the_files_that_other_tools_read() {
+fn a_report_writes_files_for_other_tools() {
     let home = Home::new();
     let trial = made(&home, "made.trial", 20.0, 40.0);
     let [flame, stacks, pprof, firefox, csv, parquet] =
         ["flame.svg", "stacks.txt", "pprof.gz", "firefox.json", "csv", "deep/parquet"]
             .map(|name| home.at(name));
-    let said = plimsoll(&[
+    let output = plimsoll(&[
         "report",
         &trial,
         "--json",
@@ -164,7 +166,7 @@ fn a_report_writes_the_files_that_other_tools_read() {
         "--parquet",
         &parquet,
     ]);
-    let report = said.well().json();
+    let report = output.succeeded().json();
     assert_eq!(report["flame"]["unit"], "us_per_request", "{report}");
     let read = |path: &str| std::fs::read(path).unwrap();
     assert!(String::from_utf8(read(&flame)).unwrap().contains("ns of one more request"));

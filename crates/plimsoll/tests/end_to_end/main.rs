@@ -1,8 +1,7 @@
-//! The command from its outside: the built binary, real servers, real files.
+//! Tests of the built binary from outside, with real servers and real files.
 //!
-//! One binary of tests, so that one lock serves all of them: a load on two cores is measured alone.
-//! Each test has a directory and ports of its own, ends what it started, and waits for nothing
-//! longer than it says.
+//! All tests are in one binary, so that one lock keeps measured loads apart on two cores. Each test
+//! has its own directory and ports, ends what it started, and waits with a timeout.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so by panicking")]
 

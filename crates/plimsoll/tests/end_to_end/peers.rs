@@ -1,7 +1,7 @@
-//! A load line of real servers: Debian's Squid, nginx and HAProxy as they are, and ours.
+//! Load lines of real servers: Debian's Squid, nginx and HAProxy, and ours.
 //!
-//! What is asserted holds on any machine: that there is a line, that it rises, that every request
-//! is in it. What a server costs is not asserted: that is what the bench is for.
+//! The assertions hold on any machine: there is a line, it rises, and it contains every request.
+//! The cost of a server is measured by the bench, not here.
 
 use std::fs;
 use std::net::TcpStream;
@@ -11,19 +11,19 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::support::{
-    Home, Ours, Recording, Running, SOON, am_root, free_port, id, output, plimsoll, program,
-    wait_for,
+    Home, OurServer, Recording, Running, SOON, am_root, free_port, id, output_file, plimsoll,
+    program, wait_for,
 };
 
 /// A server to record.
 struct Peer<'a> {
     pid: String,
-    /// Its log, in the test's home.
+    /// Its log, in the directory of the test.
     log: &'a str,
-    /// What `record` is to call the log's format.
+    /// The name of the log's format that `record` must detect.
     format: &'a str,
     url: String,
-    /// The load's highest rate: far from idle, and for a build without optimisation to be reached.
+    /// The highest rate of the load: far from idle, but reachable by an unoptimised build.
     rate_max: u32,
 }
 
@@ -61,7 +61,7 @@ fn nginx_has_a_load_line() {
         Command::new(nginx)
             .args(["-e", &home.at("nginx/error.log"), "-c", &conf])
             .stdout(Stdio::null())
-            .stderr(output(&home, "nginx.err")),
+            .stderr(output_file(&home, "nginx.err")),
     );
     ready(&home, &mut server, port, "nginx.err");
     let url = format!("http://127.0.0.1:{port}/index.html");
@@ -76,7 +76,7 @@ fn nginx_has_a_load_line() {
 fn haproxy_has_a_load_line() {
     let haproxy = program("haproxy", "haproxy");
     let home = Home::alone();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let port = free_port();
     let conf = home.write(
         "haproxy.cfg",
@@ -103,8 +103,8 @@ fn haproxy_has_a_load_line() {
     let mut server = Running::start(
         Command::new(haproxy)
             .args(["-f", &conf])
-            .stdout(output(&home, "haproxy.log"))
-            .stderr(output(&home, "haproxy.err")),
+            .stdout(output_file(&home, "haproxy.log"))
+            .stderr(output_file(&home, "haproxy.err")),
     );
     ready(&home, &mut server, port, "haproxy.err");
     let url = format!("http://127.0.0.1:{port}/obj/1?size=1024");
@@ -119,7 +119,7 @@ fn haproxy_has_a_load_line() {
 fn squid_has_a_load_line() {
     let squid = program("squid", "squid");
     let home = Home::alone();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let (at, port) = (home.path().display(), free_port());
     let own = home.path().join("squid");
     fs::create_dir(&own).unwrap();
@@ -156,7 +156,7 @@ max_filedescriptors 8192
         Command::new(squid)
             .args(["-N", "-f", &conf])
             .stdout(Stdio::null())
-            .stderr(output(&home, "squid.err")),
+            .stderr(output_file(&home, "squid.err")),
     );
     ready(&home, &mut server, port, "squid.err");
     let url = format!("http://127.0.0.1:{port}/obj/1?size=1024");
@@ -177,9 +177,9 @@ fn ours_has_a_load_line_in_the_combined_format() {
 
 fn ours_has_a_load_line(format: &str) {
     let home = Home::alone();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let log = home.at("access.log");
-    let server = Ours::serve(&[
+    let server = OurServer::serve(&[
         "--origin",
         &origin.url(),
         "--workers",
@@ -196,7 +196,7 @@ fn ours_has_a_load_line(format: &str) {
     assert_eq!((code, stderr.as_str()), (Some(0), ""));
 }
 
-/// Until it takes connections.
+/// Waits until the server accepts connections.
 fn ready(home: &Home, server: &mut Running, port: u16, errors: &str) {
     wait_for(&format!("port {port}"), SOON, || {
         assert!(!server.has_ended(), "{}", home.read(errors));
@@ -204,8 +204,8 @@ fn ready(home: &Home, server: &mut Running, port: u16, errors: &str) {
     });
 }
 
-/// How often it is tried: beside a busy neighbour a dozen seconds may not be enough for a line, and
-/// the report then says so. Everything else must hold each time.
+/// Number of attempts. With busy neighbours a dozen seconds may not be enough for a line, and the
+/// report then says so. Everything else must hold in each attempt.
 const TRIES: u32 = 3;
 
 fn has_a_load_line(home: &Home, peer: &Peer<'_>) {
@@ -220,7 +220,7 @@ fn has_a_load_line(home: &Home, peer: &Peer<'_>) {
     panic!("no line in {TRIES} attempts");
 }
 
-/// One recording under load, and its report.
+/// Makes one recording under load, and returns its report.
 fn recorded(home: &Home, peer: &Peer<'_>, trial: &str) -> Value {
     let log = home.at(peer.log);
     // The combined format stamps whole seconds: a shorter interval has no known requests.
@@ -228,7 +228,7 @@ fn recorded(home: &Home, peer: &Peer<'_>, trial: &str) -> Value {
     let (interval, step) = if is_coarse { ("1s", "1s") } else { ("250ms", "500ms") };
     let recording = Recording::start(home, &peer.pid, &log, trial, interval);
     let sent = load(&peer.url, peer.rate_max, step);
-    // The last lines may come a tick later, and where only seconds are stamped a request may lie
+    // The last lines may be a tick late, and with whole seconds a request may be
     // anywhere in its second.
     std::thread::sleep(Duration::from_millis(1500));
     let summary = recording.interrupted();
@@ -236,13 +236,14 @@ fn recorded(home: &Home, peer: &Peer<'_>, trial: &str) -> Value {
     assert_eq!(summary["one_file"], true, "{summary:#}");
 
     let page = home.at("page.html");
-    let report = plimsoll(&["report", &home.at(trial), "--json", "--html", &page]).well().json();
+    let report =
+        plimsoll(&["report", &home.at(trial), "--json", "--html", &page]).succeeded().json();
     assert_eq!(report["trial"]["complete"], true);
     assert_eq!(report["manifest"]["log_format"], peer.format);
     for loss in report["losses"].as_array().unwrap() {
         assert!(!loss["kind"].as_str().unwrap().starts_with("log:"), "{loss}");
     }
-    every_request_is_there(&report, sent);
+    every_request_is_recorded(&report, sent);
     assert!(fs::metadata(&page).unwrap().len() > 10_000);
     report
 }
@@ -253,7 +254,7 @@ fn load(url: &str, rate_max: u32, step: &str) -> u64 {
     for twelfths in TWELFTHS {
         let rate = (rate_max * twelfths / 12).to_string();
         let outcome = plimsoll(&["load", url, "--rate", &rate, "--for", step, "--json"]);
-        let outcome = outcome.well().json();
+        let outcome = outcome.succeeded().json();
         for (kind, count) in outcome["errors"].as_object().unwrap() {
             assert_eq!(count, 0, "{kind}");
         }
@@ -262,14 +263,14 @@ fn load(url: &str, rate_max: u32, step: &str) -> u64 {
     sent
 }
 
-fn every_request_is_there(report: &Value, sent: u64) {
+fn every_request_is_recorded(report: &Value, sent: u64) {
     let recorded = report["trial"]["requests"].as_f64().unwrap();
-    // A few: the look whether the server was ready.
+    // The few others checked whether the server was ready.
     let gap = (recorded - sent as f64).abs();
     assert!(gap <= 0.01 * sent as f64 + 5.0, "{sent} requests sent, {recorded} in the trial");
 }
 
-/// Whether there is a line and it rises: what a busy neighbour can spoil.
+/// Whether there is a line and it rises, which a busy neighbour can prevent.
 fn the_line_rises(report: &Value) -> Result<(), String> {
     let capacity = &report["capacity"];
     if capacity["identifiable"] != true {

@@ -1,5 +1,5 @@
-//! The PROXY protocol towards servers that are not ours: HAProxy and nginx tell whose connection
-//! they were told of.
+//! The PROXY protocol towards other servers: HAProxy and nginx report the client addresses that they
+//! received.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -9,12 +9,12 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::support::{
-    Home, Ours, Running, SOON, am_root, free_port, get, output, program, wait_for,
+    Home, OurServer, Running, SOON, am_root, free_port, get, output_file, program, wait_for,
 };
 use crate::tls::{authority, issue};
 
-/// A server that expects the header and answers with what it was told: both ends of the client's
-/// connection, and whether TLS followed.
+/// A server that expects the header and answers with its content: both ends of the client's
+/// connection, and whether TLS follows.
 struct Server {
     plain: u16,
     tls: u16,
@@ -23,7 +23,7 @@ struct Server {
 
 impl Server {
     fn started(mut command: Command, home: &Home, name: &str, plain: u16, tls: u16) -> Server {
-        command.stdout(Stdio::null()).stderr(output(home, &format!("{name}.err")));
+        command.stdout(Stdio::null()).stderr(output_file(home, &format!("{name}.err")));
         let process = Running::start(&mut command);
         for port in [plain, tls] {
             wait_for(name, SOON, || TcpStream::connect(("127.0.0.1", port)).ok());
@@ -63,8 +63,8 @@ impl Server {
                  error_log {at}/nginx/error.log;
                  events {{ worker_connections 256; }}
                  http {{
-                   log_format told '$request_uri \"$proxy_protocol_addr\" $http_user_agent';
-                   access_log {at}/nginx.log told;
+                   log_format answer '$request_uri \"$proxy_protocol_addr\" $http_user_agent';
+                   access_log {at}/nginx.log answer;
                    client_body_temp_path {at}/nginx/b; proxy_temp_path {at}/nginx/p;
                    fastcgi_temp_path {at}/nginx/f; uwsgi_temp_path {at}/nginx/u;
                    scgi_temp_path {at}/nginx/s;
@@ -86,8 +86,8 @@ impl Server {
     }
 }
 
-/// Ours before a server; the first listener takes clients, the second expects a header itself.
-fn before(home: &Home, url: &str, version: &str, more: &str) -> Ours {
+/// Our proxy in front of a server. Its first listener serves clients, the second expects a header.
+fn before(home: &Home, url: &str, version: &str, more: &str) -> OurServer {
     let tls = match url.starts_with("https") {
         true => "tls = { ca = 'ca.pem', server_name = 'server.test' }\n",
         false => "",
@@ -98,14 +98,15 @@ fn before(home: &Home, url: &str, version: &str, more: &str) -> Ours {
          [[upstream]]\nname = 'site'\nproxy_header = '{version}'\n\
          server = [{{ url = '{url}' }}]\n{tls}{more}"
     );
-    Ours::configured(&home.write("plimsoll.toml", text))
+    OurServer::configured(&home.write("plimsoll.toml", text))
 }
 
-/// Asks twice on one connection, which begins with these bytes: what the server was told each time.
+/// Sends two requests on one connection that begins with these bytes, and returns what the server
+/// received each time.
 fn ask(at: SocketAddr, begins: &str) -> (SocketAddr, String) {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
-    let request = |more: &str| format!("GET /told HTTP/1.1\r\nHost: site\r\n{more}\r\n");
+    let request = |more: &str| format!("GET /answer HTTP/1.1\r\nHost: site\r\n{more}\r\n");
     let all = format!("{begins}{}{}", request(""), request("Connection: close\r\n"));
     stream.write_all(all.as_bytes()).unwrap();
     let mut answers = Vec::new();
@@ -121,23 +122,24 @@ fn ask(at: SocketAddr, begins: &str) -> (SocketAddr, String) {
     (stream.local_addr().unwrap(), bodies[0].to_owned())
 }
 
-fn is_told_of_clients(home: &Home, server: &Server) {
+fn receives_client_addresses(home: &Home, server: &Server) {
     for version in ["v1", "v2"] {
         for (scheme, port) in [("http", server.plain), ("https", server.tls)] {
             let url = format!("{scheme}://127.0.0.1:{port}");
             let proxy = before(home, &url, version, "");
-            let (client, told) = ask(proxy.address(), "");
+            let (client, answer) = ask(proxy.address(), "");
             let here = proxy.address();
             let ends = format!("{} {} {} {}", client.ip(), client.port(), here.ip(), here.port());
-            assert_eq!(told, format!("{ends} {scheme}"), "{version}");
-            // Who was told to us is told on, whatever its family.
-            let behind: SocketAddr = proxy.told["listen"][1].as_str().unwrap().parse().unwrap();
+            assert_eq!(answer, format!("{ends} {scheme}"), "{version}");
+            // An address that we received is passed on, of either family.
+            let behind: SocketAddr =
+                proxy.announced["listen"][1].as_str().unwrap().parse().unwrap();
             for (family, ends, expected) in [
                 ("TCP4", "192.0.2.7 198.51.100.1 4711 443", "192.0.2.7 4711 198.51.100.1 443"),
                 ("TCP6", "2001:db8::7 2001:db8::1 4711 443", "2001:db8::7 4711 2001:db8::1 443"),
             ] {
-                let (_, told) = ask(behind, &format!("PROXY {family} {ends}\r\n"));
-                assert_eq!(told, format!("{expected} {scheme}"), "{version}");
+                let (_, answer) = ask(behind, &format!("PROXY {family} {ends}\r\n"));
+                assert_eq!(answer, format!("{expected} {scheme}"), "{version}");
             }
             assert_eq!(proxy.stopped().0, Some(0));
         }
@@ -145,21 +147,21 @@ fn is_told_of_clients(home: &Home, server: &Server) {
 }
 
 #[test]
-fn haproxy_is_told_of_clients() {
+fn haproxy_receives_the_client_addresses() {
     let home = Home::new();
     authority(&home);
     issue(&home, "server", "DNS:server.test", false);
     let server = Server::haproxy(&home);
-    is_told_of_clients(&home, &server);
+    receives_client_addresses(&home, &server);
 }
 
 #[test]
-fn nginx_is_told_of_clients_and_of_nobody_by_health_checks() {
+fn nginx_receives_the_client_addresses_and_none_from_health_checks() {
     let home = Home::new();
     authority(&home);
     issue(&home, "server", "DNS:server.test", false);
     let server = Server::nginx(&home);
-    is_told_of_clients(&home, &server);
+    receives_client_addresses(&home, &server);
     for version in ["v1", "v2"] {
         let url = format!("http://127.0.0.1:{}", server.plain);
         let check =
@@ -169,13 +171,13 @@ fn nginx_is_told_of_clients_and_of_nobody_by_health_checks() {
         wait_for("three checks", SOON, || {
             (home.read("nginx.log").matches(&line).count() >= 3).then_some(())
         });
-        let told = get(proxy.admin(), "/upstreams");
-        let told: Value = serde_json::from_str(told.split_once("\r\n\r\n").unwrap().1).unwrap();
-        let server = &told["groups"][0]["servers"][0];
+        let answer = get(proxy.admin(), "/upstreams");
+        let answer: Value = serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap();
+        let server = &answer["groups"][0]["servers"][0];
         assert_eq!(
             (&server["state"], &server["checks_failed"]),
             (&"up".into(), &0.into()),
-            "{told}"
+            "{answer}"
         );
         assert_eq!(proxy.stopped().0, Some(0));
     }

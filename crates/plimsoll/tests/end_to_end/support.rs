@@ -1,4 +1,4 @@
-//! What the tests share: a home, the command run to its end, servers that are ended again.
+//! Helpers of the tests: a directory, commands that run to their end, servers that are ended.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -13,36 +13,36 @@ use serde_json::Value;
 
 use crate::PLIMSOLL;
 
-/// For what is over at once, on a machine that is busy otherwise.
+/// Timeout for quick actions on a busy machine.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
 
-/// What is measured is measured alone: the machine has two cores.
+/// Measurements run alone, because the machine has two cores.
 static MACHINE: RwLock<()> = RwLock::new(());
 
-/// A test's directory, that servers without our rights may enter, and its share of the machine.
+/// The directory of a test, readable by servers with other users, and its share of the machine.
 pub(crate) struct Home {
     dir: tempfile::TempDir,
     _share: Share,
 }
 
-/// Held as long as the test's home. A test that fails ends its load with its guards, so that a
-/// poisoned lock means nothing.
+/// Held as long as the directory. A failing test ends its load when its guards are dropped, so a
+/// poisoned lock can be ignored.
 enum Share {
-    Beside { _others: RwLockReadGuard<'static, ()> },
-    Alone { _nobody: RwLockWriteGuard<'static, ()> },
+    Shared { _lock: RwLockReadGuard<'static, ()> },
+    Alone { _lock: RwLockWriteGuard<'static, ()> },
 }
 
 impl Home {
-    /// For a test that costs little.
+    /// For a test without a load.
     pub(crate) fn new() -> Home {
-        let others = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
-        Home::with(Share::Beside { _others: others })
+        let lock = MACHINE.read().unwrap_or_else(PoisonError::into_inner);
+        Home::with(Share::Shared { _lock: lock })
     }
 
-    /// For a test with a load: no other test runs meanwhile.
+    /// For a test with a load: no other test runs at the same time.
     pub(crate) fn alone() -> Home {
-        let nobody = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
-        Home::with(Share::Alone { _nobody: nobody })
+        let lock = MACHINE.write().unwrap_or_else(PoisonError::into_inner);
+        Home::with(Share::Alone { _lock: lock })
     }
 
     fn with(share: Share) -> Home {
@@ -55,7 +55,7 @@ impl Home {
         self.dir.path()
     }
 
-    /// A name in it, as a flag takes it.
+    /// The path of a file in it, for a flag.
     pub(crate) fn at(&self, name: &str) -> String {
         self.path().join(name).display().to_string()
     }
@@ -74,18 +74,18 @@ impl Home {
     }
 }
 
-/// What a command that has ended said.
+/// The output of a finished command.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandOutput {
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,
 }
 
-impl Said {
-    /// It ended well.
+impl CommandOutput {
+    /// Asserts that it succeeded.
     #[track_caller]
-    pub(crate) fn well(self) -> Said {
+    pub(crate) fn succeeded(self) -> CommandOutput {
         assert_eq!(self.code, Some(0), "{self:?}");
         self
     }
@@ -95,7 +95,7 @@ impl Said {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// It was refused as misuse: one line that holds `words`, and nothing else.
+    /// Asserts exit code 2 and one line of output that contains all `words`.
     #[track_caller]
     pub(crate) fn refused(&self, words: &[&str]) {
         assert_eq!(self.code, Some(2), "{self:?}");
@@ -109,17 +109,17 @@ impl Said {
     }
 }
 
-/// Runs plimsoll to its end.
+/// Runs plimsoll until it ends.
 #[track_caller]
-pub(crate) fn plimsoll<S: AsRef<str>>(args: &[S]) -> Said {
+pub(crate) fn plimsoll<S: AsRef<str>>(args: &[S]) -> CommandOutput {
     let mut command = Command::new(PLIMSOLL);
     command.args(args.iter().map(S::as_ref));
     run(command, SOON)
 }
 
-/// Runs a command to its end; one that does not come to it in time fails the test.
+/// Runs a command until it ends. The test fails if that takes longer than `patience`.
 #[track_caller]
-pub(crate) fn run(mut command: Command, patience: Duration) -> Said {
+pub(crate) fn run(mut command: Command, patience: Duration) -> CommandOutput {
     let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -130,7 +130,7 @@ pub(crate) fn run(mut command: Command, patience: Duration) -> Said {
     let stderr = reader(child.stderr.take().unwrap());
     let mut child = Running { child, what: format!("{command:?}") };
     let code = child.ended(patience).code();
-    Said { code, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
+    CommandOutput { code, stdout: stdout.join().unwrap(), stderr: stderr.join().unwrap() }
 }
 
 fn reader(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<String> {
@@ -141,7 +141,7 @@ fn reader(mut from: impl Read + Send + 'static) -> std::thread::JoinHandle<Strin
     })
 }
 
-/// A child: ended, by its pid, when this is dropped.
+/// A child process. Dropping it ends it by its pid.
 pub(crate) struct Running {
     child: Child,
     what: String,
@@ -161,23 +161,23 @@ impl Running {
     }
 
     pub(crate) fn signal(&self, name: &str) {
-        let told =
+        let sent =
             Command::new("sh").args(["-c", &format!("kill -{name} {}", self.pid())]).status();
-        assert!(told.unwrap().success(), "{} cannot be told {name}", self.what);
+        assert!(sent.unwrap().success(), "cannot send {name} to {}", self.what);
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Waits for its end.
+    /// Waits until it ends.
     #[track_caller]
     pub(crate) fn ended(&mut self, patience: Duration) -> ExitStatus {
         wait_for(&format!("the end of {}", self.what), patience, || self.child.try_wait().unwrap())
     }
 
-    /// What it wrote to a pipe; it has ended, or is about to.
-    pub(crate) fn rest(&mut self) -> (String, String) {
+    /// Everything that it wrote to its pipes, until it ends.
+    pub(crate) fn remaining_output(&mut self) -> (String, String) {
         let (mut out, mut err) = (String::new(), String::new());
         if let Some(mut pipe) = self.child.stdout.take() {
             pipe.read_to_string(&mut out).unwrap();
@@ -194,7 +194,7 @@ impl Drop for Running {
         if self.child.try_wait().is_ok_and(|ended| ended.is_some()) {
             return;
         }
-        // SIGTERM first: nginx's master ends its workers, which SIGKILL would leave behind.
+        // SIGTERM first: the nginx master then ends its workers, which SIGKILL would leave running.
         let _ = Command::new("sh").args(["-c", &format!("kill {}", self.pid())]).status();
         for _ in 0..50 {
             std::thread::sleep(Duration::from_millis(50));
@@ -207,7 +207,7 @@ impl Drop for Running {
     }
 }
 
-/// Asks until there is an answer.
+/// Polls until there is a result.
 #[track_caller]
 pub(crate) fn wait_for<T>(what: &str, patience: Duration, mut ask: impl FnMut() -> Option<T>) -> T {
     let until = Instant::now() + patience;
@@ -215,76 +215,77 @@ pub(crate) fn wait_for<T>(what: &str, patience: Duration, mut ask: impl FnMut() 
         if let Some(found) = ask() {
             return found;
         }
-        assert!(Instant::now() < until, "waited {patience:?} in vain for {what}");
+        assert!(Instant::now() < until, "waited {patience:?} for {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// A server of ours: it tells its addresses in a line of JSON.
-pub(crate) struct Ours {
+/// A server of this program, which announces its addresses in a line of JSON.
+pub(crate) struct OurServer {
     pub(crate) child: Running,
-    pub(crate) told: Value,
+    pub(crate) announced: Value,
 }
 
-impl Ours {
-    pub(crate) fn serve(flags: &[&str]) -> Ours {
+impl OurServer {
+    pub(crate) fn serve(flags: &[&str]) -> OurServer {
         let mut all = vec!["serve", "--json", "--listen", "127.0.0.1:0"];
         all.extend(flags);
-        Ours::start(&all)
+        OurServer::start(&all)
     }
 
-    pub(crate) fn configured(file: &str) -> Ours {
-        Ours::start(&["serve", "--json", "-c", file])
+    pub(crate) fn configured(file: &str) -> OurServer {
+        OurServer::start(&["serve", "--json", "-c", file])
     }
 
-    pub(crate) fn origin() -> Ours {
-        Ours::start(&["origin", "--listen", "127.0.0.1:0"])
+    pub(crate) fn origin() -> OurServer {
+        OurServer::start(&["origin", "--listen", "127.0.0.1:0"])
     }
 
-    pub(crate) fn null_server() -> Ours {
-        Ours::start(&["null-server", "--listen", "127.0.0.1:0"])
+    pub(crate) fn null_server() -> OurServer {
+        OurServer::start(&["null-server", "--listen", "127.0.0.1:0"])
     }
 
-    fn start(args: &[&str]) -> Ours {
-        Ours::started(Command::new(PLIMSOLL).args(args))
+    fn start(args: &[&str]) -> OurServer {
+        OurServer::started(Command::new(PLIMSOLL).args(args))
     }
 
-    /// By a command that becomes it.
-    pub(crate) fn started(command: &mut Command) -> Ours {
+    /// Starts it with a command that execs it.
+    pub(crate) fn started(command: &mut Command) -> OurServer {
         let what = format!("{command:?}");
         let mut child = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
         let mut line = String::new();
         BufReader::new(child.child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let told = serde_json::from_str(&line)
-            .unwrap_or_else(|error| panic!("{what}: {error}: {line:?}, {}", child.rest().1));
-        Ours { child, told }
+        let announced = serde_json::from_str(&line).unwrap_or_else(|error| {
+            panic!("{what}: {error}: {line:?}, {}", child.remaining_output().1)
+        });
+        OurServer { child, announced }
     }
 
     pub(crate) fn address(&self) -> SocketAddr {
-        self.told["listen"][0].as_str().unwrap().parse().unwrap()
+        self.announced["listen"][0].as_str().unwrap().parse().unwrap()
     }
 
     pub(crate) fn admin(&self) -> SocketAddr {
-        self.told["admin"].as_str().unwrap().parse().unwrap()
+        self.announced["admin"].as_str().unwrap().parse().unwrap()
     }
 
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.address())
     }
 
-    /// Told to stop: how it ended and what it said on stderr.
+    /// Stops it with SIGTERM. Returns its exit code and its stderr.
     pub(crate) fn stopped(mut self) -> (Option<i32>, String) {
         self.child.signal("TERM");
         let status = self.child.ended(SOON);
-        (status.code(), self.child.rest().1)
+        (status.code(), self.child.remaining_output().1)
     }
 }
 
-/// A process that has taken another's place, and is nobody's child here. Ended with the test.
+/// A process that replaced another one and so is not our child. Ended with the test.
 pub(crate) struct Successor(pub(crate) u32);
 
 impl Successor {
-    /// The one that the answer to a restart names.
+    /// The process named in the answer to a restart.
     #[track_caller]
     pub(crate) fn of(answer: &str) -> Successor {
         let pid = answer.strip_prefix("process ").and_then(|rest| rest.split(' ').next());
@@ -293,19 +294,19 @@ impl Successor {
 
     #[track_caller]
     pub(crate) fn restart(admin: SocketAddr) -> Successor {
-        let said = plimsoll(&["restart", "--admin", &admin.to_string()]).well();
-        Successor::of(&said.stdout)
+        let output = plimsoll(&["restart", "--admin", &admin.to_string()]).succeeded();
+        Successor::of(&output.stdout)
     }
 
     pub(crate) fn lives(&self) -> bool {
-        // One that has ended and that nobody waited for does not.
+        // A zombie does not.
         fs::read_to_string(format!("/proc/{}/stat", self.0))
             .is_ok_and(|stat| !stat.contains(") Z "))
     }
 }
 
 impl Successor {
-    /// Waits until it has ended, told to by a signal or by itself.
+    /// Waits until it has ended, after a signal if one is given.
     #[track_caller]
     pub(crate) fn ends(&self, signal: Option<&str>) {
         if let Some(signal) = signal {
@@ -324,11 +325,11 @@ impl Drop for Successor {
     }
 }
 
-/// A recording under way.
+/// A running recording.
 pub(crate) struct Recording(pub(crate) Running);
 
 impl Recording {
-    /// Starts it and waits until it has its baseline: from then on no request is missed.
+    /// Starts it and waits for its baseline. From then on no request is missed.
     pub(crate) fn start(
         home: &Home,
         pid: &str,
@@ -347,20 +348,20 @@ impl Recording {
         );
         let mut recording = Recording(child);
         wait_for("the recording's first interval", SOON, || {
-            assert!(!recording.0.has_ended(), "{:?}", recording.0.rest());
+            assert!(!recording.0.has_ended(), "{:?}", recording.0.remaining_output());
             let opened = plimsoll(&["report", "--json", &out]);
-            // Without a line yet, but with an interval.
+            // There is no line yet, but an interval.
             (opened.code == Some(0)).then_some(())
         });
         recording
     }
 
-    /// Interrupted as by Ctrl-C: its summary.
+    /// Interrupts it as Ctrl-C does, and returns its summary.
     #[track_caller]
     pub(crate) fn interrupted(mut self) -> Value {
         self.0.signal("INT");
         let status = self.0.ended(SOON);
-        let (out, err) = self.0.rest();
+        let (out, err) = self.0.remaining_output();
         assert!(status.success(), "{status}: {err}");
         serde_json::from_str(&out).unwrap_or_else(|error| panic!("{error}: {out:?}"))
     }
@@ -371,7 +372,7 @@ pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// One request on a connection of its own: its status line and all that followed.
+/// Sends one request on a new connection and returns the whole response.
 pub(crate) fn get(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
@@ -386,17 +387,17 @@ pub(crate) fn am_root() -> bool {
     id("-u", None) == "0"
 }
 
-/// What `id` says.
+/// The output of `id`.
 pub(crate) fn id(flag: &str, user: Option<&str>) -> String {
-    let said = Command::new("id").arg(flag).args(user).output().unwrap();
-    String::from_utf8_lossy(&said.stdout).trim().to_owned()
+    let output = Command::new("id").arg(flag).args(user).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// Where a program is. One that is missing fails the test: a peer that is not measured must not
-/// look like one that was.
+/// The path of a program. A missing program fails the test, because an unmeasured peer must not look
+/// like a measured one.
 #[track_caller]
 pub(crate) fn program(name: &str, package: &str) -> PathBuf {
-    // Servers live in sbin, which is not in every user's PATH.
+    // Servers are in sbin, which is not in every user's PATH.
     let path = std::env::var("PATH").unwrap_or_default() + ":/usr/local/sbin:/usr/sbin:/sbin";
     std::env::split_paths(&path)
         .map(|dir| dir.join(name))
@@ -407,6 +408,6 @@ pub(crate) fn program(name: &str, package: &str) -> PathBuf {
 }
 
 /// A file for a child's output.
-pub(crate) fn output(home: &Home, name: &str) -> File {
+pub(crate) fn output_file(home: &Home, name: &str) -> File {
     File::create(home.path().join(name)).unwrap()
 }

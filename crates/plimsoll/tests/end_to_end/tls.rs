@@ -1,25 +1,26 @@
-//! TLS and the PROXY protocol with programs that are not ours: OpenSSL and curl as clients, nginx
-//! as an origin, HAProxy in front.
+//! TLS and the PROXY protocol with other programs: OpenSSL and curl as clients, nginx as an origin,
+//! HAProxy in front.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use crate::support::{
-    Home, Ours, Running, SOON, Said, am_root, free_port, get, output, plimsoll, program, run,
-    wait_for,
+    CommandOutput, Home, OurServer, Running, SOON, am_root, free_port, get, output_file, plimsoll,
+    program, run, wait_for,
 };
 
-pub(crate) fn openssl(home: &Home, args: &[&str]) -> Said {
+pub(crate) fn openssl(home: &Home, args: &[&str]) -> CommandOutput {
     let mut command = Command::new(program("openssl", "openssl"));
     command.current_dir(home.path()).args(args);
     run(command, SOON)
 }
 
-/// A root in `ca.pem`, and what it signs: `NAME.pem` with `NAME.key`.
+/// A root certificate in `ca.pem`, and certificates that it signed: `NAME.pem` with `NAME.key`.
 pub(crate) fn authority(home: &Home) {
     let subject = ["req", "-x509", "-nodes", "-days", "30", "-subj", "/CN=root"];
     let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
-    openssl(home, &[&subject[..], &key, &["-keyout", "ca.key", "-out", "ca.pem"]].concat()).well();
+    openssl(home, &[&subject[..], &key, &["-keyout", "ca.key", "-out", "ca.pem"]].concat())
+        .succeeded();
 }
 
 pub(crate) fn issue(home: &Home, name: &str, hosts: &str, rsa: bool) {
@@ -33,10 +34,10 @@ pub(crate) fn issue(home: &Home, name: &str, hosts: &str, rsa: bool) {
     let more = ["-subj", &subject, "-addext", &hosts, "-addext", "basicConstraints=CA:FALSE"];
     let (key_file, chain) = (format!("{name}.key"), format!("{name}.pem"));
     let files = ["-keyout", &key_file, "-out", &chain];
-    openssl(home, &[&request[..], key, &more, &files].concat()).well();
+    openssl(home, &[&request[..], key, &more, &files].concat()).succeeded();
 }
 
-fn curl(home: &Home, args: &[&str]) -> Said {
+fn curl(home: &Home, args: &[&str]) -> CommandOutput {
     let mut command = Command::new(program("curl", "curl"));
     command.current_dir(home.path()).args(["--silent", "--show-error", "--max-time", "20"]);
     command.args(args);
@@ -44,7 +45,7 @@ fn curl(home: &Home, args: &[&str]) -> Said {
 }
 
 /// Our server behind TLS, with a certificate of each kind for `a.test` and one for `*.b.test`.
-fn behind_tls(home: &Home, origin: &Ours) -> Ours {
+fn behind_tls(home: &Home, origin: &OurServer) -> OurServer {
     authority(home);
     issue(home, "a", "DNS:a.test", false);
     issue(home, "a-rsa", "DNS:a.test", true);
@@ -61,28 +62,28 @@ fn behind_tls(home: &Home, origin: &Ours) -> Ours {
         "[[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{}\"\n",
         origin.url()
     ));
-    Ours::configured(&home.write("plimsoll.toml", text))
+    OurServer::configured(&home.write("plimsoll.toml", text))
 }
 
-/// What `openssl s_client` tells of a handshake with these flags.
-fn handshake(home: &Home, proxy: &Ours, flags: &[&str]) -> Said {
+/// The output of `openssl s_client` for a handshake with these flags.
+fn handshake(home: &Home, proxy: &OurServer, flags: &[&str]) -> CommandOutput {
     let at = proxy.address().to_string();
     openssl(home, &[&["s_client", "-connect", &at, "-CAfile", "ca.pem"][..], flags].concat())
 }
 
 #[test]
-fn openssl_finds_the_versions_the_names_and_the_sessions_that_it_asks_for() {
+fn openssl_negotiates_versions_names_and_sessions() {
     let home = Home::new();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let proxy = behind_tls(&home, &origin);
-    for (version, told) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
+    for (version, answer) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
         let flags = [version, "-alpn", "http/1.1", "-servername", "a.test"];
-        let said = handshake(&home, &proxy, &flags).stdout;
-        for words in [told, "ALPN protocol: http/1.1", "Verify return code: 0 (ok)", "CN = a\n"] {
-            assert!(said.contains(words), "no {words:?} in {said}");
+        let output = handshake(&home, &proxy, &flags).stdout;
+        for words in [answer, "ALPN protocol: http/1.1", "Verify return code: 0 (ok)", "CN = a\n"] {
+            assert!(output.contains(words), "no {words:?} in {output}");
         }
     }
-    // By name; by the kind of key that a client can use; the first for a name that is nobody's.
+    // Certificates are chosen by name and by supported key type; an unknown name gets the first.
     let rsa = ["-servername", "A.TEST", "-sigalgs", "RSA-PSS+SHA256"];
     for (flags, subject) in [
         (&["-servername", "www.b.test"][..], "CN = b\n"),
@@ -90,8 +91,8 @@ fn openssl_finds_the_versions_the_names_and_the_sessions_that_it_asks_for() {
         (&["-servername", "x.www.b.test"], "CN = a\n"),
         (&["-noservername"], "CN = a\n"),
     ] {
-        let said = handshake(&home, &proxy, flags).stdout;
-        assert!(said.contains(subject), "{flags:?}: no {subject:?} in {said}");
+        let output = handshake(&home, &proxy, flags).stdout;
+        assert!(output.contains(subject), "{flags:?}: no {subject:?} in {output}");
     }
     for refused in [&["-tls1_1"][..], &["-alpn", "h2"]] {
         assert_ne!(handshake(&home, &proxy, refused).code, Some(0), "{refused:?}");
@@ -107,26 +108,26 @@ fn openssl_finds_the_versions_the_names_and_the_sessions_that_it_asks_for() {
 }
 
 #[test]
-fn curl_gets_what_it_asks_for_over_tls() {
+fn curl_gets_responses_over_tls() {
     let home = Home::new();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let proxy = behind_tls(&home, &origin);
     let port = proxy.address().port();
     let resolve = format!("a.test:{port}:127.0.0.1");
     let url = format!("https://a.test:{port}/obj/1?size=3000000");
     let flags = ["--cacert", "ca.pem", "--resolve", &resolve];
     for _ in 0..2 {
-        let said = curl(&home, &[&flags[..], &[&url, "--output", "got"]].concat());
-        assert_eq!(said.code, Some(0), "{said:?}");
+        let output = curl(&home, &[&flags[..], &[&url, "--output", "got"]].concat());
+        assert_eq!(output.code, Some(0), "{output:?}");
         assert_eq!(fs::metadata(home.path().join("got")).unwrap().len(), 3_000_000);
     }
     assert!(get(proxy.admin(), "/metrics").contains("plimsoll_hits_total 1\n"));
     let admin = proxy.admin().to_string();
-    let told = plimsoll(&["explain", &url, "--admin", &admin]).well().stdout;
-    assert!(told.contains("served from the cache"), "{told}");
+    let answer = plimsoll(&["explain", &url, "--admin", &admin]).succeeded().stdout;
+    assert!(answer.contains("served from the cache"), "{answer}");
     let clear = url.replace("https:", "http:");
     plimsoll(&["explain", &clear, "--admin", &admin]).refused(&["every listener speaks TLS"]);
-    // In the clear it is told what is wrong; a name that no certificate has is its own to refuse.
+    // A plain-text request gets an explanation. A client itself refuses a certificate without its name.
     let clear = curl(&home, &[&format!("http://127.0.0.1:{port}/")]);
     assert!(clear.stdout.contains("ask with https://"), "{clear:?}");
     let other = curl(&home, &["--cacert", "ca.pem", &format!("https://127.0.0.1:{port}/")]);
@@ -135,14 +136,14 @@ fn curl_gets_what_it_asks_for_over_tls() {
 }
 
 #[test]
-fn the_log_tells_the_tls_of_a_client_and_whom_a_rule_turned_away() {
+fn the_log_has_the_tls_version_of_a_client_and_requests_refused_by_a_rule() {
     let home = Home::new();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     authority(&home);
     issue(&home, "a", "DNS:a.test", false);
     issue(&home, "person", "DNS:person.test", false);
     let format = "squid:%ssl::>negotiated_version %ssl::>sni %ssl::>cert_subject %>Hs %err_code";
-    // One core, so that the lines stand in the order in which they were written.
+    // One core, so that the lines are in the order of the requests.
     let config = format!(
         "[server]\nworkers = 1\n\
          [log]\npath = \"access.log\"\nformat = \"{format}\"\n[[listen]]\n\
@@ -151,14 +152,14 @@ fn the_log_tells_the_tls_of_a_client_and_whom_a_rule_turned_away() {
          [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{}\"\n",
         origin.url()
     );
-    let proxy = Ours::configured(&home.write("plimsoll.toml", config));
+    let proxy = OurServer::configured(&home.write("plimsoll.toml", config));
     let port = proxy.address().port();
     let resolve = format!("a.test:{port}:127.0.0.1");
     let url = format!("https://a.test:{port}/obj/1?size=10");
     let flags = ["--cacert", "ca.pem", "--resolve", &resolve, "--output", "got", &url];
     let known = ["--cert", "person.pem", "--key", "person.key"];
-    let said = curl(&home, &[&flags[..], &known].concat());
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let output = curl(&home, &[&flags[..], &known].concat());
+    assert_eq!(output.code, Some(0), "{output:?}");
     assert_ne!(curl(&home, &flags).code, Some(0), "without a certificate");
     curl(&home, &[&format!("http://127.0.0.1:{port}/")]);
     assert_eq!(proxy.stopped().0, Some(0));
@@ -173,11 +174,11 @@ fn the_log_tells_the_tls_of_a_client_and_whom_a_rule_turned_away() {
 #[test]
 fn a_new_certificate_is_used_after_a_reload_and_a_bad_one_is_not() {
     let home = Home::new();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let proxy = behind_tls(&home, &origin);
     let subject = || handshake(&home, &proxy, &["-servername", "a.test"]).stdout;
     assert!(subject().contains("CN = a\n"));
-    // A key that is another's: the old certificate stays.
+    // The key does not match: the old certificate stays.
     fs::copy(home.path().join("b.key"), home.path().join("a.key")).unwrap();
     proxy.child.signal("HUP");
     issue(&home, "new", "DNS:a.test", false);
@@ -188,13 +189,13 @@ fn a_new_certificate_is_used_after_a_reload_and_a_bad_one_is_not() {
     }
     proxy.child.signal("HUP");
     wait_for("the new certificate", SOON, || subject().contains("CN = new\n").then_some(()));
-    let (code, told) = proxy.stopped();
+    let (code, answer) = proxy.stopped();
     assert_eq!(code, Some(0));
-    assert!(told.contains("is not that of the first certificate"), "{told}");
+    assert!(answer.contains("is not that of the first certificate"), "{answer}");
 }
 
 #[test]
-fn an_nginx_that_speaks_tls_is_an_origin_if_its_certificate_is_right() {
+fn nginx_with_tls_is_an_origin_if_its_certificate_is_valid() {
     let home = Home::new();
     authority(&home);
     issue(&home, "origin", "DNS:origin.test", false);
@@ -223,7 +224,7 @@ fn an_nginx_that_speaks_tls_is_an_origin_if_its_certificate_is_right() {
         Command::new(program("nginx", "nginx-light"))
             .args(["-e", &home.at("error.log"), "-c", &conf])
             .stdout(Stdio::null())
-            .stderr(output(&home, "nginx.err")),
+            .stderr(output_file(&home, "nginx.err")),
     );
     wait_for("nginx", SOON, || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
     let config = |name: &str, tls: &str| {
@@ -233,34 +234,39 @@ fn an_nginx_that_speaks_tls_is_an_origin_if_its_certificate_is_right() {
         );
         home.write(name, text)
     };
-    let right =
-        Ours::configured(&config("right.toml", "ca = \"ca.pem\"\nserver_name = \"origin.test\""));
-    let told = get(right.address(), "/index.html");
-    assert!(told.contains("X-Server-Name: origin.test") && told.ends_with("over TLS"), "{told}");
+    let right = OurServer::configured(&config(
+        "right.toml",
+        "ca = \"ca.pem\"\nserver_name = \"origin.test\"",
+    ));
+    let answer = get(right.address(), "/index.html");
+    assert!(
+        answer.contains("X-Server-Name: origin.test") && answer.ends_with("over TLS"),
+        "{answer}"
+    );
     for (name, tls, words) in [
         ("name.toml", "ca = \"ca.pem\"", "another name"),
         ("root.toml", "server_name = \"origin.test\"", "not to be trusted"),
     ] {
-        let wrong = Ours::configured(&config(name, tls));
-        let told = get(wrong.address(), "/index.html");
-        assert!(told.starts_with("HTTP/1.1 502 ") && told.contains(words), "{name}: {told}");
+        let wrong = OurServer::configured(&config(name, tls));
+        let answer = get(wrong.address(), "/index.html");
+        assert!(answer.starts_with("HTTP/1.1 502 ") && answer.contains(words), "{name}: {answer}");
     }
-    let blind = Ours::configured(&config("blind.toml", "verify = false"));
+    let blind = OurServer::configured(&config("blind.toml", "verify = false"));
     assert!(get(blind.address(), "/index.html").ends_with("over TLS"));
     assert!(blind.stopped().1.contains("verify = false"), "it says so when it starts");
 }
 
 #[test]
-fn haproxy_tells_whose_connection_it_is() {
+fn haproxy_sends_the_client_address() {
     let home = Home::new();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let config = format!(
         "[log]\npath = \"access.log\"\n[[listen]]\naddress = \"127.0.0.1:0\"\n\
          proxy_from = [\"127.0.0.1\"]\n\
          [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{}\"\n",
         origin.url()
     );
-    let proxy = Ours::configured(&home.write("plimsoll.toml", config));
+    let proxy = OurServer::configured(&home.write("plimsoll.toml", config));
     for (send, source) in [("send-proxy", "127.0.0.7"), ("send-proxy-v2", "127.0.0.8")] {
         let port = free_port();
         let conf = home.write(
@@ -276,33 +282,33 @@ fn haproxy_tells_whose_connection_it_is() {
             Command::new(program("haproxy", "haproxy"))
                 .args(["-f", &conf])
                 .stdout(Stdio::null())
-                .stderr(output(&home, "haproxy.err")),
+                .stderr(output_file(&home, "haproxy.err")),
         );
         wait_for("haproxy", SOON, || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
         let url = format!("http://127.0.0.1:{port}/obj/1?size=10");
-        let said = curl(&home, &["--interface", source, "--fail", "--output", "got", &url]);
-        assert_eq!(said.code, Some(0), "{send}: {said:?}");
+        let output = curl(&home, &["--interface", source, "--fail", "--output", "got", &url]);
+        assert_eq!(output.code, Some(0), "{send}: {output:?}");
         wait_for("the line of the log", SOON, || {
             home.read("access.log").contains(&format!(" {source} ")).then_some(())
         });
     }
-    // Without the header there is no connection.
+    // A connection without the header is refused.
     let direct = curl(&home, &[&proxy.url()]);
     assert_ne!(direct.code, Some(0), "{direct:?}");
     assert_eq!(proxy.stopped().0, Some(0));
 }
 
-/// What clients show: `NAME.pem` of our root, and one that nobody has signed.
+/// Client certificates: `NAME.pem`, signed by our root, and a self-signed one.
 fn client_certificates(home: &Home) {
     issue(home, "known", "DNS:client.test", false);
     let stranger = ["req", "-x509", "-nodes", "-days", "30", "-subj", "/CN=stranger"];
     let key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"];
     let files = ["-keyout", "stranger.key", "-out", "stranger.pem"];
-    openssl(home, &[&stranger[..], &key, &files].concat()).well();
+    openssl(home, &[&stranger[..], &key, &files].concat()).succeeded();
 }
 
 #[test]
-fn a_server_that_wants_a_certificate_gets_ours_or_refuses_us() {
+fn an_origin_that_requires_a_client_certificate_gets_ours_or_refuses() {
     let home = Home::new();
     authority(&home);
     issue(&home, "origin", "DNS:origin.test", false);
@@ -315,7 +321,7 @@ fn a_server_that_wants_a_certificate_gets_ours_or_refuses_us() {
             (format!("127.0.0.1:{port}"), ["-cert", "origin.pem", "-key", "origin.key"]);
         command.current_dir(home.path()).args(["s_server", "-accept", &at, "-HTTP", version]);
         command.args(chain).args(["-CAfile", "ca.pem", "-Verify", "1", "-verify_return_error"]);
-        command.stdout(Stdio::null()).stderr(output(&home, "s_server.err"));
+        command.stdout(Stdio::null()).stderr(output_file(&home, "s_server.err"));
         let _server = Running::start(&mut command);
         wait_for("s_server", SOON, || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
         let config = |name: &str, certificate: &str| {
@@ -325,40 +331,40 @@ fn a_server_that_wants_a_certificate_gets_ours_or_refuses_us() {
                  ca = \"ca.pem\"\nserver_name = \"origin.test\"\n{certificate}\
                  [limits]\nconnect_timeout = \"20s\"\n"
             );
-            Ours::configured(&home.write(name, text))
+            OurServer::configured(&home.write(name, text))
         };
         let shown = |name: &str| {
             format!("[upstream.tls.certificate]\nchain = \"{name}.pem\"\nkey = \"{name}.key\"\n")
         };
         let known = config("known.toml", &shown("known"));
-        let told = get(known.address(), "/page");
+        let answer = get(known.address(), "/page");
         assert!(
-            told.starts_with("HTTP/1.1 200 ") && told.ends_with("secretly"),
-            "{version} {told}"
+            answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("secretly"),
+            "{version} {answer}"
         );
         for (name, certificate) in [("none.toml", String::new()), ("other.toml", shown("stranger"))]
         {
             let refused = config(name, &certificate);
-            // A server of TLS 1.2 that gets none has no word for it.
+            // A TLS 1.2 server that gets no certificate has no specific alert.
             let words = match (version, name) {
                 ("-tls1_2", "none.toml") => "the TLS handshake with the upstream failed",
                 _ => "does not accept our certificate",
             };
-            // In TLS 1.3 its alert comes when we have asked already, and its close with it; it
-            // serves one connection at a time, which may be too slow on a busy machine.
+            // In TLS 1.3 the alert and the close arrive after the request was sent. The server
+            // handles one connection at a time, which may be too slow on a busy machine.
             wait_for(words, SOON, || {
-                let told = get(refused.address(), "/page");
-                assert!(told.starts_with("HTTP/1.1 50"), "{version} {name}: {told}");
-                told.contains(words).then_some(())
+                let answer = get(refused.address(), "/page");
+                assert!(answer.starts_with("HTTP/1.1 50"), "{version} {name}: {answer}");
+                answer.contains(words).then_some(())
             });
         }
     }
 }
 
 #[test]
-fn a_listener_asks_its_clients_for_certificates() {
+fn a_listener_requires_client_certificates() {
     let home = Home::new();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     authority(&home);
     issue(&home, "site", "IP:127.0.0.1", false);
     client_certificates(&home);
@@ -370,13 +376,13 @@ fn a_listener_asks_its_clients_for_certificates() {
              [[upstream]]\nname = \"site\"\n[[upstream.server]]\nurl = \"{}\"\n",
             origin.url()
         );
-        Ours::configured(&home.write(name, text))
+        OurServer::configured(&home.write(name, text))
     };
-    let ask = |server: &Ours, shown: &[&str]| {
+    let ask = |server: &OurServer, shown: &[&str]| {
         let url = format!("https://{}/obj/1?size=10", server.address());
-        let said =
+        let output =
             curl(&home, &[&["--cacert", "ca.pem", "--fail", &url, "-o", "got"], shown].concat());
-        said.code == Some(0)
+        output.code == Some(0)
     };
     let known = ["--cert", "known.pem", "--key", "known.key"];
     let stranger = ["--cert", "stranger.pem", "--key", "stranger.key"];
@@ -397,18 +403,18 @@ fn a_listener_asks_its_clients_for_certificates() {
     }
 }
 
-/// Between a client and a forward proxy TLS too: its tunnel runs inside.
+/// TLS between a client and a forward proxy, with a tunnel inside.
 #[test]
 fn curl_speaks_tls_with_the_proxy_and_through_it() {
     let home = Home::new();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     authority(&home);
     issue(&home, "web", "DNS:localhost", false);
     issue(&home, "proxy", "IP:127.0.0.1", false);
     let certificate = |name: &str| {
         format!("[[listen.tls.certificate]]\nchain = \"{name}.pem\"\nkey = \"{name}.key\"\n")
     };
-    let web = Ours::configured(&home.write(
+    let web = OurServer::configured(&home.write(
         "web.toml",
         format!(
             "[[listen]]\naddress = \"127.0.0.1:0\"\n[listen.tls]\n{}\
@@ -418,7 +424,7 @@ fn curl_speaks_tls_with_the_proxy_and_through_it() {
         ),
     ));
     let port = web.address().port();
-    let proxy = Ours::configured(&home.write(
+    let proxy = OurServer::configured(&home.write(
         "proxy.toml",
         format!(
             "[[listen]]\naddress = \"127.0.0.1:0\"\nrole = \"forward\"\n[listen.tls]\n{}\
@@ -435,10 +441,10 @@ fn curl_speaks_tls_with_the_proxy_and_through_it() {
         let flags = ["--proxy", &at, "--proxytunnel", url, "--output", "got"];
         let flags =
             if *url == plain { [&flags[..2], &flags[3..]].concat() } else { flags.to_vec() };
-        curl(&home, &[&trusting[..], &flags].concat()).well();
+        curl(&home, &[&trusting[..], &flags].concat()).succeeded();
         assert_eq!(fs::metadata(home.path().join("got")).unwrap().len(), bytes);
     }
-    // Who does not trust the proxy's certificate tells it nothing.
+    // A client that does not trust the proxy's certificate sends no request.
     let blind =
         curl(&home, &["--cacert", "ca.pem", "--proxy-capath", "nowhere", "--proxy", &at, &secure]);
     assert_ne!(blind.code, Some(0), "{blind:?}");

@@ -1,5 +1,5 @@
-//! Real clients that are told to use the proxy: curl, apt, pip and a browser, each as its users
-//! start it, against servers on this machine.
+//! Real clients configured to use the proxy: curl, apt, pip and a browser, each started as usual,
+//! against servers on this machine.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -7,10 +7,10 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
 use crate::support::{
-    Home, Ours, Running, SOON, am_root, free_port, output, program, run, wait_for,
+    Home, OurServer, Running, SOON, am_root, free_port, output_file, program, run, wait_for,
 };
 
-/// nginx as the web that the proxy is used for: plain and over TLS, from one directory.
+/// nginx as the web: plain and over TLS, from one directory.
 struct Web {
     home: Home,
     plain: u16,
@@ -48,11 +48,11 @@ fn nginx(home: &Home, plain: u16, tls: u16) -> Running {
         Command::new(program("nginx", "nginx-light"))
             .args(["-e", &home.at("nginx/error.log"), "-c", &conf])
             .stdout(Stdio::null())
-            .stderr(output(home, "nginx.err")),
+            .stderr(output_file(home, "nginx.err")),
     )
 }
 
-/// A port that was free a moment ago may be somebody else's when nginx wants it.
+/// Another process may take a free port before nginx binds it, so this retries.
 const NGINX_TRIES: usize = 3;
 
 impl Web {
@@ -78,8 +78,8 @@ impl Web {
         panic!("nginx ended: {}", home.read("nginx.err"));
     }
 
-    /// A forward proxy that may reach this machine, where TLS is spoken on nginx's port.
-    fn proxy(&self, more: &str) -> Ours {
+    /// A forward proxy that may connect to this machine, with tunnels to nginx's TLS port.
+    fn proxy(&self, more: &str) -> OurServer {
         let file = self.home.write(
             "plimsoll.toml",
             format!(
@@ -90,27 +90,27 @@ impl Web {
                 self.tls
             ),
         );
-        Ours::configured(&file)
+        OurServer::configured(&file)
     }
 
-    /// Stops the proxy: its log.
-    fn log_of(&self, proxy: Ours) -> String {
+    /// Stops the proxy and returns its log.
+    fn log_of(&self, proxy: OurServer) -> String {
         let (code, stderr) = proxy.stopped();
         assert_eq!((code, stderr.as_str()), (Some(0), ""));
         self.home.read("access.log")
     }
 }
 
-/// For localhost, by nobody that anybody trusts.
+/// A self-signed certificate for localhost.
 fn certificate(home: &Home) {
     let mut openssl = Command::new(program("openssl", "openssl"));
     openssl.args(["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]);
     openssl.args(["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]);
     openssl.args(["-keyout", &home.at("key.pem"), "-out", &home.at("cert.pem")]);
-    run(openssl, SOON).well();
+    run(openssl, SOON).succeeded();
 }
 
-/// A command whose environment says nothing of proxies.
+/// A command without proxy settings in its environment.
 fn tool(name: &str, package: &str) -> Command {
     let mut command = Command::new(program(name, package));
     for variable in ["http_proxy", "https_proxy", "all_proxy", "no_proxy"] {
@@ -120,7 +120,7 @@ fn tool(name: &str, package: &str) -> Command {
 }
 
 #[test]
-fn curl_uses_it_for_http_and_for_https() {
+fn curl_uses_the_proxy_for_http_and_https() {
     let web = Web::start();
     let proxy = web.proxy("");
     let curl = |flags: &[&str]| {
@@ -129,13 +129,13 @@ fn curl_uses_it_for_http_and_for_https() {
         run(curl, SOON)
     };
     let plain = format!("http://127.0.0.1:{}/hello.txt", web.plain);
-    assert_eq!(curl(&[&plain]).well().stdout, "hello from the origin\n");
+    assert_eq!(curl(&[&plain]).succeeded().stdout, "hello from the origin\n");
     let secure = format!("https://localhost:{}/hello.txt", web.tls);
     let trusting = ["--cacert", &web.home.at("cert.pem"), "--proxy", &proxy.url()];
-    let got = curl(&[&trusting[..], &[&secure]].concat()).well();
+    let got = curl(&[&trusting[..], &[&secure]].concat()).succeeded();
     assert_eq!(got.stdout, "hello from the origin\n");
     // A tunnel for plain HTTP, and one to a TLS port whose ClientHello names another host.
-    let got = curl(&["--proxytunnel", "--proxy", &proxy.url(), &plain]).well();
+    let got = curl(&["--proxytunnel", "--proxy", &proxy.url(), &plain]).succeeded();
     assert_eq!(got.stdout, "hello from the origin\n");
     let elsewhere = format!("other.test:{0}:localhost:{0}", web.tls);
     let other = format!("https://other.test:{}/hello.txt", web.tls);
@@ -155,9 +155,9 @@ fn curl_uses_it_for_http_and_for_https() {
 }
 
 #[test]
-fn curl_gives_its_password() {
+fn curl_sends_its_password() {
     let web = Web::start();
-    // jo's is `secret`.
+    // The password of jo is `secret`.
     let hash = "$2y$04$Eoj8yU1OeQpN5XYtx0VtNeKMZ9tpE7bXu38BZbhPEMxcosd6e2VAS";
     web.home.write("users", format!("jo:{hash}\n"));
     let proxy = web.proxy("users = \"users\"\n");
@@ -174,14 +174,14 @@ fn curl_gives_its_password() {
     assert_eq!(curl(&["--proxy-user", "jo:secret", &plain]), "200 000");
     assert_eq!(curl(&[&secure]), "000 407");
     assert_eq!(curl(&["--proxy-user", "jo:secret", &secure]), "200 200");
-    // Asked first, as a browser is.
+    // Sent only after a challenge, as browsers do.
     assert_eq!(curl(&["--proxy-anyauth", "--proxy-user", "jo:secret", &secure]), "200 200");
     let log = web.log_of(proxy);
     assert_eq!(log.matches(" jo HIER_DIRECT/").count(), 3, "{log}");
 }
 
 #[test]
-fn apt_updates_and_downloads_through_it() {
+fn apt_updates_and_downloads_through_the_proxy() {
     let web = Web::start();
     let proxy = web.proxy("");
     package(&web);
@@ -201,16 +201,16 @@ fn apt_updates_and_downloads_through_it() {
             format!("Dir::State::status={}", home.at("state/status")),
             format!("Dir::Cache={}", home.at("cache")),
             format!("Acquire::http::Proxy={}", proxy.url()),
-            // Its user may not enter a test's directory.
+            // apt's own user cannot read the directory of a test.
             "APT::Sandbox::User=".to_owned(),
         ] {
             apt.args(["-o", &option]);
         }
         apt.args(flags);
-        run(apt, SOON).well()
+        run(apt, SOON).succeeded()
     };
     apt(&["update"]);
-    // What it has is asked for again on its condition.
+    // The second update sends conditional requests.
     apt(&["update"]);
     apt(&["download", "plimsoll-probe"]);
     let got = fs::read_dir(home.path().join("got")).unwrap().count();
@@ -221,18 +221,18 @@ fn apt_updates_and_downloads_through_it() {
     assert!(log.contains("plimsoll-probe_1.0_all.deb - "), "{log}");
 }
 
-/// A Debian repository of one package.
+/// A Debian repository with one package.
 fn package(web: &Web) {
     let home = &web.home;
     fs::create_dir_all(home.path().join("probe/DEBIAN")).unwrap();
     let control = "Package: plimsoll-probe\nVersion: 1.0\nArchitecture: all\n\
-                   Maintainer: Nobody <nobody@example.com>\nDescription: nothing\n";
+                   Maintainer: Test <test@example.com>\nDescription: nothing\n";
     home.write("probe/DEBIAN/control", control);
     fs::create_dir(home.path().join("www/debian")).unwrap();
     let deb = home.at("www/debian/plimsoll-probe_1.0_all.deb");
     let mut dpkg = Command::new(program("dpkg-deb", "dpkg"));
     dpkg.args(["--root-owner-group", "--build", &home.at("probe"), &deb]);
-    run(dpkg, SOON).well();
+    run(dpkg, SOON).succeeded();
     let size = fs::metadata(&deb).unwrap().len();
     let mut packages =
         format!("{control}Filename: ./plimsoll-probe_1.0_all.deb\nSize: {size}\nSHA256: ");
@@ -245,11 +245,11 @@ fn package(web: &Web) {
 fn sha256(path: &str) -> String {
     let mut sum = Command::new("sha256sum");
     sum.arg(path);
-    run(sum, SOON).well().stdout.split(' ').next().unwrap().to_owned()
+    run(sum, SOON).succeeded().stdout.split(' ').next().unwrap().to_owned()
 }
 
 #[test]
-fn pip_downloads_through_it() {
+fn pip_downloads_through_the_proxy() {
     let web = Web::start();
     let proxy = web.proxy("");
     wheel(&web);
@@ -259,7 +259,7 @@ fn pip_downloads_through_it() {
     pip.args(["--disable-pip-version-check", "--trusted-host", "127.0.0.1"]);
     pip.args(["--index-url", &format!("http://127.0.0.1:{}/simple/", web.plain)]);
     pip.args(["--proxy", &proxy.url(), "-d", &home.at("got"), "plimsoll-probe"]);
-    run(pip, SOON).well();
+    run(pip, SOON).succeeded();
     assert!(home.has("got/plimsoll_probe-1.0-py3-none-any.whl"));
     let log = web.log_of(proxy);
     for part in ["/simple/plimsoll-probe/ - ", "/plimsoll_probe-1.0-py3-none-any.whl - "] {
@@ -267,7 +267,7 @@ fn pip_downloads_through_it() {
     }
 }
 
-/// An index of one package, whose wheel is empty.
+/// A package index with one package, whose wheel is empty.
 fn wheel(web: &Web) {
     let home = &web.home;
     let name = "plimsoll_probe-1.0";
@@ -283,13 +283,13 @@ fn wheel(web: &Web) {
     zip.current_dir(home.path());
     zip.args(["-m", "zipfile", "-c", &format!("www/simple/plimsoll-probe/{file}")]);
     zip.arg(format!("{name}.dist-info/"));
-    run(zip, SOON).well();
+    run(zip, SOON).succeeded();
     let index = format!("<!DOCTYPE html><html><body><a href=\"{file}\">{file}</a></body></html>");
     home.write("www/simple/plimsoll-probe/index.html", index);
 }
 
-/// A browser that uses the proxy for everything, this machine included.
-fn browser(web: &Web, proxy: &Ours, flags: &[&str]) -> Command {
+/// A browser that uses the proxy for everything, including this machine.
+fn browser(web: &Web, proxy: &OurServer, flags: &[&str]) -> Command {
     let mut chromium = tool("chromium", "chromium");
     chromium.env("HOME", web.home.path()).args([
         "--headless",
@@ -298,7 +298,7 @@ fn browser(web: &Web, proxy: &Ours, flags: &[&str]) -> Command {
         "--disable-dev-shm-usage",
         "--disable-background-networking",
         "--no-first-run",
-        // The certificate is by nobody it trusts.
+        // The certificate is self-signed.
         "--ignore-certificate-errors",
         "--proxy-bypass-list=<-loopback>",
         &format!("--user-data-dir={}", web.home.at("browser")),
@@ -309,20 +309,20 @@ fn browser(web: &Web, proxy: &Ours, flags: &[&str]) -> Command {
 }
 
 #[test]
-fn a_browser_opens_a_page_over_tls_through_it() {
+fn a_browser_opens_a_page_over_tls_through_the_proxy() {
     let web = Web::start();
     let proxy = web.proxy("");
     web.home.write("www/page.html", "<p id=\"it\">not yet</p><script src=\"page.js\"></script>");
     web.home.write("www/page.js", "it.textContent = 'the script has run';");
     let page = format!("https://localhost:{}/page.html", web.tls);
-    let said = run(browser(&web, &proxy, &["--dump-dom", &page]), SOON * 2).well();
-    assert!(said.stdout.contains("the script has run"), "{said:?}");
+    let output = run(browser(&web, &proxy, &["--dump-dom", &page]), SOON * 2).succeeded();
+    assert!(output.stdout.contains("the script has run"), "{output:?}");
     let log = web.log_of(proxy);
     assert!(log.contains("TCP_TUNNEL/200 "), "{log}");
     assert!(log.contains(&format!(" CONNECT localhost:{} - HIER_DIRECT/", web.tls)), "{log}");
 }
 
-/// Answers each text with `heard `, for one frame of a few bytes at a time.
+/// Answers each text with `heard ` and the text. It supports one frame of a few bytes at a time.
 const WEBSOCKET: &str = r#"
 import base64, hashlib, socketserver, sys
 
@@ -357,14 +357,14 @@ fn websocket_server(home: &Home) -> (Running, u16) {
     let (script, port) = (home.write("websocket.py", WEBSOCKET), free_port());
     let python = program("python3", "python3");
     let server = Running::start(
-        Command::new(python).args([&script, &port.to_string()]).stderr(output(home, "ws.err")),
+        Command::new(python).args([&script, &port.to_string()]).stderr(output_file(home, "ws.err")),
     );
     wait_for("the WebSocket server", SOON, || TcpStream::connect(("127.0.0.1", port)).ok());
     (server, port)
 }
 
 #[test]
-fn a_browser_speaks_websocket_through_it() {
+fn a_browser_uses_websocket_through_the_proxy() {
     let web = Web::start();
     let proxy = web.proxy("");
     let (_server, port) = websocket_server(&web.home);
@@ -378,7 +378,7 @@ fn a_browser_speaks_websocket_through_it() {
     web.home.write("www/talk.html", script);
     let page = format!("http://localhost:{}/talk.html", web.plain);
     let mut running = browser(&web, &proxy, &["--remote-debugging-port=0", &page]);
-    let err = output(&web.home, "chromium.err");
+    let err = output_file(&web.home, "chromium.err");
     let browser = Running::start(running.stdout(Stdio::null()).stderr(err));
     wait_for("the page to tell what it heard", SOON * 2, || {
         web.home.read("web.log").contains("/seen?heard-us").then_some(())
@@ -389,12 +389,12 @@ fn a_browser_speaks_websocket_through_it() {
 }
 
 #[test]
-fn a_websocket_server_stands_behind_it() {
+fn a_websocket_server_is_an_origin() {
     let home = Home::new();
     let (_server, port) = websocket_server(&home);
     let log = home.at("access.log");
     let origin = format!("http://127.0.0.1:{port}");
-    let proxy = Ours::serve(&["--origin", &origin, "--access-log", &log]);
+    let proxy = OurServer::serve(&["--origin", &origin, "--access-log", &log]);
     let mut stream = TcpStream::connect(proxy.address()).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream
@@ -411,7 +411,7 @@ fn a_websocket_server_stands_behind_it() {
     }
     let head = String::from_utf8(head).unwrap();
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-    // The example of RFC 6455, 1.3.
+    // The example in RFC 6455, section 1.3.
     assert!(head.contains("Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n"), "{head}");
     for text in [&b"us"[..], b"and again"] {
         let frame = [&[0x81, 0x80 | text.len() as u8, 0, 0, 0, 0][..], text].concat();
@@ -426,25 +426,26 @@ fn a_websocket_server_stands_behind_it() {
     assert!(home.read("access.log").contains("TCP_TUNNEL/101 "));
 }
 
-/// Who nobody told where to may not go there: this machine, by any of its names.
+/// By default, clients cannot reach this machine by any of its names.
 #[test]
-fn a_proxy_as_it_comes_does_not_reach_this_machine() {
+fn a_proxy_with_default_settings_does_not_reach_this_machine() {
     let web = Web::start();
     let log = web.home.at("default.log");
-    let proxy = Ours::serve(&["--forward", "--access-log", &log]);
+    let proxy = OurServer::serve(&["--forward", "--access-log", &log]);
     let hosts = ["127.0.0.1", "localhost", "127.1", "2130706433", "0x7f.1", "0.0.0.0", "[::1]"];
     let hosts = hosts.iter().chain(&["[::ffff:127.0.0.1]", "169.254.169.254", "10.0.0.1"]);
     for host in hosts.clone() {
         let mut curl = tool("curl", "curl");
-        // curl itself would rewrite some of them.
+        // curl would normalise some of them.
         let target = format!("http://{host}:{}/hello.txt", web.plain);
         curl.args(["-sS", "--max-time", "20", "--proxy", &proxy.url()]);
         curl.args(["--request-target", &target, "http://example.com/"]);
-        let said = run(curl, SOON).well();
-        let refused = said.stdout.contains("rule `address`") && said.stdout.contains("--allow-to");
-        // What is no address to the resolver is nobody's name either.
-        let unknown = said.stdout.contains("no address");
-        assert!(refused || unknown, "{host}: {said:?}");
+        let output = run(curl, SOON).succeeded();
+        let refused =
+            output.stdout.contains("rule `address`") && output.stdout.contains("--allow-to");
+        // Spellings that the resolver does not accept as addresses are unknown names.
+        let unknown = output.stdout.contains("no address");
+        assert!(refused || unknown, "{host}: {output:?}");
     }
     let (code, _) = proxy.stopped();
     assert_eq!(code, Some(0));

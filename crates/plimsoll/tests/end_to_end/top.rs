@@ -1,4 +1,4 @@
-//! A recording while it goes on, from outside: text, JSON, and the screen in a pseudo terminal.
+//! `plimsoll top` from outside: text, JSON, and the screen in a pseudo-terminal.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ use crate::PLIMSOLL;
 use crate::lab::made;
 use crate::support::{Home, Running, SOON, plimsoll, run};
 
-/// An interval of a tenth of a second with a rate that rises.
+/// An interval of 0.1 s, with a rising rate.
 fn interval(index: u64) -> Interval {
     let total_ns = 10_000_000 + 1_000_000 * index as i64;
     Interval {
@@ -35,27 +35,27 @@ fn interval(index: u64) -> Interval {
 fn a_finished_trial_is_shown_once_as_text_and_as_json() {
     let home = Home::new();
     let trial = made(&home, "made.trial", 20.0, 40.0);
-    let said = plimsoll(&["top", &trial, "--once"]).well().stdout;
-    assert!(said.starts_with("Capacity  16,"), "{said}");
-    assert!(said.contains("limited by the hottest thread"), "{said}");
+    let output = plimsoll(&["top", &trial, "--once"]).succeeded().stdout;
+    assert!(output.starts_with("Capacity  16,"), "{output}");
+    assert!(output.contains("limited by the hottest thread"), "{output}");
     for word in ["finished", "all TCP functions", "rest of made", "answer"] {
-        assert!(said.contains(word), "no {word:?}: {said}");
+        assert!(output.contains(word), "no {word:?}: {output}");
     }
-    let line = plimsoll(&["top", &trial, "--json"]).well();
+    let line = plimsoll(&["top", &trial, "--json"]).succeeded();
     assert_eq!(line.stdout.lines().count(), 1, "a finished trial has one line to tell");
-    let told = line.json();
-    let value = told["fit"]["line"]["capacity"]["value"].as_f64().unwrap();
+    let answer = line.json();
+    let value = answer["fit"]["line"]["capacity"]["value"].as_f64().unwrap();
     assert!((value / (1e6 / 60.0) - 1.0).abs() < 0.01, "{value}");
-    // The figures of the report, to the digit.
-    let report = plimsoll(&["report", &trial, "--json"]).well().json();
-    assert_eq!(told["fit"]["line"]["capacity"], report["capacity"]);
-    assert_eq!(told["fit"]["line"]["costs"], report["costs"]);
-    let few = plimsoll(&["top", &trial, "--json", "--last", "5"]).well().json();
+    // Exactly the figures of the report.
+    let report = plimsoll(&["report", &trial, "--json"]).succeeded().json();
+    assert_eq!(answer["fit"]["line"]["capacity"], report["capacity"]);
+    assert_eq!(answer["fit"]["line"]["costs"], report["costs"]);
+    let few = plimsoll(&["top", &trial, "--json", "--last", "5"]).succeeded().json();
     assert_eq!((&few["intervals"], &few["interval"]), (&Value::from(5), &Value::from(59)));
 }
 
 #[test]
-fn a_trial_that_grows_is_followed_to_its_end_and_not_held_up() {
+fn a_growing_trial_is_followed_to_its_end_without_blocking_the_writer() {
     let home = Home::new();
     let path = home.at("growing.trial");
     let mut writer = Writer::create(&path, &Manifest::default()).unwrap();
@@ -72,13 +72,13 @@ fn a_trial_that_grows_is_followed_to_its_end_and_not_held_up() {
     let first = next().unwrap();
     assert_eq!((&first["interval"], &first["complete"]), (&Value::from(0), &Value::from(false)));
     assert!(first["fit"]["not_yet"].as_str().unwrap().contains("intervals"), "{first}");
-    // Each is told before the next is written, so that none is passed over.
+    // Each interval is printed before the next is written, so that none is skipped.
     for index in 1..=12 {
         writer.append(&interval(index)).unwrap();
         assert_eq!(next().unwrap()["interval"], index);
     }
     let finished = writer.finish().unwrap();
-    assert!(finished.complete && finished.one_file, "whoever looks holds nothing");
+    assert!(finished.complete && finished.one_file, "the reader does not block the writer");
     let last = next().unwrap();
     assert_eq!((&last["interval"], &last["complete"]), (&Value::from(12), &Value::from(true)));
     assert!(last["fit"]["line"].is_object(), "the end is always fitted: {last}");
@@ -87,7 +87,7 @@ fn a_trial_that_grows_is_followed_to_its_end_and_not_held_up() {
 }
 
 #[test]
-fn without_a_trial_it_records_by_itself_and_keeps_nothing_unless_told() {
+fn without_a_trial_top_records_and_keeps_the_recording_only_with_output() {
     let home = Home::new();
     let log = home.write("access.log", "");
     let server = Running::start(Command::new("sleep").arg("60"));
@@ -106,26 +106,26 @@ fn without_a_trial_it_records_by_itself_and_keeps_nothing_unless_told() {
     ];
     let mut command = Command::new(PLIMSOLL);
     command.args(flags).env("TMPDIR", home.path());
-    let said = run(command, SOON).well().stdout;
-    assert!(said.contains("Capacity  not yet: ") && said.contains("sleep"), "{said}");
+    let output = run(command, SOON).succeeded().stdout;
+    assert!(output.contains("Capacity  not yet: ") && output.contains("sleep"), "{output}");
     let left: Vec<_> =
         std::fs::read_dir(home.path()).unwrap().map(|entry| entry.unwrap()).collect();
     assert_eq!(left.len(), 1, "only the log is there: {left:?}");
 
     let out = home.at("kept.trial");
-    plimsoll(&[&flags[..], &["-o", &out]].concat()).well();
+    plimsoll(&[&flags[..], &["-o", &out]].concat()).succeeded();
     let kept = Trial::open(&out).unwrap();
     assert!(kept.complete() && kept.intervals().len() >= 5);
     plimsoll(&[&flags[..], &["-o", &out]].concat()).refused(&["kept.trial", "--force"]);
-    // Of an older one of that name nothing is shown.
+    // An older trial of that name is not shown.
     made(&home, "old.trial", 20.0, 40.0);
     let old = home.at("old.trial");
-    let said = plimsoll(&[&flags[..], &["-o", &old, "--force"]].concat()).well().stdout;
-    assert!(said.contains("sleep") && !said.contains("made"), "{said}");
+    let output = plimsoll(&[&flags[..], &["-o", &old, "--force"]].concat()).succeeded().stdout;
+    assert!(output.contains("sleep") && !output.contains("made"), "{output}");
 }
 
 #[test]
-fn what_cannot_be_watched_is_refused_with_the_mend() {
+fn invalid_arguments_are_refused_with_a_fix() {
     let home = Home::new();
     let trial = made(&home, "made.trial", 20.0, 40.0);
     plimsoll(&["top"]).refused(&["--pid", "TRIAL"]);
@@ -141,7 +141,7 @@ fn what_cannot_be_watched_is_refused_with_the_mend() {
     drop(writer);
 }
 
-/// Runs a line of shell in a pseudo terminal of 80 x 24; what it wrote.
+/// Runs a shell command in a pseudo-terminal of 80 x 24, and returns its output.
 fn in_a_terminal(line: &str, typed: &'static str) -> String {
     let mut child = Command::new("script")
         .args(["-qec", &format!("stty rows 24 cols 80; {line}; stty -a"), "/dev/null"])
@@ -156,40 +156,40 @@ fn in_a_terminal(line: &str, typed: &'static str) -> String {
         let _ = keys.write_all(typed.as_bytes());
         keys
     });
-    let said = child.wait_with_output().unwrap();
+    let output = child.wait_with_output().unwrap();
     drop(typing.join());
-    String::from_utf8_lossy(&said.stdout).into_owned()
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// The other screen was entered and left, and the terminal is as it was.
+/// Asserts that the alternate screen was entered and left, and the terminal settings restored.
 #[track_caller]
-fn given_back(said: &str) {
-    let entered = said.find("\u{1b}[?1049h").unwrap_or_else(|| panic!("never entered: {said}"));
-    let left = said.rfind("\u{1b}[?1049l").unwrap_or_else(|| panic!("never left: {said}"));
-    assert!(entered < left, "{said}");
-    let settings = &said[left..];
+fn given_back(output: &str) {
+    let entered = output.find("\u{1b}[?1049h").unwrap_or_else(|| panic!("never entered: {output}"));
+    let left = output.rfind("\u{1b}[?1049l").unwrap_or_else(|| panic!("never left: {output}"));
+    assert!(entered < left, "{output}");
+    let settings = &output[left..];
     assert!(settings.contains(" icanon") && settings.contains(" echo "), "{settings}");
-    assert!(said.contains("\u{1b}[?25h"), "the cursor is back: {said}");
+    assert!(output.contains("\u{1b}[?25h"), "the cursor is visible again: {output}");
 }
 
 #[test]
-fn the_screen_gives_the_terminal_back_after_q_and_after_a_signal() {
+fn the_terminal_is_restored_after_q_and_after_a_signal() {
     let home = Home::new();
     let trial = made(&home, "made.trial", 20.0, 40.0);
-    let said = in_a_terminal(&format!("{PLIMSOLL} top {trial}"), "q");
-    given_back(&said);
-    assert!(said.contains("Capacity") && said.contains("16,"), "{said}");
-    assert!(said.contains("\u{1b}[38;5;6"), "in colours: {said}");
+    let output = in_a_terminal(&format!("{PLIMSOLL} top {trial}"), "q");
+    given_back(&output);
+    assert!(output.contains("Capacity") && output.contains("16,"), "{output}");
+    assert!(output.contains("\u{1b}[38;5;6"), "in colours: {output}");
 
-    let said = in_a_terminal(&format!("NO_COLOR=1 {PLIMSOLL} top {trial}"), "\u{3}");
-    given_back(&said);
-    assert!(!said.contains("\u{1b}[38;5;"), "{said}");
+    let output = in_a_terminal(&format!("NO_COLOR=1 {PLIMSOLL} top {trial}"), "\u{3}");
+    given_back(&output);
+    assert!(!output.contains("\u{1b}[38;5;"), "{output}");
 
     for signal in ["TERM", "HUP"] {
         let line =
             format!("{PLIMSOLL} top {trial} & p=$!; sleep 1; kill -{signal} $p; wait $p; echo $?=");
-        let said = in_a_terminal(&line, "");
-        given_back(&said);
-        assert!(said.contains("0="), "a signal is a way to leave: {said}");
+        let output = in_a_terminal(&line, "");
+        given_back(&output);
+        assert!(output.contains("0="), "a signal quits: {output}");
     }
 }

@@ -1,5 +1,5 @@
-//! switchback from outside: servers and settings that take turns; and join: a load's latencies in
-//! the trial of a server.
+//! `plimsoll switchback` from outside: servers and settings that alternate; and `plimsoll join`: the
+//! latencies of a load in the trial of a server.
 
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
@@ -9,13 +9,15 @@ use serde_json::Value;
 use trial::{Interval, Manifest, ProcessTimes, Writer};
 
 use crate::PLIMSOLL;
-use crate::support::{Home, Ours, Running, SOON, Said, free_port, plimsoll, run, wait_for};
+use crate::support::{
+    CommandOutput, Home, OurServer, Running, SOON, free_port, plimsoll, run, wait_for,
+};
 
-/// For an experiment of a dozen periods, on a machine that is busy otherwise.
+/// Timeout of an experiment with a dozen periods on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// What all experiments here have in common: short periods, a load that is driven.
-fn turns(a: &str, b: &str, port: u16, rounds: &str, more: &[&str]) -> Said {
+/// Runs an experiment with short periods and a generated load.
+fn turns(a: &str, b: &str, port: u16, rounds: &str, more: &[&str]) -> CommandOutput {
     let url = format!("http://127.0.0.1:{port}/obj/1");
     let mut command = Command::new(PLIMSOLL);
     command.args(["switchback", "--a", a, "--b", b, "--url", &url, "--rate", "300"]);
@@ -32,12 +34,12 @@ fn null_server(port: u16) -> String {
 fn a_server_that_costs_more_is_found_and_ended_with_its_period() {
     let _home = Home::alone();
     let port = free_port();
-    // A thousand times the bytes: several times the cost, however busy the machine is.
-    let dearer = format!("{} --size 1M", null_server(port));
-    let said = turns(&null_server(port), &dearer, port, "6", &["--json"]);
-    assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.stderr.contains("B costs more: a request costs"), "{said:?}");
-    let found = said.json();
+    // A thousand times the bytes cost several times as much, however busy the machine is.
+    let expensive = format!("{} --size 1M", null_server(port));
+    let output = turns(&null_server(port), &expensive, port, "6", &["--json"]);
+    assert_eq!(output.code, Some(1), "{output:?}");
+    assert!(output.stderr.contains("B costs more: a request costs"), "{output:?}");
+    let found = output.json();
     assert_eq!(found["cost"]["verdict"], "more", "{found:#}");
     assert!(found["cost"]["low"].as_f64().unwrap() > 1.0, "{found:#}");
     let rounds = found["rounds"].as_array().unwrap();
@@ -50,27 +52,28 @@ fn a_server_that_costs_more_is_found_and_ended_with_its_period() {
             assert!(round[side]["cpu_s"].as_f64().unwrap() > 0.0, "{round:#}");
         }
     }
-    assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "a server goes on");
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "a server still runs");
 }
 
-/// Of four rounds no p is small enough for a change, so that chance cannot make one here.
+/// With four rounds no p-value is small enough for a change, so the result cannot be a false positive.
 #[test]
-fn what_is_the_same_is_not_called_a_change_and_a_setting_is_left_as_a_has_it() {
+fn equal_commands_are_no_change_and_the_setting_of_a_is_restored() {
     let home = Home::alone();
-    let server = Ours::null_server();
+    let server = OurServer::null_server();
     let (pid, port) = (server.child.pid(), server.address().port());
     let set = |to: &str| format!("echo {to} >> {}", home.at("settings"));
-    let said = turns(&set("a"), &set("b"), port, "4", &["--pid", &pid]);
-    assert!(matches!(said.code, Some(0 | 2)), "{said:?}");
-    let told = said.stdout.contains("no change: ") || said.stdout.contains("inconclusive: ");
-    assert!(told, "{said:?}");
-    assert!(said.stdout.contains("fewer than 6 rounds cannot show a change"), "{said:?}");
+    let output = turns(&set("a"), &set("b"), port, "4", &["--pid", &pid]);
+    assert!(matches!(output.code, Some(0 | 2)), "{output:?}");
+    let answered =
+        output.stdout.contains("no change: ") || output.stdout.contains("inconclusive: ");
+    assert!(answered, "{output:?}");
+    assert!(output.stdout.contains("fewer than 6 rounds cannot show a change"), "{output:?}");
     assert_eq!(home.read("settings"), "a\nb\nb\na\na\nb\nb\na\n");
     assert!(TcpStream::connect(("127.0.0.1", port)).is_ok(), "the server is not ours to end");
 }
 
 #[test]
-fn an_interrupt_ends_the_servers_and_puts_a_setting_back() {
+fn an_interrupt_ends_the_servers_and_restores_the_setting() {
     let home = Home::alone();
     let port = free_port();
     let url = format!("http://127.0.0.1:{port}/");
@@ -82,11 +85,11 @@ fn an_interrupt_ends_the_servers_and_puts_a_setting_back() {
     wait_for("the first server", SOON, listens);
     child.signal("INT");
     assert_eq!(child.ended(SOON).code(), Some(2));
-    let (_, err) = child.rest();
+    let (_, err) = child.remaining_output();
     assert!(err.contains("only 0 complete rounds of at least 4"), "{err}");
-    assert!(listens().is_none(), "a server goes on");
+    assert!(listens().is_none(), "a server still runs");
 
-    let server = Ours::null_server();
+    let server = OurServer::null_server();
     let (pid, url) = (server.child.pid(), server.url());
     let set = |to: &str| format!("echo {to} >> {}", home.at("settings"));
     let flags = ["switchback", "--pid", &pid, "--url", &url, "--rate", "50"];
@@ -102,7 +105,7 @@ fn an_interrupt_ends_the_servers_and_puts_a_setting_back() {
 }
 
 #[test]
-fn what_cannot_take_turns_is_said() {
+fn invalid_experiments_are_refused() {
     let _home = Home::new();
     let port = free_port();
     let url = format!("http://127.0.0.1:{port}/");
@@ -120,14 +123,14 @@ fn what_cannot_take_turns_is_said() {
     refused(&[&driven[..], &["--margin", "0"]].concat(), &["--margin"]);
     refused(&["--url", &url], &["--rate"]);
     refused(&[], &["--access-log"]);
-    let server = Ours::null_server();
+    let server = OurServer::null_server();
     let url = server.url();
     let flags = ["switchback", "--a", "true", "--b", "true", "--url", &url, "--rate", "10"];
     plimsoll(&[&flags[..], &["--settle", "100ms"]].concat())
         .refused(&["without --name and --pid", "running server"]);
 }
 
-/// A trial of a server that a load was driven at: an interval for each second of the load.
+/// The trial of a server under a load, with an interval for each second of the load.
 fn trial_of(home: &Home, load: &Value) -> String {
     let path = home.at("joined.trial");
     let mut writer = Writer::create(&path, &Manifest::default()).unwrap();
@@ -153,25 +156,25 @@ fn trial_of(home: &Home, load: &Value) -> String {
 #[test]
 fn a_load_is_joined_to_its_trial_once() {
     let home = Home::new();
-    let server = Ours::null_server();
+    let server = OurServer::null_server();
     let result = home.at("load.json");
     let flags = ["--rate", "50..400", "--for", "12s", "--connections", "4", "--output", &result];
-    plimsoll(&[&["load", &server.url()][..], &flags].concat()).well();
+    plimsoll(&[&["load", &server.url()][..], &flags].concat()).succeeded();
     let load: Value = serde_json::from_str(&home.read("load.json")).unwrap();
     let trial = trial_of(&home, &load);
-    let before = plimsoll(&["report", &trial, "--json"]).well().json();
+    let before = plimsoll(&["report", &trial, "--json"]).succeeded().json();
     assert!(before["latency"].is_null(), "{:#}", before["latency"]);
 
-    let joined = plimsoll(&["join", &trial, &result, "--json"]).well().json();
+    let joined = plimsoll(&["join", &trial, &result, "--json"]).succeeded().json();
     assert!(joined["rows_joined"].as_u64().unwrap() >= 11, "{joined:#}");
     assert!((joined["share_percent"].as_f64().unwrap() - 100.0).abs() < 0.1, "{joined:#}");
     assert!(joined["clocks"].as_str().unwrap().starts_with("both clocks"), "{joined:#}");
-    let after = plimsoll(&["report", &trial, "--json"]).well().json();
+    let after = plimsoll(&["report", &trial, "--json"]).succeeded().json();
     assert_eq!(after["latency"]["source"], "generator", "{:#}", after["latency"]);
     assert_eq!(after["trial"]["complete"], true);
-    let text = plimsoll(&["report", &trial]).well().stdout;
+    let text = plimsoll(&["report", &trial]).succeeded().stdout;
     assert!(text.contains("latency counts from the intended start"), "{text}");
-    // On a machine that is busy otherwise the generator may have fallen behind all the while.
+    // On a busy machine the generator may have fallen behind all the time.
     let rows = load["rows"].as_array().unwrap();
     let valid = rows.iter().filter(|row| row["behind"] == false).count();
     assert_eq!(after["latency"]["points"].as_array().unwrap().len(), valid, "{text}");
@@ -182,7 +185,7 @@ fn a_load_is_joined_to_its_trial_once() {
     let cut = home.write("cut.json", &home.read("load.json")[..200]);
     plimsoll(&["join", &trial, &cut]).refused(&["cut.json", "not a result of plimsoll load"]);
     plimsoll(&["join", &trial, &home.at("none.json")]).refused(&["none.json", "cannot read"]);
-    // By a clock that is a day off, nothing of it lies in the trial.
+    // With a clock that is a day off, no second of the load is in the trial.
     let other = home
         .write("other.json", home.read("load.json").replace("\"start_ns\": 1", "\"start_ns\": 2"));
     plimsoll(&["join", &trial, &other]).refused(&["no second of the load", "--offset"]);

@@ -1,4 +1,4 @@
-//! Groups of real servers: two of Debian's nginx, one of which is killed and comes back under load.
+//! Groups of real servers: two nginx servers, one of which is killed and started again under load.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -7,10 +7,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::support::{
-    Home, Ours, Running, SOON, free_port, get, output, plimsoll, program, wait_for,
+    Home, OurServer, Running, SOON, free_port, get, output_file, plimsoll, program, wait_for,
 };
 
-/// One process, so that killing it kills all of it.
+/// A single process, so that one kill ends the whole server.
 fn nginx(home: &Home, name: &str, port: u16) -> Running {
     let at = home.path().join(name);
     fs::create_dir_all(at.join("www")).unwrap();
@@ -39,7 +39,7 @@ fn nginx(home: &Home, name: &str, port: u16) -> Running {
         Command::new(program)
             .args(["-e", &format!("{at}/error.log"), "-c", &conf])
             .stdout(Stdio::null())
-            .stderr(output(home, &format!("{name}.err"))),
+            .stderr(output_file(home, &format!("{name}.err"))),
     );
     wait_for(&format!("nginx {name}"), SOON, || {
         std::net::TcpStream::connect(("127.0.0.1", port)).ok()
@@ -47,12 +47,13 @@ fn nginx(home: &Home, name: &str, port: u16) -> Running {
     child
 }
 
-/// What the admin address says of the servers.
-fn servers(proxy: &Ours) -> Vec<Value> {
-    let told = get(proxy.admin(), "/upstreams");
-    let body = told.split_once("\r\n\r\n").unwrap().1;
-    let told: Value = serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {told}"));
-    told["groups"][0]["servers"].as_array().unwrap().clone()
+/// The servers as reported by the admin address.
+fn servers(proxy: &OurServer) -> Vec<Value> {
+    let answer = get(proxy.admin(), "/upstreams");
+    let body = answer.split_once("\r\n\r\n").unwrap().1;
+    let answer: Value =
+        serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {answer}"));
+    answer["groups"][0]["servers"].as_array().unwrap().clone()
 }
 
 #[test]
@@ -63,7 +64,7 @@ fn killing_one_of_two_servers_under_load_fails_no_request() {
     let _first = nginx(&home, "a", ports[0]);
     let mut killed = nginx(&home, "b", ports[1]);
     let flags = ["--origin", &first, "--origin", &second, "--admin", "127.0.0.1:0"];
-    let proxy = Ours::serve(&flags);
+    let proxy = OurServer::serve(&flags);
     let url = format!("{}/index.html", proxy.url());
     let load = std::thread::spawn(move || {
         let flags = ["--rate", "400", "--for", "6s", "--connections", "16", "--json"];
@@ -79,12 +80,12 @@ fn killing_one_of_two_servers_under_load_fails_no_request() {
         (servers(&proxy)[1]["state"] == "ejected").then_some(())
     });
     let _again = nginx(&home, "b", ports[1]);
-    let result = load.join().unwrap().well().json();
+    let result = load.join().unwrap().succeeded().json();
     for (kind, count) in result["errors"].as_object().unwrap() {
         assert_eq!(count, 0, "{kind}: {result}");
     }
     assert!(result["completed"].as_u64().unwrap() > 1000, "{result}");
-    // It has its share again.
+    // The restarted server gets its share again.
     let before = servers(&proxy)[1]["requests"].as_u64().unwrap();
     wait_for("the server to be asked again", Duration::from_secs(60), || {
         get(proxy.address(), "/index.html").contains("X-Server: b").then_some(())

@@ -1,4 +1,4 @@
-//! Each verb does what its help says.
+//! Each command does what its help says.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,10 +11,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::PLIMSOLL;
-use crate::support::{Home, Ours, Recording, Running, SOON, get, plimsoll, run, wait_for};
+use crate::support::{Home, OurServer, Recording, Running, SOON, get, plimsoll, run, wait_for};
 
 #[test]
-fn the_help_of_each_verb_names_its_flags() {
+fn the_help_of_each_command_lists_its_flags() {
     let _home = Home::new();
     let verbs: [(&str, &[&str]); 16] = [
         ("serve", &["--listen", "--origin", "--forward", "--memory", "--access-log", "squid"]),
@@ -34,10 +34,10 @@ fn the_help_of_each_verb_names_its_flags() {
         ("completions", &["bash", "fish", "zsh"]),
         ("man", &["man page"]),
     ];
-    let all = plimsoll(&["--help"]).well().stdout;
+    let all = plimsoll(&["--help"]).succeeded().stdout;
     for (verb, words) in verbs {
         assert!(all.contains(&format!("\n  {verb} ")), "{verb} is not in the list: {all}");
-        let help = plimsoll(&[verb, "--help"]).well();
+        let help = plimsoll(&[verb, "--help"]).succeeded();
         assert_eq!(help.stderr, "");
         for word in words {
             assert!(help.stdout.contains(word), "{verb}: no {word:?} in {}", help.stdout);
@@ -51,20 +51,20 @@ fn the_help_of_each_verb_names_its_flags() {
 #[test]
 fn the_version_completions_and_the_man_page() {
     let _home = Home::new();
-    let version = plimsoll(&["--version"]).well().stdout;
+    let version = plimsoll(&["--version"]).succeeded().stdout;
     assert_eq!(version.trim(), format!("plimsoll {}", env!("CARGO_PKG_VERSION")));
     for shell in ["bash", "zsh", "fish"] {
-        let script = plimsoll(&["completions", shell]).well().stdout;
+        let script = plimsoll(&["completions", shell]).succeeded().stdout;
         assert!(script.contains("access-log") && script.len() > 2000, "{shell}: {script}");
     }
-    let page = plimsoll(&["man"]).well().stdout;
+    let page = plimsoll(&["man"]).succeeded().stdout;
     assert!(page.contains(".TH") && page.contains("Exit codes"), "{page}");
 }
 
 #[test]
-fn a_loads_counts_add_up() {
+fn the_counts_of_a_load_add_up() {
     let home = Home::alone();
-    let origin = Ours::origin();
+    let origin = OurServer::origin();
     let whole = home.at("load.json");
     let shown = plimsoll(&[
         "load",
@@ -81,7 +81,7 @@ fn a_loads_counts_add_up() {
         "--output",
         &whole,
     ])
-    .well()
+    .succeeded()
     .json();
     assert_eq!(serde_json::from_str::<Value>(&home.read("load.json")).unwrap(), shown);
 
@@ -96,7 +96,7 @@ fn a_loads_counts_add_up() {
     assert_eq!(of(&shown, "intended"), started + of(&shown, "unstarted"));
     assert_eq!(errors(&shown), 0, "{}", shown["errors"]);
     assert_eq!(of(&shown, "cold_open"), 10);
-    // A mean rate of 550 for three seconds, by a Poisson process.
+    // A Poisson process with a mean rate of 550 for three seconds.
     assert!((1200..2100).contains(&completed), "{completed}");
     let rows = shown["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 3);
@@ -112,17 +112,17 @@ fn a_load_without_a_server_says_so() {
     plimsoll(&["load", &url, "--for", "1s"]).refused(&[&url, "refused"]);
 }
 
-/// A server of ours with a log, its origin, and a home for both.
-pub(crate) fn a_server(home: &Home, more: &[&str]) -> (Ours, Ours) {
-    let origin = Ours::origin();
+/// Our server with a log, its origin, and a directory for both.
+pub(crate) fn a_server(home: &Home, more: &[&str]) -> (OurServer, OurServer) {
+    let origin = OurServer::origin();
     let (url, log) = (origin.url(), home.at("access.log"));
     let flags = ["--origin", &url, "--workers", "1", "--access-log", &log];
-    let server = Ours::serve(&[&flags[..], more].concat());
+    let server = OurServer::serve(&[&flags[..], more].concat());
     (server, origin)
 }
 
 #[test]
-fn a_recorder_that_was_killed_leaves_a_trial_that_can_be_reported() {
+fn a_killed_recorder_leaves_a_readable_trial() {
     let home = Home::alone();
     let (server, _origin) = a_server(&home, &[]);
     let url = format!("{}/obj/1", server.url());
@@ -138,18 +138,18 @@ fn a_recorder_that_was_killed_leaves_a_trial_that_can_be_reported() {
     recording.0.ended(SOON);
 
     let trial = home.at("cut.trial");
-    let said = plimsoll(&["report", &trial]).well();
-    assert!(said.stdout.contains("not finished"), "{}", said.stdout);
-    let report = plimsoll(&["report", "--json", &trial]).well().json();
+    let output = plimsoll(&["report", &trial]).succeeded();
+    assert!(output.stdout.contains("not finished"), "{}", output.stdout);
+    let report = plimsoll(&["report", "--json", &trial]).succeeded().json();
     assert_eq!(report["trial"]["complete"], false);
     assert!(report["trial"]["intervals"].as_u64().unwrap() >= 30, "{}", report["trial"]);
     assert!(report["trial"]["unfinished"].is_string(), "{}", report["trial"]);
 
     let page = home.at("page.html");
-    plimsoll(&["report", &trial, "--html", &page, "--svg", &home.at("line.svg")]).well();
+    plimsoll(&["report", &trial, "--html", &page, "--svg", &home.at("line.svg")]).succeeded();
     let html = home.read("page.html");
     assert!(html.contains("<svg") && html.contains("not finished"));
-    // It opens offline: nothing in it is fetched from anywhere.
+    // It works offline: it loads nothing.
     for fetch in
         ["src=\"http", "href=\"http", "src=\"//", "href=\"//", "url(http", "@import", "<link"]
     {
@@ -159,7 +159,7 @@ fn a_recorder_that_was_killed_leaves_a_trial_that_can_be_reported() {
 }
 
 #[test]
-fn a_recording_that_is_interrupted_is_whole() {
+fn an_interrupted_recording_is_complete() {
     let home = Home::new();
     let (server, _origin) = a_server(&home, &[]);
     let log = home.at("access.log");
@@ -181,7 +181,7 @@ fn a_recording_that_is_interrupted_is_whole() {
 fn a_name_finds_the_process() {
     let home = Home::new();
     let (server, _origin) = a_server(&home, &[]);
-    // Other servers of that name may run at the time: a name of its own is given to this one.
+    // Other servers with that name may be running, so this one gets a unique name.
     let sleeper = home.at("sleeper-of-tests");
     fs::copy("/bin/sleep", &sleeper).unwrap();
     let child = Running::start(Command::new(&sleeper).arg("60"));
@@ -194,7 +194,7 @@ fn a_name_finds_the_process() {
     for name in [name.as_str(), "sleeper-of-tests"] {
         let flags = ["--name", name, "--access-log", &log, "--interval", "100ms", "--for", "300ms"];
         let all = [&["record", "--json", "--force", "-o", &out], &flags[..]].concat();
-        let summary = plimsoll(&all).well().json();
+        let summary = plimsoll(&all).succeeded().json();
         assert_eq!(summary["intervals"], 3, "{summary:#}");
     }
     drop(server);
@@ -260,7 +260,7 @@ fn metrics_are_those_of_the_reference() {
         .filter(|line| line.starts_with("plimsoll_"))
         .map(|line| family(line.split([' ', '{']).next().unwrap()))
         .collect();
-    let reference = plimsoll(&["reference"]).well().stdout;
+    let reference = plimsoll(&["reference"]).succeeded().stdout;
     let (_, metrics) = reference.split_once("## Metrics").unwrap();
     let mut described: BTreeSet<&str> =
         metrics.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
@@ -273,7 +273,7 @@ fn metrics_are_those_of_the_reference() {
     assert!(get(server.admin(), "/healthz").starts_with("HTTP/1.1 200 "));
 }
 
-/// The name that a histogram is described by; its lines have a name each.
+/// The name of the metric of a sample; the samples of a histogram have suffixes.
 fn family(name: &str) -> &str {
     let of_lines = ["_bucket", "_sum", "_count"].into_iter();
     of_lines.filter_map(|end| name.strip_suffix(end)).next().unwrap_or(name)
@@ -284,14 +284,14 @@ fn every_backend_serves() {
     let home = Home::new();
     for backend in ["select", "scalable_select", "poll", "epoll", "io_uring"] {
         let (server, _origin) = a_server(&home, &["--backend", backend]);
-        assert_eq!(server.told["backend"], backend);
+        assert_eq!(server.announced["backend"], backend);
         assert!(get(server.address(), "/obj/1?size=10").starts_with("HTTP/1.1 200 "), "{backend}");
         assert_eq!(server.stopped().0, Some(0), "{backend}");
     }
 }
 
 #[test]
-fn the_studies_are_a_program_beside_this_one() {
+fn the_studies_are_a_separate_program() {
     let home = Home::new();
     let program = home.at("plimsoll");
     fs::copy(PLIMSOLL, &program).unwrap();
@@ -303,6 +303,6 @@ fn the_studies_are_a_program_beside_this_one() {
     study(&["swapin", "--json"]).refused(&["plimsoll-study is not installed", "make studies"]);
     let script = home.write("plimsoll-study", "#!/bin/sh\necho \"$@\"\nexit 7\n");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
-    let said = study(&["swapin", "--json", "--help"]);
-    assert_eq!((said.code, said.stdout.as_str()), (Some(7), "swapin --json --help\n"));
+    let output = study(&["swapin", "--json", "--help"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(7), "swapin --json --help\n"));
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::PLIMSOLL;
-use crate::support::{Home, Said, plimsoll, program, run};
+use crate::support::{CommandOutput, Home, plimsoll, program, run};
 
-fn swapin(home: &Home, more: &[&str]) -> Said {
+fn swapin(home: &Home, more: &[&str]) -> CommandOutput {
     let mut command = Command::new(PLIMSOLL);
     command.args(["study", "swapin", "--json", "--objects", "30", "--rounds", "2"]);
     command.args(["--path", &home.at("")]).args(more);
@@ -30,7 +30,7 @@ fn reads<'v>(result: &'v Value, who: &str, block_bytes: u64) -> &'v Value {
 #[test]
 fn objects_are_read_at_their_exact_length_and_the_old_mistake_is_one_read_more() {
     let home = Home::new();
-    let result = swapin(&home, &["--no-squid"]).well().json();
+    let result = swapin(&home, &["--no-squid"]).succeeded().json();
     let objects = 30 * 2;
     for (who, block_bytes) in [("store", 32 << 10), ("exact", 32 << 10), ("exact", 8 << 10)] {
         let reads = reads(&result, who, block_bytes);
@@ -68,7 +68,7 @@ fn a_real_squid_is_looked_at_or_the_reason_is_told() {
     program("squid", "squid");
     program("strace", "strace");
     let out = home.at("out");
-    let result = swapin(&home, &["--out", &out]).well().json();
+    let result = swapin(&home, &["--out", &out]).succeeded().json();
     if let Some(why) = result["squid"]["not_supported"].as_str() {
         assert!(!why.is_empty());
         return;
@@ -92,7 +92,7 @@ fn cold_connections_are_measured_on_every_backend_and_a_prediction_is_graded() {
     let out = home.at("out");
     let mut command = Command::new(PLIMSOLL);
     command.args(["study", "select", "--quick", "--json", "--cold", "0,300", "--out", &out]);
-    let result = run(command, Duration::from_secs(300)).well().json();
+    let result = run(command, Duration::from_secs(300)).succeeded().json();
     let missing = result["missing"].as_array().unwrap();
     let points = result["sweep"]["points"].as_array().unwrap();
     assert_eq!(points.len(), (5 - missing.len()) * 2, "{result:#}");
@@ -123,7 +123,7 @@ fn cold_connections_are_measured_on_every_backend_and_a_prediction_is_graded() {
         Some(came) => assert!(came > 0.0, "{graded:#}"),
         None => assert_eq!(grade, "not_told", "{graded:#}"),
     }
-    let report = plimsoll(&["report", &home.at("out/poll.trial"), "--json"]).well().json();
+    let report = plimsoll(&["report", &home.at("out/poll.trial"), "--json"]).succeeded().json();
     let kept = report["predictions"].as_array().unwrap();
     assert_eq!(kept.len(), 1, "{kept:?}");
     assert_eq!(kept[0]["value"].as_f64(), Some(foretold));
@@ -140,7 +140,7 @@ fn the_live_days_are_replayed_in_turns_with_caching_off() {
     let mut command = Command::new(PLIMSOLL);
     command.args(["study", "live", "--json", "--hours", "12", "--compressed", "1200ms"]);
     command.args(["--cold", "200", "--out", &out]);
-    let result = run(command, Duration::from_secs(300)).well().json();
+    let result = run(command, Duration::from_secs(300)).succeeded().json();
     for (side, backend) in [(0, "select"), (1, "scalable_select")] {
         let side = &result["sides"][side];
         assert_eq!(side["backend"], backend);
@@ -156,7 +156,7 @@ fn the_live_days_are_replayed_in_turns_with_caching_off() {
         }
     }
     for trial in ["out/old.trial", "out/new.trial"] {
-        plimsoll(&["report", &home.at(trial), "--json"]).well();
+        plimsoll(&["report", &home.at(trial), "--json"]).succeeded();
     }
     let svg = home.read("out/live.svg");
     assert!(svg.contains("old: select") && svg.contains("new: scalable_select"), "{svg}");
@@ -167,7 +167,7 @@ fn the_live_days_are_replayed_in_turns_with_caching_off() {
 fn the_walk_misses_more_than_tokens_and_makes_others_miss() {
     let home = Home::new();
     let args = ["study", "dispatch", "--descriptors", "1581", "--ready", "1", "--rounds", "2"];
-    let said = plimsoll(&[&args[..], &["--turns", "50", "--json"]].concat()).well();
+    let said = plimsoll(&[&args[..], &["--turns", "50", "--json"]].concat()).succeeded();
     let result = said.json();
     let misses = |machine: usize, way: &str, of: &str| {
         let name = &result["machines"][machine]["name"];
@@ -181,7 +181,7 @@ fn the_walk_misses_more_than_tokens_and_makes_others_miss() {
     }
     assert!(misses(0, "walk", "rest") > misses(0, "tokens", "rest"), "{result:#}");
     let out = home.at("out");
-    let said = plimsoll(&[&args[..], &["--turns", "5", "--out", &out]].concat()).well();
+    let said = plimsoll(&[&args[..], &["--turns", "5", "--out", &out]].concat()).succeeded();
     // What was published stands beside what was measured.
     assert!(said.stdout.contains("30.12 %") && said.stdout.contains("0.54 %"), "{}", said.stdout);
     assert!(home.has("out/dispatch.svg") && home.has("out/dispatch.json"));
@@ -193,7 +193,7 @@ fn colours_take_the_misses_out_of_the_walk_and_every_table_is_there() {
     let out = home.at("out");
     let mut command = Command::new(PLIMSOLL);
     command.args(["study", "runqueue", "--quick", "--json", "--cpus", "1,1024", "--out", &out]);
-    let result = run(command, Duration::from_secs(180)).well().json();
+    let result = run(command, Duration::from_secs(180)).succeeded().json();
     for table in ["table2", "bound", "table4", "table5", "table6", "table7", "table8"] {
         assert!(!result[table].as_array().unwrap().is_empty(), "{table}: {result:#}");
     }
@@ -232,7 +232,7 @@ fn workers_share_descriptors_in_every_way_and_all_of_it_is_told() {
     let home = Home::new();
     let out = home.at("out");
     let args = ["study", "herd", "--quick", "--workers", "3,1", "--clients", "4", "--cold", "10"];
-    let result = plimsoll(&[&args[..], &["--json", "--out", &out]].concat()).well().json();
+    let result = plimsoll(&[&args[..], &["--json", "--out", &out]].concat()).succeeded().json();
     let rows = result["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 7 * 2 * 2, "{result:#}");
     for row in rows {
@@ -257,7 +257,7 @@ fn workers_share_descriptors_in_every_way_and_all_of_it_is_told() {
     let svg = home.read("out/herd.svg");
     assert!(svg.contains("reuse port") && svg.contains("poll() (- -)"), "{svg}");
     // What was published stands beside what was measured.
-    let said = plimsoll(&args).well().stdout;
+    let said = plimsoll(&args).succeeded().stdout;
     for published in ["about 7", "43.64 %", "24.49 %", "almost 40 %", "30 %"] {
         assert!(said.contains(published), "{published}: {said}");
     }
@@ -265,7 +265,7 @@ fn workers_share_descriptors_in_every_way_and_all_of_it_is_told() {
 }
 
 /// The shortest form, on whatever peers there are: each server that is here is in every table, and
-/// each that is not is named with the reason. Ours answers all of it from what it has stored.
+/// each that is not is named with the reason. OurServer answers all of it from what it has stored.
 #[test]
 fn a_static_tree_is_asked_for_from_ours_and_the_peers() {
     let home = Home::alone();
@@ -273,7 +273,7 @@ fn a_static_tree_is_asked_for_from_ours_and_the_peers() {
     let args = ["study", "webbench", "--quick", "--workers", "2,1", "--clients", "1,8"];
     let mut command = Command::new(PLIMSOLL);
     command.args(args).args(["--files", "40", "--json", "--out", &out]);
-    let result = run(command, Duration::from_secs(180)).well().json();
+    let result = run(command, Duration::from_secs(180)).succeeded().json();
     let rows = result["rows"].as_array().unwrap();
     let names = |list: &Value, key: &str| -> std::collections::BTreeSet<String> {
         let all = list.as_array().unwrap().iter();
@@ -319,7 +319,7 @@ fn studies_have_a_chapter_each_and_boosted_servers_answer_as_plain_ones_do() {
     let mut command = Command::new(PLIMSOLL);
     let names = ["boost", "dispatch", "runqueue"];
     command.args(["study", "all", "--quick", "--only", &names.join(","), "--out", &out]);
-    let said = run(command, Duration::from_secs(540)).well();
+    let said = run(command, Duration::from_secs(540)).succeeded();
     assert!(said.stdout.ends_with("all/index.html\n"), "{}", said.stdout);
     let page = home.read("all/index.html");
     assert_eq!(page.matches("<section id=").count(), names.len());
@@ -359,7 +359,7 @@ fn studies_have_a_chapter_each_and_boosted_servers_answer_as_plain_ones_do() {
 #[test]
 fn without_a_name_the_studies_are_listed() {
     let _home = Home::new();
-    let said = plimsoll(&["study"]).well();
+    let said = plimsoll(&["study"]).succeeded();
     for name in ["boost", "dispatch", "herd", "live", "runqueue", "select", "swapin", "webbench"] {
         assert!(said.stdout.contains(&format!("\n  {name:8}  ")), "{}", said.stdout);
     }

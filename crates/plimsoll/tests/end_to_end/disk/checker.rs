@@ -1,8 +1,8 @@
-//! Clients that compare every response, whole, with what the origin would say.
+//! Clients that compare every response, byte for byte, with the response of the origin.
 //!
-//! A response has the version that it names, byte for byte, and none that is older than the last
-//! change of its URI that had been acknowledged when it was asked for. What the end of the server
-//! broke does not count.
+//! A response must have exactly the content of the version that it names, and that version must not
+//! be older than the last change of its URI acknowledged before the request. Connections that the
+//! end of the server broke do not count.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -16,12 +16,12 @@ use runtime::sim::Rng;
 use super::origin::{Kind, Object, Origin, TAGS, field};
 use crate::support::SOON;
 
-/// What a request was answered with, as far as it came.
+/// The response to a request, possibly incomplete.
 pub(super) struct Answer {
     pub(super) status: u16,
     head: Vec<String>,
     pub(super) body: Vec<u8>,
-    /// All that the head announced has come.
+    /// Whether the whole announced body has arrived.
     pub(super) whole: bool,
 }
 
@@ -30,14 +30,14 @@ impl Answer {
         field(self.head.iter().map(String::as_str), name)
     }
 
-    /// Whether the store had it.
+    /// Whether it came from the cache.
     pub(super) fn is_hit(&self) -> bool {
-        self.field("cache-status").is_some_and(|told| told.contains("; hit"))
+        self.field("cache-status").is_some_and(|status| status.contains("; hit"))
     }
 
     fn version(&self) -> Result<u64, String> {
-        let told = self.field("x-version").and_then(|version| version.parse().ok());
-        told.ok_or_else(|| format!("no version: {:?}", self.head))
+        let version = self.field("x-version").and_then(|version| version.parse().ok());
+        version.ok_or_else(|| format!("no version: {:?}", self.head))
     }
 }
 
@@ -74,24 +74,24 @@ impl Client {
         let length: u64 = length.ok_or_else(|| {
             std::io::Error::other(format!("the body has no length: {:?}", answer.head))
         })?;
-        // What was cut off short is an answer too: what there is of it must be right.
+        // A truncated response counts too: the part that arrived must be correct.
         let read = self.0.by_ref().take(length).read_to_end(&mut answer.body);
         answer.whole = read.is_ok() && answer.body.len() as u64 == length;
         Ok(answer)
     }
 }
 
-/// What the clients do, and what they know together.
+/// What the clients do, and their shared knowledge.
 pub(super) struct Scene {
     pub(super) origin: Origin,
     pub(super) objects: Vec<Object>,
-    /// Whether some requests change what they name.
+    /// Whether some requests change their objects.
     pub(super) changes: bool,
-    /// Whether a body whose rest cannot be had may be cut off short.
+    /// Whether a body may be truncated if its remainder cannot be fetched.
     pub(super) cuts: bool,
-    /// Where the proxy is, and its admin address.
+    /// The address of the proxy and its admin address.
     place: Mutex<Option<(SocketAddr, SocketAddr)>>,
-    /// Odd while there is none.
+    /// Odd while no server runs.
     life: AtomicU64,
     floors: Mutex<HashMap<String, u64>>,
     stop: AtomicBool,
@@ -103,10 +103,10 @@ pub(super) struct Scene {
     pub(super) changed: AtomicU64,
 }
 
-/// How a request ended that was not answered as it should be.
+/// Why a request had no correct response.
 #[derive(Debug)]
 pub(super) enum Fault {
-    /// The server was ended meanwhile.
+    /// The server was ended in the meantime.
     Killed,
     Wrong(String),
 }
@@ -131,13 +131,13 @@ impl Scene {
         }
     }
 
-    /// A server is there.
+    /// Reports that a server runs.
     pub(super) fn begins(&self, address: SocketAddr, admin: SocketAddr) {
         *self.place.lock().unwrap() = Some((address, admin));
         self.life.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// It is about to be ended.
+    /// Reports that the server is about to be ended.
     pub(super) fn ends(&self) {
         self.life.fetch_add(1, Ordering::SeqCst);
     }
@@ -146,16 +146,16 @@ impl Scene {
         self.stop.store(true, Ordering::SeqCst);
     }
 
-    /// So far all has been right.
+    /// Asserts that everything was correct so far.
     #[track_caller]
     pub(super) fn is_well(&self) {
         let failures = self.failures.lock().unwrap();
         assert!(failures.is_empty(), "{}: {}", failures.len(), failures.join("\n"));
     }
 
-    /// Runs `work` while so many clients ask.
+    /// Runs `work` while this many clients send requests.
     pub(super) fn under_load<T>(&self, clients: u64, seed: u64, work: impl FnOnce() -> T) -> T {
-        /// They end, also when the test fails.
+        /// Ends the clients, also if the test fails.
         struct Stop<'s>(&'s Scene);
         impl Drop for Stop<'_> {
             fn drop(&mut self) {
@@ -172,8 +172,8 @@ impl Scene {
         })
     }
 
-    /// One client. In each life of the server it first asks for its share of everything, so that
-    /// what came back that should not is seen before it is changed again.
+    /// Runs one client. After each start of the server it first requests its share of all objects, so
+    /// that an object that wrongly came back is seen before it is changed again.
     fn run(&self, number: u64, clients: u64, seed: u64) {
         let mut random = Rng::new(seed ^ (number << 32));
         let mut life = 0;
@@ -240,7 +240,7 @@ impl Scene {
         asked.map_err(|error| Fault::Wrong(format!("{method} {path} {more:?}: {error}")))
     }
 
-    /// Asks for it, mostly for all of it, and compares.
+    /// Requests an object, mostly all of it, and compares.
     fn get(
         &self,
         client: &mut Option<Client>,
@@ -260,7 +260,7 @@ impl Scene {
         Ok(())
     }
 
-    /// The same for one that the caller has chosen.
+    /// The same for a range chosen by the caller.
     pub(super) fn compared(
         &self,
         client: &mut Option<Client>,
@@ -286,7 +286,7 @@ impl Scene {
         self.compared.fetch_add(1, Ordering::Relaxed);
         if !answer.whole {
             *client = None;
-            // The rest cannot be asked for without a validator, or when there is another version.
+            // The remainder cannot be fetched without a validator, or if the version has changed.
             let changed = answer.version() != Ok(self.origin.version(&path));
             if !(self.cuts && (object.kind == Kind::Bare || changed)) {
                 return Err(Fault::Wrong(format!("GET {path} {more:?}: cut short")));
@@ -313,16 +313,16 @@ impl Scene {
             return Err(format!("version {version}, but {floor} had been acknowledged"));
         }
         if version > now || answer.field("x-saw") != Some(&format!("{variant}.")) {
-            return Err(format!("never said by the origin, which is at {now}"));
+            return Err(format!("never sent by the origin, which is at {now}"));
         }
         let body = object.body(variant, version);
         let wanted = match range.filter(|_| answer.status == 206) {
             None => &body[..],
             Some((first, last)) => {
                 let last = last.min(body.len() as u64 - 1);
-                let told = format!("bytes {first}-{last}/{}", body.len());
-                if answer.field("content-range") != Some(&told) {
-                    return Err(format!("it is not {told}"));
+                let range = format!("bytes {first}-{last}/{}", body.len());
+                if answer.field("content-range") != Some(&range) {
+                    return Err(format!("its range is not {range}"));
                 }
                 &body[first as usize..=last as usize]
             }
@@ -339,7 +339,7 @@ impl Scene {
         Ok(())
     }
 
-    /// From now on nobody may be told an older one.
+    /// From now on, an older version is an error.
     fn acknowledged(&self, path: &str, version: u64) {
         let mut floors = self.floors.lock().unwrap();
         let floor = floors.entry(path.to_owned()).or_default();
@@ -368,7 +368,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Changes all with a tag, and purges it at the admin address.
+    /// Changes all objects with a tag, and purges the tag at the admin address.
     fn purge_tag(&self, tag: u64) -> Result<(), Fault> {
         let has_it = |object: &&Object| object.number % TAGS == tag;
         let changed: Vec<(String, u64)> = self
@@ -381,9 +381,9 @@ impl Scene {
         let asked = Client::new(admin)
             .and_then(|mut client| client.ask("POST", &format!("/purge?tag=t{tag}"), ""));
         let answer = asked.map_err(|_| Fault::Killed)?;
-        let told = String::from_utf8_lossy(&answer.body);
-        if answer.status != 200 || !told.contains("\"durable\":true") {
-            return Err(Fault::Wrong(format!("purging t{tag}: {told}")));
+        let body = String::from_utf8_lossy(&answer.body);
+        if answer.status != 200 || !body.contains("\"durable\":true") {
+            return Err(Fault::Wrong(format!("purging t{tag}: {body}")));
         }
         for (path, version) in changed {
             self.acknowledged(&path, version);
@@ -391,7 +391,7 @@ impl Scene {
         Ok(())
     }
 
-    /// One response, compared; anything wrong ends the test.
+    /// Requests and compares one response. An error fails the test.
     #[track_caller]
     pub(super) fn one(&self, object: Object) -> Answer {
         match self.compared(&mut None, object, "", None) {
@@ -401,7 +401,7 @@ impl Scene {
         }
     }
 
-    /// One after another on one connection, compared; anything wrong ends the test.
+    /// Requests and compares responses on one connection. An error fails the test.
     #[track_caller]
     pub(super) fn all(&self, objects: impl Iterator<Item = Object>) {
         let mut client = None;
@@ -412,7 +412,7 @@ impl Scene {
         }
     }
 
-    /// A change that is acknowledged; anything else ends the test.
+    /// Makes a change that must be acknowledged.
     #[track_caller]
     pub(super) fn change(&self, object: Object) {
         if let Err(Fault::Wrong(what)) = self.post(&mut None, object) {

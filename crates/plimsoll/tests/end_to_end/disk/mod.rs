@@ -1,9 +1,9 @@
-//! The store on disk on real disks: a server that is killed, a file system that is full, or turns
-//! read-only, bytes that rot, and what is read, counted from outside.
+//! The disk cache on real disks: killed servers, full and read-only file systems, corrupted bytes,
+//! and the number of reads, counted from outside.
 //!
-//! Throughout, clients compare every response with what the origin says ([`checker`]): a wrong byte
-//! is never served, what was acknowledged as changed is not served as it was, and what befalls the
-//! disk costs hits and no request.
+//! In all tests, clients compare every response with that of the origin ([`checker`]): a wrong byte
+//! is never served, an acknowledged change is never undone, and disk failures cost hits but no
+//! request.
 
 mod checker;
 mod image;
@@ -25,13 +25,13 @@ use checker::Scene;
 use image::Image;
 use origin::{Kind, Object};
 
-use crate::support::{Home, Ours, Running, SOON, get, output, program, wait_for};
+use crate::support::{Home, OurServer, Running, SOON, get, output_file, program, wait_for};
 
-/// What was put is on the disk after this: twice the time in which it is written.
+/// After this time stored responses are on disk: twice the interval at which they are written.
 const WRITTEN: Duration = Duration::from_millis(600);
 
-/// A server before a scene's origin, with its store in `disk`. Its memory is small, so that most
-/// of what it has is on the disk alone.
+/// A server in front of a scene's origin, with its disk cache in `disk`. Its memory is small, so that
+/// most responses are only on disk.
 fn configured(home: &Home, scene: &Scene, disk: &str, bytes: &str) -> String {
     let url = scene.origin.url();
     home.write(
@@ -47,14 +47,14 @@ fn configured(home: &Home, scene: &Scene, disk: &str, bytes: &str) -> String {
 }
 
 /// Starts it.
-fn served(scene: &Scene, config: &str) -> Ours {
-    let server = Ours::configured(config);
+fn served(scene: &Scene, config: &str) -> OurServer {
+    let server = OurServer::configured(config);
     scene.begins(server.address(), server.admin());
     server
 }
 
-/// The same, and tells the scene of its end.
-fn stopped(scene: &Scene, server: Ours) -> String {
+/// The same, and reports its end to the scene.
+fn stopped(scene: &Scene, server: OurServer) -> String {
     scene.ends();
     let (code, stderr) = server.stopped();
     assert_eq!(code, Some(0), "{stderr}");
@@ -62,10 +62,10 @@ fn stopped(scene: &Scene, server: Ours) -> String {
 }
 
 fn metric(admin: SocketAddr, name: &str) -> u64 {
-    let told = get(admin, "/metrics");
-    let lines = told.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    let answer = get(admin, "/metrics");
+    let lines = answer.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     let values: Vec<f64> = lines.map(|value| value.parse().unwrap()).collect();
-    assert_eq!(values.len(), 1, "{name} in {told}");
+    assert_eq!(values.len(), 1, "{name} in {answer}");
     values[0] as u64
 }
 
@@ -73,7 +73,7 @@ fn object(bytes: u64, number: u64) -> Object {
     Object { kind: Kind::Plain, bytes, number }
 }
 
-/// All lengths that are treated differently, of all kinds.
+/// Objects of all kinds and of all lengths that are handled differently.
 fn mixed() -> Vec<Object> {
     let lengths = [
         0, 1, 200, 1_000, 5_000, 20_000, 32_000, 32_768, 40_000, 100_000, 262_144, 262_145,
@@ -106,7 +106,7 @@ fn twenty_kills_under_load_serve_no_wrong_byte_and_undo_no_change() {
             let mut server = served(&scene, &config);
             std::thread::sleep(Duration::from_millis(700 + random.below(700)));
             if life > 0 {
-                // What this process has not stored itself.
+                // Responses that an earlier process stored.
                 let hits = metric(server.admin(), "plimsoll_disk_hits_total");
                 assert!(hits > 0, "no hit after kill {life}");
                 warm += hits;
@@ -135,7 +135,7 @@ fn twenty_kills_under_load_serve_no_wrong_byte_and_undo_no_change() {
 }
 
 #[test]
-fn a_store_larger_than_its_file_system_is_done_without_and_said() {
+fn a_cache_larger_than_its_file_system_is_disabled_with_a_message() {
     let home = Home::new();
     let Some(image) = Image::mounted(&home, "small") else { return };
     let scene = Scene::new(mixed());
@@ -151,7 +151,7 @@ fn a_store_larger_than_its_file_system_is_done_without_and_said() {
     for words in ["No space left", "serving without the store on disk", &image.at("store")] {
         assert!(stderr.contains(words), "no {words:?} in {stderr}");
     }
-    // What was tried takes no room from one that would fit.
+    // The failed attempt leaves no files that take space.
     let config = configured(&home, &scene, &image.at("store"), "40MiB");
     let server = served(&scene, &config);
     scene.one(object(1000, 0));
@@ -159,7 +159,7 @@ fn a_store_larger_than_its_file_system_is_done_without_and_said() {
     stopped(&scene, server);
 }
 
-/// Asks for new objects from several clients until there have been enough of them.
+/// Requests new objects from several clients until there are enough.
 fn many(scene: &Scene, numbers: std::ops::Range<u64>) {
     const CLIENTS: u64 = 8;
     std::thread::scope(|scope| {
@@ -172,7 +172,7 @@ fn many(scene: &Scene, numbers: std::ops::Range<u64>) {
 }
 
 #[test]
-fn a_file_system_that_fills_up_costs_hits_and_no_request() {
+fn a_full_file_system_costs_hits_but_no_request() {
     let home = Home::alone();
     let Some(image) = Image::mounted(&home, "full") else { return };
     let scene = Scene::new(mixed());
@@ -181,10 +181,10 @@ fn a_file_system_that_fills_up_costs_hits_and_no_request() {
     let admin = server.admin();
     many(&scene, 0..500);
     image.fill();
-    // The journal is preallocated; that the index cannot be saved is trouble when it is full.
+    // The journal is preallocated. It becomes a problem when it is full and no index can be saved.
     let mut asked = 500;
     while metric(admin, "plimsoll_disk_up") == 1 {
-        // Two journals of 256 KiB, two copies each, and at least 21 bytes an object.
+        // Two journals of 256 KiB, two copies each, and at least 21 bytes per object.
         assert!(asked < 60_000, "the journal does not fill up");
         many(&scene, asked..asked + 1000);
         asked += 1000;
@@ -213,14 +213,14 @@ fn a_file_system_that_fills_up_costs_hits_and_no_request() {
     assert_eq!(stopped(&scene, server), "");
 }
 
-/// The files that are written while it runs.
+/// The files that the server writes while it runs.
 fn files(store: &Path) -> Vec<PathBuf> {
     let names = ["segments", "journal-0", "journal-1", "index-0", "index-1"];
     names.iter().map(|name| store.join(name)).collect()
 }
 
 #[test]
-fn a_disk_that_refuses_every_write_costs_hits_and_no_request_and_is_written_to_again() {
+fn a_disk_that_fails_every_write_costs_hits_but_no_request_and_is_used_again() {
     let home = Home::alone();
     let Some(image) = Image::mounted(&home, "refusing") else { return };
     let scene = Scene::new(mixed());
@@ -238,7 +238,7 @@ fn a_disk_that_refuses_every_write_costs_hits_and_no_request_and_is_written_to_a
             (metric(admin, "plimsoll_disk_up") == 0).then_some(())
         });
         std::thread::sleep(Duration::from_secs(1));
-        // A change is carried out, although nobody can promise that it outlives a crash.
+        // A change takes effect, although it may not survive a crash.
         scene.change(kept[0]);
         assert!(!scene.one(kept[0]).is_hit());
         metric(admin, "plimsoll_disk_write_errors_total")
@@ -258,21 +258,21 @@ fn a_disk_that_refuses_every_write_costs_hits_and_no_request_and_is_written_to_a
     stopped(&scene, server);
     let server = served(&scene, &config);
     assert!(scene.one(new).is_hit(), "what was stored then has outlived the process");
-    // And what was changed meanwhile, and since.
+    // Including changes during the failure and after it.
     scene.all(kept.iter().copied());
     assert!(metric(server.admin(), "plimsoll_disk_hits_total") > 0);
     stopped(&scene, server);
 }
 
 #[test]
-fn a_file_system_that_turns_read_only_costs_hits_and_no_request() {
+fn a_file_system_that_becomes_read_only_costs_hits_but_no_request() {
     let home = Home::alone();
     let Some(image) = Image::mounted(&home, "broken") else { return };
     let scene = Scene::new(mixed());
     let config = configured(&home, &scene, &image.at("store"), "40MiB");
     let server = served(&scene, &config);
-    // More than the memory holds. An end makes it durable: what the file system has not written
-    // when it breaks is lost.
+    // More than fits into memory. Ending the server makes it durable: whatever the file system has
+    // not written when it fails is lost.
     let kept: Vec<Object> = (0..60).map(|number| object(100_000, 1_000 + number)).collect();
     scene.all(kept.iter().copied());
     stopped(&scene, server);
@@ -287,7 +287,7 @@ fn a_file_system_that_turns_read_only_costs_hits_and_no_request() {
         let from_disk = kept.iter().filter(|object| scene.one(**object).is_hit()).count();
         assert!(from_disk > 10, "{from_disk} hits");
         assert!(metric(admin, "plimsoll_disk_hits_total") > hits, "hits do not go on");
-        std::thread::sleep(Duration::from_secs(2)); // it is told once a second
+        std::thread::sleep(Duration::from_secs(2)); // errors are logged once a second
     });
     scene.is_well();
     let stderr = stopped(&scene, server);
@@ -301,7 +301,7 @@ fn a_file_system_that_turns_read_only_costs_hits_and_no_request() {
 }
 
 #[test]
-fn random_bytes_over_the_segments_are_never_served() {
+fn random_bytes_in_the_segments_are_never_served() {
     const SEED: u64 = 5;
     let home = Home::alone();
     let mut scene = Scene::new(mixed());
@@ -335,7 +335,7 @@ fn random_bytes_over_the_segments_are_never_served() {
     assert_eq!(stopped(&scene, server), "");
 }
 
-/// Where some bytes stand in a file.
+/// The offset of some bytes in a file.
 fn find(file: &File, bytes: &[u8]) -> u64 {
     let mut all = vec![0; file.metadata().unwrap().len() as usize];
     file.read_exact_at(&mut all, 0).unwrap();
@@ -344,7 +344,7 @@ fn find(file: &File, bytes: &[u8]) -> u64 {
 }
 
 #[test]
-fn a_body_that_rots_in_its_middle_is_mended_from_the_origin_or_cut() {
+fn a_body_corrupted_in_the_middle_is_completed_from_the_origin_or_truncated() {
     let home = Home::new();
     let scene = {
         let mut scene = Scene::new(Vec::new());
@@ -372,29 +372,29 @@ fn a_body_that_rots_in_its_middle_is_mended_from_the_origin_or_cut() {
     let cut = scene.one(bare);
     assert!(!cut.whole && cut.is_hit());
     assert_eq!(metric(server.admin(), "plimsoll_disk_bad_blocks_total"), 2);
-    // It is gone, and comes anew.
+    // The object is gone, and is fetched again.
     assert!(scene.one(bare).whole && !scene.one(certain).body.is_empty());
     stopped(&scene, server);
 }
 
-/// The reads of a store's segments that a process makes while `work` runs, by strace: what each
-/// gave. `None` where processes may not be traced, which is said.
-fn reads_of_segments(home: &Home, server: &Ours, work: impl FnOnce()) -> Option<Vec<i64>> {
-    let (trace, said) = (home.at("trace"), "strace.err");
+/// The results of the reads of segments that a process makes while `work` runs, by strace. `None`,
+/// with a message, if processes cannot be traced.
+fn reads_of_segments(home: &Home, server: &OurServer, work: impl FnOnce()) -> Option<Vec<i64>> {
+    let (trace, output) = (home.at("trace"), "strace.err");
     let flags = ["-f", "-y", "-e", "trace=read,readv,pread64,preadv,preadv2", "-o", &trace, "-p"];
     let mut strace = Running::start(
         Command::new(program("strace", "strace"))
             .args(flags)
             .arg(server.child.pid())
             .stdout(Stdio::null())
-            .stderr(output(home, said)),
+            .stderr(output_file(home, output)),
     );
     let attached = wait_for("strace", SOON, || {
-        let told = home.read(said);
-        (told.contains("attached") || strace.has_ended()).then_some(told.contains("attached"))
+        let answer = home.read(output);
+        (answer.contains("attached") || strace.has_ended()).then_some(answer.contains("attached"))
     });
     if !attached {
-        eprintln!("skipped: processes may not be traced here: {}", home.read(said).trim());
+        eprintln!("skipped: processes may not be traced here: {}", home.read(output).trim());
         return None;
     }
     work();
@@ -404,8 +404,8 @@ fn reads_of_segments(home: &Home, server: &Ours, work: impl FnOnce()) -> Option<
     Some(results(&trace))
 }
 
-/// What the calls on segments gave. One that another thread's line divides has its result on a
-/// second line of the same thread, and the file's name on the first.
+/// The results of the calls on segments. If the line of another thread splits a call, its result is
+/// on a second line of the same thread, and the file name on the first.
 fn results(trace: &str) -> Vec<i64> {
     let mut halves = Vec::new();
     let mut results = Vec::new();
@@ -418,15 +418,15 @@ fn results(trace: &str) -> Vec<i64> {
         let resumed = line.contains(" resumed>") && halves.contains(&thread);
         halves.retain(|half| *half != thread);
         if resumed || line.contains("/segments>") {
-            let result = line.rsplit_once(" = ").and_then(|(_, told)| told.split(' ').next());
-            results.push(result.and_then(|told| told.parse().ok()).expect(line));
+            let result = line.rsplit_once(" = ").and_then(|(_, answer)| answer.split(' ').next());
+            results.push(result.and_then(|answer| answer.parse().ok()).expect(line));
         }
     }
     results
 }
 
 #[test]
-fn an_object_is_read_at_its_exact_length() {
+fn an_object_is_read_with_its_exact_length() {
     const BLOCK: u64 = 32 * 1024;
     let home = Home::new();
     let scene = Scene::new(Vec::new());
@@ -437,23 +437,24 @@ fn an_object_is_read_at_its_exact_length() {
         scene.one(object(bytes, 0));
     }
     stopped(&scene, server);
-    // Anew each time, so that memory has nothing; the second time the page cache has it.
+    // A new server each time, so that its memory is empty. The second finds the object in the page
+    // cache.
     for (bytes, warm) in lengths.into_iter().flat_map(|bytes| [(bytes, false), (bytes, true)]) {
         let server = served(&scene, &config);
         let asked = || assert!(scene.one(object(bytes, 0)).is_hit());
         let Some(reads) = reads_of_segments(&home, &server, asked) else { return };
         let wanted = if bytes < BLOCK { 1 } else { bytes.div_ceil(BLOCK) };
-        // Such as would have waited for the disk, and were left to the pool.
+        // Reads that would have waited for the disk, and were passed to the pool.
         let (refused, reads): (Vec<i64>, Vec<i64>) = reads.into_iter().partition(|read| *read < 0);
         let counted = |name| metric(server.admin(), &format!("plimsoll_disk_reads_{name}_total"));
         let (would_block, short) = (counted("would_block"), counted("short"));
         assert_eq!(refused.len() as u64, would_block, "{bytes} bytes: {refused:?}");
-        // A page that it shares with another may be there without the rest.
+        // A page shared with another object may be cached without the rest.
         assert_eq!(reads.len() as u64, wanted + short, "{bytes} bytes: {reads:?}");
         assert!(reads.iter().all(|read| *read > 0), "{bytes} bytes: {reads:?}");
         assert!(!warm || would_block + short == 0, "{bytes} bytes: {would_block}, {short}");
         let sum: i64 = reads.iter().sum();
-        // Head and checksums are little beside it, and nothing behind it is read.
+        // The head and the checksums are small in comparison, and nothing after the object is read.
         assert!((bytes as i64..bytes as i64 + 2_000).contains(&sum), "{bytes} bytes: {sum} read");
         stopped(&scene, server);
     }

@@ -1,8 +1,8 @@
-//! An origin whose every byte follows from the name asked for, the variant and a version that
-//! changes: so a response says by itself whether it is right, and of when it is.
+//! An origin whose every byte is a function of the name, the variant and a changing version, so that
+//! a response alone shows whether it is correct and which version it is.
 //!
-//! A name is `/KIND/SIZE/NUMBER`. What a kind is, [`Kind`] says; a version's body is a few bytes
-//! longer or shorter than another's.
+//! A name is `/KIND/SIZE/NUMBER`; see [`Kind`]. The bodies of versions differ in length by a few
+//! bytes.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -12,18 +12,18 @@ use std::sync::{Arc, Mutex};
 
 use runtime::sim::Rng;
 
-/// What a response is like.
+/// The kind of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// With a strong tag.
+    /// With a strong ETag.
     Plain,
-    /// The same, and it differs by the request's `X-Variant`.
+    /// The same, and it varies by `X-Variant` of the request.
     Vary,
-    /// Without any validator: what is missing of it cannot be asked for.
+    /// Without a validator: a missing part cannot be fetched.
     Bare,
 }
 
-/// Something to ask for.
+/// An object that can be requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Object {
     pub(super) kind: Kind,
@@ -31,7 +31,7 @@ pub(super) struct Object {
     pub(super) number: u64,
 }
 
-/// How many tags there are; an object has that of its number.
+/// Number of tags; the number of an object determines its tag.
 pub(super) const TAGS: u64 = 8;
 
 impl Object {
@@ -56,12 +56,12 @@ impl Object {
         Some(Object { kind, bytes, number: parts.next()?.parse().ok()? })
     }
 
-    /// What it has to be.
+    /// Its correct body.
     pub(super) fn body(&self, variant: &str, version: u64) -> Vec<u8> {
         let more = if self.bytes == 0 { 0 } else { version % 3 * 7 };
         let bytes = usize::try_from(self.bytes + more).unwrap();
         let name = format!("{} {variant} {version}", self.path());
-        // FNV-1a, then SplitMix64: alike for nobody, and quick in a build without optimisation.
+        // FNV-1a, then SplitMix64: different for every object, and fast in an unoptimised build.
         let seed = name.bytes().fold(0xCBF2_9CE4_8422_2325_u64, |sum, byte| {
             (sum ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3)
         });
@@ -75,7 +75,7 @@ impl Object {
     }
 }
 
-/// The versions of what was changed.
+/// The versions of changed objects.
 #[derive(Default)]
 struct State {
     versions: Mutex<HashMap<String, u64>>,
@@ -96,7 +96,7 @@ impl State {
     }
 }
 
-/// The server, a thread a connection; ended when it is dropped.
+/// The server, with a thread per connection. Dropping it ends it.
 pub(super) struct Origin {
     address: SocketAddr,
     state: Arc<State>,
@@ -114,7 +114,7 @@ impl Origin {
                     return;
                 }
                 let (Ok(stream), shared) = (stream, Arc::clone(&shared)) else { continue };
-                // A proxy that is killed ends its connections as it likes.
+                // A killed proxy can end its connections at any point.
                 std::thread::spawn(move || drop(serve(&stream, &shared)));
             }
         });
@@ -129,7 +129,7 @@ impl Origin {
         self.state.version(path)
     }
 
-    /// It is another from now on.
+    /// Changes an object.
     pub(super) fn change(&self, path: &str) -> u64 {
         self.state.change(path)
     }
@@ -169,7 +169,7 @@ fn serve(stream: &TcpStream, state: &State) -> std::io::Result<()> {
     }
 }
 
-/// What stands behind a name of a field.
+/// The value of a field.
 pub(super) fn field<'l>(lines: impl IntoIterator<Item = &'l str>, name: &str) -> Option<&'l str> {
     lines.into_iter().find_map(|line| {
         let (found, value) = line.split_once(':')?;

@@ -1,5 +1,5 @@
-//! A server that is replaced in place, and its store on disk with it: under load, with changes at
-//! both processes while both serve, and with successors that fail on their way.
+//! A restart in place with a disk cache: under load, with changes at both processes while both serve,
+//! and with successors that fail.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,16 +11,16 @@ use super::checker::{Client, Scene};
 use super::origin::Object;
 use super::{WRITTEN, configured, metric, mixed, object, served, stopped};
 use crate::PLIMSOLL;
-use crate::support::{Home, Ours, SOON, Successor, plimsoll};
+use crate::support::{Home, OurServer, SOON, Successor, plimsoll};
 
 #[test]
-fn a_server_is_replaced_under_load_and_nobody_notices() {
+fn a_restart_under_load_fails_no_request() {
     const SEED: u64 = 7;
     let home = Home::alone();
     let mut scene = Scene::new(mixed());
     scene.changes = true;
-    // The new process may write over what the old one is sending: then a body that nobody can
-    // vouch for is cut, and only such a one.
+    // The new process may overwrite data that the old one is sending. Only a body that cannot be
+    // verified then is truncated.
     scene.cuts = true;
     let config = configured(&home, &scene, &home.at("store"), "64MiB");
     let mut server = served(&scene, &config);
@@ -37,7 +37,7 @@ fn a_server_is_replaced_under_load_and_nobody_notices() {
             }
             std::thread::sleep(Duration::from_millis(500));
             assert_eq!(metric(admin, "plimsoll_disk_up"), 1);
-            // What this process has not stored itself.
+            // Responses that an earlier process stored.
             warm += metric(admin, "plimsoll_disk_hits_total");
             scene.is_well();
             last = Some(next);
@@ -54,13 +54,13 @@ fn a_server_is_replaced_under_load_and_nobody_notices() {
     assert!(compared > 1000 && hits > 100 && changed > 50 && warm > 100);
     assert!(last.lives());
     last.ends(Some("TERM"));
-    assert_eq!(server.child.rest().1, "");
+    assert_eq!(server.child.remaining_output().1, "");
 }
 
-/// Connections that the old process still has change what the new one has, and are served what was
-/// changed there; the new one is killed, and nothing of it comes back.
+/// Connections of the old process change objects of the new one, and see its changes. After the new
+/// process is killed, no change is undone.
 #[test]
-fn what_is_changed_at_one_process_is_seen_at_the_other_and_outlives_both() {
+fn a_change_at_one_process_is_seen_at_the_other_and_outlives_both() {
     let home = Home::new();
     let scene = Scene::new(Vec::new());
     let config = configured(&home, &scene, &home.at("store"), "64MiB");
@@ -73,12 +73,12 @@ fn what_is_changed_at_one_process_is_seen_at_the_other_and_outlives_both() {
         assert!(scene.compared(client, *object, "", None).unwrap().is_hit());
     }
     let next = Successor::restart(server.admin());
-    // The old one may accept for a moment still.
+    // The old process may still accept connections for a moment.
     std::thread::sleep(Duration::from_millis(500));
     for object in &objects {
         assert!(scene.one(*object).is_hit(), "the new one is warm");
     }
-    // From here on each answer is judged by what has been acknowledged.
+    // From here on, each response is checked against acknowledged changes.
     scene.post(&mut old[0], objects[0]).unwrap();
     assert!(old[0].is_none(), "the old one's last answer on it");
     assert!(!scene.one(objects[0]).is_hit());
@@ -87,7 +87,7 @@ fn what_is_changed_at_one_process_is_seen_at_the_other_and_outlives_both() {
     scene.change(objects[2]);
     let answer = scene.compared(&mut old[2], objects[2], "", None).unwrap();
     assert!(!answer.is_hit() && old[2].is_none());
-    // The last word that is heard of it before the new one is killed.
+    // The last change before the new process is killed.
     scene.post(&mut old[3], objects[3]).unwrap();
     next.ends(Some("KILL"));
     assert!(server.child.ended(SOON).success());
@@ -97,8 +97,8 @@ fn what_is_changed_at_one_process_is_seen_at_the_other_and_outlives_both() {
     assert_eq!(stopped(&scene, server), "");
 }
 
-/// Programs that stand where the server's was: they take what they are given, and fail.
-/// For bash: a descriptor may have two digits.
+/// Programs installed in place of the server's: they accept the handover and fail.
+/// They need bash, because a descriptor can have two digits.
 fn failing(config: &str) -> [String; 5] {
     let asks = |what| {
         format!("echo {what} >&$PLIMSOLL_LINK; head -c 1 <&$PLIMSOLL_LINK >/dev/null; sleep 0.3\n")
@@ -112,14 +112,14 @@ fn failing(config: &str) -> [String; 5] {
         "exit 3\n".to_owned(),
         format!("{store}exit 3\n"),
         format!("{store}{doors}exit 3\n"),
-        // Another server has the disk meanwhile, and is killed.
+        // Meanwhile another server uses the disk, and is killed.
         format!("{store}{another}exit 3\n"),
         format!("{store}{doors}{another}exit 3\n"),
     ]
 }
 
-/// Asks for an object that the store does not have, which stores it at once. When no segment is
-/// free, which is counted, the object is in memory alone: then it is changed and asked for anew.
+/// Requests an object that is not cached, which stores it at once. If no segment is free, which is
+/// counted, the object is only in memory; then it is changed and requested again.
 fn stored_under_load(scene: &Scene, admin: SocketAddr, object: Object) {
     const TRIES: usize = 5;
     let count = |what| metric(admin, &format!("plimsoll_disk_{what}_total"));
@@ -137,7 +137,7 @@ fn stored_under_load(scene: &Scene, admin: SocketAddr, object: Object) {
 }
 
 #[test]
-fn a_successor_that_fails_leaves_the_server_with_its_disk() {
+fn a_failed_successor_leaves_the_server_with_its_disk() {
     const SEED: u64 = 8;
     let home = Home::alone();
     let mut scene = Scene::new(mixed());
@@ -145,7 +145,8 @@ fn a_successor_that_fails_leaves_the_server_with_its_disk() {
     let config = configured(&home, &scene, &home.at("store"), "64MiB");
     let program = home.at("plimsoll-link");
     symlink(PLIMSOLL, &program).unwrap();
-    let server = Ours::started(Command::new(&program).args(["serve", "--json", "-c", &config]));
+    let server =
+        OurServer::started(Command::new(&program).args(["serve", "--json", "-c", &config]));
     let admin = server.admin();
     scene.begins(server.address(), admin);
     let of = |number: usize| object(100_000, 2_000_000 + number as u64);
@@ -155,10 +156,10 @@ fn a_successor_that_fails_leaves_the_server_with_its_disk() {
             std::fs::remove_file(&program).unwrap();
             home.write("plimsoll-link", format!("#!/bin/bash\n{script}"));
             std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-            let said = plimsoll(&["restart", "--admin", &admin.to_string()]);
-            assert_eq!(said.code, Some(1), "{number}: {said:?}");
-            assert!(said.stderr.contains("this process serves on"), "{number}: {said:?}");
-            assert!(!said.stderr.contains("lost"), "{number}: {said:?}");
+            let output = plimsoll(&["restart", "--admin", &admin.to_string()]);
+            assert_eq!(output.code, Some(1), "{number}: {output:?}");
+            assert!(output.stderr.contains("this process serves on"), "{number}: {output:?}");
+            assert!(!output.stderr.contains("lost"), "{number}: {output:?}");
             std::thread::sleep(Duration::from_millis(500));
             assert_eq!(metric(admin, "plimsoll_disk_up"), 1, "{number}");
             stored_under_load(&scene, admin, of(number));
@@ -166,10 +167,10 @@ fn a_successor_that_fails_leaves_the_server_with_its_disk() {
         }
     });
     scene.is_well();
-    // What was purged by its tag meanwhile is there again.
+    // Objects that were purged by tag in the meantime are cached again.
     (0..failing(&config).len()).for_each(|number| drop(scene.one(of(number))));
     std::thread::sleep(WRITTEN);
-    // And when one does not fail, it is the next.
+    // A successor that does not fail replaces the server.
     std::fs::remove_file(&program).unwrap();
     symlink(PLIMSOLL, &program).unwrap();
     let next = Successor::restart(admin);

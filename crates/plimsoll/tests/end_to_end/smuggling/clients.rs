@@ -1,4 +1,4 @@
-//! Clients of the smuggling tests: one that sends any bytes, and one that reads strictly.
+//! Clients of the smuggling tests: one sends arbitrary bytes, and one reads strictly.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::support::SOON;
 
-/// Between the parts of what is sent: long enough for the other side to have taken the first.
+/// The pause between two parts: long enough that the other side has read the first.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
-/// Sends the parts on a connection of their own; all that is answered.
+/// Sends the parts on a new connection and returns everything that comes back.
 pub(crate) fn exchange(to: SocketAddr, parts: &[Vec<u8>]) -> Vec<u8> {
     let mut stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
@@ -17,7 +17,7 @@ pub(crate) fn exchange(to: SocketAddr, parts: &[Vec<u8>]) -> Vec<u8> {
         if at > 0 {
             std::thread::sleep(PAUSE);
         }
-        // Whoever is refused may have been closed already.
+        // The proxy may have refused the request and closed the connection already.
         if stream.write_all(part).is_err() {
             break;
         }
@@ -28,7 +28,7 @@ pub(crate) fn exchange(to: SocketAddr, parts: &[Vec<u8>]) -> Vec<u8> {
     answer
 }
 
-/// One request of an innocent client: status and body.
+/// Sends one request of an innocent client and returns the status and body.
 pub(crate) fn ask(to: SocketAddr, host: &str, target: &str) -> Result<(u16, String), String> {
     let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
     let mut reading = Reading::send(to, request.as_bytes())?;
@@ -37,7 +37,7 @@ pub(crate) fn ask(to: SocketAddr, host: &str, target: &str) -> Result<(u16, Stri
     Ok((got.status, String::from_utf8_lossy(&got.body).into_owned()))
 }
 
-/// The status of the first answer that is final.
+/// The status of the first final response.
 pub(crate) fn status(answers: &[u8]) -> Option<u16> {
     let mut rest = String::from_utf8_lossy(answers).into_owned();
     loop {
@@ -49,14 +49,14 @@ pub(crate) fn status(answers: &[u8]) -> Option<u16> {
     }
 }
 
-/// A response as a strict client reads it.
+/// A response, read strictly.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) body: Vec<u8>,
-    /// It says that the connection closes.
+    /// It has Connection: close.
     pub(crate) closes: bool,
-    /// It ended before its end.
+    /// It is truncated.
     pub(crate) cut: bool,
 }
 
@@ -75,7 +75,7 @@ impl Response {
     }
 }
 
-/// Reads one response after the other and takes nothing that is not in the RFC.
+/// Reads responses and accepts nothing that the RFC does not allow.
 pub(crate) struct Reading {
     stream: TcpStream,
     bytes: Vec<u8>,
@@ -90,12 +90,12 @@ impl Reading {
         Ok(Reading { stream, bytes: Vec::new(), ended: false })
     }
 
-    /// Whoever has been closed already learns of it when it reads.
+    /// Ignores write errors: a closed connection is noticed when reading.
     pub(crate) fn send_on(&mut self, bytes: &[u8]) {
         let _ = self.stream.write_all(bytes);
     }
 
-    /// The next final response; `None` when the connection has ended instead.
+    /// The next final response; `None` if the connection has ended.
     pub(crate) fn response(&mut self, method: &str) -> Result<Option<Response>, String> {
         loop {
             let Some(head) = self.head()? else { return Ok(None) };
@@ -108,7 +108,7 @@ impl Reading {
         }
     }
 
-    /// The connection ends without another byte.
+    /// Checks that the connection ends without another byte.
     pub(crate) fn nothing_more(&mut self) -> Result<(), String> {
         let _ = self.stream.shutdown(Shutdown::Write);
         while self.more()? {}
@@ -153,7 +153,7 @@ impl Reading {
         Ok(Response { status: head.status, body, closes: head.closes, cut: !whole })
     }
 
-    /// True when all chunks were there.
+    /// Returns whether all chunks arrived.
     fn chunks(&mut self, body: &mut Vec<u8>) -> Result<bool, String> {
         loop {
             let Some(line) = self.line()? else { return Ok(false) };
@@ -196,7 +196,7 @@ impl Reading {
         Ok(true)
     }
 
-    /// Reads on; false at the end, which a reset is too.
+    /// Reads more; false at the end or after a reset.
     fn more(&mut self) -> Result<bool, String> {
         if self.ended {
             return Ok(false);

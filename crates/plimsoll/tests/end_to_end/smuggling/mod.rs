@@ -1,11 +1,11 @@
-//! Attempts to smuggle requests and to split responses, before real servers.
+//! Attempts at request smuggling and response splitting, with real servers.
 //!
-//! An attacking client: the proxy stands before Debian's nginx or HAProxy, and what their logs say
-//! they received is the judge. After each case an innocent client asks, on the upstream connection
-//! that the case has left behind. An attacking origin: it is a script of ours, and the judge is a
-//! client that pipelines and holds that each answer belongs to its request.
+//! Attacks by a client: the proxy is in front of Debian's nginx or HAProxy, whose logs show what they
+//! received. After each case an innocent client sends a request on the upstream connection that the
+//! case left open. Attacks by an origin: the origin is a script, and a pipelining client checks that
+//! each response belongs to its request.
 //!
-//! The cases are in [`corpus`]; `http1` replays the same ones without a server.
+//! The cases are in [`corpus`]; `http1` replays them without a server.
 
 mod clients;
 mod corpus;
@@ -18,7 +18,7 @@ use crate::smuggling::corpus::requests::{self};
 use crate::smuggling::corpus::responses::{self, Answer, Got};
 use crate::smuggling::corpus::{Attack, Fate, Place};
 use crate::smuggling::origins::{Judge, Scripted};
-use crate::support::{Home, Ours};
+use crate::support::{Home, OurServer};
 
 #[test]
 fn nginx_receives_what_was_sent() {
@@ -56,15 +56,15 @@ fn each_answer_belongs_to_its_request_through_a_forward_proxy() {
     answered(true);
 }
 
-/// One worker, so that whoever asks next asks on the connection that was used last.
-fn proxy(origin: &str, forward: bool) -> Ours {
+/// One worker, so that the next request uses the upstream connection of the previous one.
+fn proxy(origin: &str, forward: bool) -> OurServer {
     match forward {
-        true => Ours::serve(&["--forward", "--allow-to", "127.0.0.0/8", "--workers", "1"]),
-        false => Ours::serve(&["--origin", &format!("http://{origin}"), "--workers", "1"]),
+        true => OurServer::serve(&["--forward", "--allow-to", "127.0.0.0/8", "--workers", "1"]),
+        false => OurServer::serve(&["--origin", &format!("http://{origin}"), "--workers", "1"]),
     }
 }
 
-/// Holds the whole corpus against what an origin received.
+/// Compares the requests that an origin received with the whole corpus.
 fn received(judge: &Judge<'_>, forward: bool) {
     let host = judge.authority();
     let proxy = proxy(&host, forward);
@@ -81,22 +81,22 @@ fn received(judge: &Judge<'_>, forward: bool) {
             if let Err(why) = answered_as(expected, &got) {
                 faults.push(format!("{}: {why}", named(case, kind)));
             }
-            // The innocent.
+            // The innocent client.
             let path = format!("/{tag}/innocent");
             let target = if forward { format!("http://{host}{path}") } else { path.clone() };
             let got = ask(proxy.address(), &host, &target);
             if got.as_ref().map(|(status, body)| (*status, body.as_str())) != Ok((200, &path)) {
-                faults.push(format!("{}: the innocent was told {got:?}", named(case, kind)));
+                faults.push(format!("{}: the innocent was answer {got:?}", named(case, kind)));
             }
         }
     }
-    // With the proxy go its connections, and whatever was left on them is told.
+    // Ending the proxy closes its connections, and the origin then logs whatever remains on them.
     assert_eq!(proxy.stopped(), (Some(0), String::new()));
     let mut received = judge.received();
     for (at, case) in cases.iter().enumerate() {
         for kind in ["a", "c"] {
             let mut got = received.remove(&format!("{at:03}{kind}")).unwrap_or_default();
-            // A request that broke off may be logged behind it.
+            // A truncated request may be logged later.
             match got.iter().position(|name| name == "innocent") {
                 Some(at) => drop(got.remove(at)),
                 None => faults.push(format!("{}: the innocent is gone", named(case, kind))),
@@ -123,20 +123,20 @@ fn named(case: &Attack, kind: &str) -> String {
     format!("{} [{}, {what}]", case.class, case.name)
 }
 
-/// Whether the client was told what it should be.
+/// Checks the response that the client received.
 fn answered_as(expected: Fate, got: &[u8]) -> Result<(), String> {
-    let told = status(got);
+    let answer = status(got);
     let well = match expected {
-        Fate::Passed(_) => told == Some(200),
-        Fate::Refused([]) | Fate::Declined => told.is_some_and(|status| status >= 400),
-        Fate::Refused(_) => told == Some(200),
-        // The head of an answer may have gone already, or the connection is cut.
+        Fate::Passed(_) => answer == Some(200),
+        Fate::Refused([]) | Fate::Declined => answer.is_some_and(|status| status >= 400),
+        Fate::Refused(_) => answer == Some(200),
+        // The head of a response may have been sent already, or the connection is closed.
         Fate::Broken(_) => true,
     };
     if well { Ok(()) } else { Err(format!("answered {}", got.escape_ascii())) }
 }
 
-/// Holds the whole corpus against what strict clients were answered.
+/// Checks the responses that strict clients receive for the whole corpus.
 fn answered(forward: bool) {
     let origin = Scripted::start();
     let host = origin.authority();
@@ -161,9 +161,9 @@ fn answered(forward: bool) {
     assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
 }
 
-/// Clients that believe nothing.
+/// Clients that check everything.
 struct Strict<'c> {
-    proxy: &'c Ours,
+    proxy: &'c OurServer,
     origin: &'c Scripted,
     case: &'c Answer,
     text: &'c str,
@@ -171,7 +171,7 @@ struct Strict<'c> {
 }
 
 impl Strict<'_> {
-    /// The attack with another request behind it, others after it, and the attack again.
+    /// The attack with another request pipelined after it, further requests, and the attack again.
     fn judge(&self, expected: Got) -> Result<(), String> {
         for round in 0..2 {
             let later = comes_later(self.text);
@@ -184,10 +184,10 @@ impl Strict<'_> {
                 both.send_on(self.requests(&[behind]).as_bytes());
             }
             match both.response("GET")? {
-                // The connection may have been closed behind an answer that was none.
+                // The connection may have been closed after an invalid response.
                 None if !goes_on => {}
-                None => return Err("closed without having said so".into()),
-                Some(_) if !goes_on => return Err("an answer after it had said close".into()),
+                None => return Err("closed without Connection: close".into()),
+                Some(_) if !goes_on => return Err("a response after Connection: close".into()),
                 Some(got) => got.is(200, &self.path("behind"))?,
             }
             both.nothing_more()?;
@@ -202,7 +202,7 @@ impl Strict<'_> {
         Ok(())
     }
 
-    /// Whether the answer is what it should be; whether the connection goes on.
+    /// Checks the response. Returns whether the connection stays open.
     fn is(&self, reading: &mut Reading, expected: Got) -> Result<bool, String> {
         let got = reading.response(self.case.method)?;
         match (expected, got) {
@@ -238,11 +238,11 @@ impl Strict<'_> {
     }
 }
 
-/// What an origin says before a request was sent to it is no answer to it; what it says later may
-/// be one, and nobody can tell. So the next request waits until all has been said.
+/// Bytes that an origin sends before a request are not a response to it, but later bytes may be one,
+/// which no proxy can distinguish. So the next request waits until everything has been sent.
 fn comes_later(text: &str) -> bool {
     text.contains('⏸')
 }
 
-/// The requests that an origin received, by tag, in their order.
+/// The requests that an origin received, by tag, in order.
 type Received = BTreeMap<String, Vec<String>>;

@@ -1,4 +1,4 @@
-//! Origins of the smuggling tests: real servers whose logs are read, and one that sends any bytes.
+//! Origins of the smuggling tests: real servers with logs, and one that sends arbitrary bytes.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -10,9 +10,9 @@ use std::thread::JoinHandle;
 
 use crate::smuggling::Received;
 use crate::smuggling::clients::{PAUSE, ask};
-use crate::support::{Home, Running, SOON, am_root, free_port, output, program, wait_for};
+use crate::support::{Home, Running, SOON, am_root, free_port, output_file, program, wait_for};
 
-/// A real server that answers everything with the path it was asked for, and logs it.
+/// A real server that answers every request with its path, and logs it.
 pub(crate) struct Judge<'h> {
     home: &'h Home,
     server: Running,
@@ -50,13 +50,13 @@ impl<'h> Judge<'h> {
             Command::new(program("nginx", "nginx-light"))
                 .args(["-e", &home.at("nginx/error.log"), "-c", &conf])
                 .stdout(Stdio::null())
-                .stderr(output(home, "server.err")),
+                .stderr(output_file(home, "server.err")),
         );
         Judge { home, server, port }.ready()
     }
 
-    /// HAProxy's own backend is a second listener of the same process. The status is in the log
-    /// because a line without anything of the response is written twice.
+    /// HAProxy's backend is a second listener of the same process. The log contains the status because
+    /// a line without any part of the response is written twice.
     pub(crate) fn haproxy(home: &'h Home) -> Judge<'h> {
         let (port, inner) = (free_port(), free_port());
         let conf = home.write(
@@ -86,8 +86,8 @@ impl<'h> Judge<'h> {
         let server = Running::start(
             Command::new(program("haproxy", "haproxy"))
                 .args(["-f", &conf])
-                .stdout(output(home, LOG))
-                .stderr(output(home, "server.err")),
+                .stdout(output_file(home, LOG))
+                .stderr(output_file(home, "server.err")),
         );
         Judge { home, server, port }.ready()
     }
@@ -109,10 +109,10 @@ impl<'h> Judge<'h> {
         self.address().to_string()
     }
 
-    /// All it has received, by the tags of the cases. What can be read in no case's way is under
-    /// the line itself.
+    /// Everything it received, by the tags of the cases. A line that belongs to no case is its own
+    /// key.
     pub(crate) fn received(&self) -> Received {
-        // Its log is in order, so that all is there when this is.
+        // The log is in order, so everything is there once this line is.
         let last = ask(self.address(), &self.authority(), "/end/end");
         assert_eq!(last, Ok((200, "/end/end".to_owned())));
         let log = wait_for("the log", SOON, || {
@@ -145,7 +145,7 @@ fn tagged(line: &str) -> Option<(&str, &str)> {
     path.strip_prefix('/')?.split_once('/')
 }
 
-/// An origin that answers `…/evil` with whatever it was told, and everything else with its path.
+/// An origin that answers `…/evil` with the configured bytes, and everything else with its path.
 pub(crate) struct Scripted {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -163,7 +163,7 @@ struct Shared {
 struct Script {
     parts: Vec<Vec<u8>>,
     closes: bool,
-    /// Scripts under way.
+    /// Running scripts.
     sending: usize,
 }
 
@@ -179,7 +179,7 @@ impl Scripted {
                     return;
                 }
                 let ours = Arc::clone(&ours);
-                // It ends with its connection.
+                // The thread ends with its connection.
                 std::thread::spawn(move || ours.serve(stream.unwrap()));
             }
         });
@@ -194,7 +194,7 @@ impl Scripted {
         *self.shared.script.lock().unwrap() = Script { parts, closes, sending: 0 };
     }
 
-    /// Waits until what was begun has been sent.
+    /// Waits until all running scripts have sent everything.
     pub(crate) fn has_sent(&self) {
         let script = self.shared.script.lock().unwrap();
         let waited =
@@ -215,7 +215,7 @@ impl Drop for Scripted {
 
 impl Shared {
     fn serve(&self, mut stream: TcpStream) {
-        // What is said is to be said at once, not with the next answer.
+        // Everything must be sent at once, not with the next response.
         stream.set_nodelay(true).unwrap();
         let mut bytes = Vec::new();
         let mut part = [0; 4096];
@@ -233,7 +233,7 @@ impl Shared {
         }
     }
 
-    /// False when the connection is to be closed.
+    /// Returns false if the connection must be closed.
     fn answer(&self, stream: &mut TcpStream, head: &str) -> bool {
         let path = head.split(' ').nth(1).unwrap_or_default();
         if !path.ends_with("/evil") {

@@ -1,31 +1,31 @@
-//! Attempts to have two readers of the same bytes see different messages, as tables.
+//! Tables of attacks that try to make two readers of the same bytes see different messages.
 //!
-//! From RFC 9110 and 9112 and the published classes of attacks. Each case has a control: the
-//! nearest well-formed message, which must pass, for a proxy that refuses everything would pass
-//! the rest. Run by the tests before real servers, and without them by `http1`'s own tests.
+//! The cases come from RFC 9110 and 9112 and from published classes of attacks. Each case has a
+//! control: the nearest well-formed message, which must pass, because a proxy that refuses everything
+//! would otherwise pass all cases. The tests here use real servers; the tests of `http1` use none.
 //!
-//! How bytes are written:
+//! Notation of bytes:
 //!
 //! ```text
-//!   ⏎ CRLF    ␍ CR    ␊ LF    ␀ NUL    ⏸ a pause in the sending
+//!   ⏎ CRLF    ␍ CR    ␊ LF    ␀ NUL    ⏸ a pause while sending
 //!   §/x       a target: its path is tagged, and in forward mode it is absolute
-//!   ¤         the host the target is on
+//!   ¤         the host of the target
 //!   ⟦ … ⟧     what {len} (decimal) and {hex} count, in bytes
 //! ```
 
 pub(crate) mod requests;
 pub(crate) mod responses;
 
-/// What becomes of the bytes of a case.
+/// What must happen to the bytes of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// The head is refused: of the case nothing reaches the origin but these requests before it.
+    /// The head is refused: only these preceding requests reach the origin.
     Refused(&'static [&'static str]),
-    /// The head is in order and the body is not: this one request may have begun to reach it.
+    /// The head is valid but the body is not: part of this request may have reached the origin.
     Broken(&'static str),
-    /// It can be read in one way only, and so it is: exactly these requests reach the origin.
+    /// There is only one interpretation: exactly these requests reach the origin.
     Passed(&'static [&'static str]),
-    /// It can be read in one way only, and the proxy declines it.
+    /// There is only one interpretation, and the proxy refuses it.
     Declined,
 }
 
@@ -37,24 +37,24 @@ pub(crate) struct Attack {
     pub(crate) attack: &'static str,
     pub(crate) fate: Fate,
     pub(crate) control: &'static str,
-    /// The requests of the control; all of them reach the origin.
+    /// The requests of the control, which all reach the origin.
     pub(crate) passes: &'static [&'static str],
-    /// Only where requests are in origin-form.
+    /// Only for requests in origin-form.
     pub(crate) reverse_only: bool,
 }
 
-/// Where the bytes of a case are to go.
+/// Where the bytes of a case are sent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place<'p> {
     /// `host:port` of the origin.
     pub(crate) host: &'p str,
     /// Targets are absolute.
     pub(crate) forward: bool,
-    /// Stands before each path, so that a line of a log can be told to be of this case.
+    /// The prefix of each path, which assigns log lines to this case.
     pub(crate) tag: &'p str,
 }
 
-/// The bytes of a case, in the parts between which there is a pause.
+/// The bytes of a case, split at the pauses.
 pub(crate) fn parts(text: &str, place: Place<'_>) -> Vec<Vec<u8>> {
     let target = match place.forward {
         true => format!("http://{}/{}/", place.host, place.tag),

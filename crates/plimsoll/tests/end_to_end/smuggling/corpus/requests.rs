@@ -1,7 +1,7 @@
-//! What a client can send.
+//! Attacks by a client.
 //!
-//! In the tables of fields, each row is put into the same request: its body, `⟦…⟧`, looks like the
-//! end of a chunked body and a further request behind it.
+//! In the tables of fields, each row is inserted into the same request. Its body, `⟦…⟧`, looks like
+//! the end of a chunked body followed by another request.
 
 use super::Attack;
 use super::Fate::{Broken, Declined, Passed, Refused};
@@ -10,7 +10,7 @@ const OUTER: &[&str] = &["outer"];
 const BOTH: &[&str] = &["outer", "next"];
 const NONE: &[&str] = &[];
 
-/// All of them.
+/// All cases.
 pub(crate) fn all() -> Vec<Attack> {
     [
         LENGTH_AND_ENCODING,
@@ -33,7 +33,7 @@ pub(crate) fn all() -> Vec<Attack> {
     .concat()
 }
 
-/// The head is refused, and a control that is one request passes.
+/// The head is refused. The control is one request, which passes.
 const fn refused(
     class: &'static str,
     name: &'static str,
@@ -44,7 +44,7 @@ const fn refused(
     Attack { class, name, attack, fate, control, passes: OUTER, reverse_only: false }
 }
 
-/// The same of the body.
+/// The body is refused. The control is one request, which passes.
 const fn broken(
     class: &'static str,
     name: &'static str,
@@ -54,7 +54,7 @@ const fn broken(
     Attack { fate: Broken("outer"), ..refused(class, name, attack, control) }
 }
 
-/// What looks like two requests is one, for us and for whoever comes next.
+/// Bytes that look like two requests are one, for us and for the origin.
 const fn one(
     class: &'static str,
     name: &'static str,
@@ -73,7 +73,7 @@ const fn declined(
     Attack { fate: Declined, ..refused(class, name, attack, control) }
 }
 
-/// A request whose fields are given; its body is the end of a chunked one, and a request.
+/// A request with these fields. Its body is the end of a chunked body and a request.
 macro_rules! ends_early {
     ($fields:literal) => {
         concat!(
@@ -84,7 +84,7 @@ macro_rules! ends_early {
     };
 }
 
-/// A request whose fields are given; its body is a chunk that is a request.
+/// A request with these fields. Its body is a chunk that contains a request.
 macro_rules! chunk {
     ($fields:literal) => {
         concat!(
@@ -102,14 +102,14 @@ macro_rules! fields {
     };
 }
 
-/// A chunked request: this is its body, and what is behind it.
+/// A chunked request with this body and the bytes after it.
 macro_rules! chunked {
     ($body:literal) => {
         concat!("POST §/outer HTTP/1.1⏎Host: ¤⏎Transfer-Encoding: chunked⏎⏎", $body)
     };
 }
 
-/// A request that nobody sent.
+/// A smuggled request.
 macro_rules! smuggled {
     () => {
         "GET §/smuggled HTTP/1.1⏎Host: ¤⏎⏎"
@@ -196,8 +196,8 @@ const LENGTH_AND_ENCODING: &[Attack] = &[
     ),
 ];
 
-/// A field that one reader may take for `Transfer-Encoding: chunked` and another not, beside a
-/// length. Those that are no Transfer-Encoding for anybody pass.
+/// A field that one reader may take for `Transfer-Encoding: chunked` and another may not, together
+/// with a length. Fields that no reader takes for Transfer-Encoding pass.
 const ENCODINGS: &[Attack] = &[
     refused("TE.TE", "xchunked", ends_early!("Transfer-Encoding: xchunked"), LENGTH),
     refused(
@@ -424,7 +424,7 @@ const LENGTHS: &[Attack] = &[
     ),
     one(
         "CL.0",
-        "on GET, with keep-alive told",
+        "on GET, with Connection: keep-alive",
         "GET §/outer HTTP/1.1⏎Host: ¤⏎\
         Connection: keep-alive⏎Content-Length: {len}⏎⏎⟦GET §/smuggled HTTP/1.1⏎X: x⟧",
         fields!("Content-Length: 0"),
@@ -452,7 +452,7 @@ const LENGTHS: &[Attack] = &[
     ),
     broken(
         "short body",
-        "fewer bytes than told",
+        "fewer bytes than announced",
         "POST §/outer HTTP/1.1⏎Host: ¤⏎\
         Content-Length: 1000⏎⏎GET §/smuggled HTTP/1.1⏎Host: ¤⏎⏎",
         LENGTH,
@@ -623,7 +623,7 @@ const CHUNK_ENDS: &[Attack] = &[
     broken("chunk end", "none", chunked!("1⏎a0⏎⏎"), chunked!("1⏎a⏎0⏎⏎")),
     broken("chunk end", "LF alone", chunked!("1⏎a␊0⏎⏎"), chunked!("1⏎a⏎0⏎⏎")),
     broken("chunk end", "CR alone", chunked!("1⏎a␍0⏎⏎"), chunked!("1⏎a⏎0⏎⏎")),
-    broken("chunk end", "more data than told", chunked!("1⏎abc⏎0⏎⏎"), chunked!("3⏎abc⏎0⏎⏎")),
+    broken("chunk end", "more data than announced", chunked!("1⏎abc⏎0⏎⏎"), chunked!("3⏎abc⏎0⏎⏎")),
     broken("chunk end", "two bytes instead of CRLF", chunked!("1⏎axx0⏎⏎"), chunked!("1⏎a⏎0⏎⏎")),
     broken(
         "chunk end",
@@ -649,8 +649,8 @@ const CHUNK_ENDS: &[Attack] = &[
     ),
 ];
 
-/// Published as TERM.EXT, EXT.TERM and their like: one reader takes a line feed for the end of the
-/// chunk's line, the other for a part of the extension.
+/// Published as TERM.EXT, EXT.TERM and similar: one reader takes a line feed for the end of the chunk
+/// line, the other for a part of the extension.
 const CHUNK_EXTENSIONS: &[Attack] = &[
     broken("chunk extension", "LF ends it", chunked!("1;␊a⏎0⏎⏎"), chunked!("1;x⏎a⏎0⏎⏎")),
     broken(
@@ -958,7 +958,7 @@ const METHODS: &[Attack] = &[
     ),
     one(
         "method with content",
-        "a method of its own",
+        "an unknown method",
         "BREW §/outer HTTP/1.1⏎Host: ¤⏎\
         Content-Length: {len}⏎⏎⟦GET §/smuggled HTTP/1.1⏎Host: ¤⏎⏎⟧",
         "BREW §/outer HTTP/1.1⏎Host: ¤⏎⏎",
@@ -1082,7 +1082,12 @@ const REQUEST_LINES: &[Attack] = &[
     refused("request line", "a space first", " GET §/outer HTTP/1.1⏎Host: ¤⏎⏎", fields!("X: a")),
     refused("request line", "a space behind", "GET §/outer HTTP/1.1 ⏎Host: ¤⏎⏎", fields!("X: a")),
     refused("request line", "HTTP/0.9", "GET §/outer⏎", "GET §/outer HTTP/1.0⏎Host: ¤⏎⏎"),
-    refused("request line", "HTTP/0.9, told", "GET §/outer HTTP/0.9⏎Host: ¤⏎⏎", fields!("X: a")),
+    refused(
+        "request line",
+        "HTTP/0.9, explicit",
+        "GET §/outer HTTP/0.9⏎Host: ¤⏎⏎",
+        fields!("X: a"),
+    ),
     refused(
         "request line",
         "http in lower case",
@@ -1145,7 +1150,7 @@ const REQUEST_LINES: &[Attack] = &[
     refused("request line", "a response", "HTTP/1.1 200 OK⏎Host: ¤⏎⏎", fields!("X: a")),
 ];
 
-/// What is encoded stays so: nobody on the way turns it into line ends.
+/// Encoded characters stay encoded and never become line ends.
 const ENCODED: &[Attack] = &[
     one(
         "encoded line ends",

@@ -1,14 +1,14 @@
-//! What an origin can send.
+//! Attacks by an origin.
 //!
-//! `✂` at the end: the origin closes the connection there. Whatever a client must never see is
+//! `✂` at the end: the origin closes the connection there. Bytes that a client must never receive are
 //! called `poison`.
 
-/// What the client that asked gets.
+/// What the client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Got {
-    /// 502, or a response that is cut so that nobody takes it for whole.
+    /// 502, or a response that is visibly truncated.
     Bad,
-    /// Exactly this status and body, and nothing behind it.
+    /// Exactly this status and body, and nothing after it.
     Whole(u16, &'static str),
 }
 
@@ -17,11 +17,11 @@ pub(crate) enum Got {
 pub(crate) struct Answer {
     pub(crate) class: &'static str,
     pub(crate) name: &'static str,
-    /// Of the request that is answered.
+    /// The method of the request.
     pub(crate) method: &'static str,
     pub(crate) attack: &'static str,
     pub(crate) got: Got,
-    /// 200 with the body `ok`, or none where the method has none.
+    /// 200 with the body `ok`, or without a body if the method has none.
     pub(crate) control: &'static str,
 }
 
@@ -34,7 +34,7 @@ const fn bad(
     Answer { class, name, method: "GET", attack, got: Got::Bad, control }
 }
 
-/// It is read in one way, which gives `ok`.
+/// There is only one interpretation, which gives `ok`.
 const fn fine(
     class: &'static str,
     name: &'static str,
@@ -48,7 +48,7 @@ const PLAIN: &str = "HTTP/1.1 200 OK⏎Content-Length: 2⏎⏎ok";
 const CHUNKED: &str = "HTTP/1.1 200 OK⏎Transfer-Encoding: chunked⏎⏎2⏎ok⏎0⏎⏎";
 const STORED: &str = "HTTP/1.1 200 OK⏎Cache-Control: max-age=60⏎Content-Length: 2⏎⏎ok";
 
-/// A response that nobody asked for.
+/// An unsolicited response.
 macro_rules! poison {
     () => {
         "HTTP/1.1 200 OK⏎Content-Length: 6⏎⏎poison"
@@ -69,7 +69,7 @@ macro_rules! chunked {
     };
 }
 
-/// All of them.
+/// All cases.
 pub(crate) fn all() -> Vec<Answer> {
     [FRAMING, SPLITTING, STATUS_LINES, CHUNKS, INTERIM, BODILESS, EXTRA, ENDS, HOP_BY_HOP].concat()
 }
@@ -170,7 +170,7 @@ const SPLITTING: &[Answer] = &[
 ];
 
 impl Answer {
-    /// All that follows the head is the body, up to the close.
+    /// The body is everything after the head, up to the close.
     const fn is_the_body_then(self) -> Answer {
         Answer {
             got: Got::Whole(200, "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\npoison"),
@@ -220,7 +220,7 @@ const CHUNKS: &[Answer] = &[
 const INTERIM: &[Answer] = &[
     bad(
         "1xx",
-        "101 that nobody asked for",
+        "101 without an Upgrade request",
         concat!("HTTP/1.1 101 Switching Protocols⏎Connection: Upgrade⏎Upgrade: x⏎⏎", poison!()),
         PLAIN,
     ),
@@ -237,7 +237,7 @@ const INTERIM: &[Answer] = &[
         "HTTP/1.1 103 Early Hints⏎⏎HTTP/1.1 200 OK⏎Content-Length: 2⏎⏎ok",
     ),
     Answer {
-        // A method that is passed through: to it interim responses are passed on.
+        // A method that is passed through, for which interim responses are passed on.
         method: "DELETE",
         ..fine(
             "1xx",
@@ -267,7 +267,7 @@ const INTERIM: &[Answer] = &[
     },
     fine(
         "1xx",
-        "100 that nobody waits for",
+        "100 without an Expect request",
         "HTTP/1.1 100 Continue⏎⏎HTTP/1.1 200 OK⏎Content-Length: 2⏎⏎ok",
         PLAIN,
     ),
@@ -349,7 +349,7 @@ const BODILESS: &[Answer] = &[
     },
 ];
 
-/// Response queue poisoning: the next who asks on the pooled connection is answered by these.
+/// Response queue poisoning: these would answer the next request on the pooled connection.
 const EXTRA: &[Answer] = &[
     fine(
         "extra bytes",
@@ -387,7 +387,12 @@ const EXTRA: &[Answer] = &[
         concat!("HTTP/1.1 200 OK⏎Cache-Control: max-age=60⏎Content-Length: 2⏎⏎ok⏸", poison!()),
         STORED,
     ),
-    fine("extra bytes", "more than was told", "HTTP/1.1 200 OK⏎Content-Length: 2⏎⏎okpoison", PLAIN),
+    fine(
+        "extra bytes",
+        "more than announced",
+        "HTTP/1.1 200 OK⏎Content-Length: 2⏎⏎okpoison",
+        PLAIN,
+    ),
     fine("extra bytes", "a line end", "HTTP/1.1 200 OK⏎Content-Length: 2⏎⏎ok⏎", PLAIN),
     fine(
         "extra bytes",
@@ -422,13 +427,13 @@ const EXTRA: &[Answer] = &[
 ];
 
 const ENDS: &[Answer] = &[
-    bad("short", "fewer bytes than told", "HTTP/1.1 200 OK⏎Content-Length: 9⏎⏎ok✂", PLAIN),
+    bad("short", "fewer bytes than announced", "HTTP/1.1 200 OK⏎Content-Length: 9⏎⏎ok✂", PLAIN),
     bad("short", "no last chunk", chunked!("2⏎ok⏎✂"), CHUNKED),
     bad("short", "a chunk cut", chunked!("9⏎ok✂"), CHUNKED),
     bad("short", "the last chunk without its end", chunked!("2⏎ok⏎0⏎✂"), CHUNKED),
     bad(
         "short",
-        "fewer bytes than told, to be stored",
+        "fewer bytes than announced, to be stored",
         "HTTP/1.1 200 OK⏎Cache-Control: max-age=60⏎Content-Length: 9⏎⏎ok✂",
         STORED,
     ),
@@ -459,7 +464,7 @@ const HOP_BY_HOP: &[Answer] = &[
     ),
     fine(
         "Connection names",
-        "what is stored",
+        "a stored response",
         fields!("Cache-Control: max-age=60⏎Connection: Cache-Control, Content-Length, Vary"),
         STORED,
     ),
