@@ -1,5 +1,5 @@
 vcl 4.1;
-# Varnish with a memory cache; nobody reads its shared-memory log.
+# Varnish with a memory cache. Its shared-memory log is not read.
 backend origin {
     .host = "{origin_host}";
     .port = "{origin_port}";

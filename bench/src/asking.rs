@@ -22,78 +22,85 @@ const TRY_AGAIN: Duration = Duration::from_millis(100);
 const ANSWER_MAX: Duration = Duration::from_secs(10);
 const BUFFER_BYTES: usize = 64 * 1024;
 
-/// A connection with this timeout for responses.
-pub(crate) fn connect(addr: SocketAddr, answer_max: Duration) -> io::Result<TcpStream> {
-    let stream = TcpStream::connect(addr)?;
-    stream.set_read_timeout(Some(answer_max))?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
-}
-
 /// A client with one connection.
 #[derive(Debug)]
 pub(crate) struct Asker {
     addr: SocketAddr,
+    patience: Duration,
     stream: Option<TcpStream>,
-    buffer: Vec<u8>,
 }
 
 impl Asker {
     pub(crate) fn new(addr: SocketAddr) -> Asker {
-        Asker { addr, stream: None, buffer: vec![0; BUFFER_BYTES] }
+        Asker { addr, patience: ANSWER_MAX, stream: None }
     }
 
-    /// Requests a path and reads the response.
+    /// A client that is connected at once, with this timeout for responses.
+    ///
+    /// # Errors
+    /// There is no connection.
+    pub(crate) fn connected(addr: SocketAddr, patience: Duration) -> io::Result<Asker> {
+        Ok(Asker { addr, patience, stream: Some(connect(addr, patience)?) })
+    }
+
+    /// Requests a path and reads the response. Returns its head.
     ///
     /// # Errors
     /// There is no connection, or the response is incomplete or not a 200.
-    pub(crate) fn ask(&mut self, path: &str) -> io::Result<()> {
+    pub(crate) fn ask(&mut self, path: &str) -> io::Result<String> {
         self.exchange(path, |_| ())
     }
 
     /// The same, but passes the body to `take` as it arrives.
-    fn exchange(&mut self, path: &str, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+    fn exchange(&mut self, path: &str, mut take: impl FnMut(&[u8])) -> io::Result<String> {
         let mut stream = match self.stream.take() {
             Some(stream) => stream,
-            None => connect(self.addr, ANSWER_MAX)?,
+            None => connect(self.addr, self.patience)?,
         };
         stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\n\r\n").as_bytes())?;
-        let (mut filled, head) = (0, b"\r\n\r\n");
+        let mut buffer = [0; BUFFER_BYTES];
+        let (mut filled, end) = (0, b"\r\n\r\n");
         let body_at = loop {
-            let read = stream.read(&mut self.buffer[filled..])?;
+            let read = stream.read(&mut buffer[filled..])?;
             if read == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
             filled += read;
-            let found = self.buffer[..filled].windows(head.len()).position(|part| part == head);
-            if let Some(at) = found {
-                break at + head.len();
+            if let Some(at) = buffer[..filled].windows(end.len()).position(|part| part == end) {
+                break at + end.len();
             }
         };
-        let mut remaining = body_bytes(&self.buffer[..body_at])?;
+        let head = String::from_utf8_lossy(&buffer[..body_at]).into_owned();
+        let mut remaining = body_bytes(&head)?;
         let mut piece = body_at..filled;
         loop {
-            take(&self.buffer[piece.clone()]);
+            take(&buffer[piece.clone()]);
             remaining =
                 remaining.checked_sub(piece.len() as u64).ok_or(io::ErrorKind::InvalidData)?;
             if remaining == 0 {
                 break;
             }
-            match stream.read(&mut self.buffer)? {
+            match stream.read(&mut buffer)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 read => piece = 0..read,
             }
         }
         self.stream = Some(stream);
-        Ok(())
+        Ok(head)
     }
 }
 
+fn connect(addr: SocketAddr, patience: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect(addr)?;
+    stream.set_read_timeout(Some(patience))?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
 /// The body length of a 200 response.
-fn body_bytes(head: &[u8]) -> io::Result<u64> {
+fn body_bytes(head: &str) -> io::Result<u64> {
     let bad = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
-    let text = String::from_utf8_lossy(head);
-    let mut lines = text.split("\r\n");
+    let mut lines = head.split("\r\n");
     let status = lines.next().unwrap_or_default();
     if status.split(' ').nth(1) != Some("200") {
         return Err(bad(status));
@@ -138,10 +145,10 @@ pub(crate) fn fill(
 }
 
 /// Retries until there is a response, because a busy server may refuse requests.
-fn insist(asker: &mut Asker, path: &str) -> io::Result<()> {
+fn insist(asker: &mut Asker, path: &str) -> io::Result<String> {
     for _ in 1..TRIES_MAX {
-        if asker.ask(path).is_ok() {
-            return Ok(());
+        if let Ok(head) = asker.ask(path) {
+            return Ok(head);
         }
         thread::sleep(TRY_AGAIN);
     }
@@ -181,8 +188,8 @@ mod tests {
 
     #[test]
     fn a_response_must_be_a_200_with_a_length() {
-        assert_eq!(body_bytes(b"HTTP/1.1 200 OK\r\ncontent-Length: 7\r\n\r\n").unwrap(), 7);
-        assert!(body_bytes(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
-        assert!(body_bytes(b"HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\n\r\n").is_err());
+        assert_eq!(body_bytes("HTTP/1.1 200 OK\r\ncontent-Length: 7\r\n\r\n").unwrap(), 7);
+        assert!(body_bytes("HTTP/1.1 200 OK\r\n\r\n").is_err());
+        assert!(body_bytes("HTTP/1.1 404 Not Found\r\nContent-Length: 7\r\n\r\n").is_err());
     }
 }

@@ -11,8 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf, absolute};
 use std::process::Command;
 use std::time::Duration;
@@ -24,8 +23,9 @@ use harness::rounds::shuffle;
 use load::sys;
 use regress::Rng;
 
+use crate::asking::{self, Asker};
 use crate::servers::free_address;
-use crate::{asking, process, table};
+use crate::{process, table};
 
 /// The CPU of the server under valgrind.
 const SERVER_CPU: usize = 0;
@@ -268,15 +268,14 @@ impl Stage<'_> {
     fn ask(&self, addr: SocketAddr, rounds: u32) -> Result<(), String> {
         let Flags { connections, objects, size, .. } = *self.flags;
         let path = format!("/obj/{{n}}?size={size}&cc=max-age%3D86400");
-        let mut asker = asking::Asker::new(addr);
+        let mut asker = Asker::new(addr);
         for object in 0..objects {
             asker.ask(&asking::of(&path, object)).map_err(|e| format!("object {object}: {e}"))?;
         }
         let mut clients = Vec::new();
         for number in 0..connections {
-            let client = asking::connect(addr, ANSWER_MAX)
-                .map_err(|e| format!("connection {number}: {e}"))?;
-            clients.push(client);
+            let client = Asker::connected(addr, ANSWER_MAX);
+            clients.push(client.map_err(|e| format!("connection {number}: {e}"))?);
         }
         let mut random = Rng::new(SEED);
         let mut order: Vec<u32> = (0..connections).collect();
@@ -284,34 +283,14 @@ impl Stage<'_> {
         let drawn: Vec<u32> = order.iter().map(|_| random.below(objects as usize) as u32).collect();
         for _ in 0..rounds {
             for (number, object) in order.iter().zip(&drawn) {
-                let asked = hit(&mut clients[*number as usize], &asking::of(&path, *object), size);
-                asked.map_err(|e| format!("connection {number}: {e}"))?;
+                let head = clients[*number as usize].ask(&asking::of(&path, *object));
+                let head = head.map_err(|e| format!("connection {number}: {e}"))?;
+                if !head.contains("plimsoll; hit") {
+                    return Err(format!("connection {number}: the response is not a hit"));
+                }
             }
         }
         Ok(())
-    }
-}
-
-/// Requests an object. Anything but a complete hit is an error.
-fn hit(stream: &mut TcpStream, path: &str, size: u32) -> io::Result<()> {
-    let bad = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
-    let host = asking::HOST;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())?;
-    let mut answer = Vec::with_capacity(1024 + size as usize);
-    let mut buffer = [0; 16 * 1024];
-    loop {
-        let read = stream.read(&mut buffer)?;
-        if read == 0 {
-            return Err(bad("the connection was closed before the response was complete"));
-        }
-        answer.extend_from_slice(&buffer[..read]);
-        let Some(end) = answer.windows(4).position(|part| part == b"\r\n\r\n") else { continue };
-        if answer.len() < end + 4 + size as usize {
-            continue;
-        }
-        let head = String::from_utf8_lossy(&answer[..end]);
-        let is_hit = head.starts_with("HTTP/1.1 200 ") && head.contains("plimsoll; hit");
-        return if is_hit { Ok(()) } else { Err(bad("the response is not a hit")) };
     }
 }
 

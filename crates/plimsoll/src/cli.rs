@@ -628,7 +628,7 @@ pub(crate) struct Switchback {
     pub(crate) rounds: usize,
     #[command(flatten)]
     pub(crate) observed: Observed,
-    /// If the server has no load of its own: generate one with requests for this URL
+    /// If the server has no load yet: generate one with requests for this URL
     #[arg(long, requires = "rate", group = "requests", conflicts_with = "log_format")]
     pub(crate) url: Option<String>,
     /// Requests per second of that load: R, a ramp A..B, or N steps A..B/N, the same in each period

@@ -19,7 +19,7 @@ pub(super) fn backends() -> Vec<Ability> {
             Ok(_) => "opened, and its self-test passed".to_owned(),
             Err(error) => error.to_string(),
         };
-        Ability { what: format!("event notification: {kind}"), supported: opened.is_ok(), detail }
+        Ability::new(format!("event notification: {kind}"), opened.is_ok(), detail)
     };
     Kind::ALL_REAL.into_iter().map(ability).collect()
 }
@@ -30,9 +30,8 @@ pub(super) fn disk(dir: &Path) -> Vec<Ability> {
     let tried = try_disk(&path);
     let _ = std::fs::remove_file(&path);
     tried.unwrap_or_else(|error| {
-        let what = "disk cache".to_owned();
         let detail = format!("{}: {error}; try another directory with --disk", dir.display());
-        vec![Ability { what, supported: false, detail }]
+        vec![Ability::new("disk cache", false, detail)]
     })
 }
 
@@ -83,31 +82,20 @@ fn try_disk(path: &Path) -> std::io::Result<Vec<Ability>> {
             Err(why) => why,
         };
         Ok(vec![
-            Ability { what: "disk reads that do not block".to_owned(), supported, detail },
-            Ability {
-                what: "disk writes that bypass the page cache".to_owned(),
-                supported: uncached,
-                detail: writes.to_owned(),
-            },
-            Ability {
-                what: "zero-copy sends from the disk".to_owned(),
-                supported: zero_copy.is_ok(),
-                detail: zero_copy_detail.to_owned(),
-            },
-            Ability { what: "disk sync".to_owned(), supported: true, detail: sync },
+            Ability::new("disk reads that do not block", supported, detail),
+            Ability::new("disk writes that bypass the page cache", uncached, writes),
+            Ability::new("zero-copy sends from the disk", zero_copy.is_ok(), zero_copy_detail),
+            Ability::new("disk sync", true, sync),
         ])
     })
 }
 
 /// How many descriptors a process can have.
 pub(super) fn descriptors() -> Ability {
-    let what = "descriptors per process".to_owned();
-    match load::sys::raise_descriptor_limit() {
-        Ok(limit) => Ability {
-            what,
-            supported: true,
-            detail: format!("{limit}, enough for half as many proxied connections (ulimit -Hn)"),
-        },
-        Err(error) => Ability { what, supported: false, detail: error.to_string() },
-    }
+    let limit = load::sys::raise_descriptor_limit();
+    let detail = match &limit {
+        Ok(limit) => format!("{limit}, enough for half as many proxied connections (ulimit -Hn)"),
+        Err(error) => error.to_string(),
+    };
+    Ability::new("descriptors per process", limit.is_ok(), detail)
 }

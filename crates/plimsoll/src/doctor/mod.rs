@@ -43,6 +43,12 @@ struct Ability {
     detail: String,
 }
 
+impl Ability {
+    fn new(what: impl Into<String>, supported: bool, detail: impl Into<String>) -> Ability {
+        Ability { what: what.into(), supported, detail: detail.into() }
+    }
+}
+
 /// The result of a sampler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -83,11 +89,10 @@ pub(crate) fn doctor(flags: &cli::Doctor) -> Result<(), Failure> {
     abilities.extend(machine::disk(&flags.disk.clone().unwrap_or_else(std::env::temp_dir)));
     let home = Scratch::new("doctor")?;
     let (trial, did) = recorded(home.path())?;
-    let laboratory = trial.manifest().capabilities.iter().map(|capability| Ability {
-        what: capability.name.clone(),
-        supported: capability.supported,
-        detail: capability.reason.clone(),
-    });
+    let laboratory =
+        trial.manifest().capabilities.iter().map(|capability| {
+            Ability::new(&capability.name, capability.supported, &capability.reason)
+        });
     abilities.extend(laboratory);
     let examination = Examination { abilities, truths: truths(&trial, &did) };
     output::show(flags.json, &examination, |examination| {
