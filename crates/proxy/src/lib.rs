@@ -1,38 +1,29 @@
-//! Serving requests: a client connection, and one exchange after the other on it.
+//! Serving requests: client connections, the exchanges on them, tunnels, and explanations.
 //!
-//! What: routing, policy, the cache's use by the rules of RFC 9111, collapsed fetches, upstream
-//! connections, the response; tunnels; and the explanation of all this. Why: to answer a request
-//! for as little CPU as can be, correctly.
+//! What: routing, policy, the use of the cache by the rules of RFC 9111, collapsed fetches, upstream
+//! connections, the response. Why: to answer requests correctly for as little CPU as possible.
 //!
-//! A request's way: [`connection`] reads and parses; a fresh stored response leaves in the same
-//! turn; all else goes through [`exchange`] to [`fetch`] and the crates `cache` and `upstream`.
+//! From the top down: [`h1`] is HTTP/1 with clients; it answers a fresh hit at once ([`hit`]) and
+//! hands everything else through the seam ([`client`]) to an [`exchange`]. [`explain`] describes what
+//! an exchange would do. `INSIDE` in `xtask/src/tidy/imports.rs` has the exact floors.
 //!
-//! What never happens: a core blocks; a silent connection holds a buffer; a response is taken for
-//! whole that was not; a byte of a client grows memory beyond a limit of [`limits`].
+//! What never happens: a core blocks; a silent connection holds a buffer; a truncated response is
+//! taken for a whole one; a client's bytes grow memory beyond a limit of [`limits`].
 #![forbid(unsafe_code)]
 
-mod arrival;
-mod ask;
-pub mod client;
-mod connect;
-mod connection;
-mod destination;
-mod ended;
+mod cache_status;
+mod client;
 mod exchange;
 pub mod explain;
-mod fetch;
-mod fixed;
+pub mod h1;
+mod hit;
 pub mod limits;
-pub mod purge_method;
+pub mod listener;
 mod request;
-mod request_body;
 mod shared;
-pub mod site;
-mod told;
+pub mod snapshot;
 mod tunnel;
-mod upgrade;
 mod worker;
 
-pub use connection::serve as serve_connection;
 pub use shared::Shared;
 pub use worker::Worker;

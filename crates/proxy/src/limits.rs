@@ -1,27 +1,27 @@
-//! Every limit and time-out of the server, by name, with its default and the reason for it.
+//! Every limit and time-out of the crate, with its default and the reason for it.
 //!
-//! Nothing in this crate grows, waits or counts beyond one of these; how they must relate is
-//! asserted at compile time where both sides are constants.
+//! Nothing here grows, waits or counts beyond one of these. How two constants must relate is
+//! asserted at compile time.
 
 pub use config::limits::*;
 
-/// A body at most this long is copied behind its head and leaves in one `send`; a longer one is
-/// handed to the kernel where it lies. Copying 4 KiB costs less than a second I/O vector.
+/// A body of at most this length is copied behind its head and sent in one call; a longer one is
+/// sent from where it lies. Copying 4 KiB costs less than a second I/O vector.
 pub const COALESCE_BYTES_MAX: usize = 4 * 1024;
 
-/// Blocks of such a body that wait for one another, verified, to be sent by one call.
+/// Verified blocks of such a body that are collected before they are sent in one call.
 pub const BLOCKS_SENT_MAX: usize = 4;
-/// How often a request begins anew because a body on the disk turned out not to be there.
+/// How often a request starts over because its body was no longer on the disk.
 pub const BODIES_LOST_MAX: usize = 2;
-/// Bytes that one read of a tunnel takes, and so what a direction may hold that its far side does
-/// not take. A silent tunnel holds none.
+/// Bytes that one read of a tunnel takes, and so what a direction buffers when its far side does
+/// not take them. A silent tunnel buffers none.
 pub const TUNNEL_BYTES_MAX: usize = 32 * 1024;
 
-/// Bytes of a body that is held so that its request may be repeated, if its method allows that. It
-/// is less than a head may take.
+/// The largest body that is buffered so that its request can be repeated, if its method allows
+/// that. It is smaller than the largest head.
 pub const BODY_HELD_BYTES_MAX: u64 = 16 * 1024;
-/// A client is not cut for its rate before we have waited for it so often: one long pause is no
-/// trickle, and has a time-out of its own.
+/// A client is not cut off for its rate before we have waited for it this often: one long pause is
+/// no trickle, and has its own time-out.
 pub const RATE_WAITS_MIN: u32 = 16;
 
 const _: () = assert!(COALESCE_BYTES_MAX < core_io::limits::OUTPUT_BYTES_MAX);

@@ -1,40 +1,40 @@
-//! What a request is, by its own head: what it asks for, and what may be done with it at all.
+//! The classifier: what a request asks for, and whether the store may answer it, by its head alone.
 //!
-//! [`Class::of`] is the one place that decides this. The fast path of a hit asks it first and goes
-//! on with [`Class::Cacheable`] alone; an exchange and an explanation ask the same, so that none of
-//! them can disagree. Nothing here looks at what is stored.
+//! [`Class::of`] is the only place that decides this. It is the first stage of the fast path of a
+//! hit, which goes on with [`Class::Cacheable`] only, of an exchange and of an explanation, so that
+//! they cannot disagree. Nothing here looks into the store.
 
 use cache::realm::Realm;
-use cache::stored::Connection;
 use caching::RequestHints;
 use caching::cache_status::Forward;
 use config::{Protocol, Role};
 use http1::{BodyKind, Expectation, Method, Name, RequestHead, Scheme, Target, Version, tokens};
 use outcome::Refusal;
 use policy::via::ViaNames;
+use upstream::BodyLength;
 
-use crate::site::Door;
+use crate::listener::ListenerContext;
 
-/// What a request is.
+/// The class of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
-    /// It purges.
+    /// A purge.
     Purge,
-    /// It asks for a tunnel to a host.
+    /// A tunnel to a host.
     Connect,
-    /// Nobody here answers it otherwise.
+    /// Refused whatever the configuration and the store say.
     Refused(Refusal),
-    /// It asks for one of these protocols instead of HTTP, as the value of `Upgrade`.
+    /// An upgrade to one of these protocols, as the value of `Upgrade`.
     Upgrade(Vec<u8>),
-    /// The store has no part in it, for this reason.
-    Past(Forward),
-    /// What is stored decides.
+    /// The store must not answer it, for this reason.
+    Bypass(Forward),
+    /// The store may answer it.
     Cacheable,
 }
 
 impl Class {
-    /// Of a request to a listener in this role. For most requests it is one match and four tests of
-    /// a bit.
+    /// Classifies a request to a listener in this role. Most requests take one match and a few bit
+    /// tests.
     #[inline]
     pub(crate) fn of(
         head: &RequestHead<'_>,
@@ -43,7 +43,7 @@ impl Class {
         upgrades: &[Protocol],
     ) -> Class {
         let is_plain = matches!(head.method, Method::Get | Method::Head)
-            && matches!(head.body(), BodyKind::None | BodyKind::Length(0))
+            && !has_content(head)
             && !UNUSUAL.iter().any(|name| head.fields.has(*name));
         if is_plain { Class::Cacheable } else { Class::of_unusual(head, role, via, upgrades) }
     }
@@ -77,28 +77,43 @@ impl Class {
                 _ => Refusal::TraceEnd,
             });
         }
-        let with_body = !matches!(head.body(), BodyKind::None | BodyKind::Length(0));
+        let with_body = has_content(head);
         if !with_body && let Some(protocols) = upgrade(head, upgrades) {
             return Class::Upgrade(protocols);
         }
         if !matches!(head.method, Method::Get | Method::Head) {
-            return Class::Past(Forward::Method);
+            return Class::Bypass(Forward::Method);
         }
-        // `If-Match` and `If-Unmodified-Since` are for the origin to judge (RFC 9111, 4.3.2).
+        // Only the origin can evaluate `If-Match` and `If-Unmodified-Since` (RFC 9111, 4.3.2).
         let hints = hints(head);
         let is_for_origin = hints.any(RequestHints::IF_MATCH)
             || hints.any(RequestHints::IF_UNMODIFIED_SINCE)
             || (with_body && !planted::is(planted::Bug::HitLeavesBody));
-        if is_for_origin { Class::Past(Forward::Request) } else { Class::Cacheable }
+        if is_for_origin { Class::Bypass(Forward::Request) } else { Class::Cacheable }
     }
 }
 
-/// Fields that a request must not have to be classified by its method and body alone.
+/// A request without any of these fields is classified by its method and body alone.
 const UNUSUAL: [Name; 5] =
     [Name::Via, Name::Upgrade, Name::Expect, Name::IfMatch, Name::IfUnmodifiedSince];
 
-/// The protocols among those that a request asks for which may be passed on, as a field's value;
-/// `None` when it is an ordinary request.
+/// The length of a request's body, as its head announces it.
+pub(crate) fn body_length(head: &RequestHead<'_>) -> BodyLength {
+    match head.body() {
+        BodyKind::None => BodyLength::None,
+        BodyKind::Length(length) => BodyLength::Known(length),
+        BodyKind::Chunked | BodyKind::UntilClose => BodyLength::Unknown,
+    }
+}
+
+/// Whether a request has a body with content.
+#[inline]
+pub(crate) fn has_content(head: &RequestHead<'_>) -> bool {
+    !matches!(head.body(), BodyKind::None | BodyKind::Length(0))
+}
+
+/// The requested protocols that may be passed on, as a field's value; `None` for an ordinary
+/// request.
 fn upgrade(head: &RequestHead<'_>, allowed: &[Protocol]) -> Option<Vec<u8>> {
     if !head.fields.has(Name::Upgrade)
         || head.method != Method::Get
@@ -123,52 +138,39 @@ fn is_named(token: &[u8], protocol: &Protocol) -> bool {
     token.eq_ignore_ascii_case(protocol.as_str().as_bytes())
 }
 
-/// Whether the client may ask again on this connection. A forward proxy ignores an HTTP/1.0
-/// client's keep-alive: it may be another old proxy's, passed on blindly (RFC 9112, 9.3 and C.2.2).
-pub(crate) fn wants_more(role: Role, head: &RequestHead<'_>) -> bool {
-    let is_honoured = head.version == Version::Http11 || role == Role::Reverse;
-    is_honoured && head.keep_alive()
-}
-
-/// How to tell the client what becomes of the connection.
-pub(crate) fn connection_of(version: Version, keep: bool) -> Connection {
-    match (keep, version) {
-        (false, _) => Connection::Close,
-        (true, Version::Http10) => Connection::KeepExplicit,
-        (true, Version::Http11) => Connection::Keep,
-    }
-}
-
-/// What a request asks for: the parts of its URI that the key is made of.
+/// The parts of a requested URI that make its cache key.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked<'h> {
+pub(crate) struct RequestedUri<'h> {
     pub(crate) realm: Realm,
     pub(crate) authority: &'h [u8],
     pub(crate) path: &'h [u8],
 }
 
-/// What a request asks for, or `None` when this listener does not take it so.
+/// The requested URI, or `None` if this listener does not accept the target in this form.
 #[inline]
-pub(crate) fn destination<'h>(door: &Door, head: &RequestHead<'h>) -> Option<Asked<'h>> {
-    let role = door.role;
+pub(crate) fn requested_uri<'h>(
+    listener: &ListenerContext,
+    head: &RequestHead<'h>,
+) -> Option<RequestedUri<'h>> {
+    let role = listener.role;
     match (role, head.target) {
-        (Role::Reverse, Target::Origin { path_and_query }) => Some(Asked {
-            realm: Realm { role, scheme: door.scheme },
+        (Role::Reverse, Target::Origin { path_and_query }) => Some(RequestedUri {
+            realm: Realm { role, scheme: listener.scheme },
             authority: head.host().unwrap_or_default(),
             path: path_and_query,
         }),
         (_, Target::Absolute { scheme, authority, path_and_query }) => {
             let path = if path_and_query.is_empty() { b"/" } else { path_and_query };
             let scheme = Scheme::of(scheme)?;
-            // What is asked of a reverse listener came as that URI's scheme says (RFC 9110, 7.4).
-            let known = role == Role::Forward || scheme == door.scheme;
-            known.then_some(Asked { realm: Realm { role, scheme }, authority, path })
+            // A reverse listener answers only for the scheme that it speaks (RFC 9110, 7.4).
+            let is_served = role == Role::Forward || scheme == listener.scheme;
+            is_served.then_some(RequestedUri { realm: Realm { role, scheme }, authority, path })
         }
         _ => None,
     }
 }
 
-/// Which fields that concern a cache are there, from the head's own index.
+/// Which of the fields that matter to a cache are present, by the index of the head.
 #[inline]
 pub(crate) fn hints(head: &RequestHead<'_>) -> RequestHints {
     const OF: [(Name, RequestHints); 9] = [
@@ -191,8 +193,7 @@ pub(crate) fn hints(head: &RequestHead<'_>) -> RequestHints {
     hints
 }
 
-/// How many more proxies may pass an OPTIONS or TRACE on (RFC 9110, 7.6.2).
-/// It means nothing to other methods.
+/// How many more proxies may pass on an OPTIONS or TRACE (RFC 9110, 7.6.2). Other methods ignore it.
 pub(crate) fn max_forwards(head: &RequestHead<'_>) -> Option<u64> {
     if !matches!(head.method, Method::Options | Method::Trace) {
         return None;
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_allowed_by_name_is_asked_for() {
+    fn only_allowed_protocols_are_passed_on() {
         let upgrade =
             |what: &str| format!("Connection: keep-alive, Upgrade\r\nUpgrade: {what}\r\n");
         let get = |what: &str| read("GET", "1.1", &upgrade(what));
@@ -227,7 +228,11 @@ mod tests {
         }
         assert_eq!(read("POST", "1.1", &upgrade("websocket")), None);
         assert_eq!(read("GET", "1.0", &upgrade("websocket")), None);
-        assert_eq!(read("GET", "1.1", "Upgrade: websocket\r\n"), None, "Connection does not say");
+        assert_eq!(
+            read("GET", "1.1", "Upgrade: websocket\r\n"),
+            None,
+            "Connection does not list it"
+        );
         assert_eq!(read("GET", "1.1", "Connection: Upgrade\r\n"), None);
     }
 }

@@ -1,6 +1,5 @@
-//! What all cores share as long as the process lives: the cache, the log, names, passwords.
+//! What all cores share for the life of the process: the cache, the log, names, passwords.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use access_log::Sink;
@@ -13,41 +12,31 @@ use policy::via;
 use store::disk::DiskStore;
 use upstream::group::Registry;
 
-/// Shared by all cores of one server.
+/// Shared by all cores of one server. Code that uses one of these is given that one alone.
 #[derive(Debug)]
 pub struct Shared {
-    /// What is stored, and what is on its way there.
-    pub cache: Cache,
+    /// Stored responses and fetches in flight.
+    pub cache: Arc<Cache>,
     /// How many requests each rule has refused.
     pub refusals: Arc<RefusalCounts>,
     /// Where log lines go.
     pub log: Sink,
-    /// What we call ourselves to upstreams; no other process has the same name.
+    /// Our name in requests to upstreams; no other process has the same one.
     pub pseudonym: String,
     /// The addresses that we listen on.
     pub own: OwnAddresses,
-    /// Passwords that were found right.
+    /// Passwords that were verified.
     pub passwords: Known,
-    /// Names to addresses.
+    /// The DNS resolver.
     pub resolver: Arc<Resolver>,
     /// The state of upstream servers, which outlives a reload.
     pub upstreams: Registry,
 }
 
-/// Nearly all who use what is shared use the cache.
-impl Deref for Shared {
-    type Target = Cache;
-
-    #[inline]
-    fn deref(&self) -> &Cache {
-        &self.cache
-    }
-}
-
 impl Shared {
-    /// For so many cores.
+    /// For a server of `workers` cores.
     pub fn new(config: &Config, workers: usize, log: Sink, disk: Option<DiskStore>) -> Shared {
-        let cache = Cache::new(config, workers, disk);
+        let cache = Arc::new(Cache::new(config, workers, disk));
         Shared {
             refusals: Arc::default(),
             log,

@@ -5,12 +5,12 @@
 //!   both together:   silent for too long -> Idle; an error -> Broken; the drain is over -> Cut
 //! ```
 //!
-//! A direction reads into the core's buffer, lent for the moment, and writes on at once. Only what
-//! the far side does not take is kept, at most one read of it, and nothing more is read before it
-//! has gone: a silent tunnel holds no buffer. A draining core lets tunnels run until its time-out.
+//! A direction reads into the core's buffer and writes at once. Only what the far side does not take
+//! is kept, at most one read of it, and nothing more is read until it has gone: a silent tunnel
+//! holds no buffer. A draining core lets tunnels run until its time-out.
 //!
-//! What never happens: bytes of one tunnel stay in the buffer for another; an end is told that was
-//! none (what broke is reset on the other side too).
+//! What never happens: bytes of one tunnel stay in the buffer for another; a broken connection looks
+//! like an orderly end on the other side (that side is reset too).
 
 use std::cell::Cell;
 use std::future::Future;
@@ -23,18 +23,18 @@ use runtime::time::{self, Instant};
 
 use crate::client::Gone;
 use crate::limits::TUNNEL_BYTES_MAX;
-use crate::worker::Worker;
+use core_io::CoreIo;
 use metrics::Count;
 use transport::Transport;
 
-/// The two ends.
+/// The two ends of a tunnel.
 pub(crate) struct Tunnel<'t> {
-    pub(crate) worker: &'t Worker,
+    pub(crate) io: &'t CoreIo,
     pub(crate) client: &'t Transport,
     pub(crate) upstream: &'t Transport,
 }
 
-/// Bytes that went through.
+/// Bytes that a tunnel carried.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Carried {
     /// From the client to the upstream ...
@@ -52,7 +52,7 @@ enum End {
     Cut,
 }
 
-/// What one tunnel counts.
+/// Figures of one tunnel.
 struct Counted {
     last: Cell<Instant>,
     up: Cell<u64>,
@@ -60,21 +60,21 @@ struct Counted {
 }
 
 impl Tunnel<'_> {
-    /// Carries bytes until the end, behind those that are there already.
+    /// Carries bytes to the end, beginning with those that each side has sent already.
     pub(crate) async fn run(&self, to_upstream: &[u8], to_client: &[u8]) -> Carried {
-        let counters = &self.worker.counters;
+        let counters = &self.io.counters;
         counters.tunnels.add(1);
         counters.tunnels_open.add(1);
         let counted =
             Counted { last: Cell::new(time::now()), up: Cell::new(0), down: Cell::new(0) };
-        let _open = Open(self.worker);
+        let _open = Open(self.io);
         let end = self.both(&counted, to_upstream, to_client).await;
         tracing::debug!(?end, up = counted.up.get(), down = counted.down.get(), "a tunnel ended");
         match end {
             End::Closed => {}
             End::Idle => counters.timeouts.add(1),
             End::Broken | End::Cut => {
-                // If the system refuses, they get an ordinary end: there is nothing better.
+                // If the system refuses, the sides see an orderly end: there is nothing better.
                 let _ = self.client.set_linger0();
                 let _ = self.upstream.set_linger0();
             }
@@ -83,34 +83,22 @@ impl Tunnel<'_> {
     }
 
     async fn both(&self, counted: &Counted, to_upstream: &[u8], to_client: &[u8]) -> End {
-        let worker = self.worker;
-        let counters = &worker.counters;
+        let io = self.io;
+        let counters = &io.counters;
         let (last, client, upstream) = (&counted.last, self.client, self.upstream);
         let got = [&counters.bytes_received, &counters.upstream_bytes_received];
         let sent = [&counters.bytes_sent, &counters.upstream_bytes_sent];
         let of = [&counters.tunnel_bytes_sent, &counters.tunnel_bytes_received];
         let up = [got[0], sent[1], of[1]];
         let down = [got[1], sent[0], of[0]];
-        let up = Direction {
-            worker,
-            from: client,
-            to: upstream,
-            last,
-            count: &counted.up,
-            counters: up,
-        };
-        let down = Direction {
-            worker,
-            from: upstream,
-            to: client,
-            last,
-            count: &counted.down,
-            counters: down,
-        };
+        let up =
+            Direction { io, from: client, to: upstream, last, count: &counted.up, counters: up };
+        let count = &counted.down;
+        let down = Direction { io, from: upstream, to: client, last, count, counters: down };
         let mut up = pin!(up.carry(to_upstream));
         let mut down = pin!(down.carry(to_client));
         let (mut up_ended, mut down_ended) = (false, false);
-        let limit = worker.limits().limits.tunnel_idle;
+        let limit = io.limits().limits.tunnel_idle;
         let mut timer = time::sleep_until(counted.last.get() + limit);
         std::future::poll_fn(|cx| {
             for (ended, direction) in [
@@ -127,7 +115,7 @@ impl Tunnel<'_> {
             if up_ended && down_ended {
                 return Poll::Ready(End::Closed);
             }
-            if worker.cuts_tunnels() {
+            if io.cuts_tunnels() {
                 return Poll::Ready(End::Cut);
             }
             while Pin::new(&mut timer).poll(cx).is_ready() {
@@ -143,8 +131,8 @@ impl Tunnel<'_> {
     }
 }
 
-/// Counted until the tunnel's future goes, however it goes.
-struct Open<'t>(&'t Worker);
+/// Counts the tunnel as open until its future is dropped.
+struct Open<'t>(&'t CoreIo);
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {
@@ -154,23 +142,23 @@ impl Drop for Open<'_> {
 
 /// One direction.
 struct Direction<'t> {
-    worker: &'t Worker,
+    io: &'t CoreIo,
     from: &'t Transport,
     to: &'t Transport,
-    /// When a byte was last taken, of either direction.
+    /// When a byte was last written, in either direction.
     last: &'t Cell<Instant>,
-    /// Bytes that `to` has taken.
+    /// Bytes written to `to`.
     count: &'t Cell<u64>,
-    /// Of bytes read; of bytes written; of bytes that went through a tunnel.
+    /// The counters of bytes read, bytes written, and bytes that went through a tunnel.
     counters: [&'t Count; 3],
 }
 
 impl Direction<'_> {
-    /// Until the end of `from`, which is passed on.
+    /// Carries bytes to the end of `from`, and passes the end on.
     async fn carry(&self, first: &[u8]) -> Result<(), Gone> {
         self.send(first).await?;
         loop {
-            let step = read(self.worker, self.from, |bytes| {
+            let step = read(self.io, self.from, |bytes| {
                 self.counters[0].add(bytes.len() as u64);
                 let sent = match self.to.try_write(bytes) {
                     Ok(sent) => sent,
@@ -183,7 +171,7 @@ impl Direction<'_> {
             match step.await? {
                 Some(rest) => self.send(&rest?).await?,
                 None => {
-                    // Whoever has gone altogether cannot be told.
+                    // This fails if the far side has gone altogether.
                     if self.to.shutdown(Shutdown::Write).is_ok() {
                         let _ = self.flushed().await;
                     }
@@ -209,11 +197,11 @@ impl Direction<'_> {
         self.flushed().await
     }
 
-    /// Waits until what `to` has taken is on the wire.
+    /// Waits until what was written to `to` is on the wire.
     async fn flushed(&self) -> Result<(), Gone> {
         while !self.to.is_flushed() {
             self.to.writable().await.map_err(|_| Gone)?;
-            // Nothing is written while there is nothing new: a failure is found here.
+            // Writes what the connection buffers; this finds a failure.
             self.to.try_write(&[]).map_err(|_| Gone)?;
         }
         Ok(())
@@ -226,21 +214,20 @@ impl Direction<'_> {
     }
 }
 
-/// Waits for bytes and lends them to `take`, with the core's own buffer; `None` is the end.
+/// Waits for bytes and gives them to `take`, in the core's buffer; `None` is the end.
 pub(crate) async fn read<T>(
-    worker: &Worker,
+    io: &CoreIo,
     from: &Transport,
     mut take: impl FnMut(&[u8]) -> T,
 ) -> Result<Option<T>, Gone> {
     loop {
         from.readable().await.map_err(|_| Gone)?;
-        let read =
-            worker.with_input(|input| match from.try_read(&mut input[..TUNNEL_BYTES_MAX]) {
-                Ok(0) => Ok(Some(None)),
-                Ok(n) => Ok(Some(Some(take(&input[..n])))),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
-                Err(_) => Err(Gone),
-            })?;
+        let read = io.with_input(|input| match from.try_read(&mut input[..TUNNEL_BYTES_MAX]) {
+            Ok(0) => Ok(Some(None)),
+            Ok(n) => Ok(Some(Some(take(&input[..n])))),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(_) => Err(Gone),
+        })?;
         if let Some(read) = read {
             return Ok(read);
         }

@@ -1,40 +1,42 @@
-//! One core's share of the server: its listeners, its connections, its buffers, its counters.
+//! One core's share of the server.
 //!
-//! A worker belongs to one thread. What moves bytes is in its [`CoreIo`].
+//! A worker belongs to one thread. It is a list of handles: code that moves bytes takes the
+//! [`CoreIo`], code that looks into the store takes the [`Cache`], and so on.
 
 use std::cell::RefCell;
-use std::ops::Deref;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use core_io::CoreIo;
-use slab::Slab;
-
-use crate::shared::Shared;
-use crate::site::Site;
-use cache::flight::Flight;
-
 use access_log::CoreLog;
+use cache::Cache;
+use cache::flight::Flight;
 use cache::sizing::CoreSample;
+use core_io::CoreIo;
 use metrics::Counters;
 use policy::forward::Verifying;
 use policy::overload::Overload;
+use slab::Slab;
 use upstream::Upstreams;
+
+use crate::shared::Shared;
+use crate::snapshot::Snapshot;
 
 /// The state of one core.
 pub struct Worker {
-    /// What it shares with the other cores.
-    pub shared: Arc<Shared>,
-    site: RefCell<Rc<Site>>,
-    /// What its connections share.
+    /// What its connections share: buffers, limits, counters, the log.
     pub io: Rc<CoreIo>,
     /// Its connections to upstream servers.
     pub upstreams: Rc<Upstreams>,
-    /// Its sample for the forecast of other sizes.
+    /// The cache, which all cores share.
+    pub cache: Arc<Cache>,
+    /// What else the cores share.
+    pub shared: Arc<Shared>,
+    snapshot: RefCell<Rc<Snapshot>>,
+    /// Its sample for the forecast of other store sizes.
     pub sizing: CoreSample,
-    /// Bodies that this core brings for the store and for readers on any core.
+    /// Bodies that this core fetches for the store and for readers on any core.
     pub fillings: RefCell<Slab<Arc<Flight>>>,
-    /// Passwords that this core verifies.
+    /// Passwords that this core is verifying.
     pub verifying: Verifying,
     /// Whether it has more requests than it can answer.
     pub overload: Overload,
@@ -46,44 +48,35 @@ impl std::fmt::Debug for Worker {
     }
 }
 
-/// What moves bytes takes the [`CoreIo`] alone; what serves requests has it here.
-impl Deref for Worker {
-    type Target = CoreIo;
-
-    #[inline]
-    fn deref(&self) -> &CoreIo {
-        &self.io
-    }
-}
-
 impl Worker {
     /// A core without connections.
-    pub fn new(shared: Arc<Shared>, site: Site, counters: Arc<Counters>) -> Rc<Worker> {
-        let log = CoreLog::new(shared.log.clone(), site.config.log_format.clone());
+    pub fn new(shared: Arc<Shared>, snapshot: Snapshot, counters: Arc<Counters>) -> Rc<Worker> {
+        let log = CoreLog::new(shared.log.clone(), snapshot.config.log_format.clone());
         let refusals = Arc::clone(&shared.refusals);
-        let io = CoreIo::new(site.limits().clone(), counters, refusals, log);
+        let io = CoreIo::new(snapshot.limits().clone(), counters, refusals, log);
         Rc::new(Worker {
             overload: Overload::default(),
             upstreams: Upstreams::new(&io),
             io,
+            cache: Arc::clone(&shared.cache),
             sizing: CoreSample::default(),
             fillings: RefCell::default(),
             verifying: Verifying::default(),
             shared,
-            site: RefCell::new(Rc::new(site)),
+            snapshot: RefCell::new(Rc::new(snapshot)),
         })
     }
 
-    /// What the configuration says now.
+    /// The configuration in force.
     #[inline]
-    pub fn site(&self) -> Rc<Site> {
-        Rc::clone(&self.site.borrow())
+    pub fn snapshot(&self) -> Rc<Snapshot> {
+        Rc::clone(&self.snapshot.borrow())
     }
 
-    /// From now on another configuration holds. What is under way ends with the one it began with.
-    pub fn replace_site(&self, site: Site) {
-        self.io.replace_limits(site.limits().clone());
-        let before = self.site.replace(Rc::new(site));
-        drop(before); // what it holds goes without the borrow
+    /// Puts another configuration in force. Requests in flight keep the one they began with.
+    pub fn replace_snapshot(&self, snapshot: Snapshot) {
+        self.io.replace_limits(snapshot.limits().clone());
+        let before = self.snapshot.replace(Rc::new(snapshot));
+        drop(before); // its destructors run without the borrow
     }
 }

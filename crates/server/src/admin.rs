@@ -31,9 +31,10 @@ use crate::metrics_text::AllCores;
 use crate::process::Process;
 use crate::purge_api;
 use cache::stored::Wire;
+use core_io::CoreIo;
 use metrics::Counters;
-use proxy::client::{Client, linger};
 use proxy::explain;
+use proxy::h1::{ClientStream, linger};
 use transport::Transport;
 use upstream::figures::{self, UpstreamFigures};
 
@@ -67,18 +68,18 @@ struct Admin {
 
 impl Admin {
     async fn answer(self: Rc<Self>, stream: Transport) {
-        let limit = self.task.limits().limits.head_timeout;
+        let limit = self.task.worker.io.limits().limits.head_timeout;
         let Ok(Some(call)) = time::timeout(limit, self.read(&stream)).await else { return };
         let _answering = Answering::new(&self.task);
         let (method, reply, unread) = match call {
             Ok(call) => (call.method, self.respond(&call).await, false),
             Err(reply) => (Method::Get, reply, true),
         };
-        let mut client = Client::new(&self.task.worker, &stream);
+        let mut client = ClientStream::new(&self.task.worker.io, &stream);
         // Whoever asked has gone, then: there is nobody to tell.
-        let sent = client.send(&reply.bytes(method)).await;
+        let sent = client.send_bytes(&reply.bytes(method)).await;
         if unread && sent.is_ok() {
-            linger(&self.task.worker, &stream).await;
+            linger(&self.task.worker.io, &stream).await;
         }
     }
 
@@ -92,7 +93,7 @@ impl Admin {
                 Err(reply) => return Some(Err(reply)),
             }
             stream.readable().await.ok()?;
-            let read = self.task.with_input(|input| match stream.try_read(input) {
+            let read = self.task.worker.io.with_input(|input| match stream.try_read(input) {
                 Ok(0) => None,
                 Ok(n) => {
                     got.extend_from_slice(&input[..n]);
@@ -107,8 +108,8 @@ impl Admin {
 
     /// A whole call, nothing yet, or what is wrong with it.
     fn parse(&self, got: &[u8]) -> Result<Option<Call>, Reply> {
-        self.task.with_scratch(|scratch| {
-            let http = &self.task.worker.limits().http;
+        self.task.worker.io.with_scratch(|scratch| {
+            let http = &self.task.worker.io.limits().http;
             let head = match http1::parse_request(got, scratch, http) {
                 Ok(None) => return Ok(None),
                 Ok(Some(head)) => head,
@@ -151,17 +152,17 @@ impl Admin {
         }
         match call.path.as_str() {
             "/metrics" => Reply::text(METRICS_TYPE, self.metrics()),
-            "/upstreams" => Reply::json(200, &figures::json(&self.task.worker.site().groups)),
-            "/healthz" => Reply::text("text/plain", health(&self.task.worker)),
+            "/upstreams" => Reply::json(200, &figures::json(&self.task.worker.snapshot().groups)),
+            "/healthz" => Reply::text("text/plain", health(&self.task.worker.io)),
             "/explain" => match explain::explained(&call.query, &self.task.worker).await {
                 Ok(explained) => Reply::json(200, &explained),
                 Err(text) => Reply::error(400, text),
             },
-            "/what-if" => Reply::json(200, &self.process.sizing.forecasts()),
-            "/locks" => locks::answer(call, &self.task.worker).await,
+            "/what-if" => Reply::json(200, &self.process.shared.cache.sizing.forecasts()),
+            "/locks" => locks::answer(call, &self.task.worker.io).await,
             "/reload" => self.obeyed(Order::Reload).await,
             "/restart" => self.obeyed(Order::Restart).await,
-            _ => purge_api::answer(call, &self.process).await,
+            _ => purge_api::answer(call, &self.process.shared.cache).await,
         }
     }
 
@@ -178,7 +179,7 @@ impl Admin {
 
     fn metrics(&self) -> String {
         let shared = Arc::clone(&self.process);
-        let upstreams = UpstreamFigures(Arc::clone(&self.task.worker.site().groups));
+        let upstreams = UpstreamFigures(Arc::clone(&self.task.worker.snapshot().groups));
         AllCores::new(self.cores.clone(), shared).text(upstreams)
     }
 }
@@ -257,8 +258,8 @@ fn decoded(text: &str) -> Option<String> {
 
 const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-fn health(worker: &proxy::Worker) -> String {
-    let state = if worker.is_draining() { "draining\n" } else { "ok\n" };
+fn health(io: &CoreIo) -> String {
+    let state = if io.is_draining() { "draining\n" } else { "ok\n" };
     state.to_owned()
 }
 

@@ -2,7 +2,7 @@
 
 use cache::stored::Connection;
 use http1::{Method, write};
-use proxy::client::append_date;
+use proxy::h1::append_date;
 use runtime::time;
 
 /// A call as it came, whole.

@@ -3,22 +3,22 @@
 use std::net::{SocketAddr, TcpListener as StdListener};
 
 use config::Listener;
-use proxy::site::Site;
+use proxy::snapshot::Snapshot;
 
-/// What a running core has to change.
+/// A change to a running core.
 pub(crate) enum Change {
-    /// Another configuration holds from now on.
-    Site {
-        site: Box<Site>,
+    /// Put another configuration in force.
+    Snapshot {
+        snapshot: Box<Snapshot>,
         /// All listeners, at the addresses they are bound to.
         listeners: Vec<Listener>,
         /// The sockets that are new on this core.
         sockets: Vec<(StdListener, Listener)>,
-        /// Addresses to let go of.
+        /// Addresses to stop accepting from.
         gone: Vec<SocketAddr>,
     },
-    /// Another process holds our sockets: accept no more, serve the connections we have to their
-    /// end, then end.
+    /// Another process holds our sockets: accept no more, serve the open connections to their end,
+    /// then end.
     HandedOver,
 }
 

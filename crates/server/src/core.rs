@@ -8,6 +8,8 @@ use runtime::stop::StopToken;
 use runtime::sync::{Inbox, inbox};
 use store::disk::DiskStore;
 
+use cache::Cache;
+
 use crate::admin;
 use crate::change::Change;
 use crate::core_task::CoreTask;
@@ -15,16 +17,15 @@ use crate::log_to::LogTo;
 use crate::process::Process;
 use config::{Config, Listener};
 use metrics::Counters;
-use proxy::Shared;
 use proxy::Worker;
-use proxy::site::Site;
+use proxy::snapshot::Snapshot;
 use upstream::health;
 
 /// The part of a server that runs on one core: `run` it inside a runtime, real or simulated.
 #[derive(Clone, Debug)]
 pub struct Core {
     pub(crate) process: Arc<Process>,
-    site: Site,
+    snapshot: Snapshot,
     counters: Arc<Counters>,
     all: Vec<Arc<Counters>>,
 }
@@ -43,12 +44,13 @@ impl Core {
         disk: Option<DiskStore>,
     ) -> Vec<Core> {
         let process = Arc::new(Process::new(&config, workers, log.sink(), disk));
-        let site = Site::new(config, &process.upstreams, &process.pseudonym);
+        let shared = &process.shared;
+        let snapshot = Snapshot::new(config, &shared.upstreams, &shared.pseudonym);
         let all: Vec<Arc<Counters>> = (0..workers).map(|_| Arc::default()).collect();
         all.iter()
             .map(|counters| Core {
                 process: Arc::clone(&process),
-                site: site.clone(),
+                snapshot: snapshot.clone(),
                 counters: Arc::clone(counters),
                 all: all.clone(),
             })
@@ -76,24 +78,24 @@ impl Core {
         stop: StopToken,
     ) {
         let is_first = self.all.first().is_some_and(|first| Arc::ptr_eq(first, &self.counters));
-        let worker = Worker::new(Arc::clone(&self.process.shared), self.site, self.counters);
+        let worker = Worker::new(Arc::clone(&self.process.shared), self.snapshot, self.counters);
         // One core looks after the upstream servers for all.
         let attending = is_first.then(|| {
             let resolver = Arc::clone(&worker.shared.resolver);
             let groups = {
                 let worker = Rc::clone(&worker);
-                move || Arc::clone(&worker.site().groups)
+                move || Arc::clone(&worker.snapshot().groups)
             };
             runtime::spawn(health::attend(Rc::clone(&worker.upstreams), resolver, groups))
         });
         // And one after the disk.
-        let shared = Arc::clone(&self.process.shared);
+        let cache = Arc::clone(&worker.cache);
         let task = CoreTask::new(Rc::clone(&worker));
-        let serving = Serving(Arc::clone(&shared));
-        let writing = (is_first && shared.disk.is_some()).then(|| {
-            let shared = Arc::clone(&shared);
+        let serving = Serving(Arc::clone(&cache));
+        let writing = (is_first && cache.disk.is_some()).then(|| {
+            let cache = Arc::clone(&cache);
             runtime::spawn(async move {
-                if let Some(disk) = &shared.disk {
+                if let Some(disk) = &cache.disk {
                     disk.run().await;
                 }
             })
@@ -110,8 +112,8 @@ impl Core {
         if let Some(admin) = admin {
             admin.abort();
         }
-        if let (Some(disk), Some(writing)) = (&shared.disk, writing) {
-            let in_force = worker.limits();
+        if let (Some(disk), Some(writing)) = (&cache.disk, writing) {
+            let in_force = worker.io.limits();
             let limits = &in_force.limits;
             disk.cores_ended(limits.drain_timeout + limits.linger_timeout).await;
             disk.close();
@@ -125,8 +127,8 @@ impl Core {
     }
 }
 
-/// Says that a core serves nobody any more, however it ends.
-struct Serving(Arc<Shared>);
+/// Reports the end of a core to the disk, however it ends.
+struct Serving(Arc<Cache>);
 
 impl Drop for Serving {
     fn drop(&mut self) {

@@ -1,12 +1,11 @@
 //! One core's loop: it accepts, ticks, and ends.
 
 use std::cell::Cell;
-use std::ops::Deref;
 use std::rc::Rc;
 use std::time::Duration;
 
 use config::Listener;
-use core_io::Draining;
+use core_io::{CoreIo, Draining};
 use metrics::Counters;
 use policy::overload::Sample;
 use proxy::Worker;
@@ -32,14 +31,6 @@ pub(crate) struct CoreTask {
     pub(crate) admin_answers: Cell<usize>,
     /// Readings of the last tick.
     measured: Cell<Measured>,
-}
-
-impl Deref for CoreTask {
-    type Target = Rc<Worker>;
-
-    fn deref(&self) -> &Rc<Worker> {
-        &self.worker
-    }
 }
 
 /// What a core reads at its tick, to compare it with the next.
@@ -72,7 +63,7 @@ impl Measured {
 
 impl CoreTask {
     pub(crate) fn new(worker: Rc<Worker>) -> Rc<CoreTask> {
-        let measured = Cell::new(Measured::now(&worker.counters));
+        let measured = Cell::new(Measured::now(&worker.io.counters));
         Rc::new(CoreTask { worker, admin_answers: Cell::new(0), measured })
     }
 
@@ -96,35 +87,39 @@ impl CoreTask {
         self.drain(how, &stop).await;
         ticking.abort();
         self.publish();
-        self.log.flush();
+        self.io().log.flush();
+    }
+
+    fn io(&self) -> &CoreIo {
+        &self.worker.io
     }
 
     async fn drain(&self, how: Draining, stop: &StopToken) {
-        self.io.drain(how);
-        let deadline = time::now() + self.limits().limits.drain_timeout;
+        self.io().drain(how);
+        let deadline = time::now() + self.io().limits().limits.drain_timeout;
         // Connections accepted just now take their place in the table.
         runtime::yield_now().await;
         if how == Draining::Now {
-            self.wake_all();
+            self.io().wake_all();
         }
         while self.is_needed() && time::now() < deadline {
-            if stop.is_stopped() && !self.closes_silent() {
-                self.io.drain(Draining::Now);
-                self.wake_all();
+            if stop.is_stopped() && !self.io().closes_silent() {
+                self.io().drain(Draining::Now);
+                self.io().wake_all();
             }
             time::sleep(Duration::from_millis(5)).await;
         }
-        if !self.closes_silent() {
+        if !self.io().closes_silent() {
             // Those that never asked: they are told of the end before it comes.
-            self.io.drain(Draining::Now);
-            self.wake_all();
-            let deadline = time::now() + self.limits().limits.linger_timeout;
+            self.io().drain(Draining::Now);
+            self.io().wake_all();
+            let deadline = time::now() + self.io().limits().limits.linger_timeout;
             while self.is_needed() && time::now() < deadline {
                 time::sleep(Duration::from_millis(5)).await;
             }
         }
         self.end_tunnels().await;
-        let left = self.connections();
+        let left = self.io().connections();
         if left > 0 {
             tracing::warn!(left, "connections cut: the drain time-out has passed");
         }
@@ -132,9 +127,9 @@ impl CoreTask {
 
     /// They may have to write their last bytes' count, so they are told, and given a moment.
     async fn end_tunnels(&self) {
-        self.io.cut_tunnels();
+        self.io().cut_tunnels();
         for _ in 0..CUT_TURNS_MAX {
-            if self.counters.tunnels_open.get() == 0 {
+            if self.io().counters.tunnels_open.get() == 0 {
                 return;
             }
             runtime::yield_now().await;
@@ -144,54 +139,56 @@ impl CoreTask {
     /// Whether a client of this core, or one of another core that reads along with a fetch of
     /// this one, is still being served.
     fn is_needed(&self) -> bool {
-        self.connections() > 0
+        self.io().connections() > 0
             || self.admin_answers.get() > 0
-            || self.fillings.borrow().iter().any(|(_, flight)| flight.has_readers())
+            || self.worker.fillings.borrow().iter().any(|(_, flight)| flight.has_readers())
     }
 
     async fn tick(self: Rc<Self>) {
         loop {
             time::sleep(TICK).await;
-            self.log.flush();
-            self.upstreams.sweep();
-            self.shared.sweep_purged();
-            self.sizing.flush(&self.shared.sizing, time::wall_ms());
-            self.io.room_was_made();
+            let Worker { io, upstreams, cache, sizing, .. } = &*self.worker;
+            io.log.flush();
+            upstreams.sweep();
+            cache.sweep_purged();
+            sizing.flush(&cache.sizing, time::wall_ms());
+            io.room_was_made();
             self.measure();
-            self.shared.look_at_memory(&self.limits().limits);
+            cache.look_at_memory(&io.limits().limits);
             self.publish();
         }
     }
 
     /// Tells overload what has become of the core since the last tick.
     fn measure(&self) {
-        let now = Measured::now(&self.counters);
+        let now = Measured::now(&self.io().counters);
         let sample = now.since(&self.measured.replace(now));
-        self.overload.tick(&sample, &self.limits().limits);
-        let of_core = &self.counters.core;
+        self.worker.overload.tick(&sample, &self.io().limits().limits);
+        let of_core = &self.io().counters.core;
         let nanoseconds = |duration: Duration| duration.as_nanos() as u64;
         let wall = nanoseconds(sample.wall).max(1);
         of_core.busy_ppm.set(nanoseconds(sample.cpu) * 1_000_000 / wall);
         of_core.delay_ns.set(nanoseconds(sample.delay));
-        of_core.marginal_ns.set(nanoseconds(self.overload.marginal()));
-        of_core.shed_ppm.set(self.overload.share_ppm());
+        of_core.marginal_ns.set(nanoseconds(self.worker.overload.marginal()));
+        of_core.shed_ppm.set(self.worker.overload.share_ppm());
         of_core.cpu_ns.set(nanoseconds(now.cpu));
     }
 
     /// Copies what the runtime counts to where other threads can read it.
     fn publish(&self) {
+        let ours = &self.io().counters;
         let counters = runtime::poller_counters();
-        self.counters.waits.set(counters.waits);
-        self.counters.events.set(counters.events);
-        self.counters.empty_waits.set(counters.empty_waits);
+        ours.waits.set(counters.waits);
+        ours.events.set(counters.events);
+        ours.empty_waits.set(counters.empty_waits);
         let counters = runtime::counters();
-        self.counters.turns.set(counters.turns);
-        self.counters.wakes.set(counters.remote_wakes);
-        self.counters.polls.set(counters.tasks_polled);
-        self.counters.recv_calls.set(counters.recv_calls);
-        self.counters.send_calls.set(counters.send_calls);
+        ours.turns.set(counters.turns);
+        ours.wakes.set(counters.remote_wakes);
+        ours.polls.set(counters.tasks_polled);
+        ours.recv_calls.set(counters.recv_calls);
+        ours.send_calls.set(counters.send_calls);
         let made = runtime::allocations();
-        self.counters.allocations.set(made.count);
-        self.counters.allocated_bytes.set(made.bytes);
+        ours.allocations.set(made.count);
+        ours.allocated_bytes.set(made.bytes);
     }
 }

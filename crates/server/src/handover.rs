@@ -30,20 +30,20 @@ use runtime::process::{CHANGES_BYTES_MAX, Link, Message, Predecessor, Successor,
 use runtime::{Options, Runtime};
 
 use crate::limits::TAKEN_IN_WAIT_MAX;
+use cache::Cache;
 use cache::handover::Waiting;
-use proxy::Shared;
 
 /// Leaves our place to a successor. Its process id, once it serves.
 ///
 /// # Errors
 /// Why it does not; all is ours again then, as far as that can be: the words say so.
 pub(crate) fn leave(
-    shared: &Arc<Shared>,
+    cache: &Arc<Cache>,
     mut successor: Successor,
     until: Instant,
     options: Options,
 ) -> Result<u32, String> {
-    let mut leaving = Leaving { shared, queue: None, handed_over: false };
+    let mut leaving = Leaving { cache, queue: None, handed_over: false };
     if let Err(why) = leaving.until_it_serves(&mut successor, until) {
         // It has ended, and whatever it had is free.
         drop(successor);
@@ -53,8 +53,8 @@ pub(crate) fn leave(
         });
     }
     let (pid, link) = successor.release();
-    let queue = leaving.queue.take().unwrap_or_else(|| shared.handover.begin());
-    shared.handover.set_left(true);
+    let queue = leaving.queue.take().unwrap_or_else(|| cache.handover.begin());
+    cache.handover.set_left(true);
     let told = link.and_then(|link| {
         std::thread::Builder::new()
             .name("successor".into())
@@ -69,7 +69,7 @@ pub(crate) fn leave(
 
 /// On the way.
 struct Leaving<'s> {
-    shared: &'s Arc<Shared>,
+    cache: &'s Arc<Cache>,
     queue: Option<mpsc::Receiver<Waiting>>,
     handed_over: bool,
 }
@@ -80,15 +80,15 @@ impl Leaving<'_> {
             match successor.next_state(until)? {
                 SuccessorState::WantsStore => {
                     if self.queue.is_none() {
-                        self.queue = Some(self.shared.handover.begin());
+                        self.queue = Some(self.cache.handover.begin());
                     }
-                    if let Some(disk) = &self.shared.disk {
+                    if let Some(disk) = &self.cache.disk {
                         self.handed_over = true;
                         disk.hand_over(until)?;
                     }
                 }
                 // From here on it may answer for a change.
-                SuccessorState::WantsListeners => self.shared.handover.set_left(true),
+                SuccessorState::WantsListeners => self.cache.handover.set_left(true),
                 SuccessorState::Ready => return Ok(()),
             }
             successor.link().grant().map_err(|error| format!("it cannot be told: {error}"))?;
@@ -98,25 +98,25 @@ impl Leaving<'_> {
     /// Serves on with all that it had. In words what cannot be had again.
     fn come_back(self, options: Options) -> Result<(), String> {
         let Some(queue) = self.queue else { return Ok(()) };
-        let Leaving { shared, handed_over, .. } = self;
+        let Leaving { cache, handed_over, .. } = self;
         let come_back = move || {
             let mut runtime = Runtime::new(options).map_err(|error| error.to_string());
-            if shared.handover.is_left() {
+            if cache.handover.is_left() {
                 // What was asked for, or stored, before a change that the other has answered.
-                shared.watches.change_all();
-                shared.store.clear();
+                cache.watches.change_all();
+                cache.store.clear();
             }
-            let back = match (&shared.disk, &mut runtime) {
+            let back = match (&cache.disk, &mut runtime) {
                 (Some(disk), Ok(runtime)) if handed_over => runtime.block_on(disk.take_back()),
                 (Some(_), Err(error)) if handed_over => Err(error.clone()),
                 _ => Ok(()),
             };
-            shared.handover.end();
-            shared.handover.set_left(false);
+            cache.handover.end();
+            cache.handover.set_left(false);
             while let Ok(waiting) = queue.try_recv() {
                 let taken = runtime.as_mut().is_ok_and(|runtime| {
-                    let changes = shared.apply_all(&waiting.notices);
-                    changes.is_some_and(|changes| runtime.block_on(changes.durable(shared)))
+                    let changes = cache.apply_all(&waiting.notices);
+                    changes.is_some_and(|changes| runtime.block_on(changes.durable(cache)))
                 });
                 waiting.answer(taken);
             }
@@ -184,13 +184,13 @@ fn granted(predecessor: &Predecessor) -> io::Result<()> {
 /// The process that we were to replace has ended, or a thread cannot be had.
 pub(crate) fn wait_for_doors(
     predecessor: &Predecessor,
-    shared: &Arc<Shared>,
+    cache: &Arc<Cache>,
     options: Options,
 ) -> io::Result<()> {
     predecessor.request_listeners()?;
     granted(predecessor)?;
     let link = predecessor.link().try_clone()?;
-    let follows = Follows::new(shared);
+    let follows = Follows::new(cache);
     let options = options.with_pin_cpu(None);
     let follow = move || match Runtime::new(options) {
         Ok(runtime) => follow(&link, &follows.0, runtime),
@@ -200,14 +200,14 @@ pub(crate) fn wait_for_doors(
 }
 
 /// The disk is not let go of while the process before us has something to tell.
-struct Follows(Arc<Shared>);
+struct Follows(Arc<Cache>);
 
 impl Follows {
-    fn new(shared: &Arc<Shared>) -> Follows {
-        if let Some(disk) = &shared.disk {
+    fn new(cache: &Arc<Cache>) -> Follows {
+        if let Some(disk) = &cache.disk {
             disk.core_begins();
         }
-        Follows(Arc::clone(shared))
+        Follows(Arc::clone(cache))
     }
 }
 
@@ -220,10 +220,10 @@ impl Drop for Follows {
 }
 
 /// Takes in what is told until its end.
-fn follow(link: &Link, shared: &Shared, mut runtime: Runtime) {
+fn follow(link: &Link, cache: &Cache, mut runtime: Runtime) {
     while let Ok(Message::Changes(told)) = link.receive() {
-        let taken = match shared.apply_all(&told) {
-            Some(changes) => runtime.block_on(changes.durable(shared)),
+        let taken = match cache.apply_all(&told) {
+            Some(changes) => runtime.block_on(changes.durable(cache)),
             None => {
                 tracing::error!("what the process before this one tells cannot be read");
                 return;

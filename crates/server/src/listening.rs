@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use core_io::limits::ROOM_PAUSE;
 use outcome::is_out_of_descriptors;
-use proxy::serve_connection;
+use proxy::h1::serve_connection;
 use runtime::net::TcpStream;
 use runtime::time;
 use transport::Transport;
@@ -18,27 +18,28 @@ use runtime::net::TcpListener;
 use crate::change::Change;
 use config::Listener;
 use proxy::Worker;
-use proxy::site::Door;
+use proxy::listener::ListenerContext;
 
-/// What connections that come in from now on are told of their listener; a reload replaces it.
-pub(crate) type DoorNow = Rc<RefCell<Rc<Door>>>;
+/// The context of new connections; a reload replaces it.
+type CurrentContext = Rc<RefCell<Rc<ListenerContext>>>;
 
 /// A socket that is accepted from.
 struct Open {
     /// The address it is bound to.
     address: SocketAddr,
     socket: Rc<TcpListener>,
-    door: DoorNow,
+    context: CurrentContext,
     accepting: JoinHandle<()>,
 }
 
 impl Open {
     fn new(worker: &Rc<Worker>, socket: TcpListener, listener: &Listener) -> Open {
         worker.shared.own.add_of(&socket);
-        let (socket, door) = (Rc::new(socket), Rc::new(RefCell::new(Door::of(listener))));
+        let context = Rc::new(RefCell::new(ListenerContext::new(listener)));
+        let socket = Rc::new(socket);
         let accepting =
-            runtime::spawn(accept_all(Rc::clone(worker), Rc::clone(&socket), Rc::clone(&door)));
-        Open { address: listener.address, socket, door, accepting }
+            runtime::spawn(accept_all(Rc::clone(worker), Rc::clone(&socket), Rc::clone(&context)));
+        Open { address: listener.address, socket, context, accepting }
     }
 
     /// Accepts no more than what is there already. The system has answered these clients; if
@@ -46,8 +47,8 @@ impl Open {
     fn close(self, worker: &Rc<Worker>) {
         self.accepting.abort();
         while let Ok((stream, peer)) = self.socket.try_accept() {
-            let door = Rc::clone(&self.door.borrow());
-            start(worker, &door, stream, peer);
+            let context = Rc::clone(&self.context.borrow());
+            start(worker, &context, stream, peer);
         }
     }
 }
@@ -67,8 +68,8 @@ impl Listening {
     /// Puts another configuration in force: for connections that come from now on, and for the
     /// requests of those that are open.
     pub(crate) fn change(&mut self, change: Change) {
-        let Change::Site { site, listeners, sockets, gone } = change else { return };
-        self.worker.replace_site(*site);
+        let Change::Snapshot { snapshot, listeners, sockets, gone } = change else { return };
+        self.worker.replace_snapshot(*snapshot);
         for at in (0..self.open.len()).rev() {
             if gone.contains(&self.open[at].address) {
                 self.open.swap_remove(at).close(&self.worker);
@@ -76,7 +77,7 @@ impl Listening {
         }
         for open in &self.open {
             if let Some(listener) = listeners.iter().find(|of| of.address == open.address) {
-                open.door.replace(Door::of(listener));
+                open.context.replace(ListenerContext::new(listener));
             }
         }
         for (socket, listener) in sockets {
@@ -97,24 +98,24 @@ impl Listening {
 
 /// Whether new connections are to be refused.
 fn is_closed(worker: &Worker) -> bool {
-    worker.overload.is_closed() || worker.shared.pressure.is_closed()
+    worker.overload.is_closed() || worker.cache.pressure.is_closed()
 }
 
 /// Accepts from one socket, for ever.
-async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, door: DoorNow) {
+async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, context: CurrentContext) {
     loop {
         let mut next = listener.accept().await;
         let mut accepted = 0;
         loop {
             match next {
                 Ok((stream, peer)) => {
-                    let door = Rc::clone(&door.borrow());
-                    start(&worker, &door, stream, peer);
+                    let context = Rc::clone(&context.borrow());
+                    start(&worker, &context, stream, peer);
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
                 Err(error) => {
                     tracing::warn!(%error, "no connection accepted");
-                    worker.counters.connections_refused.add(1);
+                    worker.io.counters.connections_refused.add(1);
                     if is_out_of_descriptors(&error) {
                         worker.upstreams.make_room();
                     }
@@ -133,13 +134,13 @@ async fn accept_all(worker: Rc<Worker>, listener: Rc<TcpListener>, door: DoorNow
 }
 
 /// Serves one connection.
-fn start(worker: &Rc<Worker>, door: &Rc<Door>, stream: TcpStream, peer: SocketAddr) {
-    worker.counters.connections_accepted.add(1);
+fn start(worker: &Rc<Worker>, context: &Rc<ListenerContext>, stream: TcpStream, peer: SocketAddr) {
+    worker.io.counters.connections_accepted.add(1);
     if is_closed(worker) {
-        worker.counters.connections_shed.add(1);
+        worker.io.counters.connections_shed.add(1);
         return;
     }
     let stream = Transport::Plain(stream);
-    let serving = serve_connection(Rc::clone(worker), Rc::clone(door), stream, peer);
+    let serving = serve_connection(Rc::clone(worker), Rc::clone(context), stream, peer);
     runtime::spawn(serving).detach();
 }

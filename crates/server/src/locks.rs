@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::call::{Call, Reply};
 use crate::limits::LOCKS_SECONDS_MAX;
-use proxy::Worker;
+use core_io::CoreIo;
 
 /// How long a server that is to end may wait for this.
 const LOOK: Duration = Duration::from_millis(100);
@@ -77,7 +77,7 @@ impl Drop for Counting {
 }
 
 /// Counts for as long as the call says, and tells.
-pub(crate) async fn answer(call: &Call, worker: &Worker) -> Reply {
+pub(crate) async fn answer(call: &Call, io: &CoreIo) -> Reply {
     let asked = call.query.iter().find(|(name, _)| name == "seconds");
     let seconds = asked.map_or(Some(SECONDS_DEFAULT), |(_, value)| value.parse().ok());
     let Some(seconds) = seconds.filter(|seconds| (1..=LOCKS_SECONDS_MAX).contains(seconds)) else {
@@ -89,7 +89,7 @@ pub(crate) async fn answer(call: &Call, worker: &Worker) -> Reply {
     };
     let begin = time::now();
     let wanted = Duration::from_secs(seconds);
-    while begin.elapsed() < wanted && !worker.is_draining() {
+    while begin.elapsed() < wanted && !io.is_draining() {
         time::sleep(LOOK.min(wanted.saturating_sub(begin.elapsed()))).await;
     }
     let length = begin.elapsed();

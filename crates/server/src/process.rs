@@ -1,6 +1,5 @@
 //! What all cores of the process share, and the orders to it.
 
-use std::ops::Deref;
 use std::sync::Arc;
 
 use access_log::{Queue, Sink};
@@ -17,14 +16,6 @@ use crate::metrics_text::SharedFigures;
 pub(crate) struct Process {
     pub(crate) shared: Arc<Shared>,
     pub(crate) control: Control,
-}
-
-impl Deref for Process {
-    type Target = Arc<Shared>;
-
-    fn deref(&self) -> &Arc<Shared> {
-        &self.shared
-    }
 }
 
 impl Process {

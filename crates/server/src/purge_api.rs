@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use store::{Concerns, PURGE_PREFIX_BYTES_MAX};
 
 use crate::call::{Call, Reply};
+use cache::Cache;
 use cache::changes::Changes;
-use proxy::Shared;
 use runtime::time;
 
 /// What is asked for.
@@ -49,7 +49,7 @@ struct Done {
 }
 
 /// Carries out a call.
-pub(crate) async fn answer(call: &Call, shared: &Shared) -> Reply {
+pub(crate) async fn answer(call: &Call, cache: &Cache) -> Reply {
     let target = order(call).and_then(|order| Ok((target(&order)?, order.soft)));
     let (purged, soft) = match target {
         Ok(found) => found,
@@ -58,7 +58,7 @@ pub(crate) async fn answer(call: &Call, shared: &Shared) -> Reply {
     let now_ms = time::wall_ms();
     let mut changes = Changes::default();
     let mut one = |what| {
-        let (mark, made) = shared.purge(what, soft, now_ms);
+        let (mark, made) = cache.purge(what, soft, now_ms);
         changes.push(made);
         mark.generation
     };
@@ -68,8 +68,8 @@ pub(crate) async fn answer(call: &Call, shared: &Shared) -> Reply {
         Target::Tags(tags) => tags.iter().fold(0, |_, tag| one(Concerns::Tag(tag.as_bytes()))),
         Target::All => one(Concerns::All),
     };
-    let durable = changes.durable(shared).await;
-    let durable = shared.disk.is_some().then_some(durable);
+    let durable = changes.durable(cache).await;
+    let durable = cache.disk.is_some().then_some(durable);
     Reply::json(200, &Done { purged, soft, generation, durable })
 }
 

@@ -26,7 +26,7 @@ use crate::process::Process;
 use crate::sockets::{OfCore, Sockets};
 use crate::start_error::StartError;
 use config::{Config, DiskConfig, Listener};
-use proxy::site::Site;
+use proxy::snapshot::Snapshot;
 
 /// What a server is bound to.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ impl Server {
         let cores = Core::with_disk(config, workers, &log, disk);
         let process = Arc::clone(&cores[0].process);
         if let Some(predecessor) = predecessor {
-            let doors = handover::wait_for_doors(predecessor, &process.shared, *options);
+            let doors = handover::wait_for_doors(predecessor, &process.shared.cache, *options);
             doors.map_err(StartError::Predecessor)?;
         }
         let (orders, events) = Orders::queue();
@@ -304,14 +304,15 @@ impl Server {
         let named = config.listeners.clone();
         let change = self.sockets.reload(&named).map_err(|error| error.to_string())?;
         let listeners = change.bound(&named);
-        let site = Site::new(config, &self.process.upstreams, &self.process.pseudonym);
+        let shared = &self.process.shared;
+        let snapshot = Snapshot::new(config, &shared.upstreams, &shared.pseudonym);
         let mut of_cores = Vec::new();
         for core in 0..cores {
             of_cores.push(change.of_core(core, cores, &named).map_err(|error| error.to_string())?);
         }
         for (index, sockets) in of_cores.into_iter().enumerate() {
-            let change = Change::Site {
-                site: Box::new(site.clone()),
+            let change = Change::Snapshot {
+                snapshot: Box::new(snapshot.clone()),
                 listeners: listeners.clone(),
                 sockets,
                 gone: change.gone.clone(),
@@ -352,7 +353,7 @@ impl Server {
             .map_err(|error| format!("{} cannot be run: {error}", program.display()))
             .and_then(|successor| {
                 let until = Instant::now() + renewal.patience;
-                handover::leave(&self.process.shared, successor, until, self.options)
+                handover::leave(&self.process.shared.cache, successor, until, self.options)
             });
         match served {
             Ok(pid) => {

@@ -25,7 +25,16 @@ const LARGER_CIRCLES: &[(&str, usize)] = &[("crates/report/", 14)];
 
 /// The floors inside a crate, from the ground up, by top-level module. A module may import from a
 /// lower floor, nothing else. A crate that is listed here lists all of its modules.
-const INSIDE: &[(&str, &[&[&str]])] = &[];
+const INSIDE: &[(&str, &[&[&str]])] = &[(
+    "proxy",
+    &[
+        &["limits", "listener", "cache_status", "shared"],
+        &["snapshot", "request", "client"],
+        &["worker", "tunnel"],
+        &["hit", "exchange"],
+        &["explain", "h1"],
+    ],
+)];
 
 /// A path such as `crate::tls::{Peer, files}`, taken apart: `["crate", "tls", "Peer"]`.
 type Names = Vec<String>;

@@ -117,12 +117,6 @@ const REMAINING: &[(&str, usize)] = &[
 /// Files and types whose names are to be replaced yet, or are right.
 const NAMES_KEPT: &[(&str, &str)] = &[
     ("crates/http1/src/hop.rs", "hop-by-hop is the term of RFC 9110"),
-    ("crates/proxy/src/arrival.rs", "to be renamed"),
-    ("crates/proxy/src/exchange/because.rs", "to be renamed"),
-    ("crates/proxy/src/exchange/way.rs", "to be renamed"),
-    ("crates/proxy/src/fetch/behind.rs", "to be renamed"),
-    ("crates/proxy/src/fetch/land.rs", "to be renamed"),
-    ("crates/proxy/src/site.rs", "to be renamed"),
     ("crates/server/tests/real.rs", "to be renamed"),
     ("crates/server/tests/twin/arrival.rs", "to be renamed"),
     ("crates/study/src/boost/servers.rs", "to be renamed"),

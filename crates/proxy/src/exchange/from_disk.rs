@@ -1,35 +1,35 @@
 //! Sending a body from the disk.
 //!
-//! A block is read and verified, then sent: the first one at once, of the others some together, so
-//! that the client is not woken for each. Blocks verified before are sent zero-copy
-//! from the page cache, except over TLS, which has to read them. A range reads its own blocks only.
-//! A block that cannot be had before anything was sent makes it a miss. Later the rest is asked of
-//! the origin, if it is certain to be the rest of the same (RFC 9110, 13.1.5); else the connection
-//! is cut.
+//! A block is read and verified, then sent: the first one at once, the others several at a time, so
+//! that the client is not woken for each. Pages that the store maps are sent from the page cache
+//! without a copy, except over TLS, which has to read them. A range reads only its own blocks. A
+//! block that cannot be read before anything was sent makes the request a miss. After that, the
+//! origin is asked for the rest if it is certain to be of the same representation (RFC 9110,
+//! 13.1.5); otherwise the connection is cut.
 
 use std::sync::Arc;
 
-use caching::ContentRange;
-use caching::range::ByteRange;
-use http1::Method;
-use runtime::fs::SharedPages;
-use store::disk::{Body, Broken, Hit, Piece};
-
-use crate::ask::{Ask, Held, What};
-use crate::destination::Destination;
-use crate::ended::Torn;
-use crate::ended::{Done, Ended};
-use crate::exchange::Exchange;
-use crate::fetch::Purpose;
-use crate::limits::BLOCKS_SENT_MAX;
-use crate::shared::Shared;
 use cache::partial::Partial;
 use cache::stored::{Away, Entry, Stored};
-use upstream::{self, Answer, Outgoing};
+use caching::ContentRange;
+use caching::cache_status::Forward;
+use caching::range::ByteRange;
+use runtime::fs::SharedPages;
+use store::disk::{Body, Broken, Piece};
+use upstream::{Answer, UpstreamBody};
 
-/// A body on the disk of which the beginning is here.
+use super::Exchange;
+use super::ask::{Ask, Held, What};
+use super::destination::Destination;
+use super::fetch::Purpose;
+use super::step::{Ending, Step, Summary, Torn};
+use crate::client::{Client, Gone};
+use crate::limits::BLOCKS_SENT_MAX;
+use crate::worker::Worker;
+
+/// A body on the disk whose beginning has been read.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(super) struct Opened {
     first: Part,
     rest: Body,
 }
@@ -41,45 +41,38 @@ enum Part {
     Read(Vec<Piece>),
 }
 
-impl Shared {
-    /// Opens a part of a body. `at_hand` is what was found a moment ago, perhaps for this: then its
-    /// first block is not read again. `zero_copy`: the client can be sent shared pages. `None`: it
-    /// is not there any more, and nobody finds it in memory.
-    pub(crate) async fn open_away(
-        &self,
+impl<C: Client> Exchange<'_, C> {
+    /// Opens a range of a body. If the body was swapped in for this request, its first block is not
+    /// read again. `None` if the body is no longer there; then memory forgets it too.
+    pub(super) async fn open_away(
+        &mut self,
         stored: &Arc<Stored>,
         away: Away,
         range: ByteRange,
-        at_hand: Option<Box<Hit>>,
-        zero_copy: bool,
     ) -> Option<Opened> {
-        let opened = self.try_open(stored, away, range, at_hand, zero_copy).await;
+        let opened = self.try_open(stored, away, range).await;
         if opened.is_none() {
-            self.store.remove_if(&away.key, |entry: &Entry| entry.is(stored));
+            let store = &self.context.worker.cache.store;
+            store.remove_if(&away.key, |entry: &Entry| entry.is(stored));
         }
         opened
     }
 
-    async fn try_open(
-        &self,
-        stored: &Stored,
-        away: Away,
-        range: ByteRange,
-        at_hand: Option<Box<Hit>>,
-        zero_copy: bool,
-    ) -> Option<Opened> {
-        let disk = self.disk()?;
-        let is_it =
-            |hit: &Hit| hit.object == away.object && disk.is_current(&away.key, &hit.version());
-        let hit = match at_hand {
-            Some(hit) if is_it(&hit) => *hit,
+    async fn try_open(&mut self, stored: &Stored, away: Away, range: ByteRange) -> Option<Opened> {
+        let disk = self.context.worker.cache.disk()?;
+        let hit = match self.swapped_in.take() {
+            Some(hit)
+                if hit.object == away.object && disk.is_current(&away.key, &hit.version()) =>
+            {
+                *hit
+            }
             _ => disk.get(&away.key).await?,
         };
         if hit.object != away.object || hit.body_len != stored.body_bytes {
             return None;
         }
         let mut rest = hit.range(range.first..range.last + 1);
-        if zero_copy {
+        if self.client.can_send_shared() {
             rest = rest.allow_zero_copy();
         }
         let first = match rest.next_shared().await {
@@ -88,44 +81,54 @@ impl Shared {
         };
         Some(Opened { first, rest })
     }
-}
 
-impl Exchange<'_> {
-    /// Sends what was opened: what is held already goes before it.
-    pub(crate) async fn send_away(
+    /// Sends an opened body, after the head that is buffered.
+    pub(super) async fn send_away<'d>(
         &mut self,
+        to: &'d Destination<'d>,
         stored: &Arc<Stored>,
         range: ByteRange,
         opened: Opened,
-        done: Done,
-    ) -> Result<Done, Ended> {
+        summary: Summary,
+    ) -> Step<'d> {
+        let mut at = range.first;
+        let ending = match self.send_opened(opened, &mut at).await {
+            Ok(Ok(())) => Ending::Complete(summary),
+            Err(Gone) => Ending::BrokenOff(summary),
+            Ok(Err(Broken)) => {
+                let missing = ByteRange { first: at, last: range.last };
+                let stored = Arc::clone(stored);
+                return Step::Repair(to, Torn { stored, missing, summary });
+            }
+        };
+        Step::End(ending)
+    }
+
+    /// Moves `at` behind what was sent.
+    async fn send_opened(
+        &mut self,
+        opened: Opened,
+        at: &mut u64,
+    ) -> Result<Result<(), Broken>, Gone> {
         let Opened { first, mut rest } = opened;
-        let (mut at, mut part, mut ended) = (range.first, first, None);
+        let (mut part, mut ended) = (first, None);
         loop {
             let next = match part {
                 Part::Shared(pages) => {
-                    at += pages.left() as u64;
-                    let sent = self.client.send_shared(pages, rest.left() > 0).await;
-                    sent.map_err(|_| Ended::Gone(done))?;
+                    *at += pages.left() as u64;
+                    self.client.send_shared(pages, rest.left() > 0).await?;
                     rest.next_shared().await
                 }
                 Part::Read(pieces) => {
                     let next = if ended.is_none() { rest.next_shared().await } else { None };
                     let slices: Vec<&[u8]> = pieces.iter().map(|piece| &**piece).collect();
-                    at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
-                    let sent = self.client.send_slices(&slices, next.is_some()).await;
-                    sent.map_err(|_| Ended::Gone(done))?;
+                    *at += slices.iter().map(|slice| slice.len() as u64).sum::<u64>();
+                    self.client.send(&slices, next.is_some()).await?;
                     next
                 }
             };
-            match ended {
-                None => {}
-                Some(Ok(())) => return Ok(done),
-                Some(Err(Broken)) => {
-                    let missing = ByteRange { first: at, last: range.last };
-                    let stored = Arc::clone(stored);
-                    return Err(Ended::Torn(Box::new(Torn { stored, missing, done })));
-                }
+            if let Some(ended) = ended {
+                return Ok(ended);
             }
             if let Some(pages) = next {
                 part = Part::Shared(pages);
@@ -144,63 +147,56 @@ impl Exchange<'_> {
     }
 
     /// Asks the origin for the rest of a body that broke off, and sends it.
-    pub(crate) async fn mend(
-        &mut self,
-        destination: &Destination<'_>,
-        torn: Torn,
-    ) -> Result<Done, Ended> {
-        let Torn { stored, missing, done } = torn;
-        let gone = Err(Ended::Gone(done));
+    pub(super) async fn repair(&mut self, to: &Destination<'_>, torn: Torn) -> Ending {
+        let Torn { stored, missing, summary } = torn;
+        let Worker { io, upstreams, cache, .. } = &**self.context.worker;
         if caching::if_range(&stored.head.meta.validators).is_none() {
-            return gone;
+            return Ending::BrokenOff(summary);
         }
-        let complete_bytes = stored.body_bytes;
-        let wanted = ContentRange { range: missing, complete_bytes };
+        let wanted = ContentRange { range: missing, complete_bytes: stored.body_bytes };
         let held = Partial::new(Arc::clone(&stored.head), wanted, Vec::new());
-        let uri =
-            self.worker.shared.uri_key(destination.realm, destination.authority, destination.path);
-        let why = caching::cache_status::Forward::Partial;
-        let ask = Ask::of(uri, uri, why, Held::Part(Arc::new(held)));
-        let ask = Ask { what: What::Rest(missing), ..ask };
-        let bytes = self.asking(destination).bytes(Purpose::Store(&ask));
-        let outgoing = Outgoing { bytes: &bytes, method: Method::Get, repeatable: true };
-        let worker = self.worker;
-        let answer =
-            upstream::exchange(&worker.upstreams, &destination.to, outgoing, &mut |_| {}).await;
-        let Ok(mut answer) = answer else { return gone };
-        if !continues(&stored, &answer, wanted) {
-            return gone;
-        }
-        let mut left = missing.bytes();
-        let mut data = Vec::new();
-        // What came with the head, then what comes.
-        let mut pulled =
-            answer.body.take_ready(&worker.upstreams, &mut |part| data.extend_from_slice(part));
-        loop {
-            if data.len() as u64 > left {
-                return gone;
+        let uri = cache.uri_key(to.realm, to.authority, to.path);
+        let held = Some(Held::Part(Arc::new(held)));
+        let ask = Ask { what: What::Rest(missing), ..Ask::of(uri, uri, Forward::Partial, held) };
+        let request = self.forwarding(to).request(Purpose::Store(&ask));
+        let answer = upstream::exchange(upstreams, &to.to, &request, &mut |_| {}).await;
+        let sent = match answer {
+            Ok(mut answer) if continues(&stored, &answer, wanted) => {
+                self.send_rest(&mut answer.body, missing.bytes()).await
             }
-            left -= data.len() as u64;
-            self.client.send(&data).await.map_err(|_| Ended::Gone(done))?;
+            _ => Err(Gone),
+        };
+        if sent.is_ok() {
+            io.counters.bodies_mended.add(1);
+        }
+        Ending::of(sent, summary)
+    }
+
+    /// Sends so many bytes of a body, which is neither shorter nor longer.
+    async fn send_rest(&mut self, body: &mut UpstreamBody, bytes: u64) -> Result<(), Gone> {
+        let upstreams = &self.context.worker.upstreams;
+        let mut left = bytes;
+        let mut data = Vec::new();
+        let mut pulled = body.take_ready(upstreams, &mut |part| data.extend_from_slice(part));
+        loop {
+            left = left.checked_sub(data.len() as u64).ok_or(Gone)?;
+            self.client.send(&[&data], false).await?;
             match pulled {
-                _ if left == 0 => break,
+                _ if left == 0 => return Ok(()),
                 Ok(false) => {}
-                Ok(true) => return gone,
+                Ok(true) => return Err(Gone),
                 Err(fault) => {
                     tracing::debug!(%fault, "the rest of a stored body did not come");
-                    return gone;
+                    return Err(Gone);
                 }
             }
             data.clear();
-            pulled =
-                answer.body.pull(&worker.upstreams, &mut |part| data.extend_from_slice(part)).await;
+            pulled = body.pull(upstreams, &mut |part| data.extend_from_slice(part)).await;
         }
-        worker.counters.bodies_mended.add(1);
-        Ok(done)
     }
 }
 
-/// Whether an answer is the part that is wanted, of the same representation.
+/// Whether an answer is the wanted part of the same representation.
 fn continues(stored: &Stored, answer: &Answer, wanted: ContentRange) -> bool {
     let head = answer.head.head();
     let fields = cache::stored::Wire(head.fields);

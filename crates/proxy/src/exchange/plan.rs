@@ -3,40 +3,27 @@
 
 use std::sync::Arc;
 
+use cache::partial::Partial;
+use cache::stored::{Head, Stored, Wire};
+use cache::{Cache, Look, Lookup};
 use caching::cache_status::Forward;
 use caching::range::{self, ByteRange, Selection, WhyWhole};
 use caching::{
     Evaluator, Explain, Explanation, MustValidate, Precondition, RequestHints, Reuse, StaleRule,
 };
 use http1::{Method, Name, RequestHead};
+use outcome::Refusal;
 use runtime::time;
 use store::Key;
 
-use crate::ask::{Ask, Held, What};
-use crate::exchange::because;
+use super::ask::{Ask, Held, What};
+use super::destination::Destination;
+use super::rules;
+use super::step::{FromStore, Step, Validated};
+use crate::cache_status::CacheStatus;
 use crate::request::hints;
-use crate::shared::Shared;
-use crate::told::Told;
-use cache::Look;
-use cache::Lookup;
-use cache::partial::Partial;
-use cache::stored::{Head, Stored, Wire};
 
-/// What to do.
-pub(crate) enum Plan {
-    /// Answer from what is stored, and validate it behind the client's back if there is an `Ask`.
-    Serve { held: Held, key: Key, told: Told, behind: Option<Ask> },
-    /// Pass the request on, store nothing.
-    Pass(Forward),
-    /// Pass a HEAD on, and hear what it says of what is stored.
-    Head { why: Forward, key: Key, stored: Arc<Stored> },
-    /// Ask for the store.
-    Ask(Ask),
-    /// It may not be asked for: 504.
-    Refuse,
-}
-
-/// How a whole response is sent.
+/// The form in which a whole response is sent.
 pub(crate) enum Form {
     /// 304.
     NotModified,
@@ -47,162 +34,175 @@ pub(crate) enum Form {
     Unsatisfied,
 }
 
-/// A request beside what is stored.
-pub(crate) struct Planning<'p> {
-    pub(crate) shared: &'p Shared,
+/// A request, to be decided by what is stored.
+pub(crate) struct Planner<'p> {
+    pub(crate) cache: &'p Cache,
     pub(crate) head: RequestHead<'p>,
 }
 
-/// What to do, and the rule that says so.
-pub(crate) type Planned = (Plan, Explanation);
+/// A step, and the rule that says so.
+pub(crate) type Planned<'d> = (Step<'d>, Explanation);
 
-impl Planning<'_> {
-    /// What to do with a request that nothing but the store stands in the way of.
-    pub(crate) fn plan(&self, uri: Key, look: Look) -> Planned {
+impl Planner<'_> {
+    /// What to do with a request that the store may answer.
+    pub(crate) fn plan<'d>(&self, to: &'d Destination<'d>, uri: Key, look: Look) -> Planned<'d> {
         let now_ms = time::wall_ms();
-        match self.shared.look(look, uri, &Wire(self.head.fields), now_ms) {
+        match self.cache.look(look, uri, &Wire(self.head.fields), now_ms) {
             Lookup::Absent(_) | Lookup::Uncacheable if self.wants_only_stored() => {
-                (Plan::Refuse, because::ONLY_IF_CACHED)
+                only_if_cached(rules::ONLY_IF_CACHED)
             }
-            Lookup::Uncacheable => (Plan::Pass(Forward::UriMiss), because::UNCACHEABLE),
+            Lookup::Uncacheable => (Step::Pass(to, Forward::UriMiss), rules::UNCACHEABLE),
             Lookup::Absent(key) => {
-                // Only responses that vary have keys of their own.
+                // Only responses that vary have a key other than the URI's.
                 let (why, rule) = match key == uri {
-                    true => (Forward::UriMiss, because::URI_MISS),
-                    false => (Forward::VaryMiss, because::VARY_MISS),
+                    true => (Forward::UriMiss, rules::URI_MISS),
+                    false => (Forward::VaryMiss, rules::VARY_MISS),
                 };
-                match self.plan_to_ask(Ask::of(uri, key, why, Held::Nothing), rule) {
-                    (Plan::Ask(ask), rule) if key != uri && ask.what == What::Whole => {
-                        let offered = self.shared.offered(look, uri, &Wire(self.head.fields));
-                        (Plan::Ask(Ask { offered, ..ask }), rule)
+                let what = match self.what_to_ask(rule) {
+                    Ok(what) => what,
+                    Err(rule) => return (Step::Pass(to, why), rule),
+                };
+                let offered = match what {
+                    What::Whole if key != uri => {
+                        self.cache.offered(look, uri, &Wire(self.head.fields))
                     }
-                    other => other,
-                }
+                    _ => Vec::new(),
+                };
+                let ask = Ask { what, offered, ..Ask::of(uri, key, why, None) };
+                (Step::Fetch(to, ask), rule)
             }
-            Lookup::Found(stored, key) => self.plan_whole(uri, key, stored, now_ms),
-            Lookup::Part(partial, key) => self.plan_part(uri, key, partial, now_ms),
+            Lookup::Found(stored, key) => self.plan_whole(to, uri, key, stored, now_ms),
+            Lookup::Part(partial, key) => self.plan_part(to, uri, key, partial, now_ms),
         }
     }
 
-    /// Asks for the whole, or for the range that the client asks for: one of bytes can be stored.
-    /// `rule` is why anything is asked for.
-    fn plan_to_ask(&self, ask: Ask, rule: Explanation) -> Planned {
+    /// Whether to ask for the whole, or for the range that the client asks for: one byte range can
+    /// be stored. `Err` is the rule by which the request is passed on instead; `rule` is the one by
+    /// which anything is asked.
+    fn what_to_ask(&self, rule: Explanation) -> Result<What, Explanation> {
         if self.head.method == Method::Head {
-            return (Plan::Pass(ask.why), rule);
+            return Err(rule);
         }
         if self.forbids_storing() {
-            return (Plan::Pass(ask.why), because::NO_STORE);
+            return Err(rules::NO_STORE);
         }
         let hints = hints(&self.head);
         if !hints.any(RequestHints::RANGE) {
-            return (Plan::Ask(ask), rule);
+            return Ok(What::Whole);
         }
-        // What a 206 to If-Range leaves out, nobody else should miss (RFC 9110, 15.3.7).
-        if hints.any(RequestHints::IF_RANGE) || !self.asks_one_range() {
-            return (Plan::Pass(ask.why), because::RANGES);
+        // Other clients must not miss what a 206 to If-Range leaves out (RFC 9110, 15.3.7).
+        let asks_one_range = range::asks_one_range(&self.request(&Wire(self.head.fields)));
+        if hints.any(RequestHints::IF_RANGE) || !asks_one_range {
+            return Err(rules::RANGES);
         }
-        (Plan::Ask(Ask { what: What::Range { held: false }, ..ask }), rule)
+        Ok(What::Range { held: false })
     }
 
-    fn plan_whole(&self, uri: Key, key: Key, stored: Arc<Stored>, now_ms: u64) -> Planned {
+    fn plan_whole<'d>(
+        &self,
+        to: &'d Destination<'d>,
+        uri: Key,
+        key: Key,
+        stored: Arc<Stored>,
+        now_ms: u64,
+    ) -> Planned<'d> {
         let meta = &stored.head.meta;
-        let ask =
-            |stored: &Arc<Stored>, why| Ask::of(uri, key, why, Held::Whole(Arc::clone(stored)));
+        let ask = |why| Ask::of(uri, key, why, Some(Held::Whole(Arc::clone(&stored))));
         match self.may_reuse(meta, now_ms) {
-            Reuse::Fresh { .. } => {
-                let held = Held::Whole(stored);
-                (Plan::Serve { held, key, told: Told::HIT, behind: None }, because::FRESH)
-            }
-            Reuse::StaleAllowed { why, .. } => {
-                let told = Told::stale(why, meta.freshness.ttl_seconds(now_ms));
-                let behind = why == StaleRule::WhileRevalidate && !self.forbids_storing();
-                let behind = behind.then(|| ask(&stored, Forward::Stale));
-                (Plan::Serve { held: Held::Whole(stored), key, told, behind }, why.explain())
-            }
             Reuse::Revalidate { why } => {
-                let (forward, rule) = (reason(why), why.explain());
+                let (forward, rule) = (forward_reason(why), why.explain());
                 match self.head.method {
-                    Method::Head => (Plan::Head { why: forward, key, stored }, rule),
-                    _ if self.forbids_storing() => (Plan::Pass(forward), because::NO_STORE),
-                    _ => (Plan::Ask(ask(&stored, forward)), rule),
-                }
-            }
-            Reuse::OnlyIfCachedMiss { why } => (Plan::Refuse, why.explain()),
-            _ => (Plan::Refuse, because::ONLY_IF_CACHED),
-        }
-    }
-
-    fn plan_part(&self, uri: Key, key: Key, partial: Arc<Partial>, now_ms: u64) -> Planned {
-        let meta = &partial.head.meta;
-        let reuse = self.may_reuse(meta, now_ms);
-        if self.held_ranges(&partial).is_none() {
-            if self.wants_only_stored() {
-                return (Plan::Refuse, because::ONLY_IF_CACHED);
-            }
-            return self.plan_rest(uri, key, partial);
-        }
-        let held = Held::Part(Arc::clone(&partial));
-        match reuse {
-            Reuse::Fresh { .. } => {
-                (Plan::Serve { held, key, told: Told::HIT, behind: None }, because::FRESH)
-            }
-            Reuse::StaleAllowed { why, .. } => {
-                let told = Told::stale(why, meta.freshness.ttl_seconds(now_ms));
-                (Plan::Serve { held, key, told, behind: None }, why.explain())
-            }
-            Reuse::Revalidate { why } => {
-                let ask = Ask::of(uri, key, reason(why), held);
-                match self.plan_to_ask(ask, why.explain()) {
-                    (Plan::Ask(ask), rule) => {
-                        (Plan::Ask(Ask { what: What::Range { held: true }, ..ask }), rule)
+                    Method::Head => {
+                        let of = Validated { why: forward, uri, key, stored };
+                        (Step::ValidateByHead(to, of), rule)
                     }
-                    other => other,
+                    _ if self.forbids_storing() => (Step::Pass(to, forward), rules::NO_STORE),
+                    _ => (Step::Fetch(to, ask(forward)), rule),
                 }
             }
-            Reuse::OnlyIfCachedMiss { why } => (Plan::Refuse, why.explain()),
-            _ => (Plan::Refuse, because::ONLY_IF_CACHED),
+            reuse => {
+                let is_background =
+                    matches!(reuse, Reuse::StaleAllowed { why: StaleRule::WhileRevalidate, .. })
+                        && !self.forbids_storing();
+                let revalidate = is_background.then(|| ask(Forward::Stale));
+                serve_stored(to, key, Held::Whole(Arc::clone(&stored)), reuse, revalidate, now_ms)
+            }
         }
     }
 
-    /// What is stored in part is not enough.
-    fn plan_rest(&self, uri: Key, key: Key, partial: Arc<Partial>) -> Planned {
+    fn plan_part<'d>(
+        &self,
+        to: &'d Destination<'d>,
+        uri: Key,
+        key: Key,
+        partial: Arc<Partial>,
+        now_ms: u64,
+    ) -> Planned<'d> {
+        let reuse = self.may_reuse(&partial.head.meta, now_ms);
+        if self.held_ranges(&partial).is_none() {
+            return match self.wants_only_stored() {
+                true => only_if_cached(rules::ONLY_IF_CACHED),
+                false => self.plan_rest(to, uri, key, partial),
+            };
+        }
+        let held = Held::Part(partial);
+        match reuse {
+            Reuse::Revalidate { why } => {
+                let forward = forward_reason(why);
+                match self.what_to_ask(why.explain()) {
+                    Ok(_) => {
+                        let what = What::Range { held: true };
+                        let ask = Ask { what, ..Ask::of(uri, key, forward, Some(held)) };
+                        (Step::Fetch(to, ask), why.explain())
+                    }
+                    Err(rule) => (Step::Pass(to, forward), rule),
+                }
+            }
+            reuse => serve_stored(to, key, held, reuse, None, now_ms),
+        }
+    }
+
+    /// The stored parts are not enough.
+    fn plan_rest<'d>(
+        &self,
+        to: &'d Destination<'d>,
+        uri: Key,
+        key: Key,
+        partial: Arc<Partial>,
+    ) -> Planned<'d> {
+        let why = Forward::Partial;
         let complete_bytes = partial.complete_bytes;
-        let held = Held::Part(Arc::clone(&partial));
-        let ask = Ask::of(uri, key, Forward::Partial, held);
-        let nothing_held = |ask| Ask { held: Held::Nothing, ..ask };
-        match self.plan_to_ask(ask, because::PARTIAL) {
-            // What the store cannot take as a whole it keeps in parts.
-            (Plan::Ask(ask), _)
-                if ask.what == What::Whole && complete_bytes > self.shared.object_bytes_max() =>
-            {
-                (Plan::Pass(ask.why), because::TOO_LARGE)
+        let what = match self.what_to_ask(rules::PARTIAL) {
+            // What is too large to store as a whole is stored in parts.
+            Ok(What::Whole) if complete_bytes > self.cache.object_bytes_max() => {
+                return (Step::Pass(to, why), rules::TOO_LARGE);
             }
-            // Parts are in memory, which has no room for all of them.
-            (Plan::Ask(ask), rule)
-                if ask.what == What::Whole
-                    && complete_bytes > self.shared.memory_object_bytes_max() =>
-            {
-                (Plan::Ask(nothing_held(ask)), rule)
-            }
-            (Plan::Ask(ask), rule) if ask.what == What::Whole => {
+            Ok(what) => what,
+            Err(rule) => return (Step::Pass(to, why), rule),
+        };
+        let ask = Ask { what, ..Ask::of(uri, key, why, None) };
+        let continuable = caching::if_range(&partial.head.meta.validators).is_some();
+        // Parts are in memory, which has no room for all of a larger response.
+        let fits = complete_bytes <= self.cache.memory_object_bytes_max();
+        let ask = match what {
+            What::Whole if continuable && fits => {
                 let whole = ByteRange { first: 0, last: complete_bytes.saturating_sub(1) };
-                let continuable = caching::if_range(&partial.head.meta.validators).is_some();
-                let ask = match caching::missing(&partial.held(), whole) {
-                    Some(rest) if continuable => Ask { what: What::Rest(rest), ..ask },
-                    _ => nothing_held(ask),
-                };
-                (Plan::Ask(ask), rule)
+                match caching::missing(&partial.held(), whole) {
+                    Some(rest) => {
+                        Ask { what: What::Rest(rest), held: Some(Held::Part(partial)), ..ask }
+                    }
+                    None => ask,
+                }
             }
-            (Plan::Ask(ask), rule) => (Plan::Ask(nothing_held(ask)), rule),
-            other => other,
-        }
+            _ => ask,
+        };
+        (Step::Fetch(to, ask), rules::PARTIAL)
     }
 
-    /// The ranges that the request asks for, if all of them are held.
+    /// The ranges that the request asks for, if all of them are stored.
     pub(crate) fn held_ranges(&self, partial: &Partial) -> Option<Vec<ByteRange>> {
         let wire = Wire(self.head.fields);
-        let request = caching::Request { method: self.head.method_bytes, fields: &wire };
-        let validators = &partial.head.meta.validators;
+        let (request, validators) = (self.request(&wire), &partial.head.meta.validators);
         match range::select_range(&request, 200, validators, partial.complete_bytes) {
             Selection::Parts(ranges) => {
                 let held = partial.held();
@@ -212,44 +212,49 @@ impl Planning<'_> {
         }
     }
 
-    /// How a whole response with a body of this length is sent.
+    /// The form in which a whole response with a body of this length is sent.
     pub(crate) fn form(&self, head: &Head, length: u64) -> Form {
         if self.is_not_modified(head) {
             return Form::NotModified;
         }
         let wire = Wire(self.head.fields);
-        let request = caching::Request { method: self.head.method_bytes, fields: &wire };
-        match range::select_range(&request, head.status, &head.meta.validators, length) {
+        let validators = &head.meta.validators;
+        match range::select_range(&self.request(&wire), head.status, validators, length) {
             Selection::Whole(why) => Form::Whole(why),
             Selection::Parts(ranges) => Form::Parts(ranges),
             Selection::Unsatisfiable => Form::Unsatisfied,
         }
     }
 
-    /// Whether the client has it already, by its own validators.
+    /// Whether the client's copy is still good, by the client's own validators.
     pub(crate) fn is_not_modified(&self, head: &Head) -> bool {
         let wire = Wire(self.head.fields);
-        let request = caching::Request { method: self.head.method_bytes, fields: &wire };
-        let validators = &head.meta.validators;
+        let (request, validators) = (self.request(&wire), &head.meta.validators);
         let condition = caching::conditional(&request, head.status, validators, Evaluator::Cache);
         matches!(condition, Precondition::NotModified(_))
     }
 
-    /// Fetches of the same range are collapsed, apart from those of the whole.
+    /// The key by which fetches are collapsed: those of one range apart from those of the whole.
     pub(crate) fn flight_key(&self, ask: &Ask) -> Key {
         match ask.what {
             What::Whole | What::Rest(_) => ask.key,
             What::Range { .. } => {
                 let range = self.head.fields.values(b"range").next().unwrap_or_default();
-                self.shared.range_key(ask.key, range)
+                self.cache.range_key(ask.key, range)
             }
         }
     }
 
-    fn asks_one_range(&self) -> bool {
-        let wire = Wire(self.head.fields);
-        let request = caching::Request { method: self.head.method_bytes, fields: &wire };
-        range::asks_one_range(&request)
+    /// A fresh stored response.
+    pub(crate) fn look_again(&self, uri: Key) -> Option<Arc<Stored>> {
+        let now_ms = time::wall_ms();
+        match self.cache.look_up(uri, &Wire(self.head.fields), now_ms) {
+            Lookup::Found(stored, _) => {
+                let reuse = self.may_reuse(&stored.head.meta, now_ms);
+                matches!(reuse, Reuse::Fresh { .. }).then_some(stored)
+            }
+            Lookup::Part(..) | Lookup::Absent(_) | Lookup::Uncacheable => None,
+        }
     }
 
     fn wants_only_stored(&self) -> bool {
@@ -260,27 +265,44 @@ impl Planning<'_> {
         self.head.fields.contains_token(Name::CacheControl, b"no-store")
     }
 
-    /// A stored response that may be used as it is.
-    pub(crate) fn look_again(&self, uri: Key) -> Option<Arc<Stored>> {
-        let now_ms = time::wall_ms();
-        match self.shared.look_up(uri, &Wire(self.head.fields), now_ms) {
-            Lookup::Found(stored, _) => {
-                let reuse = self.may_reuse(&stored.head.meta, now_ms);
-                matches!(reuse, Reuse::Fresh { .. }).then_some(stored)
-            }
-            Lookup::Part(..) | Lookup::Absent(_) | Lookup::Uncacheable => None,
-        }
+    fn may_reuse(&self, meta: &caching::StoredMeta, now_ms: u64) -> Reuse {
+        caching::decide_reuse(&self.request(&Wire(self.head.fields)), meta, now_ms)
     }
 
-    fn may_reuse(&self, meta: &caching::StoredMeta, now_ms: u64) -> Reuse {
-        let wire = Wire(self.head.fields);
-        let request = caching::Request { method: self.head.method_bytes, fields: &wire };
-        caching::decide_reuse(&request, meta, now_ms)
+    /// The request, for the caching rules.
+    pub(crate) fn request<'a>(&'a self, fields: &'a Wire<'a>) -> caching::Request<'a, Wire<'a>> {
+        caching::Request { method: self.head.method_bytes, fields }
     }
 }
 
-/// Why a request goes forward though something is stored (RFC 9211, 2.2).
-fn reason(why: MustValidate) -> Forward {
+/// Answers from the store, if the response may be used.
+fn serve_stored<'d>(
+    to: &'d Destination<'d>,
+    key: Key,
+    held: Held,
+    reuse: Reuse,
+    revalidate: Option<Ask>,
+    now_ms: u64,
+) -> Planned<'d> {
+    let (cache_status, rule) = match reuse {
+        Reuse::Fresh { .. } => (CacheStatus::HIT, rules::FRESH),
+        Reuse::StaleAllowed { why, .. } => {
+            let ttl_seconds = held.meta().freshness.ttl_seconds(now_ms);
+            (CacheStatus::stale(why, ttl_seconds), why.explain())
+        }
+        Reuse::OnlyIfCachedMiss { why } => return only_if_cached(why.explain()),
+        _ => return only_if_cached(rules::ONLY_IF_CACHED),
+    };
+    (Step::ServeStored(to, FromStore { key, held, cache_status, revalidate }), rule)
+}
+
+/// 504 (RFC 9111, 5.2.1.7), by this rule.
+fn only_if_cached(rule: Explanation) -> Planned<'static> {
+    (Step::Refuse(Refusal::OnlyIfCached), rule)
+}
+
+/// Why a request is forwarded although a response is stored (RFC 9211, 2.2).
+fn forward_reason(why: MustValidate) -> Forward {
     match why {
         MustValidate::RequestNoCache
         | MustValidate::RequestPragma

@@ -1,362 +1,295 @@
-//! Sending a response: from the store, whole or in parts, or while it arrives.
+//! Sending a response: from the store, whole or in parts, while it arrives, or passed on.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
-use caching::ContentRange;
-use caching::range::{ByteRange, Selection, select_range};
-use http1::{Method, Version};
-use runtime::time;
-
-use crate::ask::Held;
-use crate::client::Gone;
-use crate::ended::{Done, Ended};
-use crate::exchange::Exchange;
-use crate::exchange::plan::Form;
-use crate::request::connection_of;
-use crate::told::Told;
 use cache::flight::Reader;
 use cache::ranges::{Content, Parts};
-use cache::stored::{Away, Connection, Framing, Head, Stored, Use, Wire, has_length};
+use cache::stored::{Away, Head, Stored, Wire};
+use caching::ContentRange;
+use caching::cache_status::Forward;
+use caching::range::{ByteRange, Selection, select_range};
+use http1::Method;
 use outcome::Outcome;
+use runtime::time;
+use upstream::{Answer, BodyLength, UpstreamBody};
 
-/// A part of what arrives, for a client that asked for it.
-#[derive(Clone, Copy)]
-enum Slice {
-    All,
-    Only(ByteRange),
-}
+use super::Exchange;
+use super::ask::Held;
+use super::destination::Destination;
+use super::plan::Form;
+use super::routing::RequestContext;
+use super::step::{Ending, Provenance, Serving, Step, Streaming, Summary};
+use crate::cache_status::CacheStatus;
+use crate::client::{Client, Gone, Labels, Relayed, Response, StoredForm};
+use crate::worker::Worker;
 
-impl Exchange<'_> {
-    /// Answers from what is held, which the plan has found to be enough.
-    pub(crate) async fn serve_held(&mut self, held: &Held, told: Told) -> Result<Done, Ended> {
-        match held {
-            Held::Whole(stored) => self.serve_stored(stored, told, true, b"").await,
+impl<C: Client> Exchange<'_, C> {
+    /// Sends a complete response. A body on the disk may turn out to be gone, or break off.
+    pub(super) async fn serve<'d>(
+        &mut self,
+        to: &'d Destination<'d>,
+        serving: Serving,
+    ) -> Step<'d> {
+        let Serving { held, provenance } = &serving;
+        let stored = match held {
+            Held::Whole(stored) => stored,
             Held::Part(partial) => {
-                // Conditions go before ranges (RFC 9110, 13.2.2).
-                if self.planning().is_not_modified(&partial.head) {
-                    return self.send_not_modified(&partial.head, &told, true).await;
+                // Conditions come before ranges (RFC 9110, 13.2.2).
+                if self.planner().is_not_modified(&partial.head) {
+                    return Step::End(self.send_not_modified(&partial.head, provenance).await);
                 }
-                let ranges = self.planning().held_ranges(partial).unwrap_or_else(|| partial.held());
-                let done = self.done(&told, 206);
-                self.serve_parts(Content::Part(partial), ranges, &told, b"", true, done).await
+                let ranges = self.planner().held_ranges(partial);
+                let ranges = ranges.unwrap_or_else(|| partial.held());
+                let content = Content::Part(partial);
+                return Step::End(self.send_parts(content, ranges, provenance).await);
             }
-            Held::Nothing => unreachable!("nothing is served from nothing"),
-        }
-    }
-
-    /// Answers from a stored response. `aged`: it has been in the store, so it tells its age.
-    pub(crate) async fn serve_stored(
-        &mut self,
-        stored: &Arc<Stored>,
-        told: Told,
-        aged: bool,
-        own_lines: &[u8],
-    ) -> Result<Done, Ended> {
-        let head = &stored.head;
-        let length = stored.body_bytes;
-        let form = self.planning().form(head, length);
-        match form {
-            Form::Whole(_) => {
-                if let Some(away) = stored.away.as_deref() {
-                    return self.serve_away(stored, (*away, None), told, aged, own_lines).await;
-                }
-            }
-            Form::NotModified => return self.send_not_modified(head, &told, aged).await,
-            Form::Unsatisfied => {
-                return self.send_unsatisfied(head, length, &told, aged).await;
-            }
-            Form::Parts(ranges) => {
-                if let Some(away) = stored.away.as_deref() {
-                    // Several at once would have to be found before the head can be sent: then it
-                    // is the whole.
-                    let part = if let [range] = ranges[..] { Some(range) } else { None };
-                    return self.serve_away(stored, (*away, part), told, aged, own_lines).await;
-                }
-                let done = self.done(&told, 206);
-                let content = Content::Whole(stored);
-                return self.serve_parts(content, ranges, &told, own_lines, aged, done).await;
-            }
-        }
-        let status = told.value();
-        let connection = self.connection(true);
-        let now_ms = aged.then(time::wall_ms);
-        let use_ = Use { cache_status: &status, now_ms, connection, own_lines };
-        self.count_hit(&told);
-        self.client.held(|out| stored.append_head(out, &use_));
-        let done = self.done(&told, head.status);
-        let sent = match self.head.method {
-            Method::Head => self.client.flush().await,
-            _ => self.client.send_pieces(&stored.pieces, 0).await,
         };
-        sent.map(|()| done).map_err(|Gone| Ended::Gone(done))
+        let (head, length) = (&stored.head, stored.body_bytes);
+        let away = stored.away.as_deref();
+        let ending = match (self.planner().form(head, length), away) {
+            (Form::NotModified, _) => self.send_not_modified(head, provenance).await,
+            (Form::Unsatisfied, _) => {
+                let form = StoredForm::Unsatisfied(head, length);
+                self.send_head(form, provenance, self.summary(provenance, 416)).await
+            }
+            (Form::Whole(_), None) => {
+                let summary = self.summary(provenance, head.status);
+                self.respond(StoredForm::Whole(stored), provenance);
+                let pieces: Vec<&[u8]> = stored.pieces.iter().map(|piece| &**piece).collect();
+                Ending::of(self.send_content(&pieces).await, summary)
+            }
+            (Form::Parts(ranges), None) => {
+                self.send_parts(Content::Whole(stored), ranges, provenance).await
+            }
+            (Form::Whole(_), Some(away)) => {
+                return Box::pin(self.serve_away(to, stored, (*away, None), provenance)).await;
+            }
+            (Form::Parts(ranges), Some(away)) => {
+                // Several ranges would have to be found before the head can be sent: the client
+                // gets the whole instead.
+                let part = if let [range] = ranges[..] { Some(range) } else { None };
+                return Box::pin(self.serve_away(to, stored, (*away, part), provenance)).await;
+            }
+        };
+        Step::End(ending)
     }
 
-    /// Answers with a body that is on the disk alone, or one part of it.
-    async fn serve_away(
+    /// Sends a body that is on the disk, or one part of it.
+    async fn serve_away<'d>(
         &mut self,
+        to: &'d Destination<'d>,
         stored: &Arc<Stored>,
         (away, part): (Away, Option<ByteRange>),
-        told: Told,
-        aged: bool,
-        own_lines: &[u8],
-    ) -> Result<Done, Ended> {
+        provenance: &Provenance,
+    ) -> Step<'d> {
         let whole = ByteRange { first: 0, last: stored.body_bytes.saturating_sub(1) };
         let range = part.unwrap_or(whole);
-        let opened = match self.head.method {
+        let opened = match self.context.head.method {
             Method::Head => None,
-            _ => {
-                let shared = Arc::clone(&self.worker.shared);
-                let (at_hand, zero_copy) = (self.at_hand.take(), self.client.can_send_shared());
-                let opened = shared.open_away(stored, away, range, at_hand, zero_copy).await;
-                Some(opened.ok_or(Ended::BodyLost)?)
+            _ => match self.open_away(stored, away, range).await {
+                Some(opened) => Some(opened),
+                None => return Step::LookUpAgain(to),
+            },
+        };
+        let (form, status) = match part {
+            None => (StoredForm::Whole(stored), stored.head.status),
+            Some(range) => {
+                let part = ContentRange { range, complete_bytes: stored.body_bytes };
+                (StoredForm::Part(&stored.head, part, BodyLength::Known(range.bytes())), 206)
             }
         };
-        let status = told.value();
-        let connection = self.connection(true);
-        let now_ms = aged.then(time::wall_ms);
-        let use_ = Use { cache_status: &status, now_ms, connection, own_lines };
-        self.count_hit(&told);
-        let complete_bytes = stored.body_bytes;
-        self.client.held(|out| match part {
-            None => stored.append_head(out, &use_),
-            Some(range) => {
-                let framing = Framing::Length(range.bytes());
-                let part = ContentRange { range, complete_bytes };
-                stored.head.append_part(out, part, framing, &use_);
-            }
-        });
-        let status = if part.is_some() { 206 } else { stored.head.status };
-        let done = self.done(&told, status);
+        let summary = self.summary(provenance, status);
         match opened {
-            Some(opened) => self.send_away(stored, range, opened, done).await,
-            None => self.client.flush().await.map(|()| done).map_err(|Gone| Ended::Gone(done)),
+            None => Step::End(self.send_head(form, provenance, summary).await),
+            Some(opened) => {
+                self.respond(form, provenance);
+                self.send_away(to, stored, range, opened, summary).await
+            }
         }
     }
 
     /// 206, with one part or several.
-    async fn serve_parts(
+    async fn send_parts(
         &mut self,
         content: Content<'_>,
         ranges: Vec<ByteRange>,
-        told: &Told,
-        own_lines: &[u8],
-        aged: bool,
-        done: Done,
-    ) -> Result<Done, Ended> {
-        let now_ms = time::wall_ms();
+        provenance: &Provenance,
+    ) -> Ending {
         let stored_ms = content.head().meta.freshness.response_ms;
-        let parts = Parts::new(content, ranges, self.worker.shared.boundary(stored_ms, now_ms));
-        let status = told.value();
-        let connection = self.connection(true);
-        let now_ms = aged.then_some(now_ms);
-        let use_ = Use { cache_status: &status, now_ms, connection, own_lines };
-        self.count_hit(told);
-        self.client.held(|out| parts.append_head(out, &use_));
-        let done = Done { head_bytes: self.client.bytes, ..done };
-        let sent = self.client.send_slices(&parts.body(), false).await;
-        sent.map(|()| done).map_err(|Gone| Ended::Gone(done))
+        let boundary = self.context.worker.cache.boundary(stored_ms, time::wall_ms());
+        let parts = Parts::new(content, ranges, boundary);
+        let summary = self.summary(provenance, 206);
+        self.respond(StoredForm::Parts(&parts), provenance);
+        Ending::of(self.send_content(&parts.body()).await, summary)
     }
 
     /// 304, by the client's own validators.
-    async fn send_not_modified(
-        &mut self,
-        head: &Head,
-        told: &Told,
-        aged: bool,
-    ) -> Result<Done, Ended> {
-        self.worker.counters.not_modified.add(1);
-        let status = told.value();
-        let connection = self.connection(true);
-        let now_ms = aged.then(time::wall_ms);
-        let use_ = Use { cache_status: &status, now_ms, connection, own_lines: b"" };
-        self.count_hit(told);
-        self.client.held(|out| head.append_not_modified(out, &use_));
-        let done = self.done(told, 304);
-        let outcome = match told.outcome {
-            Outcome::Hit => Outcome::NotModified,
-            other => other,
-        };
-        let done = Done { outcome, ..done };
-        self.client.flush().await.map(|()| done).map_err(|Gone| Ended::Gone(done))
+    async fn send_not_modified(&mut self, head: &Head, provenance: &Provenance) -> Ending {
+        self.context.worker.io.counters.not_modified.add(1);
+        let mut summary = self.summary(provenance, 304);
+        if summary.outcome == Outcome::Hit {
+            summary.outcome = Outcome::NotModified;
+        }
+        self.send_head(StoredForm::NotModified(head), provenance, summary).await
     }
 
-    /// 416.
-    async fn send_unsatisfied(
+    /// Sends a head without content.
+    async fn send_head(
         &mut self,
-        head: &Head,
-        complete_bytes: u64,
-        told: &Told,
-        aged: bool,
-    ) -> Result<Done, Ended> {
-        let status = told.value();
-        let connection = self.connection(true);
-        let now_ms = aged.then(time::wall_ms);
-        let use_ = Use { cache_status: &status, now_ms, connection, own_lines: b"" };
-        self.count_hit(told);
-        self.client.held(|out| head.append_unsatisfied(out, complete_bytes, &use_));
-        let done = self.done(told, 416);
-        self.client.flush().await.map(|()| done).map_err(|Gone| Ended::Gone(done))
+        form: StoredForm<'_>,
+        provenance: &Provenance,
+        summary: Summary,
+    ) -> Ending {
+        self.respond(form, provenance);
+        Ending::of(self.client.flush().await, summary)
+    }
+
+    async fn send_content(&mut self, content: &[&[u8]]) -> Result<(), Gone> {
+        match self.context.head.method {
+            Method::Head => self.client.flush().await,
+            _ => self.client.send(content, false).await,
+        }
+    }
+
+    /// Buffers the head of a stored response.
+    fn respond(&mut self, form: StoredForm<'_>, provenance: &Provenance) {
+        if provenance.cache_status.outcome == Outcome::Hit {
+            self.context.worker.io.counters.hits.add(1);
+        }
+        let is_content = !matches!(form, StoredForm::NotModified(_) | StoredForm::Unsatisfied(..));
+        let labels = Labels {
+            cache_status: &provenance.cache_status.value(),
+            now_ms: provenance.is_aged.then(time::wall_ms),
+            own_lines: if is_content { &provenance.own_lines[..] } else { b"" },
+        };
+        self.client.respond(&Response::Stored(form, labels));
+    }
+
+    fn summary(&self, provenance: &Provenance, status: u16) -> Summary {
+        Summary { outcome: provenance.cache_status.outcome, status, upstream: provenance.upstream }
     }
 
     /// Sends a response while its body arrives.
-    pub(crate) async fn stream_along(
-        &mut self,
-        reader: &Reader,
-        head: &Head,
-        told: Told,
-        upstream: Option<SocketAddr>,
-        own_lines: &[u8],
-    ) -> Result<Done, Ended> {
-        if self.planning().is_not_modified(head) {
-            return self.send_not_modified(head, &told, false).await;
+    pub(super) async fn stream(&mut self, streaming: &Streaming) -> Ending {
+        let Streaming { reader, head, provenance } = streaming;
+        if self.planner().is_not_modified(head) {
+            return self.send_not_modified(head, provenance).await;
         }
         let slice = match self.selected(head) {
             Ok(slice) => slice,
             Err(complete_bytes) => {
-                return self.send_unsatisfied(head, complete_bytes, &told, false).await;
+                let form = StoredForm::Unsatisfied(head, complete_bytes);
+                return self.send_head(form, provenance, self.summary(provenance, 416)).await;
             }
         };
-        let (status, framing) = self.append_arriving(head, slice, &told, own_lines);
-        let done =
-            Done { upstream, keep: framing != Framing::UntilClose, ..self.done(&told, status) };
-        let gone = |Gone| Ended::Gone(done);
+        let (length, complete_bytes) =
+            (BodyLength::of(head.announced_length), head.announced_length);
+        let (form, status) = match (slice, complete_bytes, head.part) {
+            (Some(range), Some(complete_bytes), _) => {
+                let part = ContentRange { range, complete_bytes };
+                (StoredForm::Part(head, part, BodyLength::Known(range.bytes())), 206)
+            }
+            (_, _, Some(part)) => (StoredForm::Part(head, part, length), 206),
+            (_, _, None) => (StoredForm::Arriving(head, length), head.status),
+        };
+        let summary = self.summary(provenance, status);
+        self.respond(form, provenance);
+        Ending::of(self.stream_content(reader, slice).await, summary)
+    }
+
+    async fn stream_content(
+        &mut self,
+        reader: &Reader,
+        slice: Option<ByteRange>,
+    ) -> Result<(), Gone> {
         let mut at = 0;
         loop {
             if !reader.is_ready() {
-                // The head does not wait for a body that takes its time.
-                self.client.flush().await.map_err(gone)?;
+                // The head does not wait for a slow body.
+                self.client.flush().await?;
             }
-            match reader.next().await {
-                Ok(Some(piece)) => {
-                    self.offer(framing, cut(&piece, at, slice));
-                    self.client.flush().await.map_err(gone)?;
-                    at += piece.len() as u64;
-                    if matches!(slice, Slice::Only(range) if at > range.last) {
-                        break;
-                    }
-                }
-                Ok(None) => break,
-                Err(_) => {
-                    return Err(Ended::Gone(done));
-                }
+            let Some(piece) = reader.next().await.map_err(|_| Gone)? else { break };
+            self.client.offer(cut(&piece, at, slice));
+            self.client.flush().await?;
+            at += piece.len() as u64;
+            if slice.is_some_and(|range| at > range.last) {
+                break;
             }
         }
-        self.end_body(framing);
-        self.client.flush().await.map_err(gone)?;
-        Ok(done)
+        self.client.finish().await
     }
 
-    /// Holds the head of what arrives. Gives its status and framing.
-    fn append_arriving(
-        &mut self,
-        head: &Head,
-        slice: Slice,
-        told: &Told,
-        own_lines: &[u8],
-    ) -> (u16, Framing) {
-        let part = match (slice, head.announced_length) {
-            (Slice::Only(range), Some(complete_bytes)) => {
-                Some(ContentRange { range, complete_bytes })
-            }
-            _ => head.part,
-        };
-        let (status, length) = match (slice, part) {
-            (Slice::Only(range), _) => (206, Some(range.bytes())),
-            (Slice::All, Some(_)) => (206, head.announced_length),
-            (Slice::All, None) => (head.status, head.announced_length),
-        };
-        let framing = self.framing(length, status);
-        let cache_status = told.value();
-        let connection = self.connection(framing != Framing::UntilClose);
-        let use_ = Use { cache_status: &cache_status, now_ms: None, connection, own_lines };
-        self.client.held(|out| match part {
-            Some(part) => head.append_part(out, part, framing, &use_),
-            None => head.append_streaming(out, framing, &use_),
-        });
-        (status, framing)
-    }
-
-    /// Which bytes of what arrives this client gets, or the length of it when it has none of those
-    /// that were asked for. Several ranges at once would have to wait for each other: then it is
-    /// the whole.
-    fn selected(&self, head: &Head) -> Result<Slice, u64> {
-        let Some(length) = head.announced_length else { return Ok(Slice::All) };
+    /// The bytes that this client gets of a body that arrives, `None` for all; `Err` is its length
+    /// if it has none of the requested bytes. Several ranges would have to wait for each other: the
+    /// client gets the whole instead.
+    fn selected(&self, head: &Head) -> Result<Option<ByteRange>, u64> {
+        let Some(length) = head.announced_length else { return Ok(None) };
         if head.part.is_some() {
-            return Ok(Slice::All);
+            return Ok(None);
         }
-        let wire = Wire(self.head.fields);
-        let request = caching::Request { method: self.head.method_bytes, fields: &wire };
-        match select_range(&request, head.status, &head.meta.validators, length) {
+        let wire = Wire(self.context.head.fields);
+        let (planner, validators) = (self.planner(), &head.meta.validators);
+        match select_range(&planner.request(&wire), head.status, validators, length) {
             Selection::Parts(ranges) => match ranges[..] {
-                [range] => Ok(Slice::Only(range)),
-                _ => Ok(Slice::All),
+                [range] => Ok(Some(range)),
+                _ => Ok(None),
             },
-            Selection::Whole(_) => Ok(Slice::All),
+            Selection::Whole(_) => Ok(None),
             Selection::Unsatisfiable => Err(length),
         }
     }
 
-    fn count_hit(&self, told: &Told) {
-        if told.outcome == Outcome::Hit {
-            self.worker.counters.hits.add(1);
+    /// Sends an answer as it comes, and stores nothing: by this rule, if there was a choice.
+    pub(super) async fn relay(
+        &mut self,
+        answer: &mut Answer,
+        why: Forward,
+        rule: Option<&'static str>,
+    ) -> Ending {
+        let RequestContext { worker, snapshot, listener, head, .. } = &self.context;
+        worker.io.counters.passed.add(1);
+        let Answer { head: answer_head, body, response_ms, .. } = answer;
+        let (answer_head, upstream) = (answer_head.head(), body.address());
+        let status = answer_head.status;
+        let cache_status = CacheStatus::forwarded(Outcome::Pass, why, Some(status));
+        let cache_status = rule.map_or(cache_status, |rule| cache_status.with_detail(rule));
+        let has_body = head.method != Method::Head && body.length() != BodyLength::None;
+        self.client.respond(&Response::Relayed(Relayed {
+            head: answer_head,
+            response_ms: *response_ms,
+            body: has_body.then(|| body.length()),
+            via: &snapshot.via,
+            tags: snapshot.tags_to_clients(listener.role),
+            cache_status,
+        }));
+        let summary = Summary { outcome: Outcome::Pass, status, upstream };
+        Ending::of(self.relay_content(body).await, summary)
+    }
+
+    async fn relay_content(&mut self, body: &mut UpstreamBody) -> Result<(), Gone> {
+        let Worker { upstreams, io, .. } = &**self.context.worker;
+        let client = &mut *self.client;
+        let mut complete = body.take_ready(upstreams, &mut |data| client.offer(data));
+        loop {
+            match complete {
+                Ok(true) => return client.finish().await,
+                Ok(false) => {
+                    client.flush().await?;
+                    complete = body.pull(upstreams, &mut |data| client.offer(data)).await;
+                }
+                Err(fault) => {
+                    tracing::debug!(%fault, "the response broke off");
+                    io.counters.upstream_errors.add(1);
+                    return Err(Gone);
+                }
+            }
         }
-    }
-
-    /// What becomes of an exchange whose head is held now.
-    fn done(&self, told: &Told, status: u16) -> Done {
-        let head_bytes = self.client.bytes;
-        Done { outcome: told.outcome, status, head_bytes, upstream: None, keep: true }
-    }
-
-    /// How the end of a body is told to this client.
-    pub(crate) fn framing(&self, length: Option<u64>, status: u16) -> Framing {
-        match (length, self.head.version) {
-            _ if !has_length(status) => Framing::Implied,
-            (Some(length), _) => Framing::Length(length),
-            (None, Version::Http11) => Framing::Chunked,
-            (None, Version::Http10) => Framing::UntilClose,
-        }
-    }
-
-    /// Offers content to the client in this framing.
-    pub(crate) fn offer(&mut self, framing: Framing, data: &[u8]) {
-        if data.is_empty() {
-            return;
-        }
-        if framing == Framing::Chunked {
-            let prefix = http1::write::chunk_prefix(data.len());
-            self.client.offer(&[prefix.as_bytes(), data, b"\r\n"]);
-        } else {
-            self.client.offer(&[data]);
-        }
-    }
-
-    /// Holds what ends a body in this framing.
-    pub(crate) fn end_body(&mut self, framing: Framing) {
-        if framing == Framing::Chunked {
-            self.client.hold(b"0\r\n\r\n");
-        }
-    }
-
-    /// The response cannot be completed, or the client does not take it: what it has got must not
-    /// be taken for whole.
-    pub(super) fn break_off(&mut self) {
-        // A body that ends with the connection needs a reset to be told from a whole one; for the
-        // others it does no harm.
-        let _ = self.stream.set_linger0();
-    }
-
-    /// What to tell the client of the connection. It is kept to, also when a drain begins later.
-    pub(crate) fn connection(&mut self, framed: bool) -> Connection {
-        self.keep &= framed && !self.worker.is_draining();
-        connection_of(self.head.version, self.keep)
     }
 }
 
-/// The bytes of a piece that lies at `at` which are of the slice.
-fn cut(piece: &[u8], at: u64, slice: Slice) -> &[u8] {
-    let Slice::Only(range) = slice else { return piece };
+/// The bytes of a piece at this offset that are in the slice.
+fn cut(piece: &[u8], at: u64, slice: Option<ByteRange>) -> &[u8] {
+    let Some(range) = slice else { return piece };
     let within = |place: u64| {
         let offset = place.saturating_sub(at).min(piece.len() as u64);
         usize::try_from(offset).expect("no more than the piece")

@@ -78,7 +78,7 @@ pub struct Range {
 }
 
 /// What would be asked of an origin.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
     /// After the client has its answer already (stale-while-revalidate).
     pub behind: bool,

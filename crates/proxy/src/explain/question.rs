@@ -1,20 +1,21 @@
-//! What is asked about: a request, as a client would send it to one of the listeners.
+//! The request to explain, as a client would send it to one of the listeners.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use http1::{OwnedRequest, Scratch};
 
-use crate::site::{Door, Site};
+use crate::listener::ListenerContext;
+use crate::snapshot::Snapshot;
 
 use config::{Listener, Role};
 use http1::Scheme;
 
-/// A request that nobody has sent.
+/// A request that has not been sent.
 pub(super) struct Question {
     pub(super) method: String,
     pub(super) url: String,
     /// The listener that it would come to.
-    pub(super) door: Door,
+    pub(super) listener: ListenerContext,
     /// The client's address.
     pub(super) peer: SocketAddr,
     scheme: Scheme,
@@ -26,10 +27,10 @@ pub(super) struct Question {
 const NAMES: &str = "there are url (once), method, header, role, listener and from";
 
 impl Question {
-    /// Of a call: `url` once, `method`, `header` (`Name: value`) any number of times, `role`
-    /// (`reverse`, `forward`) or `listener` (its address as configured), and `from`, the client's
-    /// address.
-    pub(super) fn of(query: &[(String, String)], site: &Site) -> Result<Question, String> {
+    /// From the query of a call: `url` once, `method`, `header` (`Name: value`) any number of times,
+    /// `role` (`reverse`, `forward`) or `listener` (its address as configured), and `from`, the
+    /// client's address.
+    pub(super) fn of(query: &[(String, String)], snapshot: &Snapshot) -> Result<Question, String> {
         let mut asked = Asked::default();
         for (name, value) in query {
             asked.take(name, value)?;
@@ -43,11 +44,11 @@ impl Question {
         let at = rest.find(['/', '?']).unwrap_or(rest.len());
         let (authority, path) = (rest[..at].to_owned(), rest[at..].to_owned());
         let path = if path.is_empty() { "/".to_owned() } else { path };
-        let listener = listener(site, scheme, asked.role, asked.listener)?;
+        let listener = listener(snapshot, scheme, asked.role, asked.listener)?;
         let from = asked.from.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         Ok(Question {
             method: asked.method.unwrap_or_else(|| "GET".to_owned()),
-            door: Door::open(listener),
+            listener: ListenerContext::without_setup(listener),
             peer: SocketAddr::new(from, 0),
             url,
             scheme,
@@ -57,10 +58,10 @@ impl Question {
         })
     }
 
-    /// The request as the parser gives it.
-    pub(super) fn parsed(&self, site: &Site) -> Result<OwnedRequest, String> {
+    /// The request as the parser returns it.
+    pub(super) fn parsed(&self, limits: &http1::Limits) -> Result<OwnedRequest, String> {
         let bytes = self.bytes();
-        match http1::parse_request(&bytes, &mut Scratch::new(), &site.http) {
+        match http1::parse_request(&bytes, &mut Scratch::new(), limits) {
             Ok(Some(head)) => Ok(head.detach()),
             Ok(None) => Err("a header is not one line".to_owned()),
             Err(reject) => {
@@ -73,7 +74,7 @@ impl Question {
     fn bytes(&self) -> Vec<u8> {
         let Question { method, authority, path, scheme, .. } = self;
         let port = scheme.port();
-        let target = match (self.door.role, method.as_str()) {
+        let target = match (self.listener.role, method.as_str()) {
             (_, "CONNECT") if has_port(authority) => authority.clone(),
             (_, "CONNECT") => format!("{authority}:{port}"),
             (Role::Reverse, _) => path.clone(),
@@ -135,15 +136,15 @@ fn has_port(authority: &str) -> bool {
     authority.rsplit_once(':').is_some_and(|(_, port)| port.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// The listener of this address, or the first that takes such a URL: a reverse one where there is
-/// any, unless the role is told.
+/// The listener of this address, or the first that accepts such a URL: a reverse one if there is
+/// any, unless the role is given.
 fn listener(
-    site: &Site,
+    snapshot: &Snapshot,
     scheme: Scheme,
     role: Option<Role>,
     at: Option<SocketAddr>,
 ) -> Result<&Listener, String> {
-    let all = &site.config.listeners;
+    let all = &snapshot.config.listeners;
     if let Some(at) = at {
         let there = all.iter().map(|listener| listener.address.to_string());
         let there = there.collect::<Vec<_>>().join(", ");

@@ -1,4 +1,4 @@
-//! A stored response, told in words and numbers.
+//! The description of a stored response.
 
 use std::sync::atomic::Ordering;
 
@@ -7,39 +7,38 @@ use store::{Concerns, ENTRY_OVERHEAD_BYTES, Hit, Key};
 
 use super::model::{Freshness, Purge, Range, Response};
 use super::text;
-use crate::ask::Held;
-use crate::shared::Shared;
+use crate::exchange::ask::Held;
+use cache::Cache;
 use cache::partial::Partial;
 use cache::stored::{Entry, Head, Stored};
 
-/// The response under a key, if one is there.
-pub(super) fn at(shared: &Shared, key: Key, now_ms: u64) -> Option<Response> {
-    match shared.store.peek(&key)? {
-        Entry::Response(stored) => Some(whole(shared, key, &stored, now_ms)),
-        Entry::Part(partial) => Some(part(shared, key, &partial, now_ms)),
+/// The response that is stored under a key, if there is one.
+pub(super) fn at(cache: &Cache, key: Key, now_ms: u64) -> Option<Response> {
+    match cache.store.peek(&key)? {
+        Entry::Response(stored) => Some(whole(cache, key, &stored, now_ms)),
+        Entry::Part(partial) => Some(part(cache, key, &partial, now_ms)),
         Entry::Varies(_) | Entry::Uncacheable { .. } => None,
     }
 }
 
-/// What a plan holds.
-pub(super) fn held(shared: &Shared, key: Key, held: &Held, now_ms: u64) -> Option<Response> {
+/// The response that a step refers to.
+pub(super) fn held(cache: &Cache, key: Key, held: &Held, now_ms: u64) -> Response {
     match held {
-        Held::Nothing => None,
-        Held::Whole(stored) => Some(whole(shared, key, stored, now_ms)),
-        Held::Part(partial) => Some(part(shared, key, partial, now_ms)),
+        Held::Whole(stored) => whole(cache, key, stored, now_ms),
+        Held::Part(partial) => part(cache, key, partial, now_ms),
     }
 }
 
-pub(super) fn whole(shared: &Shared, key: Key, stored: &Stored, now_ms: u64) -> Response {
+pub(super) fn whole(cache: &Cache, key: Key, stored: &Stored, now_ms: u64) -> Response {
     let since = stored.checked.load(Ordering::Relaxed);
     Response {
         body_bytes: stored.body_bytes,
         stored_bytes: stored.accounted_bytes() + ENTRY_OVERHEAD_BYTES,
-        ..of_head(shared, key, &stored.head, since, now_ms)
+        ..of_head(cache, key, &stored.head, since, now_ms)
     }
 }
 
-fn part(shared: &Shared, key: Key, partial: &Partial, now_ms: u64) -> Response {
+pub(super) fn part(cache: &Cache, key: Key, partial: &Partial, now_ms: u64) -> Response {
     let since = partial.checked.load(Ordering::Relaxed);
     let parts = partial.held().into_iter();
     Response {
@@ -47,14 +46,14 @@ fn part(shared: &Shared, key: Key, partial: &Partial, now_ms: u64) -> Response {
         complete_bytes: Some(partial.complete_bytes),
         parts: parts.map(|range| Range { first: range.first, last: range.last }).collect(),
         stored_bytes: partial.accounted_bytes() + ENTRY_OVERHEAD_BYTES,
-        ..of_head(shared, key, &partial.head, since, now_ms)
+        ..of_head(cache, key, &partial.head, since, now_ms)
     }
 }
 
-fn of_head(shared: &Shared, key: Key, head: &Head, since: u64, now_ms: u64) -> Response {
+fn of_head(cache: &Cache, key: Key, head: &Head, since: u64, now_ms: u64) -> Response {
     let (meta, known) = (&head.meta, head.resource.known());
     let mut purges = Vec::new();
-    shared.purges.hits(known, since, |hit| purges.push(purge(&hit)));
+    cache.purges.hits(known, since, |hit| purges.push(purge(&hit)));
     let tags = known.tags.split(|&b| b == b' ').filter(|tag| !tag.is_empty());
     Response {
         key: key.to_string(),

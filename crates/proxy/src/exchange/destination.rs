@@ -7,7 +7,7 @@ use upstream::To;
 #[derive(Debug)]
 pub(crate) struct Destination<'x> {
     pub(crate) realm: Realm,
-    /// Of the URI that was asked for.
+    /// The authority of the requested URI.
     pub(crate) authority: &'x [u8],
     pub(crate) path: &'x [u8],
     pub(crate) to: To,
@@ -23,7 +23,7 @@ pub(crate) struct OwnedDestination {
 }
 
 impl Destination<'_> {
-    /// What the upstream gets as `Host`.
+    /// The `Host` that the upstream gets.
     pub(crate) fn host(&self) -> &[u8] {
         match &self.to {
             To::Group(group, ..) => group.host(self.authority),

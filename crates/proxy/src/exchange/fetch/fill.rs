@@ -1,7 +1,7 @@
-//! Bringing the body of a response that is to be stored.
+//! Fetching the body of a response that is to be stored.
 //!
-//! It belongs to no client: it goes on when the one who asked first has left. A body that breaks
-//! off is kept as a part where the rest can be asked for later.
+//! The task belongs to no client: it goes on after the first client has left. A body that breaks
+//! off is kept as a part if the rest can be asked for later.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,75 +14,79 @@ use store::disk::{Refused, Writer};
 
 use crate::worker::Worker;
 use cache::disk;
-use cache::flight::{Fill, Reader, Settled};
+use cache::flight::{Fill, Lead, Reader, Settled};
 use cache::partial::Partial;
 use cache::stored::{Away, Entry, Head, Piece, Stored};
 use outcome::Fault;
 use upstream::UpstreamBody;
 
-/// What a body is of, and what becomes of it.
+/// What a body becomes in the store.
 pub(super) enum Into {
-    /// The whole.
+    /// A whole response.
     Whole,
-    /// A part, to be put with those that are there.
+    /// A part, which is combined with the stored ones.
     Part(ContentRange),
-    /// What is missing between these pieces.
+    /// The gap between stored pieces.
     Rest {
-        /// Those before it.
         before: Vec<Piece>,
-        /// How long it must be.
+        /// The length that it must have.
         gap_bytes: u64,
-        /// Those behind it.
         after: Vec<Piece>,
     },
 }
 
-/// Brings it.
+/// A body to fetch.
 pub(super) struct Filling {
-    pub(super) worker: Rc<Worker>,
-    pub(super) fill: Fill,
     pub(super) key: Key,
     pub(super) head: Arc<Head>,
     pub(super) into: Into,
 }
 
 impl Filling {
-    /// Begins to, in the sight of the core, which does not end before those who read along.
-    pub(super) fn start(self, body: UpstreamBody, first: Vec<u8>) {
-        let Filling { worker, fill, key, head, into } = self;
+    /// Starts the task; `first` is what has come already. The reader is that of the request that
+    /// leads. The core does not end before the readers of its fillings have.
+    pub(super) fn start(
+        self,
+        worker: &Rc<Worker>,
+        lead: Lead,
+        mut body: UpstreamBody,
+        first: Vec<u8>,
+    ) -> Reader {
+        let Filling { key, head, into } = self;
+        let (fill, reader) = lead.stream(Arc::clone(&head));
         let place = worker.fillings.borrow_mut().insert(Arc::clone(fill.flight()));
-        let pieces = Some(Vec::new());
-        let mut bringing =
-            Bringing { worker, fill, key, head, pieces, writer: None, total: 0, arriving: 0 };
-        let task = async move {
-            let mut body = body;
-            let settled = bringing.bring(&mut body, first, into).await;
-            bringing.worker.fillings.borrow_mut().remove(place);
-            bringing.worker.shared.give_arriving(bringing.arriving);
-            bringing.fill.settle(settled);
+        let (worker, pieces) = (Rc::clone(worker), Some(Vec::new()));
+        let mut task =
+            Task { worker, fill, key, head, pieces, writer: None, total: 0, arriving: 0 };
+        let run = async move {
+            let settled = task.run(&mut body, first, into).await;
+            task.worker.fillings.borrow_mut().remove(place);
+            task.worker.cache.give_arriving(task.arriving);
+            task.fill.settle(settled);
         };
-        runtime::spawn(task).detach();
+        runtime::spawn(run).detach();
+        reader
     }
 }
 
-/// A body on its way.
-struct Bringing {
+/// The task that fetches a body.
+struct Task {
     worker: Rc<Worker>,
     fill: Fill,
     key: Key,
     head: Arc<Head>,
-    /// What is to be stored, until the body turns out too large for memory.
+    /// What is to be stored in memory, until the body turns out too large for that.
     pieces: Option<Vec<Piece>>,
-    /// It goes to the disk from then on.
+    /// Where it goes from then on.
     writer: Option<Writer>,
     /// Bytes of the body so far ...
     total: u64,
-    /// ... and those that count as arriving.
+    /// ... and those of them that are accounted as arriving.
     arriving: u64,
 }
 
-impl Bringing {
-    async fn bring(&mut self, body: &mut UpstreamBody, first: Vec<u8>, into: Into) -> Settled {
+impl Task {
+    async fn run(&mut self, body: &mut UpstreamBody, first: Vec<u8>, into: Into) -> Settled {
         if let Into::Rest { before, .. } = &into {
             before.iter().for_each(|piece| self.push(Arc::clone(piece), false));
         }
@@ -92,7 +96,7 @@ impl Bringing {
         }
         if let Err(fault) = self.pull(body).await {
             if fault != Fault::Abandoned {
-                self.worker.counters.upstream_errors.add(1);
+                self.worker.io.counters.upstream_errors.add(1);
                 self.keep_what_came(fault, &into);
             }
             return Settled::Failed(fault);
@@ -100,11 +104,11 @@ impl Bringing {
         let came = self.total - begun;
         match into {
             Into::Whole => {}
-            // The response went to its readers as it was; what it is a part of is not certain.
+            // The readers have got the response as it was; it is uncertain what it is a part of.
             Into::Part(part) if came != part.range.bytes() => return Settled::Uncacheable,
             Into::Part(part) => return self.store_part(part),
             Into::Rest { gap_bytes, .. } if came != gap_bytes => {
-                self.worker.shared.remove(&self.key);
+                self.worker.cache.remove(&self.key);
                 return Settled::Failed(Fault::Malformed);
             }
             Into::Rest { after, .. } => {
@@ -114,30 +118,30 @@ impl Bringing {
         let Some(pieces) = self.pieces.take() else { return self.end_on_disk() };
         let stored = Stored::new(Arc::clone(&self.head), joined(pieces));
         let stored = Arc::new(stored);
-        let (shared, watch) = (&self.worker.shared, self.fill.flight().watch());
-        shared.insert(watch, self.key, Entry::Response(Arc::clone(&stored)));
+        let (cache, watch) = (&self.worker.cache, self.fill.flight().watch());
+        cache.insert(watch, self.key, Entry::Response(Arc::clone(&stored)));
         Settled::Stored(stored)
     }
 
-    /// The last of a body that memory did not take has gone to the disk, if it did.
+    /// Ends a body that went to the disk, or nowhere.
     fn end_on_disk(&mut self) -> Settled {
         let Some(writer) = self.writer.take() else { return Settled::Uncacheable };
-        let (shared, watch) = (&self.worker.shared, self.fill.flight().watch());
+        let (cache, watch) = (&self.worker.cache, self.fill.flight().watch());
         let away = Away { key: self.key, object: writer.object() };
         if !disk::finish(watch, writer, &[]) {
             return Settled::Uncacheable;
         }
         let stored = Arc::new(Stored::away(Arc::clone(&self.head), self.total, away));
-        shared.insert_read(watch, self.key, Entry::Response(Arc::clone(&stored)));
+        cache.insert_read(watch, self.key, Entry::Response(Arc::clone(&stored)));
         Settled::Stored(stored)
     }
 
     async fn pull(&mut self, body: &mut UpstreamBody) -> Result<(), Fault> {
         loop {
-            let window = self.worker.limits().limits.stream_window_bytes;
+            let window = self.worker.io.limits().limits.stream_window_bytes;
             let is_read = std::future::poll_fn(|cx| self.fill.poll_room(cx, window)).await;
             if !is_read && self.writer.is_none() {
-                // Nobody reads what cannot be stored.
+                // It is neither read nor stored.
                 return Err(Fault::Abandoned);
             }
             let mut parts = Parts::default();
@@ -151,14 +155,14 @@ impl Bringing {
         }
     }
 
-    /// `new`: it takes memory that nobody has accounted for yet.
+    /// `new`: its memory is not accounted for yet.
     fn push(&mut self, piece: Piece, new: bool) {
-        let shared = &self.worker.shared;
+        let cache = &self.worker.cache;
         let bytes = piece.len() as u64;
         self.total += bytes;
-        let fits = self.total <= shared.memory_object_bytes_max();
+        let fits = self.total <= cache.memory_object_bytes_max();
         if let Some(pieces) = &mut self.pieces {
-            if fits && (!new || shared.take_arriving(bytes)) {
+            if fits && (!new || cache.take_arriving(bytes)) {
                 self.arriving += if new { bytes } else { 0 };
                 pieces.push(Arc::clone(&piece));
             } else {
@@ -173,12 +177,13 @@ impl Bringing {
         self.fill.push(piece);
     }
 
-    /// What came so far goes to the disk, if it can, and so will the rest; else it is not stored.
+    /// Moves the body to the disk, what has come and what will, if the disk takes it. Otherwise it is
+    /// not stored.
     fn leave_memory(&mut self, piece: &Piece) {
         let before = self.pieces.take().unwrap_or_default();
         self.fill.bound();
         if self.head.part.is_none() {
-            self.writer = self.worker.shared.disk_writer(self.key, &self.head);
+            self.writer = self.worker.cache.disk_writer(self.key, &self.head);
         }
         let Some(writer) = &mut self.writer else { return self.is_too_large() };
         let mut all = before.iter().chain([piece]);
@@ -188,20 +193,20 @@ impl Bringing {
         }
     }
 
-    /// The disk does not take it: what is true of it now only, the next one need not suffer from.
+    /// The disk does not take the body. Only a size that it never takes matters to the next one.
     fn refused(&self, refused: Refused) {
         if refused == Refused::TooLarge {
             self.is_too_large();
         }
     }
 
-    /// Nobody need wait for the next one of these.
+    /// Requests do not wait for the next response of this key.
     fn is_too_large(&self) {
-        let shared = &self.worker.shared;
-        if self.total > shared.memory_object_bytes_max() && self.head.part.is_none() {
-            let memory = self.worker.limits().limits.uncacheable_memory;
+        let cache = &self.worker.cache;
+        if self.total > cache.memory_object_bytes_max() && self.head.part.is_none() {
+            let memory = self.worker.io.limits().limits.uncacheable_memory;
             let watch = self.fill.flight().watch();
-            shared.remember_uncacheable(watch, self.key, time::wall_ms(), memory);
+            cache.remember_uncacheable(watch, self.key, time::wall_ms(), memory);
         }
     }
 
@@ -209,11 +214,11 @@ impl Bringing {
         let Some(pieces) = self.pieces.take() else { return Settled::Uncacheable };
         let pieces = joined(pieces);
         let partial = Partial::new(Arc::clone(&self.head), part, pieces);
-        self.worker.shared.insert_part(self.fill.flight().watch(), self.key, partial)
+        self.worker.cache.insert_part(self.fill.flight().watch(), self.key, partial)
     }
 
-    /// An incomplete response is a part (RFC 9111, 3.3), worth keeping when its rest can be asked
-    /// for by a strong validator.
+    /// Keeps an incomplete response as a part (RFC 9111, 3.3), if its rest can be asked for by a
+    /// strong validator.
     fn keep_what_came(&mut self, fault: Fault, into: &Into) {
         let certain = matches!(fault, Fault::Broken | Fault::Timeout);
         let continuable = caching::if_range(&self.head.meta.validators).is_some();
@@ -236,15 +241,15 @@ impl Bringing {
         let range = ByteRange { first, last: first + self.total - 1 };
         let part = ContentRange { range, complete_bytes };
         let partial = Partial::new(Arc::clone(&self.head), part, joined(pieces));
-        self.worker.shared.insert_part(self.fill.flight().watch(), self.key, partial);
+        self.worker.cache.insert_part(self.fill.flight().watch(), self.key, partial);
     }
 }
 
-/// What came at once: mostly one part, which is copied once.
+/// What one read gave: mostly one part, which is copied once.
 #[derive(Default)]
 struct Parts {
     first: Option<Piece>,
-    /// If there are several, all of them.
+    /// All parts, if there are several.
     all: Vec<u8>,
 }
 
@@ -264,7 +269,7 @@ impl Parts {
     }
 }
 
-/// Small pieces cost more than their copy: those that follow one another become one.
+/// Joins small neighbouring pieces, which cost more than a copy of them.
 fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
     const KEPT_BYTES_MIN: usize = 16 * 1024;
     const JOINED_BYTES_MAX: usize = 64 * 1024;
@@ -285,10 +290,4 @@ fn joined(pieces: Vec<Piece>) -> Vec<Piece> {
         rest = &rest[count..];
     }
     out
-}
-
-/// A response that is streamed to all who want it while it is stored.
-pub(super) struct Streaming {
-    pub(super) reader: Reader,
-    pub(super) head: Arc<Head>,
 }

@@ -1,0 +1,112 @@
+//! Collapsed forwarding: joining another request's fetch, and waiting for it.
+
+use cache::flight::{Found, Joined, Reader, Settled};
+use cache::stored::{Head, Wire};
+use outcome::{Fault, Refusal};
+use runtime::time;
+
+use super::Exchange;
+use super::ask::{Ask, Held};
+use super::destination::Destination;
+use super::step::{Provenance, Serving, Step, Streaming};
+use crate::cache_status::CacheStatus;
+use crate::client::Client;
+
+impl<C: Client> Exchange<'_, C> {
+    /// Begins a fetch that no other request can join.
+    pub(super) fn fetch_alone<'d>(&self, to: &'d Destination<'d>, ask: Ask) -> Step<'d> {
+        let cache = &self.context.worker.cache;
+        let lead = cache.flights.alone(ask.key, self.began, cache.watches.watch(ask.uri));
+        Step::Lead { to, ask, lead, is_shared: false }
+    }
+
+    /// Joins a fetch of the same key, or begins one.
+    pub(super) fn fetch_together<'d>(&self, to: &'d Destination<'d>, ask: Ask) -> Step<'d> {
+        match self.join(to, &ask) {
+            Joined::Lead(lead) => Step::Lead { to, ask, lead, is_shared: true },
+            Joined::Follow(reader) => Step::Follow(to, ask, reader),
+        }
+    }
+
+    /// Joins a fetch of the same key that neither a purge nor a change has overtaken, or begins one.
+    pub(super) fn join(&self, to: &Destination<'_>, ask: &Ask) -> Joined {
+        let cache = &self.context.worker.cache;
+        let key = self.planner().flight_key(ask);
+        let watch = || cache.watches.watch(ask.uri);
+        cache.flights.join(key, self.began, watch, |since| {
+            let url = cache::purge::url(to.realm, to.authority, to.path);
+            cache.purges.overtaken(&url, since)
+        })
+    }
+
+    /// Waits for another's fetch, and uses its response if it may serve this request.
+    pub(super) async fn follow<'d>(
+        &mut self,
+        to: &'d Destination<'d>,
+        ask: Ask,
+        reader: Reader,
+    ) -> Result<Step<'d>, Refusal> {
+        let found = reader.found().await;
+        let wire = Wire(self.context.head.fields);
+        let worker = self.context.worker;
+        let resource = match &found {
+            Found::Stream(head) => Some(&head.resource),
+            Found::Settled(Settled::Stored(stored)) => Some(&stored.head.resource),
+            Found::Settled(Settled::Part(partial)) => Some(&partial.head.resource),
+            Found::Settled(_) => None,
+        };
+        if resource.is_some_and(|resource| worker.cache.is_overtaken(resource)) {
+            // Its tags, unknown before, have been purged since it began.
+            worker.cache.flights.retire(&reader);
+            return Ok(Step::LookUp(to));
+        }
+        // A response that serves one request at a time releases all who wait for it, at once.
+        let released = |head: &Head| match head.meta.is_never_fresh() {
+            true => Step::LookUpAlone(to),
+            false => Step::LookUp(to),
+        };
+        let provenance = Provenance::fetched(CacheStatus::collapsed(ask.why), None);
+        let held = match found {
+            Found::Stream(head) if !head.matches(&wire) => return Ok(Step::LookUp(to)),
+            // It would find the same fetch again for as long as its body arrives.
+            Found::Stream(head) if !self.may_share(&head) => return Ok(Step::LookUpAlone(to)),
+            Found::Stream(head) => {
+                worker.io.counters.collapsed.add(1);
+                return Ok(Step::Stream(Streaming { reader, head, provenance }));
+            }
+            Found::Settled(Settled::Stored(stored)) => Held::Whole(stored),
+            Found::Settled(Settled::Part(partial)) => Held::Part(partial),
+            Found::Settled(Settled::Uncacheable) => return Ok(Step::Pass(to, ask.why)),
+            Found::Settled(Settled::Declined(status)) => return Ok(self.declined(to, ask, status)),
+            // Its core has ended, the origin has not: ask it.
+            Found::Settled(Settled::Failed(Fault::Abandoned)) => return Ok(Step::LookUp(to)),
+            Found::Settled(Settled::Failed(fault)) => {
+                worker.io.counters.upstream_errors.add(1);
+                return self.failed(to, ask, fault);
+            }
+        };
+        if !held.head().matches(&wire) {
+            return Ok(Step::LookUp(to));
+        }
+        if !self.may_share(held.head()) {
+            return Ok(released(held.head()));
+        }
+        if let Held::Part(partial) = &held
+            && self.planner().held_ranges(partial).is_none()
+        {
+            return Ok(Step::LookUp(to));
+        }
+        worker.io.counters.collapsed.add(1);
+        // Parts were in the store before, a whole response has just come.
+        let is_aged = matches!(held, Held::Part(_));
+        Ok(Step::Serve(to, Serving { held, provenance: Provenance { is_aged, ..provenance } }))
+    }
+
+    /// Whether the response to another's request may answer this one.
+    fn may_share(&self, head: &Head) -> bool {
+        let wire = Wire(self.context.head.fields);
+        let request = caching::Request { method: self.context.head.method_bytes, fields: &wire };
+        let now_ms = time::wall_ms();
+        caching::decide_collapsed(&request, &head.meta, self.arrived_ms, now_ms).is_ok()
+    }
+}

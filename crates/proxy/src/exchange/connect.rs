@@ -1,0 +1,198 @@
+//! CONNECT: a tunnel to a host and port (RFC 9110, 9.3.6).
+//!
+//! ```text
+//!   rules -> addresses -> connected -> 200 -> [ClientHello -> it names the host] -> tunnel
+//!     |          |            |                    '-- no: alert, closed
+//!     '----------+------------+--> our own answer, closed
+//! ```
+//!
+//! Bytes that came together with the CONNECT belong to the tunnel. On a port where TLS is expected
+//! the first bytes must be a ClientHello that names the requested host: otherwise a tunnel to an
+//! allowed name could be used to speak to any other name that the same address serves, or to speak
+//! any protocol at all. The checked bytes are passed on unchanged.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use http1::{RequestHead, Target};
+use outcome::{Outcome, Refusal};
+use policy::client_hello::{ClientHello, Verdict};
+use policy::forward::within;
+use runtime::time;
+use transport::Transport;
+use upstream::To;
+
+use super::Exchange;
+use super::fetch::unanswered;
+use super::routing::RequestContext;
+use super::step::{Ending, Summary};
+use crate::client::{Client, Gone, RequestBody, Response};
+use crate::tunnel::{self, Tunnel};
+
+/// A fatal alert: unrecognized_name (RFC 8446, 6.2).
+const ALERT: &[u8] = b"\x15\x03\x03\x00\x02\x02\x70";
+
+/// Serves a CONNECT to the end of its tunnel.
+pub(super) async fn connect<C: Client>(
+    exchange: &mut Exchange<'_, C>,
+    body: &mut C::Body,
+) -> Result<Ending, Refusal> {
+    let (host, port) = target(&exchange.context.head)?;
+    let worker = exchange.context.worker;
+    let addresses = tunnel_addresses(&exchange.context).await?;
+    let upstream = upstream::connect(&worker.upstreams, &To::Addresses(addresses, None)).await;
+    let upstream = upstream.map_err(|fault| unanswered(worker, fault))?;
+    let address = Some(upstream.address);
+    let summary = Summary { outcome: Outcome::Tunnel, status: 200, upstream: address };
+    exchange.client.respond(&Response::TunnelOpen);
+    if exchange.client.flush().await.is_err() {
+        return Ok(Ending::BrokenOff(summary));
+    }
+    let mut first = body.take_rest();
+    let rules = &exchange.context.snapshot.config.forward;
+    if rules.check_server_name && within(&rules.tls_ports, port) {
+        first = match checked_hello(exchange, host, first).await {
+            Ok(bytes) => bytes,
+            Err(NoHello::Gone) => return Ok(Ending::BrokenOff(summary)),
+            Err(NoHello::Refused { is_tls }) => {
+                return Ok(refused(exchange, summary, is_tls).await);
+            }
+        };
+    }
+    Ok(exchange.tunnel(&upstream.stream, &first, &[], summary).await)
+}
+
+impl<C: Client> Exchange<'_, C> {
+    /// Carries a tunnel to its end, beginning with the bytes that each side has sent already.
+    pub(super) async fn tunnel(
+        &mut self,
+        upstream: &Transport,
+        to_upstream: &[u8],
+        to_client: &[u8],
+        summary: Summary,
+    ) -> Ending {
+        let client = self.client.connection();
+        let tunnel = Tunnel { io: &self.context.worker.io, client, upstream };
+        let carried = tunnel.run(to_upstream, to_client).await;
+        self.client.add_tunnelled(carried.down);
+        self.tunnelled = carried.up;
+        Ending::Tunnel(summary)
+    }
+}
+
+fn target<'h>(head: &RequestHead<'h>) -> Result<(&'h [u8], u16), Refusal> {
+    match head.target {
+        Target::Authority { host, port } => Ok((host, port)),
+        _ => Err(Refusal::Authority),
+    }
+}
+
+/// The addresses that a tunnel would lead to.
+pub(crate) async fn tunnel_addresses(
+    context: &RequestContext<'_>,
+) -> Result<Arc<[SocketAddr]>, Refusal> {
+    let (host, port) = target(&context.head)?;
+    context.addresses(host, port).await
+}
+
+/// Why there is no tunnel although it was promised.
+enum NoHello {
+    /// The client closed before it had sent anything.
+    Gone,
+    Refused {
+        is_tls: bool,
+    },
+}
+
+/// Reads until the ClientHello is complete; returns everything that was read.
+async fn checked_hello<C: Client>(
+    exchange: &Exchange<'_, C>,
+    host: &[u8],
+    first: Vec<u8>,
+) -> Result<Vec<u8>, NoHello> {
+    let io = &exchange.context.worker.io;
+    let client = exchange.client.connection();
+    let deadline = time::now() + io.limits().limits.head_timeout;
+    let mut hello = ClientHello::default();
+    let mut any = !first.is_empty();
+    let mut verdict = hello.push(&first);
+    loop {
+        match verdict {
+            Verdict::Whole { server_name } if is_of(server_name.as_deref(), host) => {
+                return Ok(hello.into_bytes());
+            }
+            Verdict::Whole { server_name } => {
+                let name = server_name.map(|name| name.escape_ascii().to_string());
+                let host = host.escape_ascii();
+                tracing::debug!(?name, %host, "another server name than CONNECT asked for");
+                return Err(NoHello::Refused { is_tls: true });
+            }
+            Verdict::Never(why) => {
+                tracing::debug!(why, "no ClientHello");
+                return Err(NoHello::Refused { is_tls: false });
+            }
+            Verdict::More => {}
+        }
+        let read = tunnel::read(io, client, |bytes| hello.push(bytes));
+        verdict = match time::timeout(deadline.since(time::now()), read).await {
+            Ok(Ok(Some(verdict))) => verdict,
+            Ok(Ok(None)) if any => return Err(NoHello::Refused { is_tls: false }),
+            Ok(Ok(None) | Err(Gone)) => return Err(NoHello::Gone),
+            Err(_) => {
+                io.counters.timeouts.add(1);
+                return Err(NoHello::Refused { is_tls: false });
+            }
+        };
+        any = true;
+    }
+}
+
+/// Whether a server name is that of a host. An address has none: it must not occur in a ClientHello
+/// (RFC 6066, 3).
+fn is_of(server_name: Option<&[u8]>, host: &[u8]) -> bool {
+    let bare = host.strip_prefix(b"[").and_then(|host| host.strip_suffix(b"]")).unwrap_or(host);
+    let is_address = std::str::from_utf8(bare).is_ok_and(|text| text.parse::<IpAddr>().is_ok());
+    let without_dot = |name: &'_ [u8]| name.strip_suffix(b".").unwrap_or(name).to_ascii_lowercase();
+    match server_name {
+        None => is_address,
+        Some(name) if is_address => name == bare,
+        Some(name) => without_dot(name) == without_dot(host),
+    }
+}
+
+/// The client has got its 200 already. All that remains is to close, with an alert if the client
+/// speaks TLS.
+async fn refused<C: Client>(
+    exchange: &mut Exchange<'_, C>,
+    summary: Summary,
+    is_tls: bool,
+) -> Ending {
+    let io = &exchange.context.worker.io;
+    io.count_refusal(Refusal::ServerName);
+    exchange.rule = Refusal::ServerName.name();
+    io.counters.client_errors.add(1);
+    let summary = Summary { outcome: Outcome::Denied, ..summary };
+    match is_tls && exchange.client.send(&[ALERT], false).await.is_err() {
+        true => Ending::Tunnel(summary),
+        false => Ending::TunnelRefused(summary),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_of;
+
+    #[test]
+    fn a_server_name_matches_its_host() {
+        assert!(is_of(Some(b"A.example"), b"a.EXAMPLE"));
+        assert!(is_of(Some(b"a.example"), b"a.example."));
+        assert!(is_of(None, b"192.0.2.1"));
+        assert!(is_of(None, b"[2001:db8::1]"));
+        assert!(is_of(Some(b"192.0.2.1"), b"192.0.2.1"));
+        assert!(!is_of(Some(b"b.example"), b"a.example"));
+        assert!(!is_of(Some(b"x.a.example"), b"a.example"));
+        assert!(!is_of(None, b"a.example"));
+        assert!(!is_of(Some(b"a.example"), b"192.0.2.1"));
+        assert!(!is_of(Some(b"192.0.2.1"), b"a.example"));
+    }
+}

@@ -1,0 +1,75 @@
+//! Leading a flight: asking the origin on behalf of everyone who waits.
+
+use cache::flight::{Lead, Settled};
+use caching::Failure;
+use http1::ResponseHead;
+use outcome::{Fault, Refusal};
+
+use super::response::handle;
+use super::{Purpose, unanswered};
+use crate::cache_status::CacheStatus;
+use crate::client::Client;
+use crate::exchange::Exchange;
+use crate::exchange::ask::{Ask, Held};
+use crate::exchange::destination::Destination;
+use crate::exchange::step::{Provenance, Serving, Step};
+
+impl<C: Client> Exchange<'_, C> {
+    /// Asks the origin and settles the flight. If it `is_shared`, another core may have stored an
+    /// answer between the look into the store and the joining: then the origin is not asked.
+    pub(in crate::exchange) async fn lead<'d>(
+        &mut self,
+        to: &'d Destination<'d>,
+        ask: Ask,
+        lead: Lead,
+        is_shared: bool,
+    ) -> Result<Step<'d>, Refusal> {
+        if is_shared && let Some(stored) = self.planner().look_again(ask.uri) {
+            lead.settle(Settled::Stored(stored.clone()));
+            let provenance = Provenance::stored(CacheStatus::HIT);
+            return Ok(Step::Serve(to, Serving { held: Held::Whole(stored), provenance }));
+        }
+        let forwarding = self.forwarding(to);
+        let request = forwarding.request(Purpose::Store(&ask));
+        // Interim responses are for the client that leads; they are not stored.
+        let client = &mut self.client;
+        let mut interim = |head: &ResponseHead<'_>| client.interim(head);
+        let worker = self.context.worker;
+        let asking = upstream::exchange(&worker.upstreams, &to.to, &request, &mut interim);
+        match asking.await {
+            Ok(answer) => handle(&forwarding, to, ask, lead, forwarding.ruled(answer)),
+            Err(fault) => {
+                lead.settle(Settled::Failed(fault));
+                let _ = unanswered(worker, fault);
+                self.failed(to, ask, fault)
+            }
+        }
+    }
+
+    /// The origin gave no answer: a stale response stands in if a rule allows it.
+    pub(in crate::exchange) fn failed<'d>(
+        &self,
+        to: &'d Destination<'d>,
+        ask: Ask,
+        fault: Fault,
+    ) -> Result<Step<'d>, Refusal> {
+        match self.forwarding(to).stand_in(&ask, Failure::Unreachable) {
+            Some(serving) => Ok(Step::Serve(to, serving)),
+            None => Err(Refusal::Fault(fault)),
+        }
+    }
+
+    /// The origin answered another's request with an error: a stale response stands in, or this
+    /// request is passed on.
+    pub(in crate::exchange) fn declined<'d>(
+        &self,
+        to: &'d Destination<'d>,
+        ask: Ask,
+        status: u16,
+    ) -> Step<'d> {
+        match self.forwarding(to).stand_in(&ask, Failure::Status(status)) {
+            Some(serving) => Step::Serve(to, serving),
+            None => Step::Pass(to, ask.why),
+        }
+    }
+}

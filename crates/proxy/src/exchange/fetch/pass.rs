@@ -1,0 +1,330 @@
+//! Passing a request through, whatever it is, and its response back.
+//!
+//! Nothing is stored except a response to POST that allows it (RFC 9110, 9.3.3). A HEAD may update a
+//! stored response (RFC 9111, 4.3.5). An unsafe method removes what it changes from the store (4.4).
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use cache::changes::Changes;
+use cache::stored::{Head, Wire};
+use cache::watch::Watch;
+use caching::cache_status::Forward;
+use caching::{HeadEffect, Response, TargetUri};
+use http1::{Method, OwnedResponse, ResponseHead};
+use outcome::{Fault, Outcome, Refusal};
+use runtime::time;
+use upstream::{Answer, BodyLength, BodyWriter, NextHead, Reading, Request, Upstream, Upstreams};
+
+use super::fill::{Filling, Into};
+use super::response::{instants, may_stay, prepare};
+use super::{Purpose, unanswered};
+use crate::cache_status::CacheStatus;
+use crate::client::{Client, Gone, RequestBody};
+use crate::exchange::Exchange;
+use crate::exchange::ask::Held;
+use crate::exchange::destination::Destination;
+use crate::exchange::step::{Ending, Provenance, Serving, Step, Streaming, Validated};
+use crate::limits::BODY_HELD_BYTES_MAX;
+
+/// Passes a request through, whatever it is, and its response back.
+pub(crate) async fn pass<C: Client>(
+    exchange: &mut Exchange<'_, C>,
+    to: &Destination<'_>,
+    why: Forward,
+    body: &mut C::Body,
+) -> Result<Ending, Refusal> {
+    let mut request = exchange.forwarding(to).request(Purpose::Pass(body.length()));
+    let own = own_watch(exchange, to);
+    let worker = exchange.context.worker;
+    if is_held(exchange, body) {
+        Box::pin(hold(body, &mut request)).await.map_err(|fault| unanswered(worker, fault))?;
+    } else if exchange.has_body {
+        return Box::pin(with_body(exchange, to, &request, why, body, own)).await;
+    }
+    let client = &mut exchange.client;
+    let mut interim = |head: &ResponseHead<'_>| client.interim(head);
+    match upstream::exchange(&worker.upstreams, &to.to, &request, &mut interim).await {
+        Ok(answer) => {
+            let answer = exchange.forwarding(to).ruled(answer);
+            let own = invalidate(exchange, to, &answer, own).await;
+            answered(exchange, to, answer, why, own).await
+        }
+        Err(fault) => Err(unanswered(worker, fault)),
+    }
+}
+
+/// Whether a request's body is buffered before it is sent, so that the request can be repeated. A
+/// client that waits for an interim response before it sends its body waits for the origin's.
+fn is_held<C: Client>(exchange: &Exchange<'_, C>, body: &C::Body) -> bool {
+    let is_short =
+        matches!(body.length(), BodyLength::Known(length) if length <= BODY_HELD_BYTES_MAX);
+    exchange.has_body
+        && is_short
+        && exchange.context.head.method.is_idempotent()
+        && !body.is_awaited()
+}
+
+async fn hold(body: &mut impl RequestBody, request: &mut Request) -> Result<(), Fault> {
+    while !body.pull(&mut |data| request.push_content(data)).await? {}
+    Ok(())
+}
+
+impl<C: Client> Exchange<'_, C> {
+    /// Passes a HEAD through, and updates the stored response by its answer (RFC 9111, 4.3.5).
+    pub(in crate::exchange) async fn validate_by_head<'d>(
+        &mut self,
+        to: &'d Destination<'d>,
+        of: Validated,
+    ) -> Result<Step<'d>, Refusal> {
+        let Validated { why, uri, key, stored } = of;
+        let worker = self.context.worker;
+        let watch = worker.cache.watches.watch(uri);
+        let forwarding = self.forwarding(to);
+        let request = forwarding.request(Purpose::Pass(BodyLength::None));
+        let began = worker.cache.purges.now();
+        let answer = upstream::exchange(&worker.upstreams, &to.to, &request, &mut |_| {}).await;
+        let answer = forwarding.ruled(answer.map_err(|fault| unanswered(worker, fault))?);
+        let got = answer.head.head();
+        let (wire, old) = (Wire(got.fields), &stored.head);
+        let bytes = stored.body_bytes;
+        let relay = |answer| Ok(Step::Relay(Box::new(answer), why, None));
+        match caching::freshen_by_head(old.status, &**old, bytes, got.status, &wire) {
+            HeadEffect::None => relay(answer),
+            HeadEffect::Invalidate => {
+                let stale = stored.under(old.with_meta(old.meta.made_stale()));
+                worker.cache.replace(&watch, key, &stored, Arc::new(stale));
+                relay(answer)
+            }
+            HeadEffect::Update => {
+                let (instants, tags) = (instants(&answer), forwarding.tags());
+                let updated = old.updated(&wire, instants, forwarding.policy(), began, tags);
+                let updated = updated.fetched_by(&Wire(forwarding.head.fields));
+                if !updated.varies_as(old) || may_stay(&forwarding, &updated, instants).is_err() {
+                    return relay(answer);
+                }
+                let updated = Arc::new(stored.under(updated));
+                worker.cache.replace(&watch, key, &stored, Arc::clone(&updated));
+                let cache_status =
+                    CacheStatus::forwarded(Outcome::Revalidated, why, Some(got.status)).stored();
+                let provenance = Provenance::fetched(cache_status, None);
+                Ok(Step::Serve(to, Serving { held: Held::Whole(updated), provenance }))
+            }
+        }
+    }
+}
+
+/// The watch of a POST, which may store its response. It begins before the request is sent.
+fn own_watch<C: Client>(exchange: &Exchange<'_, C>, to: &Destination<'_>) -> Option<Watch> {
+    let cache = &exchange.context.worker.cache;
+    let stores = exchange.context.head.method == Method::Post;
+    stores.then(|| cache.watches.watch(cache.uri_key(to.realm, to.authority, to.path)))
+}
+
+/// Passes an answer on, and stores it if it answers a POST and allows it.
+async fn answered<C: Client>(
+    exchange: &mut Exchange<'_, C>,
+    to: &Destination<'_>,
+    mut answer: Answer,
+    why: Forward,
+    own: Option<Watch>,
+) -> Result<Ending, Refusal> {
+    let stores = post_for_get(exchange, to, &answer);
+    let (Some((head, own_lines)), Some(watch)) = (stores, own) else {
+        return Ok(exchange.relay(&mut answer, why, None).await);
+    };
+    let worker = exchange.context.worker;
+    let cache_status = CacheStatus::forwarded(Outcome::Miss, why, Some(head.status)).stored();
+    let upstream = answer.body.address();
+    let provenance = Provenance { own_lines, ..Provenance::fetched(cache_status, upstream) };
+    let head = Arc::new(head);
+    let uri = worker.cache.uri_key(to.realm, to.authority, to.path);
+    let fields = Wire(exchange.context.head.fields);
+    let key = worker.cache.storage_key(uri, &head, &fields, &watch);
+    let mut first = Vec::new();
+    let ready =
+        answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data));
+    ready.map_err(|fault| unanswered(worker, fault))?;
+    let lead = worker.cache.flights.alone(key, head.resource.began(), watch);
+    let filling = Filling { key, head: Arc::clone(&head), into: Into::Whole };
+    let reader = filling.start(worker, lead, answer.body, first);
+    Ok(exchange.stream(&Streaming { reader, head, provenance }).await)
+}
+
+/// The head under which a response to POST is stored for later GETs.
+fn post_for_get<C: Client>(
+    exchange: &Exchange<'_, C>,
+    to: &Destination<'_>,
+    answer: &Answer,
+) -> Option<(Head, Vec<u8>)> {
+    if exchange.context.head.method != Method::Post {
+        return None;
+    }
+    let forwarding = exchange.forwarding(to);
+    let (asked, head) = (Wire(forwarding.head.fields), answer.head.head());
+    let got = Wire(head.fields);
+    let request = caching::Request { method: forwarding.head.method_bytes, fields: &asked };
+    let response = Response { status: head.status, fields: &got };
+    let (policy, target) = (forwarding.policy(), target_uri(to));
+    let storable =
+        caching::may_store_post(&request, &response, instants(answer), policy, &target).ok()?;
+    prepare(&forwarding, answer, storable, exchange.began).ok()
+}
+
+fn target_uri<'d>(to: &'d Destination<'_>) -> TargetUri<'d> {
+    let scheme = to.realm.scheme.name();
+    TargetUri { scheme, authority: to.authority, path_and_query: to.path }
+}
+
+/// RFC 9111, 4.4: what a successful unsafe request has changed is no longer served, nor is the
+/// response to an earlier request, not even after a crash. `own` is the watch of the request itself,
+/// which its own change does not affect.
+async fn invalidate<C: Client>(
+    exchange: &Exchange<'_, C>,
+    to: &Destination<'_>,
+    answer: &Answer,
+    mut own: Option<Watch>,
+) -> Option<Watch> {
+    let head = answer.head.head();
+    if !caching::invalidates(exchange.context.head.method_bytes, head.status) {
+        return own;
+    }
+    let cache = &exchange.context.worker.cache;
+    let Destination { realm, authority, path, .. } = *to;
+    let mut changes = Changes::of(cache.invalidate((realm, authority, path), own.as_mut()));
+    for path in caching::invalidated_locations(&target_uri(to), &Wire(head.fields)) {
+        changes.push(cache.invalidate((realm, authority, &path), None));
+    }
+    changes.durable(cache).await;
+    own
+}
+
+/// A request's body on its way to the upstream, while other work goes on.
+struct Pump<'p, F> {
+    future: Pin<&'p mut F>,
+    /// The result, once it has ended.
+    sent: Option<Result<(), Fault>>,
+}
+
+impl<F: Future<Output = Result<(), Fault>>> Pump<'_, F> {
+    fn poll(&mut self, cx: &mut Context<'_>) {
+        if self.sent.is_none()
+            && let Poll::Ready(result) = self.future.as_mut().poll(cx)
+        {
+            self.sent = Some(result);
+        }
+    }
+
+    /// Does other work while it goes on.
+    async fn beside<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        std::future::poll_fn(|cx| {
+            self.poll(cx);
+            work.as_mut().poll(cx)
+        })
+        .await
+    }
+}
+
+/// Sends a request's body to the upstream.
+async fn pump(
+    body: &mut impl RequestBody,
+    upstreams: &Upstreams,
+    mut writer: BodyWriter,
+) -> Result<(), Fault> {
+    loop {
+        let is_last = body.pull(&mut |data| writer.push(data)).await?;
+        writer.send(upstreams, is_last).await?;
+        if is_last {
+            return Ok(());
+        }
+    }
+}
+
+/// Passes a request with a body, both ways at once: the origin may answer before it has it all.
+async fn with_body<C: Client>(
+    exchange: &mut Exchange<'_, C>,
+    to: &Destination<'_>,
+    request: &Request,
+    why: Forward,
+    body: &mut C::Body,
+    own: Option<Watch>,
+) -> Result<Ending, Refusal> {
+    let worker = exchange.context.worker;
+    let unanswered = |fault| unanswered(worker, fault);
+    // The request cannot be sent twice, so it takes no connection that may be closing.
+    let upstream = upstream::connect(&worker.upstreams, &to.to).await.map_err(unanswered)?;
+    let request_ms = time::wall_ms();
+    let sent = upstream.send_head(&worker.upstreams, request).await;
+    let unanswered = |fault| {
+        upstream.failed(fault);
+        unanswered(fault)
+    };
+    sent.map_err(unanswered)?;
+    let writer = upstream.body_writer(body.length());
+    let mut pump = Pump { future: pin!(pump(body, &worker.upstreams, writer)), sent: None };
+    let mut reading = Reading::default();
+    let head = head_beside(exchange, &upstream, &mut reading, &mut pump).await;
+    let head = head.map_err(unanswered)?;
+    let method = exchange.context.head.method;
+    let answer = upstream::answer(&worker.upstreams, upstream, head, reading, method, request_ms);
+    let mut answer = exchange.forwarding(to).ruled(answer);
+    let own = invalidate(exchange, to, &answer, own).await;
+    if matches!(pump.sent, Some(Ok(()))) {
+        return answered(exchange, to, answer, why, own).await;
+    }
+    drop(own);
+    // The rest of the body may or may not come: neither side can tell it from a next request.
+    exchange.client.close_after();
+    answer.body.close_after();
+    if answer.head.head().status >= 400 {
+        // The rest is not wanted.
+        return Ok(exchange.relay(&mut answer, why, None).await);
+    }
+    Ok(pump.beside(exchange.relay(&mut answer, why, None)).await)
+}
+
+/// The final head of the answer, while the body goes on.
+async fn head_beside<C: Client>(
+    exchange: &mut Exchange<'_, C>,
+    upstream: &Upstream,
+    reading: &mut Reading,
+    pump: &mut Pump<'_, impl Future<Output = Result<(), Fault>>>,
+) -> Result<OwnedResponse, Fault> {
+    let worker = exchange.context.worker;
+    for _ in 0..=worker.io.limits().limits.interim_max {
+        let next = {
+            let mut answer = pin!(upstream::next_head(&worker.upstreams, upstream, reading));
+            // An upstream's time begins when it has all of the request, however long that took.
+            let mut late: Option<time::Sleep> = None;
+            std::future::poll_fn(|cx| {
+                pump.poll(cx);
+                if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
+                    return Poll::Ready(answer);
+                }
+                match pump.sent {
+                    // An upstream that refuses the rest may still have answered.
+                    Some(Err(fault)) if fault.is_of_the_client() => Poll::Ready(Err(fault)),
+                    Some(_) => {
+                        let times = &upstream.times;
+                        let late = late.get_or_insert_with(|| time::sleep(times.first_byte()));
+                        Pin::new(late).poll(cx).map(|()| Err(Fault::Timeout))
+                    }
+                    None => Poll::Pending,
+                }
+            })
+            .await?
+        };
+        match next {
+            NextHead::Final(head) => return Ok(head),
+            NextHead::Interim(head) => {
+                exchange.client.interim(&head.head());
+                let sent = pump.beside(exchange.client.flush()).await;
+                sent.map_err(|Gone| Fault::ClientBody)?;
+            }
+        }
+    }
+    Err(Fault::Malformed)
+}

@@ -1,0 +1,361 @@
+//! Response handling: what an answer of the origin means for the store and for those who wait.
+
+use std::sync::Arc;
+
+use cache::flight::{Lead, Settled};
+use cache::purge::{Resource, is_tag_field};
+use cache::stored::{Entry, Head, Piece, Stored, Wire, varies_of};
+use caching::range::ByteRange;
+use caching::{
+    ContentRange, Exchange as Instants, Explain, Failure, FieldSource, NotStored, Response,
+    Storable, Validators,
+};
+use outcome::{Fault, Outcome, Refusal};
+use store::Generation;
+use upstream::Answer;
+
+use super::Forwarding;
+use super::fill::{Filling, Into};
+use crate::cache_status::CacheStatus;
+use crate::exchange::ask::{Ask, Held, What};
+use crate::exchange::destination::Destination;
+use crate::exchange::step::{Provenance, Serving, Step, Streaming};
+
+/// The step that follows an answer, for the request that led the fetch.
+type Next<'d> = Result<Step<'d>, Refusal>;
+
+/// Settles the flight, changes the store, and returns the next step.
+pub(super) fn handle<'d>(
+    forwarding: &Forwarding<'_>,
+    to: &'d Destination<'d>,
+    ask: Ask,
+    lead: Lead,
+    answer: Answer,
+) -> Next<'d> {
+    let status = answer.head.head().status;
+    if status == 304 && ask.is_conditional() {
+        return confirmed(forwarding, to, ask, lead, answer);
+    }
+    if let Some(serving) = forwarding.stand_in(&ask, Failure::Status(status)) {
+        lead.settle(Settled::Declined(status));
+        return Ok(Step::Serve(to, serving));
+    }
+    let storable = storable(forwarding, &ask, &answer, lead.began());
+    match (storable, ask.what) {
+        (Ok((head, _)), What::Rest(rest)) if head.part.is_some() => {
+            complete(forwarding, to, ask, lead, answer, &head, rest)
+        }
+        (Ok((head, own_lines)), _) => store(forwarding, to, ask, lead, answer, head, own_lines),
+        (Err(_), What::Rest(_)) if matches!(status, 206 | 416) => unfit(forwarding, to, ask, lead),
+        (Err(why), _) => {
+            // An error passes: later requests should be collapsed again, all the more.
+            if is_of_the_response(why) && status < 500 && ask.what == What::Whole {
+                let memory = forwarding.snapshot.limits().uncacheable_memory;
+                let cache = &forwarding.worker.cache;
+                cache.remember_uncacheable(lead.watch(), ask.key, answer.response_ms, memory);
+            }
+            lead.settle(match Failure::Status(status).is_error() {
+                true => Settled::Declined(status),
+                false => Settled::Uncacheable,
+            });
+            Ok(Step::Relay(Box::new(answer), ask.why, Some(why.explain().token)))
+        }
+    }
+}
+
+/// The status of a response that is being stored, unless its URI has changed already.
+fn stored_status(cache_status: CacheStatus, lead: &Lead) -> CacheStatus {
+    if lead.watch().is_overtaken() { cache_status } else { cache_status.stored() }
+}
+
+/// The answer does not fit the stored response: asks as if nothing were stored.
+fn unfit<'d>(
+    forwarding: &Forwarding<'_>,
+    to: &'d Destination<'d>,
+    ask: Ask,
+    lead: Lead,
+) -> Next<'d> {
+    forwarding.worker.cache.remove(&ask.key);
+    lead.settle(Settled::Uncacheable);
+    Ok(Step::Pass(to, ask.why))
+}
+
+/// The body of the answer is malformed, or broke off.
+fn failed<'d>(forwarding: &Forwarding<'_>, lead: Lead, fault: Fault) -> Next<'d> {
+    lead.settle(Settled::Failed(fault));
+    forwarding.worker.io.counters.upstream_errors.add(1);
+    Err(Refusal::Fault(fault))
+}
+
+/// 304: a stored response lives on with new fields (RFC 9111, 4.3.4), either the one that the
+/// request selects or another that was offered to the origin (4.3.3).
+fn confirmed<'d>(
+    forwarding: &Forwarding<'_>,
+    to: &'d Destination<'d>,
+    ask: Ask,
+    lead: Lead,
+    mut answer: Answer,
+) -> Next<'d> {
+    let (cache, upstream) = (&forwarding.worker.cache, answer.body.address());
+    // A 304 has no body; this gives the connection back.
+    if answer.body.take_ready(&forwarding.worker.upstreams, &mut |_| {}).is_err() {
+        return failed(forwarding, lead, Fault::Malformed);
+    }
+    let wire = Wire(answer.head.head().fields);
+    let Some(held) = meant(&ask, &Validators::of(&wire, answer.response_ms)) else {
+        return unfit(forwarding, to, ask, lead);
+    };
+    let instants = instants(&answer);
+    let request = Wire(forwarding.head.fields);
+    let (policy, began, tags) = (forwarding.policy(), lead.began(), forwarding.tags());
+    let head = held.head().updated(&wire, instants, policy, began, tags).fetched_by(&request);
+    let verdict = may_stay(forwarding, &head, instants);
+    let cache_status = CacheStatus::forwarded(Outcome::Revalidated, ask.why, Some(304));
+    forwarding.worker.io.counters.revalidated.add(1);
+    let key = match verdict {
+        Ok(()) => cache.storage_key(ask.uri, &head, &request, lead.watch()),
+        Err(_) => ask.key,
+    };
+    if key != ask.key && ask.key != ask.uri {
+        // It varies by other fields now.
+        cache.remove(&ask.key);
+    }
+    let (held, entry, settled) = match held {
+        Held::Whole(stale) => {
+            let stored = Arc::new(stale.under(head));
+            let entry = Entry::Response(Arc::clone(&stored));
+            (Held::Whole(Arc::clone(&stored)), entry, Settled::Stored(stored))
+        }
+        Held::Part(stale) => {
+            let partial = Arc::new(stale.under(head));
+            let entry = Entry::Part(Arc::clone(&partial));
+            (Held::Part(Arc::clone(&partial)), entry, Settled::Part(partial))
+        }
+    };
+    match verdict {
+        Ok(()) => {
+            cache.insert_confirmed(lead.watch(), key, entry);
+            lead.settle(settled);
+        }
+        Err(why) => {
+            // It answers this client; for the others it is as if it had not come.
+            if is_of_the_response(why) {
+                cache.remove(&ask.key);
+            }
+            lead.settle(Settled::Uncacheable);
+        }
+    }
+    let provenance = Provenance { upstream, ..Provenance::stored(cache_status) };
+    Ok(Step::Serve(to, Serving { held, provenance }))
+}
+
+/// The stored response that a 304 with these validators confirms.
+fn meant(ask: &Ask, update: &Validators) -> Option<Held> {
+    if let Some(held) = ask.stale() {
+        let fits = caching::fits_304(&held.meta().validators, update, true);
+        return fits.then(|| held.clone());
+    }
+    let validators = ask.offered.iter().map(|stored| &stored.head.meta.validators);
+    let at = caching::meant_by_304(validators, update)?;
+    Some(Held::Whole(Arc::clone(&ask.offered[at])))
+}
+
+/// Whether a stored response may stay in the store with the fields of an update.
+pub(super) fn may_stay(
+    forwarding: &Forwarding<'_>,
+    head: &Head,
+    instants: Instants,
+) -> Result<(), NotStored> {
+    let fields = Wire(forwarding.head.fields);
+    let request = caching::Request { method: b"GET", fields: &fields };
+    let response = Response { status: head.status, fields: head };
+    caching::may_store(&request, &response, instants, forwarding.policy()).map(|_| ())
+}
+
+/// Stores a response: at once if all of it has come, otherwise by a task that fills it while
+/// everyone who wants it streams along.
+fn store<'d>(
+    forwarding: &Forwarding<'_>,
+    to: &'d Destination<'d>,
+    ask: Ask,
+    lead: Lead,
+    mut answer: Answer,
+    head: Head,
+    own_lines: Vec<u8>,
+) -> Next<'d> {
+    let worker = forwarding.worker;
+    worker.io.counters.misses.add(1);
+    let replaces = matches!(ask.held, Some(Held::Whole(_)));
+    let outcome = if replaces { Outcome::Replaced } else { Outcome::Miss };
+    let status = answer.head.head().status;
+    let cache_status = CacheStatus::forwarded(outcome, ask.why, Some(status));
+    let provenance = Provenance {
+        own_lines,
+        ..Provenance::fetched(stored_status(cache_status, &lead), answer.body.address())
+    };
+    let head = Arc::new(head);
+    let request = Wire(forwarding.head.fields);
+    let key = worker.cache.storage_key(ask.uri, &head, &request, lead.watch());
+    if key != ask.key && ask.key != ask.uri {
+        // The response varies by other fields than the last one did.
+        worker.cache.remove(&ask.key);
+    }
+    let mut first = Vec::new();
+    match answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data)) {
+        Ok(true) if head.part.is_none() => {
+            let pieces = if first.is_empty() { Vec::new() } else { vec![Piece::from(first)] };
+            let stored = Arc::new(Stored::new(head, pieces));
+            worker.cache.insert(lead.watch(), key, Entry::Response(Arc::clone(&stored)));
+            lead.settle(Settled::Stored(Arc::clone(&stored)));
+            Ok(Step::Serve(to, Serving { held: Held::Whole(stored), provenance }))
+        }
+        Ok(_) => {
+            let into = head.part.map_or(Into::Whole, Into::Part);
+            let filling = Filling { key, head: Arc::clone(&head), into };
+            let reader = filling.start(worker, lead, answer.body, first);
+            Ok(Step::Stream(Streaming { reader, head, provenance }))
+        }
+        Err(fault) => failed(forwarding, lead, fault),
+    }
+}
+
+/// The rest of a response of which parts are stored (RFC 9111, 3.4): it streams with them as one.
+fn complete<'d>(
+    forwarding: &Forwarding<'_>,
+    to: &'d Destination<'d>,
+    ask: Ask,
+    lead: Lead,
+    mut answer: Answer,
+    head: &Head,
+    rest: ByteRange,
+) -> Next<'d> {
+    let worker = forwarding.worker;
+    let Some(Held::Part(partial)) = &ask.held else { return unfit(forwarding, to, ask, lead) };
+    let complete_bytes = partial.complete_bytes;
+    let wanted = ContentRange { range: rest, complete_bytes };
+    let same = caching::may_combine(&partial.head.meta.validators, &head.meta.validators);
+    if !same || head.part != Some(wanted) {
+        return unfit(forwarding, to, ask, lead);
+    }
+    let mut first = Vec::new();
+    if let Err(fault) =
+        answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data))
+    {
+        return failed(forwarding, lead, fault);
+    }
+    worker.io.counters.misses.add(1);
+    let (policy, began, tags) = (forwarding.policy(), lead.began(), forwarding.tags());
+    let got = Wire(answer.head.head().fields);
+    let whole = partial.head.updated(&got, instants(&answer), policy, began, tags);
+    let mut whole = whole.fetched_by(&Wire(forwarding.head.fields));
+    whole.announced_length = Some(complete_bytes);
+    let head = Arc::new(whole);
+    let into = Into::Rest {
+        before: partial.pieces(0, rest.first),
+        gap_bytes: rest.bytes(),
+        after: partial.pieces(rest.last + 1, complete_bytes),
+    };
+    let cache_status = CacheStatus::forwarded(Outcome::Miss, ask.why, Some(206));
+    let cache_status = stored_status(cache_status, &lead);
+    let provenance = Provenance::fetched(cache_status, answer.body.address());
+    let filling = Filling { key: ask.key, head: Arc::clone(&head), into };
+    let reader = filling.start(worker, lead, answer.body, first);
+    Ok(Step::Stream(Streaming { reader, head, provenance }))
+}
+
+/// The head to store and the lines that only the first client gets, or the rule that forbids it.
+fn storable(
+    forwarding: &Forwarding<'_>,
+    ask: &Ask,
+    answer: &Answer,
+    began: Generation,
+) -> Result<(Head, Vec<u8>), NotStored> {
+    let head = answer.head.head();
+    let (asked, got) = (Wire(forwarding.head.fields), Wire(head.fields));
+    let response = Response { status: head.status, fields: &got };
+    let (instants, policy) = (instants(answer), forwarding.policy());
+    if head.status == 206 && ask.what == What::Whole {
+        return Err(NotStored::Incomplete);
+    }
+    let storable = match ask.what {
+        // The range is ours: the client asks for the whole.
+        What::Rest(_) if head.status == 206 => {
+            let request = caching::Request { method: b"GET", fields: &OurRange(asked) };
+            caching::may_store(&request, &response, instants, policy)?
+        }
+        _ => {
+            let request = caching::Request { method: b"GET", fields: &asked };
+            caching::may_store(&request, &response, instants, policy)?
+        }
+    };
+    prepare(forwarding, answer, storable, began)
+}
+
+/// The stored form of a head, and the lines that only the first client gets.
+pub(super) fn prepare(
+    forwarding: &Forwarding<'_>,
+    answer: &Answer,
+    storable: Storable,
+    began: Generation,
+) -> Result<(Head, Vec<u8>), NotStored> {
+    let head = answer.head.head();
+    let length = answer.body.length().bytes();
+    let part = storable.part;
+    if length.is_some_and(|length| length > forwarding.worker.cache.object_bytes_max()) {
+        return Err(NotStored::TooLarge);
+    }
+    if part.is_some_and(|part| length.is_some_and(|length| length != part.range.bytes())) {
+        return Err(NotStored::Incomplete);
+    }
+    let varies = varies_of(&storable.vary, &Wire(forwarding.head.fields));
+    let Destination { realm, authority, path, .. } = *forwarding.to;
+    let resource = Resource::new(realm, authority, path, Wire(head.fields).fields(), began);
+    let tags = forwarding.tags();
+    let mut own_lines = Vec::new();
+    let mut kept = Vec::with_capacity(head.fields.len());
+    for field in head.fields.end_to_end() {
+        let of_part = part.is_some() && is(field.name(), "content-range");
+        if of_part || (!tags && is_tag_field(field.name())) {
+            continue;
+        }
+        if storable.keeps(field.name()) {
+            kept.push((field.name(), field.value()));
+        } else if storable.withheld().iter().any(|name| is(field.name(), name)) {
+            http1::write::parsed_field(&mut own_lines, field);
+        }
+    }
+    // A part is stored under the head that the whole would have.
+    let status = if part.is_some() { 200 } else { head.status };
+    let mut via = Vec::new();
+    forwarding.snapshot.via.append_to_response(&mut via, head.version);
+    let (kept, meta) = (kept.into_iter(), storable.meta);
+    let prepared = Head::new(status, &via, kept, meta, varies, resource, length);
+    let prepared = match part {
+        Some(part) => prepared.of_part(part),
+        None => prepared,
+    };
+    Ok((prepared, own_lines))
+}
+
+/// When the answer was asked for and when it came.
+pub(super) fn instants(answer: &Answer) -> Instants {
+    Instants { request_ms: answer.request_ms, response_ms: answer.response_ms }
+}
+
+fn is(name: &[u8], other: &str) -> bool {
+    name.eq_ignore_ascii_case(other.as_bytes())
+}
+
+/// A request's fields, with the range that we add.
+struct OurRange<'b>(Wire<'b>);
+
+impl FieldSource for OurRange<'_> {
+    fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.0.fields().chain(std::iter::once((&b"range"[..], &b"bytes=0-"[..])))
+    }
+}
+
+/// Whether the next response for the same key will probably be refused for the same reason.
+fn is_of_the_response(reason: NotStored) -> bool {
+    !matches!(reason, NotStored::RequestNoStore | NotStored::Authorization | NotStored::Method)
+}

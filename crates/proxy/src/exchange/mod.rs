@@ -1,0 +1,179 @@
+//! One exchange: a request that could not be answered in its turn, and its response.
+//!
+//! [`run`] owns the branching. The others carry out one [`step::Step`] each and return the next:
+//! [`routing`] applies the rules and routes, [`plan`] decides by what is stored, [`collapse`] joins
+//! other requests' fetches, [`fetch`] asks the origin, [`serve`] and [`from_disk`] send.
+
+pub(crate) mod ask;
+mod collapse;
+pub(crate) mod connect;
+pub(crate) mod destination;
+pub(crate) mod fetch;
+mod from_disk;
+pub(crate) mod plan;
+pub(crate) mod purge_method;
+pub(crate) mod route_answer;
+pub(crate) mod routing;
+pub(crate) mod rules;
+mod run;
+mod serve;
+pub(crate) mod step;
+mod upgrade;
+
+use access_log::{Record, last_field};
+use http1::Method;
+use outcome::{Outcome, Refusal};
+use runtime::time::{self, Instant};
+use store::Generation;
+use store::disk::Hit;
+
+use crate::cache_status::proxy_status_line;
+use crate::client::{Client, Own, RequestBody, Response, Sent};
+use destination::Destination;
+use fetch::Forwarding;
+use plan::Planner;
+use routing::{RequestContext, Routed};
+use step::{Ending, Summary};
+
+/// One request on its way to a response.
+pub(crate) struct Exchange<'x, C> {
+    pub(crate) context: RequestContext<'x>,
+    pub(crate) client: &'x mut C,
+    /// The request has a body with content.
+    has_body: bool,
+    /// What routing found.
+    routed: Routed,
+    /// Bytes that the client sent through a tunnel.
+    tunnelled: u64,
+    started: Instant,
+    /// The same by the wall clock, in unix milliseconds.
+    arrived_ms: u64,
+    /// The number of purges when it looked into the store.
+    began: Generation,
+    /// What was read from the disk for this request, perhaps with the body to answer with.
+    swapped_in: Option<Box<Hit>>,
+    /// The rule that refused the request, if one did.
+    rule: &'static str,
+}
+
+impl<'x, C: Client> Exchange<'x, C> {
+    /// An exchange that begins now.
+    pub(crate) fn new(context: RequestContext<'x>, client: &'x mut C, body: &C::Body) -> Self {
+        Exchange {
+            client,
+            has_body: !body.length().is_empty(),
+            routed: Routed::default(),
+            tunnelled: 0,
+            started: time::now(),
+            arrived_ms: time::wall_ms(),
+            began: context.worker.cache.purges.now(),
+            swapped_in: None,
+            rule: "",
+            context,
+        }
+    }
+
+    /// The request, to be decided by what is stored.
+    fn planner(&self) -> Planner<'_> {
+        Planner { cache: &self.context.worker.cache, head: self.context.head }
+    }
+
+    /// The request, to be forwarded to an origin.
+    fn forwarding<'a>(&self, to: &'a Destination<'a>) -> Forwarding<'a>
+    where
+        'x: 'a,
+    {
+        self.context.forwarding(to, self.routed.route)
+    }
+
+    /// Refuses a request that needs an upstream, if the core is overloaded.
+    fn shed(&self) -> Result<(), Refusal> {
+        match self.context.worker.overload.sheds() {
+            true => Err(Refusal::Overload),
+            false => Ok(()),
+        }
+    }
+
+    /// Sends our own answer.
+    async fn answer(&mut self, own: Own<'_>, content: &str, outcome: Outcome) -> Ending {
+        if self.has_body {
+            // Nothing reads the body, so no further request can follow it.
+            self.client.close_after();
+        }
+        self.client.respond(&Response::Own(own));
+        if self.context.head.method != Method::Head {
+            self.client.offer(content.as_bytes());
+        }
+        if self.client.flush().await.is_err() {
+            self.client.close_after();
+        }
+        Ending::Complete(Summary { outcome, status: own.status, upstream: None })
+    }
+
+    async fn refuse(&mut self, refusal: Refusal) -> Ending {
+        let worker = self.context.worker;
+        let (status, text) = (refusal.status(), format!("{}\n", refusal.body()));
+        worker.io.count_refusal(refusal);
+        if matches!(status, 400..=499) {
+            worker.io.counters.client_errors.add(1);
+        }
+        // A client may send on without waiting for the answer to its CONNECT: what comes then is
+        // no request.
+        if !refusal.keeps() || self.context.head.method == Method::Connect {
+            self.client.close_after();
+        }
+        self.rule = refusal.name();
+        let mut lines = b"Cache-Control: no-store\r\n".to_vec();
+        lines.extend_from_slice(&proxy_status_line(refusal));
+        if matches!(refusal, Refusal::PasswordMissing | Refusal::PasswordWrong) {
+            let challenge = policy::forward::challenge(&self.context.snapshot.forward);
+            lines.extend_from_slice(challenge.as_bytes());
+        }
+        if refusal == Refusal::Overload {
+            let seconds = worker.overload.retry_after();
+            lines.extend_from_slice(format!("Retry-After: {seconds}\r\n").as_bytes());
+        }
+        let own = Own {
+            status,
+            lines: b"Content-Type: text/plain\r\n",
+            content_length: Some(text.len() as u64),
+            more_lines: &lines,
+        };
+        self.answer(own, &text, Outcome::of_refusal(refusal)).await
+    }
+
+    /// Counts and logs the exchange, which has ended.
+    fn log(&self, ending: &Ending, body: &C::Body) {
+        let RequestContext { worker, listener, head, stream, .. } = &self.context;
+        let Summary { outcome, status, upstream } = *ending.summary();
+        let io = &worker.io;
+        let elapsed_us = self.started.elapsed().as_micros() as u64;
+        io.counters.requests.add(1);
+        io.counters.latency.count(outcome, status, elapsed_us);
+        if !io.log.is_on() {
+            return;
+        }
+        io.counters.log_lines.add(1);
+        let Sent { bytes, body_bytes, head: sent_head, keeps } = self.client.sent();
+        io.log.record(&Record {
+            end_wall_ms: time::wall_ms(),
+            elapsed_us,
+            client: self.context.peer,
+            listener: listener.address,
+            scheme: listener.scheme,
+            request: Some(*head),
+            request_bytes: head.head_bytes as u64 + body.bytes_used() + self.tunnelled,
+            outcome,
+            status,
+            response_head: sent_head,
+            content_type: last_field(sent_head, b"content-type"),
+            bytes,
+            body_bytes,
+            upstream,
+            user: self.routed.user.as_deref().unwrap_or_default(),
+            keep: keeps && matches!(ending, Ending::Complete(_)),
+            rule: self.rule,
+            tls: stream.and_then(|stream| stream.tls()),
+        });
+    }
+}

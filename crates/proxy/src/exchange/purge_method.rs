@@ -1,0 +1,50 @@
+//! The method `PURGE`.
+
+use cache::changes::Changes;
+use cache::purge::url;
+use cache::stored::Wire;
+use caching::FieldSource;
+use outcome::{Outcome, Refusal};
+use runtime::time;
+use store::Concerns;
+
+use super::Exchange;
+use super::routing::RequestContext;
+use super::step::Ending;
+use crate::client::{Client, Own};
+use crate::request::{RequestedUri, requested_uri};
+
+/// Purges the requested URL with all its variants, or marks it stale if `Soft-Purge` says so.
+pub(crate) async fn purge<C: Client>(exchange: &mut Exchange<'_, C>) -> Result<Ending, Refusal> {
+    let RequestedUri { realm, authority, path } = purged_uri(&exchange.context)?;
+    let url = url(realm, authority, path);
+    let fields = Wire(exchange.context.head.fields);
+    let soft = ["soft-purge", "fastly-soft-purge"].iter().any(|name| is_yes(fields.first(name)));
+    let cache = &exchange.context.worker.cache;
+    let (mark, made) = cache.purge(Concerns::Url(&url), soft, time::wall_ms());
+    Changes::of(made).durable(cache).await;
+    let text = format!(
+        "{{\"purged\":{{\"url\":{}}},\"soft\":{soft},\"generation\":{}}}\n",
+        serde_json::Value::from(String::from_utf8_lossy(&url)),
+        mark.generation
+    );
+    let own = Own {
+        status: 200,
+        lines: b"Content-Type: application/json\r\n",
+        content_length: Some(text.len() as u64),
+        more_lines: b"Cache-Control: no-store\r\n",
+    };
+    Ok(exchange.answer(own, &text, Outcome::Own).await)
+}
+
+/// The URI that a request purges, or why it purges nothing.
+pub(crate) fn purged_uri<'x>(context: &RequestContext<'x>) -> Result<RequestedUri<'x>, Refusal> {
+    if !context.snapshot.config.purge.allows(context.peer.ip()) {
+        return Err(Refusal::PurgeFrom);
+    }
+    requested_uri(context.listener, &context.head).ok_or(Refusal::PurgeTarget)
+}
+
+fn is_yes(value: Option<&[u8]>) -> bool {
+    value.is_some_and(|value| matches!(value.trim_ascii(), b"1" | b"?1" | b"true"))
+}

@@ -1,0 +1,45 @@
+//! Answers that a route gives by itself: a redirect, or a status with some text.
+
+use http1::write;
+
+use super::Exchange;
+use super::step::Ending;
+use crate::client::{Client, Own};
+use config::Action;
+use outcome::Outcome;
+
+/// The status of such an answer.
+pub(crate) fn status_of(action: &Action) -> u16 {
+    match action {
+        Action::Redirect { status, .. } | Action::Answer { status, .. } => *status,
+        // The group has no servers, so no request could come here.
+        Action::Group(_) => 503,
+    }
+}
+
+/// Answers as the route says.
+pub(crate) async fn answer<C: Client>(exchange: &mut Exchange<'_, C>, action: &Action) -> Ending {
+    let head = &exchange.context.head;
+    let mut lines = Vec::new();
+    let text = match action {
+        Action::Redirect { location, with_path, .. } => {
+            let mut location = location.clone().into_bytes();
+            if *with_path {
+                write::origin_form(&mut location, head.method, &head.target);
+            }
+            // The configuration was checked, and a target has no byte that a field may not have.
+            let _ = write::field(&mut lines, b"Location", &location);
+            ""
+        }
+        Action::Answer { body, .. } => body.as_str(),
+        Action::Group(_) => "",
+    };
+    let status = status_of(action);
+    if !text.is_empty() {
+        lines.extend_from_slice(b"Content-Type: text/plain; charset=utf-8\r\n");
+    }
+    let without_content = matches!(status, 204 | 304);
+    let content_length = (!without_content).then_some(text.len() as u64);
+    let own = Own { status, lines: &lines, content_length, more_lines: b"" };
+    exchange.answer(own, if without_content { "" } else { text }, Outcome::Pass).await
+}

@@ -1,0 +1,202 @@
+//! Routing: the first step of a request, by its head, the access rules and the routes.
+//!
+//! An exchange takes the step that this returns. An explanation describes it, and *peeks*: it counts
+//! nothing and marks nothing as used.
+
+use std::cell::OnceCell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cache::Look;
+use cache::realm::Realm;
+use cache::stored::Wire;
+use caching::cache_status::Forward;
+use config::Role;
+use http1::{RequestHead, Scheme, Target};
+use outcome::Refusal;
+use policy::forward::Passwords;
+use transport::Transport;
+use transport::proxy_protocol::Ends;
+use transport::tls::TlsPeer;
+use upstream::{Preface, To};
+
+use super::destination::Destination;
+use super::fetch::Forwarding;
+use super::step::Step;
+use crate::listener::ListenerContext;
+use crate::request::{Class, RequestedUri, requested_uri};
+use crate::snapshot::Snapshot;
+use crate::worker::Worker;
+
+/// A request and what it came with.
+pub(crate) struct RequestContext<'x> {
+    pub(crate) worker: &'x Rc<Worker>,
+    /// The configuration that it began with.
+    pub(crate) snapshot: Rc<Snapshot>,
+    pub(crate) listener: &'x ListenerContext,
+    /// The client's address.
+    pub(crate) peer: SocketAddr,
+    /// The address that the client connected to, if a PROXY header said so.
+    pub(crate) original_destination: Option<SocketAddr>,
+    /// The client's connection, if there is one.
+    pub(crate) stream: Option<&'x Transport>,
+    pub(crate) head: RequestHead<'x>,
+    pub(crate) look: Look,
+}
+
+/// What routing found, even if it ended in a refusal.
+#[derive(Debug, Default)]
+pub(crate) struct Routed {
+    /// The user whose password was verified, if one was required.
+    pub(crate) user: Option<Arc<[u8]>>,
+    /// The index of the route.
+    pub(crate) route: Option<usize>,
+}
+
+/// Where the destination of a request is kept while its steps refer to it.
+pub(crate) type Place<'x> = OnceCell<Destination<'x>>;
+
+impl<'x> RequestContext<'x> {
+    /// The first step, or the refusal.
+    pub(crate) async fn route<'d>(
+        &self,
+        place: &'d Place<'x>,
+        routed: &mut Routed,
+    ) -> Result<Step<'d>, Refusal> {
+        let (snapshot, role) = (&self.snapshot, self.listener.role);
+        let class = Class::of(&self.head, role, &snapshot.via, &snapshot.config.upgrades);
+        if role == Role::Forward && class != Class::Purge {
+            routed.user = Box::pin(self.admit()).await?;
+        }
+        let (protocols, bypass) = match class {
+            Class::Purge => return Ok(Step::Purge),
+            Class::Connect => return Ok(Step::Connect),
+            Class::Refused(refusal) => return Err(refusal),
+            Class::Upgrade(protocols) => (Some(protocols), None),
+            Class::Bypass(why) => (None, Some(why)),
+            Class::Cacheable => (None, None),
+        };
+        let RequestedUri { realm, authority, path } = self.uri()?;
+        let (to, stores) = match role {
+            Role::Reverse => {
+                routed.route = snapshot.routes.find(authority, path);
+                let route = routed.route.and_then(|at| snapshot.routes.get(at));
+                let route = route.ok_or(Refusal::NoRoute)?;
+                let Some(group) = &route.group else {
+                    return Ok(Step::AnswerByRoute(Box::new(route.config.action.clone())));
+                };
+                let preface = Preface::of(group.config.proxy_header, || self.ends());
+                let key = group.key(authority, path);
+                (To::Group(Arc::clone(group), key, preface), route.config.store)
+            }
+            Role::Forward => {
+                let tls = self.tls(realm.scheme, authority)?;
+                (To::Addresses(self.resolve(authority, realm.scheme.port()).await?, tls), true)
+            }
+        };
+        let to = place.get_or_init(|| Destination { realm, authority, path, to });
+        if let Some(protocols) = protocols {
+            return Ok(Step::Upgrade(to, protocols));
+        }
+        let bypass = if stores { bypass } else { Some(Forward::Bypass) };
+        match bypass {
+            None => Ok(Step::LookUp(to)),
+            Some(_) if caching::only_if_cached(&Wire(self.head.fields)) => {
+                Err(Refusal::OnlyIfCached)
+            }
+            Some(why) => Ok(Step::Pass(to, why)),
+        }
+    }
+
+    /// Whether this client may use the listener at all, and who it is if that is required.
+    async fn admit(&self) -> Result<Option<Arc<[u8]>>, Refusal> {
+        let passwords = Passwords {
+            known: &self.worker.shared.passwords,
+            verifying: &self.worker.verifying,
+            remembers: self.look == Look::Use,
+        };
+        self.snapshot.forward.admit(self.peer.ip(), &self.head, passwords).await
+    }
+
+    /// The requested URI, or why it is refused.
+    fn uri(&self) -> Result<RequestedUri<'x>, Refusal> {
+        let ListenerContext { role, scheme, .. } = *self.listener;
+        match (requested_uri(self.listener, &self.head), role, self.head.target) {
+            (Some(uri), ..) => Ok(uri),
+            (None, Role::Reverse, Target::Asterisk) => Ok(RequestedUri {
+                realm: Realm { role, scheme },
+                authority: self.head.host().unwrap_or_default(),
+                path: b"*",
+            }),
+            (None, _, Target::Absolute { .. }) => Err(Refusal::Scheme),
+            _ => Err(Refusal::NotAbsolute),
+        }
+    }
+
+    /// The ends of the client's connection, as a PROXY header gives them to servers.
+    fn ends(&self) -> Ends {
+        let here = || self.stream.and_then(|stream| stream.local_addr().ok());
+        let destination = self.original_destination.or_else(here).unwrap_or(self.listener.address);
+        Ends { source: self.peer, destination }
+    }
+
+    /// The TLS peer for a URI that a client names.
+    fn tls(&self, scheme: Scheme, authority: &[u8]) -> Result<Option<Arc<TlsPeer>>, Refusal> {
+        if scheme == Scheme::Http {
+            return Ok(None);
+        }
+        let tls = self.snapshot.config.https.as_ref().ok_or(Refusal::Scheme)?;
+        let host = http1::parse_authority(authority).ok().map(|parsed| parsed.host);
+        match host.and_then(|host| TlsPeer::of(tls, host)) {
+            Some(peer) => Ok(Some(Arc::new(peer))),
+            None => Err(Refusal::Authority),
+        }
+    }
+
+    async fn resolve(
+        &self,
+        authority: &[u8],
+        default_port: u16,
+    ) -> Result<Arc<[SocketAddr]>, Refusal> {
+        let parsed = http1::parse_authority(authority).map_err(|_| Refusal::Authority)?;
+        let port = parsed.port.unwrap_or(default_port);
+        self.addresses(parsed.host, port).await
+    }
+
+    /// The addresses at which a forward listener's client may reach this port of a host.
+    pub(crate) async fn addresses(
+        &self,
+        host: &[u8],
+        port: u16,
+    ) -> Result<Arc<[SocketAddr]>, Refusal> {
+        let (rules, io, shared) = (&self.snapshot.forward, &self.worker.io, &self.worker.shared);
+        let limit = io.limits().limits.connect_timeout;
+        let from = (&shared.resolver, limit);
+        let found = rules.addresses((host, port), self.head.method, from, &shared.own).await;
+        if self.look == Look::Use && matches!(found, Err(Refusal::Fault(_))) {
+            io.counters.upstream_errors.add(1);
+        }
+        found
+    }
+
+    /// The request, to be forwarded to an origin.
+    pub(crate) fn forwarding<'a>(
+        &self,
+        to: &'a Destination<'a>,
+        route: Option<usize>,
+    ) -> Forwarding<'a>
+    where
+        'x: 'a,
+    {
+        Forwarding {
+            worker: self.worker,
+            snapshot: Rc::clone(&self.snapshot),
+            role: self.listener.role,
+            peer: self.peer,
+            route,
+            head: self.head,
+            to,
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The decision rules that are not the caching crate's: each with its name, the place where it is
+//! specified, and its text.
+
+use caching::Explanation;
+use caching::cache_status::Forward;
+use http1::RequestHead;
+
+use crate::request::has_content;
+
+macro_rules! rules {
+    ($($name:ident = $token:literal, $clause:literal, $text:literal;)*) => {
+        $(pub(crate) const $name: Explanation =
+            Explanation { token: $token, clause: $clause, text: $text };)*
+    };
+}
+
+rules! {
+    FRESH = "fresh", "RFC 9111, 4.2", "fresh: its age is below its lifetime";
+    URI_MISS = "uri-miss", "RFC 9111, 4", "nothing is stored for this URL";
+    VARY_MISS = "vary-miss", "RFC 9111, 4.1",
+        "responses are stored, but none for a request with these fields";
+    ONLY_IF_CACHED = "only-if-cached", "RFC 9111, 5.2.1.7",
+        "the request accepts stored responses only, and none is stored that may be used";
+    UNCACHEABLE = "uncacheable", "RFC 9111, 3",
+        "the last response could not be stored: requests do not wait for each other";
+    NO_STORE = "request-no-store", "RFC 9111, 5.2.1.5", "the request forbids storing";
+    RANGES = "ranges", "RFC 9111, 3.3",
+        "no part can be stored of a conditional range or of several ranges";
+    PARTIAL = "partial", "RFC 9111, 3.3", "only parts of the requested bytes are stored";
+    TOO_LARGE = "too-large", "RFC 9111, 3",
+        "the response is too large to store as a whole: only parts of it are stored";
+    METHOD = "method", "RFC 9111, 4", "only GET and HEAD are answered from the store";
+    WITH_BODY = "with-body", "RFC 9110, 9.3.1", "only the origin can judge a request with a body";
+    CONDITION = "condition", "RFC 9111, 4.3.2", "only the origin can evaluate its condition";
+    NO_STORE_ROUTE = "bypass", "", "its route does not use the store";
+    ROUTE = "route", "", "its route gives the answer";
+    UPGRADE = "upgrade", "RFC 9110, 7.8", "it asks for another protocol, which is allowed";
+    TUNNEL = "connect", "RFC 9110, 9.3.6", "no rule forbids the tunnel";
+    PURGE = "purge", "", "the client may purge";
+}
+
+/// Why a request is passed on without a look into the store.
+pub(crate) fn bypass(why: Forward, head: &RequestHead<'_>) -> Explanation {
+    match why {
+        Forward::Bypass => NO_STORE_ROUTE,
+        Forward::Method => METHOD,
+        _ if has_content(head) => WITH_BODY,
+        _ => CONDITION,
+    }
+}

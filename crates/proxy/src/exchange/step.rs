@@ -1,0 +1,161 @@
+//! What an exchange does next, and how it ends. `run.rs` draws the steps.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use cache::flight::{Lead, Reader};
+use cache::stored::{Head, Stored};
+use caching::cache_status::Forward;
+use caching::range::ByteRange;
+use config::Action;
+use outcome::{Outcome, Refusal};
+use store::Key;
+use upstream::Answer;
+
+use super::ask::{Ask, Held};
+use super::destination::Destination;
+use crate::cache_status::CacheStatus;
+use crate::client::Gone;
+
+/// What an exchange does next. Each step is carried out by one function, which returns the next.
+pub(crate) enum Step<'d> {
+    /// Purges the URL.
+    Purge,
+    /// Opens a tunnel to a host.
+    Connect,
+    /// Answers as the route says.
+    AnswerByRoute(Box<Action>),
+    /// Answers with an error.
+    Refuse(Refusal),
+    /// Passes on a request to switch to one of these protocols.
+    Upgrade(&'d Destination<'d>, Vec<u8>),
+    /// Passes the request on and stores nothing, for this reason.
+    Pass(&'d Destination<'d>, Forward),
+    /// Looks into the store.
+    LookUp(&'d Destination<'d>),
+    /// The same after another's fetch was not for this request; the next one would not be either.
+    LookUpAlone(&'d Destination<'d>),
+    /// The same after a stored body could not be read. Nothing has been sent.
+    LookUpAgain(&'d Destination<'d>),
+    /// Answers from the store.
+    ServeStored(&'d Destination<'d>, FromStore),
+    /// Passes a HEAD on, and updates the stored response by its answer.
+    ValidateByHead(&'d Destination<'d>, Validated),
+    /// Fetches for the store, together with others who need the same.
+    Fetch(&'d Destination<'d>, Ask),
+    /// Waits for another's fetch.
+    Follow(&'d Destination<'d>, Ask, Reader),
+    /// Asks the origin. `is_shared` says that others may follow.
+    Lead { to: &'d Destination<'d>, ask: Ask, lead: Lead, is_shared: bool },
+    /// Sends a response that is complete.
+    Serve(&'d Destination<'d>, Serving),
+    /// Sends a response while its body arrives.
+    Stream(Streaming),
+    /// Sends an answer that is not stored, for the reason and by the rule given.
+    Relay(Box<Answer>, Forward, Option<&'static str>),
+    /// Asks the origin for the rest of a body that broke off.
+    Repair(&'d Destination<'d>, Torn),
+    /// It has ended.
+    End(Ending),
+}
+
+/// An answer from the store.
+pub(crate) struct FromStore {
+    pub(crate) key: Key,
+    pub(crate) held: Held,
+    pub(crate) cache_status: CacheStatus,
+    /// What to ask the origin in the background.
+    pub(crate) revalidate: Option<Ask>,
+}
+
+/// A stored response that a HEAD may confirm.
+pub(crate) struct Validated {
+    pub(crate) why: Forward,
+    pub(crate) uri: Key,
+    pub(crate) key: Key,
+    pub(crate) stored: Arc<Stored>,
+}
+
+/// A complete response to send.
+pub(crate) struct Serving {
+    pub(crate) held: Held,
+    pub(crate) provenance: Provenance,
+}
+
+/// A response to send while its body arrives.
+pub(crate) struct Streaming {
+    pub(crate) reader: Reader,
+    pub(crate) head: Arc<Head>,
+    pub(crate) provenance: Provenance,
+}
+
+/// Where a response came from.
+pub(crate) struct Provenance {
+    pub(crate) cache_status: CacheStatus,
+    /// It has been in the store, so it carries its age.
+    pub(crate) is_aged: bool,
+    /// Field lines for this client alone.
+    pub(crate) own_lines: Vec<u8>,
+    pub(crate) upstream: Option<SocketAddr>,
+}
+
+impl Provenance {
+    /// From the store.
+    pub(crate) fn stored(cache_status: CacheStatus) -> Provenance {
+        Provenance { cache_status, is_aged: true, own_lines: Vec::new(), upstream: None }
+    }
+
+    /// From an upstream, just now; `None` if another's request has brought it.
+    pub(crate) fn fetched(cache_status: CacheStatus, upstream: Option<SocketAddr>) -> Provenance {
+        Provenance { is_aged: false, upstream, ..Provenance::stored(cache_status) }
+    }
+}
+
+/// A body that broke off.
+pub(crate) struct Torn {
+    pub(crate) stored: Arc<Stored>,
+    /// What is still to be sent.
+    pub(crate) missing: ByteRange,
+    pub(crate) summary: Summary,
+}
+
+/// What the log says of a response.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Summary {
+    pub(crate) outcome: Outcome,
+    pub(crate) status: u16,
+    pub(crate) upstream: Option<SocketAddr>,
+}
+
+/// How an exchange ended. An exchange that has sent nothing ends in a [`Refusal`] instead, which is
+/// then sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ending {
+    /// The response was sent whole.
+    Complete(Summary),
+    /// The client has gone, or the response broke off: the client must not take it for whole.
+    BrokenOff(Summary),
+    /// The connection was a tunnel, which is closed.
+    Tunnel(Summary),
+    /// A tunnel was promised and then refused.
+    TunnelRefused(Summary),
+}
+
+impl Ending {
+    /// Of a response that was sent, or not.
+    pub(crate) fn of(sent: Result<(), Gone>, summary: Summary) -> Ending {
+        match sent {
+            Ok(()) => Ending::Complete(summary),
+            Err(Gone) => Ending::BrokenOff(summary),
+        }
+    }
+
+    pub(crate) fn summary(&self) -> &Summary {
+        match self {
+            Ending::Complete(summary)
+            | Ending::BrokenOff(summary)
+            | Ending::Tunnel(summary)
+            | Ending::TunnelRefused(summary) => summary,
+        }
+    }
+}

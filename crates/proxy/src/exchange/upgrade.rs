@@ -1,0 +1,81 @@
+//! Upgrade: a request that asks for another protocol on its connection (RFC 9110, 7.8).
+//!
+//! A requested protocol goes to the upstream only if it is allowed by name (WebSocket, unless
+//! configured otherwise). A request for other protocols only is an ordinary request, because a
+//! server may always ignore Upgrade. 101 turns both connections into a tunnel, which begins with the
+//! bytes that came after the two heads; any other answer is an ordinary response.
+//!
+//! What never happens: HTTP within HTTP (`h2c`), whose requests would bypass every rule; a tunnel
+//! without a 101 that names a requested protocol; such a connection in the pool.
+
+use caching::cache_status::Forward;
+use http1::{Name, OwnedResponse, ResponseHead, tokens};
+use outcome::{Fault, Outcome, Refusal};
+use runtime::time;
+use upstream::{Reading, Upstream};
+
+use super::Exchange;
+use super::destination::Destination;
+use super::fetch::{Purpose, unanswered};
+use super::step::{Ending, Summary};
+use crate::client::{Client, RequestBody, Response};
+
+/// Passes the request on; if the upstream agrees, carries the tunnel to its end.
+pub(super) async fn upgrade<C: Client>(
+    exchange: &mut Exchange<'_, C>,
+    to: &Destination<'_>,
+    protocols: &[u8],
+    body: &mut C::Body,
+) -> Result<Ending, Refusal> {
+    let worker = exchange.context.worker;
+    let unanswered = |fault| unanswered(worker, fault);
+    let request = exchange.forwarding(to).request(Purpose::Upgrade(protocols));
+    // An upgrade cannot be repeated.
+    let upstream = upstream::connect(&worker.upstreams, &to.to).await.map_err(unanswered)?;
+    let request_ms = time::wall_ms();
+    let failed = |fault| {
+        upstream.failed(fault);
+        unanswered(fault)
+    };
+    upstream.send_head(&worker.upstreams, &request).await.map_err(failed)?;
+    let mut reading = Reading::that_may_switch();
+    let client = &mut exchange.client;
+    let mut interim = |head: &ResponseHead<'_>| client.interim(head);
+    let head = upstream::final_head(&worker.upstreams, &upstream, &mut reading, &mut interim);
+    let head = time::timeout(upstream.times.first_byte(), head).await;
+    let head = head.unwrap_or(Err(Fault::Timeout)).map_err(failed)?;
+    if head.head().status == 101 {
+        return switch(exchange, &upstream, &head, reading, protocols, body).await;
+    }
+    let method = exchange.context.head.method;
+    let mut answer =
+        upstream::answer(&worker.upstreams, upstream, head, reading, method, request_ms);
+    Ok(exchange.relay(&mut answer, Forward::Request, None).await)
+}
+
+/// 101: from here on the bytes are those of another protocol.
+async fn switch<C: Client>(
+    exchange: &mut Exchange<'_, C>,
+    upstream: &Upstream,
+    head: &OwnedResponse,
+    reading: Reading,
+    protocols: &[u8],
+    body: &mut C::Body,
+) -> Result<Ending, Refusal> {
+    let head = head.head();
+    let is_asked = |token: &[u8]| tokens(protocols).any(|asked| asked.eq_ignore_ascii_case(token));
+    let mut chosen = head.fields.all(Name::Upgrade).flat_map(tokens);
+    let protocol = match (chosen.next(), chosen.next()) {
+        (Some(protocol), None) if is_asked(protocol) => protocol,
+        _ => return Err(unanswered(exchange.context.worker, Fault::Malformed)),
+    };
+    let via = &exchange.context.snapshot.via;
+    exchange.client.respond(&Response::Switching { head, via, protocol });
+    let address = Some(upstream.address);
+    let summary = Summary { outcome: Outcome::Tunnel, status: 101, upstream: address };
+    if exchange.client.flush().await.is_err() {
+        return Ok(Ending::BrokenOff(summary));
+    }
+    let first = body.take_rest();
+    Ok(exchange.tunnel(&upstream.stream, &first, &reading.bytes, summary).await)
+}

@@ -1,0 +1,122 @@
+//! The body of an HTTP/1 request.
+//!
+//! It is read into the core's buffer and decoded. The next piece is read when the exchange asks for
+//! it, so nothing piles up here.
+
+use std::io;
+
+use core_io::CoreIo;
+use http1::{BodyDecoder, Expectation, RequestHead};
+use outcome::Fault;
+use runtime::time;
+use transport::Transport;
+use upstream::BodyLength;
+
+use super::client::Pace;
+use crate::client;
+use crate::request::body_length;
+
+/// What follows the head of a request.
+#[derive(Debug)]
+pub(crate) struct RequestBody<'c> {
+    io: &'c CoreIo,
+    stream: &'c Transport,
+    length: BodyLength,
+    decoder: BodyDecoder,
+    is_awaited: bool,
+    /// Bytes read and not decoded: those after the body belong to the next request.
+    rest: Vec<u8>,
+    /// Bytes of the connection that the body took, framing included.
+    used: u64,
+    pace: Pace,
+}
+
+impl client::RequestBody for RequestBody<'_> {
+    fn length(&self) -> BodyLength {
+        self.length
+    }
+
+    fn is_awaited(&self) -> bool {
+        self.is_awaited
+    }
+
+    async fn pull(&mut self, sink: &mut dyn FnMut(&[u8])) -> Result<bool, Fault> {
+        if self.rest.is_empty() && !self.decoder.is_done() {
+            self.read().await?;
+        }
+        let mut at = 0;
+        while at < self.rest.len() && !self.decoder.is_done() {
+            let input = &self.rest[at..];
+            let step = self.decoder.decode(input).map_err(|_| Fault::ClientBody)?;
+            if !step.data.is_empty() {
+                sink(&input[step.data.clone()]);
+            }
+            at += step.consumed;
+        }
+        self.rest.drain(..at);
+        self.used += at as u64;
+        self.pace.moved(at);
+        Ok(self.decoder.is_done())
+    }
+
+    fn bytes_used(&self) -> u64 {
+        self.used
+    }
+
+    fn take_rest(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.rest)
+    }
+}
+
+impl<'c> RequestBody<'c> {
+    /// The body of a request, of which `rest` was read together with the head.
+    pub(super) fn new(
+        io: &'c CoreIo,
+        stream: &'c Transport,
+        head: &RequestHead<'_>,
+        rest: Vec<u8>,
+    ) -> RequestBody<'c> {
+        RequestBody {
+            io,
+            stream,
+            length: body_length(head),
+            decoder: BodyDecoder::new(head.body(), &io.limits().http),
+            is_awaited: head.expectation() != Expectation::None,
+            rest,
+            used: 0,
+            pace: Pace::default(),
+        }
+    }
+
+    /// The bytes of the next request, if the whole body was read.
+    pub(super) fn into_rest(self) -> Option<Vec<u8>> {
+        self.decoder.is_done().then_some(self.rest)
+    }
+
+    async fn read(&mut self) -> Result<(), Fault> {
+        let in_force = self.io.limits();
+        let limits = &in_force.limits;
+        let since = time::now();
+        let waited = time::timeout(limits.body_timeout, self.stream.readable()).await;
+        self.pace.waited(since);
+        match waited {
+            Ok(Ok(())) if !self.pace.is_too_slow(limits) => {}
+            Ok(Err(_)) => return Err(Fault::ClientBody),
+            Ok(Ok(())) | Err(_) => {
+                self.io.counters.timeouts.add(1);
+                return Err(Fault::ClientSlow);
+            }
+        }
+        let (io, stream) = (self.io, self.stream);
+        io.with_input(|input| match stream.try_read(input) {
+            Ok(0) => Err(Fault::ClientBody),
+            Ok(n) => {
+                io.counters.bytes_received.add(n as u64);
+                self.rest.extend_from_slice(&input[..n]);
+                Ok(())
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(_) => Err(Fault::ClientBody),
+        })
+    }
+}

@@ -1,0 +1,405 @@
+//! The client of an HTTP/1 exchange: sending with a time-out.
+
+use std::io::{self, IoSlice};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use cache::stored::Framing;
+use core_io::CoreIo;
+use http1::{ResponseHead, Version, write};
+use runtime::fs::SharedPages;
+use runtime::time::{self, Instant};
+use transport::Transport;
+
+use super::body::RequestBody;
+use super::response::{self, append_interim, connection_of};
+use crate::client::{Client, Gone, Response, Sent};
+use crate::limits::{COALESCE_BYTES_MAX, Limits, RATE_WAITS_MIN};
+
+/// Sends to one client. What the socket does not take at once is buffered and sent by `flush`: at
+/// most what one read of the upstream gave, because no caller offers more before the flush.
+#[derive(Debug)]
+pub struct ClientStream<'c> {
+    io: &'c CoreIo,
+    stream: &'c Transport,
+    /// Bytes that the socket has not taken yet.
+    pending: Vec<u8>,
+    /// Bytes handed to this client, sent or pending.
+    bytes: u64,
+    /// `bytes` at the end of the final head.
+    head_end: u64,
+    /// The final head as it was sent, if there is a log.
+    sent_head: Vec<u8>,
+    version: Version,
+    framing: Framing,
+    /// The connection may carry another request.
+    keeps: bool,
+    failed: bool,
+    pace: Pace,
+}
+
+/// How fast a client is while we wait for nothing else.
+#[derive(Debug, Default)]
+pub(super) struct Pace {
+    bytes: u64,
+    waited: Duration,
+    waits: u32,
+}
+
+impl Pace {
+    /// The client has taken or sent this many bytes.
+    pub(super) fn moved(&mut self, bytes: usize) {
+        self.bytes += bytes as u64;
+    }
+
+    /// We have waited for the client since then.
+    pub(super) fn waited(&mut self, since: Instant) {
+        self.waited += since.elapsed();
+        self.waits = self.waits.saturating_add(1);
+    }
+
+    /// Whether the client is to be cut off.
+    pub(super) fn is_too_slow(&self, limits: &Limits) -> bool {
+        self.waits >= RATE_WAITS_MIN
+            && self.waited >= limits.rate_grace
+            && self.bytes / limits.rate_min.max(1) < self.waited.as_secs()
+    }
+}
+
+/// Room for a usual head with a small body after it.
+const HEAD_BYTES_USUAL: usize = 2048;
+
+/// I/O vectors of one call.
+const SLICES_MAX: usize = 16;
+
+impl<'c> Client for ClientStream<'c> {
+    type Body = RequestBody<'c>;
+
+    fn respond(&mut self, response: &Response<'_>) {
+        let is_tunnel = matches!(response, Response::Switching { .. } | Response::TunnelOpen);
+        self.framing = response::framing(response, self.version);
+        // The head says so, and it stays so if a drain begins later.
+        self.keeps &= self.framing != Framing::UntilClose && !is_tunnel && !self.io.is_draining();
+        let connection = connection_of(self.version, self.keeps);
+        let before = self.pending.len();
+        if before == 0 {
+            self.pending.reserve(HEAD_BYTES_USUAL);
+        }
+        response::append(&mut self.pending, response, self.framing, connection);
+        let appended = &self.pending[before..];
+        self.bytes += appended.len() as u64;
+        self.head_end = self.bytes;
+        if !is_tunnel && self.io.log.is_on() {
+            self.sent_head.clear();
+            self.sent_head.extend_from_slice(appended);
+        }
+    }
+
+    fn interim(&mut self, head: &ResponseHead<'_>) {
+        // A client of HTTP/1.0 does not know interim responses (RFC 9110, 15.2).
+        if self.version == Version::Http11 {
+            let mut bytes = Vec::with_capacity(head.head_bytes);
+            append_interim(&mut bytes, head);
+            self.offer_parts(&[&bytes]);
+        }
+    }
+
+    fn offer(&mut self, content: &[u8]) {
+        if content.is_empty() {
+            return;
+        }
+        match self.framing {
+            Framing::Chunked => {
+                let prefix = write::chunk_prefix(content.len());
+                self.offer_parts(&[prefix.as_bytes(), content, b"\r\n"]);
+            }
+            _ => self.offer_parts(&[content]),
+        }
+    }
+
+    async fn flush(&mut self) -> Result<(), Gone> {
+        let pending = std::mem::take(&mut self.pending);
+        if self.failed {
+            return Err(Gone);
+        }
+        self.send_rest(&pending).await
+    }
+
+    async fn send(&mut self, content: &[&[u8]], more: bool) -> Result<(), Gone> {
+        self.bytes += content.iter().map(|part| part.len() as u64).sum::<u64>();
+        let pending = std::mem::take(&mut self.pending);
+        let mut unsent: Vec<&[u8]> = Vec::with_capacity(1 + content.len());
+        unsent.push(&pending);
+        unsent.extend_from_slice(content);
+        let mut unsent = &mut unsent[..];
+        while let Some(first) = unsent.first() {
+            if first.is_empty() {
+                unsent = &mut unsent[1..];
+                continue;
+            }
+            let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+            let used = unsent.len().min(SLICES_MAX);
+            for (slice, part) in slices.iter_mut().zip(unsent.iter()) {
+                *slice = IoSlice::new(part);
+            }
+            let slices = &slices[..used];
+            let sent = match more {
+                true => self.stream.try_write_more(slices),
+                false => self.stream.try_write_vectored(slices),
+            };
+            let Some(mut sent) = self.moved(sent)? else {
+                self.room().await?;
+                continue;
+            };
+            for part in unsent.iter_mut() {
+                let of_part = sent.min(part.len());
+                *part = &part[of_part..];
+                sent -= of_part;
+                if sent == 0 {
+                    break;
+                }
+            }
+        }
+        self.flushed().await
+    }
+
+    fn can_send_shared(&self) -> bool {
+        self.stream.can_send_shared()
+    }
+
+    async fn send_shared(&mut self, mut pages: SharedPages, more: bool) -> Result<(), Gone> {
+        if !self.pending.is_empty() {
+            self.send(&[], true).await?;
+        }
+        self.bytes += pages.left() as u64;
+        while pages.left() > 0 {
+            let sent = self.stream.try_write_pages(&mut pages, more);
+            if self.moved(sent)?.is_none() {
+                self.room().await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn finish(&mut self) -> Result<(), Gone> {
+        if self.framing == Framing::Chunked {
+            self.bytes += write::LAST_CHUNK.len() as u64;
+            self.pending.extend_from_slice(write::LAST_CHUNK);
+        }
+        self.flush().await
+    }
+
+    fn close_after(&mut self) {
+        self.keeps = false;
+    }
+
+    fn connection(&self) -> &Transport {
+        self.stream
+    }
+
+    fn add_tunnelled(&mut self, bytes: u64) {
+        self.bytes += bytes;
+    }
+
+    fn sent(&self) -> Sent<'_> {
+        Sent {
+            bytes: self.bytes,
+            body_bytes: self.bytes - self.head_end,
+            head: &self.sent_head,
+            keeps: self.keeps,
+        }
+    }
+}
+
+impl<'c> ClientStream<'c> {
+    /// A client of HTTP/1.1 to which nothing has been sent yet.
+    pub fn new(io: &'c CoreIo, stream: &'c Transport) -> ClientStream<'c> {
+        ClientStream {
+            io,
+            stream,
+            pending: Vec::new(),
+            bytes: 0,
+            head_end: 0,
+            sent_head: Vec::new(),
+            version: Version::Http11,
+            framing: Framing::Implied,
+            keeps: true,
+            failed: false,
+            pace: Pace::default(),
+        }
+    }
+
+    /// The client of a request of this version, after answers to earlier requests, of which the
+    /// bytes do not count.
+    pub(super) fn for_request(self, version: Version, keeps: bool) -> ClientStream<'c> {
+        ClientStream { version, keeps, bytes: 0, ..self }
+    }
+
+    /// Whether the connection may carry another request.
+    pub(super) fn keeps(&self) -> bool {
+        self.keeps
+    }
+
+    /// Sends these bytes as they are.
+    pub async fn send_bytes(&mut self, bytes: &[u8]) -> Result<(), Gone> {
+        self.bytes += bytes.len() as u64;
+        self.send_rest(bytes).await
+    }
+
+    /// Sends the parts after what is pending, as far as the socket takes them now; buffers the rest.
+    fn offer_parts(&mut self, parts: &[&[u8]]) {
+        let offered: usize = parts.iter().map(|part| part.len()).sum();
+        self.bytes += offered as u64;
+        if self.failed {
+            return;
+        }
+        if self.pending.len() + offered <= COALESCE_BYTES_MAX {
+            parts.iter().for_each(|part| self.pending.extend_from_slice(part));
+            let sent = self.stream.try_write(&self.pending);
+            let sent = self.taken(sent);
+            self.pending.drain(..sent);
+            return;
+        }
+        let mut slices = [IoSlice::new(&[]); 4];
+        slices[0] = IoSlice::new(&self.pending);
+        for (slice, part) in slices[1..].iter_mut().zip(parts) {
+            *slice = IoSlice::new(part);
+        }
+        let sent = self.stream.try_write_vectored(&slices[..=parts.len()]);
+        let mut sent = self.taken(sent);
+        let of_pending = sent.min(self.pending.len());
+        self.pending.drain(..of_pending);
+        sent -= of_pending;
+        for part in parts {
+            let of_part = sent.min(part.len());
+            self.pending.extend_from_slice(&part[of_part..]);
+            sent -= of_part;
+        }
+    }
+
+    /// What the socket took of an offer.
+    fn taken(&mut self, sent: io::Result<usize>) -> usize {
+        match sent {
+            Ok(sent) => {
+                self.io.counters.bytes_sent.add(sent as u64);
+                sent
+            }
+            Err(error) => {
+                self.failed = error.kind() != io::ErrorKind::WouldBlock;
+                0
+            }
+        }
+    }
+
+    /// Counts what the socket took; `None` if it takes nothing now.
+    fn moved(&mut self, sent: io::Result<usize>) -> Result<Option<usize>, Gone> {
+        match sent {
+            Ok(sent) => {
+                self.io.counters.bytes_sent.add(sent as u64);
+                self.pace.moved(sent);
+                Ok(Some(sent))
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(_) => Err(Gone),
+        }
+    }
+
+    async fn send_rest(&mut self, mut bytes: &[u8]) -> Result<(), Gone> {
+        let all = bytes.len();
+        let mut held = None;
+        while !bytes.is_empty() {
+            let sent = self.stream.try_write(bytes);
+            match self.moved(sent)? {
+                Some(sent) => bytes = &bytes[sent..],
+                None => {
+                    held.get_or_insert_with(|| Held::new(self.io, all));
+                    self.room().await?;
+                }
+            }
+        }
+        self.flushed().await
+    }
+
+    /// Waits until what the connection buffers is on the wire.
+    async fn flushed(&mut self) -> Result<(), Gone> {
+        while !self.stream.is_flushed() {
+            self.room().await?;
+            // Writes what the connection buffers; this finds a failure.
+            self.stream.try_write(&[]).map_err(|_| Gone)?;
+        }
+        Ok(())
+    }
+
+    /// Waits until the client takes more, unless it takes next to nothing.
+    async fn room(&mut self) -> Result<(), Gone> {
+        let in_force = self.io.limits();
+        let limits = &in_force.limits;
+        let since = time::now();
+        let _sending = self.io.counters.states.sending.while_here();
+        let waited = time::timeout(limits.send_timeout, self.stream.writable()).await;
+        self.pace.waited(since);
+        match waited {
+            Ok(Ok(())) if !self.pace.is_too_slow(limits) => Ok(()),
+            Ok(Err(_)) => Err(Gone),
+            Ok(Ok(())) | Err(_) => {
+                self.io.counters.timeouts.add(1);
+                Err(Gone)
+            }
+        }
+    }
+}
+
+/// Accounts for bytes while they wait for a client.
+struct Held<'c> {
+    io: &'c CoreIo,
+    bytes: u64,
+}
+
+impl<'c> Held<'c> {
+    fn new(io: &'c CoreIo, bytes: usize) -> Held<'c> {
+        io.hold(bytes as u64);
+        Held { io, bytes: bytes as u64 }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.io.release(self.bytes);
+    }
+}
+
+/// Ends a connection whose transport marks its end inside, as TLS does.
+pub(super) async fn end(io: &CoreIo, stream: &Transport) {
+    stream.end_inside();
+    // A client that does not wait for the end has got its response all the same.
+    let _ = ClientStream::new(io, stream).flushed().await;
+}
+
+/// Closes our direction and reads on for a while, so that the last response is not lost to a reset
+/// (RFC 9112, 9.6).
+pub async fn linger(io: &CoreIo, stream: &Transport) {
+    if stream.shutdown(Shutdown::Write).is_err() {
+        return;
+    }
+    let in_force = io.limits();
+    let limits = &in_force.limits;
+    let mut left = limits.linger_bytes_max;
+    let reading = async {
+        if !stream.is_flushed() && stream.writable().await.is_err() {
+            return;
+        }
+        while left > 0 {
+            if stream.readable().await.is_err() {
+                return;
+            }
+            match io.with_input(|input| stream.try_read(input)) {
+                Ok(0) => return,
+                Ok(n) => left = left.saturating_sub(n),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return,
+            }
+        }
+    };
+    // The time-out is the ordinary end for a client that does not close.
+    let _ = time::timeout(limits.linger_timeout, reading).await;
+}

@@ -1,0 +1,702 @@
+//! One client connection.
+//!
+//! ```text
+//!                +--------------------------- answered ---------------------------+
+//!                v                                                                |
+//!   accepted -> Silent --readable--> Turn --head incomplete--> Silent (bytes kept) |
+//!                |                    |                                           |
+//!        idle time-out,               +-- hit: head, body, one send --------------+
+//!        drain, close                 +-- anything that must wait --> Exchange ---+--> Closed
+//!                                     +-- refused: answer, linger ----------------^
+//! ```
+//!
+//! A silent connection is this small future, its slot in the table and its socket: no buffer. A
+//! *turn* reads into the core's buffer, answers every request in it that the store can answer at
+//! once, and sends the answers with one call; it never waits. What must wait (a miss, a body, a
+//! client that does not take our bytes) goes on in a separate future on the heap, which is freed when
+//! the exchange is over.
+//!
+//! The turn of a hit is the one place that looks through the seam of `crate::client`: it writes the
+//! stored response to the socket itself, without an exchange ([`Turn::answer_at_once`]).
+
+use std::future::Future;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use access_log::Record;
+use cache::Look;
+use cache::stored::{Stored, Use};
+use core_io::{Buffers, CoreIo};
+use http1::{Method, OwnedRequest, RequestHead};
+use outcome::{Outcome, Refusal};
+use runtime::time::{self, Instant, Sleep};
+use transport::Transport;
+
+use super::body::RequestBody;
+use super::client::{ClientStream, end, linger};
+use super::response::{append_refusal, connection_of, wants_more};
+use super::setup::{self, Accepted};
+use crate::client::Client;
+use crate::exchange::Exchange;
+use crate::exchange::routing::RequestContext;
+use crate::exchange::step::Ending;
+use crate::hit::fresh_hit;
+use crate::limits::COALESCE_BYTES_MAX;
+use crate::listener::ListenerContext;
+use crate::worker::Worker;
+
+/// The `Cache-Status` of a hit (RFC 9211).
+const HIT: &[u8] = b"plimsoll; hit";
+
+/// Serves one connection to its end.
+///
+/// This is no `async fn`, which would hold its arguments twice in every silent connection.
+pub fn serve(
+    worker: Rc<Worker>,
+    listener: Rc<ListenerContext>,
+    stream: Transport,
+    peer: SocketAddr,
+) -> impl Future<Output = ()> {
+    let mut accepted = Accepted { stream, peer, original_destination: None };
+    async move {
+        let waker = std::future::poll_fn(|cx| Poll::Ready(cx.waker().clone())).await;
+        let Some(slot) = worker.io.enter(waker) else {
+            worker.io.counters.connections_refused.add(1);
+            worker.io.make_room();
+            return;
+        };
+        let slot = Slot { worker, slot };
+        if let Some(setup) = &listener.setup {
+            match Box::pin(setup::pass(&slot.worker.io, setup, &listener, accepted)).await {
+                Some(passed) => accepted = passed,
+                None => return,
+            }
+        }
+        converse(&slot.worker, &listener, &accepted).await;
+        if let Transport::Tls(_) = &accepted.stream {
+            Box::pin(end(&slot.worker.io, &accepted.stream)).await;
+        }
+    }
+}
+
+/// Serves requests until one side ends. No `async fn`, as with [`serve`].
+fn converse(
+    worker: &Rc<Worker>,
+    listener: &Rc<ListenerContext>,
+    accepted: &Accepted,
+) -> impl Future<Output = ()> {
+    let mut kept = Kept::default();
+    let mut idle = Idle::new(&worker.io);
+    async move {
+        let io = &worker.io;
+        loop {
+            // Bytes of a further request may be here already, after one that had to wait.
+            let more = std::mem::take(&mut kept.unparsed);
+            if !more && !kept.is_empty() {
+                io.counters.states.reading.add(1);
+            }
+            let readable = more || idle.readable(io, &accepted.stream, &kept).await;
+            if !more && !kept.is_empty() {
+                io.counters.states.reading.sub(1);
+            }
+            if !readable {
+                if io.closes_silent() && kept.is_empty() {
+                    // A request may be on its way: its sender should see an end and not a reset.
+                    Box::pin(linger(io, &accepted.stream)).await;
+                }
+                return;
+            }
+            match turn(worker, listener, &accepted.stream, accepted.peer, &mut kept, !more) {
+                AfterTurn::Wait => {}
+                AfterTurn::Close => return,
+                AfterTurn::Finish(finish) => {
+                    if !Box::pin(finish.run(io, listener, accepted)).await {
+                        return;
+                    }
+                }
+                AfterTurn::Exchange(request) => {
+                    let request = *request;
+                    match Box::pin(exchange(worker, listener, accepted, request)).await {
+                        None => return,
+                        Some(rest) => kept.put(rest),
+                    }
+                }
+            }
+            if !kept.same_head {
+                idle.touch();
+            }
+        }
+    }
+}
+
+/// A request that its turn could not answer.
+#[derive(Debug)]
+struct Incoming {
+    head: OwnedRequest,
+    /// What was read after the head.
+    rest: Vec<u8>,
+    /// Answers to earlier requests that the client has not taken yet.
+    unsent: Vec<u8>,
+}
+
+/// Serves one request. Returns the bytes of the next, or `None` when the connection is to close.
+async fn exchange(
+    worker: &Rc<Worker>,
+    listener: &ListenerContext,
+    accepted: &Accepted,
+    incoming: Incoming,
+) -> Option<Vec<u8>> {
+    let Incoming { head, rest, unsent } = incoming;
+    let (io, stream, head) = (&worker.io, &accepted.stream, head.head());
+    let _busy = io.counters.connections_busy.while_here();
+    let mut client = ClientStream::new(io, stream);
+    client.send_bytes(&unsent).await.ok()?;
+    let mut client = client.for_request(head.version, wants_more(listener.role, &head));
+    let mut body = RequestBody::new(io, stream, &head, rest);
+    let context = RequestContext {
+        worker,
+        snapshot: worker.snapshot(),
+        listener,
+        peer: accepted.peer,
+        original_destination: accepted.original_destination.as_deref().copied(),
+        stream: Some(stream),
+        head,
+        look: Look::Use,
+    };
+    let ending = Exchange::new(context, &mut client, &body).serve_request(&mut body).await;
+    match ending {
+        Ending::Complete(_) => {}
+        Ending::BrokenOff(_) => {
+            // A body that ends with the connection can only be told from a whole one by a reset;
+            // with other framings a reset does no harm.
+            let _ = stream.set_linger0();
+            return None;
+        }
+        Ending::Tunnel(_) => return None,
+        Ending::TunnelRefused(_) => {
+            linger(io, stream).await;
+            return None;
+        }
+    }
+    match body.into_rest() {
+        Some(rest) if client.keeps() => Some(rest),
+        rest => {
+            // Unread bytes would turn the close into a reset, which overtakes the answer.
+            if rest.is_none_or(|rest| !rest.is_empty()) || stream.has_unread_event() {
+                linger(io, stream).await;
+            }
+            None
+        }
+    }
+}
+
+/// Leaves the table when the connection's future is dropped.
+struct Slot {
+    worker: Rc<Worker>,
+    slot: readiness::Token,
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.worker.io.leave(self.slot);
+    }
+}
+
+/// Bytes read and not parsed: none while a connection is silent between requests.
+#[derive(Default)]
+struct Kept {
+    /// Boxed, so that a silent connection pays one word for it.
+    #[allow(clippy::box_collection)]
+    bytes: Option<Box<Vec<u8>>>,
+    /// They may contain a whole request.
+    unparsed: bool,
+    /// They begin with a head that was already waited for: its time-out goes on.
+    same_head: bool,
+}
+
+impl Kept {
+    fn put(&mut self, bytes: Vec<u8>) {
+        self.same_head = false;
+        self.unparsed = !bytes.is_empty();
+        self.bytes = (!bytes.is_empty()).then(|| Box::new(bytes));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.bytes.is_none()
+    }
+}
+
+/// Waiting between requests, with a time-out. The timer is not moved at each request: when it fires
+/// too early, it is set again.
+struct Idle {
+    since: Instant,
+    timer: Sleep,
+}
+
+impl Idle {
+    fn new(io: &CoreIo) -> Idle {
+        let since = time::now();
+        Idle { since, timer: time::sleep_until(since + io.limits().limits.idle_keep_alive) }
+    }
+
+    fn touch(&mut self) {
+        self.since = time::now();
+    }
+
+    /// False when the connection is to be closed.
+    ///
+    /// No `async fn`: it would hold its arguments a second time, and all of it is read at each
+    /// request of a silent connection.
+    fn readable(
+        &mut self,
+        io: &CoreIo,
+        stream: &Transport,
+        kept: &Kept,
+    ) -> impl Future<Output = bool> {
+        let limit = if kept.is_empty() {
+            io.limits().limits.idle_keep_alive
+        } else {
+            io.limits().limits.head_timeout
+        };
+        let deadline = self.since + limit;
+        if deadline < self.timer.deadline() {
+            self.timer.reset(deadline);
+        }
+        std::future::poll_fn(move |cx| self.poll_readable(cx, io, stream, kept, deadline))
+    }
+
+    fn poll_readable(
+        &mut self,
+        cx: &mut Context<'_>,
+        io: &CoreIo,
+        stream: &Transport,
+        kept: &Kept,
+        deadline: Instant,
+    ) -> Poll<bool> {
+        if let Poll::Ready(result) = stream.poll_readable(cx) {
+            return Poll::Ready(result.is_ok());
+        }
+        if io.closes_silent() && kept.is_empty() {
+            // A request that has arrived is answered, even if its event has not been delivered yet.
+            let has_arrived = stream.try_peek(&mut [0]).is_ok_and(|bytes| bytes > 0);
+            return Poll::Ready(has_arrived);
+        }
+        if kept.is_empty() && io.takes_room_of(self.since) {
+            return Poll::Ready(false);
+        }
+        // A connection stays with its task, so a timer that is set wakes the right one.
+        while !self.timer.is_armed() && Pin::new(&mut self.timer).poll(cx).is_ready() {
+            if time::now() >= deadline {
+                if !kept.is_empty() {
+                    io.counters.timeouts.add(1);
+                }
+                return Poll::Ready(false);
+            }
+            self.timer.reset(deadline);
+        }
+        Poll::Pending
+    }
+}
+
+/// What follows a turn.
+enum AfterTurn {
+    /// Wait for the client.
+    Wait,
+    Close,
+    /// The client does not take our bytes as fast as we have them, or the close must linger.
+    Finish(Box<Finish>),
+    /// A request that the store cannot answer at once.
+    Exchange(Box<Incoming>),
+}
+
+/// Bytes that are still to be sent.
+struct Finish {
+    unsent: Vec<u8>,
+    body: Option<(LargeHit, u64)>,
+    close: Close,
+}
+
+/// A hit whose body is sent from where it lies. That may take time, so its line in the log, if there
+/// is a log, waits for its end.
+struct LargeHit {
+    stored: Arc<Stored>,
+    since: Instant,
+    logged: Option<Box<Logged>>,
+}
+
+/// What the log line of a large hit needs after its turn.
+struct Logged {
+    request: OwnedRequest,
+    response_head: Vec<u8>,
+    keep: bool,
+}
+
+impl LargeHit {
+    /// Counts and logs the hit once, whether or not all of it was taken.
+    fn end(&self, io: &CoreIo, from: Origin<'_>) {
+        let counters = &io.counters;
+        counters.requests.add(1);
+        counters.hits.add(1);
+        let elapsed_us = self.since.elapsed().as_micros() as u64;
+        counters.latency.count(Outcome::Hit, self.stored.status(), elapsed_us);
+        let Some(logged) = &self.logged else { return };
+        let hit = LoggedHit {
+            status: self.stored.status(),
+            response_head: &logged.response_head,
+            content_type: self.stored.head.content_type(),
+            body_bytes: self.stored.body_bytes,
+            elapsed_us,
+            keep: logged.keep,
+        };
+        hit.log(io, from, &logged.request.head(), time::wall_ms());
+    }
+}
+
+/// The connection that a request came by.
+#[derive(Clone, Copy)]
+struct Origin<'c> {
+    listener: &'c ListenerContext,
+    stream: &'c Transport,
+    peer: SocketAddr,
+}
+
+/// What the log says of a hit.
+struct LoggedHit<'s> {
+    status: u16,
+    response_head: &'s [u8],
+    content_type: &'s [u8],
+    body_bytes: u64,
+    elapsed_us: u64,
+    keep: bool,
+}
+
+impl LoggedHit<'_> {
+    fn log(&self, io: &CoreIo, from: Origin<'_>, head: &RequestHead<'_>, now_ms: u64) {
+        io.counters.log_lines.add(1);
+        io.log.record(&Record {
+            end_wall_ms: now_ms,
+            elapsed_us: self.elapsed_us,
+            client: from.peer,
+            listener: from.listener.address,
+            scheme: from.listener.scheme,
+            request: Some(*head),
+            request_bytes: head.head_bytes as u64,
+            outcome: Outcome::Hit,
+            status: self.status,
+            response_head: self.response_head,
+            content_type: self.content_type,
+            bytes: self.response_head.len() as u64 + self.body_bytes,
+            body_bytes: self.body_bytes,
+            upstream: None,
+            user: b"",
+            keep: self.keep,
+            rule: "",
+            tls: from.stream.tls(),
+        });
+    }
+}
+
+/// What becomes of the connection after its answers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Close {
+    No,
+    Now,
+    /// So that the client reads our refusal before it learns of the close (RFC 9112, 9.6).
+    Linger,
+}
+
+impl Finish {
+    /// True when the connection goes on.
+    async fn run(self, io: &CoreIo, listener: &ListenerContext, accepted: &Accepted) -> bool {
+        let _finishing = io.counters.states.finishing.while_here();
+        let Accepted { stream, peer, .. } = accepted;
+        let mut client = ClientStream::new(io, stream);
+        let mut sent = client.send_bytes(&self.unsent).await;
+        if let Some((large, from)) = &self.body {
+            if sent.is_ok() {
+                sent = client.send(&after(&large.stored, *from), false).await;
+            }
+            large.end(io, Origin { listener, stream, peer: *peer });
+        }
+        if sent.is_err() {
+            return false;
+        }
+        if self.close == Close::Linger {
+            linger(io, stream).await;
+        }
+        self.close == Close::No
+    }
+}
+
+/// The body of a stored response from this offset on.
+fn after(stored: &Stored, from: u64) -> Vec<&[u8]> {
+    let mut skip = usize::try_from(from).expect("a stored body fits in memory");
+    let mut parts = Vec::with_capacity(stored.pieces.len());
+    for piece in stored.pieces.iter() {
+        let skipped = skip.min(piece.len());
+        parts.push(&piece[skipped..]);
+        skip -= skipped;
+    }
+    parts
+}
+
+/// One turn: see the module's text.
+fn turn(
+    worker: &Worker,
+    listener: &ListenerContext,
+    stream: &Transport,
+    peer: SocketAddr,
+    kept: &mut Kept,
+    read: bool,
+) -> AfterTurn {
+    worker.io.with_buffers(|buffers| {
+        let Buffers { input, output } = buffers;
+        let mut filled = 0;
+        kept.same_head = kept.bytes.is_some();
+        if let Some(bytes) = kept.bytes.take() {
+            filled = bytes.len();
+            input[..filled].copy_from_slice(&bytes);
+        }
+        // If the bytes of a whole request are here, the client may have closed its end already: its
+        // request is answered all the same.
+        if read && filled < input.len() {
+            match stream.try_read(&mut input[filled..]) {
+                Ok(0) => return AfterTurn::Close,
+                Ok(n) => {
+                    worker.io.counters.bytes_received.add(n as u64);
+                    filled += n;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return AfterTurn::Close,
+            }
+        }
+        output.clear();
+        let from = Origin { listener, stream, peer };
+        let turn = Turn { worker, from, now_ms: time::wall_ms() };
+        turn.run(&input[..filled], output, kept)
+    })
+}
+
+/// One turn.
+struct Turn<'w> {
+    worker: &'w Worker,
+    from: Origin<'w>,
+    now_ms: u64,
+}
+
+/// What became of one request within a turn.
+enum Answered {
+    /// Its answer is in the output. The connection goes on, or not.
+    Whole { keep: bool },
+    /// Its head is in the output, and this body follows.
+    Head { large: LargeHit, keep: bool },
+    /// It must wait.
+    Later(OwnedRequest),
+}
+
+impl Turn<'_> {
+    fn run(&self, mut input: &[u8], output: &mut Vec<u8>, kept: &mut Kept) -> AfterTurn {
+        loop {
+            if input.is_empty() {
+                return self.flush(output, None, Close::No);
+            }
+            let parsed = self.worker.io.with_scratch(|scratch| {
+                match http1::parse_request(input, scratch, &self.worker.io.limits().http) {
+                    Ok(None) => Ok(None),
+                    Ok(Some(head)) => {
+                        Ok(Some((self.answer_at_once(&head, output), head.head_bytes)))
+                    }
+                    Err(reject) => Err(reject),
+                }
+            });
+            match parsed {
+                Ok(None) => {
+                    kept.bytes = Some(Box::new(input.to_vec()));
+                    return self.flush(output, None, Close::No);
+                }
+                Err(reject) => {
+                    self.refuse(&reject, input.len() as u64, output);
+                    return self.flush(output, None, Close::Linger);
+                }
+                Ok(Some((answered, used))) => {
+                    kept.same_head = false;
+                    input = &input[used..];
+                    match answered {
+                        Answered::Whole { keep: true }
+                            if output.len() < self.worker.io.output_bytes_max() => {}
+                        Answered::Whole { keep } => {
+                            kept.put(input.to_vec());
+                            return self.flush(output, None, self.close_unless(keep, input));
+                        }
+                        Answered::Head { large, keep } => {
+                            kept.put(input.to_vec());
+                            return self.flush(output, Some(large), self.close_unless(keep, input));
+                        }
+                        Answered::Later(head) => return self.hand_over(head, input, output),
+                    }
+                }
+            }
+        }
+    }
+
+    /// How to close after an answer that announced it: unread bytes would turn the close into a reset,
+    /// which overtakes the answer.
+    fn close_unless(&self, keep: bool, rest: &[u8]) -> Close {
+        match keep {
+            true => Close::No,
+            false if rest.is_empty() && !self.from.stream.has_unread_event() => Close::Now,
+            false => Close::Linger,
+        }
+    }
+
+    /// Sends the turn's output. What the client does not take is left to [`Finish`].
+    fn flush(&self, output: &[u8], body: Option<LargeHit>, close: Close) -> AfterTurn {
+        let sent = match &body {
+            None if output.is_empty() => Ok(0),
+            None => self.from.stream.try_write(output),
+            Some(LargeHit { stored, .. }) => {
+                let mut slices = [IoSlice::new(&[]); 16];
+                slices[0] = IoSlice::new(output);
+                let pieces = stored.pieces.iter().take(slices.len() - 1);
+                let mut used = 1;
+                for (slice, piece) in slices[1..].iter_mut().zip(pieces) {
+                    *slice = IoSlice::new(piece);
+                    used += 1;
+                }
+                self.from.stream.try_write_vectored(&slices[..used])
+            }
+        };
+        let sent = match sent {
+            Ok(sent) => sent as u64,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => 0,
+            Err(_) => {
+                // The client has gone. Its request counts all the same.
+                if let Some(large) = body {
+                    large.end(&self.worker.io, self.from);
+                }
+                return AfterTurn::Close;
+            }
+        };
+        self.worker.io.counters.bytes_sent.add(sent);
+        let head_bytes = output.len() as u64;
+        let body_bytes = body.as_ref().map_or(0, |large| large.stored.body_bytes);
+        if sent == head_bytes + body_bytes && self.from.stream.is_flushed() {
+            if let Some(large) = body {
+                large.end(&self.worker.io, self.from);
+            }
+            return match close {
+                Close::No => AfterTurn::Wait,
+                Close::Now => AfterTurn::Close,
+                Close::Linger => {
+                    AfterTurn::Finish(Box::new(Finish { unsent: Vec::new(), body: None, close }))
+                }
+            };
+        }
+        let unsent = output.get(sent as usize..).unwrap_or_default().to_vec();
+        let body = body.map(|large| (large, sent.saturating_sub(head_bytes)));
+        AfterTurn::Finish(Box::new(Finish { unsent, body, close }))
+    }
+
+    /// Hands over a request that must wait. Answers to earlier requests are sent first.
+    fn hand_over(&self, head: OwnedRequest, rest: &[u8], output: &[u8]) -> AfterTurn {
+        let unsent = match self.flush(output, None, Close::No) {
+            AfterTurn::Finish(finish) => finish.unsent,
+            AfterTurn::Close => return AfterTurn::Close,
+            AfterTurn::Wait | AfterTurn::Exchange(_) => Vec::new(),
+        };
+        AfterTurn::Exchange(Box::new(Incoming { head, rest: rest.to_vec(), unsent }))
+    }
+
+    /// The fast path: answers a request from the store in its turn, or hands it back. This is the
+    /// exception to the seam; everything else goes through an exchange.
+    #[inline]
+    fn answer_at_once(&self, head: &RequestHead<'_>, output: &mut Vec<u8>) -> Answered {
+        let Origin { listener, peer, .. } = self.from;
+        let found = fresh_hit(self.worker, listener, peer.ip(), head, Look::Use, self.now_ms);
+        let Some((stored, key)) = found else { return Answered::Later(head.detach()) };
+        self.worker.sizing.hit(key, &stored);
+        self.hit(head, stored, output)
+    }
+
+    #[inline]
+    fn hit(&self, head: &RequestHead<'_>, stored: Arc<Stored>, output: &mut Vec<u8>) -> Answered {
+        let keep = wants_more(self.from.listener.role, head) && !self.worker.io.is_draining();
+        let connection = connection_of(head.version, keep);
+        let before = output.len();
+        let now_ms = Some(self.now_ms);
+        let use_ = Use { cache_status: HIT, now_ms, connection, own_lines: b"" };
+        stored.append_head(output, &use_);
+        let with_body = head.method == Method::Get && stored.body_bytes > 0;
+        let body_bytes = if with_body { stored.body_bytes } else { 0 };
+        let head_end = output.len();
+        let separate = with_body && stored.body_bytes > COALESCE_BYTES_MAX as u64;
+        if with_body && !separate {
+            for piece in stored.pieces.iter() {
+                output.extend_from_slice(piece);
+            }
+        }
+        let log = self.worker.io.log.is_on();
+        if separate {
+            let logged = log.then(|| {
+                let response_head = output[before..].to_vec();
+                Box::new(Logged { request: head.detach(), response_head, keep })
+            });
+            return Answered::Head { large: LargeHit { stored, since: time::now(), logged }, keep };
+        }
+        let counters = &self.worker.io.counters;
+        counters.requests.add(1);
+        counters.hits.add(1);
+        counters.latency.count(Outcome::Hit, stored.status(), 0);
+        if log {
+            let hit = LoggedHit {
+                status: stored.status(),
+                response_head: &output[before..head_end],
+                content_type: stored.head.content_type(),
+                body_bytes,
+                elapsed_us: 0,
+                keep,
+            };
+            hit.log(&self.worker.io, self.from, head, self.now_ms);
+        }
+        Answered::Whole { keep }
+    }
+
+    #[cold]
+    fn refuse(&self, reject: &http1::Reject, received: u64, output: &mut Vec<u8>) {
+        let before = output.len();
+        let refusal = Refusal::Malformed(*reject);
+        append_refusal(output, refusal);
+        let io = &self.worker.io;
+        io.count_refusal(refusal);
+        io.counters.requests.add(1);
+        io.counters.client_errors.add(1);
+        io.counters.latency.count(Outcome::Refused, refusal.status(), 0);
+        if io.log.is_on() {
+            io.counters.log_lines.add(1);
+            let (response, Origin { listener, stream, peer }) = (&output[before..], self.from);
+            let logged = listener.logged();
+            let record = Record::of_none(peer, logged, refusal, received, response, self.now_ms);
+            io.log.record(&Record { tls: stream.tls(), ..record });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn future_bytes<A, B, C, D, F>(_: fn(A, B, C, D) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// A silent connection is this future: what is added to it is paid ten thousand times.
+    #[test]
+    fn a_silent_connection_is_small() {
+        let bytes = future_bytes(serve);
+        assert!(bytes <= 248, "{bytes}");
+    }
+}

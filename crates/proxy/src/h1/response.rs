@@ -1,0 +1,191 @@
+//! Response heads as HTTP/1 writes them.
+
+use cache::purge::is_tag_field;
+use cache::stored::{Connection, Framing, Use, append_framing, has_length};
+use config::Role;
+use http1::{Name, RequestHead, ResponseHead, Version, write};
+use outcome::Refusal;
+use runtime::time;
+use upstream::BodyLength;
+
+use crate::cache_status::proxy_status_line;
+use crate::client::{Own, Relayed, Response, StoredForm};
+
+/// Whether the client may send another request on this connection. A forward proxy ignores the
+/// keep-alive of an HTTP/1.0 client, which may be that of another old proxy, passed on blindly
+/// (RFC 9112, 9.3 and C.2.2).
+pub(super) fn wants_more(role: Role, head: &RequestHead<'_>) -> bool {
+    let is_honoured = head.version == Version::Http11 || role == Role::Reverse;
+    is_honoured && head.keep_alive()
+}
+
+/// What to tell the client about the connection.
+pub(super) fn connection_of(version: Version, keep: bool) -> Connection {
+    match (keep, version) {
+        (false, _) => Connection::Close,
+        (true, Version::Http10) => Connection::KeepExplicit,
+        (true, Version::Http11) => Connection::Keep,
+    }
+}
+
+/// How the end of a response's body is marked for a client of this version.
+pub(super) fn framing(response: &Response<'_>, version: Version) -> Framing {
+    let (status, length) = match response {
+        // The stored head and our own answers announce their length themselves.
+        Response::Stored(StoredForm::Part(_, _, length), _) => (206, *length),
+        Response::Stored(StoredForm::Arriving(head, length), _) => (head.status, *length),
+        Response::Relayed(Relayed { head, body: Some(length), .. }) => (head.status, *length),
+        _ => return Framing::Implied,
+    };
+    match (length, version) {
+        _ if !has_length(status) => Framing::Implied,
+        (BodyLength::None, _) => Framing::Length(0),
+        (BodyLength::Known(length), _) => Framing::Length(length),
+        (BodyLength::Unknown, Version::Http11) => Framing::Chunked,
+        (BodyLength::Unknown, Version::Http10) => Framing::UntilClose,
+    }
+}
+
+/// Appends the head of a final response.
+pub(super) fn append(
+    out: &mut Vec<u8>,
+    response: &Response<'_>,
+    framing: Framing,
+    connection: Connection,
+) {
+    match response {
+        Response::Stored(form, labels) => {
+            let use_ = Use {
+                cache_status: labels.cache_status,
+                now_ms: labels.now_ms,
+                connection,
+                own_lines: labels.own_lines,
+            };
+            match *form {
+                StoredForm::Whole(stored) => stored.append_head(out, &use_),
+                StoredForm::Part(head, part, _) => head.append_part(out, part, framing, &use_),
+                StoredForm::Parts(parts) => parts.append_head(out, &use_),
+                StoredForm::NotModified(head) => head.append_not_modified(out, &use_),
+                StoredForm::Unsatisfied(head, complete_bytes) => {
+                    head.append_unsatisfied(out, complete_bytes, &use_);
+                }
+                StoredForm::Arriving(head, _) => head.append_streaming(out, framing, &use_),
+            }
+        }
+        Response::Relayed(relayed) => append_relayed(out, relayed, framing, connection),
+        Response::Own(own) => append_own(out, own, connection),
+        Response::Switching { head, via, protocol } => {
+            write::status_line(out, 101);
+            for field in head.fields.end_to_end() {
+                write::parsed_field(out, field);
+            }
+            via.append_to_response(out, head.version);
+            out.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: ");
+            out.extend_from_slice(protocol);
+            out.extend_from_slice(b"\r\n");
+            write::end(out);
+        }
+        Response::TunnelOpen => {
+            out.extend_from_slice(b"HTTP/1.1 200 Connection established\r\n\r\n");
+        }
+    }
+}
+
+fn append_relayed(
+    out: &mut Vec<u8>,
+    relayed: &Relayed<'_>,
+    framing: Framing,
+    connection: Connection,
+) {
+    let Relayed { head, body, tags, .. } = relayed;
+    write::status_line(out, head.status);
+    for field in head.fields.end_to_end() {
+        let left_out = field.id() == Name::ContentLength || (!tags && is_tag_field(field.name()));
+        if !left_out {
+            write::parsed_field(out, field);
+        }
+    }
+    if !head.fields.has(Name::Date) {
+        append_date(out, relayed.response_ms);
+    }
+    relayed.via.append_to_response(out, head.version);
+    append_framing(out, framing);
+    // A 304 and an answer to HEAD may announce the length of the body that they do not carry.
+    if let Some(length) = head.content_length()
+        && body.is_none()
+        && (has_length(head.status) || head.status == 304)
+    {
+        write::content_length(out, length);
+    }
+    out.extend_from_slice(b"Cache-Status: ");
+    out.extend_from_slice(&relayed.cache_status.value());
+    out.extend_from_slice(b"\r\n");
+    connection.append(out);
+    write::end(out);
+}
+
+/// Appends the head of our own answer.
+pub(super) fn append_own(out: &mut Vec<u8>, own: &Own<'_>, connection: Connection) {
+    write::status_line(out, own.status);
+    out.extend_from_slice(own.lines);
+    if let Some(length) = own.content_length {
+        write::content_length(out, length);
+    }
+    out.extend_from_slice(own.more_lines);
+    append_date(out, time::wall_ms());
+    connection.append(out);
+    write::end(out);
+}
+
+/// Appends our answer to a client that has sent no request: the connection closes after it.
+pub(super) fn append_refusal(out: &mut Vec<u8>, refusal: Refusal) {
+    let (status, text) = (refusal.status(), refusal.text());
+    let own = Own {
+        status,
+        lines: b"Content-Type: text/plain\r\n",
+        content_length: Some(text.len() as u64 + 1),
+        more_lines: &[b"Cache-Control: no-store\r\n", &proxy_status_line(refusal)[..]].concat(),
+    };
+    append_own(out, &own, Connection::Close);
+    out.extend_from_slice(text.as_bytes());
+    out.push(b'\n');
+}
+
+/// Appends an interim response, without the fields of its connection. It has no content, and a
+/// client that believed the length that some origins send with it would take the final response for
+/// that content (RFC 9110, 8.6).
+pub(super) fn append_interim(out: &mut Vec<u8>, head: &ResponseHead<'_>) {
+    write::status_line(out, head.status);
+    for field in head.fields.end_to_end() {
+        if field.id() != Name::ContentLength {
+            write::parsed_field(out, field);
+        }
+    }
+    write::end(out);
+}
+
+/// Appends the field that a proxy adds to a response without it (RFC 9110, 6.6.1).
+pub fn append_date(out: &mut Vec<u8>, now_ms: u64) {
+    out.extend_from_slice(b"Date: ");
+    out.extend_from_slice(&caching::date::format(now_ms));
+    out.extend_from_slice(b"\r\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interim_response_announces_no_content() {
+        for framing in ["Content-Length: 45", "Transfer-Encoding: chunked"] {
+            let received = format!("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n{framing}\r\n\r\n");
+            let mut scratch = http1::Scratch::new();
+            let limits = http1::Limits::DEFAULT;
+            let head = http1::parse_response(received.as_bytes(), &mut scratch, &limits);
+            let mut passed_on = Vec::new();
+            append_interim(&mut passed_on, &head.unwrap().unwrap());
+            let passed_on = String::from_utf8(passed_on).unwrap();
+            assert_eq!(passed_on, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n");
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The fast path's look into the store: the stored response that answers a request at once.
+//!
+//! A connection asks here before it starts an exchange, and an explanation asks the same.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use cache::stored::{Stored, Wire};
+use cache::{Look, Lookup};
+use config::Role;
+use http1::RequestHead;
+use store::Key;
+
+use crate::listener::ListenerContext;
+use crate::request::{Class, hints, requested_uri};
+use crate::worker::Worker;
+
+/// The stored response that answers a request as it is: fresh, in memory, and allowed for every
+/// client that may use this listener. All other requests need an exchange.
+#[inline]
+pub(crate) fn fresh_hit(
+    worker: &Worker,
+    listener: &ListenerContext,
+    peer: IpAddr,
+    head: &RequestHead<'_>,
+    look: Look,
+    now_ms: u64,
+) -> Option<(Arc<Stored>, Key)> {
+    let snapshot = worker.snapshot();
+    let class = Class::of(head, listener.role, &snapshot.via, &snapshot.config.upgrades);
+    if class != Class::Cacheable {
+        return None;
+    }
+    let uri = requested_uri(listener, head)?;
+    let barred = match listener.role {
+        Role::Reverse => snapshot.routes.bars(uri.authority, uri.path),
+        Role::Forward => !snapshot.forward.admits_hit(peer, uri.authority),
+    };
+    if barred {
+        return None;
+    }
+    let wire = Wire(head.fields);
+    let key = worker.cache.uri_key(uri.realm, uri.authority, uri.path);
+    let Lookup::Found(stored, key) = worker.cache.look(look, key, &wire, now_ms) else {
+        return None;
+    };
+    let in_memory = stored.away.is_none();
+    (in_memory && hints(head).is_plain() && stored.is_fresh(now_ms)).then_some((stored, key))
+}

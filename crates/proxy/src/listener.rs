@@ -1,0 +1,54 @@
+//! What a connection knows about the listener that accepted it.
+
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use config::{Listener, Role};
+use http1::Scheme;
+use ipnet::IpNet;
+use transport::tls::ServerTls;
+
+/// The listener of a connection.
+#[derive(Debug)]
+pub struct ListenerContext {
+    /// The listener's address, as configured.
+    pub address: SocketAddr,
+    /// Whether it is a reverse or a forward proxy.
+    pub role: Role,
+    /// The scheme of requests in origin-form.
+    pub scheme: Scheme,
+    /// What comes before the first request, if anything does.
+    pub(crate) setup: Option<Box<Setup>>,
+}
+
+/// What a listener requires before the first request.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    /// The networks that must send a PROXY header, if one is required.
+    pub(crate) proxies: Option<Vec<IpNet>>,
+    pub(crate) tls: Option<Arc<ServerTls>>,
+}
+
+impl ListenerContext {
+    /// The context of a configured listener.
+    pub fn new(listener: &Listener) -> Rc<ListenerContext> {
+        let Listener { tls, proxies, .. } = listener;
+        let is_needed = tls.is_some() || proxies.is_some();
+        let setup =
+            is_needed.then(|| Box::new(Setup { proxies: proxies.clone(), tls: tls.clone() }));
+        Rc::new(ListenerContext { setup, ..ListenerContext::without_setup(listener) })
+    }
+
+    /// The same with nothing before the first request.
+    pub fn without_setup(listener: &Listener) -> ListenerContext {
+        let scheme = if listener.tls.is_some() { Scheme::Https } else { Scheme::Http };
+        let Listener { address, role, .. } = *listener;
+        ListenerContext { address, role, scheme, setup: None }
+    }
+
+    /// The part that the log shows: the address, and the scheme of requests in origin-form.
+    pub fn logged(&self) -> (SocketAddr, Scheme) {
+        (self.address, self.scheme)
+    }
+}

@@ -1,0 +1,410 @@
+//! HTTP/1 on the upstream's side of the seam: request heads and bodies, answers and their bodies.
+//!
+//! An answer is read up to the end of its head. What was read after that is kept with it, and the
+//! body is pulled piece by piece. Framing stays in this file.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use http1::{BodyDecoder, BodyKind, Method, OwnedResponse, ResponseHead, Target, write};
+use outcome::Fault;
+use runtime::time;
+use transport::Transport;
+use transport::tls;
+
+use super::{Times, Upstream, Upstreams, send};
+
+/// The length of a body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BodyLength {
+    /// There is no body.
+    None,
+    /// So many bytes.
+    Known(u64),
+    /// Known at the end of the body only.
+    Unknown,
+}
+
+impl BodyLength {
+    /// Of a body that there is; `None` if its length is unknown.
+    pub fn of(bytes: Option<u64>) -> BodyLength {
+        bytes.map_or(BodyLength::Unknown, BodyLength::Known)
+    }
+
+    /// The number of bytes, if it is known.
+    pub fn bytes(self) -> Option<u64> {
+        match self {
+            BodyLength::None => Some(0),
+            BodyLength::Known(bytes) => Some(bytes),
+            BodyLength::Unknown => None,
+        }
+    }
+
+    /// Whether no content follows.
+    pub fn is_empty(self) -> bool {
+        self.bytes() == Some(0)
+    }
+}
+
+/// A request for an upstream: its head, and its content if that is sent together with the head.
+#[derive(Debug)]
+pub struct Request {
+    bytes: Vec<u8>,
+    method: Method,
+}
+
+impl Request {
+    /// Begins a request. Field lines follow, then one of the two ends.
+    pub fn new((method, name): (Method, &[u8]), target: &Target<'_>, host: &[u8]) -> Request {
+        let mut bytes = Vec::with_capacity(512);
+        bytes.extend_from_slice(name);
+        bytes.push(b' ');
+        match target {
+            Target::Asterisk => bytes.push(b'*'),
+            _ => write::origin_form(&mut bytes, method, target),
+        }
+        bytes.extend_from_slice(b" HTTP/1.1\r\nHost: ");
+        bytes.extend_from_slice(host);
+        bytes.extend_from_slice(b"\r\n");
+        Request { bytes, method }
+    }
+
+    /// Where field lines are appended.
+    pub fn lines(&mut self) -> &mut Vec<u8> {
+        &mut self.bytes
+    }
+
+    /// Ends the head of a request with a body of this length.
+    pub fn end(&mut self, length: BodyLength) {
+        match length {
+            BodyLength::None => {}
+            BodyLength::Known(length) => write::content_length(&mut self.bytes, length),
+            BodyLength::Unknown => {
+                self.bytes.extend_from_slice(b"Transfer-Encoding: chunked\r\n");
+            }
+        }
+        write::end(&mut self.bytes);
+    }
+
+    /// Ends the head of a request that asks for one of these protocols.
+    pub fn end_with_upgrade(&mut self, protocols: &[u8]) {
+        self.bytes.extend_from_slice(b"Connection: Upgrade\r\nUpgrade: ");
+        self.bytes.extend_from_slice(protocols);
+        self.bytes.extend_from_slice(b"\r\n");
+        write::end(&mut self.bytes);
+    }
+
+    /// Adds content to a request with a body of known length, after its head.
+    pub fn push_content(&mut self, content: &[u8]) {
+        self.bytes.extend_from_slice(content);
+    }
+
+    /// The bytes as they are sent.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(super) fn method(&self) -> Method {
+        self.method
+    }
+
+    /// Whether it may be sent a second time (RFC 9110, 9.2.2).
+    pub(super) fn is_repeatable(&self) -> bool {
+        self.method.is_idempotent() || planted::is(planted::Bug::UnsafeRepeated)
+    }
+}
+
+/// Sends the body of a request as it comes.
+#[derive(Debug)]
+pub struct BodyWriter {
+    stream: Rc<Transport>,
+    times: Times,
+    is_chunked: bool,
+    framed: Vec<u8>,
+}
+
+impl BodyWriter {
+    pub(super) fn new(stream: Rc<Transport>, times: Times, length: BodyLength) -> BodyWriter {
+        let is_chunked = length == BodyLength::Unknown;
+        BodyWriter { stream, times, is_chunked, framed: Vec::new() }
+    }
+
+    /// Adds content to what is sent next.
+    pub fn push(&mut self, content: &[u8]) {
+        if self.is_chunked {
+            self.framed.extend_from_slice(write::chunk_prefix(content.len()).as_bytes());
+            self.framed.extend_from_slice(content);
+            self.framed.extend_from_slice(b"\r\n");
+        } else {
+            self.framed.extend_from_slice(content);
+        }
+    }
+
+    /// Sends what was added, and the end of the body if it is the last.
+    pub async fn send(&mut self, core: &Upstreams, is_last: bool) -> Result<(), Fault> {
+        if is_last && self.is_chunked {
+            self.framed.extend_from_slice(write::LAST_CHUNK);
+        }
+        send(core, &self.stream, &self.times, &self.framed).await?;
+        self.framed.clear();
+        Ok(())
+    }
+}
+
+/// The final head of a response, and its body.
+#[derive(Debug)]
+pub struct Answer {
+    /// The final head.
+    pub head: OwnedResponse,
+    /// What follows it.
+    pub body: UpstreamBody,
+    /// Unix milliseconds when the request was sent.
+    pub request_ms: u64,
+    /// Unix milliseconds when the head was complete.
+    pub response_ms: u64,
+}
+
+/// The answer of which the final head has been read.
+pub fn answer(
+    core: &Upstreams,
+    upstream: Upstream,
+    head: OwnedResponse,
+    reading: Reading,
+    method: Method,
+    request_ms: u64,
+) -> Answer {
+    let view = head.head();
+    if let Some(ticket) = &upstream.ticket {
+        ticket.answered(view.status);
+    }
+    let kind = view.body(method).unwrap_or(BodyKind::UntilClose);
+    let reusable = view.keep_alive() && kind != BodyKind::UntilClose && !upstream.is_private;
+    let decoder = BodyDecoder::for_response(kind, &core.io.limits().http);
+    let rest = reading.bytes;
+    let body = UpstreamBody { upstream: Some(upstream), kind, decoder, rest, reusable };
+    Answer { head, body, request_ms, response_ms: time::wall_ms() }
+}
+
+/// What has been read of an answer.
+#[derive(Debug, Default)]
+pub struct Reading {
+    /// Bytes after the last head.
+    pub bytes: Vec<u8>,
+    any: bool,
+    may_switch: bool,
+}
+
+impl Reading {
+    /// For an answer to a request for another protocol.
+    pub fn that_may_switch() -> Reading {
+        Reading { may_switch: true, ..Reading::default() }
+    }
+
+    /// Whether a byte of an answer has come.
+    pub(super) fn is_any(&self) -> bool {
+        self.any
+    }
+}
+
+/// Reads up to the end of the final head. What follows it stays in `reading`. Interim responses go to
+/// `interim`.
+pub async fn final_head(
+    core: &Upstreams,
+    upstream: &Upstream,
+    reading: &mut Reading,
+    interim: &mut dyn FnMut(&ResponseHead<'_>),
+) -> Result<OwnedResponse, Fault> {
+    let mut interims = 0;
+    loop {
+        match next_head(core, upstream, reading).await? {
+            NextHead::Final(head) => return Ok(head),
+            NextHead::Interim(head) => {
+                interims += 1;
+                if interims > core.io.limits().limits.interim_max {
+                    return Err(Fault::Malformed);
+                }
+                interim(&head.head());
+            }
+        }
+    }
+}
+
+/// The next head of an answer.
+pub enum NextHead {
+    /// 1xx.
+    Interim(OwnedResponse),
+    /// The final head.
+    Final(OwnedResponse),
+}
+
+/// Reads one head, interim or final.
+pub async fn next_head(
+    core: &Upstreams,
+    upstream: &Upstream,
+    reading: &mut Reading,
+) -> Result<NextHead, Fault> {
+    if !reading.bytes.is_empty()
+        && let Some(head) = parse(core, reading)?
+    {
+        return Ok(head);
+    }
+    loop {
+        if upstream.stream.readable().await.is_err() {
+            return Err(Fault::Broken);
+        }
+        let read = core.io.with_paced_input(|input| match upstream.stream.try_read(input) {
+            Ok(0) => Err(Fault::Broken),
+            Ok(n) => {
+                reading.bytes.extend_from_slice(&input[..n]);
+                Ok(n)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            Err(error) => Err(tls::fault_of_read(&error)),
+        })?;
+        if read == 0 {
+            continue;
+        }
+        reading.any = true;
+        core.io.counters.upstream_bytes_received.add(read as u64);
+        if let Some(head) = parse(core, reading)? {
+            return Ok(head);
+        }
+    }
+}
+
+fn parse(core: &Upstreams, reading: &mut Reading) -> Result<Option<NextHead>, Fault> {
+    let parsed = core.io.with_scratch(|scratch| {
+        let limits = core.io.limits();
+        match http1::parse_response(&reading.bytes, scratch, &limits.http) {
+            Err(reject) => {
+                tracing::debug!(%reject, "malformed response");
+                Err(Fault::Malformed)
+            }
+            Ok(None) => Ok(None),
+            Ok(Some(head)) if head.is_interim() => {
+                Ok(Some((NextHead::Interim(head.detach()), head.head_bytes)))
+            }
+            // Another protocol comes only if it was asked for.
+            Ok(Some(head)) if head.status == 101 && !reading.may_switch => Err(Fault::Malformed),
+            Ok(Some(head)) => Ok(Some((NextHead::Final(head.detach()), head.head_bytes))),
+        }
+    })?;
+    let Some((next, used)) = parsed else { return Ok(None) };
+    reading.bytes.drain(..used);
+    Ok(Some(next))
+}
+
+/// The body of an answer. If it is dropped before its end, the connection is closed.
+#[derive(Debug)]
+pub struct UpstreamBody {
+    upstream: Option<Upstream>,
+    /// How its end is marked.
+    kind: BodyKind,
+    decoder: BodyDecoder,
+    /// What was read together with the head.
+    rest: Vec<u8>,
+    reusable: bool,
+}
+
+impl UpstreamBody {
+    /// The connection is not to be used again, however the body ends.
+    pub fn close_after(&mut self) {
+        self.reusable = false;
+    }
+
+    /// The address it comes from.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.upstream.as_ref().map(|upstream| upstream.address)
+    }
+
+    /// Gives the content that has come already to `sink`, without waiting. True when the body is
+    /// complete; then the connection has gone back to the pool.
+    pub fn take_ready(
+        &mut self,
+        core: &Upstreams,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, Fault> {
+        let rest = std::mem::take(&mut self.rest);
+        self.decode(core, &rest, sink)
+    }
+
+    /// Waits for content and gives it to `sink`. True when the body is complete.
+    pub async fn pull(
+        &mut self,
+        core: &Upstreams,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, Fault> {
+        let pulled = self.pull_on(core, sink).await;
+        if let (Err(fault), Some(upstream)) = (&pulled, &self.upstream) {
+            upstream.failed(*fault);
+        }
+        pulled
+    }
+
+    async fn pull_on(
+        &mut self,
+        core: &Upstreams,
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, Fault> {
+        let Some(upstream) = &self.upstream else { return Ok(true) };
+        match time::timeout(upstream.times.idle(), upstream.stream.readable()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(Fault::Broken),
+            Err(_) => return Err(Fault::Timeout),
+        }
+        core.io.with_paced_input(|input| {
+            let Some(upstream) = &self.upstream else { return Ok(true) };
+            match upstream.stream.try_read(input) {
+                Ok(0) => {
+                    self.reusable = false;
+                    self.decoder.finish_on_close().map_err(|_| Fault::Broken)?;
+                    self.upstream = None;
+                    Ok(true)
+                }
+                Ok(n) => {
+                    core.io.counters.upstream_bytes_received.add(n as u64);
+                    self.decode(core, &input[..n], sink)
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+                Err(_) => Err(Fault::Broken),
+            }
+        })
+    }
+
+    fn decode(
+        &mut self,
+        core: &Upstreams,
+        input: &[u8],
+        sink: &mut dyn FnMut(&[u8]),
+    ) -> Result<bool, Fault> {
+        let mut at = 0;
+        while !self.decoder.is_done() && at < input.len() {
+            let step = self.decoder.decode(&input[at..]).map_err(|_| Fault::Malformed)?;
+            if !step.data.is_empty() {
+                sink(&input[at..][step.data.clone()]);
+            }
+            at += step.consumed;
+        }
+        if !self.decoder.is_done() {
+            return Ok(false);
+        }
+        // Bytes after the end answer no request.
+        if let Some(upstream) = self.upstream.take()
+            && self.reusable
+            && (at == input.len() || planted::is(planted::Bug::BytesLeftOnPooled))
+        {
+            core.pool.put(core, upstream);
+        }
+        Ok(true)
+    }
+
+    /// Its length, if the head announced it.
+    pub fn length(&self) -> BodyLength {
+        match self.kind {
+            BodyKind::None => BodyLength::None,
+            BodyKind::Length(length) => BodyLength::Known(length),
+            BodyKind::Chunked | BodyKind::UntilClose => BodyLength::Unknown,
+        }
+    }
+}
