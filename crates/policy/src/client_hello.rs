@@ -1,39 +1,39 @@
-//! The server name of a TLS ClientHello, read as it comes and not one byte changed.
+//! The server name of a TLS ClientHello, read while it arrives; the bytes are not changed.
 //!
-//! What: [`ClientHello::push`] takes bytes in any pieces and says what is known: more is needed,
-//! the name that the client told (RFC 6066, 3), or why this is not the beginning of TLS. Why
-//! strict: the server reads the same bytes, and must not find another name in them than we did.
-//! The layers are records, whose fragments are joined, and within them one handshake message.
-//! Encrypted ClientHellos name the provider outside and their server inside, where we cannot read;
-//! what counts here is the outer name.
+//! What: [`ClientHello::push`] takes bytes in any pieces and returns what they say: more is needed,
+//! the server name (RFC 6066, 3), or why this is not the beginning of TLS. Why strict: the server
+//! reads the same bytes, and must not find another name in them than we did. The layers are
+//! records, whose fragments are joined, and within them one handshake message. An encrypted
+//! ClientHello has the provider's name outside and the server's inside, where we cannot read it;
+//! the outer name counts here.
 //!
-//! What never happens: more than [`CLIENT_HELLO_BYTES_MAX`] are kept, a byte is read twice, bytes
-//! behind the message are looked at.
+//! What never happens: more than [`CLIENT_HELLO_BYTES_MAX`] bytes are kept, a byte is read twice,
+//! bytes after the message are looked at.
 
 use crate::limits::CLIENT_HELLO_BYTES_MAX;
 
-/// What the bytes so far say.
+/// What the bytes received so far say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing yet.
+    /// More bytes are needed.
     More,
-    /// It is whole: its server name as sent, if it has one.
+    /// The ClientHello is complete.
     Whole {
-        /// `None`: it names no server.
+        /// The server name as sent; `None` if it names no server.
         server_name: Option<Box<[u8]>>,
     },
-    /// It will never be one, and why.
+    /// This is no valid ClientHello, for this reason.
     Never(&'static str),
 }
 
 /// The reader.
 #[derive(Debug, Default)]
 pub struct ClientHello {
-    /// All that came, to be passed on.
+    /// All bytes received, to be passed on.
     bytes: Vec<u8>,
-    /// Where the next record, or the rest of the present one, begins in it.
+    /// Where the next record, or the rest of the current one, begins in `bytes`.
     at: usize,
-    /// Bytes of the present record that are still to come.
+    /// Bytes of the current record that have not been joined yet.
     in_record: usize,
     /// The handshake message, its header first, without the records around it.
     message: Vec<u8>,
@@ -62,12 +62,12 @@ impl ClientHello {
         }
     }
 
-    /// All that came.
+    /// All bytes received.
     pub fn into_bytes(self) -> Vec<u8> {
         self.bytes
     }
 
-    /// Joins what is there; true when the message is whole.
+    /// Joins the received fragments; true when the message is complete.
     fn advance(&mut self) -> Result<bool, &'static str> {
         loop {
             if self.in_record == 0 {
@@ -100,7 +100,7 @@ impl ClientHello {
     }
 }
 
-/// The length in a record's header, as soon as all of it is there; what is wrong, before.
+/// The length in a record's header, once the header is complete. Errors are reported earlier.
 fn record_length(header: &[u8]) -> Result<Option<usize>, &'static str> {
     let wrong = match *header {
         [kind, ..] if kind != HANDSHAKE => true,
@@ -134,7 +134,7 @@ fn message_length(message: &[u8]) -> Result<Option<usize>, &'static str> {
     }
 }
 
-/// What is left of a structure.
+/// The remainder of a structure.
 struct Rest<'b>(&'b [u8]);
 
 impl<'b> Rest<'b> {
@@ -155,7 +155,8 @@ impl<'b> Rest<'b> {
     }
 }
 
-/// The name in the body of a ClientHello (RFC 8446, 4.1.2); `None` outside when it is malformed.
+/// The name in the body of a ClientHello (RFC 8446, 4.1.2). The outer `None` means that it is
+/// malformed.
 fn server_name(body: &[u8]) -> Option<Option<Box<[u8]>>> {
     let mut body = Rest(body);
     let version = body.take(2)?;
@@ -194,7 +195,7 @@ fn server_name(body: &[u8]) -> Option<Option<Box<[u8]>>> {
     Some(name)
 }
 
-/// A list of one name, of the only type there is.
+/// The name of a list that has one entry, of type `host_name`.
 fn only_host_name(mut content: Rest<'_>) -> Option<Box<[u8]>> {
     let mut list = content.vector(2)?;
     let kind = list.number(1)?;
@@ -296,7 +297,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_no_tls_is_told_by_its_first_byte_that_differs() {
+    fn what_is_no_tls_is_rejected_at_the_first_differing_byte() {
         let lines: [&[u8]; 8] = [
             b"G",
             b"SSH-2.0-x",

@@ -1,8 +1,8 @@
-//! Changes to the fields of messages on their way, as a route and its group say.
+//! Changes to the fields of messages, as a route and its group configure them.
 //!
-//! A request's are made while it is written for the upstream. A response's are made as soon as its
-//! head has come, before anything else looks at it: what they say of caching counts, and a stored
-//! response has them already, so that a hit costs nothing for them.
+//! The fields of a request are changed while it is written for the upstream. Those of a response
+//! are changed as soon as its head has come, before anything else reads it: the caching rules see
+//! the changed fields, and a stored response has them already, so that a hit does no extra work.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -20,7 +20,8 @@ pub struct Edits<'e> {
 }
 
 impl<'e> Edits<'e> {
-    /// `rules`: those of the route; `forwarded`: what the group of servers gets of the client.
+    /// `rules` are those of the route; `forwarded` is how the group of servers learns of the
+    /// client.
     pub fn new(
         (rules, forwarded): (&'e [FieldRule], ForwardedFields),
         peer: SocketAddr,
@@ -29,7 +30,7 @@ impl<'e> Edits<'e> {
         Edits { rules, forwarded, peer, scheme: scheme.name(), authority }
     }
 
-    /// Whether a field of the client's is sent on.
+    /// Whether a field of the client is passed on.
     #[inline]
     pub fn keeps(&self, name: &[u8]) -> bool {
         let is_plain = self.rules.is_empty() && self.forwarded != ForwardedFields::XForwarded;
@@ -42,7 +43,7 @@ impl<'e> Edits<'e> {
         !ours && !self.rules.iter().any(|rule| replaces(rule, name))
     }
 
-    /// Appends the fields that are new.
+    /// Appends the new fields.
     pub fn append(&self, out: &mut Vec<u8>, head: &RequestHead<'_>) {
         self.append_forwarded(out, head);
         for rule in self.rules {
@@ -71,7 +72,7 @@ impl<'e> Edits<'e> {
                     out.extend_from_slice(b"\r\n");
                 }
             }
-            // A list: what came stays before it (RFC 7239, 4).
+            // A list: the received values stay before ours (RFC 7239, 4).
             ForwardedFields::Forwarded => {
                 out.extend_from_slice(b"Forwarded: for=");
                 out.extend_from_slice(
@@ -97,7 +98,7 @@ impl<'e> Edits<'e> {
 
 const X_FORWARDED: [&[u8]; 3] = [b"X-Forwarded-For", b"X-Forwarded-Proto", b"X-Forwarded-Host"];
 
-/// Whether what came with this name gives way.
+/// Whether received fields of this name are dropped.
 fn replaces(rule: &FieldRule, name: &[u8]) -> bool {
     match rule {
         FieldRule::Set(of, _) | FieldRule::Remove(of) => name.eq_ignore_ascii_case(of.as_bytes()),
@@ -112,7 +113,7 @@ fn append_rule(out: &mut Vec<u8>, rule: &FieldRule, has: impl Fn(&str) -> bool) 
         FieldRule::Set(name, value) | FieldRule::Add(name, value) => (name, value),
         FieldRule::Default(name, value) => (name, value),
     };
-    // Rules are checked when they are configured.
+    // Rules were checked when they were configured.
     let _ = write::field(out, name.as_bytes(), value.as_bytes());
 }
 
@@ -121,15 +122,15 @@ fn append_rule(out: &mut Vec<u8>, rule: &FieldRule, has: impl Fn(&str) -> bool) 
 pub struct ResponseRules(Box<[FieldRule]>);
 
 impl ResponseRules {
-    /// In the order in which they are configured.
+    /// Rules apply in the order in which they are configured.
     pub fn new(rules: &[FieldRule]) -> ResponseRules {
         ResponseRules(rules.into())
     }
 
-    /// The head as it is from now on; `None` if that is as it was.
+    /// The changed head; `None` if nothing changes.
     ///
-    /// A 304 tells what is new of a response that was changed when it was stored: what it does not
-    /// name is not added to it again.
+    /// A 304 updates a response that was changed when it was stored: a field that the 304 does not
+    /// name is not added again.
     pub fn changed(&self, response: &OwnedResponse) -> Option<OwnedResponse> {
         if self.0.is_empty() {
             return None;
@@ -138,7 +139,7 @@ impl ResponseRules {
         let mut out = Vec::with_capacity(head.head_bytes + 256);
         write::status_line(&mut out, head.status);
         if head.version == Version::Http10 {
-            // As it was received, for `Via` and for what its connection may do.
+            // The received version matters for `Via` and for the connection.
             out[..8].copy_from_slice(b"HTTP/1.0");
         }
         for field in head.fields.fields() {
@@ -162,7 +163,7 @@ impl ResponseRules {
     }
 }
 
-/// Reads a head of our own making. It has the framing of the one that it was made of.
+/// Parses a head that we have written. It has the framing of the received one.
 fn reparsed(bytes: &[u8], of: &http1::ResponseHead<'_>) -> Option<OwnedResponse> {
     let mut limits = Limits::default();
     limits.head_bytes_max = bytes.len();
@@ -218,7 +219,7 @@ mod tests {
         let framed = "X-Frame-Options: SAMEORIGIN\r\n";
         let expected = "X-Frame-Options: SAMEORIGIN\nCache-Control: max-age=60\nVary: X-Color\n";
         assert_eq!(changed(&rules, 200, framed).unwrap(), expected);
-        // What was stored has them.
+        // The stored response has them.
         assert_eq!(
             changed(&rules, 304, "ETag: \"a\"\r\n").unwrap(),
             "ETag: \"a\"\nCache-Control: max-age=60\n"

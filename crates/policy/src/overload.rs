@@ -1,40 +1,39 @@
-//! Overload: a core that has more to do than it can sheds requests before latency runs away.
+//! Overload: a core that cannot keep up sheds requests before latency grows without bound.
 //!
 //! ```text
-//!   Calm --busy and late for the patience--> Shedding: a share of the requests that need an
-//!    ^                                       upstream gets 503 with Retry-After; the share grows
-//!    |                                       --all of them shed, and still late--> Closed: new
-//!    '--not late, or idle, for as long-------' connections are refused as well
+//!   Calm --busy and late for PATIENCE_TICKS--> Shedding: a share of the requests that need an
+//!    ^                                         upstream gets 503 with Retry-After; the share grows
+//!    |                                         --all of them shed, and still late--> Closed: new
+//!    '--not late, or idle, for as long---------' connections are refused as well
 //! ```
 //!
-//! What is measured is what a load line is made of, by each core for itself and at its tick only:
-//! its processor time (and what others took of it), its requests, and the length of its loop's
-//! turns, which is how long ready events wait ([`runtime::time::Turns`]). *Late* is a delay above
-//! the objective on a core whose processor was busy all the time: a long turn of an idle core is no
-//! queue. As with CoDel it is the least delay of an interval that counts, so that a burst which
-//! drains by itself sheds nobody. Fresh hits are always served: they cost least, and are what a
-//! cache is for.
+//! Each core measures the inputs of a load line, at its tick only: its processor time (and the time
+//! that others took from it), its requests, and the length of its loop's turns, which is how long
+//! ready events wait ([`runtime::time::Turns`]). *Late* means a delay above the objective on a core
+//! whose processor was busy all the time: a long turn of an idle core is no queue. As in CoDel, the
+//! minimum delay of an interval counts, so that a burst which drains by itself sheds no request.
+//! Fresh hits are always served: they cost least, and are what a cache is for.
 //!
-//! What never happens: a request pays for this beyond one load; the decision reads a clock.
+//! What never happens: a request pays more than one load for this; the decision reads a clock.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
 
 use config::limits::Limits;
 
-/// Shares are counted in so many parts.
+/// The parts in which a share is counted.
 const PARTS: u32 = 32;
-/// A late tick adds so many parts to the share, a calm one takes one back: fast in, slow out.
+/// Parts that a late tick adds to the share. A calm one takes one back: fast in, slow out.
 const PARTS_UP: u32 = 4;
-/// Ticks that must all be late before anything is shed, and between two stages.
+/// Consecutive late ticks before anything is shed, and between two stages.
 const PATIENCE_TICKS: u32 = 5;
-/// The processor counts as busy from this share of the time on, in percent ...
+/// The processor counts as busy from this percentage of the time on ...
 const BUSY_PERCENT: u128 = 93;
-/// ... and as idle enough to take requests back below this one.
+/// ... and as idle enough to shed less below this one.
 const IDLE_PERCENT: u128 = 85;
-/// The longest that a client is told to stay away, in seconds.
+/// The largest `Retry-After`, in seconds.
 const RETRY_AFTER_MAX: u64 = 60;
-/// A tick weighs so much among those before it: the line forgets within seconds.
+/// The weight of a tick against earlier ones: the line forgets within seconds.
 const WEIGHT: f64 = 0.05;
 
 /// What a core has measured between two ticks.
@@ -61,7 +60,7 @@ impl Sample {
 /// The state of one core.
 #[derive(Debug, Default)]
 pub struct Overload {
-    /// Of requests that need an upstream, so many of [`PARTS`] are shed.
+    /// The share of requests that need an upstream which is shed, in [`PARTS`].
     share: Cell<u32>,
     /// The part of a request that is still to be shed.
     carried: Cell<u32>,
@@ -79,7 +78,7 @@ impl Overload {
         share > 0 && self.is_its_turn(share)
     }
 
-    /// Spreads what is shed evenly among what comes.
+    /// Spreads the shed requests evenly.
     #[cold]
     fn is_its_turn(&self, share: u32) -> bool {
         let carried = self.carried.get() + share;
@@ -97,12 +96,12 @@ impl Overload {
         self.retry_after.get().max(1)
     }
 
-    /// The share that is shed, in millionths.
+    /// The share of requests that is shed, in millionths.
     pub fn share_ppm(&self) -> u64 {
         u64::from(self.share.get()) * 1_000_000 / u64::from(PARTS)
     }
 
-    /// What one more request costs the processor, by the load line of the last seconds.
+    /// The processor time of one more request, by the load line of the last seconds.
     pub fn marginal(&self) -> Duration {
         self.line.borrow().slope()
     }
@@ -130,7 +129,7 @@ impl Overload {
         self.late_ticks.set(0);
         let calm = sample.delay < objective / 2 || sample.busy_percent() < IDLE_PERCENT;
         if calm {
-            // Connections first: a request that is shed again costs less than one unheard.
+            // Connections first: a shed request costs less than a refused connection.
             self.closed.set(false);
             self.share.set(self.share.get().saturating_sub(1));
         }
@@ -149,7 +148,7 @@ impl Overload {
     }
 }
 
-/// The line of processor time over requests, tick by tick, fitted with weights that fade.
+/// The line of processor time over requests, fitted with exponentially fading weights.
 #[derive(Debug, Default)]
 struct Line {
     requests: f64,
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_stands_sheds_more_and_more_and_then_closes_the_door() {
+    fn a_standing_queue_sheds_more_and_more_and_then_refuses_connections() {
         let (overload, limits) = (Overload::default(), Limits::default());
         let late = sample(100, limits.overload_objective * 3);
         let mut shed = Vec::new();
@@ -203,12 +202,12 @@ mod tests {
             overload.tick(&late, &limits);
             shed.push(shed_of_1000(&overload));
         }
-        assert_eq!(shed[..4], [0; 4], "a burst is borne with");
+        assert_eq!(shed[..4], [0; 4], "a burst is tolerated");
         assert_eq!(shed[4], 125);
         assert!(shed.is_sorted() && shed[12..] == [1000; 8]);
         assert!(overload.is_closed());
         assert_eq!(overload.retry_after(), 3, "the excess over the objective");
-        // It passes, and comes back slowly; the door first.
+        // When it has passed, requests come back slowly, after connections.
         overload.tick(&sample(50, MS), &limits);
         assert!(!overload.is_closed());
         assert_eq!(shed_of_1000(&overload), 968);
@@ -253,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn the_load_line_tells_what_one_more_request_costs() {
+    fn the_load_line_gives_the_cost_of_one_more_request() {
         let overload = Overload::default();
         for tick in 0u64..400 {
             // 30 us a request beside 2 ms of housekeeping.

@@ -1,8 +1,7 @@
-//! The routes of reverse listeners, ready for use: host and path to what becomes of a request.
+//! The routes of reverse listeners: from host and path to the action of a route.
 //!
-//! A site with one group and no routes, which is the simple case, never comes here. Paths are
-//! compared as an origin may take them, so that no way of writing one leads around a route: see
-//! [`normalised`]. What is sent on is what came.
+//! Paths are compared as an origin may read them, so that no spelling of a path bypasses a route:
+//! see [`normalised`]. The path is passed on as it was received.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,10 +18,10 @@ use crate::fields::ResponseRules;
 pub struct Routes {
     all: Box<[Route]>,
     exact: HashMap<Vec<u8>, Paths>,
-    /// With their leading dot, the longest first.
+    /// Domains with their leading dot, the longest first.
     below: Vec<(Vec<u8>, Paths)>,
     any: Paths,
-    /// Some requests are not for the store, whatever it holds.
+    /// Some requests must not be answered from the store.
     bars_any: bool,
 }
 
@@ -31,22 +30,22 @@ pub struct Routes {
 pub struct Route {
     /// As configured.
     pub config: config::Route,
-    /// `None`: it is answered here.
+    /// `None` if the route gives the answer itself.
     pub group: Option<Arc<Group>>,
     /// Changes to the heads of responses.
     pub response: ResponseRules,
 }
 
-/// The routes for one host, by path: places in the list of all.
+/// The routes for one host, by path: indices into the list of all.
 #[derive(Debug, Default)]
 struct Paths {
     exact: HashMap<Vec<u8>, usize>,
-    /// The longest first.
+    /// Prefixes, the longest first.
     prefixes: Vec<(Vec<u8>, usize)>,
 }
 
 impl Routes {
-    /// Those of a configuration; without any, everything goes to its first group.
+    /// The routes of a configuration. Without any, everything goes to its first group.
     pub fn new(routes: &[config::Route], groups: &[Arc<Group>]) -> Routes {
         let simple = || groups.first().map(|group| config::Route::to(&group.config.name));
         let simple: Vec<_> =
@@ -93,13 +92,13 @@ impl Routes {
         }
     }
 
-    /// The route at a place that [`Routes::find`] gave.
+    /// The route at an index that [`Routes::find`] returned.
     pub fn get(&self, at: usize) -> Option<&Route> {
         self.all.get(at)
     }
 
-    /// Whether a request is not for the store, whatever it holds. Costs a load where there is no
-    /// such route.
+    /// Whether a request must not be answered from the store. Costs one load if there is no such
+    /// route.
     #[inline]
     pub fn bars(&self, authority: &[u8], path_and_query: &[u8]) -> bool {
         self.bars_any && self.bars_this(authority, path_and_query)
@@ -111,11 +110,11 @@ impl Routes {
         route.is_none_or(|route| route.group.is_none() || !route.config.store)
     }
 
-    /// The place of the route for a request.
+    /// The index of the route for a request.
     pub fn find(&self, authority: &[u8], path_and_query: &[u8]) -> Option<usize> {
         let path =
             memchr::memchr(b'?', path_and_query).map_or(path_and_query, |at| &path_and_query[..at]);
-        // The server as a whole is the root's.
+        // `*`, the server as a whole, takes the route of the root.
         let path = if path == b"*" { Cow::Borrowed(&b"/"[..]) } else { normalised(path) };
         if self.exact.is_empty() && self.below.is_empty() {
             return self.any.find(&path);
@@ -189,9 +188,9 @@ fn host(authority: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// A path as an origin may take it: with percent-encoded bytes decoded, but for `%2F` and `%00`,
-/// which are no borders of segments anywhere; with repeated slashes as one; and without dot
-/// segments (RFC 3986, 6.2.2). Nearly every path is that already.
+/// A path as an origin may read it: with percent-encoded bytes decoded, except `%2F` and `%00`,
+/// which separate no segments anywhere; with repeated slashes as one; and without dot segments (RFC
+/// 3986, 6.2.2). Nearly every path is in this form already.
 fn normalised(path: &[u8]) -> Cow<'_, [u8]> {
     let odd = |pair: &[u8]| pair[0] == b'%' || (pair[0] == b'/' && matches!(pair[1], b'/' | b'.'));
     if !path.windows(2).any(odd) {
@@ -211,7 +210,7 @@ fn normalised(path: &[u8]) -> Cow<'_, [u8]> {
         out.push(b'/');
         out.extend_from_slice(segment);
     }
-    // What ends in a slash, a dot or two names a directory.
+    // A path that ends in a slash, one dot or two dots names a directory.
     let of_directory = [&b"/"[..], b"/.", b"/.."].iter().any(|end| decoded.ends_with(end));
     if of_directory || out.is_empty() {
         out.push(b'/');
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn no_way_of_writing_a_path_leads_around_a_route() {
+    fn no_spelling_of_a_path_bypasses_a_route() {
         let routes =
             [route(&[], Path::Prefix("/".into()), 1), route(&[], Path::Prefix("/admin".into()), 2)];
         let routes = Routes::new(&routes, &[]);
@@ -350,7 +349,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_normalised_stays_so(path in "/[a-c./%126eEfF]{0,24}") {
+        fn normalising_twice_changes_nothing(path in "/[a-c./%126eEfF]{0,24}") {
             let once = normalised(path.as_bytes()).into_owned();
             prop_assert!(once.starts_with(b"/"));
             // Once more would decode what was encoded twice; no origin does.

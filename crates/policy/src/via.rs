@@ -1,9 +1,9 @@
-//! What a message says of the hops that it has made: `Via`, and the loop that it tells.
+//! The fields that name proxies and clients: `Via` with its loop detection, and `Forwarded`.
 //!
 //! A request that we pass on names us by a pseudonym that no other proxy has, so that two of our
-//! kind may stand behind one another; a request that names us already goes in a circle (RFC 9110,
-//! 7.6.3), and is refused. Responses name us by [`NAME`] alone: they do not go in circles. The
-//! configuration may give another name for both, or turn either off.
+//! processes can be chained. A request that names us already is in a loop (RFC 9110, 7.6.3) and is
+//! refused. Responses name us by [`NAME`] only: they cannot loop. The configuration may set another
+//! name for both, or turn either off.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,27 +13,27 @@ use store::KeyHasher;
 
 use config::{Forward, Role, TellClient, Via};
 
-/// What we call ourselves to clients.
+/// Our name in responses.
 pub const NAME: &str = "plimsoll";
 
-/// A name for one process, or one seed: the same on all its cores.
+/// The name of one process, or of one seed: the same on all its cores.
 pub fn pseudonym(hasher: &KeyHasher) -> String {
     let unique = hasher.key(&[b"pseudonym"]).to_u128() as u64;
     format!("{NAME}-{unique:016x}")
 }
 
-/// How messages name us.
+/// Our names in messages.
 #[derive(Clone, Debug)]
 pub struct ViaNames {
-    /// In requests; it also tells those that go in a circle.
+    /// The name in requests, which also detects loops.
     own: Arc<str>,
     requests: bool,
-    /// In responses, if they do.
+    /// The name in responses, if they have one.
     responses: Option<Arc<str>>,
 }
 
 impl ViaNames {
-    /// Of the configuration; `pseudonym` is the name in requests unless that gives another.
+    /// From the configuration; `pseudonym` is the name in requests unless that sets another.
     pub fn new(config: &Via, pseudonym: &str) -> ViaNames {
         let named = |otherwise: &str| match &config.name {
             Some(name) => Arc::from(name.as_str()),
@@ -57,7 +57,7 @@ impl ViaNames {
         }
     }
 
-    /// Whether a request has been here before.
+    /// Whether a request has passed through us before.
     pub fn have_seen(&self, head: &RequestHead<'_>) -> bool {
         has_been_here(head, self.own.as_bytes())
     }
@@ -72,7 +72,8 @@ fn append_via(out: &mut Vec<u8>, received: Version, name: &str) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// What a forward proxy tells of its client. In reverse mode the group of servers says.
+/// The fields by which a forward proxy names its client. In reverse mode the group of servers
+/// configures them.
 pub struct ClientFields<'e> {
     x_forwarded_for: TellClient,
     forwarded: TellClient,
@@ -81,21 +82,21 @@ pub struct ClientFields<'e> {
 }
 
 impl<'e> ClientFields<'e> {
-    /// Of the rules of forward mode, for a request with these fields from this client.
+    /// By the rules of forward mode, for a request with these fields from this client.
     pub fn new(rules: &Forward, role: Role, came: Fields<'e>, client: IpAddr) -> ClientFields<'e> {
-        let tells = |tell| match role {
+        let if_forward = |tell| match role {
             Role::Forward => tell,
             Role::Reverse => TellClient::Off,
         };
         ClientFields {
-            x_forwarded_for: tells(rules.x_forwarded_for),
-            forwarded: tells(rules.forwarded),
+            x_forwarded_for: if_forward(rules.x_forwarded_for),
+            forwarded: if_forward(rules.forwarded),
             came,
             client: client.to_canonical(),
         }
     }
 
-    /// Whether a field of this name does not go on as it came.
+    /// Whether a received field of this name is replaced.
     pub fn replaces(&self, name: Name) -> bool {
         match name {
             Name::XForwardedFor => self.x_forwarded_for != TellClient::Off,
@@ -104,7 +105,7 @@ impl<'e> ClientFields<'e> {
         }
     }
 
-    /// Appends what takes their place.
+    /// Appends the replacements.
     pub fn append(&self, out: &mut Vec<u8>, proto: &str) {
         if self.writes(self.x_forwarded_for) {
             self.append_one(
@@ -141,7 +142,7 @@ impl<'e> ClientFields<'e> {
     }
 }
 
-/// Whether a member of `Via` is received by us.
+/// Whether a member of `Via` names us as the receiver.
 fn has_been_here(head: &RequestHead<'_>, pseudonym: &[u8]) -> bool {
     head.fields.all(Name::Via).flat_map(tokens).any(|member| {
         // received-protocol RWS received-by [ RWS comment ]
@@ -164,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_name_tells_a_loop() {
+    fn only_our_own_name_means_a_loop() {
         for via in [
             "Via: 1.1 plimsoll-1\r\n",
             "Via: 1.0 a, HTTP/1.1  Plimsoll-1 (of whom)\r\n",

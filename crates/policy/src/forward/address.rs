@@ -1,9 +1,9 @@
 //! Which addresses a forward proxy may be made to reach.
 //!
-//! A proxy stands where its clients do not: whoever may use it could reach what only the proxy can
-//! reach (its own machine, its network, a cloud's metadata service). So by default it goes to
-//! public addresses only, and an address that carries another inside it (v4-mapped, NAT64, 6to4)
-//! is judged by the one inside. The registries are IANA's of special-purpose addresses.
+//! A proxy can reach addresses that its clients cannot (its own machine, its network, a cloud's
+//! metadata service), and so could everyone who may use it. By default it therefore connects to
+//! public addresses only. An address that embeds another (v4-mapped, NAT64, 6to4) is judged by the
+//! embedded one. The lists are IANA's registries of special-purpose addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -30,7 +30,7 @@ pub(super) fn is_named(ip: IpAddr, allowed: &[IpNet]) -> bool {
     allowed.iter().any(|net| net.prefix_len() == net.max_prefix_len() && net.addr() == ip)
 }
 
-/// An IPv4 address that an IPv6 address stands for on its way.
+/// The IPv4 address that an IPv6 address embeds.
 enum Within {
     Nothing,
     V4(Ipv4Addr),
@@ -63,7 +63,7 @@ fn is_public_v4(ip: Ipv4Addr) -> bool {
     )
 }
 
-/// Only 2000::/3 is given out; all else is of one host, one link, one site, or of nobody.
+/// Only 2000::/3 is assigned; everything else is local to a host, a link or a site, or unassigned.
 fn is_public_v6(ip: Ipv6Addr) -> bool {
     match ip.segments() {
         [0x2001, 0..=0x1ff, ..] => false, // of protocols, Teredo among them

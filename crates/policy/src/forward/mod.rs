@@ -6,13 +6,13 @@
 //!                                                          deny_     resolve to   just these
 //! ```
 //!
-//! The addresses are judged where they are final: those that a name resolves to are filtered, and
-//! what is left is what is connected to, so that a name which resolves to another address the next
-//! time (rebinding) gains nothing. A stored response is served to whoever passes the steps before
-//! the addresses.
+//! Rules judge the resolved addresses: those that a name resolves to are filtered, and only the
+//! remaining ones are connected to, so that a name which resolves to another address the next time
+//! (rebinding) gains nothing. A stored response is served to every client that passes the steps
+//! before the addresses.
 //!
 //! What never happens: a request is refused without a rule that has a name; a rule waits for
-//! anything but the pool that verifies passwords.
+//! anything but the resolver and the pool that verifies passwords.
 
 mod address;
 mod passwords;
@@ -40,12 +40,12 @@ pub struct Rules {
     config: Forward,
     allow_domains: Domains,
     deny_domains: Domains,
-    /// Neither names nor passwords are looked at: what is stored can be served at once.
+    /// There are no rules on domains or passwords: stored responses can be served at once.
     plain: bool,
 }
 
 impl Rules {
-    /// Of the configuration.
+    /// From the configuration.
     pub fn new(config: &Forward) -> Rules {
         let (allow, deny) = (&config.allow_domains, &config.deny_domains);
         Rules {
@@ -56,7 +56,7 @@ impl Rules {
         }
     }
 
-    /// Whether a stored response for this authority may be served at once. When not, the slow way
+    /// Whether a stored response for this authority may be served at once. If not, an exchange
     /// decides.
     #[inline]
     pub fn admits_hit(&self, client: IpAddr, authority: &[u8]) -> bool {
@@ -103,7 +103,7 @@ impl Rules {
         self.config.allow_from.iter().any(|net| net.contains(&client))
     }
 
-    /// Nearly all have none.
+    /// Nearly all authorities have no port.
     fn admits_port_of(&self, authority: &[u8]) -> bool {
         if !authority.contains(&b':') {
             return within(&self.config.ports, 80);
@@ -155,7 +155,7 @@ pub fn within(ports: &[Ports], port: u16) -> bool {
     ports.iter().any(|range| range.contains(port))
 }
 
-/// A set of domains, each with all that is under it.
+/// A set of domains with their subdomains.
 #[derive(Debug)]
 struct Domains(HashSet<String>);
 
@@ -168,7 +168,7 @@ impl Domains {
         self.0.is_empty()
     }
 
-    /// Whether a host is one of them, or under one: only whole labels count.
+    /// Whether a host is one of them or below one. Only whole labels count.
     fn hold(&self, host: &str) -> bool {
         if self.0.is_empty() {
             return false;
@@ -194,7 +194,7 @@ impl OwnAddresses {
     pub fn add_of(&self, listener: &TcpListener) {
         match listener.local_addr() {
             Ok(address) => self.add(address),
-            Err(error) => tracing::warn!(%error, "a listener's own address cannot be told"),
+            Err(error) => tracing::warn!(%error, "the address of a listener is unknown"),
         }
     }
 
@@ -221,7 +221,7 @@ fn is_of_this_machine(ip: IpAddr) -> bool {
     ip.is_loopback() || std::net::UdpSocket::bind((ip, 0)).is_ok()
 }
 
-/// What a 407 asks for.
+/// The `Proxy-Authenticate` line of a 407.
 pub fn challenge(rules: &Rules) -> String {
     let realm = rules.config.realm.as_str();
     format!("Proxy-Authenticate: Basic realm=\"{realm}\", charset=\"UTF-8\"\r\n")
@@ -292,7 +292,7 @@ mod tests {
         for host in ["bad.example.com", "x.BAD.example.com", "bad.example.com."] {
             assert_eq!(target(host), Err(Refusal::DomainDenied), "{host}");
         }
-        assert!(!rules.admits_hit(ip("127.0.0.1"), b"example.com"), "the slow way decides");
+        assert!(!rules.admits_hit(ip("127.0.0.1"), b"example.com"), "an exchange decides");
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! Proxy authentication: Basic (RFC 7617), against hashes that are slow on purpose.
+//! Proxy authentication: Basic (RFC 7617), with hashes that are slow on purpose.
 //!
-//! Verifying a password takes a bcrypt hash's time, so it is done on the runtime's pool, one at a
-//! time for each core, and what was found right is known for a while: not the password, but its
-//! keyed hash together with the user's name and the hash it was held against, so that a changed
-//! file changes the answer. Requests that wait with the same password find it known when it is
+//! Verifying a password takes as long as a bcrypt hash, so it is done on the runtime's pool, one at
+//! a time for each core. A verified password is remembered for a while: not the password itself,
+//! but a keyed hash of it, the user's name and the hash it was compared with, so that a changed
+//! file changes the result. Requests that wait with the same password find it verified when it is
 //! their turn.
 //!
-//! What never happens: a core hashes; more wait than a limit; an unknown name is told from a wrong
-//! password, by the answer or by its time.
+//! What never happens: a core hashes; more requests wait than a limit; a client can distinguish an
+//! unknown name from a wrong password, by the answer or by its time.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ use crate::limits::{PASSWORD_KNOWN_FOR, PASSWORDS_KNOWN_MAX, PASSWORDS_WAITING_M
 use config::Users;
 use outcome::Refusal;
 
-/// Passwords that were found right lately, until when each counts.
+/// Recently verified passwords, and until when each is remembered.
 #[derive(Debug)]
 pub struct Known {
     hasher: KeyHasher,
@@ -32,7 +32,7 @@ pub struct Known {
 }
 
 impl Default for Known {
-    /// Nothing is known yet.
+    /// Nothing is remembered yet.
     fn default() -> Known {
         Known { hasher: KeyHasher::random(), until: Mutex::default() }
     }
@@ -91,7 +91,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// A name and a password as they came.
+/// A name and a password as received.
 struct Given {
     user: Vec<u8>,
     password: Vec<u8>,
@@ -100,11 +100,11 @@ struct Given {
 /// What verifying the password of one request needs.
 #[derive(Clone, Copy)]
 pub struct Passwords<'p> {
-    /// What all cores know.
+    /// The passwords that all cores remember.
     pub known: &'p Known,
     /// The core's turns.
     pub verifying: &'p Verifying,
-    /// Whether a password that turns out right is remembered.
+    /// Whether a verified password is remembered.
     pub remembers: bool,
 }
 
