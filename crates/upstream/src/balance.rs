@@ -1,8 +1,8 @@
-//! Which of several servers gets a request: three ways, all of them over any number of cores.
+//! Load balancing: three methods, which all work over any number of cores.
 //!
-//! Whoever asks names the candidates, which are the servers that are usable now; a server that is
-//! down, full or tried already is no candidate. So each way shares a missing server's requests out
-//! among all others, and none knows of health.
+//! The caller names the candidates, which are the servers that are usable now. A server that is
+//! down, full or tried already is no candidate. So each method distributes the requests of a
+//! missing server among all others, and none needs to know about health.
 
 use std::hash::Hasher;
 use std::sync::PoisonError;
@@ -13,14 +13,14 @@ use siphasher::sip::SipHasher13;
 
 use config::Balance;
 
-/// Requests under way that are never too many for one server, whatever its share: with few requests
-/// a bound by shares would scatter what belongs together.
+/// Requests in flight that are never too many for one server, whatever its share: with few
+/// requests, a bound by shares would scatter requests that belong together.
 const LOAD_FLOOR: u64 = 8;
 
 /// A server that may be chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidate {
-    /// Its place in the group.
+    /// Its index in the group.
     pub(super) at: usize,
     /// Its share; never 0.
     pub(super) weight: u64,
@@ -34,10 +34,10 @@ static RICHES: LockKind = LockKind::new("upstream: round robin");
 /// The state of one group's balance.
 #[derive(Debug)]
 pub(super) enum Balancer {
-    /// Smooth weighted round robin: each turn every candidate gains its weight, the richest is
-    /// chosen and pays for all. The lock is held for a few additions.
+    /// Smooth weighted round robin: in each turn every candidate gains its weight, and the one with
+    /// the most is chosen and pays the sum. The lock is held for a few additions.
     RoundRobin(Lock<Vec<i64>>),
-    /// The place to begin at, so that equals take turns.
+    /// The index to begin at, so that equals take turns.
     LeastOutstanding(AtomicUsize),
     /// Weighted rendezvous hashing: the highest score of (URL, server) wins.
     Hash { load_percent_max: u64 },
@@ -54,7 +54,7 @@ impl Balancer {
         }
     }
 
-    /// The place of the one chosen. `key` says which requests belong together.
+    /// The index of the chosen server. `key` says which requests belong together.
     pub(super) fn pick(
         &self,
         candidates: impl Iterator<Item = Candidate> + Clone,
@@ -75,7 +75,7 @@ impl Balancer {
 }
 
 impl Balancer {
-    /// Whom [`Balancer::pick`] would choose now; nobody's turn is taken.
+    /// The index that [`Balancer::pick`] would choose now; no turn is taken.
     pub(super) fn foresee(
         &self,
         candidates: impl Iterator<Item = Candidate> + Clone,
@@ -150,12 +150,12 @@ fn by_hash(
         let share = outstanding * load_percent_max * one.weight;
         one.outstanding < share.div_ceil(100 * weights).max(LOAD_FLOOR)
     };
-    // With shares of more than the whole, somebody has room; with less, the bound means nothing.
+    // If the shares exceed the whole, some server has room; if not, the bound means nothing.
     best(&mut candidates.clone().filter(has_room)).or_else(|| best(&mut candidates.clone()))
 }
 
-/// How much a server wants a key: exponentially distributed with the weight as its rate, so that
-/// each wins in proportion to its weight (Schindelhauer and Schomaker, 2005).
+/// The score of a server for a key: exponentially distributed with the weight as its rate, so that
+/// each server wins in proportion to its weight (Schindelhauer and Schomaker, 2005).
 fn score(key: u64, one: &Candidate) -> f64 {
     let mut hasher = SipHasher13::new_with_keys(key, one.identity);
     hasher.write_u64(key ^ one.identity);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_missing_is_made_up_for_by_all_the_others() {
+    fn the_requests_of_a_missing_server_go_to_all_others() {
         let all = candidates(&[1, 1, 1, 1]);
         let balancer = Balancer::new(Balance::RoundRobin, 4);
         let without: Vec<_> = all.iter().copied().filter(|one| one.at != 1).collect();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_with_too_much_passes_on_what_comes_next_and_only_that() {
+    fn an_overfull_server_passes_on_new_requests_only() {
         let mut all = candidates(&[1, 1, 1, 1]);
         let balancer = Balancer::new(Balance::HASH, 4);
         let unloaded = picks(&balancer, &all, 0..2_000);

@@ -1,10 +1,10 @@
-//! A budget of retries: a share of the requests, so that they never multiply an outage.
+//! The budget of retries: a share of the requests, so that retries never multiply an outage.
 
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use config::Retries;
 
-/// What one retry costs; a request earns its percentage of it.
+/// The cost of one retry. Each request earns the configured percentage of it.
 const RETRY: i64 = 100;
 
 /// The budget of a group. Cores earn and spend without a lock; it may be overdrawn by as many
@@ -22,13 +22,13 @@ impl Budget {
     /// A request came.
     #[inline]
     pub(super) fn earn(&self, retries: Retries) {
-        // Full, as it nearly always is, it costs a load.
+        // The budget is nearly always full; then this costs one load.
         if self.left.load(Relaxed) < most(retries) {
             self.left.fetch_add(retries.budget_percent.into(), Relaxed);
         }
     }
 
-    /// Whether a retry may be made; then it is paid for.
+    /// Whether a retry may be made. If so, it is paid for.
     pub(super) fn spend(&self) -> bool {
         let before = self.left.fetch_sub(RETRY, Relaxed);
         if before < RETRY {

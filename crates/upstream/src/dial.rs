@@ -1,8 +1,8 @@
 //! A TCP connection to one of several addresses of the same server.
 //!
-//! The addresses are tried in their order, which alternates between families; one that has neither
-//! accepted nor refused after a quarter of a second is not given up, but the next is tried beside
-//! it, and the first to accept wins (RFC 8305, 5).
+//! The addresses are tried in their order, which alternates between families. If one has neither
+//! accepted nor refused after a quarter of a second, the next is tried in parallel, and the first
+//! to accept wins (RFC 8305, 5).
 
 use std::future::Future;
 use std::io;
@@ -44,27 +44,27 @@ fn why_not(address: SocketAddr, error: &io::Error) -> Fault {
 
 type Attempt = Pin<Box<dyn Future<Output = io::Result<TcpStream>>>>;
 
-/// Attempts side by side.
+/// Parallel attempts.
 struct Race<'a> {
     left: &'a [SocketAddr],
-    under_way: Vec<(SocketAddr, Attempt)>,
+    pending: Vec<(SocketAddr, Attempt)>,
     /// When the next one starts.
     next: Sleep,
-    /// What it is called if all have failed: what is wrong with us tells nothing of the server.
+    /// The fault to report if all have failed. A lack of descriptors says nothing about the server.
     fault: Fault,
 }
 
 impl Race<'_> {
     fn of(addresses: &[SocketAddr]) -> Race<'_> {
-        let (under_way, next) = (Vec::new(), time::sleep(Duration::ZERO));
-        Race { left: addresses, under_way, next, fault: Fault::Connect }
+        let (pending, next) = (Vec::new(), time::sleep(Duration::ZERO));
+        Race { left: addresses, pending, next, fault: Fault::Connect }
     }
 
     /// Starts another attempt; false if there is none left.
     fn start(&mut self) -> bool {
         let Some((&address, left)) = self.left.split_first() else { return false };
         self.left = left;
-        self.under_way.push((address, Box::pin(TcpStream::connect(address))));
+        self.pending.push((address, Box::pin(TcpStream::connect(address))));
         self.next.reset(time::now() + NEXT_ADDRESS_AFTER);
         true
     }
@@ -77,8 +77,8 @@ impl Future for Race<'_> {
         let this = &mut *self;
         loop {
             let mut at = 0;
-            while at < this.under_way.len() {
-                let (address, attempt) = &mut this.under_way[at];
+            while at < this.pending.len() {
+                let (address, attempt) = &mut this.pending[at];
                 match attempt.as_mut().poll(cx) {
                     Poll::Pending => at += 1,
                     Poll::Ready(Ok(stream)) => return Poll::Ready(Ok((stream, *address))),
@@ -86,11 +86,11 @@ impl Future for Race<'_> {
                         if why_not(*address, &error) == Fault::NoDescriptor {
                             this.fault = Fault::NoDescriptor;
                         }
-                        drop(this.under_way.remove(at));
+                        drop(this.pending.remove(at));
                     }
                 }
             }
-            let none = this.under_way.is_empty();
+            let none = this.pending.is_empty();
             let may_start = none || Pin::new(&mut this.next).poll(cx).is_ready();
             if may_start && this.start() {
                 continue;

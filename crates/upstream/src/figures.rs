@@ -1,4 +1,4 @@
-//! What is known of groups and servers, for `/metrics` and for `/upstreams`: one list for both.
+//! The figures of groups and servers for `/metrics` and `/upstreams`: one list for both.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::group::{Group, Member};
 use metrics::{self, Described, Shape};
 
-/// A figure of something: how it is documented, its key in JSON, and how it is read.
+/// A figure: its documentation, its key in JSON, and how it is read.
 struct Figure<T> {
     described: Described,
     key: &'static str,
@@ -30,7 +30,7 @@ macro_rules! figures {
             read: $read,
         },)*];
 
-        /// As they are documented.
+        /// In the order of the documentation.
         const $described: &[Described] = &[
             $(Described { name: $name, help: $help, shape: Shape::$shape.by($labels) },)*
         ];
@@ -60,7 +60,7 @@ figures! { GROUP, GROUP_FIGURES: Group, &["group"];
         "Requests sent on to another server of the group",
         |group| group.shared.figures.retries.load(Relaxed);
     retries_denied = "upstream_group_retries_denied", Counter,
-        "Requests not sent on because the budget of retries was used up",
+        "Requests not sent on because the budget of retries was exhausted",
         |group| group.shared.figures.retries_denied.load(Relaxed);
 }
 
@@ -69,7 +69,7 @@ figures! { SERVER, SERVER_FIGURES: Member, &["group", "server"];
         "1 if the server is usable, 0 if it is down or left alone",
         |member| u64::from(state(member, time::now()) == "up");
     outstanding = "upstream_server_outstanding", Gauge,
-        "Requests under way at the server",
+        "Requests in flight at the server",
         |member| member.state.outstanding().into();
     requests = "upstream_server_requests", Counter,
         "Requests given to the server",
@@ -91,12 +91,12 @@ figures! { SERVER, SERVER_FIGURES: Member, &["group", "server"];
         |member| member.state.figures.checks_failed.load(Relaxed);
 }
 
-/// All of them, as they are documented.
+/// All figures, in the order of the documentation.
 pub fn all() -> impl Iterator<Item = &'static Described> {
     GROUP_FIGURES.iter().chain(SERVER_FIGURES)
 }
 
-/// A server's state in a word.
+/// The name of a server's state.
 fn state(member: &Member, now: Instant) -> &'static str {
     match (member.state.is_down(), member.state.is_ejected(now)) {
         (true, _) => "down",

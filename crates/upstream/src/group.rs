@@ -1,4 +1,5 @@
-//! A group of upstream servers at work: who is usable, who gets the next request, who waits.
+//! A group of upstream servers at work: which are usable, which gets the next request, and which
+//! requests wait.
 //!
 //! ```text
 //!   a server:   usable --fall failures of its check--> down --rise successes--> usable
@@ -6,13 +7,13 @@
 //!                  '--failures in a row of requests--> ejected --its time over----'
 //! ```
 //!
-//! Who owns: a [`Group`] is part of the configuration and goes with it; what is known of a server
-//! (its requests under way, its health, its addresses) is a [`ServerState`], which all cores share
+//! Who owns: a [`Group`] is part of the configuration and is dropped with it. The state of a server
+//! (its requests in flight, its health, its addresses) is a [`ServerState`], which all cores share
 //! and which outlives a reload that names the same server in the same group. A request holds a
-//! [`Ticket`] as long as it is under way.
+//! [`Ticket`] while it is in flight.
 //!
-//! What never happens: a server gets more requests at a time than it may; the last usable server
-//! is left alone because requests failed; a request waits beyond its time.
+//! What never happens: a server has more requests in flight than its limit; the last usable server
+//! is ejected because requests failed; a request waits beyond its time-out.
 
 use std::net::SocketAddr;
 use std::sync::atomic::AtomicU64;
@@ -32,10 +33,10 @@ use config::{self, Balance, HostSent};
 use outcome::Fault;
 use transport::tls::TlsPeer;
 
-/// A unit of weight, so that a server that starts slowly can have less than one.
+/// The unit of weight: a server in its slow start can have a fraction of weight 1.
 const WEIGHT_UNIT: u64 = 64;
 
-/// A group, as one configuration has it.
+/// A group of one configuration.
 #[derive(Debug)]
 pub struct Group {
     /// As configured.
@@ -45,7 +46,7 @@ pub struct Group {
     pub(super) shared: Arc<GroupState>,
 }
 
-/// What outlives a reload of a group's configuration.
+/// The state of a group that outlives a reload.
 #[derive(Debug)]
 pub(super) struct GroupState {
     pub(super) queue: Queue,
@@ -53,7 +54,7 @@ pub(super) struct GroupState {
     pub(super) figures: GroupFigures,
 }
 
-/// What a group counts.
+/// The counters of a group.
 #[derive(Debug, Default)]
 pub(super) struct GroupFigures {
     pub(super) retries: AtomicU64,
@@ -65,14 +66,14 @@ pub(super) struct GroupFigures {
     pub(super) none_usable: AtomicU64,
 }
 
-/// A server, as one configuration has it.
+/// A server of one configuration.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) state: Arc<ServerState>,
     pub(super) authority: String,
-    /// With whom TLS is spoken, if it is.
+    /// The TLS peer, if TLS is used.
     pub(super) tls: Option<Arc<TlsPeer>>,
-    /// To be looked up again and again, with its port; `None` where the address was given.
+    /// The name and port that are resolved periodically; `None` if the address was configured.
     pub(super) name: Option<(String, u16)>,
     weight: u64,
     pub(super) backup: bool,
@@ -80,48 +81,50 @@ pub(super) struct Member {
     identity: u64,
 }
 
-/// All groups and servers of the process, so that a reload finds those that were there.
+/// All groups and servers of the process, so that a reload finds the existing ones.
 #[derive(Debug, Default)]
 pub struct Registry {
     groups: Mutex<HashMap<String, Weak<GroupState>>>,
     servers: Mutex<HashMap<(String, String), Weak<ServerState>>>,
 }
 
-/// A server that has not been asked.
-pub struct Foreseen {
+/// The server that a request would go to.
+pub struct Predicted {
     /// As configured.
     pub authority: String,
-    /// Where it is.
+    /// Its addresses.
     pub addresses: Arc<[SocketAddr]>,
-    /// Whether TLS is spoken with it.
+    /// Whether TLS is used.
     pub tls: bool,
 }
 
-/// Why there is no server for a request just now.
+/// Why no server can take a request now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocked {
     /// None is usable.
     Down,
-    /// Those that are have as many requests as they may.
+    /// The usable ones have as many requests as their limits allow.
     Full,
 }
 
 impl Blocked {
-    /// For people.
+    /// The reason in words.
     pub fn text(self) -> &'static str {
         match self {
             Blocked::Down => "no server of the group is usable",
-            Blocked::Full => "its servers have as many requests as they may: it would wait",
+            Blocked::Full => {
+                "its servers have as many requests as their limits allow: it would wait"
+            }
         }
     }
 }
 
-/// Which servers are asked first.
+/// The order in which servers are used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Tier {
     Primary,
     Backup,
-    /// Better one that has failed requests than none.
+    /// A server that has failed requests is better than none.
     Ejected,
 }
 
@@ -168,7 +171,7 @@ impl Registry {
     }
 }
 
-/// The one that is there under this key, or a new one. Those that nobody has any more are let go.
+/// The existing value under this key, or a new one. Unused values are dropped.
 fn kept<K: std::hash::Hash + Eq, T>(
     all: &Mutex<HashMap<K, Weak<T>>>,
     key: K,
@@ -223,7 +226,7 @@ impl Group {
     ) -> Result<Ticket, Fault> {
         let deadline = began + self.config.queue.timeout;
         loop {
-            // Room may have been made before this one was in the queue.
+            // A server may have become free before this request was in the queue.
             match self.try_admit(key, tried) {
                 Ok(ticket) => {
                     place.served();
@@ -235,7 +238,7 @@ impl Group {
             if time::now() >= deadline {
                 return Err(Fault::QueueTimeout);
             }
-            // An ejected server comes back without a word: look from time to time.
+            // An ejected server returns without a notification: look from time to time.
             let until = deadline.min(time::now() + QUEUE_LOOK);
             let called = std::future::poll_fn(|cx| place.poll_called(cx));
             let _ = time::timeout_at(until, called).await;
@@ -259,7 +262,7 @@ impl Group {
         }
         let now = time::now();
         let tier = self.best_tier(tried, now).ok_or(Blocked::Down)?;
-        // Another core may take the room that was seen; then the next best is chosen.
+        // Another core may take the server first; then the next best is chosen.
         for _ in 0..self.members.len() {
             let with_room = self.with_room(tier, tried, now);
             let at = self.balancer.pick(with_room, key).ok_or(Blocked::Full)?;
@@ -271,7 +274,7 @@ impl Group {
         Err(Blocked::Full)
     }
 
-    /// The first tier with a server that is usable.
+    /// The first tier with a usable server.
     fn best_tier(&self, tried: Tried, now: Instant) -> Option<Tier> {
         let tiers = [Tier::Primary, Tier::Backup, Tier::Ejected].into_iter();
         tiers.into_iter().find(|tier| self.usable(*tier, tried, now).next().is_some())
@@ -288,7 +291,7 @@ impl Group {
         })
     }
 
-    /// Those of a tier that have room for one more request.
+    /// The servers of a tier that can take one more request.
     fn with_room(
         &self,
         tier: Tier,
@@ -307,13 +310,13 @@ impl Group {
     }
 
     /// The server that a request would go to now, without sending one.
-    pub fn foreseen(&self, key: u64) -> Result<Foreseen, Blocked> {
+    pub fn predicted(&self, key: u64) -> Result<Predicted, Blocked> {
         let (tried, now) = (Tried::default(), time::now());
         let tier = self.best_tier(tried, now).ok_or(Blocked::Down)?;
         let with_room = self.with_room(tier, tried, now);
         let at = self.balancer.foresee(with_room, key).ok_or(Blocked::Full)?;
         let member = &self.members[at];
-        Ok(Foreseen {
+        Ok(Predicted {
             authority: member.authority.clone(),
             addresses: member.state.addresses(),
             tls: member.tls.is_some(),
@@ -324,7 +327,7 @@ impl Group {
         Ticket { group: Arc::clone(self), at }
     }
 
-    /// Which requests belong together.
+    /// The number that says which requests belong together.
     pub fn key(&self, authority: &[u8], path: &[u8]) -> u64 {
         match self.config.balance {
             Balance::Hash { .. } => stable_hash(&[&authority.to_ascii_lowercase(), path]),
@@ -332,22 +335,22 @@ impl Group {
         }
     }
 
-    /// What its servers get as `Host` for a request with this one.
+    /// The `Host` that its servers get for a request with this one.
     pub fn host<'h>(&'h self, asked: &'h [u8]) -> &'h [u8] {
         match (&self.config.host, &*self.members) {
             (HostSent::Named(host), _) => host.as_bytes(),
-            // Only HTTP/1.0 can come without: then the server's own name stands for it.
+            // Only HTTP/1.0 requests can have none: the server's name is sent instead.
             (HostSent::Client, [first, ..]) if asked.is_empty() => first.authority.as_bytes(),
             (HostSent::Client, _) => asked,
         }
     }
 
-    /// A request begins: it adds to what may be retried.
+    /// A request begins, which adds to the budget of retries.
     pub(super) fn began(&self) {
         self.shared.budget.earn(self.config.retries);
     }
 
-    /// Whether one that has failed on so many servers may go to another.
+    /// Whether a request that has failed on this many servers may go to another.
     pub(super) fn may_retry(&self, failed: u32) -> bool {
         let figures = &self.shared.figures;
         if failed > self.config.retries.max || failed as usize >= self.members.len() {
@@ -372,7 +375,7 @@ impl Group {
         let ejected_max = self.members.len() * ejection.share_percent_max as usize / 100;
         if ejected < ejected_max && state.eject(now, ejection.base, ejection.max) {
             let (group, server) = (&self.config.name, &self.members[at].authority);
-            tracing::warn!(group, server, in_row, "an upstream server is left alone for a while");
+            tracing::warn!(group, server, in_row, "an upstream server is ejected for a while");
         }
     }
 }
@@ -386,7 +389,7 @@ impl Member {
         }
     }
 
-    /// Its share, less while it starts: in proportion to the time since, from a tenth on.
+    /// Its weight. During the slow start it grows with time, beginning at a tenth.
     fn weight_now(&self, now: Instant, slow_start: std::time::Duration) -> u64 {
         let slow = slow_start.as_millis() as u64;
         let since = self.state.up_for(now).map_or(u64::MAX, |since| since.as_millis() as u64);
@@ -397,7 +400,7 @@ impl Member {
     }
 }
 
-/// A request under way at a server.
+/// A request in flight at a server.
 #[derive(Debug)]
 pub struct Ticket {
     group: Arc<Group>,
@@ -409,27 +412,27 @@ impl Ticket {
         &self.group.members[self.at]
     }
 
-    /// Its place in the group.
+    /// The server's index in the group.
     pub(super) fn at(&self) -> usize {
         self.at
     }
 
-    /// With whom TLS is spoken there, if it is.
+    /// The server's TLS peer, if TLS is used.
     pub(super) fn tls(&self) -> Option<Arc<TlsPeer>> {
         self.member().tls.clone()
     }
 
-    /// Where the server is.
+    /// The server's addresses.
     pub(super) fn addresses(&self) -> Arc<[SocketAddr]> {
         self.member().state.addresses()
     }
 
-    /// A connection to it was made.
+    /// A connection to the server was made.
     pub(super) fn connected(&self) {
         self.member().state.figures.connects.fetch_add(1, Relaxed);
     }
 
-    /// A connection to it was used again.
+    /// A connection to the server was reused.
     pub(super) fn reused(&self) {
         self.member().state.figures.reuses.fetch_add(1, Relaxed);
     }

@@ -207,8 +207,8 @@ impl Reading {
     }
 }
 
-/// Reads up to the end of the final head. What follows it stays in `reading`. Interim responses go to
-/// `interim`.
+/// Reads up to the end of the final head. What follows it stays in `reading`. Interim responses go
+/// to `interim`.
 pub async fn final_head(
     core: &Upstreams,
     upstream: &Upstream,

@@ -1,8 +1,7 @@
-//! Looking after the upstream servers: each is asked whether it is well, and one that has a name is
-//! looked up again before the time of its addresses is over.
+//! Health checks of the upstream servers, and periodic resolution of their names.
 //!
-//! One task on one core does it for all; a question is a task of its own, one at a time for each
-//! server. It sees the configuration as it is when it looks, so a reload changes what it does.
+//! One task on one core starts them for all; each check is a separate task, one at a time for each
+//! server. The task reads the configuration each time, so a reload takes effect at once.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,9 +19,9 @@ use dns::Resolver;
 use outcome::Fault;
 use transport::Transport;
 
-/// Attends to the servers for as long as it is polled.
+/// Checks and resolves the servers for as long as it is polled.
 ///
-/// `groups` returns those of the configuration that is in force.
+/// `groups` returns those of the configuration in force.
 pub async fn attend(
     core: Rc<Upstreams>,
     resolver: Arc<Resolver>,
@@ -47,7 +46,7 @@ pub async fn attend(
     }
 }
 
-/// Starts the questions whose time has come; tells when the next one's comes.
+/// Starts the checks that are due; returns when the next one is.
 fn start_due(
     core: &Rc<Upstreams>,
     group: &Arc<Group>,
@@ -62,26 +61,26 @@ fn start_due(
             next = next.min(due);
         } else if !state.asking.swap(true, Relaxed) {
             state.asked_at.store(now.as_ns(), Relaxed);
-            let question = Question { group: Arc::clone(group), at };
-            runtime::spawn(question.run(Rc::clone(core), check.clone())).detach();
+            let check_task = Check { group: Arc::clone(group), at };
+            runtime::spawn(check_task.run(Rc::clone(core), check.clone())).detach();
         }
     }
     next
 }
 
-/// A question under way to a server.
-struct Question {
+/// A check in progress.
+struct Check {
     group: Arc<Group>,
     at: usize,
 }
 
-impl Drop for Question {
+impl Drop for Check {
     fn drop(&mut self) {
         self.member().state.check.asking.store(false, Relaxed);
     }
 }
 
-impl Question {
+impl Check {
     fn member(&self) -> &Member {
         &self.group.members[self.at]
     }
@@ -89,7 +88,7 @@ impl Question {
     async fn run(self, core: Rc<Upstreams>, check: HealthCheck) {
         let answer = time::timeout(check.timeout, self.ask(&core, &check)).await;
         if answer == Ok(Err(Fault::NoDescriptor)) {
-            // That tells nothing of the server.
+            // This says nothing about the server.
             return;
         }
         let well = answer == Ok(Ok(true));
@@ -101,7 +100,7 @@ impl Question {
             (true, false) => tracing::warn!(group, server, "an upstream server is down"),
             (true, true) => {
                 tracing::warn!(group, server, "an upstream server is up again");
-                // There is room where there was none.
+                // The server can take waiting requests now.
                 self.group.shared.queue.call_all();
             }
         }
@@ -110,7 +109,7 @@ impl Question {
     async fn ask(&self, core: &Upstreams, check: &HealthCheck) -> Result<bool, Fault> {
         let member = self.member();
         let (addresses, tls) = (member.state.addresses(), member.tls.as_deref());
-        let preface = Preface::of_our_own(self.group.config.proxy_header);
+        let preface = Preface::of_check(self.group.config.proxy_header);
         let (stream, _) = open(core, &addresses, preface.as_ref(), tls, check.timeout).await?;
         let host = check.host.as_ref().unwrap_or(&member.authority);
         let request = format!(
@@ -152,9 +151,8 @@ async fn status(core: &Upstreams, stream: &Transport) -> Result<u16, Fault> {
     Err(Fault::Malformed)
 }
 
-/// Looks up the servers with names. The resolver answers from what it knows as long as that holds,
-/// and asks again by itself shortly before; whatever comes, old addresses serve until there are new
-/// ones.
+/// Resolves the servers with names. The resolver answers from its cache while the entry is valid,
+/// and refreshes it shortly before it expires. Old addresses are used until there are new ones.
 fn start_lookups(resolver: &Arc<Resolver>, group: &Arc<Group>) {
     for (at, member) in group.members.iter().enumerate() {
         let Some((host, port)) = member.name.clone() else { continue };

@@ -1,16 +1,17 @@
 //! Upstream connections: a pool for each address on each core, and one exchange on one of them.
 //!
-//! A request goes to a [`Group`] of servers, which decides which server gets it and when ([`group`],
-//! [`balance`], [`queue`], [`health`]), or to the addresses that a client named. A request that got
-//! no answer goes to another server if it may be repeated, within the group's [`budget`].
+//! A request goes to a [`Group`] of servers, which decides which server gets it and when
+//! ([`group`], [`balance`], [`queue`], [`health`]), or to the addresses that a client named. A
+//! request that got no answer goes to another server if it may be repeated, within the group's
+//! [`budget`].
 //!
 //! A pooled connection is used again unless something unexpected has arrived on it, which the core
 //! knows without a system call. The origin may still close it at the same moment; then a request
 //! that may be repeated is repeated once, on a new connection.
 //!
 //! This is also the seam between an exchange and its upstream: the exchange gives a [`Request`] and
-//! perhaps a body ([`BodyWriter`]), and takes an [`Answer`], whose body is pulled piece by piece. It
-//! does not know which protocol the upstream speaks; `h1` is the first one.
+//! perhaps a body ([`BodyWriter`]), and takes an [`Answer`], whose body is pulled piece by piece.
+//! It does not know which protocol the upstream speaks; `h1` is the first one.
 
 #![forbid(unsafe_code)]
 

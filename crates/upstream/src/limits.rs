@@ -1,15 +1,15 @@
-//! The limits of work with upstream servers.
+//! Limits on the work with upstream servers.
 
 use std::time::Duration;
 
-/// An address that neither accepts nor refuses has so long before the next is tried beside it
+/// How long an address may neither accept nor refuse before the next one is tried in parallel
 /// (RFC 8305, 8).
 pub(crate) const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
-/// A request that waits for a server looks by itself so often, beside being called.
+/// How often a request that waits for a server looks by itself, besides being called.
 pub(crate) const QUEUE_LOOK: Duration = Duration::from_millis(250);
-/// How often servers with names are looked at: whether the time of their addresses is over.
+/// How often named servers are checked for expired addresses.
 pub(crate) const ATTEND: Duration = Duration::from_secs(1);
-/// Bytes of the head that answers a health check; what is longer is no good answer.
+/// The largest head that answers a health check; a longer one is a failure.
 pub(crate) const CHECK_HEAD_BYTES_MAX: usize = 16 * 1024;
-/// A connection to an upstream is tried so often again while there is no descriptor for it.
+/// How often a connection to an upstream is retried while no descriptor is free.
 pub(crate) const ROOM_TRIES: u32 = 4;

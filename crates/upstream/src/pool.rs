@@ -1,7 +1,7 @@
-//! The idle upstream connections of one core, by what they are good for.
+//! The idle upstream connections of one core, by address and TLS peer.
 //!
-//! One is used again unless something unexpected has arrived on it, which the core knows without
-//! asking the system.
+//! A connection is reused unless something unexpected has arrived on it, which the core knows
+//! without a system call.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -21,8 +21,7 @@ pub(crate) struct Pool {
     idle: RefCell<HashMap<Line, Vec<Idle>>>,
 }
 
-/// What connections that stand for each other have in common: the address and, with TLS, whom it
-/// was made with.
+/// What interchangeable connections have in common: the address and, with TLS, the peer.
 pub(super) type Line = (SocketAddr, Option<Arc<TlsPeer>>);
 
 #[derive(Debug)]
@@ -32,7 +31,7 @@ struct Idle {
 }
 
 impl Pool {
-    /// The connection used last that is still good.
+    /// The most recently used connection that is still good.
     pub(super) fn take(&self, core: &Upstreams, line: &Line) -> Option<Rc<Transport>> {
         let mut pool = self.idle.borrow_mut();
         let idle = pool.get_mut(line)?;
@@ -56,14 +55,14 @@ impl Pool {
         }
     }
 
-    /// Closes all that is idle: its descriptors are wanted.
+    /// Closes all idle connections, because descriptors are needed.
     pub(crate) fn close_idle(&self, core: &Upstreams) {
         let idle = std::mem::take(&mut *self.idle.borrow_mut());
         let closed: usize = idle.values().map(Vec::len).sum();
         core.io.counters.upstream_idle.sub(closed as u64);
     }
 
-    /// Closes what has been idle for too long, or was closed by the upstream.
+    /// Closes connections that were idle for too long, or that the upstream has closed.
     pub(crate) fn sweep(&self, core: &Upstreams) {
         let limit = core.io.limits().limits.upstream_idle;
         let now = time::now();

@@ -1,9 +1,8 @@
-//! What a connection to a server begins with, before TLS and before any request: a header of the
-//! PROXY protocol, where the group is told to send one.
+//! The preface of a connection to a server, before TLS and any request: a header of the PROXY
+//! protocol, if the group is configured to send one.
 //!
-//! A connection that told of one client speaks for that client to its end, whatever is asked on
-//! it. So it never goes into the pool, and nothing out of the pool is taken in its place; it
-//! carries one request, or one tunnel.
+//! A connection with such a header belongs to one client to its end. So it never goes into the pool
+//! and is never replaced by a pooled one; it carries one request, or one tunnel.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use transport::proxy_protocol::{Ends, append_v1, append_v1_unknown, append_v2, a
 pub struct Preface(Arc<[u8]>);
 
 impl Preface {
-    /// For a client's request; `None` where connections begin with nothing.
+    /// For a client's request; `None` if connections have no preface.
     pub fn of(header: ProxyHeader, ends: impl FnOnce() -> Ends) -> Option<Preface> {
         let mut bytes = Vec::new();
         match header {
@@ -26,8 +25,8 @@ impl Preface {
         Some(Preface(bytes.into()))
     }
 
-    /// For a question of our own, which is no client's.
-    pub(super) fn of_our_own(header: ProxyHeader) -> Option<Preface> {
+    /// For our own health checks, which serve no client.
+    pub(super) fn of_check(header: ProxyHeader) -> Option<Preface> {
         let mut bytes = Vec::new();
         match header {
             ProxyHeader::None => return None,

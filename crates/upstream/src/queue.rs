@@ -1,16 +1,16 @@
-//! Requests that wait because every server has as many as it may: in order, bounded, on any core.
+//! Requests that wait because every server is full: in order, bounded, on any core.
 //!
 //! ```text
 //!   enter --> Waiting --called--> Called --room found--> served (leaves)
 //!                ^                  |
-//!                '--- no room for --'   (and the next behind it is called instead)
+//!                '--- no room for --'   (and the next one is called instead)
 //!                     this one
 //! ```
 //!
-//! A release calls the one who has waited longest. One who is called and leaves without having
-//! been served (its client has gone, its time is over) passes the call on, so that no room is left
-//! unused while somebody waits. Who enters counts before it looks for room, and who makes room does
-//! so before it looks for those who wait: one of the two always sees the other.
+//! A release calls the request that has waited longest. A called request that leaves unserved (its
+//! client has gone, its time is over) passes the call on, so that no room stays unused while a
+//! request waits. An entering request is counted before it looks for room, and a release makes room
+//! before it looks for waiting requests: one of the two always sees the other.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -38,7 +38,7 @@ impl Default for Queue {
 #[derive(Debug, Default)]
 struct Line {
     next: u64,
-    /// In the order in which they came.
+    /// In the order of arrival.
     places: BTreeMap<u64, State>,
 }
 
@@ -48,7 +48,7 @@ enum State {
     Called,
 }
 
-/// A place in the queue. Dropped, it is given up.
+/// A place in the queue, which is given up when it is dropped.
 #[derive(Debug)]
 pub(super) struct Place<'q> {
     queue: &'q Queue,
@@ -56,12 +56,12 @@ pub(super) struct Place<'q> {
 }
 
 impl Queue {
-    /// How many wait.
+    /// The number of waiting requests.
     pub(super) fn len(&self) -> usize {
         self.length.load(SeqCst)
     }
 
-    /// A place behind all others; `None` if so many wait already.
+    /// A place at the end; `None` if the queue has reached this length.
     pub(super) fn enter(&self, length_max: usize) -> Option<Place<'_>> {
         let mut line = self.line();
         if line.places.len() >= length_max {
@@ -74,7 +74,7 @@ impl Queue {
         Some(Place { queue: self, number })
     }
 
-    /// There is room for one more: calls the one who has waited longest.
+    /// There is room for one more: calls the request that has waited longest.
     #[inline]
     pub(super) fn call_next(&self) {
         if self.len() > 0 {
@@ -118,7 +118,7 @@ impl Queue {
 }
 
 impl Place<'_> {
-    /// Ready when it is called.
+    /// Ready when this request is called.
     pub(super) fn poll_called(&self, cx: &mut Context<'_>) -> Poll<()> {
         let mut line = self.queue.line();
         match line.places.get_mut(&self.number) {
@@ -132,7 +132,7 @@ impl Place<'_> {
         }
     }
 
-    /// The room is not for this one: it goes on waiting, and the next behind it is called.
+    /// The room is not for this request: it goes on waiting, and the next one is called.
     pub(super) fn wait_on(&self) {
         let was_called = {
             let mut line = self.queue.line();
@@ -144,7 +144,7 @@ impl Place<'_> {
         }
     }
 
-    /// It has found room.
+    /// This request has found room.
     pub(super) fn served(self) {
         self.leave();
     }
@@ -159,7 +159,7 @@ impl Place<'_> {
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        // Absent when it was served.
+        // Absent if it was served.
         if let Some(State::Called) = self.leave() {
             self.queue.call_next();
         }
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_called_in_order_and_no_more_than_fit_may_wait() {
+    fn requests_are_called_in_order_and_their_number_is_bounded() {
         let queue = Queue::default();
         let places: Vec<_> = (0..3).map(|_| queue.enter(3).unwrap()).collect();
         assert!(queue.enter(3).is_none());
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_called_and_leaves_passes_the_call_on_but_who_is_served_does_not() {
+    fn a_request_that_leaves_unserved_passes_its_call_on() {
         let queue = Queue::default();
         let (a, b, c) = (queue.enter(9).unwrap(), queue.enter(9).unwrap(), queue.enter(9).unwrap());
         queue.call_next();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn room_that_is_not_for_one_is_for_the_next_behind() {
+    fn room_that_one_cannot_use_goes_to_the_next() {
         let queue = Queue::default();
         let (a, b) = (queue.enter(9).unwrap(), queue.enter(9).unwrap());
         queue.call_next();

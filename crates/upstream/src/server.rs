@@ -1,4 +1,4 @@
-//! What is known of one upstream server, by all cores together, for as long as it is configured.
+//! The state of one upstream server, which all cores share for as long as it is configured.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -10,18 +10,18 @@ use runtime::time::Instant;
 
 use config::limits::SERVERS_PER_GROUP_MAX;
 
-/// Never: an instant before all others.
+/// An instant before all others: "never".
 const NEVER: u64 = 0;
 
 /// See the module's text.
 #[derive(Debug)]
 pub(super) struct ServerState {
     pub(super) outstanding: AtomicU32,
-    /// Its check says so.
+    /// Its health check says that it is down.
     down: AtomicBool,
-    /// It is left alone until then, in nanoseconds of the clock.
+    /// It gets no requests until then, in nanoseconds of the clock.
     ejected_until: AtomicU64,
-    /// Failures of requests since the last success.
+    /// Failed requests since the last success.
     failures: AtomicU32,
     /// Ejections since the last success.
     ejections: AtomicU32,
@@ -32,18 +32,18 @@ pub(super) struct ServerState {
     pub(super) figures: ServerFigures,
 }
 
-/// Where the checks of a server stand. One task asks.
+/// The state of a server's health checks. One task runs them.
 #[derive(Debug, Default)]
 pub(super) struct CheckState {
-    /// A question is under way.
+    /// A check is in progress.
     pub(super) asking: AtomicBool,
     /// When the last one began, in nanoseconds of the clock.
     pub(super) asked_at: AtomicU64,
-    /// Answers in a row that say otherwise than what is believed.
+    /// Consecutive results that contradict the current state.
     contrary: AtomicU32,
 }
 
-/// What is counted of a server.
+/// The counters of a server.
 #[derive(Debug, Default)]
 pub(super) struct ServerFigures {
     pub(super) requests: AtomicU64,
@@ -81,7 +81,7 @@ impl ServerState {
         self.outstanding.load(Relaxed)
     }
 
-    /// Takes one more request if it has fewer than so many. Ordered with the queue: see there.
+    /// Takes one more request if it has fewer than `max`. Ordered with the queue: see there.
     #[inline]
     pub(super) fn take(&self, max: u32) -> bool {
         let taken = self.outstanding.fetch_add(1, SeqCst) < max;
@@ -109,20 +109,20 @@ impl ServerState {
 
     #[inline]
     pub(super) fn note_success(&self) {
-        // Nearly always there is nothing to forget, and the line stays shared between cores.
+        // Nearly always there is nothing to reset, and the cache line stays shared between cores.
         if self.failures.load(Relaxed) != 0 {
             self.failures.store(0, Relaxed);
             self.ejections.store(0, Relaxed);
         }
     }
 
-    /// How many there have been in a row.
+    /// Counts a failure, and returns the number of failures in a row.
     pub(super) fn note_failure(&self) -> u32 {
         self.figures.failures.fetch_add(1, Relaxed);
         self.failures.fetch_add(1, Relaxed).saturating_add(1)
     }
 
-    /// Leaves it alone, each time for twice as long; false if it is already.
+    /// Ejects it, each time for twice as long; false if it is ejected already.
     pub(super) fn eject(&self, now: Instant, base: Duration, max: Duration) -> bool {
         let until = self.ejected_until.load(Relaxed);
         if now.as_ns() < until {
@@ -139,7 +139,7 @@ impl ServerState {
         won
     }
 
-    /// What a check has found. True when the server has come up or gone down by it.
+    /// Takes in the result of a check. True if the server has come up or gone down by it.
     pub(super) fn note_check(&self, well: bool, rise: u32, fall: u32, now: Instant) -> bool {
         if !well {
             self.figures.checks_failed.fetch_add(1, Relaxed);
@@ -163,7 +163,7 @@ impl ServerState {
     }
 }
 
-/// The servers that a request has been sent to in vain.
+/// The servers on which a request has failed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Tried(u128);
 
@@ -182,7 +182,7 @@ impl Tried {
         self.0 |= 1 << at;
     }
 
-    /// How many.
+    /// Their number.
     pub(super) fn count(self) -> u32 {
         self.0.count_ones()
     }

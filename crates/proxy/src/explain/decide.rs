@@ -283,7 +283,7 @@ fn goes_to(to: &Destination<'_>) -> Request {
         }
         To::Group(group, key, _) => {
             let request = Request { group: Some(group.config.name.clone()), ..Request::default() };
-            match group.foreseen(*key) {
+            match group.predicted(*key) {
                 Ok(server) => Request {
                     server: Some(server.authority),
                     addresses: addresses(&server.addresses),

@@ -27,9 +27,9 @@ pub(super) struct Question {
 const NAMES: &str = "there are url (once), method, header, role, listener and from";
 
 impl Question {
-    /// From the query of a call: `url` once, `method`, `header` (`Name: value`) any number of times,
-    /// `role` (`reverse`, `forward`) or `listener` (its address as configured), and `from`, the
-    /// client's address.
+    /// From the query of a call: `url` once, `method`, `header` (`Name: value`) any number of
+    /// times, `role` (`reverse`, `forward`) or `listener` (its address as configured), and `from`,
+    /// the client's address.
     pub(super) fn of(query: &[(String, String)], snapshot: &Snapshot) -> Result<Question, String> {
         let mut asked = Asked::default();
         for (name, value) in query {

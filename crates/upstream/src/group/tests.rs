@@ -1,4 +1,4 @@
-//! A group at work, without connections: who is chosen, who is left alone, what a reload keeps.
+//! A group without connections: which server is chosen or ejected, what a reload keeps.
 
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ fn no_server_has_more_than_it_may_and_a_ticket_gives_its_room_back() {
 }
 
 #[test]
-fn the_server_that_is_foreseen_is_the_one_that_is_chosen_and_looking_takes_no_turn() {
+fn the_predicted_server_is_chosen_and_predicting_takes_no_turn() {
     for balance in [Balance::RoundRobin, Balance::LeastOutstanding, Balance::HASH] {
         let mut config = config(4);
         config.balance = balance;
@@ -63,11 +63,11 @@ fn the_server_that_is_foreseen_is_the_one_that_is_chosen_and_looking_takes_no_tu
         let mut tickets = Vec::new();
         for key in 0..40 {
             let key = stable_hash(&[&[key]]);
-            let foreseen = || group.foreseen(key).unwrap().authority;
-            assert_eq!(foreseen(), foreseen());
-            let foreseen = foreseen();
+            let predicted = || group.predicted(key).unwrap().authority;
+            assert_eq!(predicted(), predicted());
+            let predicted = predicted();
             let ticket = group.try_admit(key, Tried::default()).unwrap();
-            assert_eq!(group.members[ticket.at()].authority, foreseen, "{balance:?}");
+            assert_eq!(group.members[ticket.at()].authority, predicted, "{balance:?}");
             tickets.push(ticket);
             if tickets.len() > 5 {
                 tickets.remove(0);
@@ -76,7 +76,7 @@ fn the_server_that_is_foreseen_is_the_one_that_is_chosen_and_looking_takes_no_tu
         drop(tickets);
         let down = |member: &Member| member.state.note_check(false, 1, 1, time::now());
         assert!(group.members.iter().all(down));
-        assert_eq!(group.foreseen(0).err(), Some(Blocked::Down));
+        assert_eq!(group.predicted(0).err(), Some(Blocked::Down));
     }
 }
 
@@ -143,7 +143,7 @@ fn a_server_that_has_come_back_starts_slowly() {
 }
 
 #[test]
-fn what_is_known_of_a_server_outlives_a_reload() {
+fn the_state_of_a_server_outlives_a_reload() {
     let registry = Registry::default();
     let mut changed = config(2);
     let old = Arc::new(registry.group(&changed));
@@ -157,5 +157,5 @@ fn what_is_known_of_a_server_outlives_a_reload() {
     drop((ticket, old));
     let again = registry.group(&config(1));
     assert_eq!(again.members[0].state.outstanding(), 0);
-    assert_eq!(registry.servers.lock().unwrap().len(), 2, "what nobody has is let go");
+    assert_eq!(registry.servers.lock().unwrap().len(), 2, "unused state is dropped");
 }
