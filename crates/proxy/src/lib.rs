@@ -1,11 +1,12 @@
 //! Serving requests: client connections, the exchanges on them, tunnels, and explanations.
 //!
-//! What: routing, policy, the use of the cache by the rules of RFC 9111, collapsed fetches, upstream
-//! connections, the response. Why: to answer requests correctly for as little CPU as possible.
+//! What: routing, policy, the use of the cache by the rules of RFC 9111, collapsed fetches,
+//! upstream connections, the response. Why: to answer requests correctly for as little CPU as
+//! possible.
 //!
 //! From the top down: [`h1`] is HTTP/1 with clients; it answers a fresh hit at once ([`hit`]) and
-//! hands everything else through the seam ([`client`]) to an [`exchange`]. [`explain`] describes what
-//! an exchange would do. `INSIDE` in `xtask/src/tidy/imports.rs` has the exact floors.
+//! hands everything else through the seam ([`client`]) to an [`exchange`]. [`explain`] describes
+//! what an exchange would do. `INSIDE` in `xtask/src/tidy/imports.rs` has the exact floors.
 //!
 //! What never happens: a core blocks; a silent connection holds a buffer; a truncated response is
 //! taken for a whole one; a client's bytes grow memory beyond a limit of [`limits`].

@@ -193,7 +193,8 @@ pub(crate) fn hints(head: &RequestHead<'_>) -> RequestHints {
     hints
 }
 
-/// How many more proxies may pass on an OPTIONS or TRACE (RFC 9110, 7.6.2). Other methods ignore it.
+/// How many more proxies may pass on an OPTIONS or TRACE (RFC 9110, 7.6.2). Other methods ignore
+/// it.
 pub(crate) fn max_forwards(head: &RequestHead<'_>) -> Option<u64> {
     if !matches!(head.method, Method::Options | Method::Trace) {
         return None;

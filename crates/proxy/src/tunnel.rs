@@ -5,12 +5,12 @@
 //!   both together:   silent for too long -> Idle; an error -> Broken; the drain is over -> Cut
 //! ```
 //!
-//! A direction reads into the core's buffer and writes at once. Only what the far side does not take
-//! is kept, at most one read of it, and nothing more is read until it has gone: a silent tunnel
-//! holds no buffer. A draining core lets tunnels run until its time-out.
+//! A direction reads into the core's buffer and writes at once. Only what the far side does not
+//! take is kept, at most one read of it, and nothing more is read until it has gone: a silent
+//! tunnel holds no buffer. A draining core lets tunnels run until its time-out.
 //!
-//! What never happens: bytes of one tunnel stay in the buffer for another; a broken connection looks
-//! like an orderly end on the other side (that side is reset too).
+//! What never happens: bytes of one tunnel stay in the buffer for another; a broken connection
+//! looks like an orderly end on the other side (that side is reset too).
 
 use std::cell::Cell;
 use std::future::Future;

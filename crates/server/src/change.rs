@@ -6,6 +6,7 @@ use config::Listener;
 use proxy::snapshot::Snapshot;
 
 /// A change to a running core.
+#[derive(Debug)]
 pub(crate) enum Change {
     /// Put another configuration in force.
     Snapshot {

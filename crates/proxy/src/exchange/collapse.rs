@@ -28,7 +28,8 @@ impl<C: Client> Exchange<'_, C> {
         }
     }
 
-    /// Joins a fetch of the same key that neither a purge nor a change has overtaken, or begins one.
+    /// Joins a fetch of the same key that neither a purge nor a change has overtaken, or begins
+    /// one.
     pub(super) fn join(&self, to: &Destination<'_>, ask: &Ask) -> Joined {
         let cache = &self.context.worker.cache;
         let key = self.planner().flight_key(ask);

@@ -1,7 +1,7 @@
 //! Routing: the first step of a request, by its head, the access rules and the routes.
 //!
-//! An exchange takes the step that this returns. An explanation describes it, and *peeks*: it counts
-//! nothing and marks nothing as used.
+//! An exchange takes the step that this returns. An explanation describes it, and *peeks*: it
+//! counts nothing and marks nothing as used.
 
 use std::cell::OnceCell;
 use std::net::SocketAddr;

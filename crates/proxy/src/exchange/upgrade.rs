@@ -2,8 +2,8 @@
 //!
 //! A requested protocol goes to the upstream only if it is allowed by name (WebSocket, unless
 //! configured otherwise). A request for other protocols only is an ordinary request, because a
-//! server may always ignore Upgrade. 101 turns both connections into a tunnel, which begins with the
-//! bytes that came after the two heads; any other answer is an ordinary response.
+//! server may always ignore Upgrade. 101 turns both connections into a tunnel, which begins with
+//! the bytes that came after the two heads; any other answer is an ordinary response.
 //!
 //! What never happens: HTTP within HTTP (`h2c`), whose requests would bypass every rule; a tunnel
 //! without a 101 that names a requested protocol; such a connection in the pool.

@@ -246,7 +246,8 @@ impl<'c> ClientStream<'c> {
         self.send_rest(bytes).await
     }
 
-    /// Sends the parts after what is pending, as far as the socket takes them now; buffers the rest.
+    /// Sends the parts after what is pending, as far as the socket takes them now; buffers the
+    /// rest.
     fn offer_parts(&mut self, parts: &[&[u8]]) {
         let offered: usize = parts.iter().map(|part| part.len()).sum();
         self.bytes += offered as u64;

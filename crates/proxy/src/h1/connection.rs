@@ -13,8 +13,8 @@
 //! A silent connection is this small future, its slot in the table and its socket: no buffer. A
 //! *turn* reads into the core's buffer, answers every request in it that the store can answer at
 //! once, and sends the answers with one call; it never waits. What must wait (a miss, a body, a
-//! client that does not take our bytes) goes on in a separate future on the heap, which is freed when
-//! the exchange is over.
+//! client that does not take our bytes) goes on in a separate future on the heap, which is freed
+//! when the exchange is over.
 //!
 //! The turn of a hit is the one place that looks through the seam of `crate::client`: it writes the
 //! stored response to the socket itself, without an exchange ([`Turn::answer_at_once`]).
@@ -320,8 +320,8 @@ struct Finish {
     close: Close,
 }
 
-/// A hit whose body is sent from where it lies. That may take time, so its line in the log, if there
-/// is a log, waits for its end.
+/// A hit whose body is sent from where it lies. That may take time, so its line in the log, if
+/// there is a log, waits for its end.
 struct LargeHit {
     stored: Arc<Stored>,
     since: Instant,
@@ -543,8 +543,8 @@ impl Turn<'_> {
         }
     }
 
-    /// How to close after an answer that announced it: unread bytes would turn the close into a reset,
-    /// which overtakes the answer.
+    /// How to close after an answer that announced it: unread bytes would turn the close into a
+    /// reset, which overtakes the answer.
     fn close_unless(&self, keep: bool, rest: &[u8]) -> Close {
         match keep {
             true => Close::No,

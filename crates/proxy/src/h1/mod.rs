@@ -2,8 +2,8 @@
 //! a client and us, and nothing else.
 //!
 //! `connection` reads and parses requests in turns and hands an exchange what it cannot answer at
-//! once; `client` and `response` write responses, `body` reads request bodies, `setup` is what comes before
-//! the first request.
+//! once; `client` and `response` write responses, `body` reads request bodies, `setup` is what
+//! comes before the first request.
 
 mod body;
 mod client;

@@ -1,9 +1,10 @@
-//! Connection setup: what a listener requires before the first request, a PROXY header and then TLS.
+//! Connection setup: what a listener requires before the first request, a PROXY header and then
+//! TLS.
 //!
 //! A connection that needs neither never comes here. One that does has its place in the table of
 //! connections already, so that a drain waits for it, and one time-out for everything. The header
-//! comes before TLS, in the clear, and is accepted only from the networks that the listener names: a
-//! sender of headers chooses the address that access rules and logs see.
+//! comes before TLS, in the clear, and is accepted only from the networks that the listener names:
+//! a sender of headers chooses the address that access rules and logs see.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

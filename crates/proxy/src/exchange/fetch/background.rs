@@ -1,7 +1,7 @@
 //! Background revalidation: the client has its stale answer already (RFC 5861, 3).
 //!
-//! There is one at a time for a key: it leads the flight, and requests that need its answer wait for
-//! it.
+//! There is one at a time for a key: it leads the flight, and requests that need its answer wait
+//! for it.
 
 use std::net::SocketAddr;
 use std::rc::Rc;

@@ -177,8 +177,8 @@ impl Task {
         self.fill.push(piece);
     }
 
-    /// Moves the body to the disk, what has come and what will, if the disk takes it. Otherwise it is
-    /// not stored.
+    /// Moves the body to the disk, what has come and what will, if the disk takes it. Otherwise it
+    /// is not stored.
     fn leave_memory(&mut self, piece: &Piece) {
         let before = self.pieces.take().unwrap_or_default();
         self.fill.bound();

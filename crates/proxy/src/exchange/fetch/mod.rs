@@ -58,8 +58,8 @@ pub(crate) enum Purpose<'s> {
 }
 
 impl Forwarding<'_> {
-    /// Our kind of cache: a shared one. In reverse mode it acts for its origin, which may address it
-    /// separately (RFC 9213).
+    /// Our kind of cache: a shared one. In reverse mode it acts for its origin, which may address
+    /// it separately (RFC 9213).
     fn policy(&self) -> &'static Policy {
         const FORWARD: Policy = Policy { targeted_fields: &[], ..Policy::SHARED };
         match self.role {

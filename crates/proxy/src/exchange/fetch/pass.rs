@@ -1,7 +1,8 @@
 //! Passing a request through, whatever it is, and its response back.
 //!
-//! Nothing is stored except a response to POST that allows it (RFC 9110, 9.3.3). A HEAD may update a
-//! stored response (RFC 9111, 4.3.5). An unsafe method removes what it changes from the store (4.4).
+//! Nothing is stored except a response to POST that allows it (RFC 9110, 9.3.3). A HEAD may update
+//! a stored response (RFC 9111, 4.3.5). An unsafe method removes what it changes from the store
+//! (4.4).
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -179,8 +180,8 @@ fn target_uri<'d>(to: &'d Destination<'_>) -> TargetUri<'d> {
 }
 
 /// RFC 9111, 4.4: what a successful unsafe request has changed is no longer served, nor is the
-/// response to an earlier request, not even after a crash. `own` is the watch of the request itself,
-/// which its own change does not affect.
+/// response to an earlier request, not even after a crash. `own` is the watch of the request
+/// itself, which its own change does not affect.
 async fn invalidate<C: Client>(
     exchange: &Exchange<'_, C>,
     to: &Destination<'_>,
