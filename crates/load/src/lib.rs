@@ -1,8 +1,8 @@
 //! The workload: schedules, populations, connections, latencies.
 //!
 //! What: an open- or closed-loop HTTP/1.1 generator ([`run`] carries out a [`Plan`] and gives an
-//! [`Outcome`]), an origin for experiments ([`Origin`]), the floor to measure servers against
-//! ([`NullServer`]), and a quick look for the rate a server can bear ([`rough_limit`]). Why: a load
+//! [`Outcome`]), an origin for experiments ([`Origin`]), and the floor to measure servers against
+//! ([`NullServer`]). Why: a load
 //! line is only as good as the load; the generator is cheap, counts latency from the intended
 //! start, and says when it was itself too slow. Who owns: each of them runs in the caller's thread
 //! until its time is over or its stop flag is set. What never happens: a second thread; a request
@@ -12,7 +12,6 @@ mod answer;
 mod connections;
 pub mod content;
 pub mod family;
-mod finder;
 mod generator;
 mod ledger;
 mod null_server;
@@ -26,7 +25,6 @@ mod response;
 mod schedule;
 pub mod sys;
 
-pub use finder::{RoughLimit, rough_limit};
 pub use generator::{DRAIN_MAX, Error, Observer, Phase, QUEUE_MAX, TICK, Tick, run};
 pub use null_server::NullServer;
 pub use origin::{Origin, OriginCounters};

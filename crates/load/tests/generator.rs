@@ -372,12 +372,3 @@ fn a_late_generator_marks_its_rows() {
     assert_eq!(outcome.latency_invalid.count, 500);
     assert_eq!(outcome.latency.count, 0, "no latency of a late row counts as the server's");
 }
-
-#[test]
-fn the_rough_limit_is_a_rate() {
-    let server = Server::null();
-    let plan = server.plan("/", "5", 10_000);
-    let rough =
-        load::rough_limit(&plan, Duration::from_millis(400), &AtomicBool::new(false)).unwrap();
-    assert!(rough.rate > 500.0 && rough.errors == 0, "{rough:?}");
-}
