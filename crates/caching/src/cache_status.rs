@@ -5,13 +5,13 @@
 pub enum Forward {
     /// Caching was not tried: configuration or the kind of request.
     Bypass,
-    /// The method is not answered from store.
+    /// The method is not answered from the store.
     Method,
-    /// Nothing stored for the URI.
+    /// Nothing is stored for the URI.
     UriMiss,
     /// Stored responses, but none selected by `Vary`.
     VaryMiss,
-    /// Nothing usable stored, for a reason that is not told apart.
+    /// Nothing usable is stored; the reason is not distinguished.
     Miss,
     /// The request's directives demanded it.
     Request,
@@ -41,40 +41,40 @@ impl Forward {
 /// How a request was handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {
-    /// Answered from store.
+    /// Answered from the store.
     Hit,
     /// Forwarded.
     Forwarded {
-        /// Why.
+        /// The reason.
         why: Forward,
         /// The status the next hop answered with, if it answered.
         status: Option<u16>,
         /// The response was stored.
         stored: bool,
-        /// The request was collapsed onto another's.
+        /// The request was collapsed onto another one.
         collapsed: bool,
     },
-    /// Refused: nothing was looked for, and nobody asked.
+    /// Refused: neither the store nor the origin was asked.
     Neither,
 }
 
 /// One cache's member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheStatus<'a> {
-    /// The cache's name: a token, or it is sent as a string.
+    /// The cache's name: sent as a token if possible, otherwise as a string.
     pub name: &'a str,
     /// What happened.
     pub handled: Handled,
     /// Remaining freshness in seconds; negative when stale.
     pub ttl_seconds: Option<i64>,
-    /// The key, if it is to be shown.
+    /// The key, if it should be shown.
     pub key: Option<&'a str>,
     /// Further detail, such as the rule that decided.
     pub detail: Option<&'a str>,
 }
 
 impl CacheStatus<'_> {
-    /// Appends the member; never more than the field's value, no comma before it.
+    /// Appends the member: the field's value only, without a comma before it.
     pub fn write(&self, out: &mut Vec<u8>) {
         write_item(out, self.name);
         match self.handled {
@@ -113,7 +113,7 @@ impl CacheStatus<'_> {
 /// Structured integers have at most 15 digits (RFC 8941, 3.3.1).
 const INTEGER_MAX: i64 = 999_999_999_999_999;
 
-/// A token when it can be one, else a string.
+/// A token if possible, otherwise a string.
 fn write_item(out: &mut Vec<u8>, text: &str) {
     let is_token = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '*')
         && text.bytes().all(|b| crate::fields::is_token_byte(b) || b == b':' || b == b'/');
@@ -124,7 +124,7 @@ fn write_item(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// A structured string holds printable ASCII only: anything else is shown as `?`.
+/// A structured string has only printable ASCII; other bytes are replaced by `?`.
 fn write_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
     for byte in text.bytes() {

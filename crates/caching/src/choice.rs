@@ -1,9 +1,9 @@
-//! Which of several stored responses: the one to answer with (RFC 9111, 4 and 4.1), those whose
-//! validators are sent when none may be used (4.3.1), and the one that a 304 then means (4.3.3,
-//! 4.3.4).
+//! Chooses between several stored responses: the one to answer with (RFC 9111, 4 and 4.1), those
+//! whose validators are sent if none may be used (4.3.1), and the one that a 304 then confirms
+//! (4.3.3, 4.3.4).
 //!
-//! A response is offered to the origin by a *strong* tag alone: a weak one may stand for two
-//! codings of the same, and a date for anything.
+//! A response is offered to the origin only by a *strong* tag: a weak tag may cover two codings of
+//! the same content, and a date anything.
 
 use crate::conditional::Validators;
 use crate::etag::EntityTag;
@@ -11,9 +11,8 @@ use crate::fields::{Escapes, FieldSource, members, trim};
 use crate::storing::StoredMeta;
 
 impl StoredMeta {
-    /// Of two stored responses that a request selects, is this the one to use? One that is fresh
-    /// goes before one that is not; then the most recent does, by `Date`, and by the instant of
-    /// receipt where dates are the same.
+    /// Whether this response is preferred to `other`, if a request selects both. Fresh responses
+    /// come first; then the most recent by `Date`, or by time of receipt if the dates are equal.
     #[must_use]
     pub fn goes_before(&self, other: &StoredMeta, now_ms: u64) -> bool {
         let rank = |meta: &StoredMeta| {
@@ -28,9 +27,9 @@ impl StoredMeta {
 }
 
 /// The tag by which a stored response that the request does *not* select may be offered to the
-/// origin all the same: if the answer is a 304 with this tag, its content is the answer (RFC 9111,
-/// 4.1 and 4.3.1). Only what is a 200 and whose coding the client says it can read: an origin that
-/// gives two codings one tag is wrong, and common.
+/// origin: after a 304 with this tag, its content is the answer (RFC 9111, 4.1 and 4.3.1). Only for
+/// a 200 whose coding the client accepts, because origins commonly give two codings one tag,
+/// although that is wrong.
 pub fn offered_tag<'s, Q: FieldSource + ?Sized, S: FieldSource + ?Sized>(
     request: &Q,
     status: u16,
@@ -43,25 +42,25 @@ pub fn offered_tag<'s, Q: FieldSource + ?Sized, S: FieldSource + ?Sized>(
     unread.next().is_none().then_some(tag.opaque)
 }
 
-/// Of the responses whose tags were sent, the one that a 304 means: the one with its strong tag. A
-/// 304 that names none of them, or has only a weak tag, means none.
+/// Which of the offered responses a 304 confirms: the one with its strong tag. A 304 without a
+/// strong tag, or with another one, confirms none.
 #[must_use]
 pub fn meant_by_304<'o>(
     offered: impl IntoIterator<Item = &'o Validators>,
     update: &Validators,
 ) -> Option<usize> {
-    let told = update.entity_tag()?;
+    let confirmed = update.entity_tag()?;
     let mut tags = offered.into_iter().map(Validators::entity_tag);
-    tags.position(|tag| tag.is_some_and(|tag| tag.strong_eq(&told)))
+    tags.position(|tag| tag.is_some_and(|tag| tag.strong_eq(&confirmed)))
 }
 
-/// A strong tag as the grammar has it: what is not quoted could not stand in a list.
+/// A strong tag by the grammar. An unquoted one cannot be part of a list.
 fn is_quoted(tag: &EntityTag<'_>) -> bool {
     let inner = tag.opaque.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
     !tag.weak && inner.is_some_and(|inner| !inner.contains(&b'"'))
 }
 
-/// Does `Accept-Encoding` name this coding, and not to refuse it?
+/// Whether `Accept-Encoding` accepts this coding by name.
 fn accepts<Q: FieldSource + ?Sized>(request: &Q, coding: &[u8]) -> bool {
     let mut named = request.values("accept-encoding").flat_map(|v| members(v, Escapes::Backslash));
     named.any(|member| {

@@ -1,5 +1,5 @@
-//! Conditions: those of clients, answered from what is stored (RFC 9110, 13; RFC 9111, 4.3.2), and
-//! those sent to the origin to validate it (RFC 9111, 4.3.1).
+//! Conditional requests: those of clients, evaluated against stored responses (RFC 9110, 13; RFC
+//! 9111, 4.3.2), and those sent to the origin for validation (RFC 9111, 4.3.1).
 
 use serde::{Deserialize, Serialize};
 
@@ -8,16 +8,16 @@ use crate::etag::{self, EntityTag};
 use crate::fields::{FieldSource, Request, trim};
 use crate::hints::RequestHints;
 
-/// What a stored response can be validated by.
+/// The validators of a stored response.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Validators {
-    /// `ETag` as received; sent back to the origin byte by byte.
+    /// `ETag` as received, sent back to the origin unchanged.
     pub etag: Option<Box<[u8]>>,
-    /// `Last-Modified` as received; sent back to the origin byte by byte.
+    /// `Last-Modified` as received, sent back to the origin unchanged.
     pub last_modified: Option<Box<[u8]>>,
-    /// The same as an instant, if it is a date.
+    /// The same as a time, if it is a valid date.
     pub last_modified_ms: Option<u64>,
-    /// `Date`, or the instant of receipt.
+    /// `Date`, or the time of receipt.
     pub date_value_ms: u64,
 }
 
@@ -34,7 +34,7 @@ impl Validators {
         }
     }
 
-    /// Nothing to validate by.
+    /// Whether there is nothing to validate by.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.etag.is_none() && self.last_modified.is_none()
@@ -46,8 +46,8 @@ impl Validators {
         self.etag.as_deref().and_then(EntityTag::parse)
     }
 
-    /// Is `Last-Modified` a strong validator (RFC 9110, 8.8.2.2)? At least a second before `Date`:
-    /// nothing can have changed unseen within the same second.
+    /// Whether `Last-Modified` is a strong validator (RFC 9110, 8.8.2.2): it must be at least a
+    /// second before `Date`, so that no change within one second is missed.
     #[must_use]
     pub fn last_modified_is_strong(&self) -> bool {
         self.last_modified_ms
@@ -55,20 +55,20 @@ impl Validators {
     }
 }
 
-/// Who answers a condition.
+/// Who evaluates a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Evaluator {
     /// A cache: `If-Match` and `If-Unmodified-Since` are not applicable to it and are ignored
     /// (RFC 9111, 4.3.2; RFC 9110, 13.1.1).
     Cache,
-    /// Who has the current representation.
+    /// The server with the current representation.
     Origin,
 }
 
-/// The answer to a request's conditions.
+/// The result of a request's conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precondition {
-    /// No condition, or all hold: answer as without them.
+    /// There is no condition, or all of them hold: answer normally.
     None,
     /// 304.
     NotModified(Condition),
@@ -76,7 +76,7 @@ pub enum Precondition {
     Failed(Condition),
 }
 
-/// The condition that decided.
+/// The deciding condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// `If-Match`.
@@ -89,8 +89,8 @@ pub enum Condition {
     IfModifiedSince,
 }
 
-/// RFC 9110, 13.2.2, against a stored (or current) response. Conditions are ignored unless the
-/// answer without them were 2xx (13.2.1).
+/// Evaluates conditions by RFC 9110, 13.2.2, against a stored or current response. Ignores them
+/// unless the normal answer would be 2xx (13.2.1).
 pub fn conditional<F: FieldSource + ?Sized>(
     request: &Request<'_, F>,
     status: u16,
@@ -124,7 +124,7 @@ pub fn conditional<F: FieldSource + ?Sized>(
         };
     }
     if read && let Some(since_ms) = instant(request.fields, "if-modified-since", validators) {
-        // Without Last-Modified a cache compares with Date, or with the receipt (RFC 9111, 4.3.2).
+        // Without Last-Modified a cache uses Date, or the time of receipt (RFC 9111, 4.3.2).
         let modified_ms = validators.last_modified_ms.unwrap_or(validators.date_value_ms);
         if modified_ms <= since_ms {
             return Precondition::NotModified(Condition::IfModifiedSince);
@@ -133,7 +133,7 @@ pub fn conditional<F: FieldSource + ?Sized>(
     Precondition::None
 }
 
-/// `*` stands for any current representation; here there is always one.
+/// `*` matches any current representation; here there always is one.
 fn any_tag<F: FieldSource + ?Sized>(
     fields: &F,
     name: &str,
@@ -142,7 +142,7 @@ fn any_tag<F: FieldSource + ?Sized>(
     fields.values(name).any(|value| trim(value) == b"*" || etag::list(value).any(&equal))
 }
 
-/// A date that cannot be read, or several of them, is no condition (RFC 9110, 13.1.3).
+/// An invalid date, or more than one, is no condition (RFC 9110, 13.1.3).
 fn instant<F: FieldSource + ?Sized>(
     fields: &F,
     name: &str,
@@ -156,18 +156,18 @@ fn instant<F: FieldSource + ?Sized>(
     date::parse(first, validators.date_value_ms)
 }
 
-/// The fields to send to the origin to validate a stored response, in place of any conditions of
-/// the client (RFC 9111, 4.3.1). Empty when there is nothing to validate by: then the request is an
-/// ordinary one. What comes back as 304 is for the stored response; the client's own conditions are
-/// answered afterwards with [`conditional`].
+/// The fields to send to the origin to validate a stored response; they replace the client's
+/// conditions (RFC 9111, 4.3.1). Empty without validators: then the request is an ordinary one. A
+/// 304 refers to the stored response; the client's own conditions are evaluated afterwards with
+/// [`conditional`].
 pub fn validation_fields(validators: &Validators) -> impl Iterator<Item = (&'static str, &[u8])> {
     let tag = validators.etag.as_deref().map(|value| ("If-None-Match", value));
     let modified = validators.last_modified.as_deref().map(|value| ("If-Modified-Since", value));
     tag.into_iter().chain(modified)
 }
 
-/// The request fields that are conditions or ask for a part: left out when the proxy asks for the
-/// whole on its own behalf.
+/// Whether a request field is a condition or asks for a part. Such fields are removed when the
+/// proxy asks for the whole itself.
 #[must_use]
 pub fn is_condition_or_range(name: &[u8]) -> bool {
     let mut hints = RequestHints::default();
@@ -175,9 +175,8 @@ pub fn is_condition_or_range(name: &[u8]) -> bool {
     hints.has_conditions() || hints.any(RequestHints::RANGE) || hints.any(RequestHints::IF_RANGE)
 }
 
-/// The fields of a stored response that a 304 made from it carries (RFC 9110, 15.4.5): what a 200
-/// would say of caching and the validators, not what describes the content it does not have. `Age`
-/// is the sender's to add.
+/// Whether a 304 made from a stored response includes this field (RFC 9110, 15.4.5): the caching
+/// fields of a 200 and the validators, but not fields that describe content. The sender adds `Age`.
 #[must_use]
 pub fn belongs_in_304(name: &[u8]) -> bool {
     const KEPT: [&str; 11] = [

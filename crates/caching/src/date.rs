@@ -1,9 +1,9 @@
-//! HTTP dates (RFC 9110, 5.6.7): three formats in, one out.
+//! HTTP dates (RFC 9110, 5.6.7): parses three formats, writes one.
 //!
-//! Strict in form and lenient in letters: case does not matter (origins get it wrong and the
-//! meaning is plain), the name of the weekday is not checked against the date, everything else must
-//! stand exactly where the grammar puts it. Times are unix milliseconds; a date carries whole
-//! seconds. Dates before 1970 count as 1970: for a cache both are simply long ago.
+//! Strict in form but not in letter case, which origins get wrong without ambiguity. The weekday is
+//! not checked against the date. Everything else must follow the grammar exactly. Times are unix
+//! milliseconds; dates have whole seconds. Dates before 1970 count as 1970, because to a cache both
+//! are simply long ago.
 
 /// The length of an IMF-fixdate.
 pub const IMF_FIXDATE_LEN: usize = 29;
@@ -15,8 +15,8 @@ const MONTHS: [&[u8; 3]; 12] = [
     b"Jan", b"Feb", b"Mar", b"Apr", b"May", b"Jun", b"Jul", b"Aug", b"Sep", b"Oct", b"Nov", b"Dec",
 ];
 
-/// A date in any of the three formats, as unix milliseconds. `now_ms` decides the century of the
-/// two-digit years of RFC 850: a date more than 50 years ahead lies in the past.
+/// Parses a date in any of the three formats to unix milliseconds. `now_ms` determines the century
+/// of the two-digit years of RFC 850: a date more than 50 years ahead is in the past.
 #[must_use]
 pub fn parse(value: &[u8], now_ms: u64) -> Option<u64> {
     let value = crate::fields::trim(value);
@@ -29,7 +29,8 @@ pub fn parse(value: &[u8], now_ms: u64) -> Option<u64> {
     parts.to_ms()
 }
 
-/// Unix milliseconds as `Sun, 06 Nov 1994 08:49:37 GMT`. Beyond the year 9999 it stays at its end.
+/// Formats unix milliseconds as `Sun, 06 Nov 1994 08:49:37 GMT`. Later times give the end of the
+/// year 9999.
 #[must_use]
 pub fn format(unix_ms: u64) -> [u8; IMF_FIXDATE_LEN] {
     let seconds = (unix_ms / 1000).min(LAST_SECOND);
@@ -47,7 +48,7 @@ pub fn format(unix_ms: u64) -> [u8; IMF_FIXDATE_LEN] {
     out
 }
 
-/// 31 December 9999, 23:59:59: the last second four digits of a year can name.
+/// 31 December 9999, 23:59:59: the last second with a four-digit year.
 const LAST_SECOND: u64 = 253_402_300_799;
 
 fn two_digits(out: &mut [u8], value: u64) {
@@ -70,7 +71,7 @@ impl Parts {
             && (1..=days_in_month(self.year, self.month)).contains(&self.day)
             && self.hour < 24
             && self.minute < 60
-            // A leap second is written as 60 and read as the second before it.
+            // A leap second is written as 60 and counts as the second before it.
             && self.second <= 60;
         if !in_range {
             return None;
@@ -131,7 +132,7 @@ fn rfc850(value: &[u8], now_ms: u64) -> Option<Parts> {
     Some(Parts { year, month, day, hour, minute, second })
 }
 
-/// RFC 9110, 5.6.7: more than 50 years in the future means the past.
+/// RFC 9110, 5.6.7: more than 50 years in the future is in the past.
 const RFC850_YEARS_AHEAD_MAX: u32 = 50;
 
 fn is_day(name: &[u8]) -> bool {

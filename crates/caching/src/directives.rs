@@ -1,14 +1,13 @@
 //! `Cache-Control` of requests and responses, parsed once into a type (RFC 9111, 5.2).
 //!
-//! Rules of the parser, each from the RFC or its advice to be lenient where that is safe:
-//! - names without regard to case; unknown directives are ignored (5.2.3);
-//! - an argument may be a token or a quoted string (5.2);
-//! - a second, differing value of a directive is ignored: the first one counts (4.2.1);
-//! - an argument that must be a number and is none makes the freshness *invalid*, and invalid means
-//!   stale, not absent (4.2.1);
-//! - several field lines are one list (RFC 9110, 5.3);
-//! - space around `=` makes the name or the argument another one than the one meant: it is not
-//!   guessed at.
+//! The parser follows the RFC, and its advice to be lenient where that is safe:
+//! - Names are case-insensitive; unknown directives are ignored (5.2.3).
+//! - An argument may be a token or a quoted string (5.2).
+//! - If a directive occurs twice, the first value counts (4.2.1).
+//! - A missing or invalid number makes the freshness *invalid*, which means stale, not absent
+//!   (4.2.1).
+//! - Several field lines form one list (RFC 9110, 5.3).
+//! - A space around `=` makes it another name or argument; the parser does not guess.
 
 use crate::fields::{
     Escapes, FieldSource, closing_quote, delta_seconds, is_token_byte, members, trim,
@@ -17,17 +16,17 @@ use crate::fields::{
 /// A directive whose argument is a number of seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Delta {
-    /// The directive was not there.
+    /// The directive is absent.
     #[default]
     Absent,
     /// Seconds, at most [`crate::DELTA_SECONDS_MAX`].
     Seconds(u32),
-    /// The directive was there and its argument was no number.
+    /// The directive has no valid number.
     Invalid,
 }
 
 impl Delta {
-    /// Milliseconds, when the directive had a valid argument.
+    /// Milliseconds, if the directive has a valid argument.
     #[must_use]
     pub fn ms(self) -> Option<u64> {
         match self {
@@ -36,7 +35,7 @@ impl Delta {
         }
     }
 
-    /// Was the directive there, valid or not?
+    /// Whether the directive is present, valid or not.
     #[must_use]
     pub fn is_present(self) -> bool {
         self != Delta::Absent
@@ -55,19 +54,19 @@ impl Delta {
 /// `max-stale` of a request: its argument is optional.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MaxStale {
-    /// Not there.
+    /// Absent.
     #[default]
     Absent,
     /// Without an argument: any staleness is accepted.
     Any,
-    /// At most that many seconds stale.
+    /// At most this many seconds stale.
     Seconds(u32),
 }
 
 /// What `no-cache` and `private` of a response apply to.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Scope {
-    /// The directive was not there.
+    /// The directive is absent.
     #[default]
     Absent,
     /// The whole response.
@@ -77,7 +76,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// Does it apply to the whole response?
+    /// Whether it applies to the whole response.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         *self == Scope::Whole
@@ -92,7 +91,7 @@ impl Scope {
         }
     }
 
-    /// An argument that names no field restricts everything: when in doubt, less is reused.
+    /// Without a valid field name the directive applies to everything: in doubt, less is reused.
     fn widen(&mut self, argument: Option<&[u8]>) {
         let names: Vec<Box<str>> = argument
             .map(|list| members(list, Escapes::Backslash).filter_map(field_name).collect())
@@ -115,11 +114,10 @@ fn field_name(name: &[u8]) -> Option<Box<str>> {
 
 /// The directives of a message's `Cache-Control` fields.
 ///
-/// Directives that mean something only in the other direction are parsed all the same and simply
-/// not asked for.
+/// Directives that only mean something in the other direction are parsed too, but never looked at.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CacheControl {
-    /// Was there any field line at all? (`Pragma` counts only when there was none.)
+    /// Whether there is any field line. (`Pragma` counts only if there is none.)
     pub present: bool,
     /// `max-age` (request and response).
     pub max_age: Delta,
@@ -178,7 +176,7 @@ impl CacheControl {
         directives
     }
 
-    /// Adds the directives of one more field line.
+    /// Adds the directives of another field line.
     pub fn add_line(&mut self, value: &[u8]) {
         self.present = true;
         for member in members(value, Escapes::Backslash) {
@@ -194,7 +192,7 @@ impl CacheControl {
         }
     }
 
-    /// Takes in one directive; `argument` is without its quotes.
+    /// Adds a directive; `argument` is without its quotes.
     pub(crate) fn apply(&mut self, name: &[u8], argument: Option<&[u8]>) {
         let mut lower = [0u8; LONGEST_DIRECTIVE];
         let Some(lower) = lower.get_mut(..name.len()) else { return };
@@ -221,7 +219,7 @@ impl CacheControl {
         }
     }
 
-    /// A `max-stale` whose argument is no number permits nothing: staleness is never guessed.
+    /// A `max-stale` with an invalid argument permits nothing: in doubt, nothing stale is served.
     fn set_max_stale(&mut self, argument: Option<&[u8]>) {
         if self.max_stale == MaxStale::Absent {
             self.max_stale = match argument.map(delta_seconds) {
@@ -233,7 +231,7 @@ impl CacheControl {
     }
 }
 
-/// Names longer than this are no directive we know.
+/// Longer names are not known directives.
 const LONGEST_DIRECTIVE: usize = b"stale-while-revalidate".len();
 
 enum Argument<'a> {
@@ -241,8 +239,8 @@ enum Argument<'a> {
     Unescaped(Vec<u8>),
 }
 
-/// The argument without its quotes. What is not exactly one quoted string stays as it is and then
-/// fails to be a number.
+/// The argument without its quotes. Anything that is not exactly one quoted string is returned
+/// unchanged, and is not a valid number.
 fn unquote(argument: &[u8]) -> Argument<'_> {
     if argument.first() != Some(&b'"') {
         return Argument::Plain(argument);
@@ -272,7 +270,7 @@ fn unescape(quoted: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Does a `Pragma` line say `no-cache`? (RFC 9111, 5.4: only asked when a request has no
+/// Whether a `Pragma` line has `no-cache`. (RFC 9111, 5.4: only used if a request has no
 /// `Cache-Control`.)
 pub(crate) fn pragma_no_cache<F: FieldSource + ?Sized>(fields: &F) -> bool {
     fields.values("pragma").any(|value| {

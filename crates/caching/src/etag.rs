@@ -1,21 +1,21 @@
-//! Entity tags (RFC 9110, 8.8.3): comparing them, and reading lists of them.
+//! Entity tags (RFC 9110, 8.8.3): comparison, and parsing of lists.
 //!
-//! Origins send tags without quotes, and clients send them back as they got them; such a tag is
+//! Some origins send tags without quotes, and clients send them back unchanged. Such a tag is
 //! compared byte by byte and counts as strong.
 
 use crate::fields::{Escapes, members, trim};
 
-/// One entity tag, borrowed.
+/// An entity tag, borrowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntityTag<'a> {
     /// Marked `W/`.
     pub weak: bool,
-    /// What is compared: with its quotes.
+    /// The bytes to compare, including the quotes.
     pub opaque: &'a [u8],
 }
 
 impl<'a> EntityTag<'a> {
-    /// A field value as a tag; `None` when it is empty.
+    /// Parses a field value; `None` if it is empty.
     #[must_use]
     pub fn parse(value: &'a [u8]) -> Option<EntityTag<'a>> {
         let value = trim(value);

@@ -1,6 +1,5 @@
-//! Each rule once: a token for `Cache-Status` and the log, the clause it comes from, a sentence.
-//!
-//! Pages, metrics and explanations are made from this one list.
+//! The list of rules: for each a token for `Cache-Status` and the log, the clause it comes from,
+//! and a sentence. Pages, metrics and explanations are generated from it.
 
 use crate::conditional::Condition;
 use crate::freshness::{InvalidFreshness, LifetimeSource};
@@ -8,18 +7,18 @@ use crate::range::WhyWhole;
 use crate::reuse::{MustValidate, NoStaleOnError, StaleRule};
 use crate::storing::{NeverStale, NotStored, StoreRule};
 
-/// What there is to say about a rule that decided.
+/// The description of a rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explanation {
     /// Lower case and hyphens: it does not change.
     pub token: &'static str,
-    /// Where it is written.
+    /// The clause.
     pub clause: &'static str,
-    /// A clause of a sentence, for people.
+    /// Part of a sentence, for people.
     pub text: &'static str,
 }
 
-/// A rule that can say what it is.
+/// A rule with a description.
 pub trait Explain {
     /// Its entry in the list.
     fn explain(&self) -> Explanation;

@@ -1,16 +1,16 @@
-//! Field lines as this crate sees them: an iterator of names and values, owned by somebody else.
+//! Field lines as this crate uses them: an iterator of names and values owned by the caller.
 //!
-//! Nothing here depends on a message parser: whoever has field lines implements [`FieldSource`] and
-//! keeps the bytes. Names are compared without regard to ASCII case; values are taken as they are,
-//! any byte allowed, and no function of this crate panics on any of them.
+//! This crate does not depend on a message parser: callers implement [`FieldSource`] and keep the
+//! bytes. Names are compared case-insensitively. Values may have any bytes, and no function of this
+//! crate panics on them.
 
-/// A set of field lines in the order they were received.
+/// A set of field lines, in the order of receipt.
 pub trait FieldSource {
     /// Every field line, as (name, value).
     fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])>;
 
-    /// The values of every line with this name, in order. Implementations with an index of known
-    /// names may do better than this walk.
+    /// The values of every line with this name, in order. An implementation with an index of known
+    /// names may be faster than this walk.
     fn values<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a [u8]> {
         self.fields()
             .filter(move |(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
@@ -22,7 +22,7 @@ pub trait FieldSource {
         self.values(name).next()
     }
 
-    /// Is there a line with this name?
+    /// Whether there is a line with this name.
     fn has(&self, name: &str) -> bool {
         self.values(name).next().is_some()
     }
@@ -59,7 +59,7 @@ impl<F: FieldSource + ?Sized> FieldSource for &F {
 /// A request as the rules see it.
 #[derive(Debug)]
 pub struct Request<'a, F: FieldSource + ?Sized> {
-    /// The method's bytes; methods are case-sensitive.
+    /// The method; methods are case-sensitive.
     pub method: &'a [u8],
     /// Its field lines.
     pub fields: &'a F,
@@ -123,9 +123,9 @@ pub(crate) enum Escapes {
     Literal,
 }
 
-/// The members of a comma-separated list (RFC 9110, 5.6.1): trimmed, empty ones left out, commas
-/// inside quotes kept. A quote that is never closed is an ordinary byte, so that it cannot hide
-/// what follows it.
+/// The members of a comma-separated list (RFC 9110, 5.6.1): trimmed, without empty ones; commas
+/// inside quotes do not separate. An unclosed quote is an ordinary byte, so that it cannot hide the
+/// rest.
 pub(crate) fn members(value: &[u8], escapes: Escapes) -> impl Iterator<Item = &[u8]> {
     let mut rest = value;
     std::iter::from_fn(move || {
@@ -166,7 +166,7 @@ pub(crate) fn closing_quote(value: &[u8], open: usize, escapes: Escapes) -> Opti
     None
 }
 
-/// `delta-seconds` that are too large are taken as this (RFC 9111, 1.2.2).
+/// Larger `delta-seconds` count as this (RFC 9111, 1.2.2).
 pub const DELTA_SECONDS_MAX: u32 = 1 << 31;
 
 /// `delta-seconds` (RFC 9111, 1.2.2): digits only, too large means [`DELTA_SECONDS_MAX`].

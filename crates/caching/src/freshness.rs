@@ -1,8 +1,8 @@
-//! How long a response is fresh and how old it is (RFC 9111, 4.2), as plain arithmetic.
+//! The freshness lifetime and age of a response (RFC 9111, 4.2), as plain arithmetic.
 //!
-//! All instants are unix milliseconds of this machine's clock, except `date_value_ms`, which is the
-//! origin's; all arithmetic saturates, so that a clock set back or a date from another century ends
-//! in "old" or "not yet older" and never in a panic.
+//! All times are unix milliseconds of this machine's clock, except `date_value_ms`, which is the
+//! origin's. All arithmetic saturates, so a clock that was set back or a date from another century
+//! makes a response old or not yet older, but never panics.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,16 +10,16 @@ use crate::date;
 use crate::directives::{CacheControl, Delta};
 use crate::fields::{Escapes, FieldSource, delta_seconds, members, trim};
 
-/// When the request was sent and when the head of its response had arrived, in unix ms.
+/// When a request was sent and when the head of its response arrived, in unix ms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exchange {
-    /// The request left at this instant (`request_time`).
+    /// When the request was sent (`request_time`).
     pub request_ms: u64,
-    /// The response's head was here at this instant (`response_time`).
+    /// When the response's head arrived (`response_time`).
     pub response_ms: u64,
 }
 
-/// Which rule gave the freshness lifetime (RFC 9111, 4.2.1, in order of precedence).
+/// The rule that determined the freshness lifetime (RFC 9111, 4.2.1, in order of precedence).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LifetimeSource {
     /// `s-maxage`, in a shared cache.
@@ -30,51 +30,51 @@ pub enum LifetimeSource {
     Expires,
     /// A tenth of the time since `Last-Modified` (4.2.2).
     Heuristic,
-    /// Freshness was stated and could not be understood: stale at once.
+    /// The stated freshness is invalid: stale at once.
     Invalid(InvalidFreshness),
-    /// Nothing states or suggests a lifetime: stale at once.
+    /// No lifetime is stated or suggested: stale at once.
     Unstated,
 }
 
 impl LifetimeSource {
-    /// Did the origin state the lifetime (validly or not)?
+    /// Whether the origin stated the lifetime, validly or not.
     #[must_use]
     pub fn is_explicit(self) -> bool {
         !matches!(self, LifetimeSource::Heuristic | LifetimeSource::Unstated)
     }
 }
 
-/// What was stated and not understood.
+/// The invalid field or directive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum InvalidFreshness {
-    /// `s-maxage` with no number.
+    /// `s-maxage` without a valid number.
     SMaxage,
-    /// `max-age` with no number.
+    /// `max-age` without a valid number.
     MaxAge,
-    /// `Expires` that is no date ("0" is the common one), or several that differ.
+    /// `Expires` without a valid date ("0" is the common case), or several different ones.
     Expires,
 }
 
-/// The numbers a stored response's freshness follows from; they stay the same while it is stored.
+/// The inputs of a stored response's freshness. They do not change while it is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Freshness {
-    /// `Date`, or the instant of receipt when there was none (RFC 9110, 6.6.1).
+    /// `Date`, or the time of receipt if there was none (RFC 9110, 6.6.1).
     pub date_value_ms: u64,
     /// `freshness_lifetime`.
     pub lifetime_ms: u64,
-    /// The rule that gave it.
+    /// The rule that determined it.
     pub lifetime_source: LifetimeSource,
     /// `corrected_initial_age`: its age when it arrived.
     pub corrected_initial_age_ms: u64,
     /// `response_time`: when it arrived.
     pub response_ms: u64,
-    /// `age_value`, in seconds, which is as large as it can be.
+    /// `age_value` in seconds, which is the largest it can be.
     pub age_value_seconds: u32,
-    /// `response_delay`; what is above 49 days counts as those.
+    /// `response_delay`; more than 49 days counts as 49 days.
     pub response_delay_ms: u32,
 }
 
-/// What the age of a stored response follows from: for who keeps that apart from the rest.
+/// The inputs of a stored response's age, for callers that keep them separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aging {
     /// `response_time`: when it arrived.
@@ -105,7 +105,7 @@ impl Aging {
     }
 }
 
-/// How old a response was when it arrived, by each of the ways that RFC 9111, 4.2.3, has for it.
+/// The age of a response when it arrived, in each way of RFC 9111, 4.2.3.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AgeOnArrival {
     /// `apparent_age`: in whole seconds, as `Date` is.
@@ -141,7 +141,7 @@ impl Freshness {
         }
     }
 
-    /// The numbers that its age follows from.
+    /// The inputs of its age.
     #[must_use]
     pub fn aging(&self) -> Aging {
         let Freshness { response_ms, corrected_initial_age_ms, .. } = *self;
@@ -166,8 +166,8 @@ impl Freshness {
         self.lifetime_ms > self.current_age_ms(now_ms)
     }
 
-    /// The instant at which it becomes stale: fresh as long as `now < fresh_until_ms()`.
-    /// Zero when it was stale on arrival.
+    /// The time at which it becomes stale: it is fresh while `now < fresh_until_ms()`. Zero if it
+    /// was stale on arrival.
     #[must_use]
     pub fn fresh_until_ms(&self) -> u64 {
         match self.lifetime_ms.checked_sub(self.corrected_initial_age_ms) {
@@ -176,7 +176,7 @@ impl Freshness {
         }
     }
 
-    /// Remaining lifetime in seconds, negative when stale: the `ttl` of RFC 9211.
+    /// The remaining lifetime in seconds, negative if stale: the `ttl` of RFC 9211.
     #[must_use]
     pub fn ttl_seconds(&self, now_ms: u64) -> i64 {
         let left_ms = i128::from(self.lifetime_ms) - i128::from(self.current_age_ms(now_ms));
@@ -190,17 +190,17 @@ impl Freshness {
     }
 }
 
-/// What the lifetime depends on beside the response's own fields.
+/// What the lifetime depends on besides the response's fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LifetimeRules {
     pub(crate) shared: bool,
-    /// Heuristics are permitted: the status is heuristically cacheable, or `public` was said.
+    /// Heuristics are permitted: the status is heuristically cacheable, or `public` is present.
     pub(crate) heuristic: bool,
     pub(crate) heuristic_percent: u64,
     pub(crate) heuristic_lifetime_ms_max: u64,
 }
 
-/// All of RFC 9111, 4.2, for a response that has just arrived.
+/// RFC 9111, 4.2, for a response that has just arrived.
 pub(crate) fn freshness<F: FieldSource + ?Sized>(
     directives: &CacheControl,
     fields: &F,
@@ -276,7 +276,7 @@ enum Expires {
     At(u64),
 }
 
-/// `Expires` is no list: several that differ state nothing (RFC 9111, 4.2.1 and 5.3).
+/// `Expires` is not a list: several different values state nothing (RFC 9111, 4.2.1 and 5.3).
 fn expires<F: FieldSource + ?Sized>(fields: &F, response_ms: u64) -> Expires {
     let mut values = fields.values("expires").map(trim);
     let Some(first) = values.next() else { return Expires::Absent };
@@ -289,7 +289,7 @@ fn expires<F: FieldSource + ?Sized>(fields: &F, response_ms: u64) -> Expires {
     }
 }
 
-/// `age_value` in seconds (RFC 9111, 5.1): the first member of the first line; what is no number is
+/// `age_value` in seconds (RFC 9111, 5.1): the first member of the first line; an invalid number is
 /// ignored.
 fn age_value<F: FieldSource + ?Sized>(fields: &F) -> u32 {
     fields
@@ -299,9 +299,9 @@ fn age_value<F: FieldSource + ?Sized>(fields: &F) -> u32 {
         .unwrap_or(0)
 }
 
-/// `apparent_age` (RFC 9111, 4.2.3). `Date` has a grain of a second, so whole seconds count:
-/// otherwise a response would be up to a second old the instant it was made. A response without a
-/// `Date` is dated at its arrival.
+/// `apparent_age` (RFC 9111, 4.2.3). `Date` has whole seconds, so whole seconds are compared;
+/// otherwise a response would be up to a second old when it is made. Without a `Date`, the time of
+/// arrival is used.
 fn apparent_age_ms(date_value_ms: u64, response_ms: u64) -> u64 {
     (response_ms - response_ms % 1000).saturating_sub(date_value_ms)
 }

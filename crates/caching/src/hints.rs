@@ -1,8 +1,8 @@
-//! Which fields a request carries that concern a cache.
+//! Which fields relevant to a cache a request has.
 
 use crate::fields::FieldSource;
 
-/// Which fields a request carries that concern a cache: a set, gathered in one walk.
+/// The set of fields relevant to a cache that a request has, gathered in one walk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RequestHints(u16);
 
@@ -35,7 +35,7 @@ impl RequestHints {
         hints
     }
 
-    /// Notes one field name; the length alone settles it for most.
+    /// Notes a field name. For most the length alone decides.
     #[inline]
     pub fn note(&mut self, name: &[u8]) {
         let (known, hint): (&[u8], RequestHints) = match name.len() {
@@ -60,20 +60,20 @@ impl RequestHints {
         self.0 |= other.0;
     }
 
-    /// Are any of these fields there?
+    /// Whether any of these fields is present.
     #[must_use]
     pub const fn any(self, of: RequestHints) -> bool {
         self.0 & of.0 != 0
     }
 
-    /// Nothing that concerns a cache but perhaps `Authorization`, which matters for storing only:
-    /// [`crate::StoredMeta::is_fresh`] decides and the whole response is the answer.
+    /// Whether nothing relevant is present, except perhaps `Authorization`, which only matters for
+    /// storing. Then [`crate::StoredMeta::is_fresh`] decides, and the answer is the whole response.
     #[must_use]
     pub const fn is_plain(self) -> bool {
         self.0 & !Self::AUTHORIZATION.0 == 0
     }
 
-    /// Is there any condition (`If-…`, but for `If-Range`)?
+    /// Whether there is any condition (`If-…`, except `If-Range`).
     #[must_use]
     pub const fn has_conditions(self) -> bool {
         self.any(Self::CONDITIONS)

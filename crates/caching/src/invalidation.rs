@@ -1,23 +1,23 @@
-//! What a request that changes something invalidates (RFC 9111, 4.4).
+//! What an unsafe request invalidates (RFC 9111, 4.4).
 //!
-//! URIs are compared after resolving against the target (RFC 3986, 5.2); another origin's responses
-//! are never touched, so that no origin can empty another's cache.
+//! URIs are compared after resolving them against the target (RFC 3986, 5.2). Responses of another
+//! origin are never touched, so no origin can empty another's cache.
 
 use crate::fields::{FieldSource, trim};
 
-/// Where a request went: what its stored responses are keyed by.
+/// The target of a request, by which its stored responses are keyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetUri<'a> {
     /// `http` or `https`.
     pub scheme: &'a str,
-    /// Host and port as the request gave them.
+    /// Host and port as in the request.
     pub authority: &'a [u8],
     /// Path and query.
     pub path_and_query: &'a [u8],
 }
 
-/// Does this exchange invalidate the stored responses of its target? The method is unsafe, or not
-/// known to be safe, and the answer is no error.
+/// Whether this exchange invalidates the stored responses of its target: the method is unsafe or
+/// unknown, and the response is not an error.
 #[must_use]
 pub fn invalidates(method: &[u8], status: u16) -> bool {
     !matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"CONNECT" | b"PROPFIND")
@@ -25,8 +25,8 @@ pub fn invalidates(method: &[u8], status: u16) -> bool {
         && !planted::is(planted::Bug::NobodyInvalidated)
 }
 
-/// The further paths (with query) of the target's own origin to invalidate: those of `Location` and
-/// `Content-Location`. The target itself is not among them.
+/// Further paths (with query) on the target's origin to invalidate: those of `Location` and
+/// `Content-Location`, without the target itself.
 pub fn invalidated_locations<F: FieldSource + ?Sized>(
     target: &TargetUri<'_>,
     response: &F,
@@ -45,7 +45,7 @@ pub fn invalidated_locations<F: FieldSource + ?Sized>(
     paths
 }
 
-/// Resolves a reference against the target; its path and query if it has the same origin.
+/// Resolves a reference against the target. Returns path and query if it has the same origin.
 #[must_use]
 pub fn resolve_same_origin(target: &TargetUri<'_>, reference: &[u8]) -> Option<Vec<u8>> {
     let reference = reference.split(|&byte| byte == b'#').next().unwrap_or_default();
@@ -59,7 +59,7 @@ pub fn resolve_same_origin(target: &TargetUri<'_>, reference: &[u8]) -> Option<V
         return same_authority(target, authority).then(|| absolute(path));
     }
     if scheme.is_some() {
-        // `http:path` names no authority: not resolved (RFC 3986, 5.2.2, strict).
+        // `http:path` has no authority: not resolved (RFC 3986, 5.2.2, strict).
         return None;
     }
     let (base_path, _) = split_query(target.path_and_query);
@@ -99,7 +99,7 @@ fn split_query(path_and_query: &[u8]) -> (&[u8], Option<&[u8]>) {
     }
 }
 
-/// `scheme ":"` at the beginning, if there is one.
+/// Splits off `scheme ":"`, if the reference begins with it.
 fn split_scheme(reference: &[u8]) -> (Option<&[u8]>, &[u8]) {
     let end = reference
         .iter()
@@ -112,7 +112,7 @@ fn split_scheme(reference: &[u8]) -> (Option<&[u8]>, &[u8]) {
     }
 }
 
-/// Host without regard to case, port with its default.
+/// Compares hosts case-insensitively, and ports with the default port.
 fn same_authority(target: &TargetUri<'_>, authority: &[u8]) -> bool {
     let default_port: &[u8] = if target.scheme == "https" { b"443" } else { b"80" };
     let (host_a, port_a) = split_port(target.authority, default_port);
@@ -131,7 +131,7 @@ fn split_port<'a>(authority: &'a [u8], default_port: &'a [u8]) -> (&'a [u8], &'a
     }
 }
 
-/// RFC 3986, 5.2.4, for a path that is made absolute.
+/// RFC 3986, 5.2.4, for a path made absolute.
 fn remove_dot_segments(path: &[u8]) -> Vec<u8> {
     let path = path.strip_prefix(b"/").unwrap_or(path);
     let mut segments: Vec<&[u8]> = Vec::new();

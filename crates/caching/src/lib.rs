@@ -1,23 +1,24 @@
-//! RFC 9111 and its kin as functions: may I store, may I reuse, what must I ask.
+//! RFC 9111 and related RFCs as functions: may a response be stored, may it be reused, what must
+//! the origin be asked.
 //!
-//! No I/O, no clock, no state: field lines come in through [`FieldSource`], instants as unix
-//! milliseconds, and what comes out is a value that names the rule it follows, so that a log line,
-//! a `Cache-Status` and an explanation can say it. Any bytes may come in; none of them panic.
+//! No I/O, no clock, no state: field lines come in through [`FieldSource`], times as unix
+//! milliseconds. Results name the rule that decided, for the log, `Cache-Status` and explanations.
+//! Input may be any bytes; none of them panic.
 //!
-//! # The way of a request
-//! 1. [`RequestHints::of`], while the request's fields are walked anyway.
-//! 2. Something is stored for the URI and [`VaryNames::matches`]: [`StoredMeta::is_fresh`] when the
-//!    hints are plain, else [`decide_reuse`]. [`conditional`] and [`range::select_range`] say
-//!    whether the answer is the whole, a part, 304 or 416; of parts, [`covers`] and [`missing`].
-//! 3. Nothing is stored and [`only_if_cached`]: 504.
-//! 4. Ask the origin, with [`validation_fields`] when there is something to validate. A 304 that
-//!    [`fits_304`]: [`updated`], then [`StoredMeta::of`]. A failure: [`stale_on_error`]. Anything
-//!    else: [`may_store`], and for those who waited [`decide_collapsed`]; and [`invalidates`],
-//!    [`invalidated_locations`] after an unsafe method.
+//! # The steps of a request
+//! 1. [`RequestHints::of`], during the walk over the request's fields that happens anyway.
+//! 2. If something is stored for the URI and [`VaryNames::matches`]: [`StoredMeta::is_fresh`] if
+//!    the hints are plain, otherwise [`decide_reuse`]. [`conditional`] and [`range::select_range`]
+//!    decide between the whole, a part, 304 and 416; for stored parts, [`covers`] and [`missing`].
+//! 3. If nothing is stored and [`only_if_cached`]: 504.
+//! 4. Ask the origin, with [`validation_fields`] if there is something to validate. After a 304
+//!    that [`fits_304`]: [`updated`], then [`StoredMeta::of`]. After a failure: [`stale_on_error`].
+//!    After any other response: [`may_store`], and [`decide_collapsed`] for requests that waited.
+//!    After an unsafe method: [`invalidates`] and [`invalidated_locations`].
 //!
-//! Of several responses that a request selects, the one that [`StoredMeta::goes_before`] the others
-//! is used; when it selects none of those that are stored, [`offered_tag`] says which the origin is
-//! asked about, and [`meant_by_304`] what it says.
+//! If a request selects several responses, the one that [`StoredMeta::goes_before`] the others is
+//! used. If it selects none of the stored ones, [`offered_tag`] says which can be offered to the
+//! origin, and [`meant_by_304`] which one a 304 confirms.
 //!
 //! Below, the RFCs clause by clause, with the function and the tests of each.
 //!

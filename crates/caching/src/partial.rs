@@ -1,15 +1,15 @@
-//! Parts of a representation: which one a 206 brings, which may be combined, what is missing
-//! (RFC 9110, 14.4 and 15.3.7; RFC 9111, 3.3 and 3.4).
+//! Parts of a representation: which part a 206 has, which parts may be combined, and what is
+//! missing (RFC 9110, 14.4 and 15.3.7; RFC 9111, 3.3 and 3.4).
 //!
-//! Parts are combined only when they share a *strong* validator: two that merely look alike may be
-//! of two representations, and nobody could tell the mixture from a whole.
+//! Parts are combined only if they share a *strong* validator. Otherwise they may belong to
+//! different representations, and no one could tell a mixture from the whole.
 
 use crate::conditional::Validators;
 use crate::etag::EntityTag;
 use crate::fields::{FieldSource, trim};
 use crate::range::ByteRange;
 
-/// A `Content-Range` that tells where its part lies in a representation of known length.
+/// A `Content-Range` in a representation of known length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentRange {
     /// The part.
@@ -19,9 +19,9 @@ pub struct ContentRange {
 }
 
 impl ContentRange {
-    /// The part that a 206 with these fields brings. `None` when there is no `Content-Range` (the
-    /// parts are in a multipart body then), when there are several, when it is not in bytes or not
-    /// valid (RFC 9110, 14.4), or when it does not tell the length of the whole.
+    /// The part in a 206 with these fields. `None` if there is no `Content-Range` (the parts are
+    /// then in a multipart body), if there are several, if it is not in bytes or not valid (RFC
+    /// 9110, 14.4), or if it lacks the complete length.
     pub fn of<F: FieldSource + ?Sized>(fields: &F) -> Option<ContentRange> {
         let mut values = fields.values("content-range");
         let value = trim(values.next()?);
@@ -42,7 +42,7 @@ impl ContentRange {
     }
 }
 
-/// Digits only; a number that does not fit is none.
+/// Digits only; a number that does not fit is rejected.
 fn digits(value: &[u8]) -> Option<u64> {
     if value.is_empty() || !value.iter().all(u8::is_ascii_digit) {
         return None;
@@ -50,8 +50,8 @@ fn digits(value: &[u8]) -> Option<u64> {
     std::str::from_utf8(value).ok()?.parse().ok()
 }
 
-/// Do both responses have the same strong validator (RFC 9111, 3.4)? A tag counts before a date; a
-/// date is strong only under the rule of RFC 9110, 8.8.2.2.
+/// Whether both responses have the same strong validator (RFC 9111, 3.4). A tag takes precedence
+/// over a date; a date is strong only under the rule of RFC 9110, 8.8.2.2.
 #[must_use]
 pub fn may_combine(a: &Validators, b: &Validators) -> bool {
     match (&a.etag, &b.etag) {
@@ -65,8 +65,8 @@ pub fn may_combine(a: &Validators, b: &Validators) -> bool {
     }
 }
 
-/// The value of `If-Range` with which the rest of a part may be asked for (RFC 9110, 13.1.5):
-/// nothing without a strong validator.
+/// The value of `If-Range` for requesting the rest of a part (RFC 9110, 13.1.5); `None` without a
+/// strong validator.
 #[must_use]
 pub fn if_range(validators: &Validators) -> Option<&[u8]> {
     match validators.etag {
@@ -76,31 +76,32 @@ pub fn if_range(validators: &Validators) -> Option<&[u8]> {
     }
 }
 
-/// The entity tag if it is a strong one, as it stands. One without its quotes is of nobody who
-/// knows what a strong validator promises.
+/// The entity tag as received, if it is strong. A tag without quotes comes from an origin that does
+/// not know what a strong validator guarantees.
 fn strong_tag(validators: &Validators) -> Option<&[u8]> {
     let etag = validators.etag.as_deref().filter(|etag| etag.starts_with(b"\""))?;
     EntityTag::parse(etag).map(|_| etag)
 }
 
-/// Is every byte of `wanted` in one of `held`? `held` is in order and none touches another.
+/// Whether one of `held` has every byte of `wanted`. `held` must be in order, without parts that
+/// touch.
 #[must_use]
 pub fn covers(held: &[ByteRange], wanted: ByteRange) -> bool {
     held.iter().any(|part| part.first <= wanted.first && wanted.last <= part.last)
 }
 
-/// The one range that has every byte of `wanted` which is not in `held`; `None` when all are.
-/// `held` is in order and none touches another.
+/// The smallest range with every byte of `wanted` that is not in `held`; `None` if there is none.
+/// `held` must be in order, without parts that touch.
 #[must_use]
 pub fn missing(held: &[ByteRange], wanted: ByteRange) -> Option<ByteRange> {
-    let ahead = held.iter().find(|part| part.first <= wanted.first && wanted.first <= part.last);
-    let first = ahead.map_or(Some(wanted.first), |part| part.last.checked_add(1))?;
+    let head = held.iter().find(|part| part.first <= wanted.first && wanted.first <= part.last);
+    let first = head.map_or(Some(wanted.first), |part| part.last.checked_add(1))?;
     if first > wanted.last {
         return None;
     }
-    let behind = held.iter().find(|part| part.first <= wanted.last && wanted.last <= part.last);
-    // What lies behind begins after `first`: the part with `first` in it would have covered it.
-    let last = behind.map_or(wanted.last, |part| part.first - 1);
+    let tail = held.iter().find(|part| part.first <= wanted.last && wanted.last <= part.last);
+    // The part at the end begins after `first`; otherwise the part with `first` would cover it.
+    let last = tail.map_or(wanted.last, |part| part.first - 1);
     Some(ByteRange { first, last })
 }
 

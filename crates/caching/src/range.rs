@@ -1,35 +1,35 @@
 //! Range requests answered from a complete stored response (RFC 9110, 14; RFC 9111, 3.3 and 4.3.5).
 //!
-//! Asked after [`crate::conditional`] has let the request through (RFC 9110, 13.2.2, step 5). A
-//! `Range` that is not understood, not valid or not worth it is ignored: the answer is then the
-//! whole. Parts that overlap or nearly touch are joined, and no more than [`PARTS_MAX`] are sent,
-//! so that a small request cannot ask for more bytes than there are (RFC 9110, 17.15).
+//! Evaluated after [`crate::conditional`] has passed the request (RFC 9110, 13.2.2, step 5). A
+//! `Range` that is not understood, invalid or not worthwhile is ignored: the answer is then the
+//! whole. Parts that overlap or nearly touch are joined, and at most [`PARTS_MAX`] are sent, so
+//! that a small request cannot get more bytes than there are (RFC 9110, 17.15).
 
 use crate::conditional::Validators;
 use crate::date;
 use crate::etag::EntityTag;
 use crate::fields::{FieldSource, Request, trim};
 
-/// More parts than this are not sent, even when they do not overlap.
+/// Maximum number of parts that are sent, even if they do not overlap.
 pub const PARTS_MAX: usize = 16;
-/// More ranges than this are not even read.
+/// Maximum number of ranges that are parsed.
 pub const RANGES_READ_MAX: usize = 64;
-/// Parts with a smaller gap are joined: a part's own head takes as much.
+/// Parts with a smaller gap are joined, because the header of a part is that long.
 const GAP_JOINED_BYTES_MAX: u64 = 80;
 
 const _: () = assert!(PARTS_MAX <= RANGES_READ_MAX);
 
-/// A part of a representation, both ends included as on the wire.
+/// A range of bytes, with both ends included as in the fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
     /// The first byte.
     pub first: u64,
-    /// The last byte, not before the first.
+    /// The last byte; not less than the first.
     pub last: u64,
 }
 
 impl ByteRange {
-    /// Bytes in it, at least one.
+    /// Number of bytes, at least one.
     #[must_use]
     pub fn bytes(self) -> u64 {
         self.last - self.first + 1
@@ -48,14 +48,14 @@ pub fn unsatisfied_range(complete_bytes: u64) -> String {
     format!("bytes */{complete_bytes}")
 }
 
-/// What a request asks for.
+/// The result of a Range request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// The whole, because of this.
+    /// The whole, for this reason.
     Whole(WhyWhole),
     /// 206 with these parts: at least one, at most [`PARTS_MAX`], none overlapping.
     Parts(Vec<ByteRange>),
-    /// 416: no byte of it is there.
+    /// 416: none of the requested bytes exist.
     Unsatisfiable,
 }
 
@@ -66,17 +66,17 @@ pub enum WhyWhole {
     NotAsked,
     /// Ranges are defined for GET and a complete 200 only.
     NotApplicable,
-    /// Another unit than bytes.
+    /// A unit other than bytes.
     OtherUnit,
-    /// Not the grammar's, or several fields.
+    /// Invalid by the grammar, or more than one field.
     Invalid,
-    /// `If-Range` names another representation, or by a weak validator.
+    /// `If-Range` names another representation, or has a weak validator.
     IfRange,
     /// Too many ranges or parts.
     TooMany,
 }
 
-/// RFC 9110, 14.2, for a complete stored response with a body of so many bytes.
+/// Evaluates RFC 9110, 14.2, for a complete stored response with a body of this length.
 pub fn select_range<F: FieldSource + ?Sized>(
     request: &Request<'_, F>,
     status: u16,
@@ -110,13 +110,13 @@ pub fn select_range<F: FieldSource + ?Sized>(
     }
 }
 
-/// Does the request ask for one range of bytes, whatever `If-Range` says? Then it can be passed on
-/// and what comes back be stored as a part; what asks for several is answered in a form of its own.
+/// Whether the request asks for one range of bytes, regardless of `If-Range`. Then it can be
+/// forwarded and the response stored as a part; the answer to several ranges has another form.
 pub fn asks_one_range<F: FieldSource + ?Sized>(request: &Request<'_, F>) -> bool {
     let mut values = request.fields.values("range");
     match (values.next(), values.next()) {
         (Some(value), None) if request.method == b"GET" => {
-            // Of any length will do: this asks for the form alone.
+            // Any length will do, because only the form matters here.
             let one = value.iter().filter(|&&byte| byte == b',').count() == 0;
             one && parse(trim(value), u64::MAX).is_ok()
         }
@@ -124,7 +124,7 @@ pub fn asks_one_range<F: FieldSource + ?Sized>(request: &Request<'_, F>) -> bool
     }
 }
 
-/// RFC 9110, 13.1.5: the strong comparison, or exactly the date of a strong `Last-Modified`.
+/// RFC 9110, 13.1.5: strong comparison, or exactly the date of a strong `Last-Modified`.
 fn if_range_holds(condition: &[u8], validators: &Validators) -> bool {
     let condition = trim(condition);
     if condition.starts_with(b"\"") || condition.starts_with(b"W/") {
@@ -137,7 +137,7 @@ fn if_range_holds(condition: &[u8], validators: &Validators) -> bool {
         && validators.last_modified_is_strong()
 }
 
-/// The satisfiable ranges, in the order asked for.
+/// The satisfiable ranges, in the requested order.
 fn parse(value: &[u8], complete_bytes: u64) -> Result<Vec<ByteRange>, WhyWhole> {
     let equals = value.iter().position(|&byte| byte == b'=').ok_or(WhyWhole::Invalid)?;
     if !value[..equals].eq_ignore_ascii_case(b"bytes") {
@@ -158,7 +158,7 @@ fn parse(value: &[u8], complete_bytes: u64) -> Result<Vec<ByteRange>, WhyWhole> 
     if read == 0 { Err(WhyWhole::Invalid) } else { Ok(parts) }
 }
 
-/// `first-`, `first-last` or `-suffix`; `None` when no byte of it is there.
+/// Parses `first-`, `first-last` or `-suffix`; `None` if it has no existing byte.
 fn range_spec(spec: &[u8], complete_bytes: u64) -> Result<Option<ByteRange>, WhyWhole> {
     let dash = spec.iter().position(|&byte| byte == b'-').ok_or(WhyWhole::Invalid)?;
     let (first, last) = (&spec[..dash], &spec[dash + 1..]);
@@ -177,7 +177,7 @@ fn range_spec(spec: &[u8], complete_bytes: u64) -> Result<Option<ByteRange>, Why
     Ok(end.filter(|&end| first <= end).map(|end| ByteRange { first, last: last.min(end) }))
 }
 
-/// Digits only; too large is the largest there is, which no representation reaches.
+/// Digits only; a number that is too large becomes the largest, which no representation reaches.
 fn position(digits: &[u8]) -> Result<u64, WhyWhole> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return Err(WhyWhole::Invalid);
@@ -187,7 +187,7 @@ fn position(digits: &[u8]) -> Result<u64, WhyWhole> {
     }))
 }
 
-/// The parts as asked when all are well apart; else in order and joined.
+/// The parts as requested if they are well apart; otherwise sorted and joined.
 fn joined(parts: Vec<ByteRange>) -> Vec<ByteRange> {
     let mut sorted = parts.clone();
     sorted.sort_unstable_by_key(|part| part.first);

@@ -1,15 +1,15 @@
 //! May a stored response answer this request (RFC 9111, 4)?
 //!
-//! The way of a hit: the message layer walks the request's fields once and notes each name in
-//! [`RequestHints`]; when the hints are plain, [`StoredMeta::is_fresh`] is the whole decision.
-//! Otherwise [`decide_reuse`] looks at everything and names the rule.
+//! For a hit, the message layer walks the request's fields once and notes each name in
+//! [`RequestHints`]. If the hints are plain, [`StoredMeta::is_fresh`] decides alone. Otherwise
+//! [`decide_reuse`] looks at everything and names the rule.
 
 use crate::directives::{CacheControl, Delta, MaxStale, pragma_no_cache};
 use crate::fields::{FieldSource, Request};
 use crate::hints::RequestHints;
 use crate::storing::{NeverStale, Policy, StoredMeta};
 
-/// Does the request carry `Cache-Control` or `Pragma`?
+/// Whether the request has `Cache-Control` or `Pragma`.
 pub fn request_has_cache_directives<F: FieldSource + ?Sized>(fields: &F) -> bool {
     RequestHints::of(fields).any(RequestHints::DIRECTIVES)
 }
@@ -23,40 +23,41 @@ pub enum Reuse {
         /// Its current age.
         age_ms: u64,
     },
-    /// Serve it, though it is stale.
+    /// Serve it although it is stale.
     StaleAllowed {
         /// Its current age.
         age_ms: u64,
-        /// What allows it; [`StaleRule::WhileRevalidate`] asks for a validation in the background.
+        /// The rule that allows it; [`StaleRule::WhileRevalidate`] requires a background
+        /// revalidation.
         why: StaleRule,
     },
     /// Ask the origin first, with [`crate::validation_fields`].
     Revalidate {
-        /// What demands it.
+        /// The rule that demands it.
         why: MustValidate,
     },
-    /// The request accepts only what is stored and that may not be used: 504 (5.2.1.7).
+    /// The request only accepts a stored response, and this one may not be used: 504 (5.2.1.7).
     OnlyIfCachedMiss {
-        /// What forbids its use.
+        /// The rule that forbids its use.
         why: MustValidate,
     },
 }
 
-/// What allows a stale response.
+/// The rule that allows a stale response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StaleRule {
     /// The request's `max-stale`.
     MaxStale,
-    /// `stale-while-revalidate` (RFC 5861, 3): serve, and validate in the background.
+    /// `stale-while-revalidate` (RFC 5861, 3): serve, and revalidate in the background.
     WhileRevalidate,
     /// `stale-if-error` of the response or the request (RFC 5861, 4).
     IfError,
-    /// The policy of this cache for an origin that cannot be reached (RFC 9111, 4.2.4).
+    /// This cache's policy for an unreachable origin (RFC 9111, 4.2.4).
     PolicyOnError,
 }
 
-/// What demands validation.
+/// The rule that demands validation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MustValidate {
@@ -76,40 +77,40 @@ pub enum MustValidate {
     Stale,
 }
 
-/// RFC 9111, 4, for a stored response that was selected by URI and `Vary`. (`no-store` of the
-/// request restricts storing, not reuse: 5.2.1.5.)
+/// Evaluates RFC 9111, 4, for a stored response that was selected by URI and `Vary`. (The request's
+/// `no-store` restricts storing, not reuse: 5.2.1.5.)
 pub fn decide_reuse<F: FieldSource + ?Sized>(
     request: &Request<'_, F>,
     stored: &StoredMeta,
     now_ms: u64,
 ) -> Reuse {
-    let wishes = RequestWishes::of(request.fields);
-    match decide(&wishes, stored, now_ms) {
-        Reuse::Revalidate { why } if wishes.only_if_cached => Reuse::OnlyIfCachedMiss { why },
+    let limits = RequestLimits::of(request.fields);
+    match decide(&limits, stored, now_ms) {
+        Reuse::Revalidate { why } if limits.only_if_cached => Reuse::OnlyIfCachedMiss { why },
         other => other,
     }
 }
 
-/// The same for a request without cache directives, or one whose directives are not listened to.
+/// The same for a request without cache directives, or whose directives are ignored.
 #[must_use]
 pub fn decide_reuse_plain(stored: &StoredMeta, now_ms: u64) -> Reuse {
-    decide(&RequestWishes::default(), stored, now_ms)
+    decide(&RequestLimits::default(), stored, now_ms)
 }
 
-/// May a response that another request has brought answer one that waited for it since
-/// `waiting_since_ms` (RFC 9111, 4: requests are collapsed only where the response may be reused)?
-/// What is fresh may. What was asked for after this request had come is as good as its own answer
-/// whatever the request wishes, unless it is for one request at a time.
+/// May a response fetched by another request answer one that has waited for it since
+/// `waiting_since_ms` (RFC 9111, 4: requests are collapsed only if the response may be reused)? A
+/// fresh response may. A response requested after this request arrived is as good as its own
+/// answer, whatever the request's directives, unless each request needs its own.
 pub fn decide_collapsed<F: FieldSource + ?Sized>(
     request: &Request<'_, F>,
-    brought: &StoredMeta,
+    fetched: &StoredMeta,
     waiting_since_ms: u64,
     now_ms: u64,
 ) -> Result<(), MustValidate> {
-    match decide_reuse(request, brought, now_ms) {
+    match decide_reuse(request, fetched, now_ms) {
         Reuse::Fresh { .. } | Reuse::StaleAllowed { .. } => Ok(()),
         Reuse::Revalidate { .. } | Reuse::OnlyIfCachedMiss { .. }
-            if brought.requested_ms >= waiting_since_ms && !brought.is_never_fresh() =>
+            if fetched.requested_ms >= waiting_since_ms && !fetched.is_never_fresh() =>
         {
             Ok(())
         }
@@ -117,14 +118,14 @@ pub fn decide_collapsed<F: FieldSource + ?Sized>(
     }
 }
 
-/// Does the request accept only what is stored? With nothing stored the answer is 504.
+/// Whether the request only accepts a stored response. If nothing is stored, the answer is 504.
 pub fn only_if_cached<F: FieldSource + ?Sized>(fields: &F) -> bool {
     fields.has("cache-control") && CacheControl::of(fields).only_if_cached
 }
 
-/// The request's side of the decision.
+/// The request's directives.
 #[derive(Default)]
-struct RequestWishes {
+struct RequestLimits {
     no_cache: Option<MustValidate>,
     max_age_ms: Option<u64>,
     min_fresh_ms: u64,
@@ -132,8 +133,8 @@ struct RequestWishes {
     only_if_cached: bool,
 }
 
-impl RequestWishes {
-    fn of<F: FieldSource + ?Sized>(fields: &F) -> RequestWishes {
+impl RequestLimits {
+    fn of<F: FieldSource + ?Sized>(fields: &F) -> RequestLimits {
         let control = CacheControl::of(fields);
         let no_cache = if control.no_cache != crate::Scope::Absent {
             Some(MustValidate::RequestNoCache)
@@ -142,9 +143,9 @@ impl RequestWishes {
         } else {
             None
         };
-        RequestWishes {
+        RequestLimits {
             no_cache,
-            // A wish that cannot be read is granted to the full: it costs a validation.
+            // An invalid argument counts as the strictest one, which costs a validation.
             max_age_ms: match control.max_age {
                 Delta::Invalid => Some(0),
                 other => other.ms(),
@@ -160,24 +161,24 @@ impl RequestWishes {
     }
 }
 
-fn decide(wishes: &RequestWishes, stored: &StoredMeta, now_ms: u64) -> Reuse {
+fn decide(limits: &RequestLimits, stored: &StoredMeta, now_ms: u64) -> Reuse {
     let age_ms = stored.freshness.current_age_ms(now_ms);
     if stored.no_cache {
         return Reuse::Revalidate { why: MustValidate::ResponseNoCache };
     }
-    if let Some(why) = wishes.no_cache {
+    if let Some(why) = limits.no_cache {
         return Reuse::Revalidate { why };
     }
-    // `max-age=0` is how a reload asks for validation, whatever the age's fraction of a second;
-    // what is immutable does not change within its lifetime (RFC 8246, 2).
-    let is_reload = wishes.max_age_ms == Some(0);
+    // A reload sends `max-age=0` to ask for validation, even if the age is a fraction of a second.
+    // An immutable response does not change within its lifetime (RFC 8246, 2).
+    let is_reload = limits.max_age_ms == Some(0);
     let is_settled = is_reload && stored.immutable && stored.freshness.is_fresh(now_ms);
-    if wishes.max_age_ms.is_some_and(|max_ms| is_reload || age_ms > max_ms) && !is_settled {
+    if limits.max_age_ms.is_some_and(|max_ms| is_reload || age_ms > max_ms) && !is_settled {
         return Reuse::Revalidate { why: MustValidate::RequestMaxAge };
     }
     let lifetime_ms = stored.freshness.lifetime_ms;
     if lifetime_ms > age_ms {
-        if lifetime_ms - age_ms < wishes.min_fresh_ms {
+        if lifetime_ms - age_ms < limits.min_fresh_ms {
             return Reuse::Revalidate { why: MustValidate::RequestMinFresh };
         }
         return Reuse::Fresh { age_ms };
@@ -185,11 +186,11 @@ fn decide(wishes: &RequestWishes, stored: &StoredMeta, now_ms: u64) -> Reuse {
     if let Some(rule) = stored.never_stale {
         return Reuse::Revalidate { why: MustValidate::StaleForbidden(rule) };
     }
-    if wishes.min_fresh_ms > 0 {
+    if limits.min_fresh_ms > 0 {
         return Reuse::Revalidate { why: MustValidate::RequestMinFresh };
     }
     let staleness_ms = age_ms - lifetime_ms;
-    if wishes.max_stale_ms.is_some_and(|max_ms| staleness_ms <= max_ms) {
+    if limits.max_stale_ms.is_some_and(|max_ms| staleness_ms <= max_ms) {
         return Reuse::StaleAllowed { age_ms, why: StaleRule::MaxStale };
     }
     if stored.stale_while_revalidate_ms.is_some_and(|max_ms| staleness_ms <= max_ms) {
@@ -198,7 +199,7 @@ fn decide(wishes: &RequestWishes, stored: &StoredMeta, now_ms: u64) -> Reuse {
     Reuse::Revalidate { why: MustValidate::Stale }
 }
 
-/// How asking the origin failed.
+/// How the fetch from the origin failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// No connection, no complete head, or too late.
@@ -208,7 +209,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// RFC 5861, 4: which statuses count as errors.
+    /// The statuses that count as errors (RFC 5861, 4).
     #[must_use]
     pub fn is_error(self) -> bool {
         matches!(self, Failure::Unreachable | Failure::Status(500 | 502 | 503 | 504))
@@ -219,20 +220,20 @@ impl Failure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoStaleOnError {
-    /// The answer is no error: it is to be passed on.
+    /// The response is not an error: it is passed on.
     NotAnError,
     /// The response's `no-cache`.
     ResponseNoCache,
-    /// The request wants it validated (`no-cache`, `Pragma`, `max-age`, `min-fresh`).
+    /// The request demands validation (`no-cache`, `Pragma`, `max-age`, `min-fresh`).
     RequestForbids(MustValidate),
     /// A directive forbids stale use.
     StaleForbidden(NeverStale),
-    /// Staler than anything allows.
+    /// Staler than any rule allows.
     TooStale,
 }
 
-/// The origin was asked and failed: may the stored response be served all the same (RFC 5861, 4;
-/// RFC 9111, 4.2.4 and 4.3.3)? Returns the rule and the current age in ms.
+/// The fetch from the origin failed: may the stored response be served anyway (RFC 5861, 4; RFC
+/// 9111, 4.2.4 and 4.3.3)? Returns the rule and the current age in ms.
 pub fn stale_on_error<F: FieldSource + ?Sized>(
     request: &Request<'_, F>,
     stored: &StoredMeta,
@@ -244,7 +245,7 @@ pub fn stale_on_error<F: FieldSource + ?Sized>(
         return Err(NoStaleOnError::NotAnError);
     }
     let age_ms = stored.freshness.current_age_ms(now_ms);
-    let requested_ms = match decide(&RequestWishes::of(request.fields), stored, now_ms) {
+    let requested_ms = match decide(&RequestLimits::of(request.fields), stored, now_ms) {
         Reuse::Revalidate { why: MustValidate::ResponseNoCache } => {
             return Err(NoStaleOnError::ResponseNoCache);
         }

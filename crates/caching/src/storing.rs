@@ -1,8 +1,8 @@
-//! May a response be stored (RFC 9111, 3), and what is kept of it.
+//! May a response be stored (RFC 9111, 3), and what is kept of it?
 //!
-//! [`may_store`] answers with a [`Storable`] or with the rule that forbids. [`StoredMeta`] is what
-//! the later decisions need, computed once; it must be dropped and computed anew when the fields
-//! change (a 304, a HEAD).
+//! [`may_store`] returns a [`Storable`] or the rule that forbids storing. [`StoredMeta`] is the
+//! input of later decisions, computed once; compute it again when the fields change (by a 304 or a
+//! HEAD).
 
 use serde::{Deserialize, Serialize};
 
@@ -17,29 +17,29 @@ use crate::vary::{Vary, vary};
 
 /// RFC 9111, 4.2.2: a typical fraction of the time since the last modification.
 pub const HEURISTIC_PERCENT: u64 = 10;
-/// Nothing is fresh longer than this because of a guess.
+/// Maximum heuristic lifetime.
 pub const HEURISTIC_LIFETIME_MS_MAX: u64 = 24 * 3600 * 1000;
 
-/// A stale response stands in for an origin that cannot be reached for at most this long.
+/// Maximum time that a stale response is served for an unreachable origin.
 pub const STALE_WHEN_UNREACHABLE_MS: u64 = 24 * 3600 * 1000;
 
 const _: () = assert!(HEURISTIC_PERCENT <= 100);
 
-/// What kind of cache this is, and what it takes upon itself where the RFC leaves a choice.
+/// The kind of cache, and its choices where the RFC leaves one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Used by more than one user: `private` forbids, `s-maxage` and `proxy-revalidate` apply.
+    /// Used by several users: `private` forbids storing, `s-maxage` and `proxy-revalidate` apply.
     pub shared: bool,
     /// The share of the time since `Last-Modified` that counts as fresh.
     pub heuristic_percent: u64,
-    /// And its upper bound.
+    /// Its upper bound.
     pub heuristic_lifetime_ms_max: u64,
-    /// How long past its lifetime a response may be served when the origin cannot be reached and no
-    /// directive says anything about it (RFC 9111, 4.2.4: a cache that is disconnected may). An
-    /// answer of the origin, be it an error, is passed on.
+    /// How long past its lifetime a response may be served if the origin is unreachable and no
+    /// directive decides (RFC 9111, 4.2.4 allows this to a disconnected cache). A response of the
+    /// origin is passed on, even an error.
     pub stale_when_unreachable_ms: u64,
-    /// Fields with directives for this cache alone, first one first; the first that is present and
-    /// valid counts instead of `Cache-Control` and `Expires` (RFC 9213).
+    /// Fields with directives for this cache only, in order of precedence. The first one that is
+    /// present and valid replaces `Cache-Control` and `Expires` (RFC 9213).
     pub targeted_fields: &'static [&'static str],
 }
 
@@ -60,41 +60,42 @@ impl Default for Policy {
     }
 }
 
-/// Why a response may not be stored, or is not worth it.
+/// Why a response may not be stored, or is not worth storing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NotStored {
-    /// Only responses to GET are stored, and some to POST, see [`may_store_post`] (a HEAD
-    /// freshens, see [`crate::freshen_by_head`]).
+    /// Only responses to GET are stored, and some to POST ([`may_store_post`]). A HEAD updates
+    /// ([`crate::freshen_by_head`]).
     Method,
-    /// A response to POST that is not said to be what a GET would bring (RFC 9110, 9.3.3).
+    /// A response to POST that does not declare itself to be the response to a GET (RFC 9110,
+    /// 9.3.3).
     PostNotForGet,
-    /// 1xx: no final response.
+    /// 1xx: not a final response.
     NotFinal,
-    /// A 206 that is not one part, with the length told, of what was asked for; 304 on its own;
+    /// A 206 that is not a single requested part with a known complete length; a 304 by itself; a
     /// 416: neither a representation nor a known part of one.
     Incomplete,
-    /// `must-understand` with a status this cache does not understand (5.2.2.3).
+    /// `must-understand` with an unknown status (5.2.2.3).
     MustUnderstand,
-    /// The request said `no-store` (5.2.1.5).
+    /// The request has `no-store` (5.2.1.5).
     RequestNoStore,
-    /// The response said `no-store` (5.2.2.5).
+    /// The response has `no-store` (5.2.2.5).
     ResponseNoStore,
     /// `private`, in a shared cache (5.2.2.7).
     Private,
-    /// The request had `Authorization` and nothing permits sharing (3.5).
+    /// The request has `Authorization` and nothing permits sharing (3.5).
     Authorization,
     /// Neither explicit freshness nor a status that is heuristically cacheable (3).
     NotCacheableByDefault,
     /// `Vary: *` matches no later request (4.1).
     VaryStar,
-    /// Stale at once and without a validator: nothing would ever be gained.
+    /// Stale at once and without a validator: storing it would gain nothing.
     NothingGained,
-    /// Larger than the store takes: for callers, who know its size.
+    /// Larger than the store accepts; used by callers, who know its size.
     TooLarge,
 }
 
-/// Which clause of RFC 9111, 3, permits storing.
+/// The clause of RFC 9111, 3, that permits storing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreRule {
@@ -106,58 +107,58 @@ pub enum StoreRule {
     ExplicitLifetime,
     /// A status that is heuristically cacheable.
     HeuristicStatus,
-    /// A response to POST with an explicit lifetime that names the target as its content's
-    /// location.
+    /// A response to POST with an explicit lifetime and the target as its content's location.
     PostForGet,
 }
 
 /// A response that may be stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Storable {
-    /// What later decisions need.
+    /// The input of later decisions.
     pub meta: StoredMeta,
-    /// Which requests it may answer. Never [`Vary::Star`].
+    /// The requests it may answer. Never [`Vary::Star`].
     pub vary: Vary,
     /// The rule that permits storing.
     pub rule: StoreRule,
-    /// Which part of the representation it is, if it is a 206.
+    /// Its part of the representation, if it is a 206.
     pub part: Option<ContentRange>,
     withheld: Vec<Box<str>>,
 }
 
 impl Storable {
-    /// Is this field kept in the stored response? Not kept are those the origin restricts to one
-    /// user or one use (`private="…"`, `no-cache="…"`) and those of the proxy itself (3.1). Fields
-    /// of the connection are the message layer's; `Age` is replaced whenever the response is sent.
+    /// Whether this field is kept in the stored response. Removed are fields that the origin
+    /// restricts to one user or one use (`private="…"`, `no-cache="…"`) and fields of the proxy
+    /// itself (3.1). The message layer removes fields of the connection; `Age` is replaced whenever
+    /// the response is sent.
     #[must_use]
     pub fn keeps(&self, name: &[u8]) -> bool {
         !PROXY_FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
             && !self.withheld.iter().any(|field| name.eq_ignore_ascii_case(field.as_bytes()))
     }
 
-    /// The fields the origin asks not to be kept, in lower case.
+    /// The fields that the origin asks not to keep, in lower case.
     #[must_use]
     pub fn withheld(&self) -> &[Box<str>] {
         &self.withheld
     }
 }
 
-/// RFC 9111, 3.1: they belong to one hop.
+/// RFC 9111, 3.1: these belong to one connection.
 const PROXY_FIELDS: [&str; 3] =
     ["proxy-authenticate", "proxy-authentication-info", "proxy-authorization"];
 
-/// What reuse, validation and explanation need to know of a stored response.
+/// The input of reuse, validation and explanation for a stored response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredMeta {
     /// Its status.
     pub status: u16,
-    /// The freshness arithmetic's numbers.
+    /// Its freshness and age.
     pub freshness: Freshness,
     /// Its validators.
     pub validators: Validators,
     /// `no-cache` without field names: validated before every use.
     pub no_cache: bool,
-    /// What forbids serving it stale, if anything.
+    /// The rule that forbids serving it stale, if any.
     pub never_stale: Option<NeverStale>,
     /// `stale-while-revalidate`.
     pub stale_while_revalidate_ms: Option<u64>,
@@ -165,12 +166,12 @@ pub struct StoredMeta {
     pub stale_if_error_ms: Option<u64>,
     /// `immutable`: a reload within the lifetime need not be validated (RFC 8246).
     pub immutable: bool,
-    /// When the request that brought or last confirmed it was sent.
+    /// When the request that fetched or last confirmed it was sent.
     pub requested_ms: u64,
     fresh_until_ms: u64,
 }
 
-/// Why a response is never served stale (RFC 9111, 4.2.4).
+/// The rule by which a response is never served stale (RFC 9111, 4.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NeverStale {
     /// `must-revalidate`.
@@ -182,7 +183,7 @@ pub enum NeverStale {
 }
 
 impl StoredMeta {
-    /// For a response already known to be storable: when it arrives and after each update.
+    /// Computes it for a storable response, on arrival and after each update.
     pub fn of<F: FieldSource + ?Sized>(
         response: &Response<'_, F>,
         exchange: Exchange,
@@ -226,8 +227,8 @@ impl StoredMeta {
         }
     }
 
-    /// The same response, taken for stale from this instant on whatever its lifetime: what allows
-    /// or forbids stale use is asked as if the lifetime had ended then.
+    /// The same response, stale from this time on. Stale use is decided as if its lifetime had
+    /// ended then.
     #[must_use]
     pub fn stale_from(&self, at_ms: u64) -> StoredMeta {
         let mut meta = self.clone();
@@ -237,27 +238,28 @@ impl StoredMeta {
         meta
     }
 
-    /// The whole check for a request without cache directives ([`crate::RequestHints::is_plain`]):
-    /// one comparison. False when validation is always needed.
+    /// The complete check for a request without cache directives
+    /// ([`crate::RequestHints::is_plain`]): one comparison. False if validation is always needed.
     #[must_use]
     pub fn is_fresh(&self, now_ms: u64) -> bool {
         now_ms < self.fresh_until_ms
     }
 
-    /// The instant from which [`StoredMeta::is_fresh`] is false; zero when it never is true.
+    /// The time from which [`StoredMeta::is_fresh`] is false; zero if it never is true.
     #[must_use]
     pub fn fresh_until_ms(&self) -> u64 {
         self.fresh_until_ms
     }
 
-    /// Is it for one request at a time: each use needs an answer of the origin that was asked for
-    /// it? Then nobody gains by waiting for another's fetch.
+    /// Whether each use needs its own response from the origin. Then no request gains by waiting
+    /// for another's fetch.
     #[must_use]
     pub fn is_never_fresh(&self) -> bool {
         self.no_cache || self.freshness.lifetime_ms == 0
     }
 
-    /// The same, stale from now on: what is known of it makes it doubtful (RFC 9111, 4.3.5).
+    /// The same response, stale from now on, because other information casts doubt on it (RFC 9111,
+    /// 4.3.5).
     #[must_use]
     pub fn made_stale(&self) -> StoredMeta {
         let freshness = Freshness { lifetime_ms: 0, ..self.freshness };
@@ -266,7 +268,7 @@ impl StoredMeta {
     }
 }
 
-/// The directives that count for this cache, and whether they came from a targeted field.
+/// The effective directives, and whether they came from a targeted field.
 struct Directives {
     control: CacheControl,
     targeted: bool,
@@ -293,7 +295,7 @@ fn never_stale(control: &CacheControl, shared: bool) -> Option<NeverStale> {
     }
 }
 
-/// RFC 9111, 3: may this response be stored, by which rule, or which rule forbids it?
+/// RFC 9111, 3: may this response be stored? Returns the rule that permits or forbids it.
 pub fn may_store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
     request: &Request<'_, Q>,
     response: &Response<'_, R>,
@@ -306,8 +308,8 @@ pub fn may_store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
     store(request, response, exchange, policy)
 }
 
-/// The same for a response to POST: it may answer a later GET when it states its lifetime and names
-/// the target as the location of its content (RFC 9110, 9.3.3).
+/// The same for a response to POST, which may answer a later GET if it states its lifetime and
+/// names the target as the location of its content (RFC 9110, 9.3.3).
 pub fn may_store_post<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
     request: &Request<'_, Q>,
     response: &Response<'_, R>,
@@ -353,7 +355,7 @@ fn store<Q: FieldSource + ?Sized, R: FieldSource + ?Sized>(
     if CacheControl::of(request.fields).no_store {
         return Err(NotStored::RequestNoStore);
     }
-    // With must-understand and a status that is understood, no-store is to be ignored (5.2.2.3).
+    // With must-understand and a known status, no-store is ignored (5.2.2.3).
     if control.no_store && !control.must_understand {
         return Err(NotStored::ResponseNoStore);
     }
@@ -417,13 +419,13 @@ fn withheld(control: &CacheControl, shared: bool) -> Vec<Box<str>> {
     names
 }
 
-/// RFC 9110, 15.1: statuses for which a lifetime may be guessed.
+/// RFC 9110, 15.1: statuses with heuristic lifetimes.
 #[must_use]
 pub fn is_heuristically_cacheable(status: u16) -> bool {
     matches!(status, 200 | 203 | 204 | 206 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501)
 }
 
-/// The statuses whose caching rules this crate follows: all final ones RFC 9110 defines.
+/// The statuses whose caching rules this crate implements: all final ones that RFC 9110 defines.
 #[must_use]
 pub fn is_understood(status: u16) -> bool {
     matches!(status,

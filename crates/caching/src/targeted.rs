@@ -1,14 +1,14 @@
 //! Targeted cache control (RFC 9213): directives for one class of caches, as a Structured Fields
 //! dictionary (RFC 8941, 3.2).
 //!
-//! The first targeted field that is present, not empty and valid counts instead of `Cache-Control`
-//! and `Expires`; one that does not parse is ignored as a whole (2.1). A directive whose value has
-//! the wrong type is no statement at all: `max-age="10"` is ignored, not invalid.
+//! The first targeted field that is present, not empty and valid replaces `Cache-Control` and
+//! `Expires`; an invalid one is ignored as a whole (2.1). A directive whose value has the wrong
+//! type says nothing: `max-age="10"` is ignored, not invalid.
 
 use crate::directives::CacheControl;
 use crate::fields::FieldSource;
 
-/// The directives of the first targeted field that is there and valid.
+/// The directives of the first present and valid targeted field.
 pub(crate) fn directives<F: FieldSource + ?Sized>(
     fields: &F,
     targeted_fields: &[&str],
@@ -18,7 +18,7 @@ pub(crate) fn directives<F: FieldSource + ?Sized>(
             return None;
         }
         let lines: Vec<&[u8]> = fields.values(name).collect();
-        // An empty line among others is an empty member, which no dictionary has.
+        // An empty line among others is an empty member, which is invalid in a dictionary.
         parse(&lines.join(&b", "[..]))
     })
 }
@@ -32,14 +32,14 @@ impl<F: FieldSource + ?Sized> FieldSource for WithoutExpires<'_, F> {
     }
 }
 
-/// The dictionary as directives; `None` when it is empty or not one.
+/// Parses a dictionary of directives; `None` if it is empty or invalid.
 fn parse(value: &[u8]) -> Option<CacheControl> {
     let mut parser = Parser { rest: value };
     parser.skip_spaces();
     if parser.rest.is_empty() {
         return None;
     }
-    // In a dictionary the last value of a key counts (RFC 8941, 4.2.2).
+    // The last value of a key counts in a dictionary (RFC 8941, 4.2.2).
     let mut entries: Vec<(&[u8], Bare<'_>)> = Vec::new();
     loop {
         let key = parser.key()?;
@@ -79,12 +79,12 @@ fn apply(control: &mut CacheControl, key: &[u8], value: &Bare<'_>) {
     }
 }
 
-/// The bare items that matter; everything else that is valid is `Other`.
+/// The relevant bare items; any other valid item is `Other`.
 enum Bare<'a> {
     True,
-    /// Its digits; may begin with a minus sign.
+    /// Its digits, perhaps with a minus sign.
     Integer(&'a [u8]),
-    /// The inside of a string; escapes are left in, no field name has any.
+    /// The inside of a string, with its escapes; field names have none.
     Text(&'a [u8]),
     Other,
 }
@@ -146,7 +146,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Parameters are read over: no directive has any.
+    /// Skips parameters: no directive has any.
     fn parameters(&mut self) -> Option<()> {
         while self.eat(b';') {
             self.skip_spaces();

@@ -1,12 +1,12 @@
-//! Updating a stored response by a 304 or a HEAD (RFC 9111, 3.2, 4.3.4, 4.3.5).
+//! Updates a stored response after a 304 or a HEAD (RFC 9111, 3.2, 4.3.4, 4.3.5).
 
 use crate::conditional::Validators;
 use crate::directives::CacheControl;
 use crate::fields::{FieldSource, trim};
 
-/// May this 304 update that stored response (RFC 9111, 4.3.4)? With several stored responses the
-/// caller asks for each; one without validators fits only the response the request was made for,
-/// which is what `asked_for` says.
+/// May this 304 update that stored response (RFC 9111, 4.3.4)? With several stored responses, call
+/// this for each. A 304 without validators only fits the response that the request was made for,
+/// which `asked_for` indicates.
 #[must_use]
 pub fn fits_304(stored: &Validators, update: &Validators, asked_for: bool) -> bool {
     match (stored.entity_tag(), update.entity_tag()) {
@@ -26,17 +26,17 @@ fn same_instant(a: &Validators, b: &Validators) -> bool {
 }
 
 /// The field lines of a stored response after an update (RFC 9111, 3.2): lines of the update
-/// replace all stored ones of their name, the others stay.
+/// replace all stored lines with their name; the others stay.
 ///
-/// Never taken from the update: what describes the stored content or one connection, and what may
-/// not be stored. Never kept from before: `Age` and `Date`, which belong to one exchange (a caller
-/// adds `Date` when the update had none, as for any response: RFC 9110, 6.6.1). Afterwards the
-/// caller computes [`crate::StoredMeta`] anew from the result.
+/// Never taken from the update: fields that describe the stored content or one connection, and
+/// fields that must not be stored. Never kept: `Age` and `Date`, which belong to one exchange (a
+/// caller adds `Date` if the update has none, as for any response: RFC 9110, 6.6.1). The caller
+/// then computes [`crate::StoredMeta`] again from the result.
 pub fn updated<'f, S: FieldSource + ?Sized, U: FieldSource + ?Sized>(
     stored: &'f S,
     update: &'f U,
 ) -> Vec<(&'f [u8], &'f [u8])> {
-    // The directives that will hold afterwards say which fields are not to be kept.
+    // The directives in force afterwards decide which fields are not kept.
     let control = match update.has("cache-control") {
         true => CacheControl::of(update),
         false => CacheControl::of(stored),
@@ -63,8 +63,8 @@ fn names(list: &[Box<str>], name: &[u8]) -> bool {
     list.iter().any(|listed| name.eq_ignore_ascii_case(listed.as_bytes()))
 }
 
-/// Content-Length must not be updated (3.2); the coding, type and range describe the stored bytes;
-/// the rest belongs to the connection or to the proxy (3.1).
+/// Content-Length must not be updated (3.2). Coding, type and range describe the stored bytes. The
+/// others belong to the connection or to the proxy (3.1).
 const NEVER_UPDATED: [&str; 14] = [
     "connection",
     "content-encoding",
@@ -84,12 +84,12 @@ const NEVER_UPDATED: [&str; 14] = [
 
 const OF_ONE_EXCHANGE: [&str; 2] = ["age", "date"];
 
-/// What a HEAD response means for a stored GET response (RFC 9111, 4.3.5).
+/// The effect of a HEAD response on a stored GET response (RFC 9111, 4.3.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadEffect {
-    /// The same representation: freshen it with [`updated`].
+    /// The same representation: update it with [`updated`].
     Update,
-    /// Another one: the stored response is to be considered stale.
+    /// Another representation: the stored response counts as stale.
     Invalidate,
     /// It says nothing about the stored response.
     None,

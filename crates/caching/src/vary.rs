@@ -1,56 +1,57 @@
 //! `Vary` and the request fields it selects by (RFC 9111, 4.1).
 //!
-//! Two requests select the same stored response when their *normalised* selecting fields are equal:
-//! several lines are one list, whitespace around members does not count, and for the fields of
-//! content negotiation neither do case, the order of members nor a weight of 1. What is compared
-//! (or hashed into a key) is one unambiguous string of bytes; absent and empty differ.
+//! Two requests select the same stored response if their *normalised* selecting fields are equal.
+//! Several lines form one list; whitespace around members does not count; and in content
+//! negotiation fields, case, order of members and a weight of 1 do not count either. The normalised
+//! form is one unambiguous byte string, which is compared or hashed into a key; absent and empty
+//! differ.
 
 use serde::{Deserialize, Serialize};
 
 use crate::fields::{Escapes, FieldSource, is_ows, is_token_byte, members};
 
-/// A response with more names in `Vary` than this is taken for `*`: nobody will match it.
+/// A response with more names in `Vary` counts as `*`: no request would match it.
 pub const VARY_NAMES_MAX: usize = 32;
-/// Lists of content negotiation are put in order by so many members at a time,
+/// Lists of content negotiation are sorted in runs of at most this many members,
 const SORTED_MEMBERS_MAX: usize = 32;
-/// of so many bytes together.
+/// and this many bytes.
 const SORTED_BYTES_MAX: usize = 256;
 
 const _: () = assert!(SORTED_BYTES_MAX <= u16::MAX as usize);
 
-/// What a response says about the requests it may answer.
+/// Which requests a response may answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Vary {
     /// Every request for its URI.
     #[default]
     None,
-    /// No later request (`*`, or not readable).
+    /// No later request (`*`, or invalid).
     Star,
-    /// Requests whose fields of these names select it.
+    /// Requests with matching values in these fields.
     Names(VaryNames),
 }
 
-/// Names of selecting fields: lower case, in order, each once. By default none, which every request
-/// selects.
+/// Names of selecting fields: lower case, sorted, without duplicates. Empty by default, which every
+/// request selects.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VaryNames(Box<[Box<str>]>);
 
-/// The selecting fields of one request. Equal when they are so after normalisation.
+/// The selecting fields of one request. Two are equal if they are after normalisation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VaryKey {
     normalised: Box<[u8]>,
-    /// As received: most requests repeat it to the byte, and then nothing need be normalised.
+    /// As received: most requests repeat it byte for byte, and then need no normalisation.
     received: Box<[u8]>,
 }
 
 impl VaryKey {
-    /// The normalised bytes, for hashing and for showing.
+    /// The normalised bytes, for hashing and display.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.normalised
     }
 
-    /// Bytes it holds on to, for accounting.
+    /// Its size in bytes, for accounting.
     #[must_use]
     pub fn bytes_held(&self) -> usize {
         self.normalised.len() + self.received.len()
@@ -71,8 +72,7 @@ impl std::hash::Hash for VaryKey {
     }
 }
 
-/// The `Vary` of a response. A member that is no field name selects nothing a request could have:
-/// it counts as `*`.
+/// The `Vary` of a response. An invalid member counts as `*`.
 pub fn vary<F: FieldSource + ?Sized>(response: &F) -> Vary {
     let mut names: Vec<Box<str>> = Vec::new();
     for value in response.values("vary") {
@@ -101,14 +101,15 @@ impl VaryNames {
         self.0.iter().map(|name| &**name)
     }
 
-    /// The normalised selecting fields of a request, in pieces, for hashing without allocation.
+    /// Passes the normalised selecting fields of a request to `sink`, in pieces, for hashing
+    /// without allocation.
     pub fn feed<F: FieldSource + ?Sized>(&self, request: &F, mut sink: impl FnMut(&[u8])) {
         for name in &self.0 {
             feed_field(name, request, &mut sink);
         }
     }
 
-    /// The same as one value to keep.
+    /// The same as one value.
     pub fn key<F: FieldSource + ?Sized>(&self, request: &F) -> VaryKey {
         let (mut normalised, mut received) = (Vec::new(), Vec::new());
         self.feed(request, |piece| normalised.extend_from_slice(piece));
@@ -116,7 +117,7 @@ impl VaryNames {
         VaryKey { normalised: normalised.into(), received: received.into() }
     }
 
-    /// Does this request select the response stored under `key`? Does not allocate.
+    /// Whether this request selects the response stored under `key`. Does not allocate.
     pub fn matches<F: FieldSource + ?Sized>(&self, key: &VaryKey, request: &F) -> bool {
         let mut rest: Option<&[u8]> = Some(&key.received);
         self.feed_received(request, |piece| rest = rest.and_then(|r| r.strip_prefix(piece)));
@@ -140,7 +141,7 @@ impl VaryNames {
     }
 }
 
-/// Marks in the normalised string. Bytes of values that look like one are escaped.
+/// Marks in the normalised string. Equal bytes in values are escaped.
 const ABSENT: u8 = 0;
 const PRESENT: u8 = 1;
 const MEMBER: u8 = 2;
@@ -162,22 +163,23 @@ fn feed_field<F: FieldSource + ?Sized>(name: &str, request: &F, sink: &mut impl 
     }
 }
 
-/// Their members are weighted alternatives: case and order carry no meaning (RFC 9110, 12.5).
+/// Members of these fields are weighted alternatives: case and order have no meaning (RFC 9110,
+/// 12.5).
 fn is_negotiation(name: &str) -> bool {
     matches!(name, "accept" | "accept-charset" | "accept-encoding" | "accept-language")
 }
 
-/// Members one after the other, folded, each remembered by where it ends.
+/// Folded members, one after the other, with the place of each.
 struct Sorted {
     bytes: [u8; SORTED_BYTES_MAX],
     filled: usize,
-    /// (start, end) of each member, in order of the members' bytes.
+    /// (start, end) of each member, sorted by the members' bytes.
     members: [(u16, u16); SORTED_MEMBERS_MAX],
     held: usize,
 }
 
 impl Sorted {
-    /// Puts a member in its place; `false` when it does not fit any more.
+    /// Inserts a member in order; `false` if it does not fit.
     fn insert(&mut self, member: &[u8]) -> bool {
         let start = self.filled;
         if self.held == SORTED_MEMBERS_MAX || member.len() > SORTED_BYTES_MAX - start {
@@ -203,7 +205,7 @@ impl Sorted {
         &self.bytes[usize::from(start)..usize::from(end)]
     }
 
-    /// Hands out what it holds and is empty again.
+    /// Outputs all members and clears itself.
     fn drain(&mut self, sink: &mut impl FnMut(&[u8])) {
         for &member in &self.members[..self.held] {
             sink(&[MEMBER]);
@@ -214,7 +216,7 @@ impl Sorted {
     }
 }
 
-/// A list too long to hold is put in order in runs, which is as unambiguous.
+/// A list that does not fit is sorted in runs, which is just as unambiguous.
 fn feed_negotiation<'a>(list: impl Iterator<Item = &'a [u8]>, sink: &mut impl FnMut(&[u8])) {
     let mut sorted = Sorted {
         bytes: [0; SORTED_BYTES_MAX],
@@ -251,8 +253,8 @@ fn folded(member: &[u8]) -> impl Iterator<Item = u8> {
     member.iter().filter(|&&byte| !is_ows(byte)).map(u8::to_ascii_lowercase)
 }
 
-/// The message layer refuses control bytes in values; this keeps the string unambiguous even for
-/// callers that do not.
+/// The message layer refuses control bytes in values; this keeps the string unambiguous for other
+/// callers too.
 fn feed_escaped(bytes: &[u8], sink: &mut impl FnMut(&[u8])) {
     if bytes.iter().all(|&byte| byte > ESCAPE) {
         return sink(bytes);

@@ -1,28 +1,28 @@
-//! The table of clauses names nothing that is not there.
+//! Everything that the table of clauses names exists.
 
 use std::path::Path;
 
 const TABLE: &str = include_str!("../src/clauses.md");
 
-/// All sources below some directories.
+/// All sources below these directories.
 fn sources(directories: &[&str]) -> String {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut left: Vec<_> = directories.iter().map(|directory| crates.join(directory)).collect();
     let mut text = String::new();
     while let Some(directory) = left.pop() {
-        for entry in std::fs::read_dir(directory).expect("a directory of ours") {
+        for entry in std::fs::read_dir(directory).expect("a directory of this repository") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
                 left.push(path);
             } else if path.extension().is_some_and(|extension| extension == "rs") {
-                text += &std::fs::read_to_string(path).expect("a source of ours");
+                text += &std::fs::read_to_string(path).expect("a source of this repository");
             }
         }
     }
     text
 }
 
-/// What stands in backquotes, and is no link.
+/// The names in backquotes that are not links.
 fn names(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }

@@ -81,7 +81,7 @@ fn rfc9111_5_2_every_directive_is_known() {
 }
 
 #[test]
-fn rfc9111_5_2_1_2_max_stale_may_stand_alone() {
+fn rfc9111_5_2_1_2_max_stale_needs_no_argument() {
     assert_eq!(parsed("max-stale").max_stale, MaxStale::Any);
     assert_eq!(parsed("max-stale=0").max_stale, MaxStale::Seconds(0));
     assert_eq!(parsed("max-stale=x").max_stale, MaxStale::Absent);
@@ -114,8 +114,8 @@ fn rfc9111_5_4_pragma() {
     assert!(!pragma_no_cache(&[("cache-control", "no-cache")]));
 }
 
-/// A parser without cleverness: characters into pieces, pieces into names and arguments.
-/// `None` when a quote stays open: what then counts is tested by itself.
+/// A naive parser: characters into pieces, pieces into names and arguments. `None` if a quote stays
+/// open; that case has its own test.
 fn naive(value: &str) -> Option<(Option<String>, bool, bool)> {
     let mut pieces = vec![String::new()];
     let mut quoted = false;

@@ -79,8 +79,8 @@ fn rfc9111_3_4_only_the_same_strong_validator_combines() {
 }
 
 proptest! {
-    /// Against a set of bytes: what is held and what is asked for make the whole, and no byte at
-    /// either end is asked for that is there.
+    /// Compared with a set of bytes: held and missing bytes make the whole, and no held byte at
+    /// either end is requested.
     #[test]
     fn what_is_missing_is_what_a_set_of_bytes_misses(
         bits in proptest::collection::vec(any::<bool>(), 1..40), a in 0u64..40, b in 0u64..40,

@@ -109,7 +109,7 @@ fn rfc9110_14_2_where_ranges_do_not_apply() {
 }
 
 proptest! {
-    /// Exactly the bytes asked for, and small gaps between them; never a byte twice.
+    /// Exactly the requested bytes, and small gaps between them; never a byte twice.
     #[test]
     fn parts_cover_what_was_asked(
         specs in proptest::collection::vec((0u64..3000, 0u64..300), 1..20),
@@ -152,7 +152,7 @@ proptest! {
 }
 
 #[test]
-fn one_range_of_bytes_is_told_from_all_else() {
+fn a_single_range_of_bytes_is_recognised() {
     for (range, want) in [
         ("bytes=0-1", true),
         ("bytes=5-", true),

@@ -197,7 +197,8 @@ fn hints_know_every_field_that_concerns_a_cache() {
 }
 
 proptest! {
-    /// The one comparison of the hot path is the whole decision for a request without directives.
+    /// For a request without directives, the one comparison of the hot path decides as the full
+    /// rules do.
     #[test]
     fn the_short_way_agrees_with_the_long_one(
         max_age in 0u32..10, age in 0u32..10, no_cache in any::<bool>(), swr in any::<bool>(),

@@ -66,7 +66,7 @@ fn rfc9111_3_what_forbids() {
 }
 
 #[test]
-fn rfc9111_3_3_a_206_is_a_part_when_it_tells_which() {
+fn rfc9111_3_3_a_206_with_a_content_range_is_a_part() {
     let fresh = ("Cache-Control", "max-age=60");
     let asked: Lines<'_> = &[("Range", "bytes=0-4")];
     let known = ("Content-Range", "bytes 0-4/10");
