@@ -121,8 +121,7 @@ pub(crate) fn fill(
     addr: SocketAddr,
     path: &str,
     objects: u32,
-    cpu: usize,
-    stop: &AtomicBool,
+    (cpu, stop): (usize, &AtomicBool),
 ) -> Result<(), String> {
     let part = |first: u32| {
         sys::pin_to_cpu(cpu)?;
@@ -178,11 +177,11 @@ mod tests {
     fn each_object_is_requested_once() {
         let origin = OriginThread::start(None).unwrap();
         let addr = origin.address();
-        let filled = fill(addr, "/obj/{n}?size=100000", 37, 0, &AtomicBool::new(false));
+        let filled = fill(addr, "/obj/{n}?size=100000", 37, (0, &AtomicBool::new(false)));
         assert_eq!(filled, Ok(()));
         assert_eq!(origin.counters().requests.load(Ordering::Relaxed), 37);
         assert!(Asker::new(addr).ask("/nothing").is_err());
-        assert!(fill(addr, "/obj/{n}", 37, 0, &AtomicBool::new(true)).is_err());
+        assert!(fill(addr, "/obj/{n}", 37, (0, &AtomicBool::new(true))).is_err());
         origin.stop().unwrap();
     }
 

@@ -9,7 +9,6 @@
 //! and without misses. Latencies caused by the generator are not counted. The amount written is
 //! shown, so that a row without writes is noticed.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,9 +16,9 @@ use load::{Outcome, Plan, Schedule, Size, family};
 use serde::Serialize;
 
 use crate::asking::HOST;
-use crate::measure::Pace;
+use crate::measure::Context;
 use crate::process::{self, Awake};
-use crate::servers::{BESIDE_WRITES, Ground, Running, Server};
+use crate::servers::{BESIDE_WRITES, Running, Server};
 use crate::table::spread_text;
 
 /// The name of the scenario.
@@ -62,10 +61,7 @@ pub(crate) struct Rounds {
 /// The measurement.
 #[derive(Debug)]
 pub(crate) struct Bench<'b> {
-    pub(crate) ground: &'b Ground<'b>,
-    pub(crate) pace: &'b Pace,
-    pub(crate) stop: &'b AtomicBool,
-    pub(crate) rounds: u32,
+    pub(crate) context: &'b Context<'b>,
     /// Misses, MB/s.
     pub(crate) mb_per_s: f64,
 }
@@ -74,14 +70,12 @@ impl Bench<'_> {
     pub(crate) fn run(&self) -> Result<Vec<Rounds>, String> {
         let mut rows: Vec<(Rounds, Option<Running>)> =
             BESIDE_WRITES.iter().map(started(self)).collect();
-        let _awake = Awake::keep(&[self.ground.cpu, self.pace.cpu]);
-        for round in 1..=self.rounds {
+        let _awake = Awake::keep(&[self.context.ground.cpu, self.context.pace.cpu]);
+        for round in 1..=self.context.rounds {
             for (row, running) in &mut rows {
-                if self.stop.load(Ordering::Relaxed) {
-                    return Err("stopped".to_owned());
-                }
+                self.context.check_stop()?;
                 let Some(running) = running else { continue };
-                let of = self.rounds;
+                let of = self.context.rounds;
                 let measured = self.round(running, round);
                 eprintln!("round {round}/{of} {NAME} {:<24} {measured:?}", row.server);
                 match measured {
@@ -98,7 +92,7 @@ impl Bench<'_> {
         let misses = self.misses(running, round)?;
         let family = running.process.family();
         let (beside, missed, took) = thread::scope(|scope| {
-            let missing = scope.spawn(|| load::run(&misses, self.stop, &mut |_| ()));
+            let missing = scope.spawn(|| load::run(&misses, self.context.stop, &mut |_| ()));
             thread::sleep(WRITES_FIRST);
             let (cpu, written) = (family::cpu_ns(&family), process::written_bytes(&family));
             let began = Instant::now();
@@ -133,12 +127,12 @@ impl Bench<'_> {
     }
 
     fn hits(&self, running: &Running) -> Result<Outcome, String> {
-        let plan = self.plan(running, HIT, HITS_PER_S, self.pace.measured)?;
+        let plan = self.plan(running, HIT, HITS_PER_S, self.context.pace.measured)?;
         let measured = || {
             process::schedule(libc::SCHED_FIFO, 1).map_err(|e| {
                 format!("no real-time priority for the generator: {e}; try as root")
             })?;
-            load::run(&plan, self.stop, &mut |_| ()).map_err(|e| e.to_string())
+            load::run(&plan, self.context.stop, &mut |_| ()).map_err(|e| e.to_string())
         };
         thread::scope(|scope| scope.spawn(measured).join())
             .unwrap_or_else(|_| Err("the generator's thread panicked".to_owned()))
@@ -147,7 +141,7 @@ impl Bench<'_> {
     /// The misses, before and while hits are measured.
     fn misses(&self, running: &Running, round: u32) -> Result<Plan, String> {
         let per_s = self.mb_per_s * 1e6 / MISS_BYTES as f64;
-        let length = WRITES_FIRST + self.pace.measured;
+        let length = WRITES_FIRST + self.context.pace.measured;
         let mut plan = self.plan(running, MISS, per_s, length)?;
         plan.connections = MISS_CONNECTIONS;
         plan.population.objects = MISSES;
@@ -168,14 +162,14 @@ impl Bench<'_> {
         HOST.clone_into(&mut target.authority);
         let mut plan = Plan::new(target, Schedule::Constant(per_s), length);
         plan.count_hits = false;
-        plan.pin_cpu = Some(self.pace.cpu);
+        plan.pin_cpu = Some(self.context.pace.cpu);
         Ok(plan)
     }
 }
 
 fn started<'b>(bench: &'b Bench<'_>) -> impl Fn(&Server) -> (Rounds, Option<Running>) + 'b {
     |server| {
-        let running = server.start(bench.ground, 0);
+        let running = server.start(bench.context.ground, 0);
         let note = running.as_ref().err().cloned();
         (Rounds { server: server.name, rounds: Vec::new(), note }, running.ok())
     }

@@ -5,13 +5,11 @@
 //! cannot saturate them.
 
 use std::process::{Command, Stdio};
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use harness::peer::find;
 use load::{Plan, Schedule, sys};
 
-use crate::measure::HOT;
+use crate::measure::{Context, HOT};
 use crate::process;
 use crate::servers::Running;
 
@@ -19,16 +17,11 @@ use crate::servers::Running;
 pub(crate) type Cost = (f64, f64);
 
 /// Runs our generator.
-pub(crate) fn own(
-    server: &Running,
-    length: Duration,
-    cpu: usize,
-    stop: &AtomicBool,
-) -> Result<Cost, String> {
+pub(crate) fn own(server: &Running, context: &Context<'_>) -> Result<Cost, String> {
     let target = format!("http://{}/", server.addr).parse().map_err(|e| format!("{e}"))?;
-    let mut plan = Plan::new(target, Schedule::ClosedLoop, length);
-    (plan.connections, plan.pin_cpu) = (HOT, Some(cpu));
-    let outcome = load::run(&plan, stop, &mut |_| ()).map_err(|e| e.to_string())?;
+    let mut plan = Plan::new(target, Schedule::ClosedLoop, context.pace.measured);
+    (plan.connections, plan.pin_cpu) = (HOT, Some(context.pace.cpu));
+    let outcome = load::run(&plan, context.stop, &mut |_| ()).map_err(|e| e.to_string())?;
     if outcome.counts.completed == 0 {
         return Err("no request was completed".to_owned());
     }
@@ -36,13 +29,13 @@ pub(crate) fn own(
 }
 
 /// Runs wrk with one thread.
-pub(crate) fn wrk(server: &Running, length: Duration, cpu: usize) -> Result<Cost, String> {
+pub(crate) fn wrk(server: &Running, context: &Context<'_>) -> Result<Cost, String> {
     let program = find("wrk").ok_or("not installed: apt-get install wrk")?;
     let mut command = Command::new(program);
-    let seconds = length.as_secs().max(1);
+    let seconds = context.pace.measured.as_secs().max(1);
     command.args(["-t1", &format!("-c{HOT}"), &format!("-d{seconds}s")]);
     command.arg(format!("http://{}/", server.addr)).stdin(Stdio::null());
-    process::confine(&mut command, cpu);
+    process::confine(&mut command, context.pace.cpu);
     let before_ns = sys::children_cpu_ns();
     let output = command.output().map_err(|e| e.to_string())?;
     let cpu_ns = sys::children_cpu_ns() - before_ns;

@@ -21,17 +21,17 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf, absolute};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::thread;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use harness::Environment;
 use harness::origin::OriginThread;
-use load::{NullServer, OriginCounters};
+use load::NullServer;
 use serde::Serialize;
 
-use measure::{Pace, SCENARIOS, Scenario};
+use measure::{Context, Pace, SCENARIOS, Scenario};
 use servers::{Ground, Kind, Running, SERVERS, Server, Tier};
 use table::{Results, Spread, Summary};
 
@@ -164,7 +164,10 @@ fn bench(flags: &Flags) -> Result<(), String> {
     let dir = dir.map_err(|e| format!("temporary directory: {e}"))?;
     let ground =
         Ground { dir: dir.path(), origin: origin.address(), plimsoll: &plimsoll, cpu: SERVER_CPU };
-    let report = run(flags, &servers, &scenarios, &ground, &pace, origin.counters(), &stop)?;
+    let (ground, origin_counters) = (&ground, origin.counters());
+    let context =
+        Context { ground, pace, origin: origin_counters, stop: &stop, rounds: flags.rounds };
+    let report = run(flags, &servers, &scenarios, &context)?;
     origin.stop()?;
     print(&report, &scenarios, flags.json)
 }
@@ -203,16 +206,13 @@ fn run(
     flags: &Flags,
     servers: &[&Server],
     scenarios: &[&Scenario],
-    ground: &Ground<'_>,
-    pace: &Pace,
-    counters: &OriginCounters,
-    stop: &AtomicBool,
+    context: &Context<'_>,
 ) -> Result<Report, String> {
     let mut fleet = Fleet::new();
     for scenario in scenarios {
         for server in servers.iter().filter(|server| scenario.is_for(server)) {
             let size = size_of(server, scenario);
-            let start = || started(server, scenario, ground, pace, stop);
+            let start = || started(server, scenario, context);
             fleet.entry((server.name, size)).or_insert_with(start);
         }
     }
@@ -220,11 +220,9 @@ fn run(
     for round in 1..=flags.rounds {
         for scenario in scenarios {
             for server in servers.iter().filter(|server| scenario.is_for(server)) {
-                if stop.load(Ordering::Relaxed) {
-                    return Err("stopped".to_owned());
-                }
+                context.check_stop()?;
                 let cell = match &fleet[&(server.name, size_of(server, scenario))] {
-                    Ok(running) => measure::cell(running, scenario, pace, counters, stop),
+                    Ok(running) => measure::cell(context, running, scenario),
                     Err(why) => Err(why.clone()),
                 };
                 progress(round, flags.rounds, scenario.name, server.name, &cell);
@@ -233,28 +231,25 @@ fn run(
         }
     }
     let with_generators = flags.scenario.is_empty() || flags.names(GENERATOR);
-    let generators =
-        if with_generators { generators(flags, servers, ground, pace, stop)? } else { Vec::new() };
+    let generators = if with_generators { generators(servers, context)? } else { Vec::new() };
     let version = |((name, _), running): (&(&str, u64), &Result<Running, String>)| {
         let version = running.as_ref().ok().map(|running| running.version.clone());
         version.filter(|text| !text.is_empty()).map(|text| ((*name).to_owned(), text))
     };
     let versions = fleet.iter().filter_map(version).collect();
     drop(fleet);
-    let (rounds, objects) = (flags.rounds, flags.objects);
     let warm_starts = if flags.names(warm_start::NAME) {
-        warm_start::Bench { ground, pace, origin: counters, stop, objects, rounds }.run(servers)?
+        warm_start::Bench { context, objects: flags.objects }.run(servers)?
     } else {
         Vec::new()
     };
     let beside_writes = if flags.names(beside_writes::NAME) {
-        let mb_per_s = flags.misses;
-        beside_writes::Bench { ground, pace, stop, rounds, mb_per_s }.run()?
+        beside_writes::Bench { context, mb_per_s: flags.misses }.run()?
     } else {
         Vec::new()
     };
     Ok(Report {
-        conditions: conditions(flags, pace),
+        conditions: conditions(context),
         versions,
         generators,
         warm_starts,
@@ -270,16 +265,11 @@ fn size_of(server: &Server, scenario: &Scenario) -> u64 {
 }
 
 /// Starts a server and, if it is on disk, fills it with the objects.
-fn started(
-    server: &Server,
-    scenario: &Scenario,
-    ground: &Ground<'_>,
-    pace: &Pace,
-    stop: &AtomicBool,
-) -> Result<Running, String> {
-    let running = server.start(ground, size_of(server, scenario))?;
+fn started(server: &Server, scenario: &Scenario, context: &Context<'_>) -> Result<Running, String> {
+    let running = server.start(context.ground, size_of(server, scenario))?;
     if server.tier == Tier::Disk {
-        asking::fill(running.addr, scenario.path, scenario.objects, pace.cpu, stop)?;
+        let place = (context.pace.cpu, context.stop);
+        asking::fill(running.addr, scenario.path, scenario.objects, place)?;
     }
     Ok(running)
 }
@@ -305,28 +295,20 @@ fn progress(
 }
 
 /// Runs our generator and wrk alternately against the null server.
-fn generators(
-    flags: &Flags,
-    servers: &[&Server],
-    ground: &Ground<'_>,
-    pace: &Pace,
-    stop: &AtomicBool,
-) -> Result<Vec<GeneratorRow>, String> {
+fn generators(servers: &[&Server], context: &Context<'_>) -> Result<Vec<GeneratorRow>, String> {
     let null = servers.iter().find(|server| server.kind == Kind::Null);
-    let null = null.expect("the floor always runs").start(ground, 1024)?;
+    let null = null.expect("the floor always runs").start(context.ground, 1024)?;
     let (mut own, mut wrk) = (Vec::new(), Vec::new());
-    for round in 1..=flags.rounds {
-        if stop.load(Ordering::Relaxed) {
-            return Err("stopped".to_owned());
-        }
-        own.push(generators::own(&null, pace.measured, pace.cpu, stop));
-        wrk.push(generators::wrk(&null, pace.measured, pace.cpu));
+    for round in 1..=context.rounds {
+        context.check_stop()?;
+        own.push(generators::own(&null, context));
+        wrk.push(generators::wrk(&null, context));
         let shown = |cost: Option<&Result<generators::Cost, String>>| match cost {
             Some(Ok((cpu_us, rate))) => format!("{cpu_us:.2} us, {rate:.0}/s"),
             Some(Err(why)) => why.clone(),
             None => String::new(),
         };
-        let of = flags.rounds;
+        let of = context.rounds;
         eprintln!("round {round}/{of} load {} | wrk {}", shown(own.last()), shown(wrk.last()));
     }
     let row = |generator, costs: &[Result<generators::Cost, String>]| GeneratorRow {
@@ -338,12 +320,13 @@ fn generators(
     Ok(vec![row("plimsoll load", &own), row("wrk", &wrk)])
 }
 
-fn conditions(flags: &Flags, pace: &Pace) -> Vec<String> {
+fn conditions(context: &Context<'_>) -> Vec<String> {
+    let pace = context.pace;
     vec![
         Environment::of(Path::new(".")).machine(),
         format!(
             "{} interleaved rounds of {:.1} s after {:.1} s of warm-up; median (min..max)",
-            flags.rounds,
+            context.rounds,
             pace.measured.as_secs_f64(),
             pace.warm.as_secs_f64(),
         ),

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::asking::{self, HOST};
 use crate::process;
-use crate::servers::{Running, Server, Tier};
+use crate::servers::{Ground, Running, Server, Tier};
 
 /// Connections that carry requests.
 pub(crate) const HOT: u32 = 64;
@@ -118,6 +118,23 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
 ];
 
+/// What all measurements share.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Context<'c> {
+    pub(crate) ground: &'c Ground<'c>,
+    pub(crate) pace: Pace,
+    pub(crate) origin: &'c OriginCounters,
+    pub(crate) stop: &'c AtomicBool,
+    pub(crate) rounds: u32,
+}
+
+impl Context<'_> {
+    /// An error once the user has stopped the bench.
+    pub(crate) fn check_stop(&self) -> Result<(), String> {
+        if self.stop.load(Ordering::Relaxed) { Err("stopped".to_owned()) } else { Ok(()) }
+    }
+}
+
 /// How to run a cell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
@@ -164,12 +181,11 @@ struct Reading {
 /// # Errors
 /// The generator failed; one line.
 pub(crate) fn cell(
+    context: &Context<'_>,
     server: &Running,
     scenario: &Scenario,
-    pace: &Pace,
-    origin: &OriginCounters,
-    stop: &AtomicBool,
 ) -> Result<Cell, String> {
+    let Context { pace, origin, stop, .. } = context;
     let target = format!("http://{}{}", server.addr, scenario.path);
     let mut target: load::Target = target.parse().map_err(|e| format!("{e}"))?;
     if scenario.is_of_disk() {

@@ -102,16 +102,9 @@ impl Results {
             self.rows.len() - 1
         });
         let row = &mut self.rows[at];
-        match cell {
-            Ok(cell) => {
-                row.why_not = row.why_not.take().or_else(|| cell.fault.clone());
-                row.cells.push(Some(cell));
-            }
-            Err(why) => {
-                row.why_not.get_or_insert(why);
-                row.cells.push(None);
-            }
-        }
+        let why_not = cell.as_ref().map_or_else(|why| Some(why.clone()), |cell| cell.fault.clone());
+        row.why_not = row.why_not.take().or(why_not);
+        row.cells.push(cell.ok());
     }
 
     pub(crate) fn summaries(&self) -> Vec<Summary> {

@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use load::{OriginCounters, family};
+use load::family;
 use regress::Rng;
 use serde::Serialize;
 
 use crate::asking::{self, Asker};
-use crate::measure::Pace;
-use crate::servers::{Ground, Running, Server, Tier};
+use crate::measure::Context;
+use crate::servers::{Running, Server, Tier};
 use crate::table::{Spread, spread_text};
 
 /// The name of the scenario.
@@ -64,12 +64,8 @@ pub(crate) struct Starts {
 /// The measurement.
 #[derive(Debug)]
 pub(crate) struct Bench<'b> {
-    pub(crate) ground: &'b Ground<'b>,
-    pub(crate) pace: &'b Pace,
-    pub(crate) origin: &'b OriginCounters,
-    pub(crate) stop: &'b AtomicBool,
+    pub(crate) context: &'b Context<'b>,
     pub(crate) objects: u32,
-    pub(crate) rounds: u32,
 }
 
 impl Bench<'_> {
@@ -78,14 +74,12 @@ impl Bench<'_> {
         for server in servers.iter().filter(|server| server.tier == Tier::Disk) {
             rows.push((self.filled(server)?, *server));
         }
-        for round in 1..=self.rounds {
+        for round in 1..=self.context.rounds {
             thread::sleep(SYNCED_AFTER);
             for ((starts, running), server) in &mut rows {
-                if self.stop.load(Ordering::Relaxed) {
-                    return Err("stopped".to_owned());
-                }
+                self.context.check_stop()?;
                 let Some(before) = running.take() else { continue };
-                let of = self.rounds;
+                let of = self.context.rounds;
                 let mut random = Rng::new(u64::from(round));
                 let started = self.start_again(before, server, &mut random);
                 let shown = started.as_ref().map(|(start, _)| start);
@@ -105,13 +99,12 @@ impl Bench<'_> {
     /// Starts a server for the first time and fills it.
     fn filled(&self, server: &Server) -> Result<(Starts, Option<Running>), String> {
         let began = Instant::now();
-        let running = server.start(self.ground, OWN_FILES).and_then(|running| {
-            asking::fill(running.addr, PATH, self.objects, self.pace.cpu, self.stop)?;
+        let Context { ground, pace, stop, .. } = *self.context;
+        let running = server.start(ground, OWN_FILES).and_then(|running| {
+            asking::fill(running.addr, PATH, self.objects, (pace.cpu, stop))?;
             Ok(running)
         });
-        if self.stop.load(Ordering::Relaxed) {
-            return Err("stopped".to_owned());
-        }
+        self.context.check_stop()?;
         let filled_s = began.elapsed().as_secs_f64();
         eprintln!("{NAME} {:<24} filled in {filled_s:.1} s", server.name);
         let note = running.as_ref().err().cloned();
@@ -126,7 +119,7 @@ impl Bench<'_> {
         random: &mut Rng,
     ) -> Result<(Start, Running), String> {
         before.process.kill()?;
-        let running = server.launch(self.ground, OWN_FILES)?;
+        let running = server.launch(self.context.ground, OWN_FILES)?;
         let mut next = || asking::of(PATH, random.below(self.objects as usize) as u32);
         let mut asker = Asker::new(running.addr);
         let mut answer_ms = None;
@@ -147,7 +140,7 @@ impl Bench<'_> {
             }
         };
         let hits_at_once = self.hits(&mut asker, &mut next)?;
-        rest(&running, self.stop);
+        rest(&running, self.context.stop);
         let rest_ms = since_ms();
         let hits_at_rest = self.hits(&mut asker, &mut next)?;
         let answer_ms = answer_ms.unwrap_or(hit_ms);
@@ -165,7 +158,7 @@ impl Bench<'_> {
     }
 
     fn fetched(&self) -> u64 {
-        self.origin.requests.load(Ordering::SeqCst)
+        self.context.origin.requests.load(Ordering::SeqCst)
     }
 }
 

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 /// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// A check failed, or a regression was found. Exit code 1.
-    Found(String),
+    /// A check failed, such as a regression. Exit code 1.
+    CheckFailed(String),
     /// Usage error, system error or inconclusive result. Exit code 2. The text says how to fix it.
     Misuse(String),
 }
@@ -16,7 +16,7 @@ impl Failure {
     /// The exit code, as documented at the end of the help text.
     pub fn exit_code(&self) -> ExitCode {
         match self {
-            Failure::Found(_) => ExitCode::from(1),
+            Failure::CheckFailed(_) => ExitCode::from(1),
             Failure::Misuse(_) => ExitCode::from(2),
         }
     }
@@ -25,7 +25,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Found(text) | Failure::Misuse(text) => f.write_str(text),
+            Failure::CheckFailed(text) | Failure::Misuse(text) => f.write_str(text),
         }
     }
 }

@@ -221,8 +221,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts it, with an access log in `home` if there is one. Without `backend` it uses the best
-    /// one.
+    /// Starts it, with a new access log in `home` if there is one. Without `backend` it uses the
+    /// best one.
     ///
     /// # Errors
     /// [`Error::Start`] if it does not start.
@@ -236,6 +236,9 @@ impl Server {
         let backend = backend.into();
         let name = backend.map_or("access".to_owned(), |kind| kind.to_string());
         let log = home.map(|home| home.join(format!("{name}.log")));
+        if let Some(old) = log.as_ref().filter(|log| log.exists()) {
+            std::fs::remove_file(old).map_err(|error| Error::Directory(old.clone(), error))?;
+        }
         let mut args = ["serve", "--workers", "1", "--json", "--listen", ANY, "--origin"]
             .map(String::from)
             .to_vec();

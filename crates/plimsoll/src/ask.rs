@@ -15,7 +15,7 @@ pub(crate) fn ask(admin: SocketAddr, path: &str) -> Result<(), Failure> {
     let (head, text) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     match head.split(' ').nth(1) {
         Some("200") => output::print(text),
-        Some("409") => Err(Failure::Found(text.trim_end().to_owned())),
+        Some("409") => Err(Failure::CheckFailed(text.trim_end().to_owned())),
         _ => {
             let line = head.lines().next().unwrap_or_default();
             Err(misuse(format!("{admin} is not a plimsoll admin address: it answered {line:?}")))

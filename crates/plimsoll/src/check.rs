@@ -13,7 +13,7 @@ pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
         Ok(settings) => {
             let user = identity(&settings)?;
             if flags.json {
-                return output::print_json(&what_it_does(flags, &settings));
+                return output::print_json(&effects(flags, &settings));
             }
             let mut text = format!("{} is valid\n", flags.file.display());
             for (address, role) in listeners(&settings.config) {
@@ -31,14 +31,14 @@ pub(crate) fn check(flags: &cli::Check) -> Result<(), Failure> {
             output::print(text)
         }
         Err(unusable) if flags.json => {
-            output::print_json(&what_is_wrong(&unusable))?;
+            output::print_json(&mistakes_of(&unusable))?;
             Err(misuse(unusable.in_one_line()))
         }
         Err(unusable) => Err(misuse(unusable)),
     }
 }
 
-/// The user it would go on as.
+/// The user that the server would run as.
 fn identity(settings: &Settings) -> Result<Option<(String, u32, u32)>, Failure> {
     let Some(user) = &settings.process.user else { return Ok(None) };
     let found = runtime::process::Identity::find(user, settings.process.group.as_deref());
@@ -56,7 +56,7 @@ fn listeners(config: &Config) -> impl Iterator<Item = (String, &'static str)> {
     })
 }
 
-fn what_it_does(flags: &cli::Check, settings: &Settings) -> serde_json::Value {
+fn effects(flags: &cli::Check, settings: &Settings) -> serde_json::Value {
     let listen: Vec<_> = listeners(&settings.config)
         .map(|(address, role)| json!({ "address": address, "role": role }))
         .collect();
@@ -71,7 +71,7 @@ fn what_it_does(flags: &cli::Check, settings: &Settings) -> serde_json::Value {
     })
 }
 
-fn what_is_wrong(unusable: &Unusable) -> serde_json::Value {
+fn mistakes_of(unusable: &Unusable) -> serde_json::Value {
     let mistakes: Vec<_> = unusable
         .problems
         .iter()

@@ -92,10 +92,6 @@ fn measure(flags: &cli::Demo, stop: &AtomicBool, progress: &Progress) -> Result<
     if cpus.others.is_none() {
         progress.step("only one CPU: the generator shares it with the proxy and reduces capacity");
     }
-    let log = flags.out.join("access.log");
-    if log.exists() {
-        std::fs::remove_file(&log).map_err(misuse)?;
-    }
     let program = std::env::current_exe().map_err(misuse)?;
     let source = Source::start(&program, cpus).map_err(misuse)?;
     let proxy = Server::start(&program, flags.backend, &source, Some(&flags.out), cpus);
@@ -142,9 +138,10 @@ fn measure(flags: &cli::Demo, stop: &AtomicBool, progress: &Progress) -> Result<
     let saturated = run(&saturating, stop, &mut |_| {})?;
     let summary = recording.finish().map_err(misuse)?;
     progress.step(&format!("recorded {} intervals", summary.intervals));
+    let log = proxy.log().map(Path::to_owned);
     drop(proxy);
     // The log can have hundreds of megabytes.
-    std::fs::remove_file(&log).map_err(misuse)?;
+    log.map(std::fs::remove_file).transpose().map_err(misuse)?;
     Ok(Measured { trial, rising, saturated })
 }
 

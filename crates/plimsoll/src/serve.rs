@@ -72,7 +72,7 @@ fn serve_until_signal(
         return Err(misuse("the signal thread panicked"));
     }
     if lost > 0 {
-        return Err(Failure::Found(format!("{lost} access log lines were lost")));
+        return Err(Failure::CheckFailed(format!("{lost} access log lines were lost")));
     }
     Ok(())
 }

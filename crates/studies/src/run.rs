@@ -43,7 +43,7 @@ pub(crate) fn study(which: &Studies) -> Result<(), Failure> {
     } else {
         output::print(sheet(&found.sheet, width()))?;
     }
-    found.failed.map_or(Ok(()), |why| Err(Failure::Found(why.into())))
+    found.failed.map_or(Ok(()), |why| Err(Failure::CheckFailed(why.into())))
 }
 
 /// This program, for a hidden verb of it as a process of its own.
@@ -201,7 +201,7 @@ fn all(flags: &cli::AllStudies, stop: &AtomicBool) -> Result<(), Failure> {
     let index = flags.out.join("index.html");
     write(&index, &page("The studies", &lead, &chapters))?;
     output::print(format!("{}\n", index.display()))?;
-    if failures.is_empty() { Ok(()) } else { Err(Failure::Found(failures.join("; "))) }
+    if failures.is_empty() { Ok(()) } else { Err(Failure::CheckFailed(failures.join("; "))) }
 }
 
 /// The flags of a study as if they had been typed.

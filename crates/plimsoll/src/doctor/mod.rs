@@ -108,7 +108,9 @@ pub(crate) fn doctor(flags: &cli::Doctor) -> Result<(), Failure> {
         return Ok(());
     }
     let missed = missed.join(", ");
-    Err(Failure::Found(format!("the recording differs from the work that was done: {missed}")))
+    Err(Failure::CheckFailed(format!(
+        "the recording differs from the work that was done: {missed}"
+    )))
 }
 
 /// The test process. It exits at the end of its stdin, and at the latest when this is dropped.

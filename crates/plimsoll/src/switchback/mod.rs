@@ -123,7 +123,9 @@ pub(crate) fn switchback(flags: &cli::Switchback) -> Result<(), Failure> {
     output::show(flags.json, &found, show::text)?;
     match found.cost.verdict {
         SwitchbackVerdict::Less | SwitchbackVerdict::NoChange => Ok(()),
-        SwitchbackVerdict::More => Err(Failure::Found(format!("B costs more: {}", found.why))),
+        SwitchbackVerdict::More => {
+            Err(Failure::CheckFailed(format!("B costs more: {}", found.why)))
+        }
         SwitchbackVerdict::NotTold => Err(misuse(format!("inconclusive: {}", found.why))),
     }
 }
