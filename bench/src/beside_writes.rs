@@ -5,9 +5,9 @@
 //! There are three rows, because passing misses on slows hits down by itself: our server without a
 //! disk shows that part of the ratio, our server with one shows the whole, and nginx, which also
 //! writes bodies to disk, is a comparison. The generator of the hits shares its CPU with the origin
-//! and the generator of the misses, so it has real-time priority, and both CPUs are kept awake, with
-//! and without misses. Latencies caused by the generator are not counted. The amount written is
-//! shown, so that a row without writes is noticed.
+//! and the generator of the misses, so it has real-time priority, and both CPUs are kept awake,
+//! with and without misses. Latencies caused by the generator are not counted. The amount written
+//! is shown, so that a row without writes is noticed.
 
 use std::thread;
 use std::time::{Duration, Instant};

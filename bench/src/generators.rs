@@ -1,8 +1,8 @@
 //! The CPU cost of our load generator, compared with wrk, against the null server.
 //!
 //! Both run alternately on one CPU with the same 64 connections. The figure is the CPU time of the
-//! generator, not of the server, per completed request. A generator that costs more than the servers
-//! cannot saturate them.
+//! generator, not of the server, per completed request. A generator that costs more than the
+//! servers cannot saturate them.
 
 use std::process::{Command, Stdio};
 

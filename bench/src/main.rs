@@ -1,10 +1,10 @@
 //! The CPU cost of a request: the floor, the peers, and our server.
 //!
-//! Every server of the list runs every scenario, in interleaved rounds (A B C … A B C …). The server
-//! is on CPU 0 with one worker and no access log (except for one row), the generator and the origin
-//! are on CPU 1. The result is the server's CPU time per request, and its ratio to the null server's
-//! in the same round. Run this first after a change to the data plane. No row is left out silently,
-//! and no server is left running.
+//! Every server of the list runs every scenario, in interleaved rounds (A B C … A B C …). The
+//! server is on CPU 0 with one worker and no access log (except for one row), the generator and the
+//! origin are on CPU 1. The result is the server's CPU time per request, and its ratio to the null
+//! server's in the same round. Run this first after a change to the data plane. No row is left out
+//! silently, and no server is left running.
 
 mod asking;
 mod beside_writes;

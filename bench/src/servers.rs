@@ -1,8 +1,8 @@
 //! The rows of the table: the floor, our server on each backend, and the peers.
 //!
 //! Each row knows how its server is started in front of an origin. A row that cannot run says so in
-//! the table; none is left out silently. All servers run with one worker (or thread) and, except for
-//! one plimsoll row, without an access log. Servers that store in memory are compared with each
+//! the table; none is left out silently. All servers run with one worker (or thread) and, except
+//! for one plimsoll row, without an access log. Servers that store in memory are compared with each
 //! other, and so are servers that store on disk.
 
 use std::ffi::OsStr;

@@ -783,7 +783,8 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// A reload reads only the file, so a flag given with it would silently stay or silently vanish.
+    /// A reload reads only the file, so a flag given with it would silently stay or silently
+    /// vanish.
     #[test]
     fn a_configuration_file_conflicts_with_all_flags_that_it_replaces() {
         let command = Cli::command();

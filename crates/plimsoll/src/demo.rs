@@ -1,9 +1,9 @@
 //! `plimsoll demo`: the whole workflow on this machine.
 //!
 //! ```text
-//!  origin (child) <--misses-- proxy (child, own CPU) <--load-- generator (this process)
-//!                                  |  \--access log--> recorder (this process) --> trial --> report
-//!                                  '--/proc-----------^
+//! origin (child) <--misses-- proxy (child, own CPU) <--load-- generator (here)
+//!                                 |  \--access log--> recorder (here) --> trial --> report
+//!                                 '--/proc-----------^
 //! ```
 //!
 //! First every object is fetched once, and the rate at which the proxy uses 80 % of its CPU is

@@ -1,5 +1,5 @@
-//! `plimsoll explain`: why a request is or is not answered from the cache, and what hit ratios other
-//! cache sizes would give.
+//! `plimsoll explain`: why a request is or is not answered from the cache, and what hit ratios
+//! other cache sizes would give.
 
 use std::fmt::Write;
 

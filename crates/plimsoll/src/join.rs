@@ -198,8 +198,8 @@ fn share_percent(intervals: &[Interval], rows: &[Row], offset_ns: i64) -> f64 {
     if all > 0.0 { 100.0 * load / all } else { f64::NAN }
 }
 
-/// Checks the two clocks by the rates. It is an error if the rates contradict the clocks, unless the
-/// user gave the offset and so knows better.
+/// Checks the two clocks by the rates. It is an error if the rates contradict the clocks, unless
+/// the user gave the offset and so knows better.
 fn clocks(
     intervals: &[Interval],
     rows: &[Row],

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A command that exits is taken to have changed a setting of the server that `--name` or `--pid`
-//! names. A command that keeps running is a server, which is ended with its period. Without `--name`
-//! and `--pid` the command must keep running, because it is the observed server.
+//! names. A command that keeps running is a server, which is ended with its period. Without
+//! `--name` and `--pid` the command must keep running, because it is the observed server.
 //!
 //! Either the server has a load already, which its log or counter counts; or this process generates
 //! the load, the same in each period, and compares latencies too. CPU time and requests come from
@@ -146,8 +146,8 @@ impl<'a> Experiment<'a> {
         let measured = flags.period.checked_sub(flags.settle).unwrap_or_default();
         if measured < MEASURED_MIN {
             return Err(misuse(format!(
-                "of a period of {:?}, the first {:?} are not measured, which leaves less than {:?}; \
-                 try a longer --period or a shorter --settle",
+                "of a period of {:?}, the first {:?} are not measured, which leaves less than \
+                 {:?}; try a longer --period or a shorter --settle",
                 flags.period, flags.settle, MEASURED_MIN
             )));
         }
@@ -411,8 +411,8 @@ fn remarks(rounds: &[Round], planned: usize, cost: &Switchback) -> Vec<String> {
     let (a, b) = (rate(|round| &round.a), rate(|round| &round.b));
     if (b / a).ln().abs() > RATES_DIFFER {
         remarks.push(format!(
-            "the load differed: {a:.0} requests/s on A and {b:.0} on B, so the fixed cost is spread \
-             over different numbers of requests"
+            "the load differed: {a:.0} requests/s on A and {b:.0} on B, so the fixed cost is \
+             spread over different numbers of requests"
         ));
     }
     let periods = || rounds.iter().flat_map(|round| [&round.a, &round.b]);

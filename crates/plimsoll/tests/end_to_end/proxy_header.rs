@@ -1,5 +1,5 @@
-//! The PROXY protocol towards other servers: HAProxy and nginx report the client addresses that they
-//! received.
+//! The PROXY protocol towards other servers: HAProxy and nginx report the client addresses that
+//! they received.
 
 use std::fs;
 use std::io::{Read, Write};

@@ -176,7 +176,8 @@ fn has_dropped_privileges(pid: &str) {
     }
 }
 
-/// Starts the server as systemd does with socket activation: descriptors from 3 on, and their number.
+/// Starts the server as systemd does with socket activation: descriptors from 3 on, and their
+/// number.
 const ACTIVATE: &str = "import os, socket, sys
 listening = socket.socket()
 listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

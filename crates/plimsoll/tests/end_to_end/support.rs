@@ -393,8 +393,8 @@ pub(crate) fn id(flag: &str, user: Option<&str>) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-/// The path of a program. A missing program fails the test, because an unmeasured peer must not look
-/// like a measured one.
+/// The path of a program. A missing program fails the test, because an unmeasured peer must not
+/// look like a measured one.
 #[track_caller]
 pub(crate) fn program(name: &str, package: &str) -> PathBuf {
     // Servers are in sbin, which is not in every user's PATH.

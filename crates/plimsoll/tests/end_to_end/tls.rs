@@ -127,7 +127,8 @@ fn curl_gets_responses_over_tls() {
     assert!(answer.contains("served from the cache"), "{answer}");
     let clear = url.replace("https:", "http:");
     plimsoll(&["explain", &clear, "--admin", &admin]).refused(&["every listener speaks TLS"]);
-    // A plain-text request gets an explanation. A client itself refuses a certificate without its name.
+    // A plain-text request gets an explanation. A client itself refuses a certificate without its
+    // name.
     let clear = curl(&home, &[&format!("http://127.0.0.1:{port}/")]);
     assert!(clear.stdout.contains("ask with https://"), "{clear:?}");
     let other = curl(&home, &["--cacert", "ca.pem", &format!("https://127.0.0.1:{port}/")]);

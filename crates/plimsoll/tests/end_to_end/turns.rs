@@ -1,5 +1,5 @@
-//! `plimsoll switchback` from outside: servers and settings that alternate; and `plimsoll join`: the
-//! latencies of a load in the trial of a server.
+//! `plimsoll switchback` from outside: servers and settings that alternate; and `plimsoll join`:
+//! the latencies of a load in the trial of a server.
 
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
@@ -55,7 +55,8 @@ fn a_server_that_costs_more_is_found_and_ended_with_its_period() {
     assert!(TcpStream::connect(("127.0.0.1", port)).is_err(), "a server still runs");
 }
 
-/// With four rounds no p-value is small enough for a change, so the result cannot be a false positive.
+/// With four rounds no p-value is small enough for a change, so the result cannot be a false
+/// positive.
 #[test]
 fn equal_commands_are_no_change_and_the_setting_of_a_is_restored() {
     let home = Home::alone();

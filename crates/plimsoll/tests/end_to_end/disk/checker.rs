@@ -172,8 +172,8 @@ impl Scene {
         })
     }
 
-    /// Runs one client. After each start of the server it first requests its share of all objects, so
-    /// that an object that wrongly came back is seen before it is changed again.
+    /// Runs one client. After each start of the server it first requests its share of all objects,
+    /// so that an object that wrongly came back is seen before it is changed again.
     fn run(&self, number: u64, clients: u64, seed: u64) {
         let mut random = Rng::new(seed ^ (number << 32));
         let mut life = 0;

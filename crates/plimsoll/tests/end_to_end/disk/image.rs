@@ -75,8 +75,8 @@ impl Image {
         }
     }
 
-    /// Makes the file system find an error in itself, after which it is read-only for all, even with
-    /// files open for writing. (A remount cannot do this while such files are open.)
+    /// Makes the file system find an error in itself, after which it is read-only for all, even
+    /// with files open for writing. (A remount cannot do this while such files are open.)
     pub(super) fn breaks(&self) {
         let at = self.at.display().to_string();
         let source = command("findmnt".as_ref(), &["-n", "-o", "SOURCE", &at]).succeeded().stdout;

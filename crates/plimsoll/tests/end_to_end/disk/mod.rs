@@ -30,8 +30,8 @@ use crate::support::{Home, OurServer, Running, SOON, get, output_file, program, 
 /// After this time stored responses are on disk: twice the interval at which they are written.
 const WRITTEN: Duration = Duration::from_millis(600);
 
-/// A server in front of a scene's origin, with its disk cache in `disk`. Its memory is small, so that
-/// most responses are only on disk.
+/// A server in front of a scene's origin, with its disk cache in `disk`. Its memory is small, so
+/// that most responses are only on disk.
 fn configured(home: &Home, scene: &Scene, disk: &str, bytes: &str) -> String {
     let url = scene.origin.url();
     home.write(

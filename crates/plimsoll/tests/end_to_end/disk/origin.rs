@@ -1,5 +1,5 @@
-//! An origin whose every byte is a function of the name, the variant and a changing version, so that
-//! a response alone shows whether it is correct and which version it is.
+//! An origin whose every byte is a function of the name, the variant and a changing version, so
+//! that a response alone shows whether it is correct and which version it is.
 //!
 //! A name is `/KIND/SIZE/NUMBER`; see [`Kind`]. The bodies of versions differ in length by a few
 //! bytes.

@@ -1,5 +1,5 @@
-//! A restart in place with a disk cache: under load, with changes at both processes while both serve,
-//! and with successors that fail.
+//! A restart in place with a disk cache: under load, with changes at both processes while both
+//! serve, and with successors that fail.
 
 use std::net::SocketAddr;
 use std::os::unix::fs::{PermissionsExt, symlink};

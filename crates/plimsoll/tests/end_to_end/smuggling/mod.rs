@@ -1,9 +1,9 @@
 //! Attempts at request smuggling and response splitting, with real servers.
 //!
-//! Attacks by a client: the proxy is in front of Debian's nginx or HAProxy, whose logs show what they
-//! received. After each case an innocent client sends a request on the upstream connection that the
-//! case left open. Attacks by an origin: the origin is a script, and a pipelining client checks that
-//! each response belongs to its request.
+//! Attacks by a client: the proxy is in front of Debian's nginx or HAProxy, whose logs show what
+//! they received. After each case an innocent client sends a request on the upstream connection
+//! that the case left open. Attacks by an origin: the origin is a script, and a pipelining client
+//! checks that each response belongs to its request.
 //!
 //! The cases are in [`corpus`]; `http1` replays them without a server.
 
@@ -238,8 +238,8 @@ impl Strict<'_> {
     }
 }
 
-/// Bytes that an origin sends before a request are not a response to it, but later bytes may be one,
-/// which no proxy can distinguish. So the next request waits until everything has been sent.
+/// Bytes that an origin sends before a request are not a response to it, but later bytes may be
+/// one, which no proxy can distinguish. So the next request waits until everything has been sent.
 fn comes_later(text: &str) -> bool {
     text.contains('⏸')
 }

@@ -55,8 +55,8 @@ impl<'h> Judge<'h> {
         Judge { home, server, port }.ready()
     }
 
-    /// HAProxy's backend is a second listener of the same process. The log contains the status because
-    /// a line without any part of the response is written twice.
+    /// HAProxy's backend is a second listener of the same process. The log contains the status
+    /// because a line without any part of the response is written twice.
     pub(crate) fn haproxy(home: &'h Home) -> Judge<'h> {
         let (port, inner) = (free_port(), free_port());
         let conf = home.write(

@@ -1,8 +1,9 @@
 //! Tables of attacks that try to make two readers of the same bytes see different messages.
 //!
 //! The cases come from RFC 9110 and 9112 and from published classes of attacks. Each case has a
-//! control: the nearest well-formed message, which must pass, because a proxy that refuses everything
-//! would otherwise pass all cases. The tests here use real servers; the tests of `http1` use none.
+//! control: the nearest well-formed message, which must pass, because a proxy that refuses
+//! everything would otherwise pass all cases. The tests here use real servers; the tests of `http1`
+//! use none.
 //!
 //! Notation of bytes:
 //!

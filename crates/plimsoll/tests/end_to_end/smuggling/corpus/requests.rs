@@ -649,8 +649,8 @@ const CHUNK_ENDS: &[Attack] = &[
     ),
 ];
 
-/// Published as TERM.EXT, EXT.TERM and similar: one reader takes a line feed for the end of the chunk
-/// line, the other for a part of the extension.
+/// Published as TERM.EXT, EXT.TERM and similar: one reader takes a line feed for the end of the
+/// chunk line, the other for a part of the extension.
 const CHUNK_EXTENSIONS: &[Attack] = &[
     broken("chunk extension", "LF ends it", chunked!("1;␊a⏎0⏎⏎"), chunked!("1;x⏎a⏎0⏎⏎")),
     broken(

@@ -1,7 +1,7 @@
 //! Attacks by an origin.
 //!
-//! `✂` at the end: the origin closes the connection there. Bytes that a client must never receive are
-//! called `poison`.
+//! `✂` at the end: the origin closes the connection there. Bytes that a client must never receive
+//! are called `poison`.
 
 /// What the client gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
