@@ -23,7 +23,7 @@ pub(crate) fn compare(flags: &cli::Compare) -> Result<(), Failure> {
     match found.verdict {
         Verdict::Improvement | Verdict::NoChange => Ok(()),
         Verdict::Regression => Err(Failure::CheckFailed(format!("a regression: {}", found.why))),
-        Verdict::NotTold => Err(misuse(format!(
+        Verdict::Inconclusive => Err(misuse(format!(
             "inconclusive: {}; try longer recordings, or a larger --margin",
             found.why
         ))),

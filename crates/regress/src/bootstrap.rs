@@ -1,17 +1,17 @@
 //! The circular block bootstrap (Politis and Romano 1992) with its automatic block length
 //! (Politis and White 2004, as corrected by Patton, Politis and White 2009).
 //!
-//! Neighbouring intervals resemble each other; drawing single rows would pretend that they do
-//! not. Blocks of consecutive rows, on a circle so that the ends count as much as the middle,
-//! keep the resemblance. It is the cross-check of Fieller's interval: it assumes neither normal
-//! nor equal errors.
+//! Neighbouring intervals are correlated, and drawing single rows would ignore that. Blocks of
+//! consecutive rows keep the correlation; they are on a circle, so that the ends count as much as
+//! the middle. It is the cross-check of Fieller's interval: it assumes neither normal errors nor
+//! equal variances.
 
 use serde::Serialize;
 
 use crate::dist::quantile_sorted;
 use crate::{Interval, Rng};
 
-/// What a statistic did over the resamples.
+/// The values of a statistic over the resamples.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bootstrap {
     /// The values, sorted.
@@ -23,13 +23,13 @@ pub struct Bootstrap {
     pub resamples: usize,
     /// Rows in a block.
     pub block_length: usize,
-    /// The seed they were drawn with.
+    /// The seed of the draws.
     pub seed: u64,
 }
 
 impl Bootstrap {
-    /// The percentile interval. A resample without a value counts as one beyond every bound, so
-    /// that more than `(1 − level)/2` of them make the interval unbounded.
+    /// The percentile interval. A resample without a value counts as beyond every bound, so that
+    /// the interval is unbounded if there are more than `(1 − level)/2` of them.
     #[must_use]
     pub fn interval(&self, level: f64) -> Interval {
         let tail = (1.0 - level) / 2.0;
@@ -47,8 +47,8 @@ impl Bootstrap {
     }
 }
 
-/// Draws `resamples` of `rows` row numbers in circular blocks and gathers the statistic of each;
-/// `None` where it does not exist. A block length of 0 is taken as 1, one above `rows` as `rows`.
+/// Draws `resamples` of `rows` row numbers in circular blocks and computes the statistic of each,
+/// which is `None` if it does not exist. The block length is clamped to `1..=rows`.
 pub fn block_bootstrap(
     rows: usize,
     block_length: usize,
@@ -66,8 +66,8 @@ pub fn block_bootstrap(
     })
 }
 
-/// The same for a statistic that takes its blocks whole, as (first row, length); the last is cut
-/// so that all have `rows` rows together.
+/// [`block_bootstrap`] for a statistic that takes blocks, as (first row, length). The last block is
+/// cut, so that all blocks together have `rows` rows.
 pub(crate) fn bootstrap_blocks(
     rows: usize,
     block_length: usize,
@@ -93,8 +93,8 @@ pub(crate) fn bootstrap_blocks(
     Bootstrap { failed: resamples - values.len(), values, resamples, block_length, seed }
 }
 
-/// The block length that is best for the mean of a series like this one, for the circular
-/// bootstrap; at least 1, at most `min(3·√n, n/3)` rounded up. Round it up to use it.
+/// The best block length of the circular bootstrap for the mean of such a series: at least 1, at
+/// most `min(3·√n, n/3)` rounded up. Round it up before use.
 #[must_use]
 pub fn block_length(series: &[f64]) -> f64 {
     let n = series.len();
@@ -107,7 +107,7 @@ pub fn block_length(series: &[f64]) -> f64 {
     let mut spectral_slope = 0.0;
     let mut long_run = covariances[0];
     for (k, covariance) in covariances.iter().enumerate().take(m + 1).skip(1) {
-        // The flat-top window: whole up to half of m, then falling to zero.
+        // The flat-top window: one up to half of m, then falling to zero.
         let share = k as f64 / m as f64;
         let window = if share <= 0.5 { 1.0 } else { 2.0 * (1.0 - share) };
         spectral_slope += 2.0 * window * k as f64 * covariance;

@@ -1,4 +1,4 @@
-//! The capacity read off a fitted line, with its three intervals.
+//! The capacity of a fitted line, with its three intervals.
 //!
 //! **The interval** of a capacity is for a *future saturated interval*: Fieller's inverse
 //! prediction (see [`crate::interval`]) with
@@ -7,21 +7,21 @@
 //! v = s² + (r · cap)²
 //! ```
 //!
-//! s is the residual sd to expect at the cap: the larger of the pooled one and the relative one of
-//! the busier half of the intervals times the cap, for CPU noise grows with CPU use. r is the
-//! between-run sd as a share of the cap: two runs of one server differ in level (memory layout,
-//! frequency, neighbours) by more than either run's residuals show, and no single run can tell by
-//! how much, so it is an argument, [`BETWEEN_RUN_DEFAULT`] unless the caller has several runs to
-//! take it from. Columns beyond the rate are zero at the cap, so that their coefficients do not
-//! enter.
+//! s is the expected residual sd at the cap: the larger of the pooled sd, and the relative sd of
+//! the busier half of the intervals times the cap, because CPU noise grows with CPU use. r is the
+//! between-run sd as a share of the cap. Two runs of one server differ in level (memory layout,
+//! frequency, other processes) by more than the residuals of either run show, and a single run
+//! cannot measure it. So r is an argument: [`BETWEEN_RUN_DEFAULT`] unless the caller has measured
+//! it over several runs. Columns other than the rate are zero at the cap, so that their
+//! coefficients do not matter.
 //!
-//! **Neighbouring intervals resemble each other**, and a schedule of steps makes the most of it. In
-//! a minute of seconds the Newey–West errors see only part of that. So the lag-one correlation ρ of
-//! the residuals is taken (with Kendall's correction for its bias in short series), and
-//! `f = (1 + ρ)/(1 − ρ)` intervals count as one: of the three covariances (plain times f, the
-//! heteroscedasticity-robust one times f, Newey–West) the one that gives the capacity the largest
-//! variance is used, t has `n/f − p` degrees of freedom, and the residual variance is enlarged by
-//! what p coefficients soak up of so few.
+//! **Neighbouring intervals are correlated**, most of all under a schedule of steps. With a minute
+//! of one-second intervals the Newey–West errors account for only part of that. So the lag-one
+//! correlation ρ of the residuals is computed (with Kendall's correction for its bias in short
+//! series), and `f = (1 + ρ)/(1 − ρ)` intervals count as one. Of three covariances (plain times f,
+//! heteroscedasticity-robust times f, Newey–West) the one that gives the capacity the largest
+//! variance is used, t has `n/f − p` degrees of freedom, and the residual variance is corrected for
+//! the p coefficients fitted to so few effective intervals.
 
 use serde::Serialize;
 
@@ -30,55 +30,57 @@ use crate::interval::{Fieller, Interval, fieller};
 use crate::linear::{Design, hac_cov, hac_lags, lag_one_correlation};
 use crate::small::Moments;
 
-/// Sd of the level between runs, as a share of the cap: the root mean square by which lines with
-/// wakes missed the saturation then measured (null server 2.7 %, nginx 3.5 %, Squid 2.1 %).
+/// Sd of the level between runs, as a share of the cap: the root mean square of the differences
+/// between lines with wakes and the measured saturation (null server 2.7 %, nginx 3.5 %, Squid
+/// 2.1 %).
 pub const BETWEEN_RUN_DEFAULT: f64 = 0.03;
-/// Intervals more alike than this are hardly more than one; the bound keeps `f` at 19.
+/// Upper bound of the correlation, which limits `f` to 19.
 pub const AUTOCORRELATION_MAX: f64 = 0.9;
-/// However few independent intervals there are, t is no wider than with these.
+/// Lower bound of the degrees of freedom of t.
 const EFFECTIVE_DOF_MIN: f64 = 3.0;
 /// Resamples of the bootstrap.
 pub const RESAMPLES: usize = 1_000;
 
-/// Where a line meets the cap.
+/// The rate at which a line meets the cap.
 #[derive(Clone, Debug, Serialize)]
 pub struct Capacity {
-    /// The point: `(cap − a) / b`.
+    /// The point estimate: `(cap − a) / b`.
     pub value: f64,
-    /// Where a future saturated interval will lie.
+    /// The interval for a future saturated interval.
     pub interval: Interval,
-    /// Where the line itself meets the cap (Fieller's).
+    /// The interval of the line itself (Fieller's).
     pub line_interval: Interval,
-    /// The same by the circular block bootstrap.
+    /// The interval of the line by the circular block bootstrap.
     pub bootstrap: Interval,
-    /// Rows in a block of that.
+    /// Rows in a block of the bootstrap.
     pub block_length: usize,
     /// Level of the three intervals.
     pub level: f64,
-    /// Sd of one future interval about the line at the cap, in units of the cost.
+    /// Residual sd of a future interval at the cap, in units of the cost.
     pub residual_sd: f64,
     /// Sd of the level between runs, in units of the cost.
     pub between_run_sd: f64,
-    /// Correlation of a residual with the next one's, corrected for its bias; not below 0.
+    /// Lag-one correlation of the residuals, corrected for its bias; at least 0.
     pub autocorrelation: f64,
-    /// How many independent intervals the intervals are worth.
+    /// The effective number of independent intervals.
     pub effective_n: f64,
-    /// Can a capacity be read off these data at all?
+    /// Whether the data identify a capacity.
     pub identifiable: Result<(), Why>,
 }
 
-/// Why no capacity can be read off.
+/// Why the data do not identify a capacity.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Why {
-    /// The slope cannot be told from zero.
+    /// The slope is not significantly different from zero.
     RateDidNotVary,
-    /// The slope could be told from zero if the intervals were independent, and they are not: on a
-    /// load that only rises, what drifts with time cannot be told from what grows with the rate.
+    /// The slope would differ significantly from zero if the intervals were independent, but they
+    /// are correlated: under a load that only rises, drift over time cannot be separated from
+    /// growth with the rate.
     NeighboursAlike {
         /// The lag-one correlation of the residuals.
         rho: f64,
-        /// So many independent intervals they are worth.
+        /// The effective number of independent intervals.
         effective_n: f64,
     },
     /// The slope is zero or negative.
@@ -93,8 +95,8 @@ impl std::fmt::Display for Why {
             Why::RateDidNotVary => f.write_str(Interval::NOT_IDENTIFIABLE),
             Why::NeighboursAlike { rho, effective_n } => write!(
                 f,
-                "not identifiable: neighbouring intervals are alike (correlation {rho:.2}), all of \
-                 them are worth {effective_n:.1}; let the rate rise and fall, or record longer"
+                "not identifiable: neighbouring intervals are correlated ({rho:.2}) and count as \
+                 only {effective_n:.1}; let the rate rise and fall, or record for longer"
             ),
             Why::CostDoesNotRise => {
                 f.write_str("not identifiable: the cost does not rise with the rate")
@@ -106,7 +108,7 @@ impl std::fmt::Display for Why {
     }
 }
 
-/// What a capacity is asked for.
+/// The parameters of a capacity.
 #[derive(Clone, Copy)]
 pub(crate) struct Question {
     pub(crate) cap: f64,
@@ -115,13 +117,13 @@ pub(crate) struct Question {
     pub(crate) seed: u64,
 }
 
-/// The covariance of a fit's coefficients under three beliefs about its errors.
+/// The covariance of a fit's coefficients under three assumptions about its errors.
 pub(crate) struct Errors {
-    /// Independent and equal.
+    /// Independent errors with equal variance.
     pub(crate) plain: Vec<Vec<f64>>,
-    /// Independent, not equal (White).
+    /// Independent errors with unequal variance (White).
     pub(crate) unequal: Vec<Vec<f64>>,
-    /// Neither (Newey–West).
+    /// Autocorrelated errors with unequal variance (Newey–West).
     pub(crate) hac: Vec<Vec<f64>>,
 }
 
@@ -140,9 +142,9 @@ impl Errors {
     }
 }
 
-/// A fit from which a capacity is read, all that its intervals need in one place.
+/// A fit with everything that its capacity and intervals need.
 pub(crate) struct Reading<'a> {
-    /// The design of what was measured: residuals are taken from it.
+    /// The design of the measured regressors, for the residuals.
     pub(crate) design: &'a Design,
     pub(crate) coefficients: &'a [f64],
     pub(crate) errors: &'a Errors,
@@ -153,26 +155,26 @@ pub(crate) struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// The capacity; the moments are those of the same fit, for the bootstrap.
+    /// The capacity. The moments are those of the same fit, for the bootstrap.
     pub(crate) fn capacity(&self, question: Question, moments: &Moments) -> Capacity {
         let Question { cap, level, between_run, seed } = question;
         let (a, b) = (self.coefficients[0], self.coefficients[1]);
         let value = (cap - a) / b;
         let scores = weighted(self.residuals, self.weights);
-        let alike = Autocorrelation::of(&scores, self.design.coefficients());
-        let residual_sd = self.residual_sd_at(cap, &alike);
+        let correlation = Autocorrelation::of(&scores, self.design.coefficients());
+        let residual_sd = self.residual_sd_at(cap, &correlation);
         let between_run_sd = between_run * cap;
         let base = Fieller {
             cap,
             intercept: a,
             slope: b,
-            cov: self.line_cov(value, alike.per_one),
+            cov: self.line_cov(value, correlation.per_one),
             extra_variance: 0.0,
-            dof: alike.dof,
+            dof: correlation.dof,
             level,
         };
         let line_interval = fieller(&base);
-        let effective_n = self.residuals.len() as f64 / alike.per_one;
+        let effective_n = self.residuals.len() as f64 / correlation.per_one;
         let if_independent = || {
             let plain = &self.errors.plain;
             let cov = [[plain[0][0], plain[0][1]], [plain[1][0], plain[1][1]]];
@@ -191,36 +193,36 @@ impl Reading<'_> {
             Err(Why::NoRoomUnderCap)
         } else if line_interval.bounds().is_none() {
             match if_independent().bounds() {
-                Some(_) if alike.rho > 0.0 => {
-                    Err(Why::NeighboursAlike { rho: alike.rho, effective_n })
+                Some(_) if correlation.rho > 0.0 => {
+                    Err(Why::NeighboursAlike { rho: correlation.rho, effective_n })
                 }
                 _ => Err(Why::RateDidNotVary),
             }
         } else {
             Ok(())
         };
-        // Roots of a line that has no capacity are numbers, but not an interval of it.
-        let honest = |interval: Interval| match &identifiable {
+        // Without a capacity, the roots are numbers but not its interval.
+        let if_identifiable = |interval: Interval| match &identifiable {
             Ok(()) => interval,
             Err(why) => Interval::Unbounded { reason: why.to_string() },
         };
         Capacity {
             value,
-            interval: honest(interval),
-            line_interval: honest(line_interval),
-            bootstrap: honest(bootstrap.interval(level)),
+            interval: if_identifiable(interval),
+            line_interval: if_identifiable(line_interval),
+            bootstrap: if_identifiable(bootstrap.interval(level)),
             block_length: bootstrap.block_length,
             level,
             residual_sd,
             between_run_sd,
-            autocorrelation: alike.rho,
+            autocorrelation: correlation.rho,
             effective_n,
             identifiable,
         }
     }
 
-    /// The covariance of (intercept, slope), see the module's head; variances of the capacity are
-    /// compared by the delta method.
+    /// The covariance of (intercept, slope); see the module documentation. Variances of the
+    /// capacity are compared by the delta method.
     fn line_cov(&self, capacity: f64, per_one: f64) -> [[f64; 2]; 2] {
         let corner = |m: &[Vec<f64>], factor: f64| {
             [[m[0][0] * factor, m[0][1] * factor], [m[1][0] * factor, m[1][1] * factor]]
@@ -234,8 +236,8 @@ impl Reading<'_> {
             .expect("there are three of them")
     }
 
-    /// The residual sd to expect at the cap, see the module's head.
-    fn residual_sd_at(&self, cap: f64, alike: &Autocorrelation) -> f64 {
+    /// The expected residual sd at the cap; see the module documentation.
+    fn residual_sd_at(&self, cap: f64, correlation: &Autocorrelation) -> f64 {
         let n = self.residuals.len();
         let fitted: Vec<f64> = (0..n).map(|i| self.design.fitted(i, self.coefficients)).collect();
         let middle = crate::dist::median(&mut fitted.clone());
@@ -245,26 +247,26 @@ impl Reading<'_> {
             sum += w * (self.residuals[i] / fitted[i]).powi(2);
             weight += w;
         }
-        let left = (alike.dof * alike.per_one).min(self.dof as f64) / n as f64;
+        let left = (correlation.dof * correlation.per_one).min(self.dof as f64) / n as f64;
         let relative = if weight > 0.0 { (sum / weight / left).sqrt() } else { 0.0 };
         let pooled = self.residual_sd * (self.dof as f64 / n as f64 / left).sqrt();
         pooled.max(relative * cap)
     }
 }
 
-/// How much neighbouring rows resemble each other, and what that costs.
+/// The autocorrelation of rows, and its effect on the number of independent rows.
 pub(crate) struct Autocorrelation {
-    /// The lag-one correlation, corrected for its bias, not below zero.
+    /// The lag-one correlation, corrected for its bias; at least zero.
     pub(crate) rho: f64,
-    /// Rows that are worth one.
+    /// The number of rows that count as one.
     pub(crate) per_one: f64,
-    /// Degrees of freedom that are left.
+    /// The remaining degrees of freedom.
     pub(crate) dof: f64,
 }
 
 impl Autocorrelation {
-    /// Of the residuals (or scores) of a fit of `p` coefficients. Kendall's correction (1954) in
-    /// its form for p of them; what is below zero counts as white noise.
+    /// Computes it from the residuals (or scores) of a fit of `p` coefficients, with Kendall's
+    /// correction (1954) for p coefficients. A negative correlation counts as white noise.
     pub(crate) fn of(residuals: &[f64], p: usize) -> Autocorrelation {
         let (n, p) = (residuals.len() as f64, p as f64);
         let raw = lag_one_correlation(residuals);
@@ -274,7 +276,7 @@ impl Autocorrelation {
     }
 }
 
-/// Residuals times their weights: what the normal equations sum.
+/// Residuals times their weights, as the normal equations sum them.
 pub(crate) fn weighted(residuals: &[f64], weights: Option<&[f64]>) -> Vec<f64> {
     match weights {
         Some(weights) => residuals.iter().zip(weights).map(|(r, w)| r * w).collect(),

@@ -1,49 +1,49 @@
-//! What requests of each class cost: `C = a + Σ b_k·x_k` with no b below zero.
+//! The cost of requests by class: `C = a + Σ b_k·x_k` with no negative b.
 //!
-//! A request cannot cost less than nothing, so the fit is least squares under that condition
-//! (Lawson and Hanson 1974, the active-set method), with the weights of the MM-estimate without it.
-//! The intercept is free.
+//! A request cannot have a negative cost, so the fit is non-negative least squares (Lawson and
+//! Hanson 1974, the active-set method), with the weights of the unconstrained MM-estimate. The
+//! intercept is not constrained.
 //!
-//! Classes that rise and fall together cannot be told apart by any fit: hits and misses of a cache
-//! whose hit ratio never changes are one class. Before the fit, a class that the others tell to
-//! [`TOLD_BY_OTHERS_MAX`] of its variance is merged with the one it resembles most, and so is one
-//! of which there are too few. What was merged, and why, is part of the result.
+//! No fit can separate classes that rise and fall together: hits and misses of a cache with a
+//! constant hit ratio are one class. Before the fit, a class of whose variance the others explain
+//! more than [`EXPLAINED_MAX`] is merged with the one most similar to it, and so is a class with
+//! too few requests. The result lists what was merged and why.
 //!
-//! Intervals are those of [`mod@crate::costs`], of the fit without the condition, about the
-//! estimate with it, and end at zero.
+//! Intervals have the width of those of [`mod@crate::costs`] in the unconstrained fit, are centred
+//! on the constrained estimate, and are cut at zero.
 
 use serde::Serialize;
 
-use crate::costs::{ChosenBy, Coefficient, cost};
+use crate::costs::{Coefficient, Weighting, cost};
 use crate::linear::{Design, LinearFit};
 use crate::{Unfit, least_squares, mm, shared_fit};
 
-/// A class of which the others tell more than this is none of its own: its standard error would
-/// be more than seven times what it is alone.
-pub const TOLD_BY_OTHERS_MAX: f64 = 0.98;
+/// If the others explain more than this share of a class's variance, it is not fitted separately:
+/// its standard error would be more than seven times as large as alone.
+pub const EXPLAINED_MAX: f64 = 0.98;
 
-/// Classes of a smaller share of all requests are not fitted for themselves.
+/// Classes with a smaller share of all requests are not fitted separately.
 pub const SHARE_MIN: f64 = 0.005;
 
-/// Classes that are taken at most: the rarest are merged before anything else.
+/// Most classes. The rarest ones are merged first.
 pub const CLASSES_MAX: usize = 12;
 
 /// Rounds of the active-set method for each class; it needs about two.
 const ROUNDS_PER_CLASS: usize = 10;
 
-/// A gradient this small beside the largest is zero.
+/// A gradient this small relative to the largest counts as zero.
 const GRADIENT_ZERO: f64 = 1e-9;
 
-/// What one class, or several that were merged, costs.
+/// The cost of one class, or of several merged classes.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClassCost {
-    /// The classes, as places in what was given.
+    /// The classes, as indices of the input.
     pub members: Vec<usize>,
     /// Their share of all requests.
     pub share: f64,
     /// The cost of a request.
     pub cost: Coefficient,
-    /// Whether the fit would have gone below zero.
+    /// Whether the unconstrained fit would be negative.
     pub at_zero: bool,
 }
 
@@ -51,18 +51,18 @@ pub struct ClassCost {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WhyMerged {
-    /// Too few requests for a fit of their own: their share of all.
+    /// Too few requests for a separate fit: their share of all requests.
     Rare(f64),
-    /// They rise and fall together: how much of the one the others tell.
+    /// They rise and fall together: the share of the variance that the others explain.
     Alike(f64),
 }
 
 /// One merger.
 #[derive(Clone, Debug, Serialize)]
 pub struct Merged {
-    /// What was merged, as places in what was given.
+    /// The merged classes, as indices of the input.
     pub from: Vec<usize>,
-    /// Into these.
+    /// The classes that they were merged with.
     pub into: Vec<usize>,
     /// Why.
     pub why: WhyMerged,
@@ -71,13 +71,13 @@ pub struct Merged {
 /// The costs of all classes.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClassCosts {
-    /// What is paid when nobody asks.
+    /// The cost at zero load.
     pub fixed: Coefficient,
-    /// The classes, those of which there are most first.
+    /// The classes, the most frequent first.
     pub classes: Vec<ClassCost>,
     /// The mean cost of a request, by the classes' shares.
     pub mean: f64,
-    /// What was merged, in that order.
+    /// The mergers, in their order.
     pub merged: Vec<Merged>,
     /// Rows.
     pub n: usize,
@@ -85,11 +85,11 @@ pub struct ClassCosts {
     pub level: f64,
 }
 
-/// Fits what requests of each class cost. `rates` has a class's requests per second in each row;
-/// classes without a request are passed over.
+/// Fits the cost of requests by class. `rates` has the requests per second of each class in each
+/// row; classes without requests are skipped.
 ///
-/// # Errors
-/// As [`mm`]; a class that is not as long as the whole, not finite or below zero; no requests.
+/// # Errors Those of [`mm`]; a class with another length than the total, not finite or negative; no
+/// requests.
 pub fn class_costs(
     rates: &[&[f64]],
     whole: &[f64],
@@ -97,12 +97,12 @@ pub fn class_costs(
     seed: u64,
 ) -> Result<ClassCosts, Unfit> {
     if !(level > 0.0 && level < 1.0) {
-        return Err(Unfit::NotPositive { what: "the level, or one less it," });
+        return Err(Unfit::NotPositive { what: "the level, or 1 minus the level," });
     }
     if rates.iter().any(|class| class.iter().any(|rate| *rate < 0.0)) {
         return Err(Unfit::NotPositive { what: "the rate of a class" });
     }
-    // Lengths and values are looked at before anything is summed.
+    // This checks lengths and values before anything is summed.
     Design::new(rates)?;
     let total: f64 = rates.iter().map(|class| class.iter().sum::<f64>()).sum();
     if total <= 0.0 {
@@ -124,13 +124,13 @@ pub fn class_costs(
     let weights = mm(&design, whole, seed)?.weights;
     let free = shared_fit(&design, &[whole], &weights)?.remove(0);
     let bounded = non_negative(&columns, whole, &weights)?;
-    let chosen_by = ChosenBy { weights, residuals: free.residuals.clone() };
-    let around = cost(&design, &free, &chosen_by, level);
-    let moved = |j: usize| {
+    let weighting = Weighting { weights, residuals: free.residuals.clone() };
+    let around = cost(&design, &free, &weighting, level);
+    let centred = |j: usize| {
         let Coefficient { value, se, low, high, dof } = around.coefficients[j];
         let to = bounded[j];
         let half = (high - low) / 2.0;
-        // Where the condition holds the estimate up, what lies above it is as far as it was.
+        // If the constraint raises the estimate to zero, the upper end does not move.
         let high = if j > 0 && to <= 0.0 { (value + half).max(0.0) } else { to + half };
         let low = if j > 0 { (to - half).max(0.0) } else { to - half };
         Coefficient { value: to, se, low, high, dof }
@@ -141,15 +141,15 @@ pub fn class_costs(
         .map(|(at, group)| ClassCost {
             share: group.sum() / total,
             members: group.members,
-            cost: moved(at + 1),
+            cost: centred(at + 1),
             at_zero: bounded[at + 1] <= 0.0,
         })
         .collect();
     let mean = classes.iter().map(|class| class.share * class.cost.value).sum();
-    Ok(ClassCosts { fixed: moved(0), classes, mean, merged, n: whole.len(), level })
+    Ok(ClassCosts { fixed: centred(0), classes, mean, merged, n: whole.len(), level })
 }
 
-/// Classes that count as one.
+/// Classes that are treated as one.
 struct Group {
     members: Vec<usize>,
     rates: Vec<f64>,
@@ -180,13 +180,13 @@ fn merge_rare(groups: &mut Vec<Group>, merged: &mut Vec<Merged>, total: f64) {
 
 fn merge_alike(groups: &mut Vec<Group>, merged: &mut Vec<Merged>) {
     while groups.len() > 1 {
-        let told = (0..groups.len()).map(|at| (at, told_by_others(groups, at)));
-        let Some((at, told)) = told.max_by(|a, b| a.1.total_cmp(&b.1)) else { return };
-        if told <= TOLD_BY_OTHERS_MAX {
+        let explained = (0..groups.len()).map(|at| (at, explained_by_others(groups, at)));
+        let Some((at, explained)) = explained.max_by(|a, b| a.1.total_cmp(&b.1)) else { return };
+        if explained <= EXPLAINED_MAX {
             return;
         }
         let into = most_alike(groups, at);
-        merge(groups, merged, at, into, WhyMerged::Alike(told));
+        merge(groups, merged, at, into, WhyMerged::Alike(explained));
     }
 }
 
@@ -203,9 +203,9 @@ fn merge(
     groups[into - usize::from(into > from)].absorb(&gone);
 }
 
-/// How much of a class's variance a fit by the others tells; all of it if it has none, or if the
-/// fit cannot be made.
-fn told_by_others(groups: &[Group], at: usize) -> f64 {
+/// The share of a class's variance that a fit by the others explains; 1 if it does not vary, or if
+/// the fit is not possible.
+fn explained_by_others(groups: &[Group], at: usize) -> f64 {
     let others: Vec<&[f64]> = groups
         .iter()
         .enumerate()
@@ -218,11 +218,11 @@ fn told_by_others(groups: &[Group], at: usize) -> f64 {
         return 1.0;
     }
     let fit = Design::new(&others).and_then(|design| least_squares(&design, rates, None));
-    // Others that tell each other are merged in their turn.
+    // If the others explain each other, they are merged in later rounds.
     fit.map_or(1.0, |fit| fit.r_squared)
 }
 
-/// The class whose rate goes most with that of another.
+/// The class whose rate is most correlated with that of this class.
 fn most_alike(groups: &[Group], at: usize) -> usize {
     let with = (0..groups.len()).filter(|other| *other != at);
     let likeness = |other: &usize| correlation(&groups[at].rates, &groups[*other].rates).abs();
@@ -239,7 +239,7 @@ fn correlation(a: &[f64], b: &[f64]) -> f64 {
     if scale > 0.0 { both / scale } else { 0.0 }
 }
 
-/// Weighted least squares with every coefficient but the intercept at or above zero: the
+/// Weighted least squares with non-negative coefficients, except for the intercept. Returns the
 /// coefficients, the intercept first.
 fn non_negative(columns: &[&[f64]], whole: &[f64], weights: &[f64]) -> Result<Vec<f64>, Unfit> {
     let count = columns.len();
@@ -251,7 +251,7 @@ fn non_negative(columns: &[&[f64]], whole: &[f64], weights: &[f64]) -> Result<Ve
         passive[enters] = true;
         loop {
             let wanted = solve(columns, whole, weights, &passive)?;
-            // As far towards it as the first that meets zero allows.
+            // A step towards it, until the first coefficient reaches zero.
             let first = (0..count)
                 .filter(|&j| passive[j] && wanted[j + 1] <= 0.0)
                 .map(|j| (j, found[j + 1] / (found[j + 1] - wanted[j + 1])))
@@ -272,7 +272,7 @@ fn non_negative(columns: &[&[f64]], whole: &[f64], weights: &[f64]) -> Result<Ve
     Ok(found)
 }
 
-/// The class that is at zero and would gain most by leaving it.
+/// The class at zero whose coefficient has the steepest gradient.
 fn steepest(
     columns: &[&[f64]],
     whole: &[f64],
@@ -299,7 +299,7 @@ fn steepest(
         .map(|(j, _)| j)
 }
 
-/// Without a condition, by the classes that are not at zero.
+/// The unconstrained fit by the classes that are not at zero.
 fn solve(
     columns: &[&[f64]],
     whole: &[f64],
@@ -332,7 +332,7 @@ mod tests {
     use super::*;
     use crate::Rng;
 
-    /// Rates that rise and fall each in its own time, and what they cost with noise.
+    /// Rates that rise and fall independently, and their total cost with noise.
     struct Made {
         rates: Vec<Vec<f64>>,
         whole: Vec<f64>,
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn known_costs_lie_within_their_intervals() {
+    fn intervals_contain_the_known_costs() {
         let costs = [20e-6, 150e-6, 60e-6];
         let mut held = [0; 4];
         for seed in 0..20 {
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_that_costs_nothing_is_at_zero_and_never_below() {
+    fn a_class_without_cost_is_at_zero_and_never_negative() {
         let mut at_zero = 0;
         for seed in 0..20 {
             let found = fit(&made(&[0.0, 100e-6, 0.0], 200, seed), seed);
@@ -394,14 +394,14 @@ mod tests {
                 assert_eq!(class.at_zero, cost.value <= 0.0);
             }
         }
-        // About half of forty estimates would have been below.
+        // About half of forty unconstrained estimates would be negative.
         assert!((8..=32).contains(&at_zero), "{at_zero}");
     }
 
     #[test]
-    fn classes_that_go_together_are_merged_and_said() {
+    fn classes_that_vary_together_are_merged_and_reported() {
         let mut both = made(&[20e-6, 150e-6], 200, 7);
-        // Misses at a hit ratio that never changes, and a class of hardly any requests.
+        // Misses at a constant hit ratio, and a class with hardly any requests.
         both.rates.push(both.rates[0].iter().map(|hits| 0.25 * hits).collect());
         both.rates.push((0..200).map(|row| if row % 50 == 0 { 1.0 } else { 0.0 }).collect());
         let found = fit(&both, 7);
@@ -413,15 +413,15 @@ mod tests {
         assert_eq!(members, [vec![0, 2], vec![1]]);
         assert_eq!(found.merged.len(), 2);
         assert!(matches!(found.merged[0].why, WhyMerged::Rare(share) if share < SHARE_MIN));
-        assert!(matches!(found.merged[1].why, WhyMerged::Alike(told) if told > 0.999));
-        // The cost of what was merged is the mean of its classes'.
+        assert!(matches!(found.merged[1].why, WhyMerged::Alike(share) if share > 0.999));
+        // The cost of a merged class is the mean of its members.
         let pair = found.classes.iter().find(|class| class.members.contains(&0)).unwrap();
         assert!((pair.cost.value / (20e-6 / 1.25) - 1.0).abs() < 0.3, "{pair:?}");
     }
 
-    /// Against every subset of classes: the best fit with all of them above zero.
+    /// Compares with every subset of classes: the best fit with non-negative coefficients.
     #[test]
-    fn no_fit_that_keeps_the_condition_is_better() {
+    fn no_other_non_negative_fit_is_better() {
         for seed in 0..60 {
             let mut rng = Rng::new(seed);
             let mut uniform = || rng.uniform();
@@ -453,7 +453,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_fitted_is_said() {
+    fn impossible_fits_are_errors() {
         let row = [1.0, 2.0, 3.0];
         assert!(class_costs(&[&row], &[1.0], 0.95, 1).is_err());
         assert!(class_costs(&[&[-1.0, 1.0]], &[1.0, 1.0], 0.95, 1).is_err());

@@ -1,12 +1,11 @@
-//! Two lines beside each other: what changed, as ratios, and is it more than chance?
+//! The comparison of two lines: what changed, as ratios, and whether it is significant.
 //!
-//! Ratios come with block-bootstrap intervals, each trial resampled on its own: what the trials'
-//! own intervals can tell. Two runs of one server differ by more than that (see
-//! [`crate::capacity`]), so a verdict stands on the wider interval beside it, which adds the sd
-//! between runs for each of the two; servers that took turns under one load need none of it. The
-//! interaction test asks whether the slopes differ: their difference over its Newey–West error,
-//! the trials being independent of each other. "No change" is not the absence of a difference but
-//! an interval that lies within the margin that matters ([`equivalent`]).
+//! Ratios have block-bootstrap intervals for which each trial is resampled separately. Two runs of
+//! one server differ by more than that (see [`crate::capacity`]), so a verdict is based on the
+//! wider interval that adds the sd between runs for each of the two. Servers that alternate under
+//! one load do not need it. The interaction test checks whether the slopes differ: their difference
+//! over its Newey–West error, for independent trials. "No change" is not the absence of a
+//! significant difference but an interval within the relevant margin ([`equivalent`]).
 
 use serde::Serialize;
 
@@ -26,24 +25,24 @@ pub struct Subject<'a> {
     pub rate: &'a [f64],
     /// Use of the resource.
     pub cost: &'a [f64],
-    /// Wakes per second, where its capacity is to be read off the line with wakes.
+    /// Wakes per second, if its capacity is that of the line with wakes.
     pub wakes: Option<&'a [f64]>,
-    /// The use at which the resource is used up.
+    /// The use at which the resource is exhausted.
     pub cap: f64,
 }
 
-/// On what terms they are compared.
+/// Parameters of a comparison.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// Level of the intervals.
     pub level: f64,
-    /// Sd of the level between runs, as a share; 0 where the two took turns.
+    /// Sd of the level between runs, as a share; 0 if the two alternated.
     pub between_run: f64,
     /// Seed of the bootstrap.
     pub seed: u64,
 }
 
-/// What changed from one trial to another.
+/// The changes from one trial to another.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// The straight line before.
@@ -52,30 +51,31 @@ pub struct Comparison {
     pub after: Line,
     /// Marginal cost after over before, by the straight lines.
     pub slope_ratio: Estimate,
-    /// The same, with what runs differ by.
+    /// The same, with the sd between runs.
     pub slope_ratio_of_runs: Estimate,
     /// Capacity after over before.
     pub capacity_ratio: Estimate,
-    /// The same, with what runs differ by.
+    /// The same, with the sd between runs.
     pub capacity_ratio_of_runs: Estimate,
-    /// Whether the capacities were read off lines with wakes.
+    /// Whether the capacities are those of the lines with wakes.
     pub with_wakes: bool,
-    /// Do the slopes differ?
+    /// The test of whether the slopes differ.
     pub interaction: Test,
 }
 
-/// Does the interval of a ratio lie within `margin` of one (0.05: five percent)? That, and not the
-/// absence of a difference, is "no change".
+/// Whether the interval of a ratio is within `margin` of one (0.05: five percent). That, and not
+/// the absence of a significant difference, is "no change".
 #[must_use]
 pub fn equivalent(ratio: &Interval, margin: f64) -> bool {
     ratio.bounds().is_some_and(|(low, high)| low >= 1.0 / (1.0 + margin) && high <= 1.0 + margin)
 }
 
-/// Compares two trials. Capacities are read off the lines with wakes if both have wakes, and off
-/// the straight ones otherwise: of one kind, or their ratio would be one of models.
+/// Compares two trials. Capacities are those of the lines with wakes if both trials have wakes, and
+/// those of the straight lines otherwise. Both use the same model, or the ratio would be one of
+/// models.
 ///
 /// # Errors
-/// As [`ols`], for either trial.
+/// Those of [`ols`], for either trial.
 pub fn compare(
     before: &Subject<'_>,
     after: &Subject<'_>,
@@ -120,8 +120,7 @@ pub fn compare(
     })
 }
 
-/// A trial's line (intercept and slope; the cost of wakes is not asked for), and that of each
-/// resample; NaN where there was none.
+/// The intercept and slope of a trial's line, and of each resample; NaN if there is no line.
 struct Lines {
     whole: [f64; 2],
     drawn: Vec<[f64; 2]>,
@@ -171,7 +170,7 @@ fn ratio(
         .collect();
     values.sort_unstable_by(f64::total_cmp);
     let failed = RESAMPLES - values.len();
-    // Each trial has blocks of its own length; an interval needs neither.
+    // The trials have different block lengths, which the interval does not need.
     let drawn = Bootstrap { values, failed, resamples: RESAMPLES, block_length: 0, seed: 0 };
     Estimate {
         value: after / before,
@@ -181,7 +180,7 @@ fn ratio(
     }
 }
 
-/// The interval with the sd between runs for each of the two, on the scale of logarithms.
+/// Adds the sd between runs for each of the two to the interval, on a logarithmic scale.
 fn widened(ratio: &Estimate, terms: &Terms) -> Estimate {
     let normal = crate::dist::t_critical(terms.level, 1e6);
     let runs = normal * terms.between_run * std::f64::consts::SQRT_2;
@@ -197,10 +196,10 @@ fn widened(ratio: &Estimate, terms: &Terms) -> Estimate {
     Estimate { interval, method, ..ratio.clone() }
 }
 
-/// The t of the difference of the slopes, with Newey–West errors over each trial on its own.
+/// The t of the difference of the slopes, with separate Newey–West errors for each trial.
 ///
 /// # Errors
-/// As [`ols`], for either trial.
+/// Those of [`ols`], for either trial.
 pub fn interaction(before: (&[f64], &[f64]), after: (&[f64], &[f64])) -> Result<Test, Unfit> {
     let slope = |(rate, cost): (&[f64], &[f64])| -> Result<(f64, f64, usize), Unfit> {
         let design = Design::new(&[rate])?;

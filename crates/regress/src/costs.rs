@@ -1,18 +1,17 @@
-//! What parts of the work cost: one fit of the whole, and the same fit of every part.
+//! Costs of parts of the work: one fit of the total, and the same fit of every part.
 //!
-//! In each interval the parts (procedure groups, procedures, modes, what is left over) add up to
-//! the whole. They go through one design matrix with one vector of weights, that of the
-//! MM-estimate of the whole, and with the same columns: none is dropped for one part alone. The
-//! fit is then one linear map, and the coefficients of the parts add up to those of the whole, to
-//! rounding; [`PartsClosure`] says by how much they do not. Fitting each part robustly on its own
-//! would give each a set of intervals of its own, and a sum that means nothing.
+//! In each interval the parts (procedure groups, procedures, modes, the remainder) add up to the
+//! total. All are fitted with one design matrix and one vector of weights, that of the MM-estimate
+//! of the total, and with the same columns. The fit is then one linear map, and the coefficients of
+//! the parts add up to those of the total, within rounding; [`PartsClosure`] gives the gap. A
+//! separate robust fit of each part would use different intervals for each, and the sum would be
+//! meaningless.
 //!
 //! Intervals of the coefficients are Student's, with the largest of the three errors of
-//! [`crate::capacity`] and as many degrees of freedom as the intervals are worth. The weights were
-//! chosen by the residuals of the whole, which moves its estimate more than weights given
-//! beforehand would (the slope of psi in the place of the weight: Huber 1981, 7.6). So a residual
-//! of a part counts for more as far as it goes along with the whole's, and as it is where it does
-//! not.
+//! [`crate::capacity`] and the degrees of freedom of the effective number of intervals. The weights
+//! were chosen by the residuals of the total, which moves its estimate more than fixed weights
+//! would (the slope of psi in place of the weight: Huber 1981, 7.6). So the component of a part's
+//! residual along the total's is enlarged, and the rest is used as it is.
 
 use serde::Serialize;
 
@@ -28,7 +27,7 @@ use crate::{Robust, Unfit, mm, shared_fit};
 pub struct Coefficient {
     /// The estimate.
     pub value: f64,
-    /// Its standard error, which stands autocorrelation and unequal variance.
+    /// Its standard error, robust to autocorrelation and unequal variance.
     pub se: f64,
     /// Lower end of its interval.
     pub low: f64,
@@ -39,14 +38,14 @@ pub struct Coefficient {
 }
 
 impl Coefficient {
-    /// Is it told from `value`?
+    /// Whether it differs significantly from `value`.
     #[must_use]
     pub fn differs_from(&self, value: f64) -> bool {
         value < self.low || self.high < value
     }
 }
 
-/// What a part, or the whole, costs: the fixed cost first, then one cost a column of the design.
+/// The cost of a part or of the total: the fixed cost, then one cost for each column of the design.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cost {
     /// The coefficients, the intercept first.
@@ -54,36 +53,36 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// What is paid when nobody asks.
+    /// The cost at zero load.
     #[must_use]
     pub fn fixed(&self) -> Coefficient {
         self.coefficients[0]
     }
 
-    /// What one more request costs: the coefficient of the first column.
+    /// The cost of one more request: the coefficient of the first column.
     #[must_use]
     pub fn marginal(&self) -> Coefficient {
         self.coefficients[1]
     }
 }
 
-/// Do the parts add up? Each is the sum over the parts less the whole's.
+/// Whether the parts add up. Each gap is the sum over the parts minus the total.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct PartsClosure {
-    /// Of the fixed costs.
+    /// The gap of the fixed costs.
     pub fixed_gap: f64,
-    /// The largest over the other coefficients.
+    /// The largest gap of the other coefficients.
     pub marginal_gap: f64,
 }
 
-/// The costs of the whole and of its parts.
+/// The costs of the total and of its parts.
 #[derive(Clone, Debug, Serialize)]
 pub struct Costs {
-    /// Of the whole.
+    /// The cost of the total.
     pub whole: Cost,
-    /// Of the parts, in the order they were given.
+    /// The costs of the parts, in the order of the input.
     pub parts: Vec<Cost>,
-    /// Do they add up?
+    /// Whether they add up.
     pub closure: PartsClosure,
     /// Rows that the weights set aside.
     pub set_aside: Vec<usize>,
@@ -91,21 +90,21 @@ pub struct Costs {
     pub n: usize,
     /// Level of the intervals.
     pub level: f64,
-    /// What all were fitted with.
+    /// The weights of all fits.
     #[serde(skip)]
-    chosen_by: ChosenBy,
+    weighting: Weighting,
 }
 
 /// The weights of a fit, and the residuals by which they were chosen.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ChosenBy {
+pub(crate) struct Weighting {
     pub(crate) weights: Vec<f64>,
     pub(crate) residuals: Vec<f64>,
 }
 
-impl ChosenBy {
-    /// The scores of a response with these residuals: its weighted residuals, larger by the share
-    /// of them that goes along with what chose the weights.
+impl Weighting {
+    /// The scores of a response with these residuals: its weighted residuals, with the component
+    /// along the residuals that chose the weights enlarged.
     fn scores(&self, residuals: &[f64]) -> Vec<f64> {
         let larger = mean(&self.weights) / mean_psi_slope(&self.weights) - 1.0;
         let power = |with: &[f64]| -> f64 {
@@ -119,12 +118,12 @@ impl ChosenBy {
     }
 }
 
-/// Fits the whole and its parts on one design. The parts are to add up to the whole in each row;
-/// if they do not, the closure says so. Coefficients of `extra` responses, which are no parts (a
-/// procedure inside a group), come by [`Costs::of`].
+/// Fits the total and its parts on one design. The parts should add up to the total in each row; if
+/// they do not, the closure shows it. [`Costs::of`] fits further responses that are not parts, such
+/// as a procedure inside a group.
 ///
 /// # Errors
-/// As [`mm`]; a part that is not as long as the whole or not finite.
+/// Those of [`mm`]; a part with another length than the total, or not finite.
 pub fn costs(
     design: &Design,
     whole: &[f64],
@@ -133,7 +132,7 @@ pub fn costs(
     seed: u64,
 ) -> Result<Costs, Unfit> {
     if !(level > 0.0 && level < 1.0) {
-        return Err(Unfit::NotPositive { what: "the level, or one less it," });
+        return Err(Unfit::NotPositive { what: "the level, or 1 minus the level," });
     }
     if design.coefficients() < 2 {
         return Err(Unfit::Singular);
@@ -143,9 +142,9 @@ pub fn costs(
     responses.extend_from_slice(parts);
     let fits = shared_fit(design, &responses, &weights)?;
     let n = weights.len();
-    let chosen_by = ChosenBy { weights, residuals: fits[0].residuals.clone() };
+    let weighting = Weighting { weights, residuals: fits[0].residuals.clone() };
     let mut fitted: Vec<Cost> =
-        fits.iter().map(|fit| cost(design, fit, &chosen_by, level)).collect();
+        fits.iter().map(|fit| cost(design, fit, &weighting, level)).collect();
     let parts = fitted.split_off(1);
     let whole = fitted.remove(0);
     let gap = |j: usize| {
@@ -156,36 +155,37 @@ pub fn costs(
         .map(gap)
         .fold(0.0, |m: f64, g| if g.abs() > m.abs() { g } else { m });
     let closure = PartsClosure { fixed_gap: gap(0), marginal_gap };
-    Ok(Costs { whole, parts, closure, set_aside, n, level, chosen_by })
+    Ok(Costs { whole, parts, closure, set_aside, n, level, weighting })
 }
 
 impl Costs {
-    /// The costs of further responses by the same fit, such as the procedures of a group: they
-    /// add up to the group's as the groups do to the whole.
+    /// The costs of further responses by the same fit, such as the procedures of a group, which add
+    /// up to the cost of the group.
     ///
     /// # Errors
-    /// A response that is not as long as the whole or not finite.
+    /// A response with another length than the total, or not finite.
     pub fn of(&self, design: &Design, responses: &[&[f64]]) -> Result<Vec<Cost>, Unfit> {
-        let fits = shared_fit(design, responses, &self.chosen_by.weights)?;
-        Ok(fits.iter().map(|fit| cost(design, fit, &self.chosen_by, self.level)).collect())
+        let fits = shared_fit(design, responses, &self.weighting.weights)?;
+        Ok(fits.iter().map(|fit| cost(design, fit, &self.weighting, self.level)).collect())
     }
 
-    /// What a unit of cost in each row adds to the marginal cost, by the same fit. The marginal
-    /// cost of any part is the sum of its costs times these, with no error of its own: for parts so
-    /// many that a fit of each says nothing, such as the stacks of a profile.
+    /// For each row, what a unit of cost adds to the marginal cost, by the same fit. The marginal
+    /// cost of a part is the sum of its costs times these factors, without an error. It is for
+    /// parts that are too many to fit each, such as the stacks of a profile.
     ///
     /// # Errors
-    /// A design that is not the one that was fitted.
+    /// A design with another number of rows than the fitted one.
     pub fn influence(&self, design: &Design) -> Result<Vec<f64>, Unfit> {
         if design.rows() != self.n {
             return Err(Unfit::LengthsDiffer { expected: self.n, found: design.rows() });
         }
-        let weights = Some(self.chosen_by.weights.as_slice());
+        let weights = Some(self.weighting.weights.as_slice());
         Ok(Solver::new(design, weights)?.influence(1, weights))
     }
 }
 
-/// Do two estimates of independent trials differ? Welch's t: the trials need not be equally noisy.
+/// Tests whether two estimates of independent trials differ, by Welch's t: the trials need not be
+/// equally noisy.
 #[must_use]
 pub fn difference(before: &Coefficient, after: &Coefficient) -> Test {
     let (old, new) = (before.se.powi(2), after.se.powi(2));
@@ -199,14 +199,14 @@ pub fn difference(before: &Coefficient, after: &Coefficient) -> Test {
     }
 }
 
-pub(crate) fn cost(design: &Design, fit: &LinearFit, chosen_by: &ChosenBy, level: f64) -> Cost {
-    let scores = chosen_by.scores(&fit.residuals);
+pub(crate) fn cost(design: &Design, fit: &LinearFit, weighting: &Weighting, level: f64) -> Cost {
+    let scores = weighting.scores(&fit.residuals);
     let power: f64 = scores.iter().map(|score| score * score).sum();
-    let variance = power / fit.dof as f64 / mean(&chosen_by.weights);
+    let variance = power / fit.dof as f64 / mean(&weighting.weights);
     let plain = scaled(&fit.unscaled_cov, variance);
-    // A row that the fit leans on has a residual smaller than its error, by its leverage; of so few
-    // rows the largest do (MacKinnon and White 1985, HC3).
-    let leverage = design.leverages(&fit.unscaled_cov, &chosen_by.weights);
+    // A row with high leverage has a residual smaller than its error. With few rows, those with the
+    // largest values do (MacKinnon and White 1985, HC3).
+    let leverage = design.leverages(&fit.unscaled_cov, &weighting.weights);
     let outside: Vec<f64> = scores.iter().zip(&leverage).map(|(s, h)| s / (1.0 - h)).collect();
     let errors = Errors::new(design, &outside, &fit.unscaled_cov, plain);
     let alike = Autocorrelation::of(&scores, design.coefficients());
@@ -233,13 +233,13 @@ mod tests {
     const RUNS: u64 = 400;
     const ROWS: usize = 36;
 
-    /// In how many of the runs the interval of the marginal cost holds the truth, of the whole and
-    /// of a part that is a third of it.
+    /// The number of runs in which the interval of the marginal cost contains the true value, for
+    /// the total and for a part that is a third of it.
     fn held(sd_at: impl Fn(f64) -> f64) -> [u64; 2] {
         let mut held = [0; 2];
         for seed in 0..RUNS {
             let mut rng = Rng::new(seed);
-            // Three rises over the range, as a generator would drive them.
+            // Three ramps over the range, as a generator would drive them.
             let rate: Vec<f64> = (0..ROWS)
                 .map(|row| 20.0 + 30.0 * (row % 12) as f64 + 30.0 * rng.uniform())
                 .collect();
@@ -259,12 +259,11 @@ mod tests {
     }
 
     #[test]
-    fn intervals_hold_the_truth_as_often_as_they_say() {
+    fn intervals_contain_the_true_value_at_their_level() {
         let equal = held(|_| 0.02);
         assert!(equal.iter().all(|&times| times >= RUNS * 94 / 100), "{equal:?} of {RUNS}");
-        // A mix of requests that changes is noise in proportion to the rate. With so few rows the
-        // high rates are then what tells the slope, and what looks wild: nine of ten is as far as
-        // it goes.
+        // A changing mix of requests is noise in proportion to the rate. With so few rows the high
+        // rates determine the slope and also look like outliers: nine of ten is the best possible.
         let growing = held(|rate| 1e-4 * rate);
         assert!(growing.iter().all(|&times| times >= RUNS * 90 / 100), "{growing:?} of {RUNS}");
     }

@@ -1,11 +1,11 @@
-//! Is a straight line wrong, and does it matter?
+//! A test of whether a straight line is wrong, and whether it matters.
 //!
-//! The rate squared is added to the fit. Neighbouring intervals resemble each other, and plain
-//! errors would cry wolf; in a minute of seconds Newey–West errors still do, a little. So t uses
-//! the larger of Newey–West's variance and White's times the `f` of [`crate::capacity`], and the
-//! degrees of freedom of as many intervals as these are worth. A small p alone says little (with
-//! enough rows everything is curved), so the practical size stands beside it: where the capacity
-//! would be if the curve were believed.
+//! The squared rate is added to the fit. Neighbouring intervals are correlated, so plain errors
+//! would give false alarms, and with a minute of one-second intervals Newey–West errors still give
+//! some. So t uses the larger of Newey–West's variance and White's times the `f` of
+//! [`crate::capacity`], with the degrees of freedom of the effective number of intervals. A small p
+//! alone says little (with enough rows every line is curved), so the practical size is reported
+//! too: the capacity according to the curve.
 
 use serde::Serialize;
 
@@ -14,16 +14,16 @@ use crate::capacity::{Autocorrelation, weighted};
 use crate::dist::student_t_two_sided_p;
 use crate::linear::{Design, hac_cov, hac_lags, least_squares};
 
-/// A named test with its figure.
+/// A named test with its result.
 #[derive(Clone, Debug, Serialize)]
 pub struct Test {
-    /// What the statistic is, fit to print.
+    /// The name of the statistic.
     pub statistic_name: String,
     /// Its value.
     pub statistic: f64,
-    /// Two-sided probability of one as large if there were nothing.
+    /// Two-sided probability of a statistic as large if there is no effect.
     pub p: f64,
-    /// Degrees of freedom it is held against.
+    /// Degrees of freedom of the test.
     pub dof: f64,
 }
 
@@ -36,19 +36,19 @@ pub struct Curvature {
     pub coefficient: f64,
     /// t with Newey–West errors alone.
     pub newey_west_t: f64,
-    /// Lags those sum over.
+    /// Lags of the Newey–West errors.
     pub lags: usize,
-    /// Where the curve reaches the cap; none when it never does.
+    /// The rate at which the curve reaches the cap; `None` if it never does.
     pub capacity: Option<f64>,
-    /// That over the capacity without the curve, less one; none when the curve never gets there.
+    /// That over the capacity of the straight line, minus one; `None` if there is none.
     pub capacity_change: Option<f64>,
 }
 
-/// Adds the square of column 1 (the rate) to the design and tests it. The cap is where capacity is
-/// read, with every column beyond the rate at zero.
+/// Adds the square of column 1 (the rate) to the design and tests it. Capacities are those at the
+/// cap, with every column other than the rate at zero.
 ///
 /// # Errors
-/// As [`least_squares`]; also [`Unfit::Singular`] when the rate takes fewer than three values.
+/// Those of [`least_squares`]; [`Unfit::Singular`] if the rate takes fewer than three values.
 pub fn curvature(
     design: &Design,
     y: &[f64],
@@ -58,8 +58,8 @@ pub fn curvature(
     curvature_of(design, design, y, weights, cap)
 }
 
-/// The same where the fit is made on one design (with wakes as the rate tells them) and residuals
-/// are taken from another (with wakes as they were).
+/// [`curvature`] with the fit on one design (with the wakes as fitted by the rate) and the
+/// residuals from another (with the measured wakes).
 pub(crate) fn curvature_of(
     design: &Design,
     measured: &Design,
@@ -76,13 +76,13 @@ pub(crate) fn curvature_of(
     let lags = hac_lags(&scores);
     let hac = hac_cov(&wider, &scores, &fit.unscaled_cov, lags);
     let unequal = hac_cov(&wider, &scores, &fit.unscaled_cov, 0);
-    let alike = Autocorrelation::of(&scores, wider.coefficients());
+    let correlation = Autocorrelation::of(&scores, wider.coefficients());
     let last = wider.coefficients() - 1;
     let coefficient = fit.coefficients[last];
     let newey_west_t = coefficient / hac[last][last].sqrt();
-    let variance = hac[last][last].max(unequal[last][last] * alike.per_one);
+    let variance = hac[last][last].max(unequal[last][last] * correlation.per_one);
     let statistic = coefficient / variance.sqrt();
-    let dof = alike.dof;
+    let dof = correlation.dof;
     let straight = (cap - without.coefficients[0]) / without.coefficients[1];
     let capacity = curve_reaches(fit.coefficients[0], fit.coefficients[1], coefficient, cap);
     Ok(Curvature {
@@ -100,13 +100,13 @@ pub(crate) fn curvature_of(
     })
 }
 
-/// The least positive rate at which `a + b·x + q·x²` rises through the cap.
+/// The smallest positive rate at which `a + b·x + q·x²` rises through the cap.
 fn curve_reaches(a: f64, b: f64, q: f64, cap: f64) -> Option<f64> {
     let discriminant = b * b + 4.0 * q * (cap - a);
     if discriminant < 0.0 {
         return None;
     }
-    // The rising root in the form that does not cancel and holds for q near zero.
+    // The rising root, in a form without cancellation that also works for q near zero.
     let rate = 2.0 * (cap - a) / (b + discriminant.sqrt());
     (rate.is_finite() && rate > 0.0).then_some(rate)
 }

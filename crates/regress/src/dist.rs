@@ -1,10 +1,10 @@
-//! The few distributions the fits need, and medians. A thin face over `statrs`, so that one place
-//! knows its corner cases.
+//! The distributions that the fits need, and medians. A thin layer over `statrs` that handles its
+//! corner cases in one place.
 
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-/// The quantile of Student's t at probability `p` (0 < p < 1) with `dof` degrees of freedom;
-/// NaN where it is not defined.
+/// The quantile of Student's t at probability `p` (0 < p < 1) with `dof` degrees of freedom; NaN if
+/// it is undefined.
 #[must_use]
 pub fn student_t_quantile(p: f64, dof: f64) -> f64 {
     match StudentsT::new(0.0, 1.0, dof) {
@@ -13,7 +13,7 @@ pub fn student_t_quantile(p: f64, dof: f64) -> f64 {
     }
 }
 
-/// The probability of a Student's t at least as far from zero as `t`, on either side.
+/// The two-sided probability of a Student's t at least as far from zero as `t`.
 #[must_use]
 pub fn student_t_two_sided_p(t: f64, dof: f64) -> f64 {
     match StudentsT::new(0.0, 1.0, dof) {
@@ -28,13 +28,13 @@ pub(crate) fn t_critical(level: f64, dof: f64) -> f64 {
     student_t_quantile(0.5 + level / 2.0, dof)
 }
 
-/// One-sided: the probability of a t at least as large.
+/// The one-sided probability of a t at least as large.
 pub(crate) fn t_upper_p(t: f64, dof: f64) -> f64 {
     let half = student_t_two_sided_p(t, dof) / 2.0;
     if t >= 0.0 { half } else { 1.0 - half }
 }
 
-/// Two Newton steps: the library's inverse is good to about 1e-9, the fixtures ask for more.
+/// Two Newton steps: the library's inverse is accurate to about 1e-9, and the fixtures need more.
 fn polish(t: &StudentsT, start: f64, p: f64) -> f64 {
     use statrs::distribution::Continuous;
     let mut q = start;
@@ -47,7 +47,7 @@ fn polish(t: &StudentsT, start: f64, p: f64) -> f64 {
     q
 }
 
-/// The median; NaN of nothing. Reorders its argument.
+/// The median; NaN of an empty list. Reorders its argument.
 pub(crate) fn median(values: &mut [f64]) -> f64 {
     let n = values.len();
     if n == 0 {

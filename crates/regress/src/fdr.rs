@@ -1,8 +1,8 @@
-//! Many tests at once: of a hundred procedures that did not change, five have p < 0.05.
+//! Correction for many tests at once: of a hundred unchanged procedures, five have p < 0.05.
 
 /// The q-values of Benjamini and Hochberg (1995), in the order of the p-values: among all tests
-/// with q at or below 0.05, a twentieth are expected to be false alarms. A p that is not a number
-/// counts as 1, for a test that could not be made tells nothing.
+/// with q at or below 0.05, expect about one in twenty to be a false positive. A p that is NaN
+/// counts as 1, because a test that could not be computed gives no evidence.
 #[must_use]
 pub fn benjamini_hochberg(p_values: &[f64]) -> Vec<f64> {
     let n = p_values.len();
@@ -11,8 +11,8 @@ pub fn benjamini_hochberg(p_values: &[f64]) -> Vec<f64> {
     order.sort_by(|&a, &b| p(b).total_cmp(&p(a)));
     let mut q_values = vec![1.0; n];
     let mut least = 1.0_f64;
-    for (behind, &at) in order.iter().enumerate() {
-        least = least.min(p(at) * n as f64 / (n - behind) as f64);
+    for (larger, &at) in order.iter().enumerate() {
+        least = least.min(p(at) * n as f64 / (n - larger) as f64);
         q_values[at] = least;
     }
     q_values
@@ -22,7 +22,7 @@ pub fn benjamini_hochberg(p_values: &[f64]) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    /// The example of statsmodels' `multipletests(method="fdr_bh")`, worked by hand as well.
+    /// The example of statsmodels' `multipletests(method="fdr_bh")`, also checked by hand.
     #[test]
     fn q_values_are_those_of_the_step_up_procedure() {
         let p = [0.01, 0.04, 0.03, 0.005, 0.5];
@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn they_are_never_below_p_nor_above_one_and_keep_its_order() {
+    fn q_values_are_between_p_and_one_and_keep_the_order_of_p() {
         let p = [0.9, f64::NAN, 0.001, 0.001, 0.2];
         let q = benjamini_hochberg(&p);
         assert!(q.iter().all(|q| (0.0..=1.0).contains(q)));

@@ -1,25 +1,25 @@
-//! Intervals, and the one of Fieller (1954) that capacities need.
+//! Intervals, and Fieller's interval (1954), which capacities need.
 //!
-//! The capacity `X* = (cap − a) / b` is a ratio of two correlated estimates. Its interval at
-//! level 1 − α holds every rate X at which the line may honestly be said to meet the cap:
+//! The capacity `X* = (cap − a) / b` is a ratio of two correlated estimates. Its interval at level
+//! 1 − α contains every rate X at which the data do not exclude that the line meets the cap:
 //!
 //! ```text
 //! (cap − a − b·X)²  <=  t² · ( v + V_aa + 2·X·V_ab + X²·V_bb )
 //! ```
 //!
-//! with t the two-sided quantile of Student's t at the fit's degrees of freedom. With v = 0 this
-//! is the interval of the line itself. With v the variance of one more observation it is inverse
-//! prediction (calibration): a future interval that runs at the cap obeys
-//! `cap = a + b·X + e + u`, where e is its own residual and u the level by which that run differs
-//! from this one, so v = Var(e) + Var(u). The inequality is quadratic in X; its leading
-//! coefficient is `b² − t²·V_bb`. When that is not positive the slope does not differ from zero,
-//! no rate can be excluded, and the interval is unbounded.
+//! where t is the two-sided quantile of Student's t at the fit's degrees of freedom. With v = 0
+//! this is the interval of the line itself. With v the variance of one more observation it is
+//! inverse prediction (calibration): a future interval that runs at the cap satisfies `cap = a +
+//! b·X + e + u`, where e is its residual and u the difference in level between that run and this
+//! one, so v = Var(e) + Var(u). The inequality is quadratic in X with the leading coefficient `b² −
+//! t²·V_bb`. If that is not positive, the slope does not differ significantly from zero, no rate
+//! can be excluded, and the interval is unbounded.
 
 use serde::Serialize;
 
 use crate::dist::t_critical;
 
-/// What can be said of where a quantity lies.
+/// The interval of a quantity.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Interval {
@@ -32,16 +32,16 @@ pub enum Interval {
     },
     /// The data do not bound it.
     Unbounded {
-        /// Why, fit to print.
+        /// Why, as a message.
         reason: String,
     },
 }
 
 impl Interval {
-    /// The words for a slope that cannot be told from zero.
+    /// The message for a slope that is not significantly different from zero.
     pub const NOT_IDENTIFIABLE: &'static str = "not identifiable: the rate did not vary enough";
 
-    /// Is `value` inside? An unbounded interval holds everything.
+    /// Whether `value` is inside. An unbounded interval contains everything.
     #[must_use]
     pub fn holds(&self, value: f64) -> bool {
         match self {
@@ -50,7 +50,7 @@ impl Interval {
         }
     }
 
-    /// Both ends, when there are any.
+    /// Both ends, if it is bounded.
     #[must_use]
     pub fn bounds(&self) -> Option<(f64, f64)> {
         match self {
@@ -76,20 +76,20 @@ impl std::fmt::Display for Interval {
 /// A value with its interval.
 #[derive(Clone, Debug, Serialize)]
 pub struct Estimate {
-    /// The point.
+    /// The point estimate.
     pub value: f64,
-    /// Where it may lie.
+    /// Its interval.
     pub interval: Interval,
     /// The interval's level, such as 0.95.
     pub level: f64,
-    /// How the interval was made.
+    /// How the interval was computed.
     pub method: String,
 }
 
-/// What Fieller's interval is computed from.
+/// The input of Fieller's interval.
 #[derive(Clone, Debug)]
 pub struct Fieller {
-    /// The value the line is asked to reach.
+    /// The value that the line must reach.
     pub cap: f64,
     /// The line's intercept.
     pub intercept: f64,
@@ -97,7 +97,7 @@ pub struct Fieller {
     pub slope: f64,
     /// Covariance of (intercept, slope).
     pub cov: [[f64; 2]; 2],
-    /// Variance of a future observation beside the line's own; 0 for the line alone.
+    /// Variance of a future observation in addition to the line's; 0 for the line alone.
     pub extra_variance: f64,
     /// Degrees of freedom of the residual variance.
     pub dof: f64,
@@ -105,8 +105,8 @@ pub struct Fieller {
     pub level: f64,
 }
 
-/// Fieller's interval for the rate at which the line reaches the cap, see the module's head. The
-/// lower end is never below zero: a rate cannot be.
+/// Fieller's interval for the rate at which the line reaches the cap; see the module documentation.
+/// The lower end is never below zero, because a rate is not.
 #[must_use]
 pub fn fieller(input: &Fieller) -> Interval {
     let Fieller { cap, intercept, slope, cov, extra_variance, dof, level } = input;
@@ -120,7 +120,8 @@ pub fn fieller(input: &Fieller) -> Interval {
         return Interval::not_identifiable();
     }
     let root = discriminant.sqrt();
-    // The larger root in magnitude first, the other by the product of the roots: no cancellation.
+    // The root of larger magnitude first, then the other by the product of the roots, which avoids
+    // cancellation.
     let far = if middle >= 0.0 { (middle + root) / leading } else { (middle - root) / leading };
     let near = if far == 0.0 { 0.0 } else { last / leading / far };
     Interval::Bounded { low: near.min(far).max(0.0), high: near.max(far).max(0.0) }

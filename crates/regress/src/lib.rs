@@ -1,34 +1,34 @@
-//! Lines through clouds: fits, intervals, comparisons; mathematics only.
+//! Regression: fits, intervals, comparisons. Pure mathematics, without I/O.
 //!
-//! The load line of a server is the line of a resource's use on the request rate,
-//! `C = a + b·x`; its slope is the marginal cost, its intercept the fixed cost, and the rate at
-//! which it meets the cap is the capacity. This crate fits such lines, says how far they may be
-//! trusted, and reads capacities off them with intervals.
+//! The load line of a server is the regression of a resource's use on the request rate, `C = a +
+//! b·x`. Its slope is the marginal cost, its intercept the fixed cost, and the rate at which it
+//! meets the cap is the capacity. This crate fits such lines, checks how reliable they are, and
+//! computes capacities with intervals.
 //!
-//! | module | holds |
+//! | module | content |
 //! | --- | --- |
 //! | [`linear`] | design matrices, least squares in one and two stages, robust covariances |
 //! | [`line`](mod@line) | the straight line with its correlation; Theil–Sen |
-//! | [`robust`] | the MM-estimator and what it sets aside |
+//! | [`robust`] | the MM-estimator and the rows it sets aside |
 //! | [`interval`] | Fieller's interval and its inverse-prediction form |
 //! | [`bootstrap`] | circular block bootstrap, automatic block length |
-//! | [`curvature`](mod@curvature) | is a straight line wrong, and by how much? |
+//! | [`curvature`](mod@curvature) | a test of whether a straight line is wrong, and by how much |
 //! | [`modes`] | user, kernel and idle with one design and one vector of weights; closure |
-//! | [`capacity`] | where a line meets the cap, with its three intervals |
+//! | [`capacity`] | the rate at which a line meets the cap, with three intervals |
 //! | [`wakes`] | the line with wakes, in two stages |
-//! | [`load_line`](mod@load_line) | all of it together, for one resource |
-//! | [`costs`](mod@costs) | what parts of the work cost, so that they add up to the whole |
-//! | [`classes`](mod@classes) | what requests of each class cost, none of them below zero |
-//! | [`switchback`](mod@switchback) | two settings that took turns under one load |
-//! | [`fdr`] | many tests at once |
-//! | [`what_if`](mod@what_if), [`compare`](mod@compare), [`objective`] | what is done with lines |
+//! | [`load_line`](mod@load_line) | the complete analysis of one resource |
+//! | [`costs`](mod@costs) | costs of parts of the work, which add up to the total |
+//! | [`classes`](mod@classes) | costs of requests by class, none of them negative |
+//! | [`switchback`](mod@switchback) | comparison of two settings that alternate under one load |
+//! | [`fdr`] | correction for many tests at once |
+//! | [`what_if`](mod@what_if), [`compare`](mod@compare), [`objective`] | uses of lines |
 //!
-//! Units are the caller's: rates in requests per second and costs in CPU seconds per second
-//! (a cap of 1.0 is one CPU) or in percent (a cap of 100), consistently. Rows are in time order,
-//! for the autocorrelation-robust errors and the block bootstrap depend on it.
+//! The caller chooses the units and uses them consistently: rates in requests per second, and costs
+//! in CPU seconds per second (a cap of 1.0 is one CPU) or in percent (a cap of 100). Rows must be
+//! in time order, because the autocorrelation-robust errors and the block bootstrap depend on it.
 //!
-//! What never happens: no I/O, no clock, no hidden randomness (a seed is an argument and the same
-//! seed gives the same figures on every machine), no panic on data: what cannot be fitted is an
+//! Guarantees: no I/O, no clock, no hidden randomness (seeds are arguments, and the same seed gives
+//! the same results on every machine), no panic on any data: a fit that is not possible returns an
 //! [`Unfit`].
 #![forbid(unsafe_code)]
 
@@ -71,8 +71,8 @@ pub use objective::{AtObjective, capacity_at_objective, isotonic};
 pub use rng::Rng;
 pub use robust::{Robust, mm};
 pub use switchback::{
-    ROUNDS_MIN, ROUNDS_TOLD_MIN, Switchback, SwitchbackTerms, SwitchbackVerdict, switchback,
+    ROUNDS_MIN, ROUNDS_VERDICT_MIN, Switchback, SwitchbackTerms, SwitchbackVerdict, switchback,
 };
 pub use unfit::Unfit;
 pub use wakes::{Collinearity, WakesFit};
-pub use what_if::{Change, FIRST_ORDER, Foretold, Group, WhatIf, foretell, what_if};
+pub use what_if::{Change, FIRST_ORDER, Group, Predicted, WhatIf, predict, what_if};

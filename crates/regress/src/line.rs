@@ -1,5 +1,5 @@
-//! The straight line of 1998: least squares of a cost on the rate, with its correlation; and
-//! Theil–Sen as its cross-check.
+//! The straight line of 1998: least squares of a cost on the rate, with the correlation, and
+//! Theil–Sen as a cross-check.
 
 use serde::Serialize;
 
@@ -20,9 +20,9 @@ pub struct Line {
     pub se_slope: f64,
     /// Covariance of (intercept, slope).
     pub cov: [[f64; 2]; 2],
-    /// Pearson's correlation of `x` and `y` (weighted where the fit was).
+    /// Pearson's correlation of `x` and `y` (weighted if the fit was).
     pub correlation: f64,
-    /// Its square.
+    /// The square of the correlation.
     pub r_squared: f64,
     /// Residual standard deviation, `n − 2` degrees of freedom.
     pub residual_sd: f64,
@@ -46,7 +46,7 @@ impl Line {
         (self.at(x) - half, self.at(x) + half)
     }
 
-    /// The band for one more interval at `x`: the line's own variance and the residual's.
+    /// The band for one more interval at `x`: from the line's variance and the residual variance.
     #[must_use]
     pub fn prediction_band(&self, x: f64, level: f64) -> (f64, f64) {
         let variance = self.variance_at(x) + self.residual_sd.powi(2);
@@ -54,7 +54,7 @@ impl Line {
         (self.at(x) - half, self.at(x) + half)
     }
 
-    /// Where the line meets `y`: the X-intercept when `y` is the cap (or 0, of an idle line).
+    /// The `x` at which the line meets `y`: the capacity if `y` is the cap (or 0 for an idle line).
     #[must_use]
     pub fn reaches(&self, y: f64) -> f64 {
         (y - self.intercept) / self.slope
@@ -91,17 +91,17 @@ pub fn ols(x: &[f64], y: &[f64]) -> Result<Line, Unfit> {
     Ok(Line::from_fit(&least_squares(&design, y, None)?))
 }
 
-/// Weighted least squares of `y` on `x`: rows of weight zero do not count.
+/// Weighted least squares of `y` on `x`. Rows with weight zero do not count.
 ///
 /// # Errors
-/// As [`ols`], and a negative weight.
+/// Those of [`ols`], and a negative weight.
 pub fn wls(x: &[f64], y: &[f64], weights: &[f64]) -> Result<Line, Unfit> {
     let design = Design::new(&[x])?;
     Ok(Line::from_fit(&least_squares(&design, y, Some(weights))?))
 }
 
 /// The line of Theil (1950) and Sen (1968): the median of the slopes of all pairs, with a
-/// rank-based interval; up to 29 % of wild rows do not move it far.
+/// rank-based interval. Up to 29 % of outliers do not move it far.
 #[derive(Clone, Debug, Serialize)]
 pub struct TheilSen {
     /// Median of the pairs' slopes.
@@ -112,11 +112,11 @@ pub struct TheilSen {
     pub slope_low: f64,
     /// Upper end.
     pub slope_high: f64,
-    /// Pairs used; fewer than all of them above [`THEIL_SEN_PAIRS_MAX`].
+    /// Pairs used; a sample of them above [`THEIL_SEN_PAIRS_MAX`].
     pub pairs: usize,
 }
 
-/// Beyond this many pairs (about 1,400 rows) evenly spread distances in time stand for all pairs.
+/// Above this many pairs (about 1,400 rows), only pairs at evenly spaced time distances are used.
 pub const THEIL_SEN_PAIRS_MAX: usize = 1_000_000;
 
 /// Theil–Sen of `y` on `x`, with the interval of the slope at `level`.
@@ -150,14 +150,14 @@ pub fn theil_sen(x: &[f64], y: &[f64], level: f64) -> Result<TheilSen, Unfit> {
     Ok(TheilSen { slope, intercept, slope_low, slope_high, pairs: slopes.len() })
 }
 
-/// The value of that rank, from zero. A few of a million slopes are asked for: to sort them
-/// all would take five times as long.
+/// The value at `rank`, from zero. Sorting all of a million slopes would take five times as long as
+/// selecting a few of them.
 fn order_statistic(values: &mut [f64], rank: usize) -> f64 {
     *values.select_nth_unstable_by(rank, f64::total_cmp).1
 }
 
-/// Sen's interval (1968, equation 2.6) as scipy computes it: the ranks `(N ± z σ)/2` of the
-/// slopes, where σ² counts ties in `x` and in `y`.
+/// Sen's interval (1968, equation 2.6) as scipy computes it: the slopes at ranks `(N ± z σ)/2`,
+/// where σ² accounts for ties in `x` and `y`.
 fn sen_interval(x: &[f64], y: &[f64], slopes: &mut [f64], level: f64, stride: usize) -> (f64, f64) {
     use statrs::distribution::{ContinuousCDF, Normal};
     let z = Normal::standard().inverse_cdf(0.5 - level / 2.0);
@@ -172,7 +172,7 @@ fn sen_interval(x: &[f64], y: &[f64], slopes: &mut [f64], level: f64, stride: us
             .sum()
     };
     let variance = (n * (n - 1.0) * (2.0 * n + 5.0) - ties(x) - ties(y)) / 18.0;
-    // A thinned set of pairs keeps the ranks' share of the whole.
+    // With a sample of the pairs, ranks are scaled in proportion.
     let sigma = variance.max(0.0).sqrt() / stride as f64;
     let count = slopes.len() as f64;
     let last = slopes.len() - 1;

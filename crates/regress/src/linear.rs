@@ -1,16 +1,16 @@
-//! Design matrices, least squares with or without weights, and the covariance that stands
+//! Design matrices, least squares with or without weights, and covariances that are robust to
 //! autocorrelation and unequal variance.
 //!
-//! One solver serves every fit of the crate: columns are scaled to a largest value of one (rates
-//! are 1e5 where the intercept's column is 1) and solved by QR, so that the squared rate of the
-//! curvature test does not cost the digits it would by normal equations.
+//! All fits use one solver. Columns are scaled to a largest value of one (rates are 1e5 while the
+//! intercept's column is 1) and solved by QR, so that the squared rate of the curvature test does
+//! not lose the digits that it would lose in normal equations.
 
 use nalgebra::{DMatrix, DVector};
 use serde::Serialize;
 
 use crate::Unfit;
 
-/// A column of ones and the regressors, all of one length. Rows are in time order.
+/// A column of ones and the regressors, all of the same length. Rows are in time order.
 #[derive(Clone, Debug)]
 pub struct Design {
     columns: Vec<Vec<f64>>,
@@ -41,20 +41,20 @@ impl Design {
         self.rows
     }
 
-    /// Number of coefficients, the intercept counted.
+    /// Number of coefficients, including the intercept.
     #[must_use]
     pub fn coefficients(&self) -> usize {
         self.columns.len()
     }
 
-    /// Column `j`; column 0 is the intercept's ones.
+    /// Column `j`; column 0 is the ones of the intercept.
     #[must_use]
     pub fn column(&self, j: usize) -> &[f64] {
         &self.columns[j]
     }
 
-    /// How much of its own fitted value each row is, by a fit with these weights and this
-    /// `(X'WX)^-1`: from 0 to 1, and kept below 1, where a row is fitted exactly.
+    /// The leverage of each row, from 0 to 1, in a fit with these weights and this `(X'WX)^-1`. It
+    /// is kept below 1, at which a row is fitted exactly.
     pub(crate) fn leverages(&self, unscaled_cov: &[Vec<f64>], weights: &[f64]) -> Vec<f64> {
         const MAX: f64 = 0.99;
         let p = self.coefficients();
@@ -72,7 +72,7 @@ impl Design {
         self.columns.iter().zip(coefficients).map(|(column, c)| column[i] * c).sum()
     }
 
-    /// `y` less the fit, row by row.
+    /// `y` minus the fit, row by row.
     #[must_use]
     pub fn residuals(&self, y: &[f64], coefficients: &[f64]) -> Vec<f64> {
         (0..self.rows).map(|i| y[i] - self.fitted(i, coefficients)).collect()
@@ -85,7 +85,7 @@ impl Design {
         wider
     }
 
-    /// The largest absolute value of each column (1 for a column of zeros): what it is scaled by.
+    /// The scale of each column: its largest absolute value, or 1 for a column of zeros.
     pub(crate) fn scales(&self) -> Vec<f64> {
         self.columns
             .iter()
@@ -97,7 +97,7 @@ impl Design {
     }
 
     /// The condition number of the design with columns scaled to unit length (Belsley, Kuh and
-    /// Welsch 1980: above 30 the coefficients are hard to tell apart).
+    /// Welsch 1980: above 30 the coefficients are hard to separate).
     #[must_use]
     pub fn condition_number(&self) -> f64 {
         let lengths: Vec<f64> = self
@@ -108,7 +108,7 @@ impl Design {
         let matrix = DMatrix::from_fn(self.rows, self.coefficients(), |i, j| {
             if lengths[j] > 0.0 { self.columns[j][i] / lengths[j] } else { 0.0 }
         });
-        // R has the singular values of the whole, and is small.
+        // R has the singular values of the whole matrix, and is small.
         let singular = matrix.qr().r().singular_values();
         let largest = singular.iter().copied().fold(0.0, f64::max);
         let smallest = singular.iter().copied().fold(f64::INFINITY, f64::min);
@@ -132,9 +132,9 @@ pub struct LinearFit {
     pub r_squared: f64,
     /// Rows with a positive weight.
     pub n: usize,
-    /// Rows less coefficients.
+    /// Rows minus coefficients.
     pub dof: usize,
-    /// `y` less the fit, for every row, also those of weight zero.
+    /// `y` minus the fit for every row, including those with weight zero.
     #[serde(skip)]
     pub residuals: Vec<f64>,
 }
@@ -147,11 +147,10 @@ impl LinearFit {
     }
 }
 
-/// Least squares of `y` on the design; with weights, the sum of `w·r²` is made least.
+/// Least squares of `y` on the design. With weights, the sum of `w·r²` is minimised.
 ///
-/// # Errors
-/// Lengths that differ, values not finite, negative weights, no more rows of positive weight than
-/// coefficients, columns that do not determine the coefficients.
+/// # Errors Lengths that differ, values not finite, negative weights, not more rows with positive
+/// weight than coefficients, columns that do not determine the coefficients.
 pub fn least_squares(
     design: &Design,
     y: &[f64],
@@ -172,20 +171,21 @@ pub fn least_squares(
 pub struct TwoStage {
     /// Intercept first, then in the order of the regressors' columns.
     pub coefficients: Vec<f64>,
-    /// `(X̂'WX̂)^-1` with X̂ the regressors as the instruments tell them.
+    /// `(X̂'WX̂)^-1`, with X̂ the regressors projected on the instruments.
     pub unscaled_cov: Vec<Vec<f64>>,
-    /// `y` less the fit at the regressors as they were measured.
+    /// `y` minus the fit at the measured regressors.
     pub residuals: Vec<f64>,
     /// X̂.
     pub projected: Design,
 }
 
-/// Two-stage least squares: the regressors are first fitted by the instruments, and `y` then by
-/// those fits. For regressors that the errors of `y` act upon; instruments are what they do not.
-/// Both designs hold the intercept; regressors that are instruments too stay as they are.
+/// Two-stage least squares: the regressors are first fitted by the instruments, and then `y` by
+/// those fits. It is for regressors that are correlated with the errors of `y`; the instruments are
+/// not. Both designs include the intercept. A regressor that is also an instrument is unchanged.
 ///
 /// # Errors
-/// As [`least_squares`]; [`Unfit::Singular`] when the instruments do not tell the regressors apart.
+/// Those of [`least_squares`]; [`Unfit::Singular`] if the instruments do not separate the
+/// regressors.
 pub fn two_stage(
     instruments: &Design,
     regressors: &Design,
@@ -196,11 +196,11 @@ pub fn two_stage(
     check_column(instruments.column(0), regressors.rows)?;
     check_weights(weights, regressors.rows)?;
     let first = Solver::new(instruments, weights)?;
-    let told = |column: &Vec<f64>| -> Vec<f64> {
+    let project = |column: &Vec<f64>| -> Vec<f64> {
         let coefficients = first.solve(column, weights);
         (0..column.len()).map(|i| instruments.fitted(i, &coefficients)).collect()
     };
-    let columns = regressors.columns.iter().map(told).collect();
+    let columns = regressors.columns.iter().map(project).collect();
     let projected = Design { columns, rows: regressors.rows };
     let second = Solver::new(&projected, weights)?;
     let coefficients = second.solve(y, weights);
@@ -212,8 +212,8 @@ pub fn two_stage(
     })
 }
 
-/// The factorised design: made once, used for as many responses as there are. Because every
-/// response goes through the same factors, fits of parts add up to the fit of their sum.
+/// The factorised design, which is computed once and used for many responses. Because all responses
+/// use the same factors, the fits of parts add up to the fit of their sum.
 pub(crate) struct Solver {
     q: DMatrix<f64>,
     r_inverse: DMatrix<f64>,
@@ -221,7 +221,8 @@ pub(crate) struct Solver {
 }
 
 impl Solver {
-    /// A pivot this small beside the largest means that the columns are dependent to rounding.
+    /// A pivot this small relative to its column means that the columns are dependent, within
+    /// rounding.
     const PIVOT_MIN: f64 = 1e-10;
 
     pub(crate) fn new(design: &Design, weights: Option<&[f64]>) -> Result<Solver, Unfit> {
@@ -236,7 +237,7 @@ impl Solver {
         let lengths: Vec<f64> = matrix.column_iter().map(|c| c.norm()).collect();
         let qr = matrix.qr();
         let r = qr.r();
-        // Beside its own column's length, a pivot is the part the earlier columns do not explain.
+        // A pivot over its column's length is the part that the earlier columns do not explain.
         let dependent = (0..p).any(|j| r[(j, j)].abs() <= Self::PIVOT_MIN * lengths[j]);
         if dependent {
             return Err(Unfit::Singular);
@@ -252,7 +253,8 @@ impl Solver {
         scaled.iter().zip(&self.scales).map(|(c, scale)| c / scale).collect()
     }
 
-    /// What a response of one in each row, and of nothing in the others, adds to coefficient `j`.
+    /// For each row, what a response of one in that row and zero in the others adds to coefficient
+    /// `j`.
     pub(crate) fn influence(&self, j: usize, weights: Option<&[f64]>) -> Vec<f64> {
         let of_row = |i: usize| -> f64 {
             let through = (0..self.q.ncols()).map(|k| self.r_inverse[(j, k)] * self.q[(i, k)]);
@@ -332,7 +334,7 @@ pub fn hac_cov(design: &Design, scores: &[f64], bread: &[Vec<f64>], lags: usize)
     (0..p).map(|i| (0..p).map(|j| sandwich[(i, j)] / (scales[i] * scales[j])).collect()).collect()
 }
 
-/// How many lags the covariance sums over: the larger of Newey and West's rule of thumb
+/// The number of lags of the covariance: the larger of Newey and West's rule of thumb
 /// (`4 (n/100)^(2/9)`) and Andrews' plug-in for an AR(1) (1991), at most a quarter of the rows.
 #[must_use]
 pub fn hac_lags(residuals: &[f64]) -> usize {
@@ -344,7 +346,7 @@ pub fn hac_lags(residuals: &[f64]) -> usize {
     rule.max(plug_in).min((n / 4.0).floor()).max(0.0) as usize
 }
 
-/// The correlation of a series with itself one row later.
+/// The lag-one autocorrelation of a series.
 pub(crate) fn lag_one_correlation(series: &[f64]) -> f64 {
     let mean = crate::dist::mean(series);
     let power: f64 = series.iter().map(|v| (v - mean).powi(2)).sum();
@@ -366,7 +368,7 @@ pub(crate) fn check_column(column: &[f64], rows: usize) -> Result<(), Unfit> {
     Ok(())
 }
 
-/// The number of rows that count.
+/// The number of rows with positive weight.
 pub(crate) fn check_weights(weights: Option<&[f64]>, rows: usize) -> Result<usize, Unfit> {
     let Some(weights) = weights else { return Ok(rows) };
     check_column(weights, rows)?;

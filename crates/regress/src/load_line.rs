@@ -1,18 +1,18 @@
-//! The load line of one resource: both lines, their capacities, and how far to trust them.
+//! The load line of one resource: both models, their capacities, and how reliable they are.
 //!
-//! Two lines are drawn. The straight one of 1998, `C = a + b·x`, by least squares (with the MM fit
-//! beside it). And, where the wakes of the serving thread are known, `C = a + b·x + w·wakes` by
-//! two-stage MM-estimation (see [`crate::wakes`]), read at wakes = 0: a busy server sleeps less,
-//! pays for fewer wakes, and so costs less a request than a straight line through its quieter
-//! hours promises; when it is saturated it does not sleep at all.
+//! Two lines are fitted. The straight line of 1998, `C = a + b·x`, is fitted by least squares, and
+//! by MM as a check. If the wakes of the serving thread are known, `C = a + b·x + w·wakes` is
+//! fitted by two-stage MM-estimation (see [`crate::wakes`]), and its capacity is taken at wakes =
+//! 0: a busy server sleeps less and pays for fewer wakes, so that a request costs less than a
+//! straight line through its quieter hours predicts. A saturated server does not sleep at all.
 //!
-//! **The headline** is the line with wakes if (1) rate and wakes can be told apart: variance
-//! inflation at most [`VIF_MAX`]; (2) the cost of a wake is positive, one-sided p below
-//! [`WAKE_P_MAX`] with the larger of plain and Newey–West errors; (3) the data reach [`REACH_MIN`]
-//! of the cap; and (4) its capacity is identifiable. Otherwise it is the straight line, and which
-//! condition failed is said.
+//! **The headline** is the line with wakes if (1) rate and wakes can be separated: variance
+//! inflation at most [`VIF_MAX`]; (2) the cost of a wake is positive, with a one-sided p below
+//! [`WAKE_P_MAX`] by the larger of plain and Newey–West errors; (3) the data reach [`REACH_MIN`] of
+//! the cap; and (4) its capacity is identifiable. Otherwise it is the straight line, and the failed
+//! condition is reported.
 //!
-//! What the intervals of a capacity hold is said in [`crate::capacity`].
+//! The intervals of a capacity are explained in [`crate::capacity`].
 
 use serde::Serialize;
 
@@ -25,23 +25,24 @@ use crate::robust::{Robust, SET_ASIDE_WEIGHT, mean_psi_slope, mm};
 use crate::small::Moments;
 use crate::wakes::{WakesFit, fit_wakes};
 
-/// Level of intervals unless another is asked for.
+/// Default level of intervals.
 pub const LEVEL_DEFAULT: f64 = 0.95;
-/// Data that end below this share of the cap are too far from saturation.
+/// Data that do not reach this share of the cap are too far from saturation.
 pub const REACH_MIN: f64 = 0.6;
-/// Largest variance inflation at which rate and wakes count as told apart.
+/// Largest variance inflation at which rate and wakes count as separated.
 pub const VIF_MAX: f64 = 30.0;
-/// Largest one-sided p at which the cost of a wake counts as positive. Not a strict one: a line
-/// with wakes kept in vain only has a wider interval, one dropped in vain a capacity too low.
+/// Largest one-sided p at which the cost of a wake counts as positive. It is not strict: using the
+/// line with wakes needlessly only widens the interval, but dropping it wrongly makes the capacity
+/// too low.
 pub const WAKE_P_MAX: f64 = 0.1;
-/// Largest p at which a curve is believed.
+/// Largest p at which curvature counts as significant.
 pub const CURVATURE_P_MAX: f64 = 0.01;
-/// More than this share of intervals set aside, and the rest no longer stands for the trial.
+/// If more than this share of the intervals is set aside, the rest does not represent the trial.
 pub const SET_ASIDE_MAX: f64 = 0.2;
-/// Fewer intervals than this carry no line.
+/// Fewest intervals for a line.
 pub const INTERVALS_MIN: usize = 8;
 
-/// What a load line is drawn from; rows are intervals in time order.
+/// The input of a load line. Rows are intervals in time order.
 #[derive(Clone, Copy, Debug)]
 pub struct LoadLineInput<'a> {
     /// Requests per second.
@@ -50,7 +51,7 @@ pub struct LoadLineInput<'a> {
     pub cost: &'a [f64],
     /// Wakes per second of the serving thread (its voluntary context switches), if known.
     pub wakes: Option<&'a [f64]>,
-    /// The use at which the resource is used up: 1.0 for one CPU.
+    /// The use at which the resource is exhausted: 1.0 for one CPU.
     pub cap: f64,
     /// Level of the intervals.
     pub level: f64,
@@ -81,23 +82,23 @@ impl<'a> LoadLineInput<'a> {
 pub struct LoadLine {
     /// The straight line.
     pub straight: Fit,
-    /// The line with wakes, where it could be fitted.
+    /// The line with wakes, if it could be fitted.
     pub with_wakes: Option<WakesFit>,
     /// Which of the two is the headline, and why.
     pub headline: Headline,
     /// Intervals fitted.
     pub n: usize,
-    /// The cap it was read at.
+    /// The cap.
     pub cap: f64,
     /// Highest rate seen.
     pub highest_rate: f64,
-    /// Highest use seen as a share of the cap, wild intervals left out.
+    /// Highest use seen as a share of the cap, without outliers.
     pub reach: f64,
     /// The headline's capacity over the highest rate seen.
     pub extrapolation: f64,
-    /// The headline's curvature test; none when the rate took too few values to ask.
+    /// The headline's curvature test; `None` if the rate took too few values.
     pub curvature: Option<Curvature>,
-    /// Is the headline to be trusted?
+    /// Whether the headline is reliable.
     pub trusted: Trust,
 }
 
@@ -112,31 +113,31 @@ impl LoadLine {
     }
 }
 
-/// Which line the capacity is read off.
+/// The line that gives the capacity.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Headline {
     /// The straight line of 1998.
     Straight {
-        /// Why not the one with wakes.
+        /// Why it is not the line with wakes.
         why: String,
     },
     /// The line with wakes.
     WithWakes {
-        /// The figures that met the rule.
+        /// The statistics that met the conditions.
         why: String,
     },
 }
 
-/// Whether the headline may be relied on.
+/// Whether the headline is reliable.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trust {
-    /// Nothing speaks against it.
+    /// No check failed.
     Yes,
-    /// Something does.
-    NotToBeTrusted {
-        /// The statistic with its value, fit to print.
+    /// A check failed.
+    Unreliable {
+        /// The statistic with its value, as text.
         statistic: String,
         /// What it means.
         why: String,
@@ -148,21 +149,21 @@ pub enum Trust {
 pub struct Fit {
     /// Least squares, with the correlation as published in 1998.
     pub line: Line,
-    /// Standard errors of (intercept, slope) that stand autocorrelation (Newey–West).
+    /// Standard errors of (intercept, slope) robust to autocorrelation (Newey–West).
     pub hac_se: [f64; 2],
-    /// The MM-estimate beside it, with what it set aside.
+    /// The MM-estimate, with the rows that it set aside.
     pub robust: Robust,
-    /// Theil–Sen, the cross-check of both.
+    /// Theil–Sen, as a cross-check of both.
     pub theil_sen: TheilSen,
     /// Capacity by least squares.
     pub capacity: Capacity,
     /// Capacity by the MM-estimate.
     pub robust_capacity: Capacity,
-    /// The curvature test; none when the rate took too few values to ask.
+    /// The curvature test; `None` if the rate took too few values.
     pub curvature: Option<Curvature>,
 }
 
-/// Draws the load line of one resource.
+/// Fits the load line of one resource.
 ///
 /// # Errors
 /// Fewer than [`INTERVALS_MIN`] intervals, lengths that differ, values not finite, a rate that did
@@ -177,9 +178,10 @@ pub fn load_line(input: &LoadLineInput<'_>) -> Result<LoadLine, Unfit> {
     let (with_wakes, refused) =
         match input.wakes.map(|wakes| fit_wakes(input.rate, wakes, input.cost, question)) {
             None => (None, "the wakes were not recorded".to_owned()),
-            Some(Err(Unfit::Singular)) => {
-                (None, "wakes are not identifiable: they are a line of the rate".to_owned())
-            }
+            Some(Err(Unfit::Singular)) => (
+                None,
+                "wakes are not identifiable: they are a linear function of the rate".to_owned(),
+            ),
             Some(Err(unfit)) => (None, format!("no line with wakes: {unfit}")),
             Some(Ok(fit)) => (Some(fit), String::new()),
         };
@@ -222,7 +224,7 @@ fn check(input: &LoadLineInput<'_>) -> Result<(), Unfit> {
         return Err(Unfit::NotPositive { what: "the cap" });
     }
     if !(input.level > 0.0 && input.level < 1.0) {
-        return Err(Unfit::NotPositive { what: "the level, or one less it," });
+        return Err(Unfit::NotPositive { what: "the level, or 1 minus the level," });
     }
     if !(input.between_run.is_finite() && input.between_run >= 0.0) {
         return Err(Unfit::NotPositive { what: "the between-run sd" });
@@ -284,25 +286,25 @@ fn robust_capacity(
     Ok(reading.capacity(question, &Moments::new(design, design, input.cost, weights)))
 }
 
-/// The highest share of the cap seen in an interval that the robust fit heeds.
+/// The highest share of the cap in an interval that the robust fit did not set aside.
 fn reach(input: &LoadLineInput<'_>, robust: &Robust) -> f64 {
-    let heeded = input.cost.iter().zip(&robust.weights).filter(|(_, w)| **w >= SET_ASIDE_WEIGHT);
-    heeded.map(|(cost, _)| cost / input.cap).fold(0.0, f64::max)
+    let kept = input.cost.iter().zip(&robust.weights).filter(|(_, w)| **w >= SET_ASIDE_WEIGHT);
+    kept.map(|(cost, _)| cost / input.cap).fold(0.0, f64::max)
 }
 
 fn choose(fit: &WakesFit, reach: f64) -> Headline {
     let vif = fit.collinearity.vif;
     let why = if vif.is_nan() || vif > VIF_MAX {
-        format!("rate and wakes cannot be told apart (variance inflation {vif:.0})")
+        format!("rate and wakes cannot be separated (variance inflation {vif:.0})")
     } else if fit.w_p.is_nan() || fit.w_p >= WAKE_P_MAX {
-        format!("a wake's cost is not above zero (t = {:.1}, p = {:.2})", fit.w_t, fit.w_p)
+        format!("the cost of a wake is not above zero (t = {:.1}, p = {:.2})", fit.w_t, fit.w_p)
     } else if reach < REACH_MIN {
         format!("the data reach only {:.0} % of the cap", reach * 100.0)
     } else if let Err(why) = &fit.capacity.identifiable {
         why.to_string()
     } else {
         return Headline::WithWakes {
-            why: format!("a wake costs (t = {:.1}), variance inflation {vif:.1}", fit.w_t),
+            why: format!("a wake has a cost (t = {:.1}), variance inflation {vif:.1}", fit.w_t),
         };
     };
     Headline::Straight { why }
@@ -310,15 +312,14 @@ fn choose(fit: &WakesFit, reach: f64) -> Headline {
 
 fn trust(line: &LoadLine) -> Trust {
     let capacity = line.capacity();
-    let not =
-        |statistic: String, why: &str| Trust::NotToBeTrusted { statistic, why: why.to_owned() };
+    let not = |statistic: String, why: &str| Trust::Unreliable { statistic, why: why.to_owned() };
     if let Err(why) = &capacity.identifiable {
         let t = line.straight.line.slope / line.straight.line.se_slope;
         return not(format!("t of the slope = {t:.1}"), &why.to_string());
     }
     if line.reach < REACH_MIN {
         let statistic = format!("reach = {:.0} % of the cap", line.reach * 100.0);
-        return not(statistic, "the data end too far below saturation");
+        return not(statistic, "the data stay too far below saturation");
     }
     let set_aside = match (&line.headline, &line.with_wakes) {
         (Headline::WithWakes { .. }, Some(fit)) => fit.robust.set_aside.len(),
@@ -330,14 +331,16 @@ fn trust(line: &LoadLine) -> Trust {
     }
     match &line.curvature {
         Some(curve) if curve.test.p < CURVATURE_P_MAX => {
-            let told = curve.capacity.is_none_or(|c| !capacity.interval.holds(c));
-            if !told {
+            if curve.capacity.is_some_and(|c| capacity.interval.holds(c)) {
                 return Trust::Yes;
             }
             let Curvature { test, .. } = curve;
             let statistic =
                 format!("{} = {:.1}, p = {:.2e}", test.statistic_name, test.statistic, test.p);
-            not(statistic, "the line is curved, and the curve's capacity lies outside the interval")
+            not(
+                statistic,
+                "the line is curved, and the capacity of the curve is outside the interval",
+            )
         }
         _ => Trust::Yes,
     }

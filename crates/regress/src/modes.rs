@@ -1,10 +1,10 @@
 //! User, kernel and idle time against the rate, with one design matrix and one vector of weights.
 //!
-//! Every mode goes through the same linear map, so that what adds up in each interval adds up in
-//! the lines: user + kernel + idle = cap row by row gives kernel slope + user slope = − idle slope
-//! exactly (to floating-point rounding). Fitting each mode with weights of its own would break
-//! that. Published tables, rounded to two places, close only to their rounding: [`closure`] says
-//! by how much.
+//! Every mode goes through the same linear map, so that sums that hold in each interval hold for
+//! the lines: user + kernel + idle = cap in each row gives kernel slope + user slope = − idle
+//! slope, within floating-point rounding. Separate weights for each mode would break that.
+//! Published tables that are rounded to two places add up only within their rounding; [`closure`]
+//! gives the gap.
 
 use serde::Serialize;
 
@@ -12,20 +12,20 @@ use crate::line::Line;
 use crate::linear::{Design, LinearFit, Solver, check_column, check_weights};
 use crate::{Robust, Unfit, mm};
 
-/// Do the slopes add up?
+/// Whether the slopes add up.
 #[derive(Clone, Debug, Serialize)]
 pub struct Closure {
     /// User slope plus kernel slope.
     pub busy_slope: f64,
     /// The idle line's slope (negative).
     pub idle_slope: f64,
-    /// Their sum: zero where the modes account for all time.
+    /// Their sum: zero if the modes account for all time.
     pub gap: f64,
 }
 
 impl Closure {
-    /// Is the gap within what rounding each of the three slopes to `unit` (0.01 for two places)
-    /// can make?
+    /// Whether rounding each of the three slopes to `unit` (0.01 for two places) can explain the
+    /// gap.
     #[must_use]
     pub fn within_rounding(&self, unit: f64) -> bool {
         self.gap.abs() <= 1.5 * unit * (1.0 + 1e-9)
@@ -48,19 +48,19 @@ pub struct ModesFit {
     pub kernel: Line,
     /// Idle time on the rate.
     pub idle: Line,
-    /// Do they add up?
+    /// Whether they add up.
     pub closure: Closure,
-    /// The weights all three were fitted with.
+    /// The weights of all three fits.
     #[serde(skip)]
     pub weights: Vec<f64>,
-    /// Rows the weights set aside.
+    /// Rows that the weights set aside.
     pub set_aside: Vec<usize>,
 }
 
 /// Fits the three modes with the weights of the MM-estimate of their busy total (user + kernel).
 ///
 /// # Errors
-/// As [`mm`].
+/// Those of [`mm`].
 pub fn modes_fit(
     rate: &[f64],
     user: &[f64],
@@ -75,11 +75,11 @@ pub fn modes_fit(
     modes_fit_weighted(rate, user, kernel, idle, &weights)
 }
 
-/// Fits the three modes with weights given: all ones is ordinary least squares, as published in
+/// Fits the three modes with these weights. All ones is ordinary least squares, as published in
 /// 1998.
 ///
 /// # Errors
-/// As [`crate::wls`].
+/// Those of [`crate::wls`].
 pub fn modes_fit_weighted(
     rate: &[f64],
     user: &[f64],
@@ -102,11 +102,11 @@ pub fn modes_fit_weighted(
     })
 }
 
-/// Several responses (modes, procedure groups, procedures) with one factorised design and one
-/// vector of weights: coefficients of parts add up to those of their sum.
+/// Fits several responses (modes, procedure groups, procedures) with one factorised design and one
+/// vector of weights, so that the coefficients of parts add up to those of their sum.
 ///
 /// # Errors
-/// As [`crate::least_squares`].
+/// Those of [`crate::least_squares`].
 pub fn shared_fit(
     design: &Design,
     responses: &[&[f64]],

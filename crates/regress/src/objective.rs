@@ -1,33 +1,34 @@
-//! Capacity at a latency objective: the highest rate at which latency stays within it.
+//! Capacity at a latency objective: the highest rate at which the objective is met.
 //!
-//! Latency does not fall as load rises; single intervals do, by chance. So the figures are first
-//! made monotone (isotonic least squares by pooling adjacent violators), and the objective is read
-//! off that. Nothing is extrapolated: what was not reached is said not to have been.
+//! Latency does not fall as load rises, except by chance in single intervals. So the latencies are
+//! first made monotone (isotonic least squares by pooling adjacent violators), and the objective is
+//! applied to the result. Nothing is extrapolated: if the limit was not reached, the result says
+//! so.
 
 use serde::Serialize;
 
 use crate::Unfit;
 use crate::linear::check_column;
 
-/// Where the objective is met.
+/// The rates at which the objective is met.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AtObjective {
-    /// Met up to `rate`, missed from `missed_at` on; the truth lies between the two.
+    /// Met up to `rate`, missed from `missed_at`; the limit is between the two.
     Met {
         /// The highest rate seen at which it was met.
         rate: f64,
-        /// The next rate seen, at which it no longer was.
+        /// The next rate seen, at which it was missed.
         missed_at: f64,
     },
-    /// Met wherever we looked: the limit was not reached.
+    /// Met at all rates: the limit was not reached.
     NotReached {
         /// The highest rate seen.
         highest_rate: f64,
         /// Monotone latency there.
         latency: f64,
     },
-    /// Missed already at the lowest rate seen.
+    /// Missed at the lowest rate seen.
     NeverMet {
         /// That rate.
         lowest_rate: f64,
@@ -36,11 +37,11 @@ pub enum AtObjective {
     },
 }
 
-/// The highest rate at which the monotone fit of `latencies` (a quantile an interval) on `rates`
-/// is at most `objective`. Both in one order, not necessarily sorted.
+/// The highest rate at which the monotone fit of `latencies` (one quantile per interval) on `rates`
+/// is at most `objective`. Both are in the same order, not necessarily sorted.
 ///
 /// # Errors
-/// Nothing given, lengths that differ, values not finite.
+/// Empty input, lengths that differ, values not finite.
 pub fn capacity_at_objective(
     rates: &[f64],
     latencies: &[f64],
@@ -57,11 +58,11 @@ pub fn capacity_at_objective(
     })
 }
 
-/// Isotonic least squares of `y` on `x`: the distinct values of `x` in rising order, and the
-/// monotone `y` at each. Equal `x` are pooled by their mean first.
+/// Isotonic least squares of `y` on `x`: the distinct values of `x` in ascending order, and the
+/// monotone `y` at each. Rows with equal `x` are first replaced by their mean.
 ///
 /// # Errors
-/// As [`capacity_at_objective`].
+/// Those of [`capacity_at_objective`].
 pub fn isotonic(x: &[f64], y: &[f64]) -> Result<(Vec<f64>, Vec<f64>), Unfit> {
     if x.is_empty() {
         return Err(Unfit::TooFew { needed: 1, found: 0 });

@@ -1,7 +1,7 @@
 //! A small seeded generator (xoshiro256**, seeded by SplitMix64: Blackman and Vigna 2018).
 //!
-//! Written here and not taken from a crate because the printed seed must give the same figures
-//! after every upgrade of a dependency. Not for secrets.
+//! It is written here, and not taken from a crate, because a printed seed must give the same
+//! results after every upgrade of a dependency. Not for secrets.
 
 /// The state of the generator. The same seed gives the same numbers everywhere.
 #[derive(Clone, Debug)]
@@ -10,7 +10,7 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// A generator started from a seed; any seed will do, 0 too.
+    /// A generator with a seed. Any seed is valid, including 0.
     #[must_use]
     pub fn new(seed: u64) -> Rng {
         let mut mixed = seed;

@@ -1,13 +1,13 @@
-//! The MM-estimator (Yohai 1987): half of the rows may be wild, and where none are it loses 5 %
-//! of the efficiency of least squares.
+//! The MM-estimator (Yohai 1987): up to half of the rows may be outliers, and without outliers it
+//! loses 5 % of the efficiency of least squares.
 //!
-//! Two stages. The S-estimate finds the line whose residuals have the least M-scale, from seeded
-//! random subsamples refined as in fast-S (Salibian-Barrera and Yohai 2006); its scale is then
-//! held fixed while an M-estimate with Tukey's bisquare is iterated from it. Both use
-//! `rho(u) = 1 − (1 − u²)³` for |u| < 1, with u the residual over c times the scale: c = 1.547
-//! for the S stage (breakdown 50 %), c = 4.685 for the M stage (efficiency 95 %).
+//! It has two stages. The S-estimate finds the line whose residuals have the least M-scale, from
+//! seeded random subsamples refined as in fast-S (Salibian-Barrera and Yohai 2006). Its scale is
+//! then fixed, and an M-estimate with Tukey's bisquare is iterated from it. Both use
+//! `rho(u) = 1 − (1 − u²)³` for |u| < 1, with u the residual over c times the scale: c = 1.547 for
+//! the S stage (breakdown 50 %), c = 4.685 for the M stage (efficiency 95 %).
 //!
-//! Rows that the fit pays no heed to are listed, never dropped in silence.
+//! Rows that the fit ignores are listed, never dropped silently.
 
 use serde::Serialize;
 
@@ -18,21 +18,21 @@ use crate::{Rng, Unfit, least_squares};
 
 /// Tuning constant of the S stage: breakdown point 50 %.
 pub const TUNING_S: f64 = 1.547;
-/// Tuning constant of the M stage: 95 % efficient at the normal.
+/// Tuning constant of the M stage: 95 % efficient for normal errors.
 pub const TUNING_M: f64 = 4.685;
-/// A row of a smaller weight is set aside: it lies more than 3.9 robust sd off the line.
+/// A row with a smaller weight is set aside: it is more than 3.9 robust sd off the line.
 pub const SET_ASIDE_WEIGHT: f64 = 0.1;
 
-/// With half of the rows wild and four coefficients, all fail with probability 1e-7.
+/// With half of the rows outliers and four coefficients, all subsamples fail with probability 1e-7.
 const SUBSAMPLES: usize = 250;
 const SUBSAMPLE_TRIES_MAX: usize = 20;
 const REFINEMENTS: usize = 2;
 const CANDIDATES_KEPT: usize = 5;
 const ITERATIONS_MAX: usize = 500;
-/// Above this many rows, candidates are found among a random part and refined on all.
+/// Above this many rows, candidates are found in a random part of them and refined on all.
 const SEARCH_ROWS_MAX: usize = 300;
 const BREAKDOWN: f64 = 0.5;
-/// A scale this small beside the response means that half of the rows lie exactly on a line.
+/// A scale this small relative to the response means that half of the rows are exactly on a line.
 const EXACT: f64 = 1e-12;
 
 /// A robust fit.
@@ -40,16 +40,16 @@ const EXACT: f64 = 1e-12;
 pub struct Robust {
     /// Intercept first, then in the order of the design's columns.
     pub coefficients: Vec<f64>,
-    /// The robust residual scale (the S-estimate's; consistent with the sd at the normal).
+    /// The robust residual scale (of the S-estimate; consistent with the sd for normal errors).
     pub scale: f64,
-    /// Weight of every row in [0, 1]; weighted least squares with them gives the coefficients.
+    /// Weight of every row in [0, 1]. Weighted least squares with them gives the coefficients.
     #[serde(skip)]
     pub weights: Vec<f64>,
-    /// Rows of a weight below [`SET_ASIDE_WEIGHT`], in order.
+    /// Rows with a weight below [`SET_ASIDE_WEIGHT`], in order.
     pub set_aside: Vec<usize>,
     /// Covariance of the coefficients under independent errors (Huber's first form).
     pub cov: Vec<Vec<f64>>,
-    /// Rows less coefficients.
+    /// Rows minus coefficients.
     pub dof: usize,
 }
 
@@ -61,19 +61,19 @@ impl Robust {
     }
 }
 
-/// The MM-estimate of `y` on the design. The seed chooses the subsamples; the same seed gives the
-/// same fit.
+/// The MM-estimate of `y` on the design. The seed chooses the subsamples, and the same seed gives
+/// the same fit.
 ///
 /// # Errors
-/// Lengths that differ, values not finite, fewer than two rows more than coefficients, columns
-/// that do not determine the coefficients.
+/// Lengths that differ, values not finite, fewer rows than coefficients plus two, columns that do
+/// not determine the coefficients.
 pub fn mm(design: &Design, y: &[f64], seed: u64) -> Result<Robust, Unfit> {
     check_column(y, design.rows())?;
     let (n, p) = (design.rows(), design.coefficients());
     if n < p + 2 {
         return Err(Unfit::TooFew { needed: p + 2, found: n });
     }
-    // Refuses a singular design before any search is made in it.
+    // This rejects a singular design before the search.
     let plain = least_squares(design, y, None)?;
     let magnitude = y.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
     if plain.residual_sd <= EXACT * magnitude {
@@ -86,11 +86,11 @@ pub fn mm(design: &Design, y: &[f64], seed: u64) -> Result<Robust, Unfit> {
     m_bisquare(design, y, &start, scale)
 }
 
-/// The M-estimate with Tukey's bisquare at 95 % efficiency, iterated from `start` with the scale
-/// held fixed: the second stage of [`mm`], on its own for those who have a scale.
+/// The M-estimate with Tukey's bisquare at 95 % efficiency, iterated from `start` with a fixed
+/// scale: the second stage of [`mm`], for callers that have a scale.
 ///
 /// # Errors
-/// As [`mm`]; a scale that is not positive.
+/// Those of [`mm`]; a scale that is not positive.
 pub fn m_bisquare(design: &Design, y: &[f64], start: &[f64], scale: f64) -> Result<Robust, Unfit> {
     check_column(y, design.rows())?;
     if scale.is_nan() || scale <= 0.0 {
@@ -124,7 +124,7 @@ fn huber_cov(
     let (n, p) = (design.rows() as f64, design.coefficients() as f64);
     let standardised: Vec<f64> =
         design.residuals(y, coefficients).iter().map(|r| r / scale).collect();
-    let slopes: Vec<f64> = standardised.iter().map(|&u| psi_slope(u)).collect();
+    let slopes: Vec<f64> = standardised.iter().map(|u| psi_slope((u / TUNING_M).powi(2))).collect();
     let mean = crate::dist::mean(&slopes);
     let spread = slopes.iter().map(|s| (s - mean).powi(2)).sum::<f64>() / n;
     let correction = 1.0 + p / n * spread / (mean * mean);
@@ -134,7 +134,7 @@ fn huber_cov(
     Ok(scaled(&plain.unscaled_cov, factor))
 }
 
-/// Half of the rows or more lie on one line to rounding: it is the fit, the others are set aside.
+/// The fit if half of the rows or more are on one line, within rounding; the others are set aside.
 fn exact(design: &Design, y: &[f64], start: &[f64], magnitude: f64) -> Result<Robust, Unfit> {
     let near = 1e-9 * magnitude;
     let weights: Vec<f64> = design
@@ -158,14 +158,14 @@ fn assemble(
     Robust { coefficients, scale, weights, set_aside, cov, dof }
 }
 
-/// The S-estimate: coefficients of least M-scale, and that scale.
+/// The S-estimate: the coefficients with the least M-scale, and that scale.
 fn s_estimate(design: &Design, y: &[f64], plain: &LinearFit, seed: u64) -> (Vec<f64>, f64) {
     let mut rng = Rng::new(seed);
     let whole = Search::new(design, y);
     let part = (design.rows() > SEARCH_ROWS_MAX).then(|| whole.part(&mut rng));
     let search = part.as_ref().unwrap_or(&whole);
     let mut best: Vec<(f64, Vec<f64>)> = Vec::with_capacity(CANDIDATES_KEPT + 1);
-    // Least squares is one more candidate: where nothing is wild it is a good start.
+    // Least squares is one more candidate, and a good start if there are no outliers.
     search.consider(whole.to_scaled(&plain.coefficients), &mut best);
     for _ in 0..SUBSAMPLES {
         if let Some(candidate) = search.subsample(&mut rng) {
@@ -173,7 +173,7 @@ fn s_estimate(design: &Design, y: &[f64], plain: &LinearFit, seed: u64) -> (Vec<
         }
     }
     if part.is_some() {
-        // Refined where it is cheap; only the best of them goes on to all rows.
+        // They are refined on the cheap part, and only the best one is refined on all rows.
         best = best.into_iter().map(|(_, candidate)| search.converge(candidate)).collect();
         best.sort_by(|a, b| a.0.total_cmp(&b.0));
         best.truncate(1);
@@ -185,8 +185,8 @@ fn s_estimate(design: &Design, y: &[f64], plain: &LinearFit, seed: u64) -> (Vec<
     (whole.unscaled(&coefficients), scale)
 }
 
-/// Rows with columns scaled to a largest value of one, held row by row: the inner loops of the
-/// search solve many small systems over them.
+/// Rows with columns scaled to a largest value of one, stored row by row, because the inner loops
+/// of the search solve many small systems over them.
 struct Search {
     rows: Vec<f64>,
     y: Vec<f64>,
@@ -287,7 +287,7 @@ impl Search {
             coefficients = next;
         }
         if best.len() == CANDIDATES_KEPT {
-            // The scale is below the worst kept one if and only if the mean rho at that is too.
+            // The scale is below the worst kept scale if and only if one step from that goes down.
             let worst = best[CANDIDATES_KEPT - 1].0;
             if worst <= 0.0 || self.scale_step(&coefficients, worst) >= worst {
                 return;
@@ -299,7 +299,7 @@ impl Search {
         best.truncate(CANDIDATES_KEPT);
     }
 
-    /// Refines a candidate until it moves no more.
+    /// Refines a candidate until it converges.
     fn converge(&self, start: Vec<f64>) -> (f64, Vec<f64>) {
         let mut coefficients = start;
         let mut scale = self.m_scale(&coefficients, self.median_scale(&coefficients));
@@ -356,24 +356,20 @@ fn rho(u: f64) -> f64 {
     if u.abs() < 1.0 { 1.0 - (1.0 - u * u).powi(3) } else { 1.0 }
 }
 
-/// The mean of psi' over the rows, from the weights (each tells its `u²`): by how much the bread
-/// of a sandwich is thinner than that of least squares. 1 where it would not be positive.
+/// The mean of psi' over the rows, with `u²` computed from the weights: the factor between the
+/// bread of the sandwich covariance and that of least squares. 1 if it would not be positive.
 pub(crate) fn mean_psi_slope(weights: &[f64]) -> f64 {
-    let slope = |w: &f64| {
-        let u2 = 1.0 - w.sqrt();
-        if u2 < 1.0 { (1.0 - u2) * (1.0 - 5.0 * u2) } else { 0.0 }
-    };
-    let mean = weights.iter().map(slope).sum::<f64>() / weights.len() as f64;
+    let slopes = weights.iter().map(|w| psi_slope(1.0 - w.sqrt()));
+    let mean = slopes.sum::<f64>() / weights.len() as f64;
     if mean > 0.0 { mean } else { 1.0 }
 }
 
-/// Its weight: psi(u)/u.
+/// The bisquare's weight: psi(u)/u.
 fn weight(u: f64) -> f64 {
     if u.abs() < 1.0 { (1.0 - u * u).powi(2) } else { 0.0 }
 }
 
-/// The derivative of psi at a standardised residual, for the M stage.
-fn psi_slope(standardised: f64) -> f64 {
-    let u2 = (standardised / TUNING_M).powi(2);
+/// The derivative of psi at `u²`.
+fn psi_slope(u2: f64) -> f64 {
     if u2 < 1.0 { (1.0 - u2) * (1.0 - 5.0 * u2) } else { 0.0 }
 }

@@ -1,10 +1,10 @@
-//! Small systems of equations, solved many times: in the search of the robust fit and in the
-//! bootstrap. Callers scale their columns to a largest value of one, which keeps the squared
-//! condition number of normal equations out of harm's way.
+//! Small systems of equations that are solved many times, in the search of the robust fit and in
+//! the bootstrap. Callers scale their columns to a largest value of one, so that the squared
+//! condition number of normal equations does no harm.
 
 use crate::linear::Design;
 
-/// A pivot this small beside its diagonal means that the rows do not determine the fit.
+/// A pivot this small relative to its diagonal means that the rows do not determine the fit.
 const PIVOT_MIN: f64 = 1e-11;
 
 /// Normal equations of a least-squares fit, summed row by row.
@@ -44,9 +44,10 @@ impl Normal {
     }
 }
 
-/// The sums a fit with instruments needs, `Z'WZ`, `Z'WX` and `Z'Wy`, kept as running totals over
-/// the rows: those of any block of rows are a difference of two, and a resample of blocks costs
-/// its blocks and not its rows. Where instruments and regressors are the same it is least squares.
+/// The sums that a fit with instruments needs, `Z'WZ`, `Z'WX` and `Z'Wy`, as running totals over
+/// the rows. The sums of a block of rows are the difference of two totals, so that the cost of a
+/// resample depends on its blocks and not on its rows. If instruments and regressors are the same,
+/// the fit is least squares.
 pub(crate) struct Moments {
     /// `rows + 1` running totals of `width` sums.
     totals: Vec<f64>,
@@ -93,8 +94,8 @@ impl Moments {
         self.rows
     }
 
-    /// The fit over blocks given by first row and length, on a circle of rows; `None` when they
-    /// do not determine one.
+    /// The fit over blocks, given by first row and length on a circle of rows; `None` if they do
+    /// not determine a fit.
     pub(crate) fn fit(&self, blocks: &[(usize, usize)]) -> Option<Vec<f64>> {
         let mut sums = vec![0.0; self.width];
         let mut add = |from: usize, to: usize| {
@@ -117,7 +118,7 @@ impl Moments {
         &self.totals[row * self.width..(row + 1) * self.width]
     }
 
-    /// With `Z'WZ = LL'`, the second stage is least squares of `L⁻¹Z'Wy` on `L⁻¹Z'WX`.
+    /// With `Z'WZ = LL'`, the second stage is the least-squares fit of `L⁻¹Z'Wy` on `L⁻¹Z'WX`.
     fn solve(&self, sums: &[f64]) -> Option<Vec<f64>> {
         let (z, x) = (self.instruments, self.regressors);
         let stride = z + x + 1;
@@ -175,7 +176,7 @@ mod tests {
     use crate::{Rng, least_squares};
 
     #[test]
-    fn moments_of_all_rows_are_least_squares_wherever_the_circle_is_cut() {
+    fn moments_of_all_rows_give_least_squares_for_any_cut_of_the_circle() {
         let mut rng = Rng::new(3);
         let x: Vec<f64> = (0..40).map(|i| 1e4 + 900.0 * f64::from(i)).collect();
         let y: Vec<f64> = x.iter().map(|x| 0.1 + 2e-5 * x + 0.01 * rng.normal()).collect();

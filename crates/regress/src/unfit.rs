@@ -1,12 +1,12 @@
-//! Why a fit is refused. It is always the data's doing: a fit never panics on numbers.
+//! Why a fit is not possible. The cause is always in the data; a fit never panics.
 
 use serde::Serialize;
 
-/// Why no line could be drawn through the data given.
+/// Why no line can be fitted to the data.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub enum Unfit {
-    /// Two columns that must be equally long are not.
+    /// Two columns have different lengths.
     LengthsDiffer {
         /// Length of the rate column.
         expected: usize,
@@ -15,19 +15,19 @@ pub enum Unfit {
     },
     /// Fewer rows than the fit needs.
     TooFew {
-        /// Rows needed at least.
+        /// The least number of rows.
         needed: usize,
         /// Rows with a positive weight.
         found: usize,
     },
     /// A value is NaN or infinite.
     NotFinite,
-    /// The columns do not determine the coefficients: the rate did not vary, or one column is
-    /// a combination of the others.
+    /// The columns do not determine the coefficients: the rate did not vary, or one column is a
+    /// linear combination of the others.
     Singular,
-    /// A quantity that must be positive is not.
+    /// A quantity is not positive.
     NotPositive {
-        /// Which one.
+        /// The quantity.
         what: &'static str,
     },
 }
@@ -39,7 +39,7 @@ impl std::fmt::Display for Unfit {
                 write!(f, "columns differ in length: {expected} and {found}")
             }
             Unfit::TooFew { needed, found } => {
-                write!(f, "too few intervals: {found}, where {needed} are needed")
+                write!(f, "too few intervals: {found}, but {needed} are needed")
             }
             Unfit::NotFinite => write!(f, "a value is not a finite number"),
             Unfit::Singular => write!(f, "not identifiable: the rate did not vary enough"),

@@ -1,14 +1,15 @@
 //! The line with wakes, `C = a + b·x + w·wakes`, in two stages.
 //!
-//! Wakes are not a cause alone but an effect too: an interval in which every request happened to
-//! cost more leaves less time to sleep, so it has fewer wakes. Its residual and its wakes are then
-//! correlated, and a plain fit takes part of the noise for a cheaper wake: w comes out too small,
-//! b too large and the capacity too low (by 4 % at 5 % of noise). The rate is not so tainted,
-//! for clients decide it. So wakes are first fitted by a cubic in the rate, and that fit stands
-//! for them in the line: two-stage least squares, with the powers of the rate for instruments.
+//! Wakes are not only a cause of the cost but also an effect: an interval in which requests
+//! happened to cost more has less time to sleep, and so fewer wakes. Its residual and its wakes are
+//! then correlated, and a plain fit attributes part of the noise to cheaper wakes: w comes out too
+//! small, b too large and the capacity too low (by 4 % at 5 % of noise). The rate does not have
+//! this problem, because clients decide it. So wakes are first fitted by a cubic in the rate, and
+//! that fit replaces them in the line: two-stage least squares, with powers of the rate as
+//! instruments.
 //!
-//! Weights come from the MM-estimate of the second stage and are then used in both. Residuals,
-//! and all intervals, are of the cost less the line at the wakes that were measured.
+//! The weights come from the MM-estimate of the second stage and are then used in both stages.
+//! Residuals and all intervals are computed with the measured wakes.
 
 use serde::Serialize;
 
@@ -26,7 +27,7 @@ use crate::{Unfit, ols};
 pub struct WakesFit {
     /// Fixed cost.
     pub a: f64,
-    /// Marginal cost of a request, wakes apart.
+    /// Marginal cost of a request without wakes.
     pub b: f64,
     /// Cost of a wake.
     pub w: f64,
@@ -36,21 +37,22 @@ pub struct WakesFit {
     pub w_t: f64,
     /// One-sided p of w being above zero.
     pub w_p: f64,
-    /// The MM-estimate of the second stage, with what it set aside.
+    /// The MM-estimate of the second stage, with the rows that it set aside.
     pub robust: Robust,
     /// Share of the (weighted) variance explained.
     pub r_squared: f64,
-    /// Can rate and wakes be told apart?
+    /// Whether rate and wakes can be separated.
     pub collinearity: Collinearity,
-    /// Capacity, read at wakes = 0.
+    /// The capacity at wakes = 0.
     pub capacity: Capacity,
-    /// The point a plain fit in one stage would have given: how much the second stage matters.
+    /// The capacity by a fit in one stage, which shows the effect of the second.
     pub one_stage_capacity: f64,
-    /// The curvature test of this line; none where the squared rate cannot be told from the rest.
+    /// The curvature test of this line; `None` if the squared rate cannot be separated from the
+    /// rest.
     pub curvature: Option<Curvature>,
 }
 
-/// How nearly the wakes, as fitted by the rate, are a straight line of it.
+/// How close the wakes, as fitted by the rate, are to a linear function of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Collinearity {
     /// Variance inflation factor of rate and wakes: `1/(1 − r²)`.
@@ -65,16 +67,11 @@ pub(crate) fn fit_wakes(
     cost: &[f64],
     question: Question,
 ) -> Result<WakesFit, Unfit> {
-    let instruments = instruments(rate)?;
-    let measured = Design::new(&[rate, wakes])?;
-    let smooth = mm(&instruments, wakes, question.seed)?;
-    let told: Vec<f64> =
-        (0..rate.len()).map(|i| instruments.fitted(i, &smooth.coefficients)).collect();
-    let mut robust = mm(&Design::new(&[rate, &told])?, cost, question.seed)?;
+    let Stages { instruments, measured, mut robust } = stages(rate, wakes, cost, question.seed)?;
     let weights = robust.weights.clone();
 
-    // Once more with the final weights in both stages: only then is the projection orthogonal to
-    // what it leaves, and the covariance that of the textbook.
+    // The fit is repeated with the final weights in both stages: only then is the projection
+    // orthogonal to its residuals, and the covariance that of the textbooks.
     let fit = two_stage(&instruments, &measured, cost, Some(&weights))?;
     let power = |r: &[f64]| r.iter().zip(&weights).map(|(r, w)| w * r * r).sum::<f64>();
     let reduced = fit.projected.residuals(cost, &fit.coefficients);
@@ -119,21 +116,34 @@ pub(crate) fn fit_wakes(
     })
 }
 
-/// The line with wakes as a form to fit any response to: the part of a cost goes through the same
-/// stages with the same weights as the whole of it.
+/// The designs and the weights of the line with wakes, to which any response can be fitted: a part
+/// of the cost goes through the same stages with the same weights as the total.
 pub(crate) fn shape(rate: &[f64], wakes: &[f64], cost: &[f64], seed: u64) -> Result<Shape, Unfit> {
-    let instruments = instruments(rate)?;
-    let measured = Design::new(&[rate, wakes])?;
-    let smooth = mm(&instruments, wakes, seed)?;
-    let told: Vec<f64> =
-        (0..rate.len()).map(|i| instruments.fitted(i, &smooth.coefficients)).collect();
-    let weights = mm(&Design::new(&[rate, &told])?, cost, seed)?.weights;
+    let Stages { instruments, measured, robust } = stages(rate, wakes, cost, seed)?;
+    let weights = robust.weights;
     let design = two_stage(&instruments, &measured, cost, Some(&weights))?.projected;
     Ok(Shape { instruments, measured, design, weights })
 }
 
-/// The rate's powers up to the third, or second where it took only three values, of the rate
-/// moved and scaled to [−1, 1] so that they are well apart.
+/// The two designs, and the MM-estimate on the rate and the wakes as fitted by the instruments.
+struct Stages {
+    instruments: Design,
+    measured: Design,
+    robust: Robust,
+}
+
+fn stages(rate: &[f64], wakes: &[f64], cost: &[f64], seed: u64) -> Result<Stages, Unfit> {
+    let instruments = instruments(rate)?;
+    let measured = Design::new(&[rate, wakes])?;
+    let smooth = mm(&instruments, wakes, seed)?;
+    let fitted: Vec<f64> =
+        (0..rate.len()).map(|i| instruments.fitted(i, &smooth.coefficients)).collect();
+    let robust = mm(&Design::new(&[rate, &fitted])?, cost, seed)?;
+    Ok(Stages { instruments, measured, robust })
+}
+
+/// The powers of the rate up to the third, or to the second if it took only three values. The rate
+/// is shifted and scaled to [−1, 1], so that the powers are well separated.
 fn instruments(rate: &[f64]) -> Result<Design, Unfit> {
     let low = rate.iter().copied().fold(f64::INFINITY, f64::min);
     let high = rate.iter().copied().fold(f64::NEG_INFINITY, f64::max);

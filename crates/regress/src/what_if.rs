@@ -1,15 +1,15 @@
-//! What capacity would be if part of the work cost less, or nothing.
+//! The capacity if part of the work cost less, or nothing.
 //!
-//! `X*(f) = (cap − a + f·a_g) / (b − f·b_g)` for removing the fraction f of group g, or with the
-//! group's cost replaced by another. First-order: it takes the other work's cost as it is, and
-//! says nothing of what fewer sleeps, warmer caches or shorter queues would add.
+//! `X*(f) = (cap − a + f·a_g) / (b − f·b_g)` if the fraction f of group g is removed, or the same
+//! with the group's cost replaced by another. It is a first-order prediction: the costs of the
+//! other work do not change, and the effects of fewer sleeps, warmer caches or shorter queues are
+//! ignored.
 //!
-//! [`what_if`] is the formula alone, for figures that were printed. [`foretell`] has the intervals
-//! of a trial, and so an interval for its answer: the group's cost is taken out of (or exchanged
-//! in) every interval, and the line is fitted to what remains, with the weights of the whole. By
-//! linearity that is the formula, and what remains has the residuals that a future saturated
-//! interval will have. The ratio has an interval of its own, narrower, for what both lines share
-//! is not in it.
+//! [`what_if`] is only the formula, for published figures. [`predict`] has the intervals of a
+//! trial, and so gives an interval too: the group's cost is removed from (or replaced in) every
+//! interval, and the line is fitted to the result with the weights of the total. By linearity that
+//! is the formula, and the result has the residuals that a future saturated interval will have. The
+//! interval of the ratio is narrower, because errors common to both lines cancel.
 
 use serde::Serialize;
 
@@ -21,7 +21,7 @@ use crate::load_line::LoadLineInput;
 use crate::small::Moments;
 use crate::{Unfit, mm, wakes};
 
-/// A group's share of the line: its own fixed and marginal cost.
+/// A group's share of the line: its fixed and marginal cost.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Group {
     /// The group's fixed cost, `a_g`.
@@ -30,45 +30,44 @@ pub struct Group {
     pub slope: f64,
 }
 
-/// What is done to the group.
+/// The change of the group's cost.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
-    /// This fraction of its cost goes: 1 makes it free, 0.5 halves it, −1 doubles it.
+    /// This fraction of its cost is removed: 1 makes it free, 0.5 halves it, −1 doubles it.
     Remove {
         /// The fraction.
         fraction: f64,
     },
-    /// All of it goes and this cost comes in its place.
+    /// All of its cost is replaced by this one.
     Replace {
-        /// Fixed cost of what comes.
+        /// The new fixed cost.
         intercept: f64,
-        /// Marginal cost of what comes.
+        /// The new marginal cost.
         slope: f64,
     },
 }
 
-/// The answer.
+/// The result of [`what_if`].
 #[derive(Clone, Debug, Serialize)]
 pub struct WhatIf {
-    /// Capacity as it is.
+    /// Current capacity.
     pub before: f64,
     /// Capacity with the change.
     pub after: f64,
     /// `after / before`.
     pub ratio: f64,
-    /// The caveat that is to be printed beside it.
+    /// The caveat to print with it.
     pub note: &'static str,
 }
 
 /// The caveat of every what-if.
-pub const FIRST_ORDER: &str = "first-order: all other costs are taken as they are";
+pub const FIRST_ORDER: &str = "first-order: all other costs are assumed not to change";
 
 /// Capacity if `group` of the line `intercept + slope · x` changed.
 ///
-/// # Errors
-/// [`Unfit::NotPositive`] when the marginal cost that remains, or the room under the cap, is not
-/// positive: then there is no capacity to speak of.
+/// # Errors [`Unfit::NotPositive`] if the remaining marginal cost, or the room under the cap, is
+/// not positive, so that there is no capacity.
 pub fn what_if(
     cap: f64,
     intercept: f64,
@@ -89,35 +88,35 @@ pub fn what_if(
     Ok(WhatIf { before, after, ratio: after / before, note: FIRST_ORDER })
 }
 
-/// What is foretold for a trial.
+/// The prediction for a trial.
 #[derive(Clone, Debug, Serialize)]
-pub struct Foretold {
-    /// Capacity as it is, by the same line and weights.
+pub struct Predicted {
+    /// Current capacity, by the same line and weights.
     pub before: f64,
     /// Capacity with the change; its interval is for a future saturated interval.
     pub after: Capacity,
     /// `after / before`.
     pub ratio: Estimate,
-    /// Marginal cost as it is, of the same line.
+    /// Current marginal cost of the same line.
     pub marginal_before: f64,
     /// Marginal cost with the change.
     pub marginal_after: f64,
-    /// The caveat that is to be printed beside it.
+    /// The caveat to print with it.
     pub note: &'static str,
 }
 
-/// Capacity if `group` (its cost in each interval of `input`) changed. Where `input` has wakes, it
-/// is read off the line with wakes, at wakes = 0; otherwise off the straight line. Either has the
-/// weights of the MM-estimate of the whole.
+/// Predicts the capacity if `group` (its cost in each interval of `input`) changed. If `input` has
+/// wakes, the capacity is that of the line with wakes at wakes = 0, otherwise that of the straight
+/// line. Both use the weights of the MM-estimate of the total.
 ///
 /// # Errors
-/// As [`crate::load_line()`]; [`Unfit::NotPositive`] when the marginal cost that remains, or the
+/// Those of [`crate::load_line()`]; [`Unfit::NotPositive`] if the remaining marginal cost, or the
 /// room under the cap, is not positive.
-pub fn foretell(
+pub fn predict(
     input: &LoadLineInput<'_>,
     group: &[f64],
     change: Change,
-) -> Result<Foretold, Unfit> {
+) -> Result<Predicted, Unfit> {
     let rate = input.rate;
     check_column(group, rate.len())?;
     check_column(input.cost, rate.len())?;
@@ -143,7 +142,7 @@ pub fn foretell(
     capacity(input.cap, after[0], after[1])?;
     let after_capacity = shape.capacity(input, &changed, &after)?;
     let ratio = shape.ratio(input, &changed, after_capacity.value / capacity_before);
-    Ok(Foretold {
+    Ok(Predicted {
         before: capacity_before,
         after: after_capacity,
         ratio,
@@ -153,13 +152,13 @@ pub fn foretell(
     })
 }
 
-/// A line's form: its designs and its weights, whatever the response.
+/// The designs and weights of a line, for any response.
 pub(crate) struct Shape {
-    /// What the regressors are told by; the same as they where the fit has one stage.
+    /// The instruments; the same as the regressors if the fit has one stage.
     pub(crate) instruments: Design,
-    /// The regressors as they were measured: residuals are taken from them.
+    /// The measured regressors, for the residuals.
     pub(crate) measured: Design,
-    /// The regressors as the instruments tell them: the fit is on them.
+    /// The regressors projected on the instruments, for the fit.
     pub(crate) design: Design,
     pub(crate) weights: Vec<f64>,
 }
@@ -200,7 +199,7 @@ impl Shape {
         Ok(reading.capacity(Question { cap, level, between_run, seed }, &self.moments(y)))
     }
 
-    /// The ratio of the capacities, both lines drawn from the same blocks.
+    /// The ratio of the capacities, with both lines fitted to the same blocks.
     fn ratio(&self, input: &LoadLineInput<'_>, changed: &[f64], value: f64) -> Estimate {
         let (old, new) = (self.moments(input.cost), self.moments(changed));
         let residuals = match self.coefficients(changed) {
@@ -226,7 +225,7 @@ fn capacity(cap: f64, intercept: f64, slope: f64) -> Result<f64, Unfit> {
         return Err(Unfit::NotFinite);
     }
     if slope <= 0.0 {
-        return Err(Unfit::NotPositive { what: "the marginal cost that remains" });
+        return Err(Unfit::NotPositive { what: "the remaining marginal cost" });
     }
     if cap <= intercept {
         return Err(Unfit::NotPositive { what: "the room between fixed cost and cap" });

@@ -1,4 +1,4 @@
-//! Our figures beside those of statsmodels, scipy, arch and numpy (`fixtures/make.py`).
+//! Our results compared with those of statsmodels, scipy, arch and numpy (`fixtures/make.py`).
 
 use regress::linear::{hac_cov, two_stage};
 use regress::robust::m_bisquare;
@@ -99,8 +99,8 @@ fn autocorrelation_robust_errors_as_statsmodels_hac() {
     let cov = hac_cov(&design, &fit.residuals, &fit.unscaled_cov, lags);
     matrices_close(&cov, &matrix(&f["wide_hac_cov"]), 1e-8);
 
-    // The curvature test is a t of that kind; its own rule must choose its own lags, so theirs is
-    // compared through the same covariance.
+    // The curvature test is such a t, but it chooses its own lags, so theirs is compared through
+    // the same covariance.
     let squares: Vec<f64> = rate.iter().map(|x| x * x).collect();
     let wider = Design::new(&[&rate, &squares]).unwrap();
     let fit = least_squares(&wider, &cost, None).unwrap();
@@ -156,7 +156,7 @@ fn mm_as_direct_minimisation_and_statsmodels_rlm() {
         let y = numbers(&case["y"]);
         let scale = number(&case["scale"]);
 
-        // The M stage from their start, with their scale.
+        // The M stage with their start and scale.
         let m = m_bisquare(&design, &y, &numbers(&case["s_params"]), scale).unwrap();
         all_close(&m.coefficients, &numbers(&case["params"]), 1e-7);
         matrices_close(&m.cov, &matrix(&case["cov"]), 1e-6);
@@ -164,13 +164,14 @@ fn mm_as_direct_minimisation_and_statsmodels_rlm() {
             assert!((ours - theirs).abs() < 1e-6, "weights {ours} and {theirs}");
         }
 
-        // The S stage on our own: the least scale that direct minimisation found, or a lesser.
+        // Our S stage: at most the scale that direct minimisation found.
         let whole = mm(&design, &y, 7).unwrap();
         assert!(whole.scale <= scale * (1.0 + 1e-9), "{} above {scale}", whole.scale);
         close(whole.scale, scale, 1e-6);
         all_close(&whole.coefficients, &numbers(&case["params"]), 1e-5);
         let wild = case["wild"].as_u64().unwrap() as usize;
-        // At two fifths wild the line still stands, but its scale is too wide to tell them all.
+        // With two fifths of outliers the line still holds, but its scale is too wide to detect
+        // all.
         if wild <= 12 {
             assert!(whole.set_aside.len() >= wild, "{} of {wild} wild", whole.set_aside.len());
         }
@@ -183,13 +184,13 @@ fn block_length_as_arch() {
     for case in f["lengths"].as_array().unwrap() {
         let theirs = number(&case["circular"]);
         let ours = block_length(&numbers(&case["series"]));
-        // A block has a row at least; theirs can be less.
+        // Our blocks have at least one row; theirs can have less.
         close(ours, theirs.max(1.0), 1e-9);
     }
 }
 
 #[test]
-fn circular_block_bootstrap_as_arch_to_the_noise_of_sampling() {
+fn circular_block_bootstrap_as_arch_within_sampling_noise() {
     let f = fixture("blocks");
     let (rate, cost) = (numbers(&f["rate"]), numbers(&f["cost"]));
     let length = f["block_length"].as_u64().unwrap() as usize;

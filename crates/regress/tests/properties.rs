@@ -1,15 +1,15 @@
-//! What must hold for any data: no panic, the same figures for the same seed, units that do not
-//! matter, wild intervals that do not move a robust line, and plain words for what is not there.
+//! Properties that hold for any data: no panic, the same results for the same seed, independence of
+//! units, outliers that do not move a robust line, and clear messages for missing results.
 
 use proptest::prelude::*;
 use regress::{
     AtObjective, Change, Curvature, Design, Interval, LoadLineInput, Rng, TheilSen, Unfit,
-    block_bootstrap, block_length, capacity_at_objective, costs, curvature, foretell, isotonic,
-    load_line, mm, ols, theil_sen, wls,
+    block_bootstrap, block_length, capacity_at_objective, costs, curvature, isotonic, load_line,
+    mm, ols, predict, theil_sen, wls,
 };
 
-/// A noisy line with steps of the rate, and wakes that are not a line of it.
-fn made_up(n: usize, seed: u64) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
+/// A noisy line with steps of the rate, and wakes that are not a linear function of it.
+fn synthetic(n: usize, seed: u64) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
     let mut rng = Rng::new(seed);
     let rate: Vec<f64> = (0..n).map(|i| 1_000.0 + 500.0 * (i * 12 / n) as f64).collect();
     let wakes: Vec<f64> =
@@ -23,7 +23,7 @@ fn made_up(n: usize, seed: u64) -> (Vec<f64>, Vec<f64>, Vec<f64>) {
 }
 
 #[test]
-fn a_third_of_wild_intervals_moves_least_squares_and_not_the_robust_line() {
+fn a_third_of_outliers_moves_least_squares_but_not_the_robust_line() {
     let mut rng = Rng::new(5);
     let x: Vec<f64> = (0..90).map(f64::from).collect();
     let mut y: Vec<f64> = x.iter().map(|x| 5.0 + 2.0 * x + rng.normal()).collect();
@@ -36,10 +36,10 @@ fn a_third_of_wild_intervals_moves_least_squares_and_not_the_robust_line() {
     assert_eq!(robust.set_aside, wild);
     let plain = ols(&x, &y).unwrap();
     assert!((plain.slope - 2.0).abs() > 0.3, "{}", plain.slope);
-    // The weights are the fit: weighted least squares with them is the same line.
+    // Weighted least squares with the robust weights gives the same line.
     let weighted = wls(&x, &y, &robust.weights).unwrap();
     assert!((weighted.slope - robust.coefficients[1]).abs() < 1e-9);
-    // Theil–Sen stands a tenth of that well.
+    // Theil–Sen tolerates a tenth of that well.
     for &i in wild.iter().filter(|&&i| i % 9 != 0) {
         y[i] -= 40.0 + 2.0 * x[i];
     }
@@ -48,7 +48,7 @@ fn a_third_of_wild_intervals_moves_least_squares_and_not_the_robust_line() {
 }
 
 #[test]
-fn an_exact_line_is_found_exactly_and_what_is_off_it_set_aside() {
+fn an_exact_line_is_found_exactly_and_outliers_are_set_aside() {
     let x: Vec<f64> = (0..20).map(f64::from).collect();
     let mut y: Vec<f64> = x.iter().map(|x| 3.0 + 0.5 * x).collect();
     let design = Design::new(&[&x]).unwrap();
@@ -74,7 +74,7 @@ fn white_noise_has_no_curve_and_a_square_has() {
     let found = of(&bent);
     assert!(found.test.p < 1e-4, "{found:?}");
     assert!((found.coefficient + 0.04).abs() < 0.02, "{found:?}");
-    // It bends away from the cap before it gets there.
+    // It bends away from the cap before it reaches it.
     assert_eq!(found.capacity, None);
     let two = [1.0, 2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 2.0];
     let two_design = Design::new(&[&two]).unwrap();
@@ -82,7 +82,7 @@ fn white_noise_has_no_curve_and_a_square_has() {
 }
 
 #[test]
-fn blocks_are_of_neighbours_on_a_circle() {
+fn blocks_are_consecutive_rows_on_a_circle() {
     let mut seen = vec![0_usize; 10];
     block_bootstrap(10, 4, 500, 3, |rows| {
         assert_eq!(rows.len(), 10);
@@ -92,7 +92,7 @@ fn blocks_are_of_neighbours_on_a_circle() {
         rows.iter().for_each(|&row| seen[row] += 1);
         None
     });
-    // The circle: ends come as often as the middle.
+    // On a circle the ends are drawn as often as the middle.
     assert!(seen.iter().all(|&count| (400..600).contains(&count)), "{seen:?}");
     let failed = block_bootstrap(10, 4, 100, 3, |_| None);
     assert_eq!(failed.failed, 100);
@@ -103,7 +103,7 @@ fn blocks_are_of_neighbours_on_a_circle() {
 }
 
 #[test]
-fn latency_objectives_say_what_was_not_reached() {
+fn latency_objectives_report_limits_that_were_not_reached() {
     let rates = [100.0, 200.0, 300.0, 400.0, 200.0];
     let p99 = [1.0, 2.0, 8.0, 30.0, 4.0];
     let at = |objective| capacity_at_objective(&rates, &p99, objective).unwrap();
@@ -116,8 +116,8 @@ fn latency_objectives_say_what_was_not_reached() {
 }
 
 #[test]
-fn the_same_seed_gives_the_same_page() {
-    let (rate, wakes, cost) = made_up(60, 2);
+fn the_same_seed_gives_the_same_result() {
+    let (rate, wakes, cost) = synthetic(60, 2);
     let mut input = LoadLineInput::new(&rate, &cost, 1.0);
     input.wakes = Some(&wakes);
     let page = || serde_json::to_string(&load_line(&input).unwrap()).unwrap();
@@ -126,8 +126,8 @@ fn the_same_seed_gives_the_same_page() {
 }
 
 #[test]
-fn wakes_that_are_a_line_of_the_rate_are_not_used_and_it_is_said() {
-    let (rate, _, cost) = made_up(60, 2);
+fn wakes_that_are_linear_in_the_rate_are_not_used_with_a_reason() {
+    let (rate, _, cost) = synthetic(60, 2);
     let wakes: Vec<f64> = rate.iter().map(|x| 0.7 * x).collect();
     let mut input = LoadLineInput::new(&rate, &cost, 1.0);
     input.wakes = Some(&wakes);
@@ -137,7 +137,7 @@ fn wakes_that_are_a_line_of_the_rate_are_not_used_and_it_is_said() {
 }
 
 #[test]
-fn misuse_is_refused_in_words() {
+fn invalid_input_gives_clear_errors() {
     let x = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0];
     let y = [1.1, 2.0, 3.2, 3.9, 5.1, 6.0, 7.2, 8.1, 8.8];
     let ask = |rate: &[f64], cost: &[f64], cap: f64| {
@@ -179,7 +179,7 @@ proptest! {
 
     #[test]
     fn units_do_not_matter(seed in 0..1_000_u64, kilo in 1e-3..1e3_f64, percent in 1e-2..1e2_f64) {
-        let (rate, wakes, cost) = made_up(48, seed);
+        let (rate, wakes, cost) = synthetic(48, seed);
         let mut input = LoadLineInput::new(&rate, &cost, 1.0);
         input.wakes = Some(&wakes);
         let one = load_line(&input).unwrap();
@@ -198,7 +198,7 @@ proptest! {
         }
     }
 
-    /// However wild the parts, and however many orders of size lie between them.
+    /// For any parts, even with very different magnitudes.
     #[test]
     fn costs_of_parts_close_to_rounding(
         seed in 0..1_000_u64,
@@ -207,7 +207,7 @@ proptest! {
         wild in proptest::collection::vec(0..60_usize, 0..12),
         with_wakes in any::<bool>(),
     ) {
-        let (rate, wakes, _) = made_up(60, seed);
+        let (rate, wakes, _) = synthetic(60, seed);
         let mut rng = Rng::new(seed);
         let mut rows: Vec<Vec<f64>> = sizes[..parts]
             .iter()
@@ -240,25 +240,25 @@ proptest! {
         }
     }
 
-    /// Taking a part away is the formula, by whichever line.
+    /// Removing a part equals the formula, for either line.
     #[test]
     fn a_what_if_is_the_capacity_of_what_remains(
         seed in 0..200_u64,
         fraction in 0.0..1.0_f64,
         with_wakes in any::<bool>(),
     ) {
-        let (rate, wakes, cost) = made_up(60, seed);
+        let (rate, wakes, cost) = synthetic(60, seed);
         let mut input = LoadLineInput::new(&rate, &cost, 1.0);
         input.wakes = with_wakes.then_some(wakes.as_slice());
-        // A part with the shape of the whole: what remains is the whole, less.
+        // A part proportional to the total: the remainder is proportional too.
         let part: Vec<f64> = cost.iter().map(|c| 0.4 * c).collect();
-        let told = foretell(&input, &part, Change::Remove { fraction }).unwrap();
+        let predicted = predict(&input, &part, Change::Remove { fraction }).unwrap();
         let left = 1.0 - 0.4 * fraction;
-        let whole = foretell(&input, &part, Change::Remove { fraction: 0.0 }).unwrap();
-        prop_assert!((told.marginal_after / whole.marginal_before - left).abs() < 1e-9);
-        let (low, high) = told.ratio.interval.bounds().expect("a bounded ratio");
-        prop_assert!(low <= told.ratio.value * (1.0 + 1e-9));
-        prop_assert!(told.ratio.value <= high * (1.0 + 1e-9));
+        let whole = predict(&input, &part, Change::Remove { fraction: 0.0 }).unwrap();
+        prop_assert!((predicted.marginal_after / whole.marginal_before - left).abs() < 1e-9);
+        let (low, high) = predicted.ratio.interval.bounds().expect("a bounded ratio");
+        prop_assert!(low <= predicted.ratio.value * (1.0 + 1e-9));
+        prop_assert!(predicted.ratio.value <= high * (1.0 + 1e-9));
     }
 
     #[test]

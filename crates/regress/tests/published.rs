@@ -1,5 +1,5 @@
 //! The published figures of 1998, from samples constructed to have exactly those lines and
-//! correlations: what was printed must come out, to its rounding.
+//! correlations: the results must equal the printed values within their rounding.
 
 mod facts;
 
@@ -7,7 +7,7 @@ use facts::{Day, IMPROVEMENTS, SAMPLES, SELECT_NEW, SELECT_OLD, SQUID_NEW, SQUID
 use regress::compare::equivalent;
 use regress::{
     Change, Design, Group, LoadLineInput, ModesFit, Rng, Subject, Terms, closure, compare, costs,
-    difference, fieller, foretell, load_line, modes_fit, modes_fit_weighted, ols, what_if,
+    difference, fieller, load_line, modes_fit, modes_fit_weighted, ols, predict, what_if,
 };
 
 /// A day's samples: user + kernel + idle = 100 in every one.
@@ -19,9 +19,9 @@ struct Sample {
 }
 
 /// A day whose three lines have the slopes and correlations of the table. Each mode is its line
-/// and a residual orthogonal to the rate, of the length its correlation asks for:
-/// `|e|² = b²·Sxx·(1/r² − 1)`. The residuals of user and kernel are laid at the angle at which
-/// their sum has the length that idle asks for.
+/// plus a residual orthogonal to the rate, with the length that its correlation requires: `|e|² =
+/// b²·Sxx·(1/r² − 1)`. The angle between the residuals of user and kernel is such that their sum
+/// has the length that idle requires.
 fn construct(day: &Day) -> Sample {
     let mut rng = Rng::new(1998);
     let rate: Vec<f64> = (0..SAMPLES)
@@ -63,7 +63,7 @@ fn construct(day: &Day) -> Sample {
     Sample { rate, user, kernel, idle }
 }
 
-/// What is left of `v` when its parts along orthogonal vectors are taken away, twice for rounding.
+/// The component of `v` orthogonal to these vectors, computed twice because of rounding.
 fn orthogonal(v: &[f64], to: &[Vec<f64>]) -> Vec<f64> {
     let mut rest = v.to_vec();
     for _ in 0..2 {
@@ -81,7 +81,7 @@ fn unit(v: Vec<f64>) -> Vec<f64> {
     v.iter().map(|a| a / length).collect()
 }
 
-/// Equal to the two places that were printed.
+/// Asserts equality to the two printed places.
 #[track_caller]
 fn printed(ours: f64, theirs: f64) {
     assert!((ours - theirs).abs() <= 0.005 + 1e-9, "{ours} is printed {theirs}");
@@ -108,7 +108,7 @@ fn table_15_slopes_and_correlations() {
 }
 
 #[test]
-fn closure_is_exact_in_a_fit_and_to_rounding_in_print() {
+fn closure_is_exact_in_a_fit_and_within_rounding_in_print() {
     for day in [SQUID_OLD, SQUID_NEW] {
         let sample = construct(&day);
         let plain = by_least_squares(&sample);
@@ -127,7 +127,7 @@ fn closure_is_exact_in_a_fit_and_to_rounding_in_print() {
 }
 
 #[test]
-fn x_intercepts_are_capacities_and_their_intervals_hold_them() {
+fn x_intercepts_are_capacities_within_their_intervals() {
     for day in [SQUID_OLD, SQUID_NEW] {
         let sample = construct(&day);
         let busy: Vec<f64> = sample.idle.iter().map(|idle| 100.0 - idle).collect();
@@ -142,12 +142,12 @@ fn x_intercepts_are_capacities_and_their_intervals_hold_them() {
         }
         let width = |i: &regress::Interval| i.bounds().map_or(f64::INFINITY, |(l, h)| h - l);
         assert!(width(&capacity.line_interval) < width(&capacity.interval));
-        // Errors are independent here, so that the bootstrap must agree with Fieller.
+        // Errors are independent here, so the bootstrap must agree with Fieller.
         let ratio = width(&capacity.bootstrap) / width(&capacity.line_interval);
         assert!((0.6..1.4).contains(&ratio), "{ratio}");
         assert!(line.with_wakes.is_none());
     }
-    // Of NetCache only the intercepts were printed, with the quiet samples and without.
+    // For NetCache only the intercepts were printed, with and without the quiet samples.
     for x_intercept in [58.0, 57.0, 69.0, 68.0] {
         let fit = by_least_squares(&construct(&Day { x_intercept, ..SQUID_OLD }));
         assert_eq!(fit.idle.reaches(0.0).round(), x_intercept);
@@ -166,7 +166,7 @@ fn the_new_line_is_not_strictly_physical() {
 }
 
 #[test]
-fn what_if_select_were_swapped_or_free() {
+fn what_if_select_were_replaced_or_free() {
     // The idle line as a cost line: 100 − (93 − 1.69·x).
     let intercept = 100.0 - 55.0 * 1.69;
     let group = Group { intercept: 0.0, slope: SELECT_OLD.0 / SELECT_OLD.1 };
@@ -208,8 +208,8 @@ fn old_against_new() {
     assert_eq!(same.interaction.statistic, 0.0);
 }
 
-/// The what-if on a day's intervals: select's part, taken as proportional to the rate as the
-/// published arithmetic does, exchanged for the new kernel's or taken away.
+/// The what-if on a day's intervals: select's part, which is proportional to the rate as in the
+/// published arithmetic, is replaced by the new kernel's or removed.
 #[test]
 fn what_if_on_the_day_itself() {
     let day = construct(&SQUID_OLD);
@@ -218,19 +218,26 @@ fn what_if_on_the_day_itself() {
     let input = LoadLineInput::new(&day.rate, &busy, 100.0);
     let new = Change::Replace { intercept: 0.0, slope: SELECT_NEW.0 / SELECT_NEW.1 };
     for (change, published) in [(new, 80.0), (Change::Remove { fraction: 1.0 }, 106.0)] {
-        let told = foretell(&input, &select, change).unwrap();
-        assert!((told.before - 55.0).abs() < 0.6, "{}", told.before);
-        assert!((told.after.value - published).abs() < 1.5, "{}", told.after.value);
-        assert!(told.after.interval.holds(published) && told.after.interval.bounds().is_some());
-        let (low, high) = told.ratio.interval.bounds().unwrap();
-        assert!(low < told.ratio.value && told.ratio.value < high, "{:?}", told.ratio);
-        // What both lines share is not in the ratio.
-        let (after_low, after_high) = told.after.interval.bounds().unwrap();
-        assert!(high / low < after_high / after_low, "{:?} {:?}", told.ratio, told.after);
+        let predicted = predict(&input, &select, change).unwrap();
+        assert!((predicted.before - 55.0).abs() < 0.6, "{}", predicted.before);
+        assert!((predicted.after.value - published).abs() < 1.5, "{}", predicted.after.value);
+        assert!(
+            predicted.after.interval.holds(published)
+                && predicted.after.interval.bounds().is_some()
+        );
+        let (low, high) = predicted.ratio.interval.bounds().unwrap();
+        assert!(
+            low < predicted.ratio.value && predicted.ratio.value < high,
+            "{:?}",
+            predicted.ratio
+        );
+        // Errors common to both lines cancel in the ratio.
+        let (after_low, after_high) = predicted.after.interval.bounds().unwrap();
+        assert!(high / low < after_high / after_low, "{:?} {:?}", predicted.ratio, predicted.after);
     }
-    let nothing = foretell(&input, &select, Change::Remove { fraction: 0.0 }).unwrap();
+    let nothing = predict(&input, &select, Change::Remove { fraction: 0.0 }).unwrap();
     assert_eq!(nothing.ratio.value, 1.0);
-    let too_much = foretell(&input, &busy, Change::Remove { fraction: 3.0 });
+    let too_much = predict(&input, &busy, Change::Remove { fraction: 3.0 });
     assert!(too_much.is_err(), "nothing is left to have a capacity");
 }
 
@@ -244,7 +251,7 @@ fn a_rate_that_does_not_vary_is_not_identifiable() {
     assert_eq!(capacity.identifiable, Err(regress::Why::RateDidNotVary));
     let words = capacity.interval.to_string();
     assert_eq!(words, "not identifiable: the rate did not vary enough");
-    assert!(matches!(line.trusted, regress::Trust::NotToBeTrusted { .. }));
+    assert!(matches!(line.trusted, regress::Trust::Unreliable { .. }));
     assert_eq!(capacity.bootstrap.bounds(), None);
 
     let rate: Vec<f64> = (0..SAMPLES).map(|i| i as f64).collect();
@@ -271,7 +278,7 @@ fn a_rate_that_does_not_vary_is_not_identifiable() {
     assert_eq!(unbounded.bounds(), None);
 }
 
-/// Groups of procedures add up to the whole exactly, and have intervals of their own.
+/// Costs of procedure groups add up exactly to the total, and have separate intervals.
 #[test]
 fn costs_of_parts_add_up_to_the_cost_of_the_whole() {
     let Sample { rate, user, kernel, idle } = construct(&SQUID_OLD);
@@ -292,7 +299,7 @@ fn costs_of_parts_add_up_to_the_cost_of_the_whole() {
 }
 
 #[test]
-fn a_smooth_ramp_is_told_from_a_rate_that_does_not_vary() {
+fn a_smooth_ramp_is_distinguished_from_a_constant_rate() {
     let rate: Vec<f64> = (1..=30).map(|k| 400.0 * f64::from(k)).collect();
     let drift = |k: f64| 0.06 * (k / 4.0).sin();
     let busy: Vec<f64> = rate.iter().map(|x| 0.1 + 2e-5 * x + drift(x / 400.0)).collect();
@@ -304,5 +311,5 @@ fn a_smooth_ramp_is_told_from_a_rate_that_does_not_vary() {
         "{identifiable:?}"
     );
     let words = line.straight.capacity.interval.to_string();
-    assert!(words.contains("neighbouring intervals are alike"), "{words}");
+    assert!(words.contains("neighbouring intervals are correlated"), "{words}");
 }

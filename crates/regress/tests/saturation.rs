@@ -1,14 +1,14 @@
-//! Does the interval for a future saturated interval hold what is then measured?
+//! Whether the interval for a future saturated interval contains the saturation measured later.
 //!
 //! A minute of load on a simulated server (`server/mod.rs`) in twelve steps up to a share of its
-//! CPU, then one saturated interval of another run, with that run's level and noise of its own.
+//! CPU, then one saturated interval of another run with a different level and noise.
 
 mod server;
 
 use regress::{Design, Headline, LoadLine, LoadLineInput, Rng, Trust, load_line, mm};
 use server::{Noise, Run, Server};
 
-/// A wake costs three times a request, as with nginx on a virtual machine.
+/// A wake costs three times as much as a request, as with nginx on a virtual machine.
 const SERVER: Server = Server { request_s: 70e-6, wake_s: 200e-6, turn_s: 0.0, connections: 64.0 };
 const QUIET: Noise = Noise { run_sd: 0.015, interval_sd: 0.02, rho: 0.5 };
 const LOUD: Noise = Noise { run_sd: 0.015, interval_sd: 0.05, rho: 0.5 };
@@ -16,9 +16,9 @@ const LOUD: Noise = Noise { run_sd: 0.015, interval_sd: 0.05, rho: 0.5 };
 /// Shares over many seeds.
 #[derive(Default, Debug)]
 struct Tally {
-    /// The interval of the line with wakes held the saturated interval.
+    /// The interval of the line with wakes contains the saturated interval.
     held: f64,
-    /// The straight line's own interval held the saturation.
+    /// The interval of the straight line alone contains the saturation.
     straight_line_held: f64,
     /// Mean capacity over the true saturation: with wakes, straight, and with wakes in one stage.
     with_wakes: f64,
@@ -72,7 +72,7 @@ fn one_stage_capacity(run: &Run) -> f64 {
 }
 
 #[test]
-fn at_two_percent_of_noise_it_does_and_the_straight_line_falls_short() {
+fn with_two_percent_of_noise_the_interval_holds_and_the_straight_line_is_too_low() {
     let t = tally(SERVER, QUIET, 0.8, 200);
     assert!(t.held >= 0.90, "{t:?}");
     assert!((t.with_wakes - 1.0).abs() < 0.03, "{t:?}");
@@ -83,7 +83,7 @@ fn at_two_percent_of_noise_it_does_and_the_straight_line_falls_short() {
 }
 
 #[test]
-fn at_five_percent_of_noise_it_does_and_one_stage_would_fall_short() {
+fn with_five_percent_of_noise_the_interval_holds_and_one_stage_is_too_low() {
     let server = Server { wake_s: 60e-6, ..SERVER };
     let t = tally(server, LOUD, 0.8, 200);
     assert!(t.held >= 0.90, "{t:?}");
@@ -94,11 +94,11 @@ fn at_five_percent_of_noise_it_does_and_one_stage_would_fall_short() {
     assert!(t.trusted >= 0.85, "{t:?}");
 }
 
-/// A turn of the event loop costs something too, and turns are not in the line: batches still grow
-/// after the last wake is gone, so the capacity read at wakes = 0 is a little low. The between-run
-/// sd is wide enough for the turns of real servers (an empty wait is some 7 % of a request).
+/// A turn of the event loop has a cost too, which is not in the line: batches still grow after the
+/// last wake, so that the capacity at wakes = 0 is slightly low. The between-run sd is large enough
+/// for the turns of real servers (an empty wait is about 7 % of a request).
 #[test]
-fn where_turns_cost_too_it_mostly_does() {
+fn with_a_cost_per_turn_the_interval_mostly_holds() {
     let server = Server { turn_s: 5e-6, ..SERVER };
     let t = tally(server, QUIET, 0.8, 100);
     assert!(t.held >= 0.85, "{t:?}");
@@ -107,27 +107,27 @@ fn where_turns_cost_too_it_mostly_does() {
 }
 
 #[test]
-fn data_that_end_early_are_not_trusted() {
+fn data_that_end_early_are_unreliable() {
     let top = SERVER.rate_at(0.45, &mut Rng::new(77));
     let rates: Vec<f64> = (1..=12).map(|i| top * f64::from(i) / 12.0).collect();
     let run = SERVER.run(&rates, 5, QUIET, &mut Rng::new(3));
     let line = draw(&run, 3);
     assert!(line.reach < 0.6, "{}", line.reach);
     assert!(matches!(line.headline, Headline::Straight { .. }), "{:?}", line.headline);
-    let Trust::NotToBeTrusted { statistic, .. } = &line.trusted else {
+    let Trust::Unreliable { statistic, .. } = &line.trusted else {
         panic!("trusted at a reach of {}", line.reach)
     };
     assert!(statistic.contains("reach"), "{statistic}");
 }
 
-/// Without the wakes the curve is still seen.
+/// Without the wakes the curvature is still detected.
 #[test]
-fn a_straight_line_through_a_curve_is_not_trusted() {
+fn a_straight_line_through_a_curve_is_unreliable() {
     let top = SERVER.rate_at(0.8, &mut Rng::new(77));
     let rates: Vec<f64> = (1..=12).map(|i| top * f64::from(i) / 12.0).collect();
     let run = SERVER.run(&rates, 5, Noise { interval_sd: 0.01, ..QUIET }, &mut Rng::new(3));
     let line = load_line(&LoadLineInput::new(&run.rate, &run.cost, 1.0)).expect("a line");
-    let Trust::NotToBeTrusted { statistic, .. } = &line.trusted else {
+    let Trust::Unreliable { statistic, .. } = &line.trusted else {
         panic!("trusted: {:?}", line.curvature)
     };
     assert!(statistic.contains("rate²"), "{statistic}");

@@ -1,7 +1,8 @@
-//! How long a report of an hour takes, with everything in the trial: makes it up, opens it, shows
-//! it. `cargo run --release -p report --example hour [FILE]`; a FILE that is there is opened.
+//! Measures the time for a report of an hour with everything in the trial: generates the trial,
+//! opens it and shows it. `cargo run --release -p report --example hour [FILE]` opens FILE if it
+//! exists.
 
-// An example that cannot make its trial has nothing to say.
+// An example that cannot generate its trial must fail.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../tests/made/hour.rs"]

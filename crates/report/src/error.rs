@@ -1,20 +1,20 @@
-//! Why a trial cannot be analysed. It is the operator's to mend, never a matter for a panic: every
-//! message is one line with the mend in it.
+//! Why a trial cannot be analysed. These are the operator's errors, and never panics: every message
+//! is one line that says how to fix the problem.
 
-/// What [`crate::analyse`] and [`crate::html`] refuse.
+/// Errors of [`crate::analyse`] and the other functions of this crate.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The trial holds nothing.
-    #[error("{trial}: no intervals in it; record for longer")]
+    /// The trial is empty.
+    #[error("{trial}: no intervals; record for longer")]
     Empty {
         /// File name of the trial.
         trial: String,
     },
-    /// There are intervals, and too few of them can be used for a line.
+    /// Too few intervals can be used for a line.
     #[error(
-        "{trial}: {usable} of {intervals} intervals can be fitted ({why}), {needed} are needed; \
-         {mend}"
+        "{trial}: {usable} of {intervals} intervals can be fitted ({why}), but {needed} are \
+         needed; {fix}"
     )]
     TooShort {
         /// File name of the trial.
@@ -25,98 +25,98 @@ pub enum Error {
         intervals: usize,
         /// Intervals a line needs.
         needed: usize,
-        /// What became of the others.
+        /// Why the others are excluded.
         why: String,
-        /// What to do.
-        mend: String,
+        /// How to fix it.
+        fix: String,
     },
-    /// The resource asked for was not recorded.
-    #[error("{trial}: {resource} was not recorded; leave the choice of the resource to the report")]
+    /// The requested resource was not recorded.
+    #[error("{trial}: {resource} was not recorded; let the report choose the resource")]
     NoSuchResource {
         /// File name of the trial.
         trial: String,
-        /// What was asked for.
+        /// What was requested.
         resource: &'static str,
     },
-    /// There is no profile to divide the costs by.
-    #[error("{trial}: no profile in it: record it again with one")]
+    /// There is no profile.
+    #[error("{trial}: no profile; record again with one")]
     NoProfile {
         /// File name of the trial.
         trial: String,
     },
-    /// There is a profile, and no line that says what a request costs.
+    /// There is a profile, but no line that gives the cost of a request.
     #[error(
-        "{trial}: no line through it says what a request costs: export by samples, or record it \
-         again over rates that differ"
+        "{trial}: no load line gives the cost of a request; export by samples, or record again \
+         with a varying rate"
     )]
     NoCost {
         /// File name of the trial.
         trial: String,
     },
-    /// A figure that cannot be drawn.
-    #[error("{trial}: its flame graph cannot be drawn: {what}")]
+    /// The flame graph cannot be drawn.
+    #[error("{trial}: cannot draw the flame graph: {what}")]
     Figure {
         /// File name of the trial.
         trial: String,
         /// Why.
         what: String,
     },
-    /// A table that cannot be written.
-    #[error("{trial}: its table {table} cannot be written: {what}")]
+    /// A table cannot be written.
+    #[error("{trial}: cannot write the table {table}: {what}")]
     Table {
         /// File name of the trial.
         trial: String,
-        /// Which.
+        /// Its name.
         table: &'static str,
         /// Why.
         what: String,
     },
-    /// A group that is not in the profile.
-    #[error("{trial}: no group {group:?} in its profile; there are {known}")]
+    /// The profile has no such group.
+    #[error("{trial}: no group {group:?} in the profile; known groups: {known}")]
     NoSuchGroup {
         /// File name of the trial.
         trial: String,
-        /// What was asked for.
+        /// What was requested.
         group: String,
-        /// What there is.
+        /// The groups of the profile.
         known: String,
     },
-    /// No capacity can be foretold.
-    #[error("{trial}: nothing can be foretold: {why}")]
-    NothingForetold {
+    /// No capacity can be predicted.
+    #[error("{trial}: cannot predict a capacity: {why}")]
+    NoPrediction {
         /// File name of the trial.
         trial: String,
         /// Why.
         why: String,
     },
-    /// An option out of its range.
+    /// An option is out of its range.
     #[error("{what}")]
     Option {
-        /// Which, and its range.
+        /// Which option, and its range.
         what: String,
     },
-    /// A trial whose numbers no line goes through.
+    /// No line can be fitted.
     #[error("{trial}: {unfit}")]
     Unfit {
         /// File name of the trial.
         trial: String,
-        /// What `regress` said.
+        /// The error of `regress`.
         unfit: regress::Unfit,
     },
-    /// A file of procedure groups that cannot be used.
+    /// A file of procedure groups is invalid.
     #[error("{file}, line {line}: {what}")]
     Groups {
         /// Its name.
         file: String,
-        /// Where.
+        /// The line.
         line: usize,
-        /// What is wrong there, and what mends it.
+        /// What is wrong, and how to fix it.
         what: String,
     },
 }
 
 impl Error {
-    /// Of a trial that is too short, why there is no load line; where its name is known already.
+    /// Why there is no load line, without the name of the trial.
     pub(crate) fn without_name(&self) -> String {
         let text = self.to_string();
         let why = match self {

@@ -1,10 +1,10 @@
-//! How numbers are written: one function a quantity, so that a rate looks the same in a table, on
-//! an axis and in a sentence.
+//! How numbers are written: one function for each quantity, so that a rate looks the same in a
+//! table, on an axis and in a sentence.
 //!
-//! No figure carries more digits than it deserves: four significant ones at most. Values that are
-//! not finite are a dash, never "NaN".
+//! Numbers have at most four significant digits. Values that are not finite are a dash, never
+//! "NaN".
 
-/// What stands where there is no figure.
+/// Written in place of a missing value.
 pub const NONE: &str = "-";
 
 /// Requests per second: `0.83`, `56.3`, `831`, `92,140`; the last of five digits is rounding.
@@ -22,7 +22,7 @@ pub fn rate(value: f64) -> String {
     }
 }
 
-/// A whole number with its thousands parted.
+/// A whole number with thousands separators.
 pub fn thousands(value: f64) -> String {
     if !value.is_finite() {
         return NONE.to_string();
@@ -66,7 +66,7 @@ pub fn three(value: f64) -> String {
     if value == 0.0 {
         return "0".to_string();
     }
-    // Of the value as it will be written: 0.9996 becomes 1.00, not 1.000.
+    // The exponent of the rounded value: 0.9996 becomes 1.00, not 1.000.
     let rounded: f64 = format!("{value:.2e}").parse().unwrap_or(value);
     let exponent = rounded.abs().log10().floor() as i32;
     if !(-4..6).contains(&exponent) {
@@ -88,6 +88,30 @@ pub fn latency(us: f64) -> String {
         size if size < 999_500.0 => format!("{} ms", three(us / 1e3)),
         _ => format!("{} s", three(us / 1e6)),
     }
+}
+
+/// A latency of which fractions of a microsecond matter: `4.25 µs`, with this many decimals below
+/// 100 µs.
+pub(crate) fn latency_fine(us: f64, decimals: usize) -> String {
+    if us.abs() < 99.95 { format!("{} µs", fixed(us, decimals)) } else { latency(us) }
+}
+
+/// A value, or a dash.
+pub(crate) fn or_none(value: Option<f64>, write: impl Fn(f64) -> String) -> String {
+    value.map_or_else(|| NONE.to_string(), write)
+}
+
+/// The ends of an interval, to be written after the value: ` (12.3 to 45.6)`.
+pub(crate) fn ends(low: Option<f64>, high: Option<f64>, write: impl Fn(f64) -> String) -> String {
+    match low.zip(high) {
+        Some((low, high)) => format!(" ({} to {})", write(low), write(high)),
+        None => ", unbounded".to_string(),
+    }
+}
+
+/// The level of an interval, or another share: `95 %`.
+pub(crate) fn level(share: f64) -> String {
+    format!("{:.0} %", 100.0 * share)
 }
 
 /// A duration in seconds for a sentence: `0.25 s`, `60 s`, `15 min`, `24 h`.
@@ -119,8 +143,8 @@ pub fn bytes(value: u64) -> String {
     format!("{size:.1} TiB")
 }
 
-/// An instant in UTC: `2026-01-31 17:05:09`. From the days since 1970 by the civil calendar
-/// (Hinnant's algorithm), so that no clock and no time zone is asked.
+/// An instant in UTC: `2026-01-31 17:05:09`. Computed from the days since 1970 by the civil
+/// calendar (Hinnant's algorithm), without a clock or a time zone.
 pub fn instant(unix_ns: i64) -> String {
     let seconds = unix_ns.div_euclid(1_000_000_000);
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
@@ -143,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_keep_the_digits_they_deserve() {
+    fn rates_keep_at_most_four_digits() {
         let written = [0.0, 0.834, 9.996, 56.34, 99.96, 830.6, 92_144.4].map(rate);
         assert_eq!(written, ["0.00", "0.83", "10.0", "56.3", "100", "831", "92,140"]);
         assert_eq!(rate(f64::NAN), "-");
@@ -172,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn instants_are_of_the_civil_calendar() {
+    fn instants_follow_the_civil_calendar() {
         assert_eq!(instant(0), "1970-01-01 00:00:00");
         assert_eq!(instant(951_782_400_000_000_000), "2000-02-29 00:00:00");
         assert_eq!(instant(1_767_225_599_500_000_000), "2025-12-31 23:59:59");

@@ -1,55 +1,71 @@
-//! The page: one file that opens offline, in light and in dark, on screen and on paper.
+//! The report of a trial, as text for a terminal and as a page.
 //!
-//! The template escapes every value; the figures, which are markup, escape their own texts. The
-//! page has no script, and loads nothing.
+//! The page is one file that opens offline, in light and dark mode, on screen and on paper. It has
+//! no script and loads nothing. The template escapes every value; the figures, which are markup,
+//! escape their own text.
 
 use askama::Template;
 
 use crate::analysis::Analysis;
-use crate::figure;
-use crate::files;
-use crate::format::{instant, thousands};
-use crate::summary::{self, Fact, Table};
+use crate::format::{instant, level, thousands};
+use crate::table::{Fact, Table};
+use crate::{facts, figure, tables};
 
-/// The page of an analysis.
+/// The report as text for a terminal of `width` columns. It ends with a line break.
+pub fn terminal(analysis: &Analysis, width: usize) -> String {
+    let title = format!("Load line of {} ({})", analysis.trial.server, analysis.trial.name);
+    let facts = facts::facts(analysis);
+    let mut listed = tables::first(analysis);
+    listed.extend(tables::latencies(analysis));
+    listed.extend(analysis.waits.iter().flat_map(tables::lock_waits));
+    listed.extend(analysis.files.iter().flat_map(tables::files));
+    listed.push(tables::losses(analysis));
+    listed.push(tables::predictions(analysis));
+    let facts = facts.iter().map(|fact| (fact.label, fact.text.as_str()));
+    crate::terminal::text(&[&title, &facts::extent(analysis)], facts, &listed, width)
+}
+
+/// The report as a page.
 pub fn html(analysis: &Analysis) -> String {
-    let costs = analysis.costs.as_ref();
-    let (facts, known_by) = summary::facts_parted(analysis);
-    let files = analysis.files.as_ref();
+    let (first_facts, other_facts) = facts::facts_in_parts(analysis);
     let page = Page {
         title: format!("Load line of {}", analysis.trial.server),
         recorded: instant(analysis.manifest.created_ns),
-        extent: summary::extent(analysis),
-        facts,
+        extent: facts::extent(analysis),
+        first_facts,
         figure_style: figure::STYLE,
         load_line: figure::load_line(analysis, ""),
         caption: caption(analysis),
-        resource_lines: figure::resources(analysis, "").unwrap_or_default(),
-        known_by,
-        cost_figure: costs.and_then(|costs| figure::cost(costs, "")).unwrap_or_default(),
+        resource_lines: figure::resources(analysis, ""),
+        other_facts,
+        cost_figure: analysis.costs.as_ref().and_then(|costs| figure::cost(costs, "")),
         flame: analysis.flame.as_ref().map(|flame| Drawn {
-            title: summary::flame_title(flame),
+            title: tables::flame_title(flame),
             svg: figure::flame(flame, ""),
-            note: sentence(&summary::flame_note(flame)),
+            note: capitalised(&tables::flame_note(flame)),
         }),
-        tables: non_empty(summary::first_tables(analysis)),
-        latency_figure: figure::latency(analysis, "").unwrap_or_default(),
-        latency_table: summary::latencies(analysis),
-        files_figure: files.and_then(|files| files::figure(files, "")).unwrap_or_default(),
-        files_tables: summary::files_tables(analysis),
-        waits_tables: summary::waits_tables(analysis),
-        intervals: summary::intervals(analysis),
-        lost: summary::losses(analysis),
+        tables: non_empty(tables::first(analysis)),
+        latency_figure: figure::latency(analysis, ""),
+        latency_table: tables::latencies(analysis),
+        files_figure: analysis.files.as_ref().and_then(|files| figure::files(files, "")),
+        sampled: analysis
+            .files
+            .iter()
+            .flat_map(tables::files)
+            .chain(analysis.waits.iter().flat_map(tables::lock_waits))
+            .collect(),
+        intervals: tables::intervals(analysis),
+        losses: tables::losses(analysis),
         rest: non_empty(vec![
-            summary::predictions(analysis),
-            summary::manifest(analysis),
-            summary::capabilities(analysis),
+            tables::predictions(analysis),
+            tables::manifest(analysis),
+            tables::capabilities(analysis),
         ]),
     };
     page.render().expect("the template writes into a String and calls nothing that fails")
 }
 
-/// The load line's figure as a file of its own.
+/// The load line's figure as a file.
 pub fn svg_loadline(analysis: &Analysis) -> String {
     figure::load_line(analysis, figure::STYLE)
 }
@@ -60,22 +76,21 @@ struct Page {
     title: String,
     recorded: String,
     extent: String,
-    facts: Vec<Fact>,
+    first_facts: Vec<Fact>,
     figure_style: &'static str,
     load_line: String,
     caption: String,
-    resource_lines: String,
-    known_by: Vec<Fact>,
-    cost_figure: String,
+    resource_lines: Option<String>,
+    other_facts: Vec<Fact>,
+    cost_figure: Option<String>,
     flame: Option<Drawn>,
     tables: Vec<Table>,
-    latency_figure: String,
+    latency_figure: Option<String>,
     latency_table: Option<Table>,
-    files_figure: String,
-    files_tables: Vec<Table>,
-    waits_tables: Vec<Table>,
+    files_figure: Option<String>,
+    sampled: Vec<Table>,
     intervals: Table,
-    lost: Table,
+    losses: Table,
     rest: Vec<Table>,
 }
 
@@ -84,46 +99,43 @@ fn non_empty(mut tables: Vec<Table>) -> Vec<Table> {
     tables
 }
 
-/// A figure with what is said above and below it.
+/// A figure with its heading and its caption.
 struct Drawn {
     title: &'static str,
     svg: String,
     note: String,
 }
 
-/// A remark as a sentence of its own.
-fn sentence(remark: &str) -> String {
-    let mut letters = remark.chars();
+/// A note as a full sentence.
+fn capitalised(note: &str) -> String {
+    let mut letters = note.chars();
     letters
         .next()
         .map_or_else(String::new, |first| format!("{}{}.", first.to_uppercase(), letters.as_str()))
 }
 
 fn caption(analysis: &Analysis) -> String {
-    let points = format!(
-        "One point an interval and mode (n = {}).",
-        thousands(analysis.trial.fitted as f64)
-    );
+    let fitted = thousands(analysis.trial.fitted as f64);
+    let mut text = format!("One point per interval and mode (n = {fitted}).");
     if !analysis.capacity_straight.identifiable {
-        return points;
+        return text;
     }
-    let mut text = format!(
-        "{points} Solid lines: least squares over the data; dashed: beyond them, to the cap. \
-         Shaded: where {:.0} % of intervals lie about the idle line.",
-        100.0 * analysis.capacity.level
-    );
+    text.push_str(&format!(
+        " Solid lines: least squares over the data; dashed: extrapolated to the cap. Shaded: the \
+         range of {} of intervals around the idle line.",
+        level(analysis.capacity.level)
+    ));
     if analysis.wakes_drawn().is_some() {
         text.push_str(
-            " Dotted: the idle time of a server that is never put to sleep, from the line with \
-             wakes.",
+            " Dotted: the idle time of a server that never sleeps, from the line with wakes.",
         );
     }
     if analysis.saturation.is_some() {
-        text.push_str(" Filled points were saturated: measured, not fitted.");
+        text.push_str(" Filled points: saturated intervals, which are measured and not fitted.");
     }
     let every = figure::every(analysis.intervals.len());
     if every > 1 {
-        text.push_str(&format!(" One of {every} intervals is drawn."));
+        text.push_str(&format!(" One of every {every} intervals is drawn."));
     }
     text
 }

@@ -1,14 +1,14 @@
-//! A sheet: sentences with labels, then tables, of whatever was measured; for results that are no
-//! trial. On a terminal, or as the chapters of a page.
+//! Sheets: labelled sentences and tables of any result that is not a trial, for a terminal or as
+//! the chapters of a page.
 
 use askama::Template;
 
-use crate::summary::Table;
 use crate::{figure, terminal};
 
 pub use crate::figure::{Curve, Panel, Stroke, Ticks, Tone};
+pub use crate::table::Table as Rows;
 
-/// What is said of a result.
+/// The text of a result.
 #[derive(Clone, Debug, Default)]
 pub struct Sheet {
     /// One line above everything.
@@ -19,47 +19,24 @@ pub struct Sheet {
     pub tables: Vec<Rows>,
 }
 
-/// A table of text.
-#[derive(Clone, Debug, Default)]
-pub struct Rows {
-    /// The line above it.
-    pub title: String,
-    /// Names of the columns: one that begins with `<` is of words, with `~` of words that may be
-    /// wrapped, any other of numbers.
-    pub columns: Vec<String>,
-    /// As many cells as columns in each.
-    pub rows: Vec<Vec<String>>,
-    /// What must be known to read it; may be empty.
-    pub note: String,
-}
-
 /// A chapter of a page.
 #[derive(Clone, Debug, Default)]
 pub struct Chapter {
-    /// What it is called where one looks it up: letters, digits, hyphens.
+    /// Its anchor on the page: letters, digits, hyphens.
     pub name: String,
-    /// What it asks, in a line.
+    /// The question it answers, in one line.
     pub asks: String,
-    /// What was found.
+    /// The results.
     pub sheet: Sheet,
-    /// Its figures: SVG, as [`svg_curves`] and the like make it.
+    /// Its figures: SVG, such as [`svg_curves`] makes.
     pub figures: Vec<String>,
 }
 
-/// The sheet for a terminal of so many columns. It ends with a line break.
+/// The sheet as text for a terminal of `width` columns. It ends with a line break.
 #[must_use]
 pub fn sheet(sheet: &Sheet, width: usize) -> String {
-    terminal::sheet(&sheet.title, &sheet.facts, &written(sheet), width)
-}
-
-fn written(sheet: &Sheet) -> Vec<Table> {
-    let table = |rows: &Rows| {
-        let columns: Vec<&str> = rows.columns.iter().map(String::as_str).collect();
-        let mut written = Table::new(&rows.title, &columns, &rows.note);
-        written.rows.clone_from(&rows.rows);
-        written
-    };
-    sheet.tables.iter().map(table).collect()
+    let facts = sheet.facts.iter().map(|(label, text)| (label.as_str(), text.as_str()));
+    terminal::text(&[&sheet.title], facts, &sheet.tables, width)
 }
 
 #[derive(Template)]
@@ -68,36 +45,18 @@ struct Chapters<'a> {
     title: &'a str,
     lead: &'a str,
     figure_style: &'static str,
-    chapters: Vec<Written<'a>>,
+    chapters: &'a [Chapter],
 }
 
-struct Written<'a> {
-    name: &'a str,
-    asks: &'a str,
-    title: &'a str,
-    facts: &'a [(String, String)],
-    figures: &'a [String],
-    tables: Vec<Table>,
-}
-
-/// A page with a chapter each: one file that opens offline, in light and in dark, on screen and on
-/// paper. Every text is escaped but the figures, which escape their own.
+/// A page of chapters: one file that opens offline, in light and dark mode, on screen and on paper.
+/// All text is escaped except the figures, which escape their own.
 #[must_use]
 pub fn page(title: &str, lead: &str, chapters: &[Chapter]) -> String {
-    let chapters = chapters.iter().map(|chapter| Written {
-        name: &chapter.name,
-        asks: &chapter.asks,
-        title: &chapter.sheet.title,
-        facts: &chapter.sheet.facts,
-        figures: &chapter.figures,
-        tables: written(&chapter.sheet),
-    });
-    let chapters = chapters.collect();
     let page = Chapters { title, lead, figure_style: figure::STYLE, chapters };
     page.render().expect("the template writes into a String and calls nothing that fails")
 }
 
-/// Panels of curves as one figure that stands alone.
+/// Panels of curves as one self-contained figure.
 #[must_use]
 pub fn svg_curves(title: &str, description: &str, panels: &[Panel]) -> String {
     figure::curves(title, description, panels, figure::STYLE)
@@ -108,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sheet_has_its_sentences_and_tables_in_order() {
+    fn a_sheet_shows_its_sentences_and_tables_in_order() {
         let text = sheet(
             &Sheet {
                 title: "Title".into(),
@@ -128,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_has_a_chapter_each_and_takes_no_text_for_markup() {
+    fn a_page_has_all_chapters_and_escapes_their_text() {
         let chapter = |name: &str| Chapter {
             name: name.into(),
             asks: "what it <asks>".into(),

@@ -1,69 +1,39 @@
-//! The analysis in a terminal: sentences with their labels in the margin, then tables.
+//! Text for a terminal: sentences with their labels in the margin, then tables.
 //!
-//! Tables of figures are never wrapped, so that a row stays a row; only remarks are, at the width
-//! given. No control character of a trial reaches the terminal.
+//! Rows of numbers are never wrapped; only columns of remarks are, at the given width. No control
+//! character of a trial reaches the terminal.
 
 use comfy_table::{
     CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table as Grid, TableStyle,
 };
 
-use crate::analysis::Analysis;
-use crate::summary::{self, Table};
+use crate::table::Table;
 
-/// Narrower than this nothing is readable; a terminal that claims less is not believed.
+/// The least width in columns; a terminal that reports less is treated as this wide.
 const WIDTH_MIN: usize = 60;
 const MARGIN: usize = 11;
 
-/// The text of a report, `width` columns wide. It ends with a line break.
-pub fn terminal(analysis: &Analysis, width: usize) -> String {
-    let width = width.max(WIDTH_MIN);
-    let mut out = String::new();
-    let title = format!("Load line of {} ({})", analysis.trial.server, analysis.trial.name);
-    paragraph(&mut out, "", &title, width);
-    paragraph(&mut out, "", &summary::extent(analysis), width);
-    out.push('\n');
-    for fact in summary::facts(analysis) {
-        paragraph(&mut out, fact.label, &fact.text, width);
-    }
-    let mut listed = summary::first_tables(analysis);
-    listed.extend(summary::latencies(analysis));
-    listed.extend(summary::waits_tables(analysis));
-    listed.extend(summary::files_tables(analysis));
-    listed.push(summary::losses(analysis));
-    listed.push(summary::predictions(analysis));
-    write_tables(&mut out, &listed, width);
-    printable(&out)
-}
-
-/// The same of any sentences and tables.
-pub(crate) fn sheet(
-    title: &str,
-    facts: &[(String, String)],
+/// Title lines, labelled sentences and tables, `width` columns wide. It ends with a line break.
+pub(crate) fn text<'a>(
+    titles: &[&str],
+    facts: impl IntoIterator<Item = (&'a str, &'a str)>,
     tables: &[Table],
     width: usize,
 ) -> String {
     let width = width.max(WIDTH_MIN);
     let mut out = String::new();
-    paragraph(&mut out, "", title, width);
+    for title in titles {
+        paragraph(&mut out, "", title, width);
+    }
     out.push('\n');
     for (label, text) in facts {
         paragraph(&mut out, label, text, width);
     }
-    write_tables(&mut out, tables, width);
-    printable(&out)
-}
-
-fn write_tables(out: &mut String, tables: &[Table], width: usize) {
-    // A table without rows may still have something to say.
-    let says = |table: &&Table| !(table.rows.is_empty() && table.note.is_empty());
-    for table in tables.iter().filter(says) {
+    for table in tables.iter().filter(|table| !table.is_empty()) {
         out.push('\n');
-        write_table(out, table, width);
+        write_table(&mut out, table, width);
     }
-}
-
-fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+    out.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
 }
 
 fn write_table(out: &mut String, table: &Table, width: usize) {
@@ -75,23 +45,24 @@ fn write_table(out: &mut String, table: &Table, width: usize) {
     let rule = LineStyle::none().fill('─').junction('─');
     let mut grid = Grid::new();
     grid.load_style(TableStyle::new().header_separator(rule));
-    grid.set_header(table.columns.iter().map(|column| column.name.as_str()));
-    // A row of figures is wider than the terminal rather than broken; remarks are wrapped.
-    let wraps = table.columns.iter().any(|column| column.wraps);
+    grid.set_header(table.headers().map(|column| column.name));
+    // A table without a column that wraps may be wider than the terminal.
+    let wraps = table.headers().any(|column| column.wraps);
     let arrangement =
         if wraps { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
     grid.set_content_arrangement(arrangement).set_width(u16::try_from(width).unwrap_or(u16::MAX));
     for row in &table.rows {
-        grid.add_row(row.iter().map(|cell| one_line(cell)));
+        // A line break in a trial's text would break the row.
+        grid.add_row(row.iter().map(|cell| cell.replace(['\n', '\r', '\t'], " ")));
     }
-    for (at, column) in table.columns.iter().enumerate() {
+    for (at, column) in table.headers().enumerate() {
         let Some(cells) = grid.column_mut(at) else { continue };
         let left = if at == 0 { 0 } else { 2 };
         cells.set_padding((left, 0));
         if !column.wraps {
             cells.set_constraint(ColumnConstraint::ContentWidth);
         }
-        if column.numeric {
+        if column.is_numeric {
             cells.set_cell_alignment(CellAlignment::Right);
         }
     }
@@ -102,11 +73,6 @@ fn write_table(out: &mut String, table: &Table, width: usize) {
     if !table.note.is_empty() {
         paragraph(out, "", &table.note, width);
     }
-}
-
-/// A line break in a trial's text would break the row.
-fn one_line(text: &str) -> String {
-    text.replace(['\n', '\r', '\t'], " ")
 }
 
 /// The text, wrapped at words, with a label in the margin if there is one.

@@ -1,6 +1,6 @@
-//! Costs by class: from a trial whose requests cost what the test says.
+//! Costs by class, from a trial with known costs.
 
-// A test that cannot make its trial has nothing to say.
+// A test that cannot generate its trial must fail.
 #![allow(clippy::unwrap_used)]
 
 use report::{Options, analyse, html, terminal};
@@ -10,7 +10,7 @@ use trial::{Interval, Manifest, Modes, ProcessTimes, Trial, Writer};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// Hits of 20 us and misses of 150 us; a hit ratio that changes, or does not; TLS always half.
+/// Hits of 20 us and misses of 150 us, with a varying or constant hit ratio; half of all use TLS.
 fn trial(hits_change: bool) -> (TempDir, Trial) {
     let home = TempDir::new().unwrap();
     let path = home.path().join("c.trial");
@@ -67,10 +67,10 @@ fn trial(hits_change: bool) -> (TempDir, Trial) {
 }
 
 #[test]
-fn each_class_costs_what_it_was_made_to_cost() {
+fn each_class_has_the_cost_it_was_generated_with() {
     let (_home, trial) = trial(true);
     let analysis = analyse(&trial, &Options::default()).unwrap();
-    // The method and the size have one value each; TLS goes with the rate.
+    // The method and the size have one value each; TLS is proportional to the rate.
     let by: Vec<&str> = analysis.classes.iter().map(|table| table.by).collect();
     assert_eq!(by, ["outcome", "tls"]);
     let outcome = &analysis.classes[0];
@@ -82,12 +82,13 @@ fn each_class_costs_what_it_was_made_to_cost() {
     }
     let text = terminal(&analysis, 100);
     assert!(text.contains("Cost of a request by outcome"), "{text}");
-    assert!(text.contains("not told apart: they rise and fall together"), "{text}");
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(flat.contains("cannot be separated: they rise and fall together"), "{text}");
     assert!(html(&analysis).contains("Cost of a request by TLS"));
 }
 
 #[test]
-fn what_never_changes_its_share_is_one_class() {
+fn classes_with_constant_shares_are_merged() {
     let (_home, trial) = trial(false);
     let analysis = analyse(&trial, &Options::default()).unwrap();
     let outcome = &analysis.classes[0];

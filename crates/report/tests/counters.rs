@@ -1,4 +1,4 @@
-//! What a request takes of the processor, from counts that are known.
+//! Hardware counters per request, from known counts.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use trial::{Interval, Manifest, ProcessTimes, ThreadTimes, Trial, Writer};
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// A server whose requests take 50,000 instructions and 60,000 cycles, with 2,000,000 instructions
-/// a second when nobody asks; misses are counted in the second half only, references nowhere.
+/// per second at zero load. Misses are counted only in the second half, references never.
 fn trial(home: &tempfile::TempDir, counted: bool) -> Trial {
     let path = home.path().join("counted.trial");
     let mut manifest = Manifest::default();
@@ -64,8 +64,9 @@ fn trial(home: &tempfile::TempDir, counted: bool) -> Trial {
     Trial::open(&path).unwrap()
 }
 
-/// Of the misses three quarters are in the walk, of the instructions a tenth; 0.5 % of both in
-/// what has no row. The counters took turns: the samples stand for half of what was counted.
+/// Three quarters of the misses and a tenth of the instructions are in the walk, and 0.5 % of both
+/// in a procedure without a row. The counters are multiplexed: the samples represent half of the
+/// counts.
 fn sampled(writer: &mut Writer, interval: u64) -> Vec<CountedRow> {
     let mut row = |symbol: &str, kind, count| {
         let frame = Frame {
@@ -96,11 +97,11 @@ fn analysed(counted: bool) -> (Analysis, Recent) {
 }
 
 #[test]
-fn marginal_counts_are_found_beside_what_is_spent_when_nobody_asks() {
+fn marginal_counts_are_separated_from_counts_at_zero_load() {
     let (analysis, recent) = analysed(true);
     let found = analysis.counters.as_ref().unwrap();
     let names: Vec<&str> = found.counters.iter().map(|row| row.name).collect();
-    assert_eq!(names, ["instructions", "cycles", "cache misses"], "nobody counted references");
+    assert_eq!(names, ["instructions", "cycles", "cache misses"], "references were not counted");
     let instructions = &found.counters[0];
     let more = instructions.one_more.unwrap();
     assert!(more.low <= 50_000.0 && more.high >= 50_000.0, "{more:?}");
@@ -109,35 +110,37 @@ fn marginal_counts_are_found_beside_what_is_spent_when_nobody_asks() {
     assert!(instructions.per_request.unwrap() > more.value, "the average has the fixed part in it");
     assert_eq!(instructions.server_percent.map(f64::round), Some(25.0));
     let misses = &found.counters[2];
-    assert!((misses.per_request.unwrap() - 30.0).abs() < 0.01, "of the intervals that counted");
+    assert!((misses.per_request.unwrap() - 30.0).abs() < 0.01, "over the intervals that counted");
     assert!((misses.one_more.unwrap().value - 30.0).abs() < 0.01);
     assert!((found.cycles_per_instruction.unwrap() - 1.19).abs() < 0.02);
     assert_eq!((found.intervals, found.counted_percent), (60, 50.0));
     let text = terminal(&analysis, 100);
-    for word in ["takes of the processor", "cycles per instruction", "50.0 % of the time at least"]
+    let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    for word in
+        ["Hardware counters per request", "cycles per instruction", "at least 50.0 % of the time"]
     {
-        assert!(text.contains(word), "no {word:?} in {text}");
+        assert!(flat.contains(word), "no {word:?} in {text}");
     }
-    assert!(html(&analysis).contains("takes of the processor"));
+    assert!(html(&analysis).contains("Hardware counters per request"));
     let live = recent.counters.unwrap();
     assert_eq!(live.procedures.len(), 2);
     assert!(live.counters[0].one_more.is_none() && live.counters[0].per_request.is_some());
 }
 
 #[test]
-fn a_trial_without_counters_says_nothing_of_them() {
+fn a_trial_without_counters_has_no_table_of_them() {
     let (analysis, recent) = analysed(false);
     assert!(analysis.counters.is_none() && recent.counters.is_none());
-    assert!(!terminal(&analysis, 100).contains("processor"));
+    assert!(!terminal(&analysis, 100).contains("Hardware counters"));
 }
 
 #[test]
-fn a_procedure_has_its_share_of_what_was_counted_however_little_was_sampled() {
+fn a_procedure_has_its_share_of_the_counts_at_any_sampling_rate() {
     let (analysis, _) = analysed(true);
     let found = analysis.counters.as_ref().unwrap();
     let named: Vec<&str> =
         found.procedures.iter().filter_map(|row| row.procedure.symbol.as_deref()).collect();
-    assert_eq!(named, ["comm_select", "memcpy"], "what misses most first, below 1 % none");
+    assert_eq!(named, ["comm_select", "memcpy"], "most misses first, none below 1 %");
     let [instructions, misses] = &found.procedures[0].counters[..] else { panic!("{found:?}") };
     assert_eq!((instructions.name, misses.name), ("instructions", "cache misses"));
     assert_eq!((misses.samples, misses.percent), (120, 75.0));
@@ -145,7 +148,7 @@ fn a_procedure_has_its_share_of_what_was_counted_however_little_was_sampled() {
     assert!((misses.per_request.unwrap() - 0.75 * whole(2)).abs() < 1e-9);
     assert!((instructions.per_request.unwrap() - 0.1 * whole(0)).abs() < 1e-6);
     let text = terminal(&analysis, 120);
-    let at = text.find("Which procedures take it").unwrap();
+    let at = text.find("Hardware counters by procedure").unwrap();
     assert!(text[at..].contains("comm_select") && text[at..].contains("75.0"), "{text}");
     assert!(!text[at..].contains("seldom"));
 }

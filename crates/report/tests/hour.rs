@@ -1,7 +1,7 @@
-//! The size of a trial with everything in it, and that all of it is read and shown.
-//! `cargo run --release -p report --example hour` says how long a whole hour takes.
+//! The size of a trial with everything that can be recorded, and that all of it is read and shown.
+//! `cargo run --release -p report --example hour` measures the time for a whole hour.
 
-// A test that cannot make its trial has nothing to say.
+// A test that cannot generate its trial must fail.
 #![allow(clippy::unwrap_used)]
 
 #[path = "made/hour.rs"]
@@ -10,8 +10,8 @@ mod hour;
 use report::{Options, analyse, html};
 use trial::Trial;
 
-/// A fifteenth of an hour is written, and may have a fifteenth of what an hour may have: what
-/// stands in a file once weighs more there, so that the hour is smaller yet.
+/// A fifteenth of an hour is written, with a fifteenth of an hour's limit. Parts that a file has
+/// only once weigh more there, so that a whole hour is below its limit.
 const INTERVALS: u64 = 240;
 const BYTES_MAX: u64 = 50_000_000 / 15;
 
@@ -32,7 +32,7 @@ fn an_hour_of_everything_stays_below_50_mb_and_is_shown() {
     assert!(analysis.costs.is_some() && analysis.waits.is_some() && analysis.files.is_some());
     let page = html(&analysis);
     assert!(page.len() < 3_000_000, "the page has {} bytes", page.len());
-    for chapter in ["Where one more request costs", "Delay of a file by its size", "Waits for"] {
+    for chapter in ["CPU time of one more request", "File access time by size", "Lock waits"] {
         assert!(page.contains(chapter), "{chapter}");
     }
 }

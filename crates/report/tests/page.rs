@@ -1,7 +1,6 @@
-//! The page and the figures as markup: well-formed, self-contained, and with everything on them
-//! that a report promises.
+//! The page and the figures as markup: well-formed, self-contained and complete.
 
-// A test that cannot make its trial has nothing to say.
+// A test that cannot generate its trial must fail.
 #![allow(clippy::unwrap_used)]
 
 mod made;
@@ -14,7 +13,7 @@ fn page_of(made: &made::Made, name: &str) -> (String, String) {
     let options = Options { objective_ms: Some(1.0), ..Options::default() };
     let analysis = analyse(&trial, &options).unwrap();
     let (page, svg) = (html(&analysis), svg_loadline(&analysis));
-    // A copy to be looked at in a browser.
+    // A copy to view in a browser.
     let directory = env!("CARGO_TARGET_TMPDIR");
     std::fs::write(format!("{directory}/{name}.html"), &page).unwrap();
     std::fs::write(format!("{directory}/{name}.svg"), &svg).unwrap();
@@ -45,7 +44,7 @@ fn pages_and_figures_are_well_formed_and_load_nothing() {
 }
 
 #[test]
-fn the_page_shows_what_a_report_promises() {
+fn the_page_has_every_part_of_a_report() {
     let (page, _) = page_of(&ramp_and_saturation("plimsoll"), "promised");
     for promised in [
         "Capacity",
@@ -55,7 +54,7 @@ fn the_page_shows_what_a_report_promises() {
         "percent of one CPU",
         "Latency by rate",
         "objective: 99 % within 1 ms",
-        "What was lost",
+        "Losses",
         "log: line not understood",
         "Manifest",
         "not supported here",

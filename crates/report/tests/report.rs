@@ -1,7 +1,7 @@
-//! The report of made trials: the figures of 1998, a ramp with saturation, and trials that carry
-//! no line at all.
+//! Reports of generated trials: the figures of 1998, a ramp with saturation, and trials without a
+//! line.
 
-// A test that cannot make its trial has nothing to say.
+// A test that cannot generate its trial must fail.
 #![allow(clippy::unwrap_used)]
 
 mod made;
@@ -59,7 +59,7 @@ fn warm_up_and_saturation_are_kept_out_of_the_fit() {
 }
 
 #[test]
-fn what_was_meant_to_saturate_and_did_not_is_no_saturation() {
+fn intervals_that_did_not_saturate_are_not_saturation() {
     let mut made = ramp_and_saturation("plimsoll");
     for interval in made.intervals.iter_mut().filter(|i| i.index >= 64) {
         let worker = &mut interval.threads[1];
@@ -71,7 +71,7 @@ fn what_was_meant_to_saturate_and_did_not_is_no_saturation() {
     assert_eq!(analysis.intervals[64].standing, Standing::NotSaturated);
     assert!(analysis.saturation.is_none() && analysis.saturation_measured.is_none());
     let text = terminal(&analysis, 80);
-    assert!(text.contains("no saturation: the 7 intervals meant for it"), "{text}");
+    assert!(text.contains("no saturation: the 7 intervals intended for it"), "{text}");
 }
 
 #[test]
@@ -79,14 +79,14 @@ fn the_machine_limits_nothing_when_it_runs_the_load_too() {
     let analysis = analysed(&ramp_and_saturation("plimsoll"), &Options::default());
     assert_eq!(analysis.capacity.resource, ResourceKind::HottestThread);
     let machine = analysis.resources.iter().find(|r| r.kind == ResourceKind::Machine).unwrap();
-    assert!(!machine.may_limit && machine.remark.as_ref().unwrap().contains("the server's"));
+    assert!(!machine.may_limit && machine.remark.as_ref().unwrap().contains("server share"));
     let options = Options { resource: Some(ResourceKind::Machine), ..Options::default() };
     let asked = analysed(&ramp_and_saturation("plimsoll"), &options);
     assert_eq!(asked.capacity.resource, ResourceKind::Machine);
 }
 
 #[test]
-fn of_two_workers_the_busier_one_limits() {
+fn the_busier_of_two_workers_limits() {
     let analysis = analysed(&two_workers(), &Options::default());
     let kinds: Vec<ResourceKind> = analysis.resources.iter().map(|r| r.kind).collect();
     assert_eq!(kinds[0], ResourceKind::HottestThread);
@@ -98,11 +98,11 @@ fn of_two_workers_the_busier_one_limits() {
 }
 
 #[test]
-fn data_far_from_the_cap_are_not_trusted() {
+fn data_far_from_the_cap_are_unreliable() {
     let analysis = analysed(&far_from_the_cap(), &Options::default());
     assert!(!analysis.capacity.trusted);
     let text = terminal(&analysis, 80);
-    assert!(text.contains("not to be trusted: reach = "), "{text}");
+    assert!(text.contains("unreliable: reach = "), "{text}");
 }
 
 #[test]
@@ -116,7 +116,7 @@ fn a_cap_below_the_whole_cpu_gives_less_capacity() {
 }
 
 #[test]
-fn quiet_intervals_are_left_out_when_asked() {
+fn quiet_intervals_are_excluded_on_request() {
     let options = Options { above: 20.0, ..Options::default() };
     let analysis = analysed(&published_1998(), &options);
     assert!(analysis.intervals.iter().any(|i| i.standing == Standing::TooQuiet));
@@ -188,38 +188,38 @@ fn a_trial_with_nothing_in_it_says_so() {
     let (_directory, trial) = made.open("empty.trial");
     let error = analyse(&trial, &Options::default()).unwrap_err();
     assert!(matches!(error, Error::Empty { .. }));
-    assert_eq!(error.to_string(), "empty.trial: no intervals in it; record for longer");
+    assert_eq!(error.to_string(), "empty.trial: no intervals; record for longer");
 }
 
 #[test]
-fn a_trial_too_short_for_a_line_says_why_and_shows_all_else() {
+fn a_trial_too_short_for_a_line_says_why_and_shows_everything_else() {
     let mut made = ramp_and_saturation("plimsoll");
     made.intervals.truncate(9);
     made.latencies.truncate(9);
     let analysis = analysed(&made, &Options { objective_ms: Some(1.0), ..Options::default() });
-    let why = "no load line: 5 of 9 intervals can be fitted (4 warm-up), 8 are needed; record for \
-               longer";
+    let why = "no load line: 5 of 9 intervals can be fitted (4 warm-up), but 8 are needed; record \
+               for longer";
     assert_no_line(&analysis, why);
     assert_eq!(analysis.latency.as_ref().unwrap().points.len(), 5, "latencies are shown");
     let made = ramp_and_saturation("plimsoll");
     let analysis = analysed(&made, &Options { above: 1e6, ..Options::default() });
     let why = "no load line: 0 of 72 intervals can be fitted (4 warm-up, 1 rate not known, 60 too \
-               quiet, 7 saturated), 8 are needed; lower --above";
+               quiet, 7 saturated), but 8 are needed; lower --above";
     assert_no_line(&analysis, why);
     assert!(analysis.saturation_measured.is_some(), "what was measured is shown");
 }
 
 #[test]
-fn a_trial_of_a_server_that_nobody_asked_is_shown() {
+fn a_trial_of_a_server_without_requests_is_shown() {
     let mut made = published_1998();
     made.intervals.truncate(3);
     made.intervals.iter_mut().for_each(|interval| interval.requests = 0.0);
-    let why = "no load line: 3 of 3 intervals can be fitted (nothing left out), 8 are needed; \
+    let why = "no load line: 3 of 3 intervals can be fitted (none excluded), but 8 are needed; \
                record for longer";
     assert_no_line(&analysed(&made, &Options::default()), why);
 }
 
-/// The sentence stands first on the page and in the terminal, and the JSON says the same.
+/// The sentence comes first on the page and in the terminal, and the JSON has it too.
 fn assert_no_line(analysis: &Analysis, why: &str) {
     let json = serde_json::to_value(analysis).unwrap();
     assert_eq!(json.pointer("/capacity/value").unwrap(), &serde_json::Value::Null);
@@ -243,13 +243,12 @@ fn options_out_of_range_and_resources_not_recorded_are_refused() {
     let error = analyse(&trial, &options).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "made.trial: hottest thread was not recorded; \
-         leave the choice of the resource to the report"
+        "made.trial: hottest thread was not recorded; let the report choose the resource"
     );
 }
 
 #[test]
-fn no_line_of_the_terminal_is_wider_than_it() {
+fn no_line_is_wider_than_the_terminal() {
     for (made, width) in [(published_1998(), 80), (ramp_and_saturation("plimsoll"), 80)] {
         let options = Options { objective_ms: Some(5.0), ..Options::default() };
         let text = terminal(&analysed(&made, &options), width);

@@ -1,7 +1,7 @@
-//! Trials whose tightest resource is known because they were made so: it is named, with its
-//! capacity inside its interval, and what does not limit says why.
+//! Generated trials with a known tightest resource: the report names it, its interval contains the
+//! true capacity, and resources that do not limit have a reason.
 
-// A test that cannot make its trial has nothing to say.
+// A test that cannot generate its trial must fail.
 #![allow(clippy::unwrap_used)]
 
 use report::{
@@ -13,19 +13,19 @@ use trial::{CpuModes, Interval, Manifest, Modes, ProcessTimes, ThreadTimes, Tria
 const SECOND_NS: i64 = 1_000_000_000;
 const START_NS: i64 = 1_769_860_800_000_000_000;
 const CPUS: u32 = 4;
-/// The CPU that the thread runs on, where it is held to one.
+/// The CPU that the thread runs on, if it is pinned.
 const ITS_CPU: u32 = 2;
 
-/// What a request costs each resource, and what the resource does by itself.
+/// The cost of a request for each resource, and the resource's other load.
 #[derive(Clone, Copy)]
 struct Server {
-    /// CPU seconds of its one thread.
+    /// CPU seconds of its only thread.
     thread: f64,
-    /// Seconds of interrupts, and on which CPU.
+    /// Seconds of interrupts, and their CPU.
     interrupts: (f64, u32),
-    /// CPU seconds of something else on the machine.
+    /// CPU seconds of other processes on the machine.
     others: f64,
-    /// Busy seconds of the disk, and busy seconds a second by itself.
+    /// Busy seconds of the disk, and its busy seconds per second without requests.
     disk: (f64, f64),
     one_at_a_time: bool,
     /// Bytes sent.
@@ -34,7 +34,7 @@ struct Server {
     bound: bool,
 }
 
-/// One whose thread is its limit, at 1960 requests/s; everything else is far from its cap.
+/// A server limited by its thread, at 1960 requests/s; all other resources are far from their caps.
 const PLAIN: Server = Server {
     thread: 0.0005,
     interrupts: (0.00002, 0),
@@ -49,14 +49,14 @@ const PLAIN: Server = Server {
 impl Server {
     fn made(&self) -> Made {
         let mut seed = 11u64;
-        // Two percent of what is used, so that no line is without residuals.
+        // Two percent of noise, so that every line has residuals.
         let mut noise = || {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             1.0 + 0.07 * ((seed >> 33) as f64 / f64::from(1u32 << 31) - 0.5)
         };
         let (mut intervals, mut devices) = (Vec::new(), Vec::new());
         for k in 0..90u64 {
-            // It rises and falls three times, so that nothing that drifts passes for a cost.
+            // It rises and falls three times, so that drift is not taken for a cost.
             let rate = 500.0 - 430.0 * (std::f64::consts::TAU * 3.0 * k as f64 / 90.0).cos();
             let mut of = |cost: f64, fixed: f64| {
                 let use_of = (fixed + cost * rate) * noise();
@@ -122,7 +122,7 @@ impl Server {
     }
 }
 
-/// A trial in the making.
+/// A trial to be written.
 struct Made {
     intervals: Vec<Interval>,
     devices: Vec<DeviceUse>,
@@ -193,7 +193,7 @@ fn interval(
     }
 }
 
-/// The one that limits is named first, by the sentence, and holds what is true.
+/// Checks that the limiting resource comes first and that its interval contains the true capacity.
 fn limits(analysis: &Analysis, name: &str, truth: f64) {
     let first = &analysis.resources[0];
     let text = terminal(analysis, 100);
@@ -204,7 +204,7 @@ fn limits(analysis: &Analysis, name: &str, truth: f64) {
     assert!(text.contains(&format!("Limit      {name} (")), "{text}");
     let page = html(analysis);
     assert!(page.contains(name));
-    // A copy to be looked at in a browser.
+    // A copy to view in a browser.
     let file = name.replace([' ', ','], "_");
     std::fs::write(format!("{}/{file}.html", env!("CARGO_TARGET_TMPDIR")), &page).unwrap();
     std::fs::write(format!("{}/{file}.txt", env!("CARGO_TARGET_TMPDIR")), &text).unwrap();
@@ -215,7 +215,7 @@ fn resource<'a>(analysis: &'a Analysis, name: &str) -> &'a Resource {
 }
 
 #[test]
-fn the_thread_limits_where_all_else_is_far_from_its_cap() {
+fn the_thread_limits_if_everything_else_is_far_from_its_cap() {
     let analysis = PLAIN.analysed();
     limits(&analysis, "hottest thread", 0.98 / 0.0005);
     for name in ["disk sda", "card eth0", "interrupts, CPU 0"] {
@@ -226,7 +226,7 @@ fn the_thread_limits_where_all_else_is_far_from_its_cap() {
 }
 
 #[test]
-fn a_disk_that_is_used_up_first_limits_and_the_costs_stay_those_of_the_cpu() {
+fn a_disk_that_is_exhausted_first_limits_and_costs_are_still_of_the_cpu() {
     let server = Server { disk: (0.0009, 0.05), ..PLAIN };
     let analysis = server.analysed();
     limits(&analysis, "disk sda", 0.95 / 0.0009);
@@ -238,7 +238,7 @@ fn a_disk_that_is_used_up_first_limits_and_the_costs_stay_those_of_the_cpu() {
     let text = terminal(&analysis, 100);
     assert!(text.contains("disk sda, straight line"), "{text}");
     assert!(text.contains("Next       hottest thread, at "), "{text}");
-    assert!(!text.contains("either may be the first"), "{text}");
+    assert!(!text.contains("either may limit first"), "{text}");
 }
 
 #[test]
@@ -248,11 +248,11 @@ fn a_disk_that_serves_several_at_once_is_shown_and_limits_nothing() {
     limits(&analysis, "hottest thread", 0.98 / 0.0005);
     let disk = resource(&analysis, "disk sda");
     assert!(!disk.may_limit && disk.line.is_some());
-    assert!(terminal(&analysis, 100).contains("at least this: it serves several"));
+    assert!(terminal(&analysis, 100).contains("lower bound: serves several"));
 }
 
 #[test]
-fn a_disk_that_others_use_does_not_limit_because_it_does_not_follow_the_rate() {
+fn a_disk_used_by_others_does_not_limit_because_it_does_not_follow_the_rate() {
     let server = Server { disk: (0.0, 0.6), ..PLAIN };
     let analysis = server.analysed();
     limits(&analysis, "hottest thread", 0.98 / 0.0005);
@@ -261,53 +261,53 @@ fn a_disk_that_others_use_does_not_limit_because_it_does_not_follow_the_rate() {
 }
 
 #[test]
-fn a_card_whose_speed_is_told_limits_and_one_of_unknown_speed_has_no_capacity() {
+fn a_card_limits_only_if_its_speed_is_known() {
     let server = Server { sent: 100_000.0, ..PLAIN };
     let analysis = server.analysed();
-    // The wire adds 24 bytes to each packet, and there is one a request.
+    // The wire adds 24 bytes to each packet, and there is one packet per request.
     limits(&analysis, "card eth0", 125e6 / 100_024.0);
     assert!(terminal(&analysis, 100).contains("sending, 1000 Mbit/s"));
     let unknown = Server { bytes_per_s: None, ..server }.analysed();
     limits(&unknown, "hottest thread", 0.98 / 0.0005);
     let card = resource(&unknown, "card eth0");
     assert!(!card.may_limit && card.line.is_none() && card.cap.is_nan());
-    assert!(terminal(&unknown, 160).contains("its speed is not told"));
+    assert!(terminal(&unknown, 160).contains("unknown speed"));
 }
 
 #[test]
 fn interrupts_of_one_cpu_limit_unless_others_share_the_machine() {
     let server = Server { interrupts: (0.0008, 0), ..PLAIN };
     limits(&server.analysed(), "interrupts, CPU 0", 0.999 / 0.0008);
-    // A generator beside the server: whose the interrupts are cannot be told.
+    // With a generator on the same machine, it is unknown whose traffic the interrupts serve.
     let shared = Server { others: 0.0003, ..server }.analysed();
     limits(&shared, "hottest thread", 0.98 / 0.0005);
     let remark = resource(&shared, "interrupts, CPU 0").remark.clone().unwrap();
-    assert!(remark.ends_with("% of what else runs is the server's"), "{remark}");
+    assert!(remark.ends_with("% of the other load"), "{remark}");
 }
 
 #[test]
-fn a_cpu_limits_where_a_thread_is_held_to_it_and_has_not_all_of_it() {
+fn a_cpu_limits_if_a_pinned_thread_shares_it() {
     let server = Server { interrupts: (0.0004, ITS_CPU), bound: true, ..PLAIN };
     limits(&server.analysed(), "CPU 2", 0.979 / 0.0009);
     let free = Server { bound: false, ..server }.analysed();
     limits(&free, "hottest thread", 0.98 / 0.0005);
     let remark = resource(&free, "CPU 2").remark.clone().unwrap();
-    assert_eq!(remark, "no working thread is held to it: its work can move");
+    assert_eq!(remark, "no working thread is pinned to it: its work can move");
     let alone = Server { bound: true, ..PLAIN }.analysed();
     limits(&alone, "hottest thread", 0.98 / 0.0005);
     let remark = resource(&alone, "CPU 2").remark.clone().unwrap();
-    assert_eq!(remark, "little more than the thread that is held to it");
+    assert_eq!(remark, "little more than the thread pinned to it");
 }
 
 #[test]
-fn two_that_end_near_each_other_are_not_told_apart() {
+fn two_resources_with_overlapping_intervals_may_both_limit() {
     let analysis = Server { disk: (0.00052, 0.02), ..PLAIN }.analysed();
     let text = terminal(&analysis, 160);
-    assert!(text.contains("the two intervals overlap: either may be the first"), "{text}");
+    assert!(text.contains("the two intervals overlap, so either may limit first"), "{text}");
 }
 
 #[test]
-fn of_many_cpus_the_busiest_are_fitted() {
+fn only_the_busiest_of_many_cpus_are_fitted() {
     let mut made = PLAIN.made();
     for interval in &mut made.intervals {
         let like = interval.cpus[ITS_CPU as usize].modes;
@@ -319,7 +319,7 @@ fn of_many_cpus_the_busiest_are_fitted() {
 }
 
 #[test]
-fn a_resource_that_is_asked_for_is_reported() {
+fn a_requested_resource_is_reported() {
     let trial = PLAIN.made().open();
     let options = Options { resource: Some(ResourceKind::Disk), ..Options::default() };
     let analysis = analyse(&trial, &options).unwrap();
@@ -328,13 +328,13 @@ fn a_resource_that_is_asked_for_is_reported() {
 }
 
 #[test]
-fn a_comparison_is_of_cpu_time_and_says_so_where_a_device_is_used_up_first() {
+fn a_comparison_is_of_cpu_time_and_says_so_if_a_device_is_exhausted_first() {
     let before = PLAIN.made().open();
     let after = Server { disk: (0.0009, 0.05), ..PLAIN }.made().open();
     let found = compare(&before, &after, &CompareOptions::default()).unwrap();
     assert_eq!(found.after.capacity.resource, ResourceKind::HottestThread);
     let said: Vec<&String> =
-        found.remarks.iter().filter(|text| text.contains("is used up first")).collect();
+        found.remarks.iter().filter(|text| text.contains("is exhausted first")).collect();
     assert_eq!(said.len(), 1, "{:?}", found.remarks);
-    assert!(said[0].starts_with("made.trial: disk sda is used up first, at 1,0"), "{}", said[0]);
+    assert!(said[0].starts_with("made.trial: disk sda is exhausted first, at 1,0"), "{}", said[0]);
 }

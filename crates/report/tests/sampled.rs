@@ -1,4 +1,4 @@
-//! Waits for locks and files by size: what a report says of them, and what it does not.
+//! Lock waits and file access in a report.
 
 #![allow(clippy::unwrap_used)]
 
@@ -10,7 +10,7 @@ use trial::{Histogram, Interval, Loss, Manifest, Modes, Trial, Writer};
 
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// A ramp, of a millisecond of CPU time a request, with locks and files added to it.
+/// A ramp with a millisecond of CPU time per request, to which lock waits and files are added.
 fn analysed(add: impl FnOnce(&mut Writer)) -> Analysis {
     let home = tempfile::tempdir().unwrap();
     let path = home.path().join("squid.trial");
@@ -18,7 +18,7 @@ fn analysed(add: impl FnOnce(&mut Writer)) -> Analysis {
     manifest.host.cpus = 1;
     let mut writer = Writer::create(&path, &manifest).unwrap();
     for index in 0..40 {
-        // Not quite a line: the residuals of one would be nothing.
+        // Not an exact line, which would have no residuals.
         let user_ns = index * 10_000_000 + index * index % 7 * 1_000_000;
         let machine = Modes { user_ns, idle_ns: SECOND_NS - user_ns, ..Modes::default() };
         let interval = Interval {
@@ -124,7 +124,7 @@ fn assert_narrow(text: &str) {
 }
 
 #[test]
-fn waits_are_shown_by_kind_and_place_with_what_was_lost() {
+fn waits_are_shown_by_kind_and_stack_with_losses() {
     let analysis = analysed(add_waits);
     let waits = analysis.waits.as_ref().unwrap();
     assert_eq!((waits.waits, waits.kinds.len(), waits.places.len()), (21, 2, 3));
@@ -140,21 +140,21 @@ fn waits_are_shown_by_kind_and_place_with_what_was_lost() {
         "pthread_mutex_lock < squid<b>+0x1f3a",
         "word 0xffff000012345678",
         "ep_poll < do_epoll_wait",
-        "elsewhere",
+        "other stacks",
         "lost: 7 no room for a futex",
     ] {
         let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert!(words.split(' ').all(|word| flat.contains(word)), "no {words:?} in {text}");
     }
     let page = html(&analysis);
-    assert!(page.contains("Where they waited") && page.contains("squid&#60;b&#62;"), "escaped");
+    assert!(page.contains("Lock waits by stack") && page.contains("squid&#60;b&#62;"), "escaped");
     let json = serde_json::to_value(&analysis).unwrap();
     assert_eq!(json.pointer("/waits/places/0/kind").unwrap(), "futex");
     assert_eq!(json.pointer("/waits/kinds/0/waits").unwrap(), 8);
 }
 
 #[test]
-fn needless_reads_are_linted_with_the_time_that_they_cost() {
+fn needless_reads_are_a_warning_with_their_share_of_the_time() {
     let analysis = analysed(|writer| {
         let rows = [(Direction::Read, 4096, 10), (Direction::Read, 9216, 0)];
         let mut rows: Vec<FileRow> = rows.map(|(d, size, n)| file(d, size, n)).into();
@@ -170,25 +170,26 @@ fn needless_reads_are_linted_with_the_time_that_they_cost() {
     assert!((files.sizes[0].total_median_us.unwrap() - 20.0).abs() < 0.2);
     let text = terminal(&analysis, 80);
     assert_narrow(&text);
-    for words in ["Files read, by size", "Files written, by size", "short read for the end"] {
-        assert!(text.contains(words), "no {words:?} in {text}");
+    for words in ["Files read, by size", "Files written, by size", "a short read as the end"] {
+        let flat = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(words), "no {words:?} in {text}");
     }
     assert!(html(&analysis).contains("Files read, by size"));
 }
 
 #[test]
-fn exact_readers_are_not_linted_and_what_nobody_looked_at_is_not_shown() {
+fn exact_reads_give_no_warning_and_samplers_that_did_not_run_are_not_shown() {
     let analysis = analysed(|writer| writer.files(vec![file(Direction::Read, 4096, 0)]));
     let text = terminal(&analysis, 100);
-    assert!(text.contains("Files read") && !text.contains("read on past their end"), "{text}");
-    assert!(!text.contains("Files written") && !text.contains("Waits for locks"), "{text}");
+    assert!(text.contains("Files read") && !text.contains("read past their end"), "{text}");
+    assert!(!text.contains("Files written") && !text.contains("Lock waits"), "{text}");
     assert!(analysis.waits.is_none());
     let neither = analysed(|_| ());
     assert!(neither.files.is_none() && !terminal(&neither, 100).contains("Files"));
 }
 
 #[test]
-fn calls_on_a_log_that_was_open_before_are_told_without_alarm() {
+fn calls_on_a_log_that_was_open_before_are_not_a_warning() {
     let lost = |losses: &[(&str, u64)]| {
         let analysis = analysed(|writer| {
             for (kind, count) in losses {
@@ -204,10 +205,10 @@ fn calls_on_a_log_that_was_open_before_are_told_without_alarm() {
     };
     let open_before = "files: call on a descriptor that was open before";
     let (warns, text) = lost(&[(open_before, 7_801)]);
-    assert!(!warns && text.contains("Lost nothing that matters; 7,801 calls"), "{text}");
-    assert!(text.contains("What was lost"), "the table has it");
+    assert!(!warns && text.contains("Lost nothing important; 7,801 calls"), "{text}");
+    assert!(text.contains("Losses"), "the table has it");
     let (warns, text) = lost(&[(open_before, 15_600)]);
-    assert!(warns && text.contains("Lost 15,600 files: call on"), "two a request: {text}");
+    assert!(warns && text.contains("Lost 15,600 files: call on"), "two per request: {text}");
     let (warns, text) = lost(&[(open_before, 7_801), ("files: mapped", 1)]);
     assert!(warns && text.contains("1 files: mapped"), "{text}");
 }

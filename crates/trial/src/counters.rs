@@ -119,7 +119,8 @@ pub struct CountedRow {
     pub interval: u64,
     /// Which counter.
     pub kind: Kind,
-    /// The stack's number, as [`crate::Writer::stack`] returned it; its first frame is the procedure.
+    /// The stack's number, as [`crate::Writer::stack`] returned it; its first frame is the
+    /// procedure.
     pub stack: u32,
     /// Number of samples.
     pub samples: u32,

@@ -1,8 +1,8 @@
 //! A digest of everything in a trial, row by row.
 //!
-//! SQLite checks the structure of its pages, not the values in them: a flipped bit in a column would
-//! pass `quick_check` and be reported as a measurement. The digest covers the logical rows, so it
-//! does not depend on the page layout.
+//! SQLite checks the structure of its pages, not the values in them: a flipped bit in a column
+//! would pass `quick_check` and be reported as a measurement. The digest covers the logical rows,
+//! so it does not depend on the page layout.
 //!
 //! It protects against damage, not against malice: 64 bits of FNV-1a, no key.
 

@@ -144,8 +144,8 @@ impl Place<'_> {
             ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
                 Error::Busy { path: self.path.to_owned(), doing: self.doing.to_owned() }
             }
-            // SQLite reports a write, truncate or sync that exceeds a quota or a size limit (EDQUOT,
-            // EFBIG: anything but ENOSPC) as a plain I/O error.
+            // SQLite reports a write, truncate or sync that exceeds a quota or a size limit
+            // (EDQUOT, EFBIG: anything but ENOSPC) as a plain I/O error.
             ErrorCode::SystemIoFailure if is_write(extended) => self.disk_full(),
             ErrorCode::SystemIoFailure if extended == rusqlite::ffi::SQLITE_IOERR_SHORT_READ => {
                 self.corrupt("the file ends too early")

@@ -1,8 +1,8 @@
 //! The content of a trial, as plain structs: the recorder fills them, the reader returns them
 //! unchanged, and any caller may serialise them. No method here does I/O.
 //!
-//! Durations are `i64` nanoseconds, because that is what SQLite stores. Counts are `u64`; the writer
-//! refuses one that does not fit.
+//! Durations are `i64` nanoseconds, because that is what SQLite stores. Counts are `u64`; the
+//! writer refuses one that does not fit.
 
 use hdrhistogram::Histogram;
 use hdrhistogram::serialization::{Deserializer, Serializer, V2Serializer};

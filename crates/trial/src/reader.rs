@@ -26,7 +26,8 @@ use crate::schema::{APPLICATION_ID, HEADER_BYTES, Header, SCHEMA_VERSION, header
 use crate::waits::{self, WaitRow};
 use crate::{digest, intervals, meta, table};
 
-/// How long a reader waits for a lock. A writer takes one only when it folds its journal at the end.
+/// How long a reader waits for a lock. A writer takes one only when it folds its journal at the
+/// end.
 const BUSY_WAIT: Duration = Duration::from_secs(5);
 
 /// A trial, as it was when it was opened.
@@ -129,6 +130,12 @@ impl Trial {
     /// Stacks of the profile. A stack's number is its index here.
     pub fn stacks(&self) -> &[Stack] {
         &self.profile.stacks
+    }
+
+    /// The frames of a stack, innermost first; none if there is no such stack.
+    pub fn stack_frames(&self, stack: u32) -> impl DoubleEndedIterator<Item = &Frame> {
+        let stack = self.stacks().get(stack as usize).map_or(&[][..], |stack| &stack.frames);
+        stack.iter().filter_map(|&frame| self.frames().get(frame as usize))
     }
 
     /// Samples, ordered by interval, owner and stack. Their stack numbers are valid.

@@ -126,7 +126,7 @@ pub(crate) fn switchback(flags: &cli::Switchback) -> Result<(), Failure> {
         SwitchbackVerdict::More => {
             Err(Failure::CheckFailed(format!("B costs more: {}", found.why)))
         }
-        SwitchbackVerdict::NotTold => Err(misuse(format!("inconclusive: {}", found.why))),
+        SwitchbackVerdict::Inconclusive => Err(misuse(format!("inconclusive: {}", found.why))),
     }
 }
 
@@ -424,10 +424,10 @@ fn remarks(rounds: &[Round], planned: usize, cost: &Switchback) -> Vec<String> {
     if rounds.iter().any(|round| round.a.errors.is_some() && round.a.median_us.is_none()) {
         remarks.push("the generator fell behind, so latencies are missing".to_owned());
     }
-    if cost.rounds < regress::ROUNDS_TOLD_MIN {
+    if cost.rounds < regress::ROUNDS_VERDICT_MIN {
         remarks.push(format!(
             "fewer than {} rounds cannot show a change, however large",
-            regress::ROUNDS_TOLD_MIN
+            regress::ROUNDS_VERDICT_MIN
         ));
     }
     remarks

@@ -21,7 +21,7 @@ pub(super) fn why(cost: &Switchback) -> String {
         SwitchbackVerdict::NoChange => {
             format!("CPU time per request is the same within {margin:.0} % ({})", percents(cost))
         }
-        SwitchbackVerdict::NotTold => {
+        SwitchbackVerdict::Inconclusive => {
             let advice = rounds_needed(cost).map_or_else(
                 || "try longer periods".to_owned(),
                 |rounds| format!("try about {rounds} rounds"),
@@ -86,7 +86,7 @@ pub(super) fn text(found: &Found) -> String {
         SwitchbackVerdict::More => "B costs more",
         SwitchbackVerdict::Less => "B costs less",
         SwitchbackVerdict::NoChange => "no change",
-        SwitchbackVerdict::NotTold => "inconclusive",
+        SwitchbackVerdict::Inconclusive => "inconclusive",
     };
     text.push_str(&format!("\n{verdict}: {}\n", found.why));
     for remark in &found.remarks {

@@ -2,7 +2,7 @@
 //! servers under realistic loads" (1998), Tables 3, 15 and 16, and the X-intercepts in its text.
 //! Rates are requests per second, slopes percent of CPU per (request per second).
 
-/// Samples a day: one every 15 minutes.
+/// Samples per day: one every 15 minutes.
 pub(crate) const SAMPLES: usize = 96;
 
 /// One day of one server.
@@ -13,7 +13,7 @@ pub(crate) struct Day {
     pub(crate) idle: (f64, f64),
     pub(crate) kernel: (f64, f64),
     pub(crate) user: (f64, f64),
-    /// Where the idle line meets zero.
+    /// The rate at which the idle line meets zero.
     pub(crate) x_intercept: f64,
     /// Slopes that round to the printed ones and close exactly: the new kernel's printed ones do
     /// not (0.73 + 0.54 = 1.27, printed 1.26).

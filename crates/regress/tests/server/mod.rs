@@ -1,13 +1,12 @@
-//! A made-up event-driven server on one CPU, simulated arrival by arrival: what the load lines
-//! are tried on, because here the saturation is known.
+//! A simulated event-driven server on one CPU with a known saturation, for tests of load lines.
 //!
-//! It sleeps when nothing is queued. An arrival wakes it, which costs `wake_s`; it then turns its
-//! event loop: each turn costs `turn_s`, takes all that is queued and serves each in `request_s`.
-//! While it works, more arrive; so wakes become fewer as load rises, batches larger, and at
-//! saturation, with `connections` requests always waiting, there is no wake at all.
+//! It sleeps when nothing is queued. An arrival wakes it, which costs `wake_s`, and it runs its
+//! event loop: each turn costs `turn_s`, takes all queued requests and serves each in `request_s`.
+//! More requests arrive while it works. So as load rises, wakes become fewer and batches larger,
+//! and at saturation, with `connections` requests always waiting, there are no wakes.
 //!
-//! Real servers are noisier than queues: all costs of an interval are multiplied by a level of
-//! the run (two runs differ) and by autocorrelated noise of the interval.
+//! Real servers are noisier than queues: all costs of an interval are multiplied by a level of the
+//! run (which differs between runs) and by autocorrelated noise of the interval.
 
 use regress::Rng;
 
@@ -23,9 +22,9 @@ pub(crate) struct Server {
 pub(crate) struct Noise {
     /// Sd of the level of a run, relative.
     pub(crate) run_sd: f64,
-    /// Sd of an interval about it, relative.
+    /// Sd of an interval around the level, relative.
     pub(crate) interval_sd: f64,
-    /// Correlation of an interval's noise with the next one's.
+    /// Lag-one correlation of the noise of intervals.
     pub(crate) rho: f64,
 }
 
@@ -36,7 +35,7 @@ pub(crate) struct Run {
     pub(crate) wakes: Vec<f64>,
 }
 
-/// The noise of one run: a level, and an AR(1) about it.
+/// The noise of one run: a level with an AR(1) around it.
 pub(crate) struct Factors {
     noise: Noise,
     level: f64,
@@ -58,7 +57,7 @@ impl Factors {
 }
 
 impl Server {
-    /// Requests per second when every connection always has one waiting.
+    /// Requests per second if every connection always has a request waiting.
     pub(crate) fn saturation(&self) -> f64 {
         1.0 / (self.request_s + self.turn_s / self.connections)
     }
@@ -74,7 +73,7 @@ impl Server {
         0.5 * (low + high)
     }
 
-    /// One run of a second an interval, at the rates given, each `repeat` times.
+    /// One run of one-second intervals at these rates, each `repeat` times.
     pub(crate) fn run(&self, rates: &[f64], repeat: usize, noise: Noise, rng: &mut Rng) -> Run {
         let mut factors = Factors::new(noise, rng);
         let mut run = Run::default();
@@ -90,13 +89,13 @@ impl Server {
         run
     }
 
-    /// One saturated interval of a run of its own: requests per second.
+    /// One saturated interval of a separate run: requests per second.
     pub(crate) fn saturated_interval(&self, noise: Noise, rng: &mut Rng) -> f64 {
         let mut factors = Factors::new(noise, rng);
         self.saturation() / factors.next(rng)
     }
 
-    /// CPU seconds a second and wakes a second over an interval of Poisson arrivals.
+    /// CPU seconds per second and wakes per second over an interval of Poisson arrivals.
     fn interval(&self, rate: f64, length_s: f64, factor: f64, rng: &mut Rng) -> (f64, f64) {
         let gap = |rng: &mut Rng| -(1.0 - rng.uniform()).ln() / rate;
         let (mut now, mut busy, mut wakes) = (0.0, 0.0, 0.0);
@@ -107,7 +106,7 @@ impl Server {
                 busy += self.wake_s * factor;
                 wakes += 1.0;
             }
-            // A turn takes what has come by now, at least the arrival that is due.
+            // A turn takes all requests that have arrived, at least the next one.
             let mut batch = 0.0;
             while arrival <= now && arrival < length_s {
                 batch += 1.0;

@@ -1,9 +1,8 @@
-//! What requests of each class cost: by outcome, by method, by size, by TLS, each in a fit of its
-//! own.
+//! The cost of requests by class: by outcome, by method, by size, by TLS, each in a separate fit.
 //!
-//! A log's class is four words. One fit of all combinations would know little of each; a fit by
-//! one word at a time says what that word explains, and takes with it whatever goes along with it.
-//! Which classes could not be told apart is said.
+//! A class in the log is four words. One fit of all combinations would be imprecise for each of
+//! them. A fit by one word at a time shows what that word explains, including everything that
+//! varies with it. Classes that could not be separated are reported as merged.
 
 use std::collections::BTreeMap;
 
@@ -12,25 +11,25 @@ use serde::Serialize;
 use trial::Trial;
 
 use super::fit::Fitted;
-use crate::at_once::at_once;
+use crate::parallel::in_parallel;
 
 /// The words of a class, in their order.
 const WORDS: [&str; 4] = ["outcome", "method", "size", "tls"];
 
-/// A part of the intervals may lack their classes (lines that were not understood, a log without
-/// them): beyond it nothing is fitted.
-const UNTOLD_SHARE_MAX: f64 = 0.05;
+/// Largest share of requests without a class (log lines that were not understood, a log without
+/// classes); with more, nothing is fitted.
+const UNCLASSIFIED_SHARE_MAX: f64 = 0.05;
 
 /// The costs by one word of the class.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClassTable {
-    /// Which word: "outcome", "method", "size", "tls".
+    /// The word: "outcome", "method", "size", "tls".
     pub by: &'static str,
-    /// The classes, those of which there are most first.
+    /// The classes, the most frequent first.
     pub rows: Vec<ClassCostRow>,
     /// The mean cost of a request by this fit, microseconds.
     pub mean_us: f64,
-    /// What was merged, and why, one sentence each.
+    /// The merged classes with the reason, one sentence each.
     pub merged: Vec<String>,
     /// Intervals fitted.
     pub n: usize,
@@ -38,10 +37,10 @@ pub struct ClassTable {
     pub level: f64,
 }
 
-/// One class, or several that were merged.
+/// One class, or several merged classes.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClassCostRow {
-    /// Its name, "hit", or "hit + miss" where they were merged.
+    /// Its name, "hit", or "hit + miss" if they were merged.
     pub name: String,
     /// Its share of the requests, percent.
     pub share_percent: f64,
@@ -51,14 +50,14 @@ pub struct ClassCostRow {
     pub us_low: f64,
     /// Upper end of it.
     pub us_high: f64,
-    /// Whether the fit would have gone below zero.
+    /// Whether the unconstrained fit would be below zero.
     pub at_zero: bool,
 }
 
 /// A table for each word that takes at least two values in this trial.
 pub(super) fn classes(trial: &Trial, main: &Fitted, level: f64, seed: u64) -> Vec<ClassTable> {
     let words = WORDS.into_iter().enumerate().collect();
-    let tables = at_once(words, |(word, by)| table(trial, main, word, by, (level, seed)));
+    let tables = in_parallel(words, |(word, by)| table(trial, main, word, by, (level, seed)));
     tables.into_iter().flatten().collect()
 }
 
@@ -82,9 +81,9 @@ fn table(
         let class = rates.entry(name).or_insert_with(|| vec![0.0; place.len()]);
         class[at] += row.requests / seconds;
     }
-    let told: f64 = rates.values().flatten().sum();
+    let classified: f64 = rates.values().flatten().sum();
     let all: f64 = main.rates().iter().sum();
-    if rates.len() < 2 || told < (1.0 - UNTOLD_SHARE_MAX) * all {
+    if rates.len() < 2 || classified < (1.0 - UNCLASSIFIED_SHARE_MAX) * all {
         return None;
     }
     let names: Vec<&str> =
@@ -109,7 +108,7 @@ fn table(
                 format!("{from} counted with {into}: only {:.2} % of the requests", 100.0 * share)
             }
             WhyMerged::Alike(_) => {
-                format!("{from} and {into} not told apart: they rise and fall together")
+                format!("{from} and {into} cannot be separated: they rise and fall together")
             }
         }
     });

@@ -1,9 +1,9 @@
-//! Two trials beside each other: what changed, whether it is more than chance, and whether what
-//! was foretold came true.
+//! The comparison of two trials: what changed, whether it is significant, and whether predictions
+//! came true.
 //!
-//! A verdict stands on the ratios of capacity and marginal cost with the sd between runs in their
-//! intervals: two runs of one server differ too. The tests of modes, groups and procedures tell
-//! where these two runs differ, and nothing of other runs.
+//! The verdict is based on the ratios of capacity and marginal cost, with the sd between runs in
+//! their intervals, because two runs of one server differ too. The tests of modes, groups and
+//! procedures show where these two runs differ, and say nothing about other runs.
 
 use regress::compare::{equivalent, interaction};
 use regress::{Coefficient, Cost, Estimate, Subject, Terms, benjamini_hochberg, difference};
@@ -14,24 +14,24 @@ use super::cost::{CostTable, Divided};
 use super::fit::{Fitted, Model};
 use super::samples::{Procedure, Samples};
 use super::what_if::{NAMED, QUANTITY_CAPACITY};
-use super::{CapacityFigure, Options, ResourceKind, Saturation};
+use super::{CapacityFigure, Options, ResourceKind, Saturation, not_physical};
 use crate::Error;
 
-/// Procedures that are compared at most, the largest of either trial first.
+/// Most procedures that are compared, the largest of either trial first.
 const PROCEDURES_MAX: usize = 200;
 /// A procedure is compared if it has this share of the sampled time in either trial.
 const PROCEDURE_SHARE_MIN: f64 = 0.005;
 
-/// On what terms two trials are compared.
+/// Options of a comparison.
 #[derive(Clone, Debug)]
 pub struct CompareOptions {
-    /// How each is analysed.
+    /// Options of the analysis of each trial.
     pub analysis: Options,
-    /// Changes within this share count as none, if the interval shows it.
+    /// Changes within this share count as no change, if the interval is within it too.
     pub margin: f64,
-    /// Sd of the level between runs of one server, as a share; 0 where the two took turns.
+    /// Sd of the level between runs of one server, as a share; 0 if the two runs were interleaved.
     pub between_run: f64,
-    /// Rate of false alarms that is accepted among the groups and procedures marked.
+    /// Accepted rate of false positives among the groups and procedures marked significant.
     pub false_alarms: f64,
 }
 
@@ -46,50 +46,50 @@ impl Default for CompareOptions {
     }
 }
 
-/// What came of it.
+/// The verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Less capacity, or a dearer request.
+    /// Less capacity, or a more expensive request.
     Regression,
-    /// More capacity, or a cheaper request, and neither worse.
+    /// More capacity or a cheaper request, and neither is worse.
     Improvement,
-    /// Both within the margin, and their intervals with them.
+    /// Both are within the margin, including their intervals.
     NoChange,
-    /// None of these can be said.
-    NotTold,
+    /// None of these can be shown.
+    Inconclusive,
 }
 
-/// Everything that is said of two trials.
+/// The comparison of two trials.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
     /// The first.
     pub before: Side,
     /// The second.
     pub after: Side,
-    /// What came of it.
+    /// The verdict.
     pub verdict: Verdict,
-    /// Why, in a sentence.
+    /// The reason for the verdict.
     pub why: String,
     /// Capacity, after over before.
     pub capacity: Ratio,
-    /// Whether capacities were read off the lines with wakes in both.
+    /// Whether both capacities are those of the lines with wakes.
     pub with_wakes: bool,
     /// Marginal cost of a request, after over before.
     pub cost: Ratio,
-    /// Changes within this many percent count as none.
+    /// Changes within this many percent count as no change.
     pub margin_percent: f64,
     /// Level of the intervals.
     pub level: f64,
-    /// Idle, kernel and user time: do the slopes differ?
+    /// Changes of the slopes of idle, kernel and user time.
     pub modes: Vec<ModeChange>,
     /// Groups, the largest change first; empty unless both trials have a profile.
     pub groups: Vec<PartChange>,
     /// Procedures, the largest change first.
     pub procedures: Vec<PartChange>,
-    /// The predictions kept in the first trial, held against the second.
+    /// The predictions of the first trial, compared with the second.
     pub graded: Vec<Graded>,
-    /// What else must be known.
+    /// Remarks.
     pub remarks: Vec<String>,
 }
 
@@ -100,9 +100,9 @@ pub struct Side {
     pub trial: String,
     /// Name of the server.
     pub server: String,
-    /// Its capacity, as a report of it says.
+    /// Its capacity, as in its report.
     pub capacity: CapacityFigure,
-    /// Saturation as it was measured in it.
+    /// Its measured saturation.
     pub saturation: Option<Saturation>,
     /// Marginal cost of a request by the straight line, microseconds.
     pub us_per_request: f64,
@@ -125,11 +125,11 @@ pub struct Ratio {
     pub low: Option<f64>,
     /// Upper end.
     pub high: Option<f64>,
-    /// Lower end with what runs differ by: the verdict's.
+    /// Lower end including the sd between runs, which the verdict is based on.
     pub runs_low: Option<f64>,
     /// Upper end.
     pub runs_high: Option<f64>,
-    /// Whether it lies within the margin, interval and all.
+    /// Whether it is within the margin, including its interval.
     pub equivalent: bool,
 }
 
@@ -153,11 +153,11 @@ pub struct ModeChange {
 /// The marginal cost of a group or a procedure.
 #[derive(Clone, Debug, Serialize)]
 pub struct PartChange {
-    /// What it is called in a table.
+    /// Its name in tables.
     pub name: String,
     /// The procedure, if it is one.
     pub procedure: Option<Procedure>,
-    /// Microseconds a request, before.
+    /// Microseconds per request, before.
     pub us_before: f64,
     /// After.
     pub us_after: f64,
@@ -165,37 +165,37 @@ pub struct PartChange {
     pub us_change: f64,
     /// p of the difference.
     pub p: f64,
-    /// Its q among all that were compared (Benjamini–Hochberg).
+    /// q among all compared parts (Benjamini–Hochberg).
     pub q: f64,
-    /// Whether q is within the false alarms that are accepted.
+    /// Whether q is within the accepted rate of false positives.
     pub significant: bool,
 }
 
-/// A prediction and what came.
+/// A prediction and the actual value.
 #[derive(Clone, Debug, Serialize)]
 pub struct Graded {
     /// The prediction.
     pub prediction: Prediction,
-    /// What came, requests/s: the saturation measured, or else the capacity.
+    /// The actual value, requests/s: the measured saturation, or else the capacity.
     pub came: Option<f64>,
-    /// Whether it was measured.
+    /// Whether the actual value was measured.
     pub measured: bool,
-    /// What came over what was foretold.
+    /// The actual value over the predicted one.
     pub ratio: Option<f64>,
     /// The grade.
     pub grade: Grade,
 }
 
-/// How a prediction did.
+/// The grade of a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grade {
-    /// What came lies in its interval.
+    /// The actual value is in its interval.
     Held,
-    /// What came lies outside, and so does the interval of what came.
+    /// The actual value and its interval are outside.
     Missed,
-    /// What came lies outside, but is itself not known so well; or nothing came.
-    NotTold,
+    /// The actual value is outside, but its own interval is not; or there is no actual value.
+    Inconclusive,
 }
 
 /// A trial with its fits.
@@ -220,7 +220,7 @@ impl Fits {
 /// Compares two trials.
 ///
 /// # Errors
-/// What [`super::analyse`] refuses, of either; an option out of its range.
+/// Those of [`super::analyse`] for either trial; an option out of its range.
 pub fn compare(
     before: &Trial,
     after: &Trial,
@@ -228,21 +228,21 @@ pub fn compare(
 ) -> Result<Comparison, Error> {
     check(options)?;
     let old = Fits::of(before, &options.analysis)?;
-    // The same resource in both, or the ratio is one of resources.
+    // The same resource must be compared in both trials.
     let kind = options.analysis.resource.unwrap_or(old.main().series.kind);
     let same = Options { resource: Some(kind), ..options.analysis.clone() };
-    let free = Fits::of(after, &options.analysis)?;
+    let tightest = Fits::of(after, &options.analysis)?;
     let (new, mut remarks) = match Fits::of(after, &same) {
         Ok(new) => (new, Vec::new()),
         Err(Error::NoSuchResource { .. }) => {
             let text =
-                format!("{} has no {}; another resource is compared", free.name, kind.label());
+                format!("{} has no {}; another resource is compared", tightest.name, kind.label());
             (Fits::of(after, &options.analysis)?, vec![text])
         }
         Err(error) => return Err(error),
     };
     let sides = [side(before, &old, options), side(after, &new, options)];
-    remarks.extend(moved(&new, free.main().series.kind));
+    remarks.extend(limit_remark(&new, tightest.main().series.kind));
     for (trial, fits) in [(before, &old), (after, &new)] {
         remarks.extend(device_remark(trial, fits, &options.analysis));
     }
@@ -278,13 +278,13 @@ fn check(options: &CompareOptions) -> Result<(), Error> {
     super::check(&options.analysis)?;
     let wrong = |what: &str| Err(Error::Option { what: what.to_string() });
     if !(options.margin > 0.0 && options.margin < 1.0) {
-        return wrong("the margin lies between 0 and 100 %");
+        return wrong("the margin must lie between 0 and 100 %");
     }
     if !(options.between_run >= 0.0 && options.between_run < 1.0) {
-        return wrong("the sd between runs lies between 0 and 100 %");
+        return wrong("the sd between runs must lie between 0 and 100 %");
     }
     if !(options.false_alarms > 0.0 && options.false_alarms < 1.0) {
-        return wrong("the rate of false alarms lies between 0 and 1");
+        return wrong("the rate of false alarms must lie between 0 and 1");
     }
     Ok(())
 }
@@ -309,20 +309,20 @@ fn side(trial: &Trial, fits: &Fits, options: &CompareOptions) -> Side {
     }
 }
 
-/// Whether the tightest resource is another one than before.
-fn moved(new: &Fits, free: ResourceKind) -> Option<String> {
+/// A remark if another resource than the compared one is the tightest now.
+fn limit_remark(new: &Fits, tightest: ResourceKind) -> Option<String> {
     let compared = new.main().series.kind;
-    (compared != free).then(|| {
-        format!("{} is now limited by {}, not by {}", new.name, free.label(), compared.label())
+    (compared != tightest).then(|| {
+        format!("{} is now limited by {}, not by {}", new.name, tightest.label(), compared.label())
     })
 }
 
-/// Whether a device is used up before the CPU time that is compared.
+/// A remark if a device is exhausted before the CPU time that is compared.
 fn device_remark(trial: &Trial, fits: &Fits, options: &Options) -> Option<String> {
     let devices = super::fitted_devices(trial, options);
     let first = super::tighter(fits.main(), &devices)?;
     Some(format!(
-        "{}: {} is used up first, at {} requests/s; what is compared is CPU time",
+        "{}: {} is exhausted first, at {} requests/s; the comparison is of CPU time",
         fits.name,
         first.series.name,
         crate::format::rate(first.limit()?)
@@ -334,18 +334,10 @@ fn side_remarks(side: &Side) -> Vec<String> {
     if let (false, Some(idle)) = (side.physical, side.idle_at_zero) {
         let ends = side.idle_at_zero_low.zip(side.idle_at_zero_high);
         let (low, high) = ends.unwrap_or((f64::NAN, f64::NAN));
-        remarks.push(format!(
-            "{}: not physical: {idle:.1} % idle at zero load ({low:.1} to {high:.1}); the line is \
-             wrong near zero",
-            side.trial
-        ));
+        remarks.push(format!("{}: {}", side.trial, not_physical(idle, low, high)));
     }
-    let figure = &side.capacity;
-    if let Some((statistic, why)) =
-        figure.distrust_statistic.as_ref().zip(figure.distrust_why.as_ref())
-    {
-        remarks.push(format!("{}: not to be trusted: {statistic}: {why}", side.trial));
-    }
+    let unreliable = side.capacity.unreliable();
+    remarks.extend(unreliable.map(|why| format!("{}: {why}", side.trial)));
     remarks
 }
 
@@ -375,35 +367,27 @@ fn ratio(own: &Estimate, of_runs: &Estimate, margin: f64) -> Ratio {
 fn verdict(capacity: &Ratio, cost: &Ratio, margin: f64) -> (Verdict, String) {
     let below = |ratio: &Ratio| ratio.runs_high.is_some_and(|high| high < 1.0);
     let above = |ratio: &Ratio| ratio.runs_low.is_some_and(|low| low > 1.0);
-    let told = |verdict, why: &str| (verdict, why.to_string());
-    if below(capacity) && above(cost) {
-        return told(Verdict::Regression, "less capacity, and a request costs more");
-    }
-    if below(capacity) {
-        return told(Verdict::Regression, "less capacity");
-    }
-    if above(cost) {
-        return told(Verdict::Regression, "a request costs more");
-    }
-    if above(capacity) && below(cost) {
-        return told(Verdict::Improvement, "more capacity, and a request costs less");
-    }
-    if above(capacity) {
-        return told(Verdict::Improvement, "more capacity");
-    }
-    if below(cost) {
-        return told(Verdict::Improvement, "a request costs less");
-    }
     let percent = 100.0 * margin;
-    if capacity.equivalent && cost.equivalent {
-        let why = format!("capacity and cost are the same within {percent:.0} %");
-        return (Verdict::NoChange, why);
-    }
-    if capacity.runs_low.is_none() || cost.runs_low.is_none() {
-        return told(Verdict::NotTold, "the rate did not vary enough in one of the trials");
-    }
-    let why = format!("neither a change nor its absence within {percent:.0} % can be shown");
-    (Verdict::NotTold, why)
+    let (verdict, why) = match (below(capacity), above(cost), above(capacity), below(cost)) {
+        (true, true, ..) => (Verdict::Regression, "less capacity, and a request costs more"),
+        (true, ..) => (Verdict::Regression, "less capacity"),
+        (_, true, ..) => (Verdict::Regression, "a request costs more"),
+        (.., true, true) => (Verdict::Improvement, "more capacity, and a request costs less"),
+        (.., true, _) => (Verdict::Improvement, "more capacity"),
+        (.., true) => (Verdict::Improvement, "a request costs less"),
+        _ if capacity.equivalent && cost.equivalent => {
+            let why = format!("capacity and cost are the same within {percent:.0} %");
+            return (Verdict::NoChange, why);
+        }
+        _ if capacity.runs_low.is_none() || cost.runs_low.is_none() => {
+            (Verdict::Inconclusive, "the rate did not vary enough in one of the trials")
+        }
+        _ => {
+            let why = format!("neither a change nor its absence within {percent:.0} % is shown");
+            return (Verdict::Inconclusive, why);
+        }
+    };
+    (verdict, why.to_string())
 }
 
 fn modes(old: &Fits, new: &Fits, level: f64) -> Vec<ModeChange> {
@@ -428,7 +412,7 @@ fn modes(old: &Fits, new: &Fits, level: f64) -> Vec<ModeChange> {
         .collect()
 }
 
-/// Groups and procedures, where both trials have a profile.
+/// Groups and procedures, if both trials have a profile.
 fn parts(
     (before, old): (&Trial, &Fits),
     (after, new): (&Trial, &Fits),
@@ -480,7 +464,7 @@ fn group_costs(table: &CostTable) -> Vec<Named> {
     rows.map(|row| (row.name.clone(), None, row.cost.clone())).collect()
 }
 
-/// What is in one trial only costs nothing in the other.
+/// A part that is only in one trial costs nothing in the other.
 fn changes(before: Vec<Named>, after: Vec<Named>, false_alarms: f64) -> Vec<PartChange> {
     let nothing = Coefficient { value: 0.0, se: 0.0, low: 0.0, high: 0.0, dof: 1.0 };
     let mut keys: Vec<(String, Option<Procedure>)> = Vec::new();
@@ -524,29 +508,30 @@ fn graded(predictions: &[Prediction], after: &Side) -> Vec<Graded> {
         }
         None => (after.capacity.value, after.capacity.line_low.zip(after.capacity.line_high)),
     };
-    let ours = predictions
+    let what_ifs = predictions
         .iter()
         .filter(|kept| kept.name.starts_with(NAMED) && kept.quantity == QUANTITY_CAPACITY);
-    ours.map(|kept| {
-        let low = kept.low.unwrap_or(f64::NEG_INFINITY);
-        let high = kept.high.unwrap_or(f64::INFINITY);
-        let bounded = kept.low.is_some() || kept.high.is_some();
-        let grade = match came {
-            None => Grade::NotTold,
-            _ if !bounded => Grade::NotTold,
-            Some(came) if (low..=high).contains(&came) => Grade::Held,
-            Some(_) if ends.is_none_or(|(least, most)| most >= low && least <= high) => {
-                Grade::NotTold
+    what_ifs
+        .map(|kept| {
+            let low = kept.low.unwrap_or(f64::NEG_INFINITY);
+            let high = kept.high.unwrap_or(f64::INFINITY);
+            let bounded = kept.low.is_some() || kept.high.is_some();
+            let grade = match came {
+                Some(came) if bounded && (low..=high).contains(&came) => Grade::Held,
+                Some(_)
+                    if bounded && ends.is_some_and(|(least, most)| most < low || least > high) =>
+                {
+                    Grade::Missed
+                }
+                _ => Grade::Inconclusive,
+            };
+            Graded {
+                prediction: kept.clone(),
+                came,
+                measured: after.saturation.is_some(),
+                ratio: came.map(|came| came / kept.value),
+                grade,
             }
-            Some(_) => Grade::Missed,
-        };
-        Graded {
-            prediction: kept.clone(),
-            came,
-            measured: after.saturation.is_some(),
-            ratio: came.map(|came| came / kept.value),
-            grade,
-        }
-    })
-    .collect()
+        })
+        .collect()
 }

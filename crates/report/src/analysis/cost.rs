@@ -1,9 +1,9 @@
-//! What a request costs, by mode, by group and by procedure: marginal beside fixed.
+//! The cost of a request by mode, group and procedure: marginal and fixed.
 //!
-//! The CPU time of each group in each interval, by the samples, goes through the fit of the
-//! limiting resource's own CPU time, with its weights ([`regress::costs`]): so the groups, and
-//! what the profile did not see, add up to the resource's line. Where that resource is one thread
-//! of several, the profile of the server is taken for the thread's, in proportion.
+//! The sampled CPU time of each group in each interval is fitted with the design and the weights of
+//! the limiting resource's own CPU time ([`regress::costs`]), so that the groups, and the time that
+//! is not in the profile, add up to the resource's line. If that resource is one thread of several,
+//! the server's profile is scaled to the thread's share.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use super::fit::Fitted;
 use super::samples::{Cell, Procedure, Samples};
 use crate::groups::{Groups, Place};
 
-/// Procedures of a smaller share of the sampled time have no row of their own.
+/// Procedures with a smaller share of the sampled time have no row.
 const PROCEDURE_SHARE_MIN: f64 = 0.01;
 
-/// What a request costs.
+/// The cost of a request.
 #[derive(Clone, Debug, Serialize)]
 pub struct CostTable {
     /// The resource whose CPU time is divided.
@@ -28,24 +28,24 @@ pub struct CostTable {
     pub n: usize,
     /// Level of the intervals.
     pub level: f64,
-    /// Share of the server's CPU time that is the resource's: the profile is taken in proportion.
+    /// The resource's share of the server's CPU time, by which the profile is scaled.
     pub scale: f64,
-    /// All of it: the resource's line.
+    /// The total: the resource's line.
     pub whole: CostRow,
-    /// By mode, as the kernel accounts for it.
+    /// By mode, by the kernel's accounting.
     pub modes: Vec<CostRow>,
-    /// By group, the dearest request first; they and `unsampled` add up to the whole.
+    /// By group, the most expensive first. With `unsampled` they add up to the total.
     pub groups: Vec<GroupCost>,
-    /// CPU time that the kernel accounts for and the profile did not see.
+    /// CPU time that the kernel accounts for and that is not in the profile.
     pub unsampled: CostRow,
-    /// What is paid outside the resource: in the kernel elsewhere, by the recorder, by others.
+    /// Costs outside the resource: in the kernel elsewhere, of the recorder, of other processes.
     pub outside: Vec<CostRow>,
-    /// Sum of the groups less the whole, microseconds a request: rounding.
+    /// Sum of the groups minus the total, microseconds per request: rounding error.
     pub closure_us: f64,
-    /// The same of the fixed costs, percent of one CPU.
+    /// The same for the fixed costs, percent of one CPU.
     pub closure_fixed_percent: f64,
-    /// What a nanosecond sampled in each interval of the trial adds to a request's cost by this
-    /// fit, microseconds: the costs of stacks.
+    /// For each interval of the trial, what a sampled nanosecond adds to the cost of a request in
+    /// this fit, microseconds. It gives the cost of a stack.
     #[serde(skip)]
     pub(crate) us_per_ns: Vec<f64>,
 }
@@ -53,11 +53,11 @@ pub struct CostTable {
 /// A group with its procedures.
 #[derive(Clone, Debug, Serialize)]
 pub struct GroupCost {
-    /// The group's own.
+    /// The cost of the group.
     pub row: CostRow,
-    /// What of `us_per_request` is spent in user mode.
+    /// The part of `us_per_request` in user mode.
     pub us_user: f64,
-    /// What of it is spent in kernel mode.
+    /// The part of `us_per_request` in kernel mode.
     pub us_kernel: f64,
     /// Its procedures, the largest first.
     pub procedures: Vec<CostRow>,
@@ -66,9 +66,9 @@ pub struct GroupCost {
 /// One cost.
 #[derive(Clone, Debug, Serialize)]
 pub struct CostRow {
-    /// What it is called in a table.
+    /// Its name in tables.
     pub name: String,
-    /// What it is called on the command line; a procedure's is empty.
+    /// Its name on the command line; empty for a procedure.
     pub group: String,
     /// The procedure, if it is one.
     pub procedure: Option<Procedure>,
@@ -78,9 +78,9 @@ pub struct CostRow {
     pub us_low: f64,
     /// Upper end of it.
     pub us_high: f64,
-    /// Its share of the whole's, percent.
+    /// Its share of the total, percent.
     pub share_percent: f64,
-    /// What is burnt when nobody asks, percent of one CPU.
+    /// Fixed cost at zero load, percent of one CPU.
     pub fixed_percent: f64,
     /// Lower end of its interval.
     pub fixed_low: f64,
@@ -110,13 +110,13 @@ impl CostRow {
     }
 }
 
-/// The profile beside the resource: everything that costs are fitted from.
+/// The profile and the resource that costs are fitted from.
 pub(crate) struct Divided<'a> {
     samples: &'a Samples,
     intervals: &'a [Interval],
     groups: &'a Groups,
     main: &'a Fitted,
-    /// Share of the sampled time that is the resource's.
+    /// The resource's share of the sampled time.
     pub(crate) scale: f64,
 }
 
@@ -145,7 +145,7 @@ impl<'a> Divided<'a> {
         self.samples.places().into_iter().partition(|place| self.inside(place))
     }
 
-    /// The places that a group's name may mean, with their names.
+    /// The places that can be named as a group, with their names and titles.
     pub(crate) fn names(&self) -> Vec<(Place, String, String)> {
         let (inside, _) = self.places();
         let named = |place: Place| {
@@ -177,7 +177,7 @@ impl<'a> Divided<'a> {
         listed.into_iter().take(most).map(|(procedure, _)| procedure.clone()).collect()
     }
 
-    /// The costs of procedures, by whatever group, in the fit of the whole.
+    /// The costs of procedures, over all groups, in the fit of the total.
     pub(crate) fn costs_of(
         &self,
         procedures: &[Procedure],
@@ -194,7 +194,7 @@ impl<'a> Divided<'a> {
         found.of(&design, &views)
     }
 
-    /// The table.
+    /// The table of costs.
     pub(crate) fn table(&self, level: f64, seed: u64) -> Result<CostTable, regress::Unfit> {
         let design = Design::new(&[self.main.rates()])?;
         let whole = self.main.cost();
@@ -217,7 +217,7 @@ impl<'a> Divided<'a> {
             n: found.n,
             level,
             scale: self.scale,
-            whole: plain("all of it", "", &found.whole),
+            whole: plain("total", "", &found.whole),
             modes: vec![plain("user mode", "", &modes[0]), plain("kernel mode", "", &modes[1])],
             groups: fit.groups(&inside)?,
             unsampled: plain("not in the profile", "", &found.parts[inside.len()]),
@@ -226,12 +226,11 @@ impl<'a> Divided<'a> {
             closure_us: 1e6 * found.closure.marginal_gap,
             closure_fixed_percent: 100.0 * found.closure.fixed_gap,
         };
-        table.share();
+        table.fill_shares();
         Ok(table)
     }
 
-    /// What a nanosecond sampled in each interval of the trial adds to a request's cost by this
-    /// fit, microseconds.
+    /// See [`CostTable::us_per_ns`].
     fn per_ns(&self, design: &Design, found: &Costs) -> Result<Vec<f64>, regress::Unfit> {
         let mut per_ns = vec![0.0; self.intervals.len()];
         for (&row, influence) in self.main.rows().iter().zip(found.influence(design)?) {
@@ -244,12 +243,12 @@ impl<'a> Divided<'a> {
 
 /// The hottest thread's share of the server's CPU time over the rows of the fit.
 fn thread_share(intervals: &[Interval], main: &Fitted) -> f64 {
-    let own = main.cost();
+    let cost = main.cost();
     let (mut thread, mut server) = (0.0, 0.0);
-    for (&row, own) in main.rows().iter().zip(&own) {
+    for (&row, cost) in main.rows().iter().zip(&cost) {
         if let Some(all) = &intervals[row].server {
             let seconds = intervals[row].length_ns as f64 / 1e9;
-            thread += own * seconds;
+            thread += cost * seconds;
             server += all.total_ns as f64 / 1e9;
         }
     }
@@ -289,7 +288,7 @@ impl Fit<'_> {
                     CostRow::new(procedure.label(), String::new(), Some(procedure), cost)
                 })
                 .collect();
-            procedures.sort_by(dearest);
+            procedures.sort_by(most_expensive_first);
             let in_mode = |mode: &str| {
                 self.divided.series(|cell| cell.place == *place && cell.procedure.mode == mode)
             };
@@ -302,7 +301,7 @@ impl Fit<'_> {
                 procedures,
             });
         }
-        groups.sort_by(|a, b| dearest(&a.row, &b.row));
+        groups.sort_by(|a, b| most_expensive_first(&a.row, &b.row));
         Ok(groups)
     }
 
@@ -324,13 +323,13 @@ impl Fit<'_> {
     }
 }
 
-fn dearest(a: &CostRow, b: &CostRow) -> std::cmp::Ordering {
+fn most_expensive_first(a: &CostRow, b: &CostRow) -> std::cmp::Ordering {
     b.us_per_request.total_cmp(&a.us_per_request)
 }
 
 impl CostTable {
-    /// Shares of the whole, once it is known.
-    fn share(&mut self) {
+    /// Fills in the shares of the total.
+    fn fill_shares(&mut self) {
         let whole = self.whole.us_per_request;
         let rows = [&mut self.whole, &mut self.unsampled].into_iter().chain(&mut self.modes);
         let groups = self.groups.iter_mut();

@@ -1,10 +1,10 @@
-//! What a request costs in instructions, cycles and references to memory, by the processor's own
-//! counters: on the average, and one more, in the fit that divides the CPU time.
+//! Instructions, cycles and cache traffic per request, by hardware counters: the mean, and for one
+//! more request, in the fit that divides the CPU time.
 //!
-//! Where the counters were sampled too, the counts are divided among the server's procedures.
+//! If the counters were sampled too, the counts are divided among the server's procedures.
 //!
-//! What was not counted in an interval leaves that interval out, of that counter only; it is never
-//! taken for zero.
+//! An interval in which a counter was not read is excluded for that counter only. A missing count
+//! is never treated as zero.
 
 use std::collections::BTreeMap;
 
@@ -16,37 +16,35 @@ use trial::{Interval, Trial};
 
 use super::fit::Fitted;
 use super::samples::Procedure;
-use crate::format::{NONE, fixed, percent, thousands, three};
 use crate::groups::Groups;
-use crate::summary::Table;
 
 /// The counters of a trial.
 #[derive(Clone, Debug, Serialize)]
 pub struct HardwareCounters {
     /// Intervals in which anything was counted.
     pub intervals: usize,
-    /// The least share of an interval in which a counter counted, percent: the counts are scaled.
+    /// Smallest share of an interval in which a counter was running, percent. Counts are scaled up.
     pub counted_percent: f64,
     /// Level of the intervals of `one_more`.
     pub level: f64,
-    /// Cycles, instructions, references, misses, as far as they were counted.
+    /// Instructions, cycles, references, misses, as far as they were counted.
     pub counters: Vec<CounterCost>,
     /// Cycles of the server for each of its instructions.
     pub cycles_per_instruction: Option<f64>,
-    /// The same of everything that ran on the machine.
+    /// The same for everything that ran on the machine.
     pub machine_cycles_per_instruction: Option<f64>,
-    /// The server's procedures, where the counters were sampled.
+    /// The server's procedures, if the counters were sampled.
     pub procedures: Vec<CountedProcedure>,
 }
 
-/// What the counters say of one procedure of the server.
+/// The counters of one procedure of the server.
 #[derive(Clone, Debug, Serialize)]
 pub struct CountedProcedure {
     /// Which.
     pub procedure: Procedure,
     /// Its group.
     pub group: String,
-    /// Of each counter that was sampled.
+    /// Its part of each counter that was sampled.
     pub counters: Vec<CountedShare>,
 }
 
@@ -55,46 +53,47 @@ pub struct CountedProcedure {
 pub struct CountedShare {
     /// Which counter: "cache misses".
     pub name: &'static str,
-    /// Samples in which it ran over there.
+    /// Samples in which the counter overflowed there.
     pub samples: u64,
-    /// Of what the server did, percent.
+    /// Share of the server's count, percent.
     pub percent: f64,
-    /// For each request, on the average.
+    /// Mean per request.
     pub per_request: Option<f64>,
 }
 
 impl CountedProcedure {
-    fn of(&self, kind: Kind) -> Option<&CountedShare> {
+    /// Its part of one counter.
+    pub(crate) fn of(&self, kind: Kind) -> Option<&CountedShare> {
         self.counters.iter().find(|share| share.name == kind.name())
     }
 }
 
-/// Procedures with less than this of every counter have no row.
+/// Procedures with less than this share of every counter have no row.
 const THRESHOLD_PERCENT: f64 = 1.0;
 
 /// One counter.
 #[derive(Clone, Debug, Serialize)]
 pub struct CounterCost {
-    /// What was counted: "instructions".
+    /// Its name: "instructions".
     pub name: &'static str,
-    /// For each request, on the average over the intervals with a known rate.
+    /// Mean per request, over the intervals with a known rate.
     pub per_request: Option<f64>,
-    /// Of one more request, where the rate varied.
+    /// Count of one more request, if the rate varied.
     pub one_more: Option<OneMore>,
-    /// The server's share of the machine's, percent.
+    /// The server's share of the machine's count, percent.
     pub server_percent: Option<f64>,
 }
 
-/// A marginal count, with what is counted when nobody asks.
+/// A marginal count, with the count at zero load.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct OneMore {
-    /// Of one more request.
+    /// Count of one more request.
     pub value: f64,
     /// Lower end of its interval.
     pub low: f64,
     /// Upper end of it.
     pub high: f64,
-    /// A second when nobody asks.
+    /// Count per second at zero load.
     pub fixed_per_s: f64,
 }
 
@@ -102,7 +101,7 @@ pub struct OneMore {
 const SHOWN: [Kind; 4] =
     [Kind::Instructions, Kind::Cycles, Kind::CacheReferences, Kind::CacheMisses];
 
-/// The counters of a trial; what one more request costs by the fit of `main`, if there is one.
+/// The counters of a trial; the counts of one more request by the fit of `main`, if there is one.
 pub(super) fn counters(
     trial: &Trial,
     groups: &Groups,
@@ -144,7 +143,7 @@ pub(super) fn counters(
     })
 }
 
-/// The server's procedures by the samples of its counters, what misses most first.
+/// The server's procedures by the samples of its counters, those with most misses first.
 fn procedures(trial: &Trial, groups: &Groups, server: &[Counts]) -> Vec<CountedProcedure> {
     let (frames, stacks) = (trial.frames(), trial.stacks());
     let mut by_stack: BTreeMap<u32, [(u64, u64); Kind::ALL.len()]> = BTreeMap::new();
@@ -210,11 +209,11 @@ fn per_request(intervals: &[Interval], counts: &[Counts], kind: Kind) -> Option<
             requests += interval.requests;
         }
     }
-    // Of less than one request nothing can be said.
+    // Less than one request gives no meaningful mean.
     (requests >= 1.0).then(|| sum / requests)
 }
 
-/// In the weights of the resource's own fit, over the intervals in which this was counted.
+/// With the weights of the resource's own fit, over the intervals in which this was counted.
 fn one_more(
     intervals: &[Interval],
     counts: &[Counts],
@@ -242,97 +241,4 @@ fn one_more(
         high: marginal.high,
         fixed_per_s: fixed.value,
     })
-}
-
-/// The tables: the whole, and its procedures where the counters were sampled.
-pub(crate) fn tables(found: &HardwareCounters) -> Vec<Table> {
-    [whole(found)].into_iter().chain(procedures_table(found)).collect()
-}
-
-fn whole(found: &HardwareCounters) -> Table {
-    let mut note = format!(
-        "by the processor's counters, n = {} intervals, {:.0} %; of what the server's threads did, \
-         in user and kernel mode",
-        thousands(found.intervals as f64),
-        100.0 * found.level
-    );
-    if found.counted_percent < 99.95 {
-        note.push_str(&format!(
-            "; the counters took turns, {} % of the time at least, and are scaled",
-            fixed(found.counted_percent, 1)
-        ));
-    }
-    let columns =
-        ["<counter", "a request", "one more", "low", "high", "at 0/s, a second", "% of machine"];
-    let mut table = Table::new("What a request takes of the processor", &columns, &note);
-    let or_none = |value: Option<f64>| value.map_or_else(|| NONE.to_string(), count);
-    for row in &found.counters {
-        let more = row.one_more;
-        table.rows.push(vec![
-            row.name.to_string(),
-            or_none(row.per_request),
-            or_none(more.map(|more| more.value)),
-            or_none(more.map(|more| more.low)),
-            or_none(more.map(|more| more.high)),
-            or_none(more.map(|more| more.fixed_per_s)),
-            row.server_percent.map_or_else(|| NONE.to_string(), |share| fixed(share, 1)),
-        ]);
-    }
-    if let Some(value) = found.cycles_per_instruction {
-        let marginal = |name| {
-            let row = found.counters.iter().find(|row| row.name == name)?;
-            Some(row.one_more?.value)
-        };
-        let more = marginal("cycles").zip(marginal("instructions"));
-        let more = more.filter(|(_, instructions)| *instructions > 0.0);
-        let mut cells = vec!["cycles per instruction".to_string(), fixed(value, 2)];
-        cells.push(more.map_or_else(|| NONE.to_string(), |(c, i)| fixed(c / i, 2)));
-        cells.extend(vec![String::new(); 4]);
-        table.rows.push(cells);
-    }
-    table
-}
-
-/// `None` where the counters were not sampled.
-fn procedures_table(found: &HardwareCounters) -> Option<Table> {
-    let counters = &found.procedures.first()?.counters;
-    let misses = counters.iter().any(|share| share.name == Kind::CacheMisses.name());
-    let mut columns = vec!["<procedure".to_owned(), "<mode".to_owned(), "<group".to_owned()];
-    columns.extend(counters.iter().map(|share| format!("{} a request", share.name)));
-    columns.push("cycles per instruction".to_owned());
-    if misses {
-        columns.push("% of misses".to_owned());
-    }
-    let samples = |share: &CountedShare| {
-        let all = found.procedures.iter().flat_map(|row| &row.counters);
-        let samples: u64 = all.filter(|of| of.name == share.name).map(|of| of.samples).sum();
-        format!("{} of {}", thousands(samples as f64), share.name)
-    };
-    let note = format!(
-        "the server's procedures with {THRESHOLD_PERCENT:.0} % or more of a counter, by the \
-         samples in which it ran over ({}); what a request takes on the average, of the counts \
-         above",
-        counters.iter().map(samples).collect::<Vec<_>>().join(", ")
-    );
-    let columns: Vec<&str> = columns.iter().map(String::as_str).collect();
-    let mut table = Table::new("Which procedures take it", &columns, &note);
-    let or_none = |value: Option<f64>| value.map_or_else(|| NONE.to_string(), count);
-    for row in &found.procedures {
-        let mut cells = vec![row.procedure.label(), row.procedure.mode.into(), row.group.clone()];
-        cells.extend(row.counters.iter().map(|share| or_none(share.per_request)));
-        let each = |kind| row.of(kind).and_then(|share| share.per_request);
-        let ratio = each(Kind::Cycles).zip(each(Kind::Instructions));
-        let ratio = ratio.filter(|(_, instructions)| *instructions > 0.0);
-        cells.push(ratio.map_or_else(|| NONE.to_string(), |(c, i)| fixed(c / i, 2)));
-        if misses {
-            cells.push(row.of(Kind::CacheMisses).map_or(NONE.into(), |s| percent(s.percent)));
-        }
-        table.rows.push(cells);
-    }
-    Some(table)
-}
-
-/// A count: three digits, or all of them where it is large.
-fn count(value: f64) -> String {
-    if value.abs() < 1_000.0 { three(value) } else { thousands(value) }
 }

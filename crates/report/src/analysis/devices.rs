@@ -1,18 +1,19 @@
-//! What can be used up beside the server's own CPU time: each CPU, the interrupts on it, disks,
-//! network cards.
+//! Resources other than the server's own CPU time: each CPU, the interrupts on it, disks, network
+//! cards.
 //!
-//! What may limit, and what may not, for each kind:
-//! - **A CPU**, if work is held to it. Of what may run anywhere, the scheduler puts less on a CPU
-//!   that is busier, so that the CPU's own line ends too early; there the threads and the machine
-//!   are the resources. Where a thread of the server is bound to the CPU and shares it with more
-//!   than a little (the interrupts of a card), the CPU is used up before the thread is.
-//! - **Interrupts of a CPU**: where a card's interrupts go, no scheduler moves them. As with the
-//!   machine, they limit only where what else runs is mostly the server, for whose traffic they are
-//!   is not told.
-//! - **A disk** that serves one request at a time: its busy time. One that serves several at once
-//!   is always busy long before it is used up, so that its line gives a lower bound.
-//! - **A network card**: what goes over it in its busier direction, with what the wire adds to each
-//!   packet, as a share of its speed. Without a speed there is no capacity, and that is said.
+//! When each kind may limit:
+//! - **A CPU**, if work is pinned to it. The scheduler moves other work away from a busy CPU, so
+//!   that the CPU's own line ends too early; then the threads and the machine are the resources. If
+//!   a thread of the server is pinned to the CPU and shares it with other work (the interrupts of a
+//!   card), the CPU is exhausted before the thread is.
+//! - **Interrupts of a CPU**: the scheduler cannot move a card's interrupts. Like the machine, they
+//!   limit only if the server is most of what else runs, because it is unknown whose traffic they
+//!   serve.
+//! - **A disk** that serves one request at a time, by its busy time. A disk that serves several at
+//!   once is always busy long before it is exhausted, so that its line gives a lower bound.
+//! - **A network card**, by the traffic in its busier direction, including the wire overhead of
+//!   each packet, as a share of its speed. If the speed is unknown, there is no capacity, and the
+//!   report says so.
 
 use std::collections::BTreeMap;
 
@@ -24,21 +25,21 @@ use super::resource::{Series, Use, WORKER_SHARE_MIN};
 use super::{Resource, ResourceKind};
 use crate::format::bytes;
 
-/// So many of a kind are fitted, the busiest first: a machine of 100 CPUs has 100 lines to draw,
-/// and all but a few lie far from their caps.
+/// Resources of one kind that are fitted, the busiest first. A machine with 100 CPUs would have 100
+/// lines, nearly all of them far from their caps.
 const FITTED_MAX: usize = 4;
 
-/// Less use than this over the trial, percent, and the resource was idle.
+/// A resource with less use than this over the trial, percent, was idle.
 const IDLE_PERCENT: f64 = 0.1;
 
-/// A CPU that is this many times as busy as the threads bound to it is a resource of its own.
+/// A CPU this many times as busy as the threads pinned to it is a separate resource.
 const SHARED_MIN: f64 = 1.1;
 
-/// What Ethernet puts on the wire around each packet that the kernel counts: preamble 8, checksum
-/// 4, gap 12 bytes.
+/// Bytes that Ethernet adds on the wire to each packet that the kernel counts: preamble 8, checksum
+/// 4, gap 12.
 const WIRE_BYTES_PER_PACKET: u64 = 24;
 
-/// The lines that can be drawn.
+/// The resources that can be fitted.
 pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
     let intervals = trial.intervals();
     let uses = by_device(trial);
@@ -52,22 +53,20 @@ pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
     found
 }
 
-/// Cards of which no limit is known: they are listed, and have no line.
+/// Cards of unknown speed, which are listed without a line.
 pub(super) fn without_limit(trial: &Trial) -> Vec<Resource> {
     let uses = by_device(trial);
     let unknown = uses.into_iter().filter(|(device, _)| {
         device.kind == DeviceKind::Nic && device.bytes_per_s.unwrap_or(0) == 0
     });
     let row = |(device, rows): (&Device, BTreeMap<u64, &DeviceUse>)| {
-        let (_, way, most) = busier(&rows, trial.intervals());
-        let remark = format!(
-            "its speed is not told, so that it has no capacity here; at most {}/s {way}",
-            bytes(most as u64)
-        );
+        let (_, direction, most) = busier(&rows, trial.intervals());
+        let remark =
+            format!("unknown speed, so no capacity; at most {}/s {direction}", bytes(most as u64));
         Resource {
             kind: ResourceKind::Nic,
             name: name_of(device),
-            detail: way.to_string(),
+            detail: direction.to_string(),
             cap: f64::NAN,
             may_limit: false,
             remark: Some(remark),
@@ -79,7 +78,7 @@ pub(super) fn without_limit(trial: &Trial) -> Vec<Resource> {
     unknown.map(row).take(FITTED_MAX).collect()
 }
 
-/// What each device did, by interval.
+/// The activity of each device, by interval.
 fn by_device(trial: &Trial) -> BTreeMap<&Device, BTreeMap<u64, &DeviceUse>> {
     let mut found: BTreeMap<&Device, BTreeMap<u64, &DeviceUse>> = BTreeMap::new();
     for row in trial.device_uses() {
@@ -96,7 +95,7 @@ fn name_of(device: &Device) -> String {
     format!("{kind} {}", device.name)
 }
 
-/// The use of a resource that has one mode, by a share of its cap in each interval.
+/// A resource without modes, from its use in each interval as a share of its cap.
 fn series(
     (kind, name, detail): (ResourceKind, String, String),
     intervals: &[Interval],
@@ -106,7 +105,7 @@ fn series(
         let kernel = 100.0 * share(interval)?.min(1.0);
         Some(Use { user: 0.0, kernel, idle: 100.0 - kernel, wakes: None })
     });
-    Series { kind, name, cap: 1.0, detail, uses: uses.collect(), barred: None }
+    Series { kind, name, cap: 1.0, detail, uses: uses.collect(), why_not_limiting: None }
 }
 
 fn disk(device: &Device, rows: &BTreeMap<u64, &DeviceUse>, intervals: &[Interval]) -> Series {
@@ -116,8 +115,8 @@ fn disk(device: &Device, rows: &BTreeMap<u64, &DeviceUse>, intervals: &[Interval
         (interval.length_ns > 0).then(|| busy as f64 / interval.length_ns as f64)
     });
     if !device.one_at_a_time {
-        let why = "at least this: it serves several requests at once";
-        found.barred = Some(why.to_string());
+        let why = "lower bound: serves several requests at once";
+        found.why_not_limiting = Some(why.to_string());
     }
     found
 }
@@ -129,8 +128,8 @@ fn card(
     intervals: &[Interval],
 ) -> Option<Series> {
     let speed = device.bytes_per_s.filter(|_| device.kind == DeviceKind::Nic)?;
-    let (out, way, _) = busier(rows, intervals);
-    let detail = format!("{way}, {} Mbit/s", speed / 125_000);
+    let (out, direction, _) = busier(rows, intervals);
+    let detail = format!("{direction}, {} Mbit/s", speed / 125_000);
     let named = (ResourceKind::Nic, name_of(device), detail);
     (speed > 0).then(|| {
         series(named, intervals, |interval| {
@@ -147,7 +146,7 @@ fn on_the_wire(row: &DeviceUse, out: bool) -> u64 {
     bytes.saturating_add(packets.saturating_mul(WIRE_BYTES_PER_PACKET))
 }
 
-/// Whether more is sent than received, that direction in a word, and the most of it seen, bytes/s.
+/// Whether more is sent than received, that direction in a word, and its highest rate, bytes/s.
 fn busier(rows: &BTreeMap<u64, &DeviceUse>, intervals: &[Interval]) -> (bool, &'static str, f64) {
     let total = |out: bool| rows.values().map(|row| on_the_wire(row, out) as f64).sum::<f64>();
     let out = total(true) >= total(false);
@@ -169,7 +168,7 @@ fn interrupts_ns(modes: &Modes) -> i64 {
     modes.irq_ns + modes.softirq_ns
 }
 
-/// The CPUs that the trial knows, if they are more than one: of one, the machine is the line.
+/// The numbers of the CPUs in the trial.
 fn numbers(intervals: &[Interval]) -> Vec<u32> {
     let mut cpus: Vec<u32> =
         intervals.iter().flat_map(|interval| interval.cpus.iter().map(|one| one.cpu)).collect();
@@ -184,7 +183,7 @@ fn cpus(trial: &Trial) -> Vec<Series> {
     if numbers.len() < 2 {
         return Vec::new();
     }
-    let bound = Bound::of(trial);
+    let pinned = Pinned::of(trial);
     let line = |cpu: u32| {
         let uses = intervals.iter().map(|interval| {
             let modes = modes_of(interval, cpu)?;
@@ -200,70 +199,70 @@ fn cpus(trial: &Trial) -> Vec<Series> {
             kind: ResourceKind::Cpu,
             name: format!("CPU {cpu}"),
             cap: 1.0,
-            detail: "all that runs on it".to_string(),
+            detail: "all load on it".to_string(),
             uses: uses.collect(),
-            barred: bound.bars(cpu, intervals),
+            why_not_limiting: pinned.why_not_limiting(cpu, intervals),
         }
     };
     numbers.into_iter().map(line).collect()
 }
 
-/// CPU time of the working threads that are held to one CPU.
-struct Bound {
+/// CPU time of the working threads that are pinned to one CPU.
+struct Pinned {
     by_cpu: BTreeMap<u32, i64>,
 }
 
-impl Bound {
-    fn of(trial: &Trial) -> Bound {
+impl Pinned {
+    fn of(trial: &Trial) -> Pinned {
         let mut by_thread: BTreeMap<(u32, u32), i64> = BTreeMap::new();
         for thread in trial.intervals().iter().flat_map(|interval| &interval.threads) {
             *by_thread.entry((thread.pid, thread.tid)).or_default() += thread.total_ns;
         }
         let all: i64 = by_thread.values().sum();
         let mut by_cpu = BTreeMap::new();
-        for held in trial.bound_threads() {
-            let ns = by_thread.get(&(held.pid, held.tid)).copied().unwrap_or(0);
+        for thread in trial.bound_threads() {
+            let ns = by_thread.get(&(thread.pid, thread.tid)).copied().unwrap_or(0);
             if ns > 0 && ns as f64 >= WORKER_SHARE_MIN * all as f64 {
-                *by_cpu.entry(held.cpu).or_default() += ns;
+                *by_cpu.entry(thread.cpu).or_default() += ns;
             }
         }
-        Bound { by_cpu }
+        Pinned { by_cpu }
     }
 
-    /// Why a CPU does not limit by itself.
-    fn bars(&self, cpu: u32, intervals: &[Interval]) -> Option<String> {
+    /// Why a CPU does not limit the server, if it does not.
+    fn why_not_limiting(&self, cpu: u32, intervals: &[Interval]) -> Option<String> {
         let Some(&bound) = self.by_cpu.get(&cpu) else {
-            return Some("no working thread is held to it: its work can move".to_string());
+            return Some("no working thread is pinned to it: its work can move".to_string());
         };
         let modes = || intervals.iter().filter_map(|interval| modes_of(interval, cpu));
         let busy = modes().map(Modes::busy_ns).sum::<i64>() as f64;
         let interrupts = modes().map(interrupts_ns).sum::<i64>() as f64;
         if busy < SHARED_MIN * bound as f64 {
-            return Some("little more than the thread that is held to it".to_string());
+            return Some("little more than the thread pinned to it".to_string());
         }
         let share = (bound as f64 + interrupts) / busy;
         let percent = 100.0 * share;
-        (share < MACHINE_SHARE_MIN).then(|| format!("{percent:.0} % the server's"))
+        (share < MACHINE_SHARE_MIN).then(|| format!("server share {percent:.0} %"))
     }
 }
 
 fn interrupts(intervals: &[Interval]) -> Vec<Series> {
-    let barred = share_of_the_rest(intervals)
+    let why_not_limiting = share_of_the_rest(intervals)
         .filter(|share| *share < MACHINE_SHARE_MIN)
-        .map(|share| format!("{:.0} % of what else runs is the server's", 100.0 * share));
+        .map(|share| format!("the server is {:.0} % of the other load", 100.0 * share));
     let line = |cpu: u32| {
         let name = format!("interrupts, CPU {cpu}");
-        let named = (ResourceKind::Interrupts, name, "hard and soft ones".to_string());
+        let named = (ResourceKind::Interrupts, name, "hardware and soft interrupts".to_string());
         let share = |interval: &Interval| {
             let modes = modes_of(interval, cpu)?;
             Some(interrupts_ns(modes) as f64 / modes.total_ns() as f64)
         };
-        Series { barred: barred.clone(), ..series(named, intervals, share) }
+        Series { why_not_limiting: why_not_limiting.clone(), ..series(named, intervals, share) }
     };
     numbers(intervals).into_iter().map(line).collect()
 }
 
-/// The server's share of the machine's busy time, interrupts left out.
+/// The server's share of the machine's busy time without interrupts.
 fn share_of_the_rest(intervals: &[Interval]) -> Option<f64> {
     let both = || intervals.iter().filter_map(|i| Some((i.server?.total_ns, &i.machine)));
     let server: i64 = both().map(|(server, _)| server).sum();
@@ -271,9 +270,10 @@ fn share_of_the_rest(intervals: &[Interval]) -> Option<f64> {
     (rest > 0).then(|| server as f64 / rest as f64)
 }
 
-/// Those that were not idle; of many, the busiest, and first those that may limit.
+/// The busiest resources that were not idle, those that may limit first.
 fn busiest(all: Vec<Series>, intervals: &[Interval]) -> Vec<Series> {
-    // The use where the load was, so that what is busy by itself does not come first.
+    // The use weighted by the rate, so that a resource that is busy without load does not come
+    // first.
     let weight = |series: &Series| {
         let seen = || intervals.iter().zip(&series.uses).filter(|(_, used)| used.is_some());
         let rates: f64 = seen().map(|(interval, _)| interval.rate()).sum();
@@ -286,7 +286,7 @@ fn busiest(all: Vec<Series>, intervals: &[Interval]) -> Vec<Series> {
         .filter(|(busy, _)| *busy >= IDLE_PERCENT)
         .collect();
     ranked.sort_by(|(a, one), (b, other)| {
-        one.barred.is_some().cmp(&other.barred.is_some()).then(b.total_cmp(a))
+        one.why_not_limiting.is_some().cmp(&other.why_not_limiting.is_some()).then(b.total_cmp(a))
     });
     ranked.into_iter().take(FITTED_MAX).map(|(_, series)| series).collect()
 }

@@ -1,32 +1,32 @@
-//! One resource and its line: which intervals belong to the line, and what is read off it.
+//! One resource and its line: which intervals are fitted, and the figures of the line.
 
 use regress::{Headline, Interval as Bounds, LoadLine, LoadLineInput, Trust};
 use trial::Interval;
 
-use super::model::{MODEL_STRAIGHT, MODEL_WAKES};
+use super::figures::{MODEL_STRAIGHT, MODEL_WAKES};
 use super::resource::{Series, Use};
 use super::{
     CapacityFigure, ModeLine, Modes, Options, PHASE_SATURATION, PHASE_WARM_UP, Resource,
     ResourceKind, Standing, WakesLine,
 };
 
-/// A resource this far used up is saturated: such intervals lie on the cap, not on the line.
+/// From this use on a resource is saturated: such intervals lie on the cap, not on the line.
 const AT_THE_CAP_PERCENT: f64 = 98.5;
 
-/// An interval that an experiment calls saturated is believed from here on: where a hypervisor or
-/// a neighbour takes CPU, a saturated thread stays below its cap, but not far.
+/// The least use of an interval that an experiment declared saturated. If a hypervisor or another
+/// process takes CPU time, a saturated thread stays below its cap, but not far below.
 const SATURATED_PERCENT_MIN: f64 = 80.0;
 
-/// The machine limits the server if the server is at least this much of what runs on it.
+/// The machine limits the server only if the server has at least this share of its busy time.
 pub(super) const MACHINE_SHARE_MIN: f64 = 0.8;
 
-/// One resource with its line, before it is known which one limits.
+/// One resource with its line.
 pub(super) struct Fitted {
     pub(super) series: Series,
-    /// Where it counts as used up: all of it, or less if the user said so.
+    /// The use at which it counts as exhausted: all of it, or less by the user's choice.
     cap: f64,
     pub(super) standings: Vec<Standing>,
-    /// Rows of the fit, as positions in the trial's intervals.
+    /// Rows of the fit, as indices of the trial's intervals.
     rows: Vec<usize>,
     rates: Vec<f64>,
     may_limit: bool,
@@ -70,12 +70,12 @@ impl Fitted {
                 standings[rows[row]] = Standing::SetAside;
             }
         }
-        let remark = series.barred.clone().or_else(|| not_the_servers(series.kind, share));
+        let remark = series.why_not_limiting.clone().or_else(|| other_load(series.kind, share));
         let may_limit = remark.is_none();
         Fitted { series, cap, standings, rows, rates, may_limit, remark, line }
     }
 
-    /// The rows of the fit, as places in the trial's intervals.
+    /// The rows of the fit, as indices of the trial's intervals.
     pub(super) fn rows(&self) -> &[usize] {
         &self.rows
     }
@@ -85,7 +85,7 @@ impl Fitted {
         &self.rates
     }
 
-    /// Where the resource counts as used up.
+    /// The use at which the resource counts as exhausted.
     pub(super) fn cap(&self) -> f64 {
         self.cap
     }
@@ -114,7 +114,7 @@ impl Fitted {
         }
     }
 
-    /// Wakes per second in each row, where they are known in all.
+    /// Wakes per second in each row, if they are known in all rows.
     pub(super) fn wakes(&self) -> Option<Vec<f64>> {
         let wakes = self.rows.iter().map(|&row| self.series.uses[row].and_then(|used| used.wakes));
         wakes.collect::<Option<Vec<f64>>>().filter(|wakes| !wakes.is_empty())
@@ -124,7 +124,7 @@ impl Fitted {
         self.line.as_ref().ok()
     }
 
-    /// How many intervals a line would have needed, if there were not enough.
+    /// The number of intervals that a line needs, if there are too few.
     pub(super) fn too_few(&self) -> Option<usize> {
         match self.line {
             Err(regress::Unfit::TooFew { needed, .. }) => Some(needed),
@@ -139,7 +139,7 @@ impl Fitted {
         }
     }
 
-    /// The capacity that counts when resources are compared.
+    /// The capacity for comparisons between resources.
     pub(super) fn limit(&self) -> Option<f64> {
         let capacity = self.line()?.capacity();
         let usable = self.may_limit && capacity.identifiable.is_ok();
@@ -216,8 +216,9 @@ impl Fitted {
         let meets_zero = line.reaches(0.0);
         let identifiable =
             self.line().is_some_and(|line| line.straight.capacity.identifiable.is_ok());
-        let told = identifiable && mode == "idle" && meets_zero.is_finite() && meets_zero > 0.0;
-        // A percent of the full resource, per request/s, is this many microseconds a request.
+        let is_capacity =
+            identifiable && mode == "idle" && meets_zero.is_finite() && meets_zero > 0.0;
+        // One percent of the full resource per request/s is this many microseconds per request.
         let us_per_percent = 1e4 * self.series.cap;
         ModeLine {
             mode,
@@ -227,7 +228,7 @@ impl Fitted {
             us_per_request: line.slope * us_per_percent,
             correlation: line.correlation,
             n: line.n,
-            x_intercept: told.then_some(meets_zero),
+            x_intercept: is_capacity.then_some(meets_zero),
             line,
         }
     }
@@ -279,7 +280,7 @@ impl CapacityFigure {
         };
         match &line.trusted {
             Trust::Yes => self.trusted = true,
-            Trust::NotToBeTrusted { statistic, why } => {
+            Trust::Unreliable { statistic, why } => {
                 self.distrust_statistic = Some(statistic.clone());
                 self.distrust_why = Some(why.clone());
             }
@@ -300,7 +301,7 @@ impl CapacityFigure {
     }
 }
 
-/// The rows that the headline's robust fit set aside.
+/// The rows that the robust fit of the headline model set aside.
 fn set_aside(line: &LoadLine) -> &[usize] {
     match (&line.headline, &line.with_wakes) {
         (Headline::WithWakes { .. }, Some(fit)) => &fit.robust.set_aside,
@@ -328,9 +329,9 @@ fn standing(interval: &Interval, used: Option<Use>, above: f64) -> Standing {
     }
 }
 
-/// Why the machine is not the server's resource, where it is not.
-fn not_the_servers(kind: ResourceKind, share: Option<f64>) -> Option<String> {
+/// Why the machine does not limit the server: other processes use much of it.
+fn other_load(kind: ResourceKind, share: Option<f64>) -> Option<String> {
     let share =
         share.filter(|share| kind == ResourceKind::Machine && *share < MACHINE_SHARE_MIN)?;
-    Some(format!("{:.0} % the server's", 100.0 * share))
+    Some(format!("server share {:.0} %", 100.0 * share))
 }

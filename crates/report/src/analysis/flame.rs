@@ -1,15 +1,14 @@
-//! The flame graph: procedures upon their callers, each as wide as what one more request costs
-//! there.
+//! The flame graph: procedures above their callers, each as wide as its cost in one more request.
 //!
-//! The marginal cost of a stack is linear in its samples: by the fit that divides the whole by
-//! groups ([`regress::Costs::influence`]), so that the stacks, and what the profile did not see,
-//! add up to the slope of the whole, to rounding.
+//! The marginal cost of a stack is linear in its samples, by the fit that divides the total by
+//! groups ([`regress::Costs::influence`]). So the stacks and the time that is not in the profile
+//! add up to the slope of the total, within rounding.
 //!
-//! A stack met a few times says little of its slope, and half of such slopes are below zero. So
-//! frames of few samples are counted with their callers, which takes nothing from the sum. What is
-//! below zero even then cannot be drawn: it is left out, and its sum is told, so that what is drawn
-//! less what is left out is the whole again. Where no line says what a request costs, the width is
-//! the CPU time that was sampled.
+//! The slope of a stack with few samples is mostly noise, and half of such slopes are negative. So
+//! frames with few samples are merged into their callers, which does not change the sum. A value
+//! that is negative even then cannot be drawn. It is left out, and the sum of such values is
+//! reported, so that the drawn width plus that sum is the total. If no line gives the cost of a
+//! request, the width is the sampled CPU time.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,22 +17,23 @@ use trial::Trial;
 use trial::profile::{Frame, FrameMode, Owner};
 
 use super::samples;
+use crate::format::{latency, latency_fine};
 use crate::groups::{Groups, Place};
 
-/// Frames of fewer samples are counted with their callers: below it, a slope is mostly noise.
+/// Frames with fewer samples are merged into their callers, because their slope is mostly noise.
 const SAMPLES_MIN: u64 = 8;
-/// The same as a part of all samples: of a long recording what is narrower is not seen.
+/// The same limit as a fraction of all samples (one in this many): narrower frames are not visible.
 const SAMPLES_PART: u64 = 1_000;
-/// The name of what the kernel accounts for and no sample saw.
+/// The name of the time that the kernel accounts for and that is not in the profile.
 const UNSAMPLED: &str = "not in the profile";
 
-/// What the width of a frame is.
+/// What the width of a frame shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FlameUnit {
     /// CPU time of one more request, microseconds.
     UsPerRequest,
-    /// CPU time that was sampled, milliseconds: there is no line that says what a request costs.
+    /// Sampled CPU time, milliseconds: no line gives the cost of a request.
     SampledMs,
 }
 
@@ -42,74 +42,84 @@ pub enum FlameUnit {
 pub struct Flame {
     /// The unit of every value.
     pub unit: FlameUnit,
-    /// The whole: the slope of the resource's line, or all that was sampled.
+    /// The total: the slope of the resource's line, or all sampled time.
     pub total: f64,
-    /// Sum of what is drawn: the whole less `left_out`.
+    /// Sum of the drawn values: the total minus `left_out`.
     pub drawn: f64,
-    /// Sum of what is below zero, and so not drawn; zero or less.
+    /// Sum of the negative values, which are not drawn; zero or less.
     pub left_out: f64,
-    /// How many frames, each with all above it, were left out for that.
+    /// Number of frames that were left out, each with all frames above it.
     pub left_out_frames: usize,
-    /// Frames of fewer samples are counted with their callers.
+    /// Frames with fewer samples are merged into their callers.
     pub samples_min: u64,
-    /// Samples in it.
+    /// Number of samples.
     pub samples: u64,
-    /// Different stacks in it.
+    /// Number of different stacks.
     pub stacks: usize,
     /// The outermost frames, the widest first.
     pub frames: Vec<FlameFrame>,
-    /// Every stack with its own value, nothing left out.
+    /// Every stack with its own value, including those left out of the drawing.
     #[serde(skip)]
     pub by_stack: Vec<StackValue>,
-    /// What the profile did not see.
+    /// The time that is not in the profile.
     #[serde(skip)]
     pub unsampled: f64,
 }
 
-/// A procedure, and those that it called.
+impl Flame {
+    /// A value with its unit.
+    pub(crate) fn written(&self, value: f64) -> String {
+        match self.unit {
+            FlameUnit::UsPerRequest => latency_fine(value, 2),
+            FlameUnit::SampledMs => latency(1e3 * value),
+        }
+    }
+}
+
+/// A procedure and the procedures that it called.
 #[derive(Clone, Debug, Serialize)]
 pub struct FlameFrame {
-    /// Its name; an unknown one is named by its module.
+    /// Its name; an unknown procedure is named after its module.
     pub name: String,
-    /// Where its code lies; empty for what is no procedure.
+    /// The module that contains its code; empty for entries that are not procedures.
     pub module: String,
-    /// `user`, `kernel`, or empty for what is no procedure.
+    /// `user`, `kernel`, or empty for entries that are not procedures.
     pub mode: &'static str,
-    /// Its value, all that it called counted in, what is below zero too.
+    /// Its value, including everything that it called and negative values.
     pub value: f64,
-    /// How wide it is drawn: its value less what is left out above it.
+    /// Its drawn width: its value minus the values left out above it.
     pub width: f64,
-    /// Samples of it.
+    /// Number of samples.
     pub samples: u64,
-    /// What it called, the widest first.
+    /// The procedures that it called, the widest first.
     pub called: Vec<FlameFrame>,
 }
 
 /// The value of one stack.
 #[derive(Clone, Copy, Debug)]
 pub struct StackValue {
-    /// Whose samples.
+    /// Whose CPU time.
     pub owner: Owner,
     /// The stack's number in the trial.
     pub stack: u32,
-    /// How many samples.
+    /// Number of samples.
     pub samples: u64,
-    /// Its value, in the unit of the flame graph; it may be below zero.
+    /// Its value, in the unit of the flame graph; it may be negative.
     pub value: f64,
 }
 
-/// What the values are made from.
+/// How the values are computed.
 pub(super) struct Weights<'a> {
     pub(super) unit: FlameUnit,
-    /// What a nanosecond sampled in each interval adds to a value.
+    /// For each interval, what a sampled nanosecond adds to a value.
     pub(super) per_ns: &'a [f64],
-    /// The whole, where it is known from elsewhere.
+    /// The total, if it is known independently of the samples.
     pub(super) total: Option<f64>,
     /// Whether samples of others than the server are part of the resource.
-    pub(super) everybody: bool,
+    pub(super) all_owners: bool,
 }
 
-/// The flame graph of a trial; `None` where there is nothing to draw.
+/// The flame graph of a trial; `None` if there is nothing to draw.
 pub(super) fn flame(trial: &Trial, groups: &Groups, weights: &Weights<'_>) -> Option<Flame> {
     let by_stack = by_stack(trial, weights);
     let sampled: f64 = by_stack.iter().map(|stack| stack.value).sum();
@@ -146,14 +156,14 @@ fn by_stack(trial: &Trial, weights: &Weights<'_>) -> Vec<StackValue> {
     let mut found: HashMap<(Owner, u32), (u64, f64)> = HashMap::new();
     let counted = |owner| match owner {
         Owner::Server => true,
-        Owner::Recorder | Owner::Other => weights.everybody,
+        Owner::Recorder | Owner::Other => weights.all_owners,
         Owner::Idle => false,
     };
     for row in trial.samples().iter().filter(|row| counted(row.owner)) {
         let Some(&per_ns) = places.get(&row.interval).and_then(|&at| weights.per_ns.get(at)) else {
             continue;
         };
-        // An interval that is no part of the fit has no say, and its samples do not count.
+        // Samples of intervals that are not fitted do not count.
         if per_ns != 0.0 {
             let stack = found.entry((row.owner, row.stack)).or_default();
             stack.0 += u64::from(row.samples);
@@ -168,10 +178,11 @@ fn by_stack(trial: &Trial, weights: &Weights<'_>) -> Vec<StackValue> {
     listed
 }
 
-/// From the outermost frame inwards; what is not the server's stands upon its owner.
+/// The path from the outermost frame inwards. Stacks of others than the server are below an entry
+/// for their owner.
 fn path(trial: &Trial, groups: &Groups, value: &StackValue) -> Vec<Key> {
     let Some(stack) = trial.stacks().get(value.stack as usize) else { return Vec::new() };
-    let leaf = stack.frames.first().and_then(|&leaf| trial.frames().get(leaf as usize));
+    let leaf = trial.stack_frames(value.stack).next();
     let place = match (value.owner, leaf.map(|leaf| leaf.mode)) {
         (Owner::Server | Owner::Idle, _) => None,
         (Owner::Recorder, _) => Some(Place::Recorder),
@@ -182,29 +193,29 @@ fn path(trial: &Trial, groups: &Groups, value: &StackValue) -> Vec<Key> {
     owner.into_iter().chain(stack.frames.iter().rev().map(|&frame| Key::Frame(frame))).collect()
 }
 
-/// What stands at a node.
+/// The entry of a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     /// A frame of the trial, by its number.
     Frame(u32),
-    /// What is no procedure.
+    /// An entry that is not a procedure.
     Named(String),
 }
 
 struct Node {
     key: Key,
-    /// Of stacks that end here.
+    /// The value of stacks that end here.
     own: f64,
-    /// With all above it.
+    /// The value including all nodes above.
     value: f64,
     samples: u64,
     called: BTreeMap<Key, usize>,
 }
 
-/// All stacks upon each other; the first node is the ground.
+/// All stacks merged into a tree; the first node is the root.
 struct Tree(Vec<Node>);
 
-/// What is not drawn.
+/// The values that are left out.
 struct Cut {
     samples_min: u64,
     sum: f64,
@@ -230,7 +241,8 @@ impl Tree {
         self.0[at].own += value;
     }
 
-    /// A node with all that is drawn upon it. As deep as the deepest stack, which is bounded.
+    /// A node with everything that is drawn above it. The recursion is as deep as the deepest
+    /// stack, which is bounded.
     fn frame(&self, frames: &[Frame], at: usize, cut: &mut Cut) -> FlameFrame {
         let node = &self.0[at];
         let mut own = node.own;
@@ -281,7 +293,7 @@ impl Key {
     }
 }
 
-/// A procedure's name; of code without a name, its module, with the offset where that is known.
+/// A procedure's name, or its module, with the offset if that is known.
 pub(crate) fn label(frame: &Frame) -> String {
     match &frame.symbol {
         None => format!("unknown in {}", frame.module),
@@ -311,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drawn_and_what_is_left_out_add_up_to_the_whole() {
+    fn drawn_and_left_out_values_add_up_to_the_total() {
         let (root, cut) =
             drawn(&[(&[0, 1], 9, 5.0), (&[0, 2], 9, -2.0), (&[0], 9, -0.5), (&[3], 9, -1.0)], 1);
         assert_eq!(root.value, 1.5);
@@ -322,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_of_few_samples_count_with_their_callers() {
+    fn frames_with_few_samples_are_merged_into_their_callers() {
         let (root, cut) = drawn(&[(&[0, 1], 20, 5.0), (&[0, 2, 3], 2, -2.0)], 3);
         assert_eq!((root.value, root.width, cut.sum), (3.0, 5.0, -2.0), "a's own is below zero");
         let (root, cut) = drawn(&[(&[0, 1], 20, 5.0), (&[0], 9, 3.0), (&[0, 2, 3], 2, -2.0)], 3);
@@ -331,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn the_widest_stands_first() {
+    fn the_widest_frame_comes_first() {
         let (root, _) = drawn(&[(&[0], 9, 1.0), (&[1], 9, 3.0), (&[2], 9, 2.0)], 1);
         let names: Vec<&str> = root.called.iter().map(|frame| frame.name.as_str()).collect();
         assert_eq!(names, ["b", "c", "a"]);

@@ -1,8 +1,8 @@
-//! Latency beside the load line: less queueing may matter more than the peak.
+//! Latency against the rate: less queueing may matter more than the highest throughput.
 //!
-//! Points are quantiles of single intervals; the bins merge the histograms of intervals of like
-//! rate, so that their quantiles are of all requests in them and not averages of quantiles. What
-//! the generator marked invalid (it had fallen behind) is counted and never used.
+//! Points are quantiles of single intervals. Bins merge the histograms of intervals with similar
+//! rates, so that their quantiles are those of all their requests and not averages of quantiles.
+//! Latencies that the generator marked invalid (it had fallen behind) are counted but not used.
 
 use std::collections::BTreeMap;
 
@@ -12,24 +12,24 @@ use trial::{Histogram, Interval, LatencyRow, LatencySource};
 
 use super::{IntervalRow, Standing};
 
-/// What a trial says of latency.
+/// The latencies of a trial.
 #[derive(Clone, Debug, Serialize)]
 pub struct Latency {
-    /// Who measured.
+    /// Their source.
     pub source: LatencySource,
-    /// From which instant latency counts: "the intended start", "the log's elapsed time".
+    /// What latency is counted from: "the intended start", "the log's elapsed time".
     pub counted_from: String,
-    /// One point an interval, in the order of time.
+    /// One point per interval, in time order.
     pub points: Vec<LatencyPoint>,
-    /// Intervals of like rate together, in the order of the rate.
+    /// Bins of intervals with similar rates, in the order of the rate.
     pub bins: Vec<LatencyBin>,
-    /// The measured saturation, where the trial has one.
+    /// The measured saturation, if there is one.
     pub saturation: Option<LatencyBin>,
-    /// Latencies marked invalid by whoever measured them, and left out.
+    /// Latencies that their source marked invalid, which are not used.
     pub invalid: u64,
     /// Rows that could not be read.
     pub unreadable: u64,
-    /// The capacity at an objective, where one was asked for.
+    /// The capacity at the latency objective, if there is one.
     pub objective: Option<Objective>,
 }
 
@@ -71,20 +71,20 @@ pub struct LatencyBin {
     pub max_us: f64,
 }
 
-/// The rate up to which latency stays within an objective.
+/// The rate up to which the latency objective is met.
 #[derive(Clone, Debug, Serialize)]
 pub struct Objective {
     /// The quantile that is bounded, 0 to 1.
     pub quantile: f64,
     /// Its bound, milliseconds.
     pub ms: f64,
-    /// Where it is met; `None` if no interval has latencies.
+    /// The rates at which it is met; `None` if no interval has latencies.
     pub at: Option<AtObjective>,
 }
 
 const BINS_MAX: usize = 8;
 
-/// Joins the rows of one source (the generator's where there are any) with the intervals.
+/// Joins the rows of one source (the generator, if it has any) with the intervals.
 pub(super) fn latency_of(
     rows: &[LatencyRow],
     intervals: &[IntervalRow],
@@ -128,7 +128,7 @@ pub(super) fn latency_of(
     })
 }
 
-/// All latencies of these intervals together, by one source: the generator where it measured.
+/// All latencies of these intervals in one bin, from one source: the generator, if it has any.
 pub(super) fn together(rows: &[LatencyRow], intervals: &[Interval]) -> Option<LatencyBin> {
     let source = rows.iter().map(|row| row.source).min()?;
     let rates: BTreeMap<u64, f64> = intervals.iter().map(|i| (i.index, i.rate())).collect();
@@ -142,7 +142,7 @@ pub(super) fn together(rows: &[LatencyRow], intervals: &[Interval]) -> Option<La
 #[derive(Default)]
 struct Merged {
     histograms: BTreeMap<u64, Histogram<u64>>,
-    /// Latencies marked invalid, and left out.
+    /// Latencies marked invalid, which are not used.
     invalid: u64,
     /// Rows that could not be read.
     unreadable: u64,
@@ -184,7 +184,7 @@ fn point(row: &IntervalRow, histogram: &Histogram<u64>) -> LatencyPoint {
     }
 }
 
-/// Bins of equally many intervals, neighbours in rate.
+/// Bins of equally many intervals, in the order of the rate.
 fn bins(mut fitted: Vec<(f64, &Histogram<u64>)>) -> Vec<LatencyBin> {
     fitted.sort_by(|a, b| a.0.total_cmp(&b.0));
     let size = fitted.len().div_ceil(BINS_MAX).max(1);
@@ -212,7 +212,7 @@ fn empty() -> Histogram<u64> {
     Histogram::new(3).expect("three significant digits are allowed")
 }
 
-/// `None` if a value of `more` does not fit, which a histogram that resizes has room for.
+/// `None` if a value of `more` does not fit, which cannot happen in a histogram that resizes.
 fn add(into: &mut Histogram<u64>, more: &Histogram<u64>) -> Option<()> {
     into.add(more).ok()
 }

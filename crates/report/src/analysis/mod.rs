@@ -1,10 +1,12 @@
-//! The analysis: which resource limits, what became of each interval, and the figures that follow.
+//! The analysis: which resource limits, how each interval is used, and the resulting figures.
 
 mod classes;
 mod compare;
 mod cost;
 mod counters;
 mod devices;
+mod figures;
+mod files;
 mod fit;
 mod flame;
 mod latency;
@@ -13,13 +15,13 @@ mod profile;
 mod recent;
 mod resource;
 mod samples;
+mod waits;
 mod what_if;
 
 use trial::{Interval, Manifest, Trial};
 
 use crate::Error;
-use crate::at_once::at_once;
-use crate::{files, waits};
+use crate::parallel::in_parallel;
 pub use classes::{ClassCostRow, ClassTable};
 pub use compare::{
     CompareOptions, Comparison, Grade, Graded, ModeChange, PartChange, Ratio, Side, Verdict,
@@ -27,35 +29,40 @@ pub use compare::{
 };
 use cost::Divided;
 pub use cost::{CostRow, CostTable, GroupCost};
-pub(crate) use counters::tables as counters_tables;
 pub use counters::{CountedProcedure, CountedShare, CounterCost, HardwareCounters, OneMore};
+pub(crate) use figures::not_physical;
+pub use figures::{
+    AllIntervals, CapacityFigure, Excluded, IntervalRow, ModeLine, Modes, Options, Resource,
+    Saturation, Standing, TrialFacts, WakesLine,
+};
+pub(crate) use files::OPEN_BEFORE;
+pub use files::{Files, FilesOfSize, NeedlessReads};
 use fit::{Fitted, Model};
 use flame::Weights;
 pub(crate) use flame::label;
 pub use flame::{Flame, FlameFrame, FlameUnit, StackValue};
 pub use latency::{Latency, LatencyBin, LatencyPoint, Objective};
-pub use model::{
-    AllIntervals, Analysis, CapacityFigure, Excluded, IntervalRow, ModeLine, Modes, Options,
-    Resource, Saturation, Standing, TrialFacts, WakesLine,
-};
+pub use model::Analysis;
 pub use profile::{Profile, ProfileRow, RowKind};
 pub use recent::{CpuPerRequest, MachineModes, Recent, RecentRate, RecentUse, recent};
 pub use resource::ResourceKind;
 pub use samples::Procedure;
 use samples::Samples;
+pub(crate) use samples::owner_name;
+pub use waits::{WaitFigures, Waits, WaitsAtPlace, WaitsOfKind};
 pub use what_if::{Instead, QUANTITY_CAPACITY, WhatIf, what_if};
 
-/// The phase of intervals in which an experiment saturated the server: they test the fit.
+/// The phase of intervals in which an experiment saturated the server. They check the fit.
 pub const PHASE_SATURATION: &str = "saturation";
-/// The phase of intervals that are no part of anything: warm-up, and between two phases.
+/// The phase of intervals that are not used: warm-up, and between two phases.
 pub const PHASE_WARM_UP: &str = "warm-up";
 
 /// Analyses a trial.
 ///
 /// # Errors
-/// [`Error::Empty`] says how to get a trial that can be analysed. A trial with too few intervals
-/// for a line, or whose rate did not vary, is no error: its capacity is not identifiable, with the
-/// reason, and the rest is shown.
+/// [`Error::Empty`]; an option out of its range; a resource that was not recorded. A trial with too
+/// few intervals for a line, or whose rate did not vary, is not an error: its capacity is not
+/// identifiable, with the reason, and everything else is shown.
 pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
     check(options)?;
     let name = file_name(trial);
@@ -68,13 +75,13 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
     let devices = fitted_devices(trial, options);
     let limiter = limiter(main, &devices, options, &name)?;
     let rows = rows(intervals, main);
-    // A device that is used up first has a line, or it would not be known to be.
-    let read_off = |fit: &Fitted, model| {
+    // A device that is exhausted first has a line.
+    let capacity_of = |fit: &Fitted, model| {
         let mut figure = fit.capacity(model, options.level);
         figure.reason = no_line.clone().filter(|_| fit.line().is_none()).or(figure.reason);
         figure
     };
-    let capacity = read_off(limiter, limiter.headline_model());
+    let capacity = capacity_of(limiter, limiter.headline_model());
     let objective = options.objective_ms.map(|ms| (options.objective_quantile, ms));
     let saturation = saturation(&self::rows(intervals, limiter), intervals, &capacity);
     let samples = Samples::of(trial, &options.groups);
@@ -90,12 +97,12 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
         costs,
         classes: classes::classes(trial, main, options.level, options.seed),
         trial: facts(trial, name, &rows, share),
-        capacity_of_cpu: read_off(main, main.headline_model()),
-        capacity_straight: read_off(main, Model::Straight),
+        capacity_of_cpu: capacity_of(main, main.headline_model()),
+        capacity_straight: capacity_of(main, Model::Straight),
         capacity_with_wakes: main
             .line()
             .is_some_and(|line| line.with_wakes.is_some())
-            .then(|| read_off(main, Model::Wakes)),
+            .then(|| capacity_of(main, Model::Wakes)),
         capacity,
         saturation_measured: saturation.as_ref().map(|measured| measured.rate),
         saturation,
@@ -119,35 +126,35 @@ pub fn analyse(trial: &Trial, options: &Options) -> Result<Analysis, Error> {
     })
 }
 
-/// The flame graph: by what a request costs where a line says so, by what was sampled otherwise.
+/// The flame graph: by cost per request if a line gives it, otherwise by sampled CPU time.
 fn flame_of(
     trial: &Trial,
     options: &Options,
     main: &Fitted,
     costs: Option<&CostTable>,
 ) -> Option<Flame> {
-    let everybody = main.series.kind == ResourceKind::Machine;
-    let told = main.capacity(Model::Straight, options.level).identifiable;
-    match costs.filter(|_| told) {
+    let all_owners = main.series.kind == ResourceKind::Machine;
+    let identifiable = main.capacity(Model::Straight, options.level).identifiable;
+    match costs.filter(|_| identifiable) {
         Some(table) => {
             let weights = Weights {
                 unit: FlameUnit::UsPerRequest,
                 per_ns: &table.us_per_ns,
                 total: Some(table.whole.us_per_request),
-                everybody,
+                all_owners,
             };
             flame::flame(trial, &options.groups, &weights)
         }
         None => {
             let per_ns = vec![1e-6; trial.intervals().len()];
             let unit = FlameUnit::SampledMs;
-            let weights = Weights { unit, per_ns: &per_ns, total: None, everybody: false };
+            let weights = Weights { unit, per_ns: &per_ns, total: None, all_owners: false };
             flame::flame(trial, &options.groups, &weights)
         }
     }
 }
 
-/// The fits of all resources, the limiting one first: it has a line, or at least rows for one.
+/// The fits of all resources, the limiting one first. That one has enough rows for a line.
 fn fitted(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, Error> {
     let fits = fits(trial, options, name)?;
     match fits[0].too_few() {
@@ -156,27 +163,27 @@ fn fitted(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, E
     }
 }
 
-/// The same, whether there are rows enough for a line or not.
+/// The fits of all resources, the limiting one first, even if there are too few rows for a line.
 fn fits(trial: &Trial, options: &Options, name: &str) -> Result<Vec<Fitted>, Error> {
     let intervals = trial.intervals();
     if intervals.is_empty() {
         return Err(Error::Empty { trial: name.to_string() });
     }
     let share = resource::server_share(intervals);
-    let mut fits = at_once(resource::series_of(trial), |series| {
+    let mut fits = in_parallel(resource::series_of(trial), |series| {
         Fitted::new(series, intervals, options, share)
     });
     limiting_first(&mut fits, options, name)?;
     Ok(fits)
 }
 
-/// The fits of what else can be used up.
+/// The fits of the devices.
 fn fitted_devices(trial: &Trial, options: &Options) -> Vec<Fitted> {
     let intervals = trial.intervals();
-    at_once(devices::series_of(trial), |series| Fitted::new(series, intervals, options, None))
+    in_parallel(devices::series_of(trial), |series| Fitted::new(series, intervals, options, None))
 }
 
-/// The resource whose capacity is reported: the tightest, or the one that was asked for.
+/// The resource whose capacity is reported: the tightest, or the one in the options.
 fn limiter<'a>(
     main: &'a Fitted,
     devices: &'a [Fitted],
@@ -192,8 +199,8 @@ fn limiter<'a>(
     }
 }
 
-/// The device that is used up before the CPU time is, if there is one. Where the CPU time has no
-/// capacity, a device has one only if it was seen to be busy.
+/// The device that is exhausted before the CPU time, if there is one. If the CPU time has no
+/// capacity, a device counts only if the data reach a high use of it.
 fn tighter<'a>(main: &Fitted, devices: &'a [Fitted]) -> Option<&'a Fitted> {
     let least = |fit: &Fitted| match main.limit() {
         Some(limit) => fit.limit().is_some_and(|other| other < limit),
@@ -220,7 +227,7 @@ fn resources(
     all
 }
 
-/// The same lines with the quiet intervals in, where they were left out.
+/// The same lines including quiet intervals, if those were excluded.
 fn all_intervals(trial: &Trial, options: &Options, kind: ResourceKind) -> Option<AllIntervals> {
     if options.above <= 0.0 {
         return None;
@@ -236,24 +243,24 @@ fn all_intervals(trial: &Trial, options: &Options, kind: ResourceKind) -> Option
 fn check(options: &Options) -> Result<(), Error> {
     let wrong = |what: &str| Err(Error::Option { what: what.to_string() });
     if !(options.level > 0.0 && options.level < 1.0) {
-        return wrong("the level of an interval lies between 0 and 1");
+        return wrong("the level of an interval must lie between 0 and 1");
     }
     if options.cap.is_some_and(|cap| !(cap.is_finite() && cap > 0.0)) {
-        return wrong("the cap is a positive number of CPU seconds per second");
+        return wrong("the cap must be a positive number of CPU seconds per second");
     }
     if options.objective_ms.is_some_and(|ms| !(ms.is_finite() && ms > 0.0)) {
-        return wrong("the latency objective is a positive number of milliseconds");
+        return wrong("the latency objective must be a positive number of milliseconds");
     }
     if !(options.objective_quantile > 0.0 && options.objective_quantile <= 1.0) {
-        return wrong("the quantile of the latency objective lies between 0 and 1");
+        return wrong("the quantile of the latency objective must lie between 0 and 1");
     }
     if options.above.is_nan() {
-        return wrong("the lowest rate of the fit is a number");
+        return wrong("the lowest rate of the fit must be a number");
     }
     Ok(())
 }
 
-/// Puts the limiting resource first; there is one afterwards.
+/// Moves the limiting resource to the front.
 fn limiting_first(fits: &mut [Fitted], options: &Options, trial: &str) -> Result<(), Error> {
     let chosen = match options.resource.filter(|kind| kind.has_modes()) {
         Some(kind) => fits.iter().position(|fit| fit.series.kind == kind).ok_or_else(|| {
@@ -273,15 +280,15 @@ fn too_short(trial: String, needed: usize, standings: &[Standing]) -> Error {
     let excluded = excluded(standings);
     let why: Vec<String> = excluded.iter().map(|e| format!("{} {}", e.count, e.why)).collect();
     let usable = standings.iter().filter(|standing| standing.is_fitted()).count();
-    let mend =
+    let fix =
         if standings.contains(&Standing::TooQuiet) { "lower --above" } else { "record for longer" };
     Error::TooShort {
         trial,
         usable,
         intervals: standings.len(),
         needed,
-        why: if why.is_empty() { "nothing left out".to_string() } else { why.join(", ") },
-        mend: mend.to_string(),
+        why: if why.is_empty() { "none excluded".to_string() } else { why.join(", ") },
+        fix: fix.to_string(),
     }
 }
 
@@ -328,13 +335,13 @@ fn saturation(
     capacity: &CapacityFigure,
 ) -> Option<Saturation> {
     let named = |i: &Interval| i.phase.as_deref() == Some(PHASE_SATURATION);
-    let told = intervals.iter().any(named);
-    // Where the experiment drove the server to saturation, only that counts.
+    let is_declared = intervals.iter().any(named);
+    // If the experiment declared its saturated intervals, only those count.
     let saturated: Vec<&IntervalRow> = rows
         .iter()
         .zip(intervals)
         .filter(|(row, interval)| {
-            row.standing == Standing::Saturation && (!told || named(interval))
+            row.standing == Standing::Saturation && (!is_declared || named(interval))
         })
         .map(|(row, _)| row)
         .collect();
@@ -347,7 +354,7 @@ fn saturation(
         rate_max: rates.iter().copied().fold(0.0, f64::max),
         n: rates.len(),
         use_percent: median(&uses).unwrap_or(f64::NAN),
-        known_by: if told { "the experiment" } else { "the resource was used up" },
+        known_by: if is_declared { "the experiment" } else { "the resource was exhausted" },
         held: capacity.low.zip(capacity.high).map(|(low, high)| (low..=high).contains(&rate)),
     })
 }
@@ -388,7 +395,7 @@ fn file_name(trial: &Trial) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
 
-/// The median; `None` of nothing.
+/// The median; `None` of an empty list.
 fn median(values: &[f64]) -> Option<f64> {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

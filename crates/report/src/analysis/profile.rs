@@ -1,9 +1,9 @@
-//! The classic profile table (Tables 12, 13 and 16 of 1998): percent of all CPU time, percent of
-//! that which was not idle, procedure, mode.
+//! The profile table of 1998 (Tables 12, 13 and 16): percent of all CPU time, percent of non-idle
+//! CPU time, procedure, mode.
 //!
-//! How much was idle is taken from the kernel's own accounts, and only the division of the rest
-//! from the samples: a profile need not sample idle CPUs. Of a long recording it is the busiest
-//! hour, as then.
+//! The idle share is taken from the kernel's accounting, and only the division of the rest from the
+//! samples, because a profile need not sample idle CPUs. For a long recording the table covers the
+//! busiest hour, as in 1998.
 
 use serde::Serialize;
 use trial::{Interval, Trial};
@@ -11,26 +11,26 @@ use trial::{Interval, Trial};
 use super::samples::{Cell, Procedure, Samples};
 use crate::groups::{Groups, Place};
 
-/// Procedures below this share of the non-idle time have no row of their own; groups have.
+/// Procedures below this share of the non-idle time have no row.
 const THRESHOLD_PERCENT: f64 = 1.0;
-/// A recording longer than this is shown by its busiest hour.
+/// For a longer recording the table covers the busiest hour.
 const WHOLE_UP_TO_S: f64 = 7_200.0;
 const HOUR_NS: i64 = 3_600_000_000_000;
 
-/// The table with its head.
+/// The table and its sampling parameters.
 #[derive(Clone, Debug, Serialize)]
 pub struct Profile {
-    /// What was counted: "cpu-clock", "cycles".
+    /// The sampling event: "cpu-clock", "cycles".
     pub event: String,
-    /// Samples a second of each CPU.
+    /// Samples per second on each CPU.
     pub hz: u32,
     /// Samples in the trial.
     pub samples: u64,
     /// Samples that were lost.
     pub lost: u64,
-    /// Of the server's samples with user frames: percent unwound to the bottom.
+    /// Percent of the server's samples with user frames that were unwound completely.
     pub unwound_percent: Option<f64>,
-    /// Of the non-idle time in kernel mode: percent in procedures with a name.
+    /// Percent of the non-idle time in kernel mode that is in procedures with a name.
     pub kernel_named_percent: Option<f64>,
     /// The same in user mode.
     pub user_named_percent: Option<f64>,
@@ -42,13 +42,13 @@ pub struct Profile {
     pub rate_mean: f64,
     /// Highest rate of an interval in it.
     pub rate_peak: f64,
-    /// Procedures of a smaller percentage of the non-idle time are not shown.
+    /// Procedures with a smaller percentage of the non-idle time are not shown.
     pub threshold_percent: f64,
     /// Idle, non-idle, and the groups with their procedures.
     pub rows: Vec<ProfileRow>,
 }
 
-/// What a row is of.
+/// The kind of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowKind {
@@ -65,23 +65,23 @@ pub enum RowKind {
 /// A row.
 #[derive(Clone, Debug, Serialize)]
 pub struct ProfileRow {
-    /// What it is of.
+    /// Its kind.
     pub kind: RowKind,
     /// Percent of all CPU time.
     pub percent: f64,
     /// Percent of non-idle CPU time.
     pub percent_non_idle: Option<f64>,
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its group, as `--group` takes it.
     pub group: Option<String>,
     /// `user`, `kernel` or `both`; empty for idle time.
     pub mode: &'static str,
-    /// The procedure.
+    /// The procedure, if it is one.
     pub procedure: Option<Procedure>,
 }
 
-/// The table; `None` where nothing but idle time was sampled in its hour.
+/// The table; `None` if only idle time was sampled in its period.
 pub(super) fn profile(trial: &Trial, samples: &Samples, groups: &Groups) -> Option<Profile> {
     let intervals = trial.intervals();
     let window = window(intervals);
@@ -127,7 +127,7 @@ pub(super) fn profile(trial: &Trial, samples: &Samples, groups: &Groups) -> Opti
     })
 }
 
-/// The places of the intervals that are shown: all, or those of the busiest hour of the clock.
+/// The indices of the intervals in the table: all, or those of the busiest hour of the clock.
 fn window(intervals: &[Interval]) -> std::ops::Range<usize> {
     let all = 0..intervals.len();
     let (Some(first), Some(last)) = (intervals.first(), intervals.last()) else { return all };
@@ -147,7 +147,7 @@ fn window(intervals: &[Interval]) -> std::ops::Range<usize> {
     busiest.0
 }
 
-/// By the kernel's accounts; by the samples where there are none.
+/// By the kernel's accounting, or by the samples if there is none.
 fn non_idle_share(intervals: &[Interval], busy_ns: i64, idle_ns: i64) -> f64 {
     let busy: i64 = intervals.iter().map(|interval| interval.machine.busy_ns()).sum();
     let idle: i64 = intervals.iter().map(|i| i.machine.idle_ns + i.machine.iowait_ns).sum();
@@ -218,7 +218,7 @@ fn rows(spent: &[(&Cell, i64)], busy: i64, non_idle: f64, groups: &Groups) -> Ve
     rows
 }
 
-/// All groups of the rules and the recorder, whether they have samples or not; others if they do.
+/// All groups of the rules and the recorder, even without samples, and others with samples.
 fn places(spent: &[(&Cell, i64)], groups: &Groups) -> Vec<Place> {
     let mut places: Vec<Place> = groups.places().chain([Place::Recorder]).collect();
     for (cell, _) in spent {

@@ -1,64 +1,64 @@
-//! What the last intervals show, for whoever watches a recording: rates, CPU time, latencies, the
-//! profile. Nothing is fitted here: what a request costs on the average over these intervals is
-//! told, what one more would cost is for the whole trial's [`Analysis`](super::Analysis) to say.
+//! The last intervals of a recording, for a live view: rates, CPU time, latencies, the profile.
+//! Nothing is fitted here. The cost of a request is the mean over these intervals; the marginal
+//! cost is in the [`Analysis`](super::Analysis) of the whole trial.
 //!
-//! The figures come from where those of the analysis come from: resources, samples, latencies,
-//! waits and files of a trial, which here is one of [`Trial::recent`].
+//! The figures are computed in the same way as those of the analysis, from a trial read by
+//! [`Trial::recent`].
 
 use serde::Serialize;
 use trial::{Capability, Interval, Loss, Trial};
 
 use super::counters::{self, HardwareCounters};
 use super::devices;
+use super::files::{self, Files};
 use super::latency::{self, LatencyBin};
 use super::profile::{self, Profile};
 use super::resource::{self, ResourceKind};
 use super::samples::Samples;
 use super::server_name;
-use crate::files::{self, Files};
+use super::waits::{self, Waits};
 use crate::groups::Groups;
-use crate::waits::{self, Waits};
 
 /// The last intervals of a trial.
 #[derive(Clone, Debug, Serialize)]
 pub struct Recent {
     /// File name of the trial.
     pub trial: String,
-    /// Name of the server, as well as it is known.
+    /// Name of the server, as far as it is known.
     pub server: String,
-    /// Whether the recording came to its end.
+    /// Whether the recording was finished.
     pub complete: bool,
     /// Number of the last interval.
     pub interval: u64,
-    /// When it ended, ns since the Unix epoch.
+    /// The end of the last interval, ns since the Unix epoch.
     pub end_ns: i64,
-    /// How long it was, seconds.
+    /// Length of the last interval, seconds.
     pub interval_s: f64,
-    /// Intervals that are summed up here.
+    /// Number of intervals.
     pub intervals: usize,
-    /// How long they are together, seconds.
+    /// Total length of the intervals, seconds.
     pub seconds: f64,
     /// Requests per second.
     pub rate: RecentRate,
-    /// CPU time of the server divided by its requests; `None` where either is missing.
+    /// CPU time of the server divided by its requests; `None` if either is missing.
     pub cpu_per_request: Option<CpuPerRequest>,
-    /// What a request took of the processor, where that was counted.
+    /// Hardware counters per request, if they were recorded.
     pub counters: Option<HardwareCounters>,
     /// The resources, the hottest thread first, devices last.
     pub resources: Vec<RecentUse>,
-    /// Where the machine's CPU time went, percent of all of it.
+    /// The machine's CPU time by mode, percent.
     pub machine: Option<MachineModes>,
-    /// Latencies, where there are any.
+    /// Latencies, if there are any.
     pub latency: Option<LatencyBin>,
     /// The profile of these intervals.
     pub profile: Option<Profile>,
-    /// Waits for locks in these intervals, where they were sampled.
+    /// Lock waits in these intervals, if they were sampled.
     pub waits: Option<Waits>,
-    /// What became of files in the whole recording, where that was sampled.
+    /// File access in the whole recording, if it was sampled.
     pub files: Option<Files>,
-    /// What was lost in the whole recording.
+    /// Losses of the whole recording.
     pub losses: Vec<Loss>,
-    /// Samplers that have nothing, with the reason.
+    /// Samplers that do not work here, with the reason.
     pub missing: Vec<Capability>,
     /// CPU time of the recorder, percent of one CPU.
     pub recorder_percent: f64,
@@ -69,14 +69,14 @@ pub struct Recent {
 pub struct RecentRate {
     /// In the last interval.
     pub now: f64,
-    /// Over all of them.
+    /// The mean over all intervals.
     pub mean: f64,
-    /// In the busiest.
+    /// In the busiest interval.
     pub peak: f64,
-    /// In each, the oldest first.
+    /// In each interval, oldest first.
     pub each: Vec<f64>,
-    /// Whether the rate of the last interval is known: not where the log was away, or no request
-    /// was ever told of.
+    /// Whether the rate of the last interval is known. It is not while the log is missing, or if no
+    /// request has been logged yet.
     pub known: bool,
 }
 
@@ -89,18 +89,18 @@ pub struct CpuPerRequest {
     pub kernel_us: f64,
 }
 
-/// How far a resource is used up, percent of what it can give.
+/// The use of a resource, percent of its cap.
 #[derive(Clone, Debug, Serialize)]
 pub struct RecentUse {
-    /// Which.
+    /// Its kind.
     pub kind: ResourceKind,
-    /// What it is called: "hottest thread", "disk sda".
+    /// Its name: "hottest thread", "disk sda".
     pub name: String,
-    /// What its name leaves open.
+    /// Details that are not in its name.
     pub detail: String,
-    /// In the last interval in which it was seen.
+    /// In the last interval with data.
     pub now_percent: f64,
-    /// On the average.
+    /// The mean.
     pub mean_percent: f64,
 }
 
@@ -111,15 +111,15 @@ pub struct MachineModes {
     pub user: f64,
     /// Kernel mode, with interrupts.
     pub kernel: f64,
-    /// Of the kernel mode: hardware and soft interrupts.
+    /// Hardware and soft interrupts, which are part of kernel mode.
     pub interrupts: f64,
-    /// Idle, waiting for disks among it.
+    /// Idle, including waiting for disks.
     pub idle: f64,
     /// Taken by the hypervisor.
     pub steal: f64,
 }
 
-/// Sums up the intervals of a trial; `None` if it has none.
+/// Summarises the intervals of a trial; `None` if it has none.
 #[must_use]
 pub fn recent(trial: &Trial, groups: &Groups) -> Option<Recent> {
     let intervals = trial.intervals();
@@ -166,7 +166,7 @@ fn rate(intervals: &[Interval], last: &Interval, length_ns: i64) -> RecentRate {
     }
 }
 
-/// Of intervals whose rate is known and in which the server was seen.
+/// Over the intervals with a known rate and data of the server.
 fn cpu_per_request(intervals: &[Interval]) -> Option<CpuPerRequest> {
     let (mut user_ns, mut kernel_ns, mut requests) = (0, 0, 0.0);
     for interval in intervals.iter().filter(|interval| interval.rate_valid) {
@@ -176,7 +176,7 @@ fn cpu_per_request(intervals: &[Interval]) -> Option<CpuPerRequest> {
         requests += interval.requests;
     }
     let us = |ns: i64| ns as f64 / 1e3 / requests;
-    // Of less than one request nothing can be said.
+    // Less than one request gives no meaningful mean.
     (requests >= 1.0).then(|| CpuPerRequest { user_us: us(user_ns), kernel_us: us(kernel_ns) })
 }
 

@@ -1,12 +1,13 @@
-//! Which resources a trial lets us fit, and their use in each interval.
+//! The CPU resources of a trial, and their use in each interval.
 //!
-//! A load line belongs to a resource: a server of one thread ends when that thread has used up its
-//! CPU, however idle the others are. On several CPUs the idle time of the whole machine is the
-//! wrong axis, and where the load comes from the same machine it is not the server's either; so
-//! the machine is shown, but limits only where the server is most of what runs on it.
+//! A load line belongs to a resource: a single-threaded server is limited when that thread
+//! saturates its CPU, however idle the other CPUs are. With several CPUs the idle time of the whole
+//! machine is the wrong measure, and if the load is generated on the same machine, its idle time is
+//! not the server's either. So the machine is shown, but it limits only if the server is most of
+//! what runs on it.
 //!
-//! These are the resources whose modes are known and whose time a profile can divide; what else
-//! can be used up is in [`super::devices`].
+//! The modes of these resources are known, and a profile can divide their time. Other resources are
+//! in [`super::devices`].
 
 use std::collections::BTreeMap;
 
@@ -20,14 +21,14 @@ pub enum ResourceKind {
     /// The server's thread that uses most CPU time; its cap is one CPU.
     #[default]
     HottestThread,
-    /// All of the server's processes; the cap is a CPU for each working thread, as far as there
-    /// are CPUs.
+    /// All of the server's processes. The cap is one CPU for each working thread, at most the
+    /// number of CPUs.
     Server,
-    /// All CPUs of the machine, whoever uses them.
+    /// All CPUs of the machine, used by any process.
     Machine,
-    /// One CPU, whoever uses it.
+    /// One CPU, used by any process.
     Cpu,
-    /// Hard and soft interrupts of one CPU.
+    /// Hardware and soft interrupts on one CPU.
     Interrupts,
     /// A disk, by its busy time.
     Disk,
@@ -36,7 +37,7 @@ pub enum ResourceKind {
 }
 
 impl ResourceKind {
-    /// As it is written in a table.
+    /// Its label in tables.
     pub fn label(self) -> &'static str {
         match self {
             ResourceKind::HottestThread => "hottest thread",
@@ -49,19 +50,19 @@ impl ResourceKind {
         }
     }
 
-    /// Whether it is CPU time of the server or the machine, whose modes and procedures are known.
+    /// Whether it is CPU time of the server or the machine, with known modes and procedures.
     pub(super) fn has_modes(self) -> bool {
         matches!(self, ResourceKind::HottestThread | ResourceKind::Server | ResourceKind::Machine)
     }
 }
 
-/// What a resource gave in one interval, in percent of its cap.
+/// The use of a resource in one interval, in percent of its cap.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Use {
     pub(super) user: f64,
     pub(super) kernel: f64,
     pub(super) idle: f64,
-    /// Voluntary context switches per second, where they are known.
+    /// Voluntary context switches per second, if known.
     pub(super) wakes: Option<f64>,
 }
 
@@ -71,33 +72,33 @@ impl Use {
     }
 }
 
-/// A resource's use in every interval of the trial; `None` where it was not seen.
+/// A resource's use in every interval of the trial; `None` without data.
 pub(super) struct Series {
     pub(super) kind: ResourceKind,
-    /// What it is called in a table.
+    /// Its name in tables.
     pub(super) name: String,
-    /// CPU seconds per second that it can give; of what is no CPU, 1 is all of it.
+    /// Its cap, CPU seconds per second; 1 is all of a resource that is not a CPU.
     pub(super) cap: f64,
-    /// What the name of the resource leaves open: "squid/1234".
+    /// Details that are not in its name: "squid/1234".
     pub(super) detail: String,
     pub(super) uses: Vec<Option<Use>>,
-    /// Why its capacity is not the server's, where it is not.
-    pub(super) barred: Option<String>,
+    /// Why it does not limit the server, if it does not.
+    pub(super) why_not_limiting: Option<String>,
 }
 
 impl Series {
-    /// One of the server's or the machine's, named as its kind is.
+    /// CPU time of the server or the machine, named after its kind.
     fn of_cpu_time(kind: ResourceKind, cap: f64, detail: String, uses: Vec<Option<Use>>) -> Series {
-        Series { kind, name: kind.label().to_string(), cap, detail, uses, barred: None }
+        Series { kind, name: kind.label().to_string(), cap, detail, uses, why_not_limiting: None }
     }
 }
 
-/// Threads that take less than this share of the server's time are no workers.
+/// A worker is a thread with at least this share of the server's time.
 pub(super) const WORKER_SHARE_MIN: f64 = 0.10;
-/// One thread stands for the hottest if it was there in this share of the intervals.
+/// The hottest thread is a single thread if it was present in this share of the intervals.
 const THREAD_PRESENT_MIN: f64 = 0.90;
 
-/// All CPU time the trial has figures for, the hottest thread first.
+/// All CPU resources with data in the trial, the hottest thread first.
 pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
     let intervals = trial.intervals();
     let cpus = f64::from(trial.manifest().host.cpus.max(1));
@@ -107,7 +108,7 @@ pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
         found.push(series);
     }
     let workers = threads.workers() as f64;
-    // With one worker the server is its hottest thread, and a second line says nothing more.
+    // With one worker the server is its hottest thread, and a second line adds nothing.
     if intervals.iter().any(|interval| interval.server.is_some())
         && (workers > 1.0 || found.is_empty())
     {
@@ -119,7 +120,7 @@ pub(super) fn series_of(trial: &Trial) -> Vec<Series> {
     found
 }
 
-/// The server's share of the machine's busy time, where both were recorded.
+/// The server's share of the machine's busy time, if both were recorded.
 pub(super) fn server_share(intervals: &[Interval]) -> Option<f64> {
     let both = || intervals.iter().filter_map(|i| Some((i.server?.total_ns, i.machine.busy_ns())));
     let server: i64 = both().map(|(server, _)| server).sum();
@@ -136,9 +137,9 @@ fn whole_server(intervals: &[Interval], cap: f64) -> Series {
     Series::of_cpu_time(ResourceKind::Server, cap, detail, uses.collect())
 }
 
-/// The modes of the machine are percent of what the kernel accounted for, not of the clock: so
-/// they add up to 100 whatever the grain of its ticks. Time stolen by the hypervisor is in none of
-/// the three, and shows as the gap of the closure.
+/// The modes of the machine are in percent of the time that the kernel accounted for, not of the
+/// clock, so that they add up to 100 at any tick resolution. Time stolen by the hypervisor is in
+/// none of the three modes, and appears as the closure gap.
 fn machine(intervals: &[Interval], cap: f64) -> Series {
     let uses = intervals.iter().map(|interval| {
         let modes = &interval.machine;
@@ -200,15 +201,15 @@ impl ThreadTotals {
         ThreadTotals { by_thread, intervals_with_threads }
     }
 
-    /// Threads that do a worker's share, at least one if there is any thread.
+    /// Number of threads with a worker's share.
     fn workers(&self) -> usize {
         let all: i64 = self.by_thread.values().map(|total| total.ns).sum();
         let least = WORKER_SHARE_MIN * all as f64;
         self.by_thread.values().filter(|total| total.ns > 0 && total.ns as f64 >= least).count()
     }
 
-    /// The one thread that used most, if it lived nearly throughout; otherwise (a server that
-    /// forks or restarts) the hottest of each interval.
+    /// The thread that used most, if it was present nearly all the time. Otherwise (the server
+    /// forks or restarts) the hottest thread of each interval.
     fn hottest(&self, intervals: &[Interval]) -> Option<Series> {
         let ((pid, tid), total) = self.by_thread.iter().max_by_key(|(_, total)| total.ns)?;
         let enough = THREAD_PRESENT_MIN * self.intervals_with_threads as f64;
@@ -224,7 +225,7 @@ impl ThreadTotals {
         });
         let detail = match throughout {
             true => format!("{}, thread {tid}", total.name),
-            false => "a different one at times: threads came and went".to_string(),
+            false => "varies: threads came and went".to_string(),
         };
         let kind = ResourceKind::HottestThread;
         Some(Series::of_cpu_time(kind, 1.0, detail, uses.collect()))

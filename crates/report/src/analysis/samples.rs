@@ -1,21 +1,20 @@
-//! The samples of a trial, sorted by group and procedure: how much CPU time each took in every
-//! interval. The tables of the profile and of the costs are sums of these cells, so that they
-//! cannot contradict each other.
+//! The samples of a trial by group and procedure: the CPU time of each in every interval. The
+//! tables of the profile and of the costs are sums of these cells, so that they are consistent.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde::Serialize;
-use trial::profile::{Frame, FrameMode};
+use trial::profile::{Frame, FrameMode, Owner};
 use trial::{Interval, Trial};
 
 use crate::groups::{Groups, Place};
 
-/// A procedure as it is shown.
+/// A procedure.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Procedure {
-    /// Its name; `None` where nobody knows it.
+    /// Its name; `None` if unknown.
     pub symbol: Option<String>,
-    /// Where its code lies.
+    /// The module that contains its code.
     pub module: String,
     /// `user` or `kernel`.
     pub mode: &'static str,
@@ -30,7 +29,7 @@ impl Procedure {
         }
     }
 
-    /// As it stands in a table: an unknown one is its module.
+    /// Its label in tables: an unknown procedure is shown as its module.
     #[must_use]
     pub fn label(&self) -> String {
         match &self.symbol {
@@ -47,12 +46,22 @@ pub(super) fn mode(mode: FrameMode) -> &'static str {
     }
 }
 
-/// Where the interval of each number stands.
+/// The name of a sample's owner.
+pub(crate) fn owner_name(owner: Owner) -> &'static str {
+    match owner {
+        Owner::Server => "server",
+        Owner::Recorder => "recorder",
+        Owner::Other => "others",
+        Owner::Idle => "idle",
+    }
+}
+
+/// The index of each interval, by its number.
 pub(super) fn places(intervals: &[Interval]) -> HashMap<u64, usize> {
     intervals.iter().enumerate().map(|(at, interval)| (interval.index, at)).collect()
 }
 
-/// The CPU time of one procedure on behalf of one group: (place of the interval, ns), in order.
+/// The CPU time of one procedure in one group: (index of the interval, ns), in order.
 pub(crate) struct Cell {
     pub(crate) place: Place,
     pub(crate) procedure: Procedure,
@@ -65,15 +74,15 @@ impl Cell {
     }
 }
 
-/// All cells, and what is idle.
+/// All cells, and the idle samples.
 pub(crate) struct Samples {
     pub(crate) cells: Vec<Cell>,
-    /// Samples that were idle: (place of the interval, ns).
+    /// Idle samples: (index of the interval, ns).
     pub(crate) idle: Vec<(usize, i64)>,
 }
 
 impl Samples {
-    /// `None` where the trial has no samples.
+    /// `None` if the trial has no samples.
     pub(crate) fn of(trial: &Trial, groups: &Groups) -> Option<Samples> {
         let (frames, stacks) = (trial.frames(), trial.stacks());
         let sorted = groups.sort(frames, stacks);
@@ -81,8 +90,8 @@ impl Samples {
         let places = places(intervals);
         let mut cells: BTreeMap<(Place, Procedure), BTreeMap<usize, i64>> = BTreeMap::new();
         let mut idle: BTreeMap<usize, i64> = BTreeMap::new();
-        // One look at a stack is enough: cells are found once for each owner and stack.
-        let mut by_stack: HashMap<(trial::profile::Owner, u32), Vec<(usize, i64)>> = HashMap::new();
+        // The cell is looked up once for each owner and stack.
+        let mut by_stack: HashMap<(Owner, u32), Vec<(usize, i64)>> = HashMap::new();
         for row in trial.samples() {
             if let Some(&at) = places.get(&row.interval) {
                 by_stack.entry((row.owner, row.stack)).or_default().push((at, row.ns));
@@ -118,7 +127,7 @@ impl Samples {
         Some(Samples { cells, idle: idle.into_iter().collect() })
     }
 
-    /// CPU seconds per second in each of `rows`, of the cells that are wanted.
+    /// CPU seconds per second in each of `rows`, over the `wanted` cells.
     pub(crate) fn series(
         &self,
         intervals: &[Interval],
@@ -134,7 +143,7 @@ impl Samples {
         rows.iter().map(|&row| spent[row] as f64 / intervals[row].length_ns.max(1) as f64).collect()
     }
 
-    /// Every place that has samples, each once.
+    /// Every place that has samples, without duplicates.
     pub(crate) fn places(&self) -> Vec<Place> {
         let mut places: Vec<Place> = self.cells.iter().map(|cell| cell.place.clone()).collect();
         places.dedup();

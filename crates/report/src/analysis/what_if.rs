@@ -1,30 +1,30 @@
-//! What capacity would be if a group cost less, nothing, or something else; as a prediction that
-//! can be kept with the trial and graded when the change is there.
+//! The capacity if a group cost less, nothing, or something else: a prediction that can be stored
+//! in the trial and graded once the change is made.
 
 use regress::{Change, LoadLineInput};
 use serde::Serialize;
 use trial::{Prediction, Trial};
 
 use super::cost::Divided;
+use super::figures::{MODEL_STRAIGHT, MODEL_WAKES};
 use super::fit::{Fitted, Model};
-use super::model::{MODEL_STRAIGHT, MODEL_WAKES};
 use super::samples::Samples;
 use super::{Options, ResourceKind};
 use crate::Error;
 use crate::format::three;
 use crate::groups::Place;
 
-/// What predictions of a capacity say that they foretell.
+/// The quantity of predictions of a capacity.
 pub const QUANTITY_CAPACITY: &str = "capacity requests/s";
-/// How the names of predictions begin that [`what_if`] made.
+/// Prefix of the names of predictions that [`what_if`] makes.
 pub(crate) const NAMED: &str = "what-if ";
 
-/// What is asked.
+/// The question.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Instead {
-    /// The group costs this many times what it does: 0 is nothing, 0.5 half.
+    /// The group's cost is multiplied by this: 0 is nothing, 0.5 is half.
     Scale(f64),
-    /// The group costs this much CPU time a request, seconds, and nothing when nobody asks.
+    /// The group costs this much CPU time per request, seconds, and nothing at zero load.
     Cost(f64),
 }
 
@@ -35,33 +35,33 @@ pub struct WhatIf {
     pub trial: String,
     /// Name of the server.
     pub server: String,
-    /// What was asked, as the prediction is called: `what-if select=0`.
+    /// The question, which is the name of the prediction: `what-if select=0`.
     pub name: String,
     /// The group, as `--group` takes it.
     pub group: String,
-    /// What it is called in a table.
+    /// Its name in tables.
     pub title: String,
-    /// CPU time of a request in the group, microseconds; the line's marginal cost.
+    /// Marginal CPU time of the group per request, microseconds.
     pub group_us: f64,
-    /// What it would be.
+    /// The same after the change.
     pub group_us_after: f64,
-    /// CPU time of a request in all, microseconds.
+    /// Marginal CPU time per request in total, microseconds.
     pub us: f64,
-    /// What it would be.
+    /// The same after the change.
     pub us_after: f64,
-    /// The resource that is used up.
+    /// The resource that is exhausted.
     pub resource: ResourceKind,
     /// `straight` (by MM) or `wakes`.
     pub model: &'static str,
-    /// Capacity as it is, by the same line.
+    /// Current capacity by the same line.
     pub before: f64,
-    /// Capacity foretold, requests/s.
+    /// Predicted capacity, requests/s.
     pub value: f64,
     /// Lower end of its interval, for a future saturated interval.
     pub low: Option<f64>,
     /// Upper end of it.
     pub high: Option<f64>,
-    /// Capacity foretold over capacity.
+    /// Predicted over current capacity.
     pub ratio: f64,
     /// Lower end of its interval (bootstrap).
     pub ratio_low: Option<f64>,
@@ -71,14 +71,14 @@ pub struct WhatIf {
     pub level: f64,
     /// Intervals fitted.
     pub n: usize,
-    /// What it leaves out.
+    /// The limits of the prediction.
     pub note: &'static str,
-    /// What else must be known.
+    /// Remarks.
     pub remarks: Vec<String>,
 }
 
 impl WhatIf {
-    /// The row of the trial's ledger.
+    /// The prediction to store in the trial.
     #[must_use]
     pub fn prediction(&self, made_at_ns: i64) -> Prediction {
         Prediction {
@@ -94,11 +94,11 @@ impl WhatIf {
     }
 }
 
-/// Foretells the capacity of a trial's server if a group of its profile cost something else.
+/// Predicts the capacity of a trial's server if the cost of a group of its profile changed.
 ///
 /// # Errors
-/// What [`super::analyse`] refuses; a trial without a profile, a group that is not in it, a change
-/// that leaves no capacity to speak of.
+/// Those of [`super::analyse`]; a trial without a profile, an unknown group, a change that leaves
+/// no identifiable capacity.
 pub fn what_if(
     trial: &Trial,
     options: &Options,
@@ -123,7 +123,7 @@ pub fn what_if(
         seed: options.seed,
         ..LoadLineInput::new(main.rates(), &cost, main.cap())
     };
-    let (change, said) = match instead {
+    let (change, written) = match instead {
         Instead::Scale(scale) => (Change::Remove { fraction: 1.0 - scale }, three_or_whole(scale)),
         Instead::Cost(seconds) => {
             let slope = seconds * divided.scale;
@@ -131,21 +131,21 @@ pub fn what_if(
         }
     };
     let unfit = |unfit| Error::Unfit { trial: name.clone(), unfit };
-    let told = regress::foretell(&input, &series, change).map_err(unfit)?;
+    let predicted = regress::predict(&input, &series, change).map_err(unfit)?;
     let without = Change::Remove { fraction: 1.0 };
-    let group_us = match regress::foretell(&input, &series, without) {
-        Ok(gone) => told.marginal_before - gone.marginal_after,
-        Err(_) => told.marginal_before,
+    let group_us = match regress::predict(&input, &series, without) {
+        Ok(gone) => predicted.marginal_before - gone.marginal_after,
+        Err(_) => predicted.marginal_before,
     } * 1e6;
-    if let Err(why) = &told.after.identifiable {
-        return Err(Error::NothingForetold { trial: name, why: why.to_string() });
+    if let Err(why) = &predicted.after.identifiable {
+        return Err(Error::NoPrediction { trial: name, why: why.to_string() });
     }
-    let (low, high) = told.after.interval.bounds().unzip();
-    let (ratio_low, ratio_high) = told.ratio.interval.bounds().unzip();
-    let (us, us_after) = (1e6 * told.marginal_before, 1e6 * told.marginal_after);
+    let (low, high) = predicted.after.interval.bounds().unzip();
+    let (ratio_low, ratio_high) = predicted.ratio.interval.bounds().unzip();
+    let (us, us_after) = (1e6 * predicted.marginal_before, 1e6 * predicted.marginal_after);
     Ok(WhatIf {
         server: super::server_name(trial.manifest()),
-        name: format!("{NAMED}{key}={said}"),
+        name: format!("{NAMED}{key}={written}"),
         trial: name,
         group: key,
         title,
@@ -155,20 +155,20 @@ pub fn what_if(
         us_after,
         resource: main.series.kind,
         model: if input.wakes.is_some() { MODEL_WAKES } else { MODEL_STRAIGHT },
-        before: told.before,
-        value: told.after.value,
+        before: predicted.before,
+        value: predicted.after.value,
         low,
         high,
-        ratio: told.ratio.value,
+        ratio: predicted.ratio.value,
         ratio_low,
         ratio_high,
         level: options.level,
         n: cost.len(),
-        note: told.note,
+        note: predicted.note,
         remarks: remarks(
             &fits,
             &super::fitted_devices(trial, options),
-            (divided.scale, told.after.value),
+            (divided.scale, predicted.after.value),
             options,
         ),
     })
@@ -177,22 +177,26 @@ pub fn what_if(
 fn check(instead: Instead) -> Result<(), Error> {
     let (value, what) = match instead {
         Instead::Scale(scale) => (scale, "the scale of a group's cost"),
-        Instead::Cost(seconds) => (seconds, "the cost that is put in a group's place"),
+        Instead::Cost(seconds) => (seconds, "the new cost of a group"),
     };
     if value.is_finite() && value >= 0.0 {
         return Ok(());
     }
-    Err(Error::Option { what: format!("{what} is a number from 0 up") })
+    Err(Error::Option { what: format!("{what} must be a number of at least 0") })
 }
 
 /// A group by its name or its title.
-fn find(divided: &Divided<'_>, asked: &str, trial: &str) -> Result<(Place, String, String), Error> {
+fn find(
+    divided: &Divided<'_>,
+    wanted: &str,
+    trial: &str,
+) -> Result<(Place, String, String), Error> {
     let names = divided.names();
-    let is = |name: &str| name.eq_ignore_ascii_case(asked);
+    let is = |name: &str| name.eq_ignore_ascii_case(wanted);
     let found = names.iter().find(|(_, name, title)| is(name) || is(title));
     found.cloned().ok_or_else(|| Error::NoSuchGroup {
         trial: trial.to_string(),
-        group: asked.to_string(),
+        group: wanted.to_string(),
         known: names.iter().map(|(_, name, _)| name.as_str()).collect::<Vec<_>>().join(", "),
     })
 }
@@ -204,26 +208,24 @@ fn three_or_whole(scale: f64) -> String {
 fn remarks(
     fits: &[Fitted],
     devices: &[Fitted],
-    (scale, foretold): (f64, f64),
+    (scale, predicted): (f64, f64),
     options: &Options,
 ) -> Vec<String> {
     let mut remarks = Vec::new();
     let main = fits[0].capacity(fits[0].headline_model(), options.level);
-    if let Some((statistic, why)) = main.distrust_statistic.zip(main.distrust_why) {
-        remarks.push(format!("the line itself is not to be trusted: {statistic}: {why}"));
-    }
+    remarks.extend(main.unreliable().map(|why| format!("the line itself is {why}")));
     if scale < 0.95 {
         remarks.push(format!(
-            "the resource is one thread, with {:.0} % of the server's CPU time; it is taken to \
-             have its share of every group",
+            "the resource is one thread with {:.0} % of the server's CPU time, and is assumed to \
+             have that share of every group",
             100.0 * scale
         ));
     }
     let others = fits[1..].iter().chain(devices);
     let next = others.filter_map(|fit| Some((&fit.series.name, fit.limit()?)));
-    for (name, limit) in next.filter(|(_, limit)| *limit < foretold) {
+    for (name, limit) in next.filter(|(_, limit)| *limit < predicted) {
         let limit = crate::format::rate(limit);
-        remarks.push(format!("{name} would be used up before that, at {limit} requests/s"));
+        remarks.push(format!("{name} would be exhausted before that, at {limit} requests/s"));
     }
     remarks
 }

@@ -1,22 +1,22 @@
-//! Collapsed stacks: a line a stack, its procedures from the outermost inwards, parted by
-//! semicolons, then a whole number. What flamegraph.pl, inferno and speedscope read.
+//! Collapsed stacks: one line per stack, with its procedures from the outermost inwards, separated
+//! by semicolons, then a whole number. flamegraph.pl, inferno and speedscope read them.
 //!
-//! Procedures of the kernel end in `_[k]`, as those tools know them; the first name is whose the
-//! samples are.
+//! Kernel procedures end in `_[k]`, as those tools expect. The first name is the owner of the
+//! samples.
 
 use std::collections::BTreeMap;
 
 use trial::Trial;
 use trial::profile::{FrameMode, Owner};
 
-use super::{by_stack, owner_name};
+use super::{by_stack, no_profile, server_name};
 use crate::Error;
-use crate::analysis::{Analysis, Flame, FlameFrame, FlameUnit, label};
+use crate::analysis::{Analysis, Flame, FlameFrame, FlameUnit, label, owner_name};
 
-/// Picoseconds in a microsecond: a cost a request is written as a whole number of them.
+/// Picoseconds per microsecond. A cost per request is written in whole picoseconds.
 const PS_PER_US: f64 = 1e6;
 
-/// What the number of a line is.
+/// The number in each line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CollapsedBy {
     /// Samples.
@@ -27,31 +27,26 @@ pub enum CollapsedBy {
 
 /// The stacks of a trial, collapsed and sorted.
 ///
-/// By cost, they are those of the flame graph: the same frames are counted with their callers, and
-/// the same are left out.
+/// By cost, they are the stacks of the flame graph, with the same frames merged into their callers
+/// and the same values left out.
 ///
 /// # Errors
-/// [`Error::NoProfile`]; by cost, [`Error::NoCost`] if no line says what a request costs.
+/// [`Error::NoProfile`]; by cost, [`Error::NoCost`] if no line gives the cost of a request.
 pub fn collapsed(trial: &Trial, analysis: &Analysis, by: CollapsedBy) -> Result<String, Error> {
-    let named = || analysis.trial.name.clone();
     let lines = match by {
         CollapsedBy::Samples => samples(trial),
         CollapsedBy::Cost => {
-            let flame =
-                analysis.flame.as_ref().ok_or_else(|| Error::NoProfile { trial: named() })?;
+            let flame = analysis.flame.as_ref().ok_or_else(|| no_profile(analysis))?;
             if flame.unit != FlameUnit::UsPerRequest {
-                return Err(Error::NoCost { trial: named() });
+                return Err(Error::NoCost { trial: analysis.trial.name.clone() });
             }
-            of_flame(flame, server(trial), PS_PER_US)
+            of_flame(flame, server_name(trial), PS_PER_US)
         }
     };
-    if lines.is_empty() {
-        return Err(Error::NoProfile { trial: named() });
-    }
-    Ok(written(&lines))
+    if lines.is_empty() { Err(no_profile(analysis)) } else { Ok(written(&lines)) }
 }
 
-/// Lines with their numbers, sorted; those of one stack are added up.
+/// Lines with their numbers, sorted. Numbers of the same stack are added up.
 pub(super) type Lines = BTreeMap<String, u64>;
 
 pub(super) fn written(lines: &Lines) -> String {
@@ -62,11 +57,10 @@ fn samples(trial: &Trial) -> Lines {
     let mut lines = Lines::new();
     for ((owner, stack), (samples, _)) in by_stack(trial) {
         let mut line = match owner {
-            Owner::Server => plain(server(trial)),
+            Owner::Server => plain(server_name(trial)),
             owner => owner_name(owner).to_string(),
         };
-        let frames = trial.stacks().get(stack as usize).map_or(&[][..], |stack| &stack.frames);
-        for frame in frames.iter().rev().filter_map(|&frame| trial.frames().get(frame as usize)) {
+        for frame in trial.stack_frames(stack).rev() {
             push(&mut line, &label(frame), frame.mode == FrameMode::Kernel);
         }
         *lines.entry(line).or_default() += samples;
@@ -74,12 +68,12 @@ fn samples(trial: &Trial) -> Lines {
     lines
 }
 
-/// The frames of a flame graph, each by what is its own; `unit` is how many of the lines' numbers
-/// one of its values is.
-pub(super) fn of_flame(flame: &Flame, ground: &str, unit: f64) -> Lines {
+/// The frames of a flame graph, each with its own value without the frames above it. Values are
+/// multiplied by `unit`.
+pub(super) fn of_flame(flame: &Flame, root: &str, unit: f64) -> Lines {
     let mut lines = Lines::new();
     for frame in &flame.frames {
-        add(&mut lines, &plain(ground), frame, unit);
+        add(&mut lines, &plain(root), frame, unit);
     }
     lines
 }
@@ -95,14 +89,6 @@ fn add(lines: &mut Lines, below: &str, frame: &FlameFrame, unit: f64) {
     frame.called.iter().for_each(|called| add(lines, &line, called, unit));
 }
 
-/// Name of the server, for the ground of its stacks.
-pub(super) fn server(trial: &Trial) -> &str {
-    match trial.manifest().server.name.as_str() {
-        "" => "server",
-        name => name,
-    }
-}
-
 fn push(line: &mut String, name: &str, kernel: bool) {
     line.push(';');
     line.push_str(&plain(name));
@@ -111,7 +97,7 @@ fn push(line: &mut String, name: &str, kernel: bool) {
     }
 }
 
-/// A semicolon would part a name in two, and a line break a line.
+/// A semicolon would split the name, and a line break the line.
 fn plain(name: &str) -> String {
     name.chars().map(|c| if c == ';' || c.is_control() { ':' } else { c }).collect()
 }

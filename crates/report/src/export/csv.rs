@@ -1,5 +1,5 @@
-//! CSV by RFC 4180: a file a table, a head with the names of the columns, lines that end in CRLF.
-//! What is not known is empty; `true` and `false` are words.
+//! CSV by RFC 4180: one file per table, a header with the names of the columns, lines that end in
+//! CRLF. Unknown values are empty; booleans are `true` and `false`.
 
 use trial::Trial;
 
@@ -20,7 +20,7 @@ pub fn csv(trial: &Trial, analysis: &Analysis) -> Vec<Exported> {
 fn written(table: &Table) -> String {
     let names: Vec<String> = table.columns.iter().map(|column| quoted(&column.name)).collect();
     let mut text = names.join(",") + "\r\n";
-    for row in 0..table.rows() {
+    for row in 0..table.rows {
         for (at, column) in table.columns.iter().enumerate() {
             if at > 0 {
                 text.push(',');
@@ -32,7 +32,7 @@ fn written(table: &Table) -> String {
     text
 }
 
-/// Numbers are written so that they are read back equal.
+/// Numbers are written so that they round-trip.
 fn cell(values: &Values, row: usize) -> String {
     match values {
         Values::Whole(values) => values[row].map_or_else(String::new, |value| value.to_string()),

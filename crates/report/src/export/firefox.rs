@@ -1,8 +1,8 @@
 //! The processed profile of the Firefox profiler (profiler.firefox.com), as JSON.
 //!
-//! A track each for the server, the recorder and others, and one of requests. A trial keeps how
-//! often a stack was met in an interval, not when: within an interval its stacks are spread evenly,
-//! in the order of their numbers.
+//! There is one track each for the server, the recorder and other processes, and one for requests.
+//! A trial has the number of samples of a stack in an interval, not their times. So the stacks of
+//! an interval are spread evenly over it, in the order of their numbers.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,9 +13,9 @@ use fxprof_processed_profile::{
 use trial::profile::{FrameMode, Owner, SampleRow};
 use trial::{Interval, Trial};
 
-use super::owner_name;
+use super::no_profile;
 use crate::Error;
-use crate::analysis::{Analysis, label};
+use crate::analysis::{Analysis, label, owner_name};
 
 /// The profile of a trial, JSON.
 ///
@@ -27,7 +27,7 @@ pub fn firefox(trial: &Trial, analysis: &Analysis) -> Result<Vec<u8>, Error> {
         by_interval.entry(row.interval).or_default().push(row);
     }
     if by_interval.is_empty() {
-        return Err(Error::NoProfile { trial: analysis.trial.name.clone() });
+        return Err(no_profile(analysis));
     }
     let mut written = Written::new(trial, &analysis.trial.server);
     for interval in trial.intervals() {
@@ -114,11 +114,8 @@ impl<'a> Written<'a> {
         if let Some(&known) = self.stacks.get(&(owner, number)) {
             return known;
         }
-        let frames = self.trial.stacks().get(number as usize).map_or(&[][..], |s| &s.frames);
+        let frames = self.trial.stack_frames(number).rev();
         let infos: Vec<FrameInfo> = frames
-            .iter()
-            .rev()
-            .filter_map(|&frame| self.trial.frames().get(frame as usize))
             .map(|frame| FrameInfo {
                 frame: Frame::Label(self.profile.intern_string(&label(frame))),
                 category_pair: category(
@@ -136,7 +133,7 @@ impl<'a> Written<'a> {
     }
 }
 
-/// The mode, and the module as a part of it.
+/// The mode as the category, with the module as its subcategory.
 fn category(
     profile: &mut Profile,
     known: &mut HashMap<(FrameMode, String), CategoryPairHandle>,

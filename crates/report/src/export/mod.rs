@@ -4,13 +4,13 @@
 //! | module | writes |
 //! | --- | --- |
 //! | `flame` | the flame graph as an SVG that can be zoomed |
-//! | `collapsed` | a line a stack, by samples or by what a request costs |
+//! | `collapsed` | one line per stack, by samples or by cost per request |
 //! | `pprof` | profile.proto, gzipped |
 //! | `firefox` | the processed profile of the Firefox profiler |
 //! | `tables` | which tables there are; `csv` and `parquet` write them |
 //!
-//! Names are those of the report; what a name may not hold in a format is replaced there. Idle
-//! samples are nobody's cost and in none of these.
+//! Names are those of the report, with the characters replaced that a format does not allow. Idle
+//! samples are not exported.
 
 mod collapsed;
 mod csv;
@@ -22,6 +22,8 @@ mod tables;
 
 use std::collections::BTreeMap;
 
+use crate::Error;
+use crate::analysis::Analysis;
 use trial::Trial;
 use trial::profile::Owner;
 
@@ -32,13 +34,25 @@ pub use flame::svg_flame;
 pub use parquet::parquet;
 pub use pprof::pprof;
 
-/// A file of several.
+/// One file of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exported {
     /// Its name in the directory.
     pub name: String,
-    /// What is in it.
+    /// Its content.
     pub bytes: Vec<u8>,
+}
+
+fn no_profile(analysis: &Analysis) -> Error {
+    Error::NoProfile { trial: analysis.trial.name.clone() }
+}
+
+/// Name of the server, as the root of its stacks.
+fn server_name(trial: &Trial) -> &str {
+    match trial.manifest().server.name.as_str() {
+        "" => "server",
+        name => name,
+    }
 }
 
 /// Samples and nanoseconds of each stack that is not idle, over the whole trial.
@@ -50,13 +64,4 @@ fn by_stack(trial: &Trial) -> BTreeMap<(Owner, u32), (u64, i64)> {
         stack.1 += row.ns;
     }
     found
-}
-
-fn owner_name(owner: Owner) -> &'static str {
-    match owner {
-        Owner::Server => "server",
-        Owner::Recorder => "recorder",
-        Owner::Other => "others",
-        Owner::Idle => "idle",
-    }
 }

@@ -1,4 +1,4 @@
-//! Parquet: the tables of the CSV, typed, a file each. What is not known is null.
+//! Parquet: the tables of the CSV with types, one file each. Unknown values are null.
 
 use std::sync::Arc;
 
@@ -74,7 +74,7 @@ fn write(into: &mut SerializedColumnWriter<'_>, values: &Values) -> Result<(), P
     }
 }
 
-/// The values that are known, and of each row whether it is.
+/// Writes the known values, and for each row whether its value is known.
 fn known<D, T>(
     into: &mut SerializedColumnWriter<'_>,
     values: &[Option<T>],

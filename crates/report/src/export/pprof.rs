@@ -1,10 +1,10 @@
 //! pprof: profile.proto, gzipped, as `go tool pprof` and others read it.
 //!
-//! A sample has two or three values: how many samples, the CPU time they stand for, and, where a
-//! line says what a request costs, that cost. The last is a request's times a million, in
-//! microseconds: so that a whole number holds it, and a tool that shows seconds shows microseconds
-//! of one request. Costs below zero are in it as they are, and so is what the profile did not see.
-//! Each sample has a label `owner`: `server`, `recorder` or `others`.
+//! A sample has two or three values: the number of samples, the CPU time that they represent and,
+//! if a line gives it, the cost per request. The cost is that of a million requests in
+//! microseconds, so that it fits a whole number, and a tool that shows seconds shows microseconds
+//! of one request. Negative costs are included, and so is the time that is not in the profile. Each
+//! sample has a label `owner`: `server`, `recorder` or `others`.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -15,11 +15,11 @@ use prost::Message;
 use trial::Trial;
 use trial::profile::{FrameMode, Owner};
 
-use super::owner_name;
+use super::{no_profile, server_name};
 use crate::Error;
-use crate::analysis::{Analysis, FlameUnit, label};
+use crate::analysis::{Analysis, FlameUnit, label, owner_name};
 
-/// Requests whose cost a sample's last value is.
+/// Number of requests whose cost is the last value of a sample.
 const REQUESTS: f64 = 1e6;
 
 /// The profile of a trial.
@@ -29,7 +29,7 @@ const REQUESTS: f64 = 1e6;
 pub fn pprof(trial: &Trial, analysis: &Analysis) -> Result<Vec<u8>, Error> {
     let rows = rows(trial, analysis);
     if rows.is_empty() {
-        return Err(Error::NoProfile { trial: analysis.trial.name.clone() });
+        return Err(no_profile(analysis));
     }
     let message = Builder::default().profile(trial, analysis, &rows).encode_to_vec();
     let mut packed = GzEncoder::new(Vec::new(), Compression::default());
@@ -37,7 +37,7 @@ pub fn pprof(trial: &Trial, analysis: &Analysis) -> Result<Vec<u8>, Error> {
     Ok(written.expect("a Vec takes everything"))
 }
 
-/// The values of one stack; no stack is what the profile did not see.
+/// The values of one stack; without a stack, of the time that is not in the profile.
 struct Row {
     owner: Owner,
     stack: Option<u32>,
@@ -80,21 +80,21 @@ struct Builder {
 impl Builder {
     fn profile(mut self, trial: &Trial, analysis: &Analysis, rows: &[Row]) -> Profile {
         self.string("");
-        let told = costs(analysis).is_some();
+        let has_costs = costs(analysis).is_some();
         let mut types = vec![("samples", "count"), ("cpu", "nanoseconds")];
-        types.extend(told.then_some(("cpu_of_a_million_requests", "microseconds")));
+        types.extend(has_costs.then_some(("cpu_of_a_million_requests", "microseconds")));
         self.profile.sample_type =
             types.iter().map(|(name, unit)| self.typed(name, unit)).collect();
         let frames = self.locations(trial);
-        let unseen = self.location("not in the profile", "", 0);
+        let unsampled = self.location("not in the profile", "", 0);
         let key = self.string("owner");
         for row in rows {
             let location_id = match row.stack.and_then(|stack| trial.stacks().get(stack as usize)) {
                 Some(stack) => stack.frames.iter().map(|&frame| frames[frame as usize]).collect(),
-                None => vec![unseen],
+                None => vec![unsampled],
             };
             let mut value = vec![row.samples, row.ns];
-            value.extend(told.then_some((row.cost * REQUESTS).round() as i64));
+            value.extend(has_costs.then_some((row.cost * REQUESTS).round() as i64));
             let label = vec![Label { key, str: self.string(owner_name(row.owner)) }];
             self.profile.sample.push(Sample { location_id, value, label });
         }
@@ -113,14 +113,14 @@ impl Builder {
         self.profile.duration_nanos = intervals.iter().map(|interval| interval.length_ns).sum();
         self.profile.default_sample_type = self.string("cpu");
         let lost = info.map_or(0, |info| info.lost);
-        let comment = format!("{}; {lost} samples lost", super::collapsed::server(trial));
+        let comment = format!("{}; {lost} samples lost", server_name(trial));
         self.profile.comment = vec![self.string(&comment)];
     }
 
-    /// A location for each frame of the trial. Tools take the first mapping for the program: it is
-    /// the server's own.
+    /// A location for each frame of the trial. Tools treat the first mapping as the program, so the
+    /// server's own comes first.
     fn locations(&mut self, trial: &Trial) -> Vec<u64> {
-        let server = super::collapsed::server(trial);
+        let server = server_name(trial);
         if trial.frames().iter().any(|frame| frame.module == server) {
             self.mapping(server, FrameMode::User);
         }
@@ -175,7 +175,7 @@ impl Builder {
     }
 }
 
-/// The messages of profile.proto, as far as they are filled here. Texts are numbers of strings.
+/// The messages of profile.proto, with the fields that are used here. Texts are indices of strings.
 #[derive(Clone, PartialEq, Message)]
 struct Profile {
     #[prost(message, repeated, tag = "1")]
@@ -212,7 +212,7 @@ struct ValueType {
     unit: i64,
 }
 
-/// Locations are from the innermost outwards.
+/// Locations are in order from the innermost outwards.
 #[derive(Clone, PartialEq, Message)]
 struct Sample {
     #[prost(uint64, repeated, tag = "1")]

@@ -1,15 +1,15 @@
-//! The tables of a trial as columns, written as CSV or as Parquet: one list of them for both.
+//! The tables of a trial as columns, for CSV and Parquet.
 //!
-//! | table | a row is |
+//! | table | one row for each |
 //! | --- | --- |
-//! | `intervals` | an interval: its requests, the modes of machine and server, what became of it |
-//! | `threads` | a thread of the server in an interval |
-//! | `latencies` | the latencies of an interval, by who measured |
-//! | `classes` | the requests of a class in an interval |
-//! | `costs` | a part of what a request costs, with its intervals |
+//! | `intervals` | interval: its requests, the modes of machine and server, how it was used |
+//! | `threads` | thread of the server and interval |
+//! | `latencies` | interval and source of latencies |
+//! | `classes` | class of requests and interval |
+//! | `costs` | part of the cost of a request, with its intervals |
 //!
-//! A name says its unit: `_ns` are nanoseconds, `_us` microseconds. A table without rows is there
-//! with its head.
+//! Column names end in their unit: `_ns` is nanoseconds, `_us` microseconds. A table without rows
+//! is written with its header.
 
 use std::collections::HashMap;
 
@@ -21,6 +21,7 @@ use crate::analysis::{Analysis, CostRow, CostTable, Standing};
 pub(super) struct Table {
     pub(super) name: &'static str,
     pub(super) columns: Vec<Column>,
+    pub(super) rows: usize,
 }
 
 pub(super) struct Column {
@@ -28,7 +29,7 @@ pub(super) struct Column {
     pub(super) values: Values,
 }
 
-/// `None` is a value that is not known.
+/// `None` is an unknown value.
 pub(super) enum Values {
     Whole(Vec<Option<i64>>),
     Number(Vec<Option<f64>>),
@@ -47,18 +48,7 @@ pub(super) fn tables(trial: &Trial, analysis: &Analysis) -> Vec<Table> {
     ]
 }
 
-impl Table {
-    pub(super) fn rows(&self) -> usize {
-        self.columns.first().map_or(0, |column| match &column.values {
-            Values::Whole(values) => values.len(),
-            Values::Number(values) => values.len(),
-            Values::Text(values) => values.len(),
-            Values::Truth(values) => values.len(),
-        })
-    }
-}
-
-/// Columns in the making, from rows of one kind.
+/// Builds the columns of a table from its rows.
 struct Columns<'a, T> {
     rows: &'a [T],
     columns: Vec<Column>,
@@ -83,7 +73,7 @@ impl<'a, T> Columns<'a, T> {
         self.whole(name, |row| of(row).map(|count| i64::try_from(count).unwrap_or(i64::MAX)))
     }
 
-    /// What is not finite is not known.
+    /// A value that is not finite counts as unknown.
     fn number(self, name: &str, of: impl Fn(&T) -> Option<f64>) -> Columns<'a, T> {
         let finite = |row| of(row).filter(|value| value.is_finite());
         let values = Values::Number(self.rows.iter().map(finite).collect());
@@ -101,7 +91,7 @@ impl<'a, T> Columns<'a, T> {
     }
 
     fn table(self, name: &'static str) -> Table {
-        Table { name, columns: self.columns }
+        Table { name, columns: self.columns, rows: self.rows.len() }
     }
 }
 
@@ -186,8 +176,8 @@ fn latencies(trial: &Trial) -> Table {
     for (name, quantile) in [("median_us", 0.5), ("p90_us", 0.9), ("p99_us", 0.99), ("max_us", 1.0)]
     {
         columns = columns.count(name, |(_, histogram)| {
-            let told = histogram.as_ref().filter(|histogram| !histogram.is_empty());
-            told.map(|histogram| histogram.value_at_quantile(quantile))
+            let measured = histogram.as_ref().filter(|histogram| !histogram.is_empty());
+            measured.map(|histogram| histogram.value_at_quantile(quantile))
         });
     }
     columns.table("latencies")

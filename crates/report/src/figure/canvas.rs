@@ -1,8 +1,8 @@
-//! The elements of a figure as text. Whatever comes from a trial goes through [`escape`].
+//! The elements of a figure as text. All text of a trial goes through [`escape`].
 
 use std::fmt::Write;
 
-/// The shapes that tell series apart where colour does not.
+/// Shapes that distinguish series without colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Marker {
     Circle,
@@ -11,7 +11,7 @@ pub(super) enum Marker {
     Diamond,
 }
 
-/// One figure under construction. Coordinates are pixels of the view box.
+/// Builds one figure. Coordinates are pixels of the view box.
 pub(super) struct Canvas {
     body: String,
     width: f64,
@@ -49,7 +49,7 @@ impl Canvas {
         ));
     }
 
-    /// A marker; `title` is what a pointer over it shows, nothing if empty.
+    /// A marker. `title` is its tooltip, if not empty.
     pub(super) fn marker(
         &mut self,
         class: &str,
@@ -59,11 +59,7 @@ impl Canvas {
         title: &str,
     ) {
         let (x, y) = at;
-        let close = if title.is_empty() {
-            "/>".to_string()
-        } else {
-            format!("><title>{}</title></{}>", escape(title), marker.element())
-        };
+        let close = close(title, marker.element());
         match marker {
             Marker::Circle => self.add(format_args!(
                 "<circle class=\"{class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\"{close}"
@@ -91,7 +87,7 @@ impl Canvas {
         }
     }
 
-    /// A rectangle; `title` is what a pointer over it shows, nothing if empty.
+    /// A rectangle. `title` is its tooltip, if not empty.
     pub(super) fn block(
         &mut self,
         class: &str,
@@ -99,17 +95,14 @@ impl Canvas {
         (wide, high): (f64, f64),
         title: &str,
     ) {
-        let close = match title {
-            "" => "/>".to_string(),
-            title => format!("><title>{}</title></rect>", escape(title)),
-        };
+        let close = close(title, "rect");
         self.add(format_args!(
             "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"{wide:.1}\" \
              height=\"{high:.1}\"{close}"
         ));
     }
 
-    /// Everything until the returned clip is left again stays inside the rectangle.
+    /// Clips everything up to [`leave_clip`](Canvas::leave_clip) to the rectangle.
     pub(super) fn clip(&mut self, id: &str, corner: (f64, f64), size: (f64, f64)) {
         let ((x, y), (w, h)) = (corner, size);
         self.add(format_args!(
@@ -122,7 +115,7 @@ impl Canvas {
         self.add(format_args!("</g>"));
     }
 
-    /// The whole element. `style` is empty where the page has it already.
+    /// The whole element. `style` is empty if the page has it.
     pub(super) fn finish(self, name: &str, description: &str, style: &str) -> String {
         let Canvas { body, width, height } = self;
         let (name, description) = (escape(name), escape(description));
@@ -151,13 +144,21 @@ impl Marker {
     }
 }
 
+/// The end of an element, with a tooltip if `title` is not empty.
+fn close(title: &str, element: &str) -> String {
+    match title {
+        "" => "/>".to_string(),
+        title => format!("><title>{}</title></{element}>", escape(title)),
+    }
+}
+
 fn list(points: &[(f64, f64)]) -> String {
     let pairs: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
     pairs.join(" ")
 }
 
-/// Text for an element or an attribute. Control characters, which XML cannot hold at all, become
-/// the replacement character.
+/// Escapes text for an element or an attribute. Control characters, which XML does not allow,
+/// become the replacement character.
 pub(super) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_of_a_trial_becomes_markup() {
+    fn text_of_a_trial_never_becomes_markup() {
         assert_eq!(escape("<script>\"&'\u{0}"), "&lt;script&gt;&quot;&amp;&#39;\u{fffd}");
         let mut canvas = Canvas::new(10.0, 10.0);
         canvas.text("soft", "start", (0.0, 0.0), "<b>");

@@ -1,11 +1,11 @@
-//! What a request costs, as a bar a group: kernel and user time of one more request, and the
+//! The cost of a request, one bar per group: kernel and user time of one more request, and the
 //! interval of their sum.
 
 use super::canvas::{Canvas, Marker};
 use super::legend;
 use super::scale::Scale;
 use crate::analysis::{CostRow, CostTable};
-use crate::format::{fixed, latency, percent};
+use crate::format::{latency, latency_fine, percent};
 
 const WIDTH: f64 = 780.0;
 const LEFT: f64 = 214.0;
@@ -13,20 +13,20 @@ const RIGHT: f64 = 640.0;
 const TOP: f64 = 34.0;
 const ROW: f64 = 22.0;
 const BAR: f64 = 12.0;
-/// More bars say nothing more: the small ones are in the table.
+/// Most bars; the smaller groups are only in the table.
 const BARS_MAX: usize = 16;
 /// A group below this share, percent, has no bar.
 const SHARE_MIN: f64 = 0.5;
-/// Letters of a group's name that have room.
+/// Letters of a group's name that fit.
 const NAME_MAX: usize = 32;
 
 struct Bar<'a> {
     row: &'a CostRow,
-    /// Kernel and user time; nothing where it is not known.
+    /// Kernel and user time; `None` if unknown.
     parts: Option<[f64; 2]>,
 }
 
-/// The figure; `None` where no group costs anything. `style` is empty where the page carries it.
+/// The figure; `None` if no group has a cost. `style` is empty if the page has it.
 pub(crate) fn cost(costs: &CostTable, style: &str) -> Option<String> {
     let bars = bars(costs);
     if bars.is_empty() {
@@ -35,7 +35,7 @@ pub(crate) fn cost(costs: &CostTable, style: &str) -> Option<String> {
     let ends = |pick: fn(&CostRow) -> f64, start: f64, better: fn(f64, f64) -> f64| {
         bars.iter().map(|bar| pick(bar.row)).filter(|v| v.is_finite()).fold(start, better)
     };
-    // An interval may reach far beyond the bars: then it is cut, and they keep their room.
+    // An interval may reach far beyond the bars; it is cut so that they keep enough space.
     let longest = ends(|row| row.us_per_request, 0.0, f64::max);
     let high = ends(|row| row.us_high, 0.0, f64::max).min(1.6 * longest).max(f64::MIN_POSITIVE);
     let low = ends(|row| row.us_low, 0.0, f64::min).max(-0.4 * longest);
@@ -58,13 +58,8 @@ pub(crate) fn cost(costs: &CostTable, style: &str) -> Option<String> {
     }
     canvas.line("axis", (x.at(0.0), TOP - 6.0), (x.at(0.0), bottom));
     let whole = latency(costs.whole.us_per_request);
-    let description = format!("CPU time of one more request, {whole} in all, by group");
+    let description = format!("CPU time of one more request, {whole} in total, by group");
     Some(canvas.finish("Cost of a request by group", &description, style))
-}
-
-/// Microseconds of a group: a request costs few of them, and their tenths count.
-fn fine(us: f64) -> String {
-    if us.abs() < 99.95 { format!("{} µs", fixed(us, 2)) } else { latency(us) }
 }
 
 fn bars(costs: &CostTable) -> Vec<Bar<'_>> {
@@ -107,6 +102,7 @@ fn draw(canvas: &mut Canvas, x: &Scale, top: f64, bar: &Bar<'_>, (low, high): (f
             canvas.line("axis", (x.at(end), middle - 4.0), (x.at(end), middle + 4.0));
         }
     }
-    let value = format!("{} ({} %)", fine(row.us_per_request), percent(row.share_percent));
+    let value =
+        format!("{} ({} %)", latency_fine(row.us_per_request, 2), percent(row.share_percent));
     canvas.text("soft", "start", (RIGHT + 10.0, middle + 4.0), &value);
 }

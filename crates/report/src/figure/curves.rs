@@ -1,5 +1,5 @@
-//! Panels of curves, such as delays by size: two beside each other, each with its own axes that
-//! begin at zero, verticals where something begins, and points joined in order.
+//! Panels of curves, such as delays by size: two in a row, each with its own axes that begin at
+//! zero, labelled vertical lines, and points joined in order.
 
 use super::canvas::{Canvas, Marker};
 use super::legend;
@@ -13,18 +13,18 @@ const LEFT: f64 = 58.0;
 const RIGHT: f64 = 446.0;
 const TOP: f64 = 58.0;
 const BOTTOM: f64 = 238.0;
-/// Room above the highest point.
+/// Space above the highest point, as a factor.
 const HEADROOM: f64 = 1.06;
-/// A point so many times as high as nine of ten others would flatten all the rest: it stands at the
+/// A point this many times as high as nine of ten others would flatten the rest. It is drawn at the
 /// edge, with its value.
 const FAR: f64 = 4.0;
-/// Values at the edge that would cover each other are left out.
+/// Values at the edge that would overlap are left out.
 const FAR_APART: f64 = 52.0;
 
-/// Of names that are no longer, three stand in a line of the legend.
+/// Up to this length of the names, a line of the legend has three of them.
 const SHORT_NAME: usize = 16;
 
-/// How a curve is drawn: its colour and marker.
+/// The colour and marker of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tone {
     /// Blue circles.
@@ -37,61 +37,62 @@ pub enum Tone {
     Fourth,
 }
 
-/// Whether points are joined, and shown.
+/// Whether points are joined and shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stroke {
     /// Points, joined.
     Joined,
-    /// The same with a dashed line, to be told from another of the same tone.
+    /// Points, joined by a dashed line, to distinguish curves of the same tone.
     Dashed,
-    /// Points alone: a scatter.
+    /// Only points: a scatter plot.
     Points,
-    /// A line without points, such as one that was fitted.
+    /// A line without points, such as a fitted one.
     Line,
 }
 
-/// Where the ticks of the x axis stand.
+/// The positions of the ticks of the x axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ticks {
-    /// At multiples of a power of two, as sizes have them.
+    /// Multiples of a power of two, for sizes.
     Binary,
-    /// At steps of 1, 2 or 5.
+    /// Steps of 1, 2 or 5.
     Decimal,
 }
 
-/// Points in the order in which they are joined.
+/// A curve.
 #[derive(Clone, Debug)]
 pub struct Curve {
-    /// Its name in the legend; without one it is not there.
+    /// Its name in the legend; if empty, the legend omits it.
     pub name: String,
     /// Its colour and marker.
     pub tone: Tone,
     /// How it is drawn.
     pub stroke: Stroke,
-    /// x, y, and what a pointer over it shows. A point that is not finite is left out.
+    /// x, y and tooltip, in the order in which they are joined. A point that is not finite is left
+    /// out.
     pub points: Vec<(f64, f64, String)>,
 }
 
 /// One pair of axes.
 #[derive(Clone, Debug)]
 pub struct Panel {
-    /// What is shown.
+    /// Its title.
     pub title: String,
     /// The quantity and unit along the x axis.
     pub x: String,
-    /// Where its ticks stand.
+    /// The positions of its ticks.
     pub ticks: Ticks,
     /// The quantity and unit along the y axis.
     pub y: String,
-    /// Verticals at these x, and what begins there.
+    /// Vertical lines at these x, with their labels.
     pub marks: Vec<(f64, String)>,
-    /// The curves; without one the panel has `note` instead.
+    /// The curves; without curves the panel shows `note`.
     pub curves: Vec<Curve>,
     /// Why there is no curve.
     pub note: String,
 }
 
-/// The figure: panels two by two, `title` above them.
+/// The figure: two panels per row, with `title` above them.
 pub(crate) fn curves(title: &str, description: &str, panels: &[Panel], style: &str) -> String {
     let rows = panels.len().div_ceil(2);
     let mut canvas = Canvas::new(WIDTH, HEAD + PANEL_HEIGHT * rows as f64);
@@ -169,25 +170,25 @@ fn draw_curve(canvas: &mut Canvas, curve: &Curve, (x, y): (&Scale, &Scale), high
     if curve.stroke == Stroke::Line {
         return;
     }
-    let mut told = f64::NEG_INFINITY;
+    let mut labelled = f64::NEG_INFINITY;
     for ((_, value, title), at) in finite(curve).zip(places) {
         canvas.marker(&format!("point {class}"), marker, at, 2.6, title);
-        if *value > high && at.0 - told >= FAR_APART {
-            told = at.0;
+        if *value > high && at.0 - labelled >= FAR_APART {
+            labelled = at.0;
             let text = format!("{} ↑", crate::format::thousands(*value));
             canvas.text(&format!("halo {class}"), "end", (at.0 - 5.0, at.1 + 4.0), &text);
         }
     }
 }
 
-/// How high the axis goes.
+/// The height of the axis.
 fn height(mut values: Vec<f64>) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     let highest = values.last().copied().unwrap_or(0.0);
     highest.min(FAR * values.get(values.len() * 9 / 10).copied().unwrap_or(highest))
 }
 
-/// Ticks at multiples of a power of two, as sizes in KiB have them: about eight.
+/// About eight ticks at multiples of a power of two, for sizes in KiB.
 fn eights(end: f64) -> Vec<f64> {
     let step = 2f64.powf((end / 8.0).log2().ceil()).max(1.0);
     (0..=(end / step + 1e-9) as usize).map(|k| k as f64 * step).collect()
@@ -224,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn each_point_is_drawn_and_what_is_no_number_is_not() {
+    fn each_finite_point_is_drawn() {
         let point = |x: f64, y: f64| (x, y, String::new());
         let points = vec![point(0.5, 10.0), point(1.5, f64::NAN), point(16.0, 20.0)];
         let svg = curves("t", "d", &[panel(points)], "");
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn one_point_far_above_all_others_does_not_flatten_them() {
+    fn one_point_far_above_the_others_does_not_flatten_them() {
         assert_eq!(height(vec![3.0; 5]), 3.0);
         assert_eq!(height((0..20).map(f64::from).collect()), 19.0);
         let mut values = vec![10.0; 30];
@@ -243,7 +244,7 @@ mod tests {
         assert_eq!(height(values.clone()), 40.0);
         let points = values.iter().enumerate().map(|(at, y)| (at as f64, *y, String::new()));
         let svg = curves("t", "d", &[panel(points.collect())], "");
-        assert!(svg.contains("4,000 ↑"), "its value is told: {svg}");
+        assert!(svg.contains("4,000 ↑"), "its value is shown: {svg}");
     }
 
     #[test]

@@ -1,31 +1,32 @@
-//! The flame graph: a row a call, the outermost at the bottom, each frame as wide as its value.
+//! The flame graph: one row per call depth, the outermost at the bottom, each frame as wide as its
+//! value.
 //!
-//! No font is measured: names are set in a fixed pitch, so that it is known how much of one has
-//! room. A name is cut with an ellipsis, and a frame too narrow for a few letters has none; what a
-//! pointer over it shows is whole. The frames that hold nearly everything, one upon the other, are
-//! one row: they say the same, and the height is needed above.
+//! Fonts are not measured: names have a fixed pitch, so that it is known how much of a name fits. A
+//! long name ends in an ellipsis, and a frame too narrow for a few letters has no label; the
+//! tooltip has the full name. Nested frames that have nearly all of the value are drawn as one row,
+//! because they show the same and the height is needed above.
 
 use super::canvas::Canvas;
 use crate::analysis::{Flame, FlameFrame, FlameUnit};
-use crate::format::{fixed, latency, percent, thousands};
+use crate::format::{percent, thousands};
 
 const WIDTH: f64 = 780.0;
 const LEFT: f64 = 2.0;
 const RIGHT: f64 = 778.0;
 const TOP: f64 = 26.0;
 const ROW: f64 = 15.0;
-/// Width of a letter of the fixed pitch, at the size that the style gives it.
+/// Width of a letter of the fixed pitch, at the size in the style.
 const LETTER: f64 = 6.05;
-/// Letters that say something of a name; a frame with less room has no label.
+/// Fewest letters of a truncated name; a narrower frame has no label.
 const LETTERS_MIN: usize = 4;
-/// Frames narrower than this, in pixels, are not seen and not drawn.
+/// Frames narrower than this, in pixels, are not visible and not drawn.
 const NARROWEST: f64 = 0.4;
-/// Deeper calls are left to the file that can be zoomed.
+/// Most rows. The interactive file has deeper calls.
 const ROWS_MAX: usize = 56;
-/// A frame that has this share of the one below it, and no other beside it, is joined to it.
+/// A frame with this share of the one below it, and no sibling, is joined to it.
 const JOINED_SHARE: f64 = 0.97;
 
-/// The figure. `style` is empty where the page carries it.
+/// The figure. `style` is empty if the page has it.
 pub(crate) fn flame(flame: &Flame, style: &str) -> String {
     let scale = (RIGHT - LEFT) / flame.drawn;
     let trunks: Vec<Trunk<'_>> = flame.frames.iter().map(Trunk::of).collect();
@@ -39,17 +40,17 @@ pub(crate) fn flame(flame: &Flame, style: &str) -> String {
         drawing.above(trunk.top, x, 1);
         x += scale * trunk.bottom.width;
     }
-    let whole = written(flame, flame.total);
+    let whole = flame.written(flame.total);
     let under = match flame.unit {
         FlameUnit::UsPerRequest => format!("one more request: {whole}"),
         FlameUnit::SampledMs => format!("CPU time sampled: {whole}"),
     };
     drawing.canvas.text("soft", "start", (LEFT, bottom + 16.0), &under);
-    let description = format!("Procedures upon their callers, {under}");
+    let description = format!("Procedures above their callers, {under}");
     drawing.canvas.finish("Flame graph", &description, style)
 }
 
-/// Frames at the bottom that hold nearly the same: drawn as one.
+/// Frames at the bottom with nearly the same value, drawn as one.
 struct Trunk<'a> {
     bottom: &'a FlameFrame,
     top: &'a FlameFrame,
@@ -78,7 +79,7 @@ impl<'a> Trunk<'a> {
     }
 }
 
-/// Rows above a frame that are wide enough to be seen.
+/// Rows above a frame that are wide enough to be visible.
 fn depth(frame: &FlameFrame, scale: f64) -> usize {
     let seen = frame.called.iter().filter(|called| called.width * scale >= NARROWEST);
     seen.map(|called| 1 + depth(called, scale)).max().unwrap_or(0)
@@ -87,7 +88,7 @@ fn depth(frame: &FlameFrame, scale: f64) -> usize {
 struct Drawing<'a> {
     canvas: Canvas,
     flame: &'a Flame,
-    /// Pixels a unit.
+    /// Pixels per unit.
     scale: f64,
     bottom: f64,
 }
@@ -103,7 +104,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// What a frame called, row upon row.
+    /// The procedures that a frame called, row by row.
     fn above(&mut self, frame: &FlameFrame, left: f64, row: usize) {
         let mut x = left;
         for called in &frame.called {
@@ -129,7 +130,7 @@ impl Drawing<'_> {
         }
     }
 
-    /// What a pointer over a frame shows.
+    /// The tooltip of a frame.
     fn title(&self, label: &str, frame: &FlameFrame) -> String {
         let place = match (frame.module.as_str(), frame.mode) {
             ("", _) => String::new(),
@@ -138,7 +139,7 @@ impl Drawing<'_> {
         };
         let mut title = format!(
             "{label}{place}: {}, {} %",
-            written(self.flame, frame.value),
+            self.flame.written(frame.value),
             percent(100.0 * frame.value / self.flame.total)
         );
         if frame.samples > 0 {
@@ -146,22 +147,13 @@ impl Drawing<'_> {
         }
         let left_out = frame.value - frame.width;
         if left_out < -0.005 * frame.width {
-            title.push_str(&format!("; {} left out above it", written(self.flame, left_out)));
+            title.push_str(&format!("; {} left out above it", self.flame.written(left_out)));
         }
         title
     }
 }
 
-/// A value with its unit: microseconds with a digit more than a latency has.
-fn written(flame: &Flame, value: f64) -> String {
-    match flame.unit {
-        FlameUnit::UsPerRequest if value.abs() < 99.95 => format!("{} µs", fixed(value, 2)),
-        FlameUnit::UsPerRequest => latency(value),
-        FlameUnit::SampledMs => latency(1e3 * value),
-    }
-}
-
-/// As much of a name as has room; nothing where that would say nothing.
+/// As much of a name as fits; `None` if that is too short.
 fn fitting(name: &str, wide: f64) -> Option<String> {
     let room = (wide.max(0.0) / LETTER) as usize;
     let letters = name.chars().count();
@@ -206,16 +198,16 @@ mod tests {
     }
 
     #[test]
-    fn names_are_cut_to_their_room_and_never_to_nothing() {
+    fn names_are_truncated_to_fit_or_omitted() {
         assert_eq!(fitting("tcp_sendmsg", 80.0).as_deref(), Some("tcp_sendmsg"));
         assert_eq!(fitting("tcp_sendmsg", 40.0).as_deref(), Some("tcp_s…"));
-        assert_eq!(fitting("tcp_sendmsg", 18.5), None, "three letters say nothing");
-        assert_eq!(fitting("brk", 18.5).as_deref(), Some("brk"), "but all of a name does");
+        assert_eq!(fitting("tcp_sendmsg", 18.5), None, "three letters are too few");
+        assert_eq!(fitting("brk", 18.5).as_deref(), Some("brk"), "unless they are the whole name");
         assert_eq!(fitting("read", -3.0), None);
     }
 
     #[test]
-    fn a_trunk_of_alike_frames_is_one_row_and_nothing_is_narrower_than_its_value() {
+    fn similar_nested_frames_are_one_row_and_widths_match_values() {
         let top = frame("loop", 9.9, vec![frame("read", 4.0, vec![]), frame("write", 3.0, vec![])]);
         let svg =
             flame(&made(vec![frame("_start", 10.0, vec![frame("main", 9.95, vec![top])])]), "");
@@ -226,11 +218,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_out_above_a_frame_is_told() {
-        let mut dear = frame("dear", 4.0, vec![]);
-        dear.width = 5.0;
-        let svg = flame(&made(vec![dear]), "");
-        assert!(svg.contains("dear (a&lt;b, user mode): 4.00 µs"), "{svg}");
+    fn values_left_out_above_a_frame_are_shown() {
+        let mut wide = frame("wide", 4.0, vec![]);
+        wide.width = 5.0;
+        let svg = flame(&made(vec![wide]), "");
+        assert!(svg.contains("wide (a&lt;b, user mode): 4.00 µs"), "{svg}");
         assert!(svg.contains("-1.00 µs left out above it"), "{svg}");
     }
 }

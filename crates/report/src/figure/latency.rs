@@ -1,5 +1,5 @@
-//! Latency against the rate: median, 99th percentile and the longest, an interval a point, on a
-//! logarithmic axis, for what matters is how many times longer.
+//! Latency against the rate: median, 99th percentile and maximum, one point per interval, on a
+//! logarithmic axis, because relative differences matter.
 
 use super::canvas::{Canvas, Marker};
 use super::scale::Scale;
@@ -19,7 +19,7 @@ type Quantile = (&'static str, &'static str, Marker, fn(&LatencyPoint) -> f64);
 const QUANTILES: [Quantile; 3] = [
     ("median", "first", Marker::Circle, |point| point.median_us),
     ("99 %", "second", Marker::Square, |point| point.p99_us),
-    ("longest", "third", Marker::Triangle, |point| point.max_us),
+    ("max", "third", Marker::Triangle, |point| point.max_us),
 ];
 
 /// The figure, if there is a point to draw.

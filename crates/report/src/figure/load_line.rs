@@ -1,6 +1,6 @@
-//! The figure of 1998, grown up: idle, kernel and user time against the rate, their lines, the band
-//! in which intervals lie, and under it, on the same axis, where the capacity is: by either line,
-//! with its interval, and as it was measured.
+//! The figure of 1998, extended: idle, kernel and user time against the rate, their lines and the
+//! band of single intervals; and below, on the same axis, the capacity by each line with its
+//! interval, and the measured saturation.
 
 use super::canvas::{Canvas, Marker};
 use super::scale::Scale;
@@ -15,14 +15,14 @@ const TOP: f64 = 44.0;
 const BOTTOM: f64 = 330.0;
 const STRIP_TOP: f64 = 392.0;
 const STRIP_ROW: f64 = 28.0;
-/// The axis ends at most this many times beyond what was measured: a capacity farther out is named
-/// at the edge, and the points keep their room.
+/// The axis ends at most at this multiple of the highest measured rate. A capacity beyond is shown
+/// at the edge, so that the points keep enough space.
 const BEYOND_MAX: f64 = 4.0;
-/// The axis reaches at least so far, requests/s: of a server that nobody asked too.
+/// The axis reaches at least this far, requests/s, even for a server without requests.
 const RATE_END_MIN: f64 = 0.01;
-/// Width of a bold letter: no font is measured, so rather too wide.
+/// A generous width of a bold letter, because fonts are not measured.
 const LETTER_STRONG: f64 = 7.1;
-/// More intervals than this hide a line.
+/// With more intervals than this, points would hide the lines.
 const CROWD: usize = 300;
 const BAND_STEPS: usize = 32;
 
@@ -32,7 +32,7 @@ const MODES: [(&str, &str, Marker); 3] = [
     ("user", "third", Marker::Triangle),
 ];
 
-/// The figure; `style` is empty where the page carries it.
+/// The figure. `style` is empty if the page has it.
 pub(crate) fn load_line(analysis: &Analysis, style: &str) -> String {
     let rows = strip_rows(analysis);
     let height = STRIP_TOP + STRIP_ROW * rows.len() as f64 + 6.0;
@@ -46,7 +46,7 @@ pub(crate) fn load_line(analysis: &Analysis, style: &str) -> String {
     if let Some(idle) = idle.filter(|_| analysis.capacity_straight.identifiable) {
         band(&mut canvas, analysis, idle, &x, &y);
     }
-    // A few points stand on the lines; where they crowd, the lines stand on them.
+    // A few points are drawn above the lines, many points below them.
     let crowded = analysis.intervals.len() > CROWD;
     if crowded {
         points(&mut canvas, analysis, &x, &y);
@@ -70,13 +70,13 @@ pub(crate) fn load_line(analysis: &Analysis, style: &str) -> String {
     canvas.finish(&name, &description(analysis), style)
 }
 
-/// Everything that has a rate and should be in view, with a little room.
+/// The end of the rate axis, which includes everything that should be visible.
 fn rate_end(analysis: &Analysis) -> f64 {
     let measured = analysis.intervals.iter().map(|row| row.rate).fold(RATE_END_MIN, f64::max);
     let with_wakes = analysis.capacity_with_wakes.as_ref();
     let capacities = [Some(&analysis.capacity), Some(&analysis.capacity_straight), with_wakes];
-    let foretold = capacities.into_iter().flatten().flat_map(|c| [c.value, c.high]);
-    let end = foretold.flatten().fold(measured, f64::max);
+    let predicted = capacities.into_iter().flatten().flat_map(|c| [c.value, c.high]);
+    let end = predicted.flatten().fold(measured, f64::max);
     1.04 * end.min(BEYOND_MAX * measured)
 }
 
@@ -108,7 +108,7 @@ fn axes(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
             "soft halo",
             "start",
             (LEFT + 6.0, y.at(idle_at_cap) - 4.0),
-            "the cap asked for",
+            "the requested cap",
         );
     }
 }
@@ -117,7 +117,7 @@ fn axis_rate(value: f64) -> String {
     if value != 0.0 && value < 1.0 { rate(value) } else { crate::format::thousands(value) }
 }
 
-/// Verticals from the strip up through the plot: the capacity reported and the saturation measured.
+/// Vertical lines through the plot: the reported capacity and the measured saturation.
 fn guides(canvas: &mut Canvas, analysis: &Analysis, x: &Scale) {
     if let Some(value) = analysis.capacity.value {
         canvas.line("line thin dots first", (x.at(value), TOP), (x.at(value), BOTTOM));
@@ -127,7 +127,7 @@ fn guides(canvas: &mut Canvas, analysis: &Analysis, x: &Scale) {
     }
 }
 
-/// Where single intervals lie about the idle line, over the data and beyond.
+/// The band of single intervals around the idle line, over the data and beyond.
 fn band(canvas: &mut Canvas, analysis: &Analysis, idle: &ModeLine, x: &Scale, y: &Scale) {
     let end = idle.x_intercept.unwrap_or(f64::INFINITY).min(rate_end(analysis));
     let level = analysis.capacity.level;
@@ -175,7 +175,7 @@ fn of_mode(row: &IntervalRow, mode: &str) -> Option<f64> {
     }
 }
 
-/// Solid as far as the data go, dashed from there to the capacity.
+/// Solid over the data, dashed from there to the capacity.
 fn mode_line(
     canvas: &mut Canvas,
     analysis: &Analysis,
@@ -189,7 +189,7 @@ fn mode_line(
     if analysis.intervals.len() > CROWD {
         canvas.line("under", at(first), at(last.min(end.max(first))));
     }
-    // A line that is not identifiable is not drawn where there are no data.
+    // A line that is not identifiable is drawn only over the data.
     if !analysis.capacity_straight.identifiable {
         canvas.line(&format!("line {class}"), at(first), at(last));
         return;
@@ -206,8 +206,8 @@ fn fitted_range(analysis: &Analysis) -> (f64, f64) {
     fitted.fold((f64::INFINITY, 0.0), |(low, high), row| (low.min(row.rate), high.max(row.rate)))
 }
 
-/// Lines end where the straight line meets the cap, or at the edge; with the data if there is no
-/// saying where it meets the cap.
+/// Lines end where the straight line meets the cap, or at the edge. If the capacity is not
+/// identifiable, they end with the data.
 fn line_end(analysis: &Analysis) -> f64 {
     if !analysis.capacity_straight.identifiable {
         return fitted_range(analysis).1;
@@ -216,7 +216,7 @@ fn line_end(analysis: &Analysis) -> f64 {
     analysis.capacity_straight.value.filter(|value| *value > 0.0).unwrap_or(edge).min(edge)
 }
 
-/// The line with wakes, read at no wakes: the idle time of a server that never sleeps.
+/// The line with wakes at zero wakes: the idle time of a server that never sleeps.
 fn without_wakes(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
     let Some((wakes, value)) = analysis.wakes_drawn() else { return };
     let from = (x.at(0.0), y.at(100.0 - wakes.fixed_percent));
@@ -224,7 +224,7 @@ fn without_wakes(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale)
     canvas.line("line dots first", from, to);
 }
 
-/// The name of each line at its right end, kept apart.
+/// The name of each line at its right end, without overlaps.
 fn labels(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
     let end = line_end(analysis);
     let mut placed: Vec<(f64, &str, &str)> = MODES
@@ -265,7 +265,7 @@ fn keys(canvas: &mut Canvas, analysis: &Analysis) {
     legend(canvas, (LEFT, 14.0), &entries);
 }
 
-/// One row under the axis: a value with its interval on the scale of the rates.
+/// One row under the axis: a value with its interval, on the rate axis.
 struct StripRow {
     class: &'static str,
     marker: Marker,
@@ -287,7 +287,7 @@ fn strip_rows(analysis: &Analysis) -> Vec<StripRow> {
             Some((low, high)) => {
                 format!("{name} {} ({} to {})", rate(value), rate(low), rate(high))
             }
-            None => format!("{name} {} (no bound)", rate(value)),
+            None => format!("{name} {} (unbounded)", rate(value)),
         };
         rows.push(StripRow { class: "first", marker: Marker::Diamond, value, ends, text, strong });
     };
@@ -319,7 +319,7 @@ fn strip(canvas: &mut Canvas, x: &Scale, height: f64, row: &StripRow) {
     let class = row.class;
     canvas.line(&format!("line {class}"), (from, height), (to, height));
     for (value, end) in [(low, from), (high, to)] {
-        // An end that lies beyond the axis has no tick: the line runs into the edge.
+        // An end beyond the axis has no tick: the line runs to the edge.
         if row.ends.is_some() && (x.at(value) - end).abs() < 0.5 {
             canvas.line(&format!("line thin {class}"), (end, height - 5.0), (end, height + 5.0));
         }
@@ -344,7 +344,7 @@ fn strip(canvas: &mut Canvas, x: &Scale, height: f64, row: &StripRow) {
     } else if right + wide < WIDTH {
         canvas.text(weight, "start", (right, baseline), &text);
     } else {
-        // The interval fills the axis: the text stands above its line, where there is room.
+        // The interval fills the axis, so the text goes above its line.
         let class = format!("{weight} halo");
         let above = height - 7.0;
         if marker + 8.0 + wide < WIDTH {

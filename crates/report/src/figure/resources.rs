@@ -1,30 +1,30 @@
-//! The load lines of all resources, small and beside each other: how much of each was used against
-//! the rate, and where its line goes. On one axis of rates, so that what is used up first meets the
-//! top first.
+//! The load lines of all resources in small panels: the use of each against the rate, and its line.
+//! All panels have the same rate axis, so that the resource that is exhausted first reaches the top
+//! first.
 
 use super::canvas::{Canvas, Marker};
 use super::scale::Scale;
 use crate::analysis::{Analysis, Resource};
-use crate::format::{rate, thousands};
+use crate::format::{ends, rate, thousands};
 
 const WIDTH: f64 = 780.0;
 const COLUMNS: usize = 3;
 const PANEL_WIDTH: f64 = 260.0;
 const PANEL_HEIGHT: f64 = 132.0;
-/// The rest is in the table.
+/// Most panels; the table has all resources.
 const PANELS_MAX: usize = 9;
 const LEFT: f64 = 30.0;
 const RIGHT: f64 = 248.0;
 const TOP: f64 = 36.0;
 const BOTTOM: f64 = 112.0;
-/// The axis ends at most this many times beyond what was measured.
+/// The axis ends at most at this multiple of the highest measured rate.
 const BEYOND_MAX: f64 = 2.0;
-/// More points than this say nothing more in so small a panel.
+/// More points than this would show nothing more in so small a panel.
 const POINTS_MAX: usize = 240;
-/// Letters of a resource's name that have room.
+/// Letters of a resource's name that fit.
 const NAME_MAX: usize = 36;
 
-/// The figure; `None` where there is no more than one line. `style` is empty where the page has it.
+/// The figure; `None` if there are fewer than two lines. `style` is empty if the page has it.
 pub(crate) fn resources(analysis: &Analysis, style: &str) -> Option<String> {
     let with_line = |resource: &&Resource| resource.line.is_some() && !resource.points.is_empty();
     let drawn: Vec<&Resource> =
@@ -84,13 +84,11 @@ fn panel(canvas: &mut Canvas, resource: &Resource, at: usize, end: f64, (dx, dy)
 fn capacity(resource: &Resource) -> String {
     let capacity = resource.line.as_ref().map(regress::LoadLine::capacity);
     match capacity.filter(|capacity| capacity.identifiable.is_ok()) {
-        None => "no capacity to be read off".to_string(),
-        Some(capacity) => match capacity.interval.bounds() {
-            Some((low, high)) => {
-                format!("{}/s ({} to {})", rate(capacity.value), rate(low), rate(high))
-            }
-            None => format!("{}/s, no bound", rate(capacity.value)),
-        },
+        None => "capacity not identifiable".to_string(),
+        Some(capacity) => {
+            let (low, high) = capacity.interval.bounds().unzip();
+            format!("{}/s{}", rate(capacity.value), ends(low, high, rate))
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! From data to pixels, and where the ticks stand.
+//! Scales from data to pixels, and the positions of ticks.
 
 /// A linear or logarithmic axis.
 #[derive(Clone, Debug)]
@@ -9,13 +9,13 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// `data.0 < data.1`; an empty range is widened by one.
+    /// Requires `data.0 < data.1`; an empty range is widened by one.
     pub(super) fn linear(data: (f64, f64), pixels: (f64, f64)) -> Scale {
         let high = if data.1 > data.0 { data.1 } else { data.0 + 1.0 };
         Scale { data: (data.0, high), pixels, logarithmic: false }
     }
 
-    /// Both ends are positive and widened to a decade's 1, 2 or 5.
+    /// Both ends are positive, and are widened to 1, 2 or 5 times a power of ten.
     pub(super) fn logarithmic(data: (f64, f64), pixels: (f64, f64)) -> Scale {
         let low = step_below(data.0.max(1e-12));
         let high = step_above(data.1.max(low));
@@ -32,8 +32,8 @@ impl Scale {
         self.pixels.0 + share * (self.pixels.1 - self.pixels.0)
     }
 
-    /// The ticks: about `wanted` on a linear axis, at steps of 1, 2 or 5; on a logarithmic one each
-    /// decade, and its 2 and 5 where there are few decades.
+    /// The ticks: about `wanted` on a linear axis, at steps of 1, 2 or 5; on a logarithmic axis at
+    /// each decade, and at its 2 and 5 if there are few decades.
     pub(super) fn ticks(&self, wanted: usize) -> Vec<f64> {
         if self.logarithmic { self.decades() } else { self.steps(wanted.max(2)) }
     }
@@ -67,14 +67,14 @@ impl Scale {
     }
 }
 
-/// The greatest of 1, 2, 5 times a power of ten that is not above the value.
+/// The largest of 1, 2 and 5 times a power of ten that is not above the value.
 fn step_below(value: f64) -> f64 {
     let decade = 10f64.powf(value.log10().floor());
     let factor = [5.0, 2.0, 1.0].into_iter().find(|f| f * decade <= value * 1.000_001);
     factor.unwrap_or(1.0) * decade
 }
 
-/// The least of 1, 2, 5 times a power of ten that is not below the value.
+/// The smallest of 1, 2 and 5 times a power of ten that is not below the value.
 fn step_above(value: f64) -> f64 {
     let decade = 10f64.powf(value.log10().floor());
     let factor = [1.0, 2.0, 5.0].into_iter().find(|f| f * decade >= value * 0.999_999);
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_range_is_no_division_by_zero() {
+    fn an_empty_range_does_not_divide_by_zero() {
         assert!(Scale::linear((0.0, 0.0), (0.0, 100.0)).at(0.0).is_finite());
         assert!(Scale::logarithmic((5.0, 5.0), (0.0, 100.0)).at(5.0).is_finite());
     }

@@ -1,13 +1,14 @@
-//! Procedure groups: which samples of a profile count as one row.
+//! Procedure groups: which samples of a profile are shown as one row.
 //!
-//! The rules are a file (`default.toml`, whose head says how to read it, or the user's own). They
-//! sort the samples of the server. Of others only the innermost procedure is known, and they are
-//! sorted by their owner: the recorder, the kernel on behalf of others (interrupts that met an idle
-//! CPU are there too), and other processes. What is idle is in no group.
+//! The rules are in a file (`default.toml`, which explains the format, or the user's file). They
+//! classify the samples of the server. Of other samples only the innermost procedure is known, and
+//! they are classified by their owner: the recorder, the kernel on behalf of others (including
+//! interrupts on an idle CPU), and other processes. Idle samples are in no group.
 //!
-//! First match wins, so that every sample is in exactly one group, and costs of groups add up.
-//! Only the leaf is asked unless a rule says `anywhere`: a copy on behalf of a read is data
-//! movement, as in the tables of 1998, but whatever is done inside select() is select's.
+//! The first matching rule wins, so that every sample is in exactly one group, and costs of groups
+//! add up. Only the innermost procedure is matched unless a rule says `anywhere`: a copy on behalf
+//! of a read is data movement, as in the tables of 1998, but everything inside select() belongs to
+//! select.
 
 use std::ops::Range;
 
@@ -19,7 +20,7 @@ use trial::profile::{Frame, FrameMode, Owner, Stack};
 use crate::Error;
 
 const DEFAULT: &str = include_str!("default.toml");
-/// Of a file of the user's own: more says nothing more.
+/// Most groups in a user's file.
 const GROUPS_MAX: usize = 200;
 const NAME_BYTES_MAX: usize = 64;
 
@@ -46,16 +47,16 @@ struct Rule {
     anywhere: bool,
 }
 
-/// Where a sample belongs.
+/// The place of a sample: its group, or its owner.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Place {
-    /// The group of this number.
+    /// The group with this number.
     Group(usize),
-    /// No group: the rest of this module.
+    /// The rest of this module, which matches no group.
     Rest(String),
     /// The recorder.
     Recorder,
-    /// The kernel, elsewhere than in the server: for other processes, and on idle CPUs.
+    /// The kernel outside the server: for other processes, and on idle CPUs.
     Elsewhere,
     /// Other processes in user mode.
     Others,
@@ -95,10 +96,10 @@ impl Default for Groups {
 }
 
 impl Groups {
-    /// Rules from the text of a file; `file` is its name, for the error.
+    /// Reads rules from the text of a file; `file` is its name, for errors.
     ///
     /// # Errors
-    /// [`Error::Groups`], with line and mend.
+    /// [`Error::Groups`], with the line and how to fix it.
     pub fn read(text: &str, file: &str) -> Result<Groups, Error> {
         let at = |span: Option<Range<usize>>, what: String| {
             let before = &text.as_bytes()[..span.map_or(0, |span| span.start.min(text.len()))];
@@ -122,16 +123,15 @@ impl Groups {
             let (name, span) = (table.name.get_ref(), Some(table.name.span()));
             if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control)
             {
-                let what = format!("a name has 1 to {NAME_BYTES_MAX} bytes, all of them printable");
+                let what = format!("a name must have 1 to {NAME_BYTES_MAX} printable bytes");
                 return Err(at(span, what));
             }
             if let Some(reserved) = RESERVED.iter().find(|reserved| *reserved == name) {
-                let what =
-                    format!("{reserved:?} is made from owners, not by rules; take another name");
+                let what = format!("{reserved:?} is reserved for an owner; choose another name");
                 return Err(at(span, what));
             }
             if groups.iter().any(|group| group.name == *name) {
-                let what = format!("{name:?} was there before; give all its rules in one group");
+                let what = format!("{name:?} is defined twice; put all its rules into one group");
                 return Err(at(span, what));
             }
             if table.rule.is_empty() {
@@ -145,12 +145,12 @@ impl Groups {
                     Some(("user", _)) => Some(FrameMode::User),
                     Some(("kernel", _)) => Some(FrameMode::Kernel),
                     Some((other, mode)) => {
-                        let what = format!("mode is \"user\" or \"kernel\", not {other:?}");
+                        let what = format!("mode must be \"user\" or \"kernel\", not {other:?}");
                         return Err(at(Some(mode.span()), what));
                     }
                 };
                 if rule.symbol.is_none() && rule.module.is_none() && mode.is_none() {
-                    let what = "a rule without symbol, module or mode takes everything; say which";
+                    let what = "a rule without symbol, module or mode matches everything; add one";
                     return Err(at(Some(spanned.span()), what.to_string()));
                 }
                 rules.push(Rule {
@@ -164,13 +164,13 @@ impl Groups {
             groups.push(Group { name: name.clone(), title, rules });
         }
         if groups.len() > GROUPS_MAX {
-            let what = format!("{} groups, and at most {GROUPS_MAX} are read", groups.len());
+            let what = format!("{} groups, but at most {GROUPS_MAX} are allowed", groups.len());
             return Err(at(None, what));
         }
         Ok(Groups { groups, interrupts: compile(&found.interrupts, "interrupts")? })
     }
 
-    /// The text of the rules that are used unless others are given: a file to begin with.
+    /// The text of the default rules, as a file to start from.
     #[must_use]
     pub fn default_text() -> &'static str {
         DEFAULT
@@ -181,7 +181,7 @@ impl Groups {
         (0..self.groups.len()).map(Place::Group)
     }
 
-    /// What a place is called on the command line.
+    /// The name of a place on the command line.
     pub(crate) fn name(&self, place: &Place) -> String {
         match place {
             Place::Group(at) => self.groups[*at].name.clone(),
@@ -192,7 +192,7 @@ impl Groups {
         }
     }
 
-    /// What a place is called in a table.
+    /// The title of a place in tables.
     pub(crate) fn title(&self, place: &Place) -> String {
         match place {
             Place::Group(at) => self.groups[*at].title.clone(),
@@ -204,7 +204,7 @@ impl Groups {
         }
     }
 
-    /// The place of every stack, for each owner that is not idle.
+    /// Classifies every stack, for each owner that is not idle.
     pub(crate) fn sort(&self, frames: &[Frame], stacks: &[Stack]) -> Sorted<'_> {
         let rules: Vec<(usize, &Rule)> = (self.groups.iter().enumerate())
             .flat_map(|(at, group)| group.rules.iter().map(move |rule| (at, rule)))
@@ -231,7 +231,7 @@ impl Groups {
     }
 }
 
-/// Names of the groups that are made from owners.
+/// Names that are reserved for owners.
 const RESERVED: [&str; 3] = ["recorder", "elsewhere", "others"];
 
 impl Rule {
@@ -247,21 +247,21 @@ impl Rule {
     }
 }
 
-/// Stacks with their places.
+/// Classified stacks.
 pub(crate) struct Sorted<'a> {
     rules: Vec<(usize, &'a Rule)>,
-    /// Of each frame: which rules match it.
+    /// For each frame, the rules that match it.
     matched: Vec<Vec<bool>>,
-    /// Of each frame: whether an interrupt enters by it.
+    /// For each frame, whether it is the entry of an interrupt.
     entries: Vec<bool>,
-    /// Of each stack: its place if it is the server's.
+    /// For each stack, its place if it is the server's.
     server: Vec<Place>,
-    /// Of each stack: whether it ran in kernel mode.
+    /// For each stack, whether it ran in kernel mode.
     kernel: Vec<bool>,
 }
 
 impl Sorted<'_> {
-    /// The place of a sample; `None` if it is idle. Each stack is one of those that were sorted.
+    /// The place of a sample; `None` if it is idle. The stack must be one of the classified ones.
     pub(crate) fn place(&self, owner: Owner, stack: u32) -> Option<Place> {
         match owner {
             Owner::Server => Some(self.server[stack as usize].clone()),
@@ -286,7 +286,7 @@ impl Sorted<'_> {
     }
 }
 
-/// The module of samples that nothing is known of.
+/// The module of samples without a stack.
 const NO_STACK: &str = "unknown";
 
 fn one_line(text: &str) -> String {

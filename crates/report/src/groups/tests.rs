@@ -1,6 +1,6 @@
-//! What belongs where by the default rules, and what is said of a bad file.
+//! The groups of the default rules, and the errors of invalid files.
 
-// A test that cannot read its rules has nothing to say.
+// A test that cannot read its rules must fail.
 #![allow(clippy::unwrap_used)]
 
 use super::*;
@@ -25,7 +25,7 @@ fn placed(groups: &Groups, stack: &[&str]) -> String {
 }
 
 #[test]
-fn procedures_of_today_are_in_their_groups() {
+fn procedures_of_current_kernels_are_in_their_groups() {
     let groups = Groups::default();
     for (stack, place) in [
         (&["k:tcp_poll", "k:sock_poll", "k:do_sys_poll", "k:__x64_sys_poll", "main"][..], "select"),
@@ -74,7 +74,7 @@ fn procedures_of_today_are_in_their_groups() {
 }
 
 #[test]
-fn what_was_interrupted_is_no_caller() {
+fn interrupted_procedures_are_not_callers() {
     let groups = Groups::default();
     let interrupted = ["k:tcp_v4_rcv", "k:__do_softirq", "k:asm_common_interrupt", "k:ep_poll"];
     assert_eq!(placed(&groups, &interrupted), "tcp");
@@ -84,7 +84,7 @@ fn what_was_interrupted_is_no_caller() {
 }
 
 #[test]
-fn others_are_sorted_by_their_owner() {
+fn samples_of_others_are_grouped_by_owner() {
     let groups = Groups::default();
     let frames = [frame("k:tcp_v4_rcv"), frame("@firefox")];
     let stacks = [0, 1].map(|leaf| Stack { frames: vec![leaf], whole: false });
@@ -99,7 +99,7 @@ fn others_are_sorted_by_their_owner() {
 }
 
 #[test]
-fn a_file_of_ones_own_takes_the_place_of_the_default() {
+fn a_users_file_replaces_the_default() {
     let text = "[[group]]\nname = \"mine\"\ntitle = \"my group\"\n\
                 [[group.rule]]\nsymbol = '^comm_'\nmode = \"user\"\n";
     let groups = Groups::read(text, "groups.toml").unwrap();
@@ -110,24 +110,24 @@ fn a_file_of_ones_own_takes_the_place_of_the_default() {
 }
 
 #[test]
-fn a_bad_file_is_told_with_line_and_mend() {
-    let told = |text: &str| Groups::read(text, "my.toml").unwrap_err().to_string();
+fn errors_of_a_file_name_the_line_and_the_fix() {
+    let error_of = |text: &str| Groups::read(text, "my.toml").unwrap_err().to_string();
     let head = "[[group]]\nname = \"a\"\n[[group.rule]]\n";
-    let error = told(&format!("{head}symbol = '('\n"));
+    let error = error_of(&format!("{head}symbol = '('\n"));
     assert!(error.starts_with("my.toml, line 4: symbol is not a regular expression: "), "{error}");
     assert!(!error.contains('\n'), "{error}");
-    let error = told(&format!("{head}mode = \"kernal\"\n"));
-    assert_eq!(error, "my.toml, line 4: mode is \"user\" or \"kernel\", not \"kernal\"");
-    let error = told(&format!("{head}symbols = 'x'\n"));
+    let error = error_of(&format!("{head}mode = \"kernal\"\n"));
+    assert_eq!(error, "my.toml, line 4: mode must be \"user\" or \"kernel\", not \"kernal\"");
+    let error = error_of(&format!("{head}symbols = 'x'\n"));
     assert!(error.starts_with("my.toml, line 4: unknown field `symbols`, expected"), "{error}");
-    let error = told(&format!("{head}anywhere = true\n"));
-    assert!(error.contains("takes everything; say which"), "{error}");
-    let error = told("[[group]]\nname = \"a\"\n");
+    let error = error_of(&format!("{head}anywhere = true\n"));
+    assert!(error.contains("matches everything; add one"), "{error}");
+    let error = error_of("[[group]]\nname = \"a\"\n");
     assert_eq!(error, "my.toml, line 2: \"a\" has no [[group.rule]]; add one");
-    let error = told(&format!("{head}symbol = 'x'\n{head}symbol = 'y'\n"));
-    assert!(error.starts_with("my.toml, line 6: \"a\" was there before"), "{error}");
-    let error = told("[[group]]\nname = \"recorder\"\n");
-    assert!(error.contains("made from owners"), "{error}");
-    let error = told("[[group]\n");
+    let error = error_of(&format!("{head}symbol = 'x'\n{head}symbol = 'y'\n"));
+    assert!(error.starts_with("my.toml, line 6: \"a\" is defined twice"), "{error}");
+    let error = error_of("[[group]]\nname = \"recorder\"\n");
+    assert!(error.contains("reserved for an owner"), "{error}");
+    let error = error_of("[[group]\n");
     assert!(error.starts_with("my.toml, line 1: "), "{error}");
 }

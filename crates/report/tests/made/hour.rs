@@ -1,4 +1,4 @@
-//! A trial at one-second intervals with everything that can be recorded, made up.
+//! A synthetic trial at one-second intervals with everything that can be recorded.
 
 use regress::Rng;
 use trial::classes::ClassRow;
@@ -11,7 +11,7 @@ use trial::{
 };
 
 const SECOND_NS: i64 = 1_000_000_000;
-/// nginx under load, recorded for 38 s, met 382 stacks of 537 procedures, 25 deep in the mean.
+/// nginx under load, recorded for 38 s, had 382 stacks of 537 procedures with a mean depth of 25.
 const FRAMES: u32 = 1_500;
 const STACKS: u32 = 6_000;
 const DEPTH: usize = 30;
@@ -19,7 +19,7 @@ const CPUS: u32 = 4;
 const WORKERS: u32 = 4;
 const HZ: f64 = 99.0;
 const SAMPLE_NS: i64 = 10_101_010;
-/// Places where threads wait, and of these how many in a second.
+/// Stacks with lock waits, and the number of them per second.
 const PLACES: u64 = 300;
 const WAITS_PER_INTERVAL: u64 = 30;
 const CLASSES: [&str; 12] = [
@@ -37,7 +37,7 @@ const CLASSES: [&str; 12] = [
     "miss GET 1k-10k -",
 ];
 
-/// A number below `end`, small ones much more often: as stacks are met.
+/// A number below `end`, small ones much more often, like the frequencies of stacks.
 fn skewed(rng: &mut Rng, end: u64) -> u64 {
     ((rng.uniform().powi(3) * end as f64) as u64).min(end - 1)
 }
@@ -169,7 +169,7 @@ fn files() -> Vec<FileRow> {
     (0..64).map(row).collect()
 }
 
-/// Writes so many seconds of it; the rate rises and falls once.
+/// Writes this many seconds of it; the rate rises and falls once.
 pub(crate) fn write(path: &std::path::Path, intervals: u64) {
     let mut rng = Rng::new(1998);
     let mut manifest = Manifest { interval_ns: SECOND_NS, ..Manifest::default() };

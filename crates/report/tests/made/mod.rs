@@ -1,6 +1,6 @@
-//! Trials made from known lines: no server, no network, the same on every machine.
+//! Trials generated from known lines, without a server or a network, the same on every machine.
 
-// A test that cannot make its trial has nothing to say.
+// A test that cannot generate its trial must fail.
 #![allow(clippy::unwrap_used)]
 
 use tempfile::TempDir;
@@ -13,7 +13,7 @@ use trial::{
 const START_NS: i64 = 1_769_860_800_000_000_000;
 const SECOND_NS: i64 = 1_000_000_000;
 
-/// A trial in the making; `open` writes it to a file and reads it back.
+/// A trial to be written; `open` writes it to a file and reads it back.
 pub(crate) struct Made {
     pub(crate) manifest: Manifest,
     pub(crate) intervals: Vec<Interval>,
@@ -39,7 +39,7 @@ impl Made {
     }
 }
 
-/// Noise that repeats: a linear congruential generator, sums of four for a bell.
+/// Reproducible noise: a linear congruential generator, with sums of four for a bell curve.
 pub(crate) struct Noise(u64);
 
 impl Noise {
@@ -53,12 +53,12 @@ impl Noise {
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// Mean 0, never beyond 1.
+    /// Mean 0, at most 1 in magnitude.
     fn bounded(&mut self) -> f64 {
         (std::f64::consts::TAU * self.uniform()).sin()
     }
 
-    /// Mean 0, sd about 1, never beyond 3.5.
+    /// Mean 0, sd about 1, at most 3.5 in magnitude.
     pub(crate) fn bell(&mut self) -> f64 {
         (0..4).map(|_| self.uniform() - 0.5).sum::<f64>() * 3f64.sqrt()
     }
@@ -66,10 +66,10 @@ impl Noise {
 
 /// The old kernel of 1998 under Squid: 96 samples of 15 minutes on one CPU, with exactly the
 /// published slopes (user 0.64, kernel 1.05, so idle -1.69) and an idle line that meets zero at 55.
-/// The correlations of user and kernel are the published ones too.
+/// User and kernel time also have the published correlations.
 pub(crate) fn published_1998() -> Made {
     let n = 96;
-    // A day: quiet in the night, busy in the afternoon.
+    // A day: quiet at night, busy in the afternoon.
     let day = |k: usize| (std::f64::consts::TAU * (k as f64 - 34.0) / n as f64).sin();
     let rates: Vec<f64> = (0..n).map(|k| 25.5 + 17.5 * day(k)).collect();
     let mut noise = Noise::new(1998);
@@ -109,12 +109,12 @@ pub(crate) fn published_1998() -> Made {
     }
 }
 
-/// `a + b·x` and noise at right angles to both, so large that the correlation is `r`.
+/// `a + b·x` plus noise orthogonal to both, with the size that makes the correlation `r`.
 fn line_with(x: &[f64], a: f64, b: f64, r: f64, noise: &mut Noise) -> Vec<f64> {
     let n = x.len() as f64;
     let mean = x.iter().sum::<f64>() / n;
     let spread: f64 = x.iter().map(|v| (v - mean).powi(2)).sum();
-    // Bounded, so that no mode comes out below zero in the night.
+    // Bounded, so that no mode is negative at night.
     let raw: Vec<f64> = x.iter().map(|_| noise.bounded()).collect();
     let level = raw.iter().sum::<f64>() / n;
     let tilt = raw.iter().zip(x).map(|(e, v)| e * (v - mean)).sum::<f64>() / spread;
@@ -125,8 +125,8 @@ fn line_with(x: &[f64], a: f64, b: f64, r: f64, noise: &mut Noise) -> Vec<f64> {
     x.iter().zip(&rest).map(|(v, e)| a + b * v + scale * e).collect()
 }
 
-/// A server of our days on the second of two CPUs, the load on the first: a ramp to 80 % of its
-/// thread, then saturation; with wakes, latencies, losses and an edge whose rate is not known.
+/// A current server on the second of two CPUs, with the load generator on the first: a ramp to 80 %
+/// of its thread, then saturation, with wakes, latencies, losses and an edge of unknown rate.
 pub(crate) fn ramp_and_saturation(server: &str) -> Made {
     let mut noise = Noise::new(7);
     let (mut intervals, mut latencies) = (Vec::new(), Vec::new());
@@ -140,7 +140,7 @@ pub(crate) fn ramp_and_saturation(server: &str) -> Made {
         // The busier the thread, the less often it sleeps.
         let wakes = if share > 1.0 { 40.0 } else { 5_200.0 * share * (1.05 - share) + 120.0 };
         let used = 0.012 + 12.4e-6 * rate + 14.0e-6 * wakes + 0.004 * noise.bell();
-        // One interval in which something else ran on the server's CPU.
+        // One interval in which another process ran on the server's CPU.
         let used = if k == 31 { used + 0.17 } else { used }.min(0.999);
         intervals.push(busy_second(k, rate, wakes, used, phase));
         latencies.push(latency_row(k, rate, used, k == 40));
@@ -223,7 +223,7 @@ fn busy_second(k: u64, rate: f64, wakes: f64, used: f64, phase: Option<&str>) ->
     }
 }
 
-/// Waiting grows as 1/(1 - use), and a hundredth of the requests meet something slow.
+/// Waiting grows as 1/(1 - use), and one in a hundred requests is slow.
 fn latency_row(k: u64, rate: f64, used: f64, invalid: bool) -> LatencyRow {
     let mut histogram: Histogram<u64> = Histogram::new(3).unwrap();
     let mean_us = 48.0 / (1.02 - used);
@@ -236,7 +236,7 @@ fn latency_row(k: u64, rate: f64, used: f64, invalid: bool) -> LatencyRow {
     LatencyRow::new(k, LatencySource::Generator, invalid, &histogram)
 }
 
-/// The same server, seen at a sixth of its load only.
+/// The same server at only a sixth of its load.
 pub(crate) fn far_from_the_cap() -> Made {
     let mut made = ramp_and_saturation("plimsoll");
     made.intervals.retain(|interval| interval.phase.is_none() && interval.rate() < 14_000.0);
@@ -247,7 +247,7 @@ pub(crate) fn far_from_the_cap() -> Made {
     made
 }
 
-/// Two workers of which one does more, long enough that points are thinned out.
+/// Two workers, one of which does more, recorded long enough that points are thinned.
 pub(crate) fn two_workers() -> Made {
     let mut made = ramp_and_saturation("nginx");
     let mut noise = Noise::new(3);
@@ -275,7 +275,7 @@ pub(crate) fn two_workers() -> Made {
     made
 }
 
-/// Latency grows beyond what was promised, by the server's own log; the rate hardly varies.
+/// A rate that hardly varies, with latencies from the server's log that exceed the objective.
 pub(crate) fn flat() -> Made {
     let mut made = published_1998();
     for (k, interval) in made.intervals.iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! The exports, read back by readers that know the formats and nothing of our writers.
+//! The exports, read back by independent readers of the formats.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -62,7 +62,7 @@ fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
     found
 }
 
-/// All messages (or texts) of one number.
+/// All messages (or texts) of one field number.
 fn messages<'a>(bytes: &'a [u8], number: u64) -> Vec<&'a [u8]> {
     let of = |(found, field): (u64, Field<'a>)| match field {
         Field::Bytes(bytes) if found == number => Some(bytes),
@@ -71,7 +71,7 @@ fn messages<'a>(bytes: &'a [u8], number: u64) -> Vec<&'a [u8]> {
     fields(bytes).into_iter().filter_map(of).collect()
 }
 
-/// Whole numbers of one number, packed or not.
+/// Integers of one field number, packed or not.
 fn numbers(bytes: &[u8], number: u64) -> Vec<i64> {
     let mut found = Vec::new();
     for (at, field) in fields(bytes).into_iter().filter(|(at, _)| *at == number) {
@@ -89,7 +89,7 @@ fn numbers(bytes: &[u8], number: u64) -> Vec<i64> {
 }
 
 #[test]
-fn pprof_holds_every_sample_its_time_and_the_whole_slope() {
+fn pprof_has_every_sample_its_time_and_the_whole_slope() {
     let (_directory, trial, analysis) = analysed(&known(&COSTS, 8));
     let packed = pprof(&trial, &analysis).unwrap();
     let mut bytes = Vec::new();
@@ -138,7 +138,7 @@ fn pprof_holds_every_sample_its_time_and_the_whole_slope() {
 }
 
 #[test]
-fn the_firefox_profile_has_a_track_an_owner_with_its_samples_and_stacks() {
+fn the_firefox_profile_has_a_track_per_owner_with_samples_and_stacks() {
     let (_directory, trial, analysis) = analysed(&known(&COSTS, 8));
     let json: Value = serde_json::from_slice(&firefox(&trial, &analysis).unwrap()).unwrap();
     assert_eq!(json["meta"]["interval"], 10.0, "milliseconds at 100 Hz");
@@ -177,7 +177,7 @@ fn find<'a>(files: &'a [Exported], name: &str) -> &'a [u8] {
     &files.iter().find(|file| file.name == name).unwrap_or_else(|| panic!("no {name}")).bytes
 }
 
-/// CSV as RFC 4180 has it; `None` is an empty cell that is not quoted.
+/// Parses CSV by RFC 4180; `None` is an empty cell without quotes.
 fn read_csv(bytes: &[u8]) -> Vec<Vec<Option<String>>> {
     let (mut rows, mut row) = (Vec::new(), Vec::new());
     let (mut cell, mut quoted, mut was_quoted) = (String::new(), false, false);
@@ -203,7 +203,7 @@ fn read_csv(bytes: &[u8]) -> Vec<Vec<Option<String>>> {
 }
 
 #[test]
-fn csv_gives_back_every_interval_and_cost() {
+fn csv_round_trips_every_interval_and_cost() {
     let mut made = known(&COSTS, 8);
     made.intervals[3].phase = Some("a \"phase\", with\r\nall of it".to_string());
     let (_directory, trial, analysis) = analysed(&made);
@@ -236,7 +236,7 @@ fn reader(bytes: &[u8]) -> SerializedFileReader<std::fs::File> {
 }
 
 #[test]
-fn parquet_gives_back_what_the_csv_has_with_types_and_nulls() {
+fn parquet_has_the_values_of_the_csv_with_types_and_nulls() {
     let mut made = known(&COSTS, 8);
     made.intervals[3].phase = Some("warm-up".to_string());
     let (_directory, trial, analysis) = analysed(&made);
@@ -271,7 +271,7 @@ fn parquet_gives_back_what_the_csv_has_with_types_and_nulls() {
 }
 
 #[test]
-fn without_a_profile_there_are_tables_and_no_stacks() {
+fn without_a_profile_there_are_tables_but_no_stacks() {
     let mut made = old_day();
     made.samples.clear();
     let (_directory, trial, analysis) = analysed(&made);

@@ -1,5 +1,5 @@
-//! The flame graph and the collapsed stacks: every stack's marginal cost, and that they add up to
-//! the line.
+//! The flame graph and the collapsed stacks: the marginal cost of every stack, and that they add up
+//! to the line.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use trial::profile::Owner;
 use super::COSTS;
 use super::made::{Made, frame, known, old_day};
 
-/// The server of known costs, with a caller of its own for each procedure, and one that grows
-/// rarer the busier it is.
+/// The server with known costs, with a separate caller for each procedure, and one procedure that
+/// runs less the busier the server is.
 fn callers() -> Made {
     let mut made = known(&COSTS, 5);
     for sample in made.samples.iter_mut().filter(|sample| sample.1 == Owner::Server) {
@@ -19,7 +19,7 @@ fn callers() -> Made {
         sample.2.insert(1, frame(&name, false));
     }
     for k in 0..240u64 {
-        // Most where the rate is lowest: a housekeeper of quiet times.
+        // It runs most at the lowest rate: housekeeping in quiet times.
         let quiet = (k as f64 / 240.0 * std::f64::consts::TAU).cos();
         if quiet > 0.5 {
             let stack =
@@ -44,7 +44,7 @@ fn find<'a>(frames: &'a [FlameFrame], name: &str) -> Option<&'a FlameFrame> {
 }
 
 #[test]
-fn the_stacks_add_up_to_the_slope_and_hold_the_truth() {
+fn the_stacks_add_up_to_the_slope_and_have_their_known_costs() {
     let (_directory, _, analysis) = analysed(&callers());
     let (flame, costs) = (analysis.flame.as_ref().unwrap(), analysis.costs.as_ref().unwrap());
     assert_eq!(flame.unit, FlameUnit::UsPerRequest);
@@ -68,7 +68,7 @@ fn the_stacks_add_up_to_the_slope_and_hold_the_truth() {
 }
 
 #[test]
-fn what_costs_less_with_each_request_is_left_out_and_its_sum_is_told() {
+fn negative_costs_are_left_out_and_their_sum_is_reported() {
     let (_directory, _, analysis) = analysed(&callers());
     let flame = analysis.flame.as_ref().unwrap();
     assert!(find(&flame.frames, "idle_work").is_none());
@@ -80,14 +80,14 @@ fn what_costs_less_with_each_request_is_left_out_and_its_sum_is_told() {
         .sum();
     assert!(swept < 0.0 && flame.left_out <= swept, "{swept} of {}", flame.left_out);
     let main = find(&flame.frames, "main").unwrap();
-    assert!(main.width > main.value, "what stands on it is wider than its sum");
+    assert!(main.width > main.value, "the frames above it are wider than its value");
     let page = html(&analysis);
-    assert!(page.contains("below zero, cannot be drawn: what is drawn is"));
-    assert!(page.contains("Where one more request costs CPU time"));
+    assert!(page.contains("in total, cannot be drawn: the drawing shows"));
+    assert!(page.contains("CPU time of one more request, by call stack"));
 }
 
 #[test]
-fn without_a_line_the_flame_graph_is_of_what_was_sampled() {
+fn without_a_line_the_flame_graph_shows_sampled_time() {
     let mut made = callers();
     made.intervals.iter_mut().for_each(|interval| interval.requests = 4_000.0);
     let (_directory, trial, analysis) = analysed(&made);
@@ -101,7 +101,7 @@ fn without_a_line_the_flame_graph_is_of_what_was_sampled() {
     assert!(collapsed(&trial, &analysis, CollapsedBy::Samples).is_ok());
 }
 
-/// The lines as a reader of the format takes them: the number behind the last space.
+/// The lines as a reader of the format parses them: the number follows the last space.
 fn read(text: &str) -> BTreeMap<String, u64> {
     let line = |line: &str| {
         let (stack, number) = line.rsplit_once(' ').unwrap();
@@ -111,7 +111,7 @@ fn read(text: &str) -> BTreeMap<String, u64> {
 }
 
 #[test]
-fn collapsed_stacks_hold_every_sample_and_by_cost_what_the_flame_graph_draws() {
+fn collapsed_stacks_have_every_sample_and_by_cost_the_flame_graph() {
     let mut made = callers();
     made.samples[0].2[0].symbol = Some("odd; name\nwith 7".to_string());
     let (_directory, trial, analysis) = analysed(&made);

@@ -1,4 +1,4 @@
-//! Trials with a profile, from the tables of Banga and Mogul (1998) and from known costs.
+//! Generated trials with a profile, from the tables of Banga and Mogul (1998) and from known costs.
 
 use regress::Rng;
 use report::Groups;
@@ -10,7 +10,7 @@ use trial::{Interval, Manifest, Modes, Prediction, ProcessTimes, ThreadTimes, Tr
 const START_NS: i64 = 905_882_400_000_000_000;
 const QUARTER_NS: i64 = 900_000_000_000;
 
-/// The groups as the papers made them.
+/// The groups of the papers.
 pub(crate) const GROUPS_1998: &str = "
 [[group]]
 name = 'select'
@@ -35,8 +35,8 @@ title = 'data movement'
 symbol = '^(bcopy|memCopy|memset)$'
 ";
 
-/// Table 16: the old kernel; percent of all CPU time in the hour of 48 requests/s, procedure,
-/// whether in the kernel. What of select's 38.96 has no row of its own is `select_rest`.
+/// Table 16, the old kernel: percent of all CPU time in the hour of 48 requests/s, procedure,
+/// whether in the kernel. `select_rest` is the part of select's 38.96 without a row.
 pub(crate) const OLD: (f64, &[(f64, &str, bool)]) = (
     48.0,
     &[
@@ -84,11 +84,11 @@ pub(crate) const NEW: (f64, &[(f64, &str, bool)]) = (
     ],
 );
 
-/// A trial in the making.
+/// A trial to be written.
 pub(crate) struct Made {
     pub(crate) manifest: Manifest,
     pub(crate) intervals: Vec<Interval>,
-    /// Interval, whose, stack with the leaf first, ns.
+    /// Interval, owner, stack with the innermost procedure first, ns.
     pub(crate) samples: Vec<(u64, Owner, Vec<Frame>, i64)>,
     pub(crate) predictions: Vec<Prediction>,
 }
@@ -146,15 +146,16 @@ pub(crate) fn old_day() -> Made {
     day("Squid 1.1.20Mod, old", 8.0..43.0, Line(3.5, 0.64, 0.85), Line(3.5, 1.05, 0.94), OLD, 1)
 }
 
-/// The same on the new one: idle -1.26, meeting zero at 83, and so 104.6 at no load.
+/// The same on the new kernel: idle -1.26, meeting zero at 83, and so 104.6 at zero load.
 pub(crate) fn new_day() -> Made {
     let fixed = (100.0 - 83.0 * 1.2602) / 2.0;
     let (user, kernel) = (Line(fixed, 0.5351, 0.80), Line(fixed, 0.7251, 0.95));
     day("Squid 1.1.20Mod, new", 25.0..65.0, user, kernel, NEW, 2)
 }
 
-/// 96 quarters of an hour with the modes' published slopes and correlations; the profile has each
-/// procedure's published share in proportion to the rate, as the published arithmetic takes it.
+/// 96 quarters of an hour with the published slopes and correlations of the modes. In the profile
+/// each procedure has its published share in proportion to the rate, as in the published
+/// arithmetic.
 fn day(
     server: &str,
     rates: std::ops::Range<f64>,
@@ -199,7 +200,7 @@ fn day(
     Made { manifest, intervals: intervals.collect(), samples, predictions: Vec::new() }
 }
 
-/// A line and noise at right angles to it, as large as its correlation asks for.
+/// A line and noise orthogonal to it, with the size that gives the correlation.
 fn mode(x: &[f64], Line(fixed, slope, correlation): &Line, rng: &mut Rng) -> Vec<f64> {
     let n = x.len() as f64;
     let mean = x.iter().sum::<f64>() / n;
@@ -214,7 +215,7 @@ fn mode(x: &[f64], Line(fixed, slope, correlation): &Line, rng: &mut Rng) -> Vec
     x.iter().zip(&rest).map(|(v, e)| fixed + slope * v + scale * e).collect()
 }
 
-/// The hour of Table 16 itself, in twelve parts: 89.27 % busy, and what has no row in `rest`.
+/// The hour of Table 16 in twelve parts: 89.27 % busy, with the time without a row in `rest`.
 pub(crate) fn hour_of_table_16() -> Made {
     let mut made = old_day();
     let (rate, table) = OLD;
@@ -244,8 +245,8 @@ pub(crate) fn hour_of_table_16() -> Made {
     made
 }
 
-/// A server of one thread whose costs are known: microseconds a request of each procedure and a
-/// fixed percent of a CPU, sampled at 100 Hz with the noise of sampling.
+/// A single-threaded server with known costs: microseconds per request of each procedure and a
+/// fixed percent of a CPU, sampled at 100 Hz with sampling noise.
 pub(crate) fn known(costs: &[(&str, bool, f64, f64)], seed: u64) -> Made {
     let mut rng = Rng::new(seed);
     let (mut intervals, mut samples) = (Vec::new(), Vec::new());
@@ -257,7 +258,7 @@ pub(crate) fn known(costs: &[(&str, bool, f64, f64)], seed: u64) -> Made {
         for (symbol, in_kernel, us, fixed) in costs {
             let spent = (us * 1e-6 * rate + fixed / 100.0) * (1.0 + 0.01 * rng.normal());
             *if *in_kernel { &mut kernel } else { &mut user } += spent;
-            // What is due is sampled, what is left over by chance.
+            // Whole samples are taken, and the fraction of one with its probability.
             let due = 100.0 * spent;
             let taken = due.floor() as i64 + i64::from(rng.uniform() < due.fract());
             if taken > 0 {

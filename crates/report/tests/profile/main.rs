@@ -1,7 +1,7 @@
-//! Profiles, costs by group, what-if and the comparison of trials: the golden figures of 1998, and
-//! costs that are known because the test made them.
+//! Profiles, costs by group, what-if and the comparison of trials: the figures of 1998, and known
+//! costs of generated trials.
 
-// A test that cannot make its trial has nothing to say.
+// A test that cannot generate its trial must fail.
 #![allow(clippy::unwrap_used)]
 
 mod export;
@@ -23,7 +23,7 @@ fn analysed(trial: &Trial, options: &Options) -> Analysis {
     analyse(trial, options).unwrap()
 }
 
-/// Microseconds of CPU a request, in the kernel or not, fixed percent.
+/// Microseconds of CPU per request, whether in the kernel, fixed percent.
 const COSTS: [(&str, bool, f64, f64); 5] = [
     ("tcp_sendmsg", true, 20.0, 0.0),
     ("sock_poll", true, 15.0, 1.5),
@@ -36,7 +36,7 @@ const COSTS: [(&str, bool, f64, f64); 5] = [
 fn what_if_predicts_80_for_select_replaced_and_106_for_select_free() {
     let (_directory, trial) = old_day().open("old.trial");
     let options = options_1998();
-    // 16.02 % of a CPU at 56 requests/s are 2.86 ms a request.
+    // 16.02 % of a CPU at 56 requests/s are 2.86 ms per request.
     let new = what_if(&trial, &options, "select", Instead::Cost(0.1602 / 56.0)).unwrap();
     assert_eq!(new.value.round(), 80.0, "{}", new.value);
     assert_eq!(new.name, "what-if select=2.86ms");
@@ -46,11 +46,11 @@ fn what_if_predicts_80_for_select_replaced_and_106_for_select_free() {
     assert_eq!(free.before.round(), 55.0, "{}", free.before);
     assert!((free.group_us - 1e4 * 38.96 / 48.0).abs() < 1.0, "{}", free.group_us);
     assert!(free.group_us_after.abs() < 1e-6 && free.us > free.us_after);
-    for told in [&new, &free] {
-        let (low, high) = told.low.zip(told.high).unwrap();
-        assert!(low < told.value && told.value < high);
-        assert!(told.ratio_low.unwrap() < told.ratio && told.ratio < told.ratio_high.unwrap());
-        assert!(told.note.starts_with("first-order"));
+    for found in [&new, &free] {
+        let (low, high) = found.low.zip(found.high).unwrap();
+        assert!(low < found.value && found.value < high);
+        assert!(found.ratio_low.unwrap() < found.ratio && found.ratio < found.ratio_high.unwrap());
+        assert!(found.note.starts_with("first-order"));
     }
     let same = what_if(&trial, &options, "select", Instead::Scale(1.0)).unwrap();
     assert!((same.ratio - 1.0).abs() < 1e-12);
@@ -59,13 +59,13 @@ fn what_if_predicts_80_for_select_replaced_and_106_for_select_free() {
 }
 
 #[test]
-fn a_what_if_that_cannot_be_answered_says_why() {
+fn a_what_if_without_an_answer_says_why() {
     let (_directory, trial) = old_day().open("old.trial");
     let ask = |group: &str, instead| what_if(&trial, &options_1998(), group, instead).unwrap_err();
     let error = ask("selekt", Instead::Scale(0.0));
     assert_eq!(
         error.to_string(),
-        "old.trial: no group \"selekt\" in its profile; there are select, malloc, tcp, \
+        "old.trial: no group \"selekt\" in the profile; known groups: select, malloc, tcp, \
          data-movement, [kernel], squid"
     );
     assert!(matches!(ask("select", Instead::Scale(-1.0)), Error::Option { .. }));
@@ -75,17 +75,17 @@ fn a_what_if_that_cannot_be_answered_says_why() {
     without.samples.clear();
     let (_directory, trial) = without.open("bare.trial");
     let error = what_if(&trial, &options_1998(), "select", Instead::Scale(0.0)).unwrap_err();
-    assert_eq!(error.to_string(), "bare.trial: no profile in it: record it again with one");
+    assert_eq!(error.to_string(), "bare.trial: no profile; record again with one");
 }
 
 #[test]
 fn the_comparison_of_1998() {
     let mut old = old_day();
     let (_kept, trial) = old.open("old.trial");
-    let foretold =
+    let predicted =
         what_if(&trial, &options_1998(), "select", Instead::Cost(0.1602 / 56.0)).unwrap();
     let free = what_if(&trial, &options_1998(), "select", Instead::Scale(0.0)).unwrap();
-    old.predictions = vec![foretold.prediction(1), free.prediction(2)];
+    old.predictions = vec![predicted.prediction(1), free.prediction(2)];
     let (_old, before) = old.open("old.trial");
     let (_new, after) = new_day().open("new.trial");
     let options = CompareOptions { analysis: options_1998(), ..CompareOptions::default() };
@@ -99,7 +99,7 @@ fn the_comparison_of_1998() {
     assert!(found.before.physical && !found.after.physical);
     let idle = found.after.idle_at_zero.unwrap();
     assert!((idle - 104.6).abs() < 0.05, "{idle}");
-    // The select procedures of the old kernel are gone, and those of the new one have come.
+    // The select procedures of the old kernel are gone, and those of the new one are present.
     assert_eq!(found.groups[0].name, "all select functions");
     assert!(found.groups[0].significant && found.groups[0].us_change < -5_000.0);
     assert!(found.procedures.iter().any(|p| p.name == "soo_select" && p.us_after == 0.0));
@@ -118,7 +118,7 @@ fn the_comparison_of_1998() {
 }
 
 #[test]
-fn a_trial_against_itself_is_no_change_if_the_margin_allows_for_what_runs_differ_by() {
+fn a_trial_compared_with_itself_is_no_change_if_the_margin_covers_the_sd_between_runs() {
     let made = known(&COSTS, 5);
     let (_directory, trial) = made.open("known.trial");
     let options = CompareOptions::default();
@@ -127,15 +127,15 @@ fn a_trial_against_itself_is_no_change_if_the_margin_allows_for_what_runs_differ
     assert!(same.groups.iter().chain(&same.procedures).all(|part| !part.significant));
     let strict = CompareOptions { margin: 0.02, ..options };
     let same = compare(&trial, &trial, &strict).unwrap();
-    assert_eq!(same.verdict, Verdict::NotTold, "two runs differ by more than that");
+    assert_eq!(same.verdict, Verdict::Inconclusive, "two runs differ by more than that");
 }
 
 #[test]
-fn a_dearer_request_is_a_regression_and_its_procedure_is_named() {
-    let mut dearer = COSTS;
-    dearer[3].2 = 45.0;
+fn a_more_expensive_request_is_a_regression_and_its_procedure_is_named() {
+    let mut changed = COSTS;
+    changed[3].2 = 45.0;
     let (_a, before) = known(&COSTS, 5).open("a.trial");
-    let (_b, after) = known(&dearer, 6).open("b.trial");
+    let (_b, after) = known(&changed, 6).open("b.trial");
     let found = compare(&before, &after, &CompareOptions::default()).unwrap();
     assert_eq!(found.verdict, Verdict::Regression, "{:?}", found.cost);
     assert_eq!(found.procedures[0].name, "parse_request");
@@ -171,16 +171,16 @@ fn table_16_is_read_back() {
     }
     assert!((profile.rate_mean - 48.0).abs() < 1e-9);
     assert!((profile.rate_peak - 58.0).abs() < 1e-9);
-    // Groups always have a row; a procedure below 1 % of the non-idle time has not.
+    // Groups always have a row; procedures below 1 % of the non-idle time have none.
     assert_eq!(row("recorder").percent, 0.0);
     assert!(profile.rows.iter().all(|row| row.name != "comm_select"));
-    // The largest group stands first, its procedures below it.
+    // The largest group comes first, with its procedures below it.
     assert_eq!(profile.rows[2].kind, RowKind::Group);
     assert_eq!(profile.rows[3].name, "soo_select");
 }
 
 #[test]
-fn costs_add_up_to_the_line_and_hold_the_truth() {
+fn costs_add_up_to_the_line_and_their_intervals_contain_the_true_values() {
     let made = known(&COSTS, 11);
     let (_directory, trial) = made.open("known.trial");
     let costs = analysed(&trial, &Options::default()).costs.unwrap();
@@ -213,9 +213,9 @@ fn costs_add_up_to_the_line_and_hold_the_truth() {
     assert!((free.value / truth - 1.0).abs() < 0.05, "{} and {truth}", free.value);
 }
 
-/// In at least 18 of 20 runs the interval of each group holds the truth.
+/// In at least 18 of 20 runs the interval of each group contains the true value.
 #[test]
-fn intervals_of_costs_hold_the_truth_as_often_as_they_say() {
+fn intervals_of_costs_contain_the_true_values_at_their_level() {
     let mut held = [0; 5];
     for seed in 0..20 {
         let (_directory, trial) = known(&COSTS, 100 + seed).open("known.trial");
@@ -233,7 +233,7 @@ fn intervals_of_costs_hold_the_truth_as_often_as_they_say() {
 }
 
 #[test]
-fn the_quiet_intervals_are_left_out_and_both_lines_are_shown() {
+fn quiet_intervals_are_excluded_and_both_lines_are_shown() {
     let (_directory, trial) = old_day().open("old.trial");
     let analysis = analysed(&trial, &Options { above: 20.0, ..options_1998() });
     let all = analysis.all_intervals.as_ref().unwrap();
@@ -241,7 +241,8 @@ fn the_quiet_intervals_are_left_out_and_both_lines_are_shown() {
     assert!(analysis.capacity_straight.n < 96);
     assert_eq!(all.capacity_straight.value.unwrap().round(), 55.0);
     let text = terminal(&analysis, 80);
-    assert!(text.contains("the same, quiet ones in") && text.contains("idle, quiet in"), "{text}");
+    assert!(text.contains("the same, with quiet intervals"), "{text}");
+    assert!(text.contains("idle, with quiet"), "{text}");
     assert!(analysed(&trial, &options_1998()).all_intervals.is_none());
 }
 
@@ -278,7 +279,7 @@ fn the_page_shows_them_and_loads_nothing() {
     assert!(!page.contains("<script") && !page.contains("<b>") && !page.contains("NaN"));
     assert!(page.contains("Cost of a request by group"));
     assert!(terminal(&analysis, 100).chars().all(|c| c == '\n' || !c.is_control()));
-    // Copies to be looked at in a browser.
+    // Copies to view in a browser.
     let directory = env!("CARGO_TARGET_TMPDIR");
     std::fs::write(format!("{directory}/known.html"), &page).unwrap();
     let (_directory, trial) = old_day().open("old.trial");

@@ -1,4 +1,4 @@
-//! What the last intervals show is what the analysis says of them.
+//! The figures of the last intervals are those of the analysis.
 
 use crate::made;
 use report::{Groups, Options, Recent};
@@ -10,7 +10,7 @@ fn last(trial: &Trial, intervals: usize) -> Recent {
 }
 
 #[test]
-fn rates_and_uses_are_those_of_the_intervals() {
+fn rates_and_use_are_those_of_the_intervals() {
     let (_home, trial) = made::ramp_and_saturation("squid").open("squid.trial");
     let whole = report::analyse(&trial, &Options::default()).unwrap();
     let found = last(&trial, 12);
@@ -33,9 +33,9 @@ fn rates_and_uses_are_those_of_the_intervals() {
 }
 
 #[test]
-fn cpu_per_request_counts_only_what_is_known() {
+fn cpu_per_request_counts_only_known_rates() {
     let (_home, trial) = made::ramp_and_saturation("squid").open("squid.trial");
-    // Of the last two intervals the second has no rate that may be used.
+    // The second of the last two intervals has no valid rate.
     let before = &trial.intervals()[70];
     let found = last(&trial, 2).cpu_per_request.unwrap();
     let server = before.server.unwrap();
@@ -45,7 +45,7 @@ fn cpu_per_request_counts_only_what_is_known() {
 }
 
 #[test]
-fn latencies_are_those_of_all_requests_together() {
+fn latencies_are_merged_over_all_requests() {
     let (_home, trial) = made::ramp_and_saturation("squid").open("squid.trial");
     let found = last(&trial, 12).latency.unwrap();
     let rows: Vec<_> = trial.latencies().iter().filter(|row| row.interval >= 60).collect();

@@ -232,7 +232,7 @@ fn graded_text(graded: &Graded) -> String {
     let grade = match graded.grade {
         Grade::Held => "held",
         Grade::Missed => "missed",
-        Grade::NotTold => "cannot be told",
+        Grade::Inconclusive => "cannot be told",
     };
     let came = graded.came.map_or("nothing".to_owned(), thousands);
     format!(

@@ -127,7 +127,7 @@ pub(super) fn estimate(path: &Path, options: &Options) -> Result<Estimated, Erro
 pub(super) fn grade(before: &Path, after: &Path, options: &Options) -> Result<Grade, Error> {
     let options = CompareOptions { analysis: options.clone(), ..CompareOptions::default() };
     let compared = report::compare(&Trial::open(before)?, &Trial::open(after)?, &options)?;
-    Ok(compared.graded.first().map_or(Grade::NotTold, |graded| graded.grade))
+    Ok(compared.graded.first().map_or(Grade::Inconclusive, |graded| graded.grade))
 }
 
 fn side(value: Option<f64>, low: Option<f64>, high: Option<f64>) -> Option<Side> {

@@ -153,7 +153,8 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
     }
     let tallies = judge::tallies(&runs);
     let count = |grade| runs.iter().filter(|run| run.grade == grade).count();
-    let graded = [report::Grade::Held, report::Grade::Missed, report::Grade::NotTold].map(count);
+    let graded =
+        [report::Grade::Held, report::Grade::Missed, report::Grade::Inconclusive].map(count);
     let allowed = (MISSED_SHARE_MAX * plan.runs as f64).floor() as usize;
     Ok(Outcome {
         level: options.level,

@@ -1,11 +1,11 @@
-//! Independent pieces of an analysis, on all CPUs.
+//! Independent parts of an analysis, run on all CPUs.
 
 use std::num::NonZero;
 use std::panic::resume_unwind;
 use std::thread;
 
-/// What the work makes of each item, in their order.
-pub(crate) fn at_once<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
+/// Applies `work` to each item; the results are in the order of the items.
+pub(crate) fn in_parallel<T: Send, R: Send>(items: Vec<T>, work: impl Fn(T) -> R + Sync) -> Vec<R> {
     let cpus = thread::available_parallelism().map_or(1, NonZero::get);
     let share = items.len().div_ceil(cpus);
     let (mut items, work) = (items.into_iter(), &work);
@@ -27,17 +27,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_comes_out_is_in_the_order_of_what_went_in() {
+    fn results_are_in_the_order_of_the_items() {
         for count in [0, 1, 2, 3, 64, 1_001] {
             let items: Vec<u64> = (0..count).collect();
             let expected: Vec<u64> = items.iter().map(|item| item * 3).collect();
-            assert_eq!(at_once(items, |item| item * 3), expected);
+            assert_eq!(in_parallel(items, |item| item * 3), expected);
         }
     }
 
     #[test]
     #[should_panic(expected = "of the work")]
-    fn a_panic_of_the_work_is_the_callers() {
-        at_once(vec![1, 2, 3], |_| panic!("a panic of the work"));
+    fn a_panic_of_the_work_reaches_the_caller() {
+        in_parallel(vec![1, 2, 3], |_| panic!("a panic of the work"));
     }
 }

@@ -1,0 +1,213 @@
+//! A comparison of two trials and a what-if prediction, as text for a terminal.
+
+use crate::analysis::{
+    CapacityFigure, Comparison, Grade, Graded, PartChange, Ratio, Verdict, WhatIf,
+};
+use crate::format::{NONE, ends, fixed, latency, level, or_none, rate, thousands};
+use crate::table::Table;
+use crate::tables::{slope_unit, us};
+use crate::terminal;
+
+/// Procedures that are shown; the JSON has all of them.
+const PROCEDURES_SHOWN: usize = 20;
+
+/// A what-if prediction as text for a terminal of `width` columns. It ends with a line break.
+#[must_use]
+pub fn terminal_what_if(found: &WhatIf, width: usize) -> String {
+    let model = match found.model {
+        "wakes" => "the line with wakes",
+        _ => "the straight line, by MM",
+    };
+    let predicted = format!(
+        "{} requests/s{}; {} now",
+        rate(found.value),
+        ends(found.low, found.high, rate),
+        rate(found.before)
+    );
+    let ratio = format!(
+        "{} times the capacity{}",
+        fixed(found.ratio, 2),
+        ends(found.ratio_low, found.ratio_high, |value| fixed(value, 2))
+    );
+    let change = format!(
+        "{}: {} of the {} per request become {}",
+        found.title,
+        latency(found.group_us),
+        latency(found.us),
+        latency(found.group_us_after)
+    );
+    let model = format!(
+        "{model} of the {}, n = {}; {} interval for a future saturated interval",
+        found.resource.label(),
+        thousands(found.n as f64),
+        level(found.level)
+    );
+    let facts = [
+        ("Predicted", predicted.as_str()),
+        ("Ratio", &ratio),
+        ("Change", &change),
+        ("Model", &model),
+        ("Note", found.note),
+    ];
+    let remarks = found.remarks.iter().map(|remark| ("Warning", remark.as_str()));
+    let title = format!("What if, {} ({}): {}", found.server, found.trial, found.name);
+    terminal::text(&[&title], facts.into_iter().chain(remarks), &[], width)
+}
+
+/// A comparison as text for a terminal of `width` columns. It ends with a line break.
+#[must_use]
+pub fn terminal_comparison(found: &Comparison, width: usize) -> String {
+    let (before, after) = (&found.before, &found.after);
+    let verdict = match found.verdict {
+        Verdict::Regression => "regression",
+        Verdict::Improvement => "improvement",
+        Verdict::NoChange => "no change",
+        Verdict::Inconclusive => "inconclusive",
+    };
+    let model = if found.with_wakes { "lines with wakes" } else { "straight lines" };
+    let value =
+        |figure: &CapacityFigure| figure.value.map_or_else(|| "not identifiable".to_string(), rate);
+    let verdict = format!("{verdict}: {}", found.why);
+    let capacity = format!(
+        "{} by {model}; {} before, {} after",
+        ratio(&found.capacity),
+        value(&before.capacity),
+        value(&after.capacity)
+    );
+    let cost = format!(
+        "{} by straight lines; {} per request before, {} after",
+        ratio(&found.cost),
+        latency(before.us_per_request),
+        latency(after.us_per_request)
+    );
+    let intervals = format!(
+        "{}, for runs like these (and for these two runs alone); \"no change\" means an interval \
+         within {:.0} %",
+        level(found.level),
+        found.margin_percent
+    );
+    let facts = [
+        ("Verdict", verdict.as_str()),
+        ("Capacity", &capacity),
+        ("Cost", &cost),
+        ("Intervals", &intervals),
+    ];
+    let remarks = found.remarks.iter().map(|remark| ("Warning", remark.as_str()));
+    let tables = [modes(found), groups(found), procedures(found), predictions(&found.graded)];
+    let title = format!(
+        "{} ({}) compared with {} ({})",
+        after.server, after.trial, before.server, before.trial
+    );
+    terminal::text(&[&title], facts.into_iter().chain(remarks), &tables, width)
+}
+
+/// `+51 % (+32 to +72; these two alone +38 to +66)`.
+fn ratio(ratio: &Ratio) -> String {
+    let own = match ratio.low.zip(ratio.high) {
+        Some((low, high)) => format!("; these two alone {} to {}", change(low), change(high)),
+        None => String::new(),
+    };
+    match ratio.runs_low.zip(ratio.runs_high) {
+        Some((low, high)) => {
+            format!("{} % ({} to {}{own})", change(ratio.value), change(low), change(high))
+        }
+        None => format!("{} %, unbounded", change(ratio.value)),
+    }
+}
+
+/// A ratio as a change in percent.
+fn change(ratio: f64) -> String {
+    let percent = 100.0 * (ratio - 1.0);
+    if !percent.is_finite() {
+        return NONE.to_string();
+    }
+    let text = if percent.abs() < 9.95 { fixed(percent, 1) } else { fixed(percent, 0) };
+    if percent > 0.0 { format!("+{text}") } else { text }
+}
+
+fn probability(p: f64) -> String {
+    if p < 0.001 { "< 0.001".to_string() } else { fixed(p, 3) }
+}
+
+fn significance(significant: bool) -> String {
+    if significant { "significant" } else { "not significant" }.to_string()
+}
+
+fn modes(found: &Comparison) -> Table {
+    let (per, unit) = slope_unit(found.modes.iter().map(|mode| &mode.before));
+    let note = "t with Newey-West errors, for these two runs";
+    Table::of(
+        format!("Slopes by mode, {unit}"),
+        &found.modes,
+        &[
+            ("<mode", &|mode| mode.mode.to_string()),
+            ("before", &|mode| fixed(mode.before * per, 3)),
+            ("after", &|mode| fixed(mode.after * per, 3)),
+            ("change, %", &|mode| change(mode.after / mode.before)),
+            ("t", &|mode| fixed(mode.t, 1)),
+            ("p", &|mode| probability(mode.p)),
+            ("<difference", &|mode| significance(mode.significant)),
+        ],
+        note,
+    )
+}
+
+fn groups(found: &Comparison) -> Table {
+    let note = match found.groups.is_empty() {
+        true => "",
+        false => "q: p after Benjamini-Hochberg, over all rows",
+    };
+    changes("Groups by change of cost per request, µs", &found.groups, note.to_string())
+}
+
+fn procedures(found: &Comparison) -> Table {
+    let all = found.procedures.len();
+    let shown = &found.procedures[..all.min(PROCEDURES_SHOWN)];
+    let note = match all > shown.len() {
+        true => format!("the first {PROCEDURES_SHOWN} of {all}; the JSON has all of them"),
+        false => String::new(),
+    };
+    changes("Procedures by change of cost per request, µs", shown, note)
+}
+
+fn changes(title: &str, changes: &[PartChange], note: String) -> Table {
+    Table::of(
+        title,
+        changes,
+        &[
+            ("<what", &|change| {
+                let mode =
+                    change.procedure.as_ref().map(|procedure| format!(" ({})", procedure.mode));
+                format!("{}{}", change.name, mode.unwrap_or_default())
+            }),
+            ("before", &|change| us(change.us_before)),
+            ("after", &|change| us(change.us_after)),
+            ("change", &|change| us(change.us_change)),
+            ("q", &|change| probability(change.q)),
+            ("<difference", &|change| significance(change.significant)),
+        ],
+        note,
+    )
+}
+
+fn predictions(graded: &[Graded]) -> Table {
+    let grade = |row: &Graded| match row.grade {
+        Grade::Held => "held",
+        Grade::Missed => "missed",
+        Grade::Inconclusive => "inconclusive",
+    };
+    Table::of(
+        "Predictions, graded",
+        graded,
+        &[
+            ("<what", &|row| row.prediction.name.clone()),
+            ("predicted", &|row| rate(row.prediction.value)),
+            ("low", &|row| or_none(row.prediction.low, rate)),
+            ("high", &|row| or_none(row.prediction.high, rate)),
+            ("actual", &|row| or_none(row.came, rate)),
+            ("actual, %", &|row| or_none(row.ratio, change)),
+            ("<grade", &|row| grade(row).to_string()),
+        ],
+        "",
+    )
+}

@@ -1,0 +1,124 @@
+//! Tables of lock waits and of file access.
+
+use trial::files::Direction;
+use trial::profile::Owner;
+use trial::waits::LockKind;
+
+use crate::analysis::{Files, FilesOfSize, WaitFigures, Waits, WaitsAtPlace, owner_name};
+use crate::format::{fixed, latency, latency_fine, or_none, percent, thousands};
+use crate::table::Table;
+
+/// Procedures of a stack that are shown, starting with the one that requested the lock.
+const PROCEDURES_SHOWN: usize = 4;
+
+/// Lock waits by kind and by stack. They show waiting, not holding, and say so.
+pub(crate) fn lock_waits(waits: &Waits) -> Vec<Table> {
+    type Row<'a> = (LockKind, Owner, &'a WaitFigures, String);
+    let note = format!(
+        "waiting, not holding; n = {} waits in {} s; a wait counts in the interval in which it \
+         ends; CPUs spent {} % of their time spinning for kernel locks; a futex wait is for a lock \
+         or for work; {}",
+        thousands(waits.waits as f64),
+        fixed(waits.seconds, 1),
+        fixed(waits.spinning_percent, 3),
+        waits.lost
+    );
+    let table = |title: &str, rows: Vec<Row<'_>>, last: &str, note: String| {
+        Table::of(
+            title,
+            rows,
+            &[
+                ("<lock", &|row| row.0.label().to_string()),
+                ("<owner", &|row| owner_name(row.1).to_string()),
+                ("waits", &|row| thousands(row.2.waits as f64)),
+                ("total", &|row| latency(row.2.total_us)),
+                ("mean", &|row| latency(row.2.mean_us)),
+                ("max", &|row| latency(row.2.max_us)),
+                (last, &|row| row.3.clone()),
+            ],
+            note,
+        )
+    };
+    let spun = |figures: &WaitFigures| fixed(100.0 * figures.spun_us / figures.total_us, 1);
+    let kinds = waits.kinds.iter();
+    let kinds = kinds.map(|row| (row.kind, row.owner, &row.figures, spun(&row.figures)));
+    let stacks = waits.places.iter().map(|row| (row.kind, row.owner, &row.figures, stack(row)));
+    vec![
+        table("Lock waits", kinds.collect(), "spun, %", note),
+        table("Lock waits by stack", stacks.collect(), "~procedure and its callers", String::new()),
+    ]
+}
+
+fn stack(row: &WaitsAtPlace) -> String {
+    let shown: Vec<&str> = row.place.iter().take(PROCEDURES_SHOWN).map(String::as_str).collect();
+    let place = match (shown.is_empty(), row.kind) {
+        (false, _) => shown.join(" < "),
+        (true, LockKind::Futex) => "unknown".to_string(),
+        (true, _) => "other stacks".to_string(),
+    };
+    match row.word {
+        Some(word) => format!("{place}; word {:#x} of process {}", word.address, word.pid),
+        None => place,
+    }
+}
+
+/// Files read and files written, by size.
+pub(crate) fn files<'f>(files: &'f Files) -> Vec<Table> {
+    type Column<'f> = (&'f str, &'f dyn Fn(&&'f FilesOfSize) -> String);
+    let of =
+        |direction: Direction| files.sizes.iter().filter(move |row| row.direction == direction);
+    let objects = |direction| thousands(of(direction).map(|row| row.objects).sum::<u64>() as f64);
+    let what = "calls and bytes are per file; first: median time in the open and the first call; \
+                total: median time in all calls, and its 99th percentile; accurate to 6 %; %: the \
+                share of needless reads in that time";
+    let columns = |calls: &'static str| -> [Column<'f>; 7] {
+        [
+            ("<KiB", &|row| size(row)),
+            ("files", &|row| thousands(row.objects as f64)),
+            (calls, &|row| fixed(row.calls_per_object, 2)),
+            ("bytes", &|row| thousands(row.bytes_per_object)),
+            ("first", &|row| or_none(row.first_median_us, fine)),
+            ("total", &|row| or_none(row.total_median_us, fine)),
+            ("99 %", &|row| or_none(row.total_p99_us, fine)),
+        ]
+    };
+    let needless: [Column<'f>; 2] = [
+        ("needless", &|row| thousands(row.needless.needless as f64)),
+        ("%", &|row| percent(row.needless.needless_percent)),
+    ];
+    let (read, written) = (Direction::Read, Direction::Written);
+    let mut tables = vec![
+        Table::of(
+            "Files read, by size",
+            of(read),
+            &[&columns("reads")[..], &needless].concat(),
+            format!("{what}; n = {} files; {}", objects(read), files.lost),
+        ),
+        Table::of(
+            "Files written, by size",
+            of(written),
+            &columns("writes"),
+            format!("{what}; n = {} files", objects(written)),
+        ),
+    ];
+    // A direction without files is left out; if there are none at all, a note says that the
+    // sampler ran.
+    tables.retain(|table| !table.rows.is_empty());
+    if tables.is_empty() {
+        let none = format!("no file was followed from open to close; {}", files.lost);
+        tables.push(Table::new("Files", &[], none));
+    }
+    tables
+}
+
+fn fine(us: f64) -> String {
+    latency_fine(us, 1)
+}
+
+fn size(row: &FilesOfSize) -> String {
+    let kib = |bytes: u64| thousands((bytes >> 10) as f64);
+    match row.size_below {
+        Some(below) => format!("{}-{}", kib(row.size_from), kib(below)),
+        None => format!("from {}", kib(row.size_from)),
+    }
+}
