@@ -15,7 +15,7 @@
 use serde::Serialize;
 
 use crate::costs::{Coefficient, Weighting, cost};
-use crate::linear::{Design, LinearFit};
+use crate::linear::{Design, LinearFit, check_level};
 use crate::{Unfit, least_squares, mm, shared_fit};
 
 /// If the others explain more than this share of a class's variance, it is not fitted separately:
@@ -96,9 +96,7 @@ pub fn class_costs(
     level: f64,
     seed: u64,
 ) -> Result<ClassCosts, Unfit> {
-    if !(level > 0.0 && level < 1.0) {
-        return Err(Unfit::NotPositive { what: "the level, or 1 minus the level," });
-    }
+    check_level(level)?;
     if rates.iter().any(|class| class.iter().any(|rate| *rate < 0.0)) {
         return Err(Unfit::NotPositive { what: "the rate of a class" });
     }

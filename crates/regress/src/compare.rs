@@ -11,8 +11,7 @@ use serde::Serialize;
 
 use crate::bootstrap::{Bootstrap, block_length, bootstrap_blocks};
 use crate::capacity::{RESAMPLES, weighted};
-use crate::curvature::Test;
-use crate::dist::student_t_two_sided_p;
+use crate::curvature::{Test, welch};
 use crate::line::{Line, ols};
 use crate::linear::{Design, hac_cov, hac_lags, least_squares};
 use crate::small::Moments;
@@ -201,23 +200,12 @@ fn widened(ratio: &Estimate, terms: &Terms) -> Estimate {
 /// # Errors
 /// Those of [`ols`], for either trial.
 pub fn interaction(before: (&[f64], &[f64]), after: (&[f64], &[f64])) -> Result<Test, Unfit> {
-    let slope = |(rate, cost): (&[f64], &[f64])| -> Result<(f64, f64, usize), Unfit> {
+    let slope = |(rate, cost): (&[f64], &[f64])| -> Result<(f64, f64, f64), Unfit> {
         let design = Design::new(&[rate])?;
         let fit = least_squares(&design, cost, None)?;
         let lags = hac_lags(&fit.residuals);
         let cov = hac_cov(&design, &fit.residuals, &fit.unscaled_cov, lags);
-        Ok((fit.coefficients[1], cov[1][1], fit.dof))
+        Ok((fit.coefficients[1], cov[1][1], fit.dof as f64))
     };
-    let (old, old_variance, old_dof) = slope(before)?;
-    let (new, new_variance, new_dof) = slope(after)?;
-    let statistic = (new - old) / (old_variance + new_variance).sqrt();
-    // Welch and Satterthwaite: the trials need not be equally noisy.
-    let dof = (old_variance + new_variance).powi(2)
-        / (old_variance.powi(2) / old_dof as f64 + new_variance.powi(2) / new_dof as f64);
-    Ok(Test {
-        statistic_name: "t of the difference of slopes (Newey–West)".to_owned(),
-        statistic,
-        p: student_t_two_sided_p(statistic, dof),
-        dof,
-    })
+    Ok(welch("t of the difference of slopes (Newey–West)", slope(before)?, slope(after)?))
 }

@@ -16,9 +16,9 @@
 use serde::Serialize;
 
 use crate::capacity::{Autocorrelation, Errors};
-use crate::curvature::Test;
-use crate::dist::{mean, student_t_two_sided_p, t_critical};
-use crate::linear::{Design, LinearFit, Solver, scaled};
+use crate::curvature::{Test, welch};
+use crate::dist::{mean, t_critical};
+use crate::linear::{Design, LinearFit, Solver, check_level, scaled};
 use crate::robust::mean_psi_slope;
 use crate::{Robust, Unfit, mm, shared_fit};
 
@@ -131,9 +131,7 @@ pub fn costs(
     level: f64,
     seed: u64,
 ) -> Result<Costs, Unfit> {
-    if !(level > 0.0 && level < 1.0) {
-        return Err(Unfit::NotPositive { what: "the level, or 1 minus the level," });
-    }
+    check_level(level)?;
     if design.coefficients() < 2 {
         return Err(Unfit::Singular);
     }
@@ -188,15 +186,9 @@ impl Costs {
 /// equally noisy.
 #[must_use]
 pub fn difference(before: &Coefficient, after: &Coefficient) -> Test {
-    let (old, new) = (before.se.powi(2), after.se.powi(2));
-    let statistic = (after.value - before.value) / (old + new).sqrt();
-    let dof = (old + new).powi(2) / (old.powi(2) / before.dof + new.powi(2) / after.dof);
-    Test {
-        statistic_name: "t of the difference (errors robust to autocorrelation)".to_owned(),
-        statistic,
-        p: student_t_two_sided_p(statistic, dof),
-        dof,
-    }
+    let name = "t of the difference (errors robust to autocorrelation)";
+    let parts = |c: &Coefficient| (c.value, c.se.powi(2), c.dof);
+    welch(name, parts(before), parts(after))
 }
 
 pub(crate) fn cost(design: &Design, fit: &LinearFit, weighting: &Weighting, level: f64) -> Cost {

@@ -27,6 +27,17 @@ pub struct Test {
     pub dof: f64,
 }
 
+/// Welch's t for the difference of two independent estimates, each given as value, variance and
+/// degrees of freedom: the two need not be equally noisy.
+pub(crate) fn welch(name: &str, before: (f64, f64, f64), after: (f64, f64, f64)) -> Test {
+    let ((old, old_variance, old_dof), (new, new_variance, new_dof)) = (before, after);
+    let variance = old_variance + new_variance;
+    let statistic = (new - old) / variance.sqrt();
+    let dof = variance.powi(2) / (old_variance.powi(2) / old_dof + new_variance.powi(2) / new_dof);
+    let p = student_t_two_sided_p(statistic, dof);
+    Test { statistic_name: name.to_owned(), statistic, p, dof }
+}
+
 /// The curvature test and its practical size.
 #[derive(Clone, Debug, Serialize)]
 pub struct Curvature {

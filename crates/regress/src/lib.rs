@@ -66,7 +66,7 @@ pub use interval::{Estimate, Fieller, Interval, fieller};
 pub use line::{Line, TheilSen, ols, theil_sen, wls};
 pub use linear::{Design, LinearFit, least_squares};
 pub use load_line::{Fit, Headline, LoadLine, LoadLineInput, REACH_MIN, Trust, load_line};
-pub use modes::{Closure, ModesFit, closure, modes_fit, modes_fit_weighted, shared_fit};
+pub use modes::{Closure, ModesFit, closure, modes_fit_weighted, shared_fit};
 pub use objective::{AtObjective, capacity_at_objective, isotonic};
 pub use rng::Rng;
 pub use robust::{Robust, mm};

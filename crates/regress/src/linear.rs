@@ -368,6 +368,14 @@ pub(crate) fn check_column(column: &[f64], rows: usize) -> Result<(), Unfit> {
     Ok(())
 }
 
+/// Checks the level of an interval, which is between 0 and 1.
+pub(crate) fn check_level(level: f64) -> Result<(), Unfit> {
+    if level > 0.0 && level < 1.0 {
+        return Ok(());
+    }
+    Err(Unfit::NotPositive { what: "the level, or 1 minus the level," })
+}
+
 /// The number of rows with positive weight.
 pub(crate) fn check_weights(weights: Option<&[f64]>, rows: usize) -> Result<usize, Unfit> {
     let Some(weights) = weights else { return Ok(rows) };

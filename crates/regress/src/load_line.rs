@@ -20,7 +20,7 @@ use crate::Unfit;
 use crate::capacity::{BETWEEN_RUN_DEFAULT, Capacity, Errors, Question, Reading, weighted};
 use crate::curvature::{Curvature, curvature};
 use crate::line::{Line, TheilSen, theil_sen};
-use crate::linear::{Design, check_column, least_squares, scaled};
+use crate::linear::{Design, check_column, check_level, least_squares, scaled};
 use crate::robust::{Robust, SET_ASIDE_WEIGHT, mean_psi_slope, mm};
 use crate::small::Moments;
 use crate::wakes::{WakesFit, fit_wakes};
@@ -223,9 +223,7 @@ fn check(input: &LoadLineInput<'_>) -> Result<(), Unfit> {
     if !(input.cap.is_finite() && input.cap > 0.0) {
         return Err(Unfit::NotPositive { what: "the cap" });
     }
-    if !(input.level > 0.0 && input.level < 1.0) {
-        return Err(Unfit::NotPositive { what: "the level, or 1 minus the level," });
-    }
+    check_level(input.level)?;
     if !(input.between_run.is_finite() && input.between_run >= 0.0) {
         return Err(Unfit::NotPositive { what: "the between-run sd" });
     }

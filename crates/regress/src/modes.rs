@@ -8,9 +8,9 @@
 
 use serde::Serialize;
 
+use crate::Unfit;
 use crate::line::Line;
 use crate::linear::{Design, LinearFit, Solver, check_column, check_weights};
-use crate::{Robust, Unfit, mm};
 
 /// Whether the slopes add up.
 #[derive(Clone, Debug, Serialize)]
@@ -50,29 +50,6 @@ pub struct ModesFit {
     pub idle: Line,
     /// Whether they add up.
     pub closure: Closure,
-    /// The weights of all three fits.
-    #[serde(skip)]
-    pub weights: Vec<f64>,
-    /// Rows that the weights set aside.
-    pub set_aside: Vec<usize>,
-}
-
-/// Fits the three modes with the weights of the MM-estimate of their busy total (user + kernel).
-///
-/// # Errors
-/// Those of [`mm`].
-pub fn modes_fit(
-    rate: &[f64],
-    user: &[f64],
-    kernel: &[f64],
-    idle: &[f64],
-    seed: u64,
-) -> Result<ModesFit, Unfit> {
-    check_column(user, rate.len())?;
-    check_column(kernel, rate.len())?;
-    let total: Vec<f64> = user.iter().zip(kernel).map(|(u, k)| u + k).collect();
-    let Robust { weights, .. } = mm(&Design::new(&[rate])?, &total, seed)?;
-    modes_fit_weighted(rate, user, kernel, idle, &weights)
 }
 
 /// Fits the three modes with these weights. All ones is ordinary least squares, as published in
@@ -90,16 +67,8 @@ pub fn modes_fit_weighted(
     let design = Design::new(&[rate])?;
     let fits = shared_fit(&design, &[user, kernel, idle], weights)?;
     let [user, kernel, idle] = [0, 1, 2].map(|i| Line::from_fit(&fits[i]));
-    let set_aside =
-        (0..weights.len()).filter(|&i| weights[i] < crate::robust::SET_ASIDE_WEIGHT).collect();
-    Ok(ModesFit {
-        closure: closure(user.slope, kernel.slope, idle.slope),
-        user,
-        kernel,
-        idle,
-        weights: weights.to_vec(),
-        set_aside,
-    })
+    let closure = closure(user.slope, kernel.slope, idle.slope);
+    Ok(ModesFit { user, kernel, idle, closure })
 }
 
 /// Fits several responses (modes, procedure groups, procedures) with one factorised design and one

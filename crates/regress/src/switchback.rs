@@ -19,6 +19,7 @@
 use serde::Serialize;
 
 use crate::dist::t_critical;
+use crate::linear::check_level;
 use crate::rng::Rng;
 use crate::{Interval, Unfit, equivalent};
 
@@ -95,9 +96,7 @@ pub fn switchback(rounds: &[(f64, f64)], terms: &SwitchbackTerms) -> Result<Swit
     if !rounds.iter().all(|(a, b)| positive(*a) && positive(*b)) {
         return Err(Unfit::NotPositive { what: "a value of a period" });
     }
-    if !(terms.level > 0.0 && terms.level < 1.0) {
-        return Err(Unfit::NotPositive { what: "the level, or 1 minus the level," });
-    }
+    check_level(terms.level)?;
     if !positive(terms.margin) {
         return Err(Unfit::NotPositive { what: "the margin" });
     }

@@ -7,7 +7,7 @@ use facts::{Day, IMPROVEMENTS, SAMPLES, SELECT_NEW, SELECT_OLD, SQUID_NEW, SQUID
 use regress::compare::equivalent;
 use regress::{
     Change, Design, Group, LoadLineInput, ModesFit, Rng, Subject, Terms, closure, compare, costs,
-    difference, fieller, load_line, modes_fit, modes_fit_weighted, ols, predict, what_if,
+    difference, fieller, load_line, mm, modes_fit_weighted, ols, predict, what_if,
 };
 
 /// A day's samples: user + kernel + idle = 100 in every one.
@@ -113,7 +113,9 @@ fn closure_is_exact_in_a_fit_and_within_rounding_in_print() {
         let sample = construct(&day);
         let plain = by_least_squares(&sample);
         let Sample { rate, user, kernel, idle } = &sample;
-        let robust = modes_fit(rate, user, kernel, idle, 7).unwrap();
+        let busy: Vec<f64> = user.iter().zip(kernel).map(|(user, kernel)| user + kernel).collect();
+        let weights = mm(&Design::new(&[rate]).unwrap(), &busy, 7).unwrap().weights;
+        let robust = modes_fit_weighted(rate, user, kernel, idle, &weights).unwrap();
         for fit in [plain, robust] {
             assert!(fit.closure.gap.abs() < 1e-13, "{:?}", fit.closure);
             let fixed = fit.user.intercept + fit.kernel.intercept + fit.idle.intercept;

@@ -36,14 +36,17 @@ pub struct ClassRow {
 
 impl Table for ClassRow {
     const NAME: &'static str = "class_requests";
-    const INSERT: &'static str = "
-        INSERT INTO class_requests (idx, class, requests, ended, bytes)
-        VALUES (?, (SELECT id FROM class WHERE name = ?), ?, ?, ?)
-        ON CONFLICT (idx, class) DO UPDATE SET requests = requests + excluded.requests,
-            ended = ended + excluded.ended, bytes = bytes + excluded.bytes";
-    const SELECT: &'static str = "
-        SELECT idx, name, requests, ended, bytes FROM class_requests
+    const COLUMNS: &'static str = "idx, name, requests, ended, bytes";
+    const ROWS: &'static str = "
         JOIN class ON class.id = class_requests.class WHERE idx >= ? ORDER BY idx, name";
+
+    fn insert_sql() -> String {
+        "INSERT INTO class_requests (idx, class, requests, ended, bytes)
+         VALUES (?, (SELECT id FROM class WHERE name = ?), ?, ?, ?)
+         ON CONFLICT (idx, class) DO UPDATE SET requests = requests + excluded.requests,
+             ended = ended + excluded.ended, bytes = bytes + excluded.bytes"
+            .to_owned()
+    }
 
     fn intern(&self, connection: &Connection) -> rusqlite::Result<()> {
         let mut intern =

@@ -131,13 +131,9 @@ pub struct CountedRow {
 
 impl Table for CounterRow {
     const NAME: &'static str = "counters";
-    const INSERT: &'static str = "
-        INSERT INTO counters
-            (idx, whose, cycles, instructions, cache_references, cache_misses, counted)
-        VALUES (?, ?, ?, ?, ?, ?, ?)";
-    const SELECT: &'static str = "
-        SELECT idx, whose, cycles, instructions, cache_references, cache_misses, counted
-        FROM counters WHERE idx >= ? ORDER BY idx, whose";
+    const COLUMNS: &'static str =
+        "idx, whose, cycles, instructions, cache_references, cache_misses, counted";
+    const ROWS: &'static str = "WHERE idx >= ? ORDER BY idx, whose";
 
     fn write(&self, insert: &mut Statement<'_>) -> rusqlite::Result<usize> {
         let Counts { cycles, instructions, cache_references, cache_misses } = self.counts;
@@ -165,13 +161,10 @@ impl Table for CounterRow {
 
 impl Table for CountedRow {
     const NAME: &'static str = "counted";
-    const INSERT: &'static str = "
-        INSERT INTO counted (idx, kind, stack, samples, count) VALUES (?, ?, ?, ?, ?)
-        ON CONFLICT (idx, kind, stack) DO UPDATE
+    const COLUMNS: &'static str = "idx, kind, stack, samples, count";
+    const ROWS: &'static str = "WHERE idx >= ? ORDER BY idx, kind, stack";
+    const CONFLICT: &'static str = "ON CONFLICT (idx, kind, stack) DO UPDATE
         SET samples = samples + excluded.samples, count = count + excluded.count";
-    const SELECT: &'static str = "
-        SELECT idx, kind, stack, samples, count FROM counted WHERE idx >= ?
-        ORDER BY idx, kind, stack";
 
     columns!(interval, kind, stack, samples, count);
 }

@@ -124,16 +124,11 @@ impl FromSql for Delays {
 
 impl Table for FileRow {
     const NAME: &'static str = "file";
-    const INSERT: &'static str = "
-        INSERT OR REPLACE INTO file
-            (direction, size_from, size_below, objects, calls, bytes, open_ns, first_ns, rest_ns,
-             close_ns, elapsed_ns, needless, after_short, needless_objects, needless_ns, first,
-             total)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-    const SELECT: &'static str = "
-        SELECT direction, size_from, size_below, objects, calls, bytes, open_ns, first_ns, rest_ns,
-            close_ns, elapsed_ns, needless, after_short, needless_objects, needless_ns, first, total
-        FROM file ORDER BY direction, size_from";
+    const COLUMNS: &'static str = "
+        direction, size_from, size_below, objects, calls, bytes, open_ns, first_ns, rest_ns,
+        close_ns, elapsed_ns, needless, after_short, needless_objects, needless_ns, first, total";
+    const ROWS: &'static str = "ORDER BY direction, size_from";
+    const VERB: &'static str = "INSERT OR REPLACE";
 
     columns!(
         direction,

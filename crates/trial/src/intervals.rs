@@ -18,7 +18,7 @@ pub(crate) fn insert(connection: &Connection, interval: &Interval) -> rusqlite::
 
 /// Reads the intervals from one on.
 pub(crate) fn read(connection: &Connection, from: u64) -> rusqlite::Result<Vec<Interval>> {
-    let mut select = connection.prepare(Interval::SELECT)?;
+    let mut select = connection.prepare(&Interval::select_sql())?;
     let mut intervals: Vec<Interval> =
         select.query_map([from], Interval::read)?.collect::<rusqlite::Result<_>>()?;
     let cpus = format!("SELECT idx, cpu, {MODES} FROM cpu WHERE idx >= ? ORDER BY idx, cpu");
@@ -48,20 +48,12 @@ ORDER BY thread.idx, seq";
 
 impl Table for Interval {
     const NAME: &'static str = "interval";
-    const INSERT: &'static str = "
-        INSERT INTO interval (idx, start_ns, length_ns, user_ns, nice_ns, system_ns, irq_ns,
-            softirq_ns, idle_ns, iowait_ns, steal_ns, guest_ns,
-            requests, requests_ended, rate_valid, phase, recorder_ns,
-            server_user_ns, server_kernel_ns, server_total_ns, processes, threads,
-            voluntary_switches, involuntary_switches, rss_bytes, descriptors)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-    const SELECT: &'static str = "
-        SELECT idx, start_ns, length_ns, user_ns, nice_ns, system_ns, irq_ns,
-            softirq_ns, idle_ns, iowait_ns, steal_ns, guest_ns,
-            requests, requests_ended, rate_valid, phase, recorder_ns,
-            server_user_ns, server_kernel_ns, server_total_ns, processes, threads,
-            voluntary_switches, involuntary_switches, rss_bytes, descriptors
-        FROM interval WHERE idx >= ? ORDER BY idx";
+    const COLUMNS: &'static str = "
+        idx, start_ns, length_ns, user_ns, nice_ns, system_ns, irq_ns, softirq_ns, idle_ns,
+        iowait_ns, steal_ns, guest_ns, requests, requests_ended, rate_valid, phase, recorder_ns,
+        server_user_ns, server_kernel_ns, server_total_ns, processes, threads,
+        voluntary_switches, involuntary_switches, rss_bytes, descriptors";
+    const ROWS: &'static str = "WHERE idx >= ? ORDER BY idx";
 
     fn write(&self, insert: &mut Statement<'_>) -> rusqlite::Result<usize> {
         let modes = values(&self.machine);

@@ -341,32 +341,26 @@ impl FromSql for LatencySource {
 
 impl Table for LatencyRow {
     const NAME: &'static str = "latency";
-    const INSERT: &'static str =
-        "INSERT INTO latency (idx, source, count, invalid, histogram) VALUES (?, ?, ?, ?, ?)";
-    const SELECT: &'static str = "
-        SELECT idx, source, count, invalid, histogram FROM latency WHERE idx >= ? ORDER BY idx, id";
+    const COLUMNS: &'static str = "idx, source, count, invalid, histogram";
+    const ROWS: &'static str = "WHERE idx >= ? ORDER BY idx, id";
 
     columns!(interval, source, count, invalid, histogram);
 }
 
 impl Table for Loss {
     const NAME: &'static str = "loss";
-    const INSERT: &'static str = "
-        INSERT INTO loss (kind, count, note) VALUES (?, ?, ?)
-        ON CONFLICT (kind) DO UPDATE SET count = count + excluded.count, note = excluded.note";
-    const SELECT: &'static str = "SELECT kind, count, note FROM loss ORDER BY id";
+    const COLUMNS: &'static str = "kind, count, note";
+    const ROWS: &'static str = "ORDER BY id";
+    const CONFLICT: &'static str =
+        "ON CONFLICT (kind) DO UPDATE SET count = count + excluded.count, note = excluded.note";
 
     columns!(kind, count, note);
 }
 
 impl Table for Prediction {
     const NAME: &'static str = "prediction";
-    const INSERT: &'static str = "
-        INSERT INTO prediction (name, made_at_ns, quantity, value, low, high, level, model)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
-    const SELECT: &'static str = "
-        SELECT name, made_at_ns, quantity, value, low, high, level, model
-        FROM prediction ORDER BY id";
+    const COLUMNS: &'static str = "name, made_at_ns, quantity, value, low, high, level, model";
+    const ROWS: &'static str = "ORDER BY id";
 
     columns!(name, made_at_ns, quantity, value, low, high, level, model);
 }

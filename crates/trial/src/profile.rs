@@ -144,8 +144,8 @@ pub(crate) const DANGLING: &str = "its profile refers to a frame or stack that i
 
 impl Table for (u32, Frame) {
     const NAME: &'static str = "frame";
-    const INSERT: &'static str = "INSERT INTO frame (id, symbol, module, mode) VALUES (?, ?, ?, ?)";
-    const SELECT: &'static str = "SELECT id, symbol, module, mode FROM frame ORDER BY id";
+    const COLUMNS: &'static str = "id, symbol, module, mode";
+    const ROWS: &'static str = "ORDER BY id";
 
     fn write(&self, insert: &mut Statement<'_>) -> rusqlite::Result<usize> {
         insert.execute(params![self.0, self.1.symbol, self.1.module, self.1.mode])
@@ -159,8 +159,8 @@ impl Table for (u32, Frame) {
 
 impl Table for (u32, Stack) {
     const NAME: &'static str = "stack";
-    const INSERT: &'static str = "INSERT INTO stack (id, frames, whole) VALUES (?, ?, ?)";
-    const SELECT: &'static str = "SELECT id, frames, whole FROM stack ORDER BY id";
+    const COLUMNS: &'static str = "id, frames, whole";
+    const ROWS: &'static str = "ORDER BY id";
 
     fn write(&self, insert: &mut Statement<'_>) -> rusqlite::Result<usize> {
         insert.execute(params![self.0, encode(&self.1.frames), self.1.whole])
@@ -174,13 +174,10 @@ impl Table for (u32, Stack) {
 
 impl Table for SampleRow {
     const NAME: &'static str = "sample";
-    const INSERT: &'static str = "
-        INSERT INTO sample (idx, owner, stack, samples, ns) VALUES (?, ?, ?, ?, ?)
-        ON CONFLICT (idx, owner, stack) DO UPDATE
+    const COLUMNS: &'static str = "idx, owner, stack, samples, ns";
+    const ROWS: &'static str = "WHERE idx >= ? ORDER BY idx, owner, stack";
+    const CONFLICT: &'static str = "ON CONFLICT (idx, owner, stack) DO UPDATE
         SET samples = samples + excluded.samples, ns = ns + excluded.ns";
-    const SELECT: &'static str = "
-        SELECT idx, owner, stack, samples, ns FROM sample WHERE idx >= ?
-        ORDER BY idx, owner, stack";
 
     columns!(interval, owner, stack, samples, ns);
 }
@@ -253,8 +250,7 @@ impl Renumbering<'_> {
         if let Some(&new) = self.new_stacks.get(&old) {
             return Ok(Some(new));
         }
-        let query = "SELECT id, frames, whole FROM stack WHERE id = ?";
-        let Some(mut stack): Option<Stack> = self.by_id(query, old)? else { return Ok(None) };
+        let Some(mut stack): Option<Stack> = self.by_id(old)? else { return Ok(None) };
         for frame in &mut stack.frames {
             let Some(new) = self.frame(*frame)? else { return Ok(None) };
             *frame = new;
@@ -266,16 +262,17 @@ impl Renumbering<'_> {
         if let Some(&new) = self.new_frames.get(&old) {
             return Ok(Some(new));
         }
-        let query = "SELECT id, symbol, module, mode FROM frame WHERE id = ?";
-        let Some(frame) = self.by_id(query, old)? else { return Ok(None) };
+        let Some(frame) = self.by_id(old)? else { return Ok(None) };
         Ok(Some(add(frame, old, &mut self.frames, &mut self.new_frames)))
     }
 
-    fn by_id<T>(&self, query: &str, id: u32) -> rusqlite::Result<Option<T>>
+    fn by_id<T>(&self, id: u32) -> rusqlite::Result<Option<T>>
     where
         (u32, T): Table,
     {
-        let mut select = self.connection.prepare_cached(query)?;
+        let (columns, name) = (<(u32, T)>::COLUMNS, <(u32, T)>::NAME);
+        let query = format!("SELECT {columns} FROM {name} WHERE id = ?");
+        let mut select = self.connection.prepare_cached(&query)?;
         select.query_row([id], |row| Ok(<(u32, T)>::read(row)?.1)).optional()
     }
 }

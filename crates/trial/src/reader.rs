@@ -74,11 +74,6 @@ impl Trial {
         })
     }
 
-    /// The file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
     /// Whether the recording was finished. If not, it is still running, it was killed, or its disk
     /// was full. The intervals that it has are intact.
     pub fn complete(&self) -> bool {
@@ -97,92 +92,63 @@ impl Trial {
         })
     }
 
-    /// The manifest.
-    pub fn manifest(&self) -> &Manifest {
-        &self.manifest
-    }
-
-    /// The intervals, in order.
-    pub fn intervals(&self) -> &[Interval] {
-        &self.intervals
-    }
-
-    /// Latencies, in the order of their intervals. An interval may have several rows.
-    pub fn latencies(&self) -> &[LatencyRow] {
-        &self.latencies
-    }
-
-    /// Losses, one row for each kind.
-    pub fn losses(&self) -> &[Loss] {
-        &self.losses
-    }
-
-    /// Predictions, oldest first.
-    pub fn predictions(&self) -> &[Prediction] {
-        &self.predictions
-    }
-
-    /// Procedures of the profile. A frame's number is its index here.
-    pub fn frames(&self) -> &[Frame] {
-        &self.profile.frames
-    }
-
-    /// Stacks of the profile. A stack's number is its index here.
-    pub fn stacks(&self) -> &[Stack] {
-        &self.profile.stacks
-    }
-
     /// The frames of a stack, innermost first; none if there is no such stack.
     pub fn stack_frames(&self, stack: u32) -> impl DoubleEndedIterator<Item = &Frame> {
         let stack = self.stacks().get(stack as usize).map_or(&[][..], |stack| &stack.frames);
         stack.iter().filter_map(|&frame| self.frames().get(frame as usize))
     }
 
-    /// Samples, ordered by interval, owner and stack. Their stack numbers are valid.
-    pub fn samples(&self) -> &[SampleRow] {
-        &self.profile.samples
-    }
-
-    /// Lock waits, in the order of their intervals.
-    pub fn waits(&self) -> &[WaitRow] {
-        &self.waits
-    }
-
-    /// File access, by direction and size.
-    pub fn files(&self) -> &[FileRow] {
-        &self.files
-    }
-
-    /// Requests by class, ordered by interval and name.
-    pub fn classes(&self) -> &[ClassRow] {
-        &self.classes
-    }
-
-    /// Activity of disks and network cards, in the order of intervals. A device without a row was
-    /// idle in that interval.
-    pub fn device_uses(&self) -> &[DeviceUse] {
-        &self.device_uses
-    }
-
-    /// Threads of the server that are pinned to one CPU.
-    pub fn bound_threads(&self) -> &[BoundThread] {
-        &self.bound_threads
-    }
-
-    /// Hardware counters, in the order of the intervals.
-    pub fn counters(&self) -> &[CounterRow] {
-        &self.counters
-    }
-
-    /// Hardware counters of the server by stack, in the order of the intervals.
-    pub fn counted(&self) -> &[CountedRow] {
-        &self.counted
-    }
-
     /// How the profile was made; `None` without a profile.
     pub fn profile_info(&self) -> Option<&ProfileInfo> {
         self.profile.info.as_ref()
     }
+}
+
+/// Defines methods that return a reference to a field.
+macro_rules! accessors {
+    ($($(#[$doc:meta])* $name:ident: $type:ty = $($field:ident).+;)+) => {
+        impl Trial {
+            $($(#[$doc])* pub fn $name(&self) -> &$type {
+                &self.$($field).+
+            })+
+        }
+    };
+}
+
+accessors! {
+    /// The file.
+    path: Path = path;
+    /// The manifest.
+    manifest: Manifest = manifest;
+    /// The intervals, in order.
+    intervals: [Interval] = intervals;
+    /// Latencies, in the order of their intervals. An interval may have several rows.
+    latencies: [LatencyRow] = latencies;
+    /// Losses, one row for each kind.
+    losses: [Loss] = losses;
+    /// Predictions, oldest first.
+    predictions: [Prediction] = predictions;
+    /// Procedures of the profile. A frame's number is its index here.
+    frames: [Frame] = profile.frames;
+    /// Stacks of the profile. A stack's number is its index here.
+    stacks: [Stack] = profile.stacks;
+    /// Samples, ordered by interval, owner and stack. Their stack numbers are valid.
+    samples: [SampleRow] = profile.samples;
+    /// Lock waits, in the order of their intervals.
+    waits: [WaitRow] = waits;
+    /// File access, by direction and size.
+    files: [FileRow] = files;
+    /// Requests by class, ordered by interval and name.
+    classes: [ClassRow] = classes;
+    /// Activity of disks and network cards, in the order of intervals. A device without a row was
+    /// idle in that interval.
+    device_uses: [DeviceUse] = device_uses;
+    /// Threads of the server that are pinned to one CPU.
+    bound_threads: [BoundThread] = bound_threads;
+    /// Hardware counters, in the order of the intervals.
+    counters: [CounterRow] = counters;
+    /// Hardware counters of the server by stack, in the order of the intervals.
+    counted: [CountedRow] = counted;
 }
 
 /// Reads a trial in one read transaction, so that all of it is from one moment of the recording.

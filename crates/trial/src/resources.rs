@@ -88,17 +88,20 @@ pub struct BoundThread {
 
 impl Table for DeviceUse {
     const NAME: &'static str = "device_use";
-    const INSERT: &'static str = "
-        INSERT INTO device_use (idx, device, busy_ns, in_bytes, out_bytes, in_count, out_count)
-        VALUES (?, (SELECT id FROM device WHERE kind = ? AND name = ?), ?, ?, ?, ?, ?)
-        ON CONFLICT (idx, device) DO UPDATE SET busy_ns = busy_ns + excluded.busy_ns,
-            in_bytes = in_bytes + excluded.in_bytes, out_bytes = out_bytes + excluded.out_bytes,
-            in_count = in_count + excluded.in_count, out_count = out_count + excluded.out_count";
-    const SELECT: &'static str = "
-        SELECT idx, kind, name, bytes_per_s, one_at_a_time, busy_ns, in_bytes, out_bytes,
-            in_count, out_count
-        FROM device_use JOIN device ON device.id = device_use.device WHERE idx >= ?
-        ORDER BY idx, kind, name";
+    const COLUMNS: &'static str = "
+        idx, kind, name, bytes_per_s, one_at_a_time, busy_ns, in_bytes, out_bytes, in_count,
+        out_count";
+    const ROWS: &'static str = "
+        JOIN device ON device.id = device_use.device WHERE idx >= ? ORDER BY idx, kind, name";
+
+    fn insert_sql() -> String {
+        "INSERT INTO device_use (idx, device, busy_ns, in_bytes, out_bytes, in_count, out_count)
+         VALUES (?, (SELECT id FROM device WHERE kind = ? AND name = ?), ?, ?, ?, ?, ?)
+         ON CONFLICT (idx, device) DO UPDATE SET busy_ns = busy_ns + excluded.busy_ns,
+             in_bytes = in_bytes + excluded.in_bytes, out_bytes = out_bytes + excluded.out_bytes,
+             in_count = in_count + excluded.in_count, out_count = out_count + excluded.out_count"
+            .to_owned()
+    }
 
     fn intern(&self, connection: &Connection) -> rusqlite::Result<()> {
         let Device { kind, name, bytes_per_s, one_at_a_time } = &self.device;
@@ -144,8 +147,9 @@ impl Table for DeviceUse {
 
 impl Table for BoundThread {
     const NAME: &'static str = "bound";
-    const INSERT: &'static str = "INSERT OR REPLACE INTO bound (pid, tid, cpu) VALUES (?, ?, ?)";
-    const SELECT: &'static str = "SELECT pid, tid, cpu FROM bound ORDER BY pid, tid";
+    const COLUMNS: &'static str = "pid, tid, cpu";
+    const ROWS: &'static str = "ORDER BY pid, tid";
+    const VERB: &'static str = "INSERT OR REPLACE";
 
     columns!(pid, tid, cpu);
 }

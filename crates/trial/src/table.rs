@@ -11,25 +11,42 @@ use crate::error::{Error, Place};
 pub(crate) trait Table: Sized {
     /// The table's name in the file.
     const NAME: &'static str;
+    /// Its columns, as [`Table::write`] binds them and [`Table::read`] reads them.
+    const COLUMNS: &'static str;
+    /// Which rows are read, all or those from the interval that is the only parameter, and their
+    /// order.
+    const ROWS: &'static str;
+    /// How a row is written.
+    const VERB: &'static str = "INSERT";
+    /// What happens if a row with the same key exists. By default that is an error.
+    const CONFLICT: &'static str = "";
+
     /// The statement that writes a row.
-    const INSERT: &'static str;
-    /// The statement that reads all rows, or those from the interval that is its only parameter.
-    const SELECT: &'static str;
+    fn insert_sql() -> String {
+        let values = vec!["?"; Self::COLUMNS.split(',').count()].join(", ");
+        let (verb, name, columns) = (Self::VERB, Self::NAME, Self::COLUMNS);
+        format!("{verb} INTO {name} ({columns}) VALUES ({values}) {}", Self::CONFLICT)
+    }
+
+    /// The statement that reads the rows.
+    fn select_sql() -> String {
+        format!("SELECT {} FROM {} {}", Self::COLUMNS, Self::NAME, Self::ROWS)
+    }
 
     /// Stores the name that the row refers to by number. Most rows have none.
     fn intern(&self, _connection: &Connection) -> rusqlite::Result<()> {
         Ok(())
     }
 
-    /// Runs [`Table::INSERT`] with this row's values.
+    /// Runs [`Table::insert_sql`] with this row's values.
     fn write(&self, insert: &mut Statement<'_>) -> rusqlite::Result<usize>;
 
-    /// Takes a row of [`Table::SELECT`] apart.
+    /// Reads a row of [`Table::select_sql`].
     fn read(row: &Row<'_>) -> rusqlite::Result<Self>;
 }
 
-/// Implements [`Table::write`] and [`Table::read`] for a struct whose fields, in this order, are
-/// the parameters of `INSERT` and the columns of `SELECT`.
+/// Implements [`Table::write`] and [`Table::read`] for a struct with a field for each column, in
+/// this order.
 macro_rules! columns {
     ($($field:ident),+ $(,)?) => {
         fn write(&self, insert: &mut rusqlite::Statement<'_>) -> rusqlite::Result<usize> {
@@ -72,7 +89,7 @@ pub(crate) fn insert<R: Table>(rows: &[R], connection: &Connection) -> rusqlite:
     if rows.is_empty() {
         return Ok(());
     }
-    let mut insert = connection.prepare_cached(R::INSERT)?;
+    let mut insert = connection.prepare_cached(&R::insert_sql())?;
     for row in rows {
         row.intern(connection)?;
         row.write(&mut insert)?;
@@ -91,7 +108,7 @@ pub(crate) fn read<R: Table>(
         if !exists(connection, R::NAME)? {
             return Ok(Vec::new());
         }
-        let mut select = connection.prepare(R::SELECT)?;
+        let mut select = connection.prepare(&R::select_sql())?;
         let parameters = params_from_iter([from].into_iter().take(select.parameter_count()));
         select.query_map(parameters, R::read)?.collect()
     };

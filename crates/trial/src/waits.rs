@@ -121,13 +121,9 @@ pub struct WaitRow {
 
 impl Table for WaitRow {
     const NAME: &'static str = "wait";
-    const INSERT: &'static str = "
-        INSERT INTO wait
-            (idx, kind, owner, stack, pid, word, waits, total_ns, max_ns, spun_ns, timed_out)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
-    const SELECT: &'static str = "
-        SELECT idx, kind, owner, stack, pid, word, waits, total_ns, max_ns, spun_ns, timed_out
-        FROM wait ORDER BY id";
+    const COLUMNS: &'static str =
+        "idx, kind, owner, stack, pid, word, waits, total_ns, max_ns, spun_ns, timed_out";
+    const ROWS: &'static str = "ORDER BY id";
 
     fn write(&self, insert: &mut Statement<'_>) -> rusqlite::Result<usize> {
         insert.execute(params![
@@ -175,7 +171,7 @@ pub(crate) fn read_last(
         if !table::exists(connection, WaitRow::NAME)? {
             return Ok(Vec::new());
         }
-        let mut select = connection.prepare(&format!("{} DESC", WaitRow::SELECT))?;
+        let mut select = connection.prepare(&(WaitRow::select_sql() + " DESC"))?;
         let mut rows = select.query([])?;
         let mut found = Vec::new();
         while let Some(row) = rows.next()? {

@@ -90,7 +90,7 @@ pub struct Excluded {
 }
 
 /// A capacity with its intervals and the reasons for and against it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct CapacityFigure {
     /// Requests per second; `None` if it is not identifiable.
     pub value: Option<f64>,

@@ -154,28 +154,14 @@ impl Fitted {
     pub(super) fn capacity(&self, model: Model, level: f64) -> CapacityFigure {
         let highest_rate = self.rates.iter().copied().fold(0.0, f64::max);
         let mut figure = CapacityFigure {
-            value: None,
-            low: None,
-            high: None,
             level,
-            line_low: None,
-            line_high: None,
-            bootstrap_low: None,
-            bootstrap_high: None,
-            identifiable: false,
-            reason: None,
             model: if model == Model::Wakes { MODEL_WAKES } else { MODEL_STRAIGHT },
-            model_why: String::new(),
             resource: self.series.kind,
             resource_name: self.series.name.clone(),
             cap: self.cap,
             n: self.rows.len(),
             highest_rate,
-            beyond_highest: None,
-            reach_percent: 0.0,
-            trusted: false,
-            distrust_statistic: None,
-            distrust_why: None,
+            ..CapacityFigure::default()
         };
         match &self.line {
             Ok(line) => figure.fill(line, model),

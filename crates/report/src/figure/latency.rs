@@ -3,7 +3,7 @@
 
 use super::canvas::{Canvas, Marker};
 use super::scale::Scale;
-use super::{every, legend, point_size};
+use super::{every, legend, point_size, rate_axes};
 use crate::analysis::{Analysis, Latency, LatencyPoint};
 use crate::format;
 
@@ -56,16 +56,7 @@ pub(crate) fn latency(analysis: &Analysis, style: &str) -> Option<String> {
 }
 
 fn axes(canvas: &mut Canvas, x: &Scale, y: &Scale) {
-    for tick in y.ticks(0) {
-        canvas.line("rule", (LEFT, y.at(tick)), (RIGHT, y.at(tick)));
-        canvas.text("soft", "end", (LEFT - 6.0, y.at(tick) + 4.0), &axis_latency(tick));
-    }
-    canvas.line("axis", (LEFT, BOTTOM), (RIGHT, BOTTOM));
-    for tick in x.ticks(7) {
-        canvas.line("axis", (x.at(tick), BOTTOM), (x.at(tick), BOTTOM + 4.0));
-        canvas.text("soft", "middle", (x.at(tick), BOTTOM + 18.0), &format::thousands(tick));
-    }
-    canvas.text("soft", "end", (RIGHT, BOTTOM + 34.0), "requests/s");
+    rate_axes(canvas, (x, format::thousands), (y, 0, axis_latency));
     canvas.text("soft", "start", (4.0, TOP - 14.0), "latency");
 }
 

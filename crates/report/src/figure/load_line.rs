@@ -4,7 +4,7 @@
 
 use super::canvas::{Canvas, Marker};
 use super::scale::Scale;
-use super::{every, legend, point_size};
+use super::{every, legend, point_size, rate_axes};
 use crate::analysis::{Analysis, CapacityFigure, IntervalRow, ModeLine, Standing};
 use crate::format::{percent, rate};
 
@@ -89,16 +89,7 @@ fn percent_end(analysis: &Analysis) -> f64 {
 }
 
 fn axes(canvas: &mut Canvas, analysis: &Analysis, x: &Scale, y: &Scale) {
-    for tick in y.ticks(5) {
-        canvas.line("rule", (LEFT, y.at(tick)), (RIGHT, y.at(tick)));
-        canvas.text("soft", "end", (LEFT - 6.0, y.at(tick) + 4.0), &format!("{tick:.0}"));
-    }
-    canvas.line("axis", (LEFT, BOTTOM), (RIGHT, BOTTOM));
-    for tick in x.ticks(7) {
-        canvas.line("axis", (x.at(tick), BOTTOM), (x.at(tick), BOTTOM + 4.0));
-        canvas.text("soft", "middle", (x.at(tick), BOTTOM + 18.0), &axis_rate(tick));
-    }
-    canvas.text("soft", "end", (RIGHT, BOTTOM + 34.0), "requests/s");
+    rate_axes(canvas, (x, axis_rate), (y, 5, |tick| format!("{tick:.0}")));
     let of = format!("percent of {}", analysis.modes.percent_of);
     canvas.text("soft", "start", (4.0, TOP - 14.0), &of);
     let idle_at_cap = analysis.modes.idle_at_cap;

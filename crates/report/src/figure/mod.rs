@@ -35,6 +35,7 @@ pub(crate) use flame::flame;
 pub(crate) use latency::latency;
 pub(crate) use load_line::load_line;
 pub(crate) use resources::resources;
+use scale::Scale;
 
 /// The style of the figures. A page has it once; a separate figure includes it.
 pub(crate) const STYLE: &str = include_str!("../../templates/figure.css");
@@ -55,6 +56,25 @@ fn point_size(points: usize) -> f64 {
         150..500 => 2.5,
         _ => 1.8,
     }
+}
+
+/// The ticks of a vertical axis with rules across the figure, and a horizontal axis of rates below.
+fn rate_axes(
+    canvas: &mut Canvas,
+    (x, x_label): (&Scale, fn(f64) -> String),
+    (y, y_ticks, y_label): (&Scale, usize, fn(f64) -> String),
+) {
+    let ((left, right), (bottom, _)) = (x.pixels(), y.pixels());
+    for tick in y.ticks(y_ticks) {
+        canvas.line("rule", (left, y.at(tick)), (right, y.at(tick)));
+        canvas.text("soft", "end", (left - 6.0, y.at(tick) + 4.0), &y_label(tick));
+    }
+    canvas.line("axis", (left, bottom), (right, bottom));
+    for tick in x.ticks(7) {
+        canvas.line("axis", (x.at(tick), bottom), (x.at(tick), bottom + 4.0));
+        canvas.text("soft", "middle", (x.at(tick), bottom + 18.0), &x_label(tick));
+    }
+    canvas.text("soft", "end", (right, bottom + 34.0), "requests/s");
 }
 
 /// Markers or line samples with their names, in one row.

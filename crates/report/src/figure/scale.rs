@@ -23,6 +23,11 @@ impl Scale {
         Scale { data: (low, high), pixels, logarithmic: true }
     }
 
+    /// The pixels of both ends.
+    pub(super) fn pixels(&self) -> (f64, f64) {
+        self.pixels
+    }
+
     pub(super) fn at(&self, value: f64) -> f64 {
         let share = if self.logarithmic {
             (value.max(1e-12) / self.data.0).ln() / (self.data.1 / self.data.0).ln()
