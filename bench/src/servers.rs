@@ -189,15 +189,21 @@ impl Server {
         let (command, version) = match self.kind {
             Kind::Null => (null_command(addr, body_bytes)?, String::new()),
             Kind::Plimsoll(backend) => {
-                plimsoll_command(ground, &plain_arguments(ground, addr, backend))?
+                let more = format!("--backend {backend} --memory {PLIMSOLL_MEMORY_BYTES}");
+                plimsoll_command(ground, &arguments(ground, addr, &more))?
             }
             Kind::PlimsollAll { log } => {
                 plimsoll_command(ground, &all_arguments(ground, addr, &dir, log)?)?
             }
             Kind::PlimsollDisk { memory, verify } => {
-                let addresses = (addr, *admin.insert(free_address()?));
-                let arguments = disk_arguments(ground, addresses, &dir, memory, verify);
-                plimsoll_command(ground, &arguments)?
+                let more = format!(
+                    "--backend epoll --admin {} --memory {memory} --disk-bytes \
+                     {PLIMSOLL_DISK_BYTES} --disk-verify {verify} --disk",
+                    admin.insert(free_address()?)
+                );
+                let mut all = arguments(ground, addr, &more);
+                all.push(dir.join("store").display().to_string());
+                plimsoll_command(ground, &all)?
             }
             Kind::Peer(peer) => peer.command(ground, addr, &dir)?,
         };
@@ -223,30 +229,11 @@ fn plimsoll_command(
     Ok((command(ground.plimsoll, arguments), version))
 }
 
-fn plain_arguments(ground: &Ground<'_>, addr: SocketAddr, backend: &str) -> Vec<String> {
-    let text = format!(
-        "serve --listen {addr} --origin http://{} --workers 1 --backend {backend} --memory \
-         {PLIMSOLL_MEMORY_BYTES}",
-        ground.origin
-    );
-    text.split(' ').map(str::to_owned).collect()
-}
-
-/// With its disk cache in `dir`.
-fn disk_arguments(
-    ground: &Ground<'_>,
-    (addr, admin): (SocketAddr, SocketAddr),
-    dir: &Path,
-    memory: &str,
-    verify: &str,
-) -> Vec<String> {
-    let text = format!(
-        "serve --listen {addr} --origin http://{} --workers 1 --backend epoll --admin {admin} \
-         --memory {memory} --disk-bytes {PLIMSOLL_DISK_BYTES} --disk-verify {verify} --disk",
-        ground.origin
-    );
-    let store = dir.join("store").display().to_string();
-    text.split(' ').map(str::to_owned).chain([store]).collect()
+/// The arguments of `plimsoll serve` that rows without a configuration file share, and `more`.
+fn arguments(ground: &Ground<'_>, addr: SocketAddr, more: &str) -> Vec<String> {
+    let origin = ground.origin;
+    let all = format!("serve --listen {addr} --origin http://{origin} --workers 1 {more}");
+    all.split(' ').map(str::to_owned).collect()
 }
 
 /// With a configuration file in `dir`, and the access log too.

@@ -481,7 +481,7 @@ mod tests {
         let span = Span::of(&looks, (0.1, 0.3));
         assert!((span.rate - 300.0 / 0.21).abs() < 1e-9, "{span:?}");
         assert!((span.us - 5.0).abs() < 1e-9, "{span:?}");
-        assert!(Span::of(&looks, (0.2, 0.21)).us.is_nan(), "one look is no span");
+        assert!(Span::of(&looks, (0.2, 0.21)).us.is_nan(), "one look is not a span");
         assert!(Span::of(&[], (0.0, 1.0)).rate.is_nan());
     }
 

@@ -77,18 +77,6 @@ pub(crate) fn join(flags: &cli::Join) -> Result<(), Failure> {
     }
     let offset_ns = (flags.offset.unwrap_or(0.0) * NS_PER_S as f64).round() as i64;
     let clocks = clocks(trial.intervals(), &outcome.rows, offset_ns, flags.offset.is_some())?;
-    let mut joined = Joined {
-        trial: flags.trial.clone(),
-        load: flags.load.clone(),
-        rows: outcome.rows.len(),
-        rows_joined: 0,
-        rows_behind: 0,
-        intervals: 0,
-        latencies: 0,
-        share_percent: share_percent(trial.intervals(), &outcome.rows, offset_ns),
-        offset_s: offset_ns as f64 / NS_PER_S as f64,
-        clocks,
-    };
     let rows = latency_rows(trial.intervals(), &outcome.rows, offset_ns)?;
     if rows.is_empty() {
         return Err(misuse(format!(
@@ -96,12 +84,18 @@ pub(crate) fn join(flags: &cli::Join) -> Result<(), Failure> {
              are the clocks right? (try --offset)"
         )));
     }
-    joined.rows_joined = rows.len();
-    joined.rows_behind = rows.iter().filter(|row| row.invalid).count();
-    joined.latencies = rows.iter().map(|row| row.count).sum();
-    let mut intervals: Vec<u64> = rows.iter().map(|row| row.interval).collect();
-    intervals.dedup();
-    joined.intervals = intervals.len();
+    let joined = Joined {
+        trial: flags.trial.clone(),
+        load: flags.load.clone(),
+        rows: outcome.rows.len(),
+        rows_joined: rows.len(),
+        rows_behind: rows.iter().filter(|row| row.invalid).count(),
+        intervals: rows.chunk_by(|a, b| a.interval == b.interval).count(),
+        latencies: rows.iter().map(|row| row.count).sum(),
+        share_percent: share_percent(trial.intervals(), &outcome.rows, offset_ns),
+        offset_s: offset_ns as f64 / NS_PER_S as f64,
+        clocks,
+    };
     let mut manifest = trial.manifest().clone();
     manifest.notes.push(format!("{note}; {}", joined.clocks));
     let write = || -> Result<(), trial::Error> {

@@ -174,62 +174,40 @@ fn recorded(home: &Path) -> Result<(Trial, Did), Failure> {
 
 /// Compares each sampler's figure with the truth.
 fn truths(trial: &Trial, did: &Did) -> Vec<Truth> {
-    let seconds = |ns: f64| ns / 1e9;
-    let process_ns: i64 =
-        trial.intervals().iter().filter_map(|i| i.server.as_ref()).map(|s| s.total_ns).sum();
     let of_server = |row: &&WaitRow| row.kind == LockKind::Futex && row.owner == Owner::Server;
-    let waits = trial.waits().iter().filter(of_server);
-    let files = trial.files().iter().filter(|row| row.direction == Direction::Read);
+    let intervals = trial.intervals().iter();
+    let process_ns: i64 =
+        intervals.filter_map(|interval| interval.server.map(|s| s.total_ns)).sum();
     let requests: u64 = trial.intervals().iter().map(|interval| interval.requests_ended).sum();
-    let burned_s = seconds(did.burned_ns as f64);
-    let compare = |what, sampler, unit, truth, found, error| {
-        let missing = trial
-            .manifest()
-            .capabilities
-            .iter()
-            .find(|capability| capability.name == sampler && !capability.supported);
+    let waits: u64 = trial.waits().iter().filter(of_server).map(|row| row.waits).sum();
+    let reads = trial.files().iter().filter(|row| row.direction == Direction::Read);
+    let needless: u64 = reads.map(|row| row.needless).sum();
+    let burned_s = did.burned_ns as f64 / 1e9;
+    let [process_truth_s, process_s, found_burned_s] =
+        [did.process_ns as f64, process_ns as f64, burned_ns(trial) as f64].map(|ns| ns / 1e9);
+    let [waits_truth, waits, needless_truth, needless, requests_truth, requests] =
+        [did.waits, waits, did.needless, needless, did.requests, requests].map(|n| n as f64);
+    // The number of samples is Poisson distributed at worst. The sampler's clock stops while a
+    // hypervisor takes the CPU.
+    let burned_error_s = 0.05 * burned_s + 2.0 * (burned_s / 99.0).sqrt();
+    // Joining a thread waits on a futex too.
+    let waits_error = 0.05 * waits_truth + 1.0;
+    let figures = [
+        // The error is a tick, for what the process spent before and after its work.
+        ("CPU time of a process", "", "s", process_truth_s, process_s, 0.02),
+        ("CPU time in a known procedure", "profile", "s", burned_s, found_burned_s, burned_error_s),
+        ("waits for a known lock", "locks", "waits", waits_truth, waits, waits_error),
+        ("needless reads of a known file", "file anatomy", "reads", needless_truth, needless, 0.0),
+        ("requests in a log", "", "requests", requests_truth, requests, 0.0),
+    ];
+    let compare = |(what, sampler, unit, truth, found, error)| {
+        let capabilities = &trial.manifest().capabilities;
+        let missing = capabilities.iter().find(|one| one.name == sampler && !one.supported);
         Truth::new(what, unit, truth, found, error, missing.map(|missing| missing.reason.clone()))
     };
-    vec![
-        // The error is a tick, for what the process spent before and after its work.
-        compare(
-            "CPU time of a process",
-            "",
-            "s",
-            seconds(did.process_ns as f64),
-            seconds(process_ns as f64),
-            0.02,
-        ),
-        // The number of samples is Poisson distributed at worst. The sampler's clock stops while a
-        // hypervisor takes the CPU.
-        compare(
-            "CPU time in a known procedure",
-            "profile",
-            "s",
-            burned_s,
-            seconds(burned_ns(trial) as f64),
-            0.05 * burned_s + 2.0 * (burned_s / 99.0).sqrt(),
-        ),
-        known_loop(trial, did),
-        compare(
-            "waits for a known lock",
-            "locks",
-            "waits",
-            did.waits as f64,
-            waits.map(|row| row.waits).sum::<u64>() as f64,
-            // Joining a thread waits on a futex too.
-            0.05 * did.waits as f64 + 1.0,
-        ),
-        compare(
-            "needless reads of a known file",
-            "file anatomy",
-            "reads",
-            did.needless as f64,
-            files.map(|row| row.needless).sum::<u64>() as f64,
-            0.0,
-        ),
-        compare("requests in a log", "", "requests", did.requests as f64, requests as f64, 0.0),
-    ]
+    let mut truths: Vec<Truth> = figures.into_iter().map(compare).collect();
+    truths.insert(2, known_loop(trial, did));
+    truths
 }
 
 /// The instructions of the known loop, if the processor counts instructions.

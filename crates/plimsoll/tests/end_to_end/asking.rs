@@ -44,7 +44,7 @@ fn metrics_are_listed_and_those_of_a_running_server_are_shown() {
         line.unwrap_or_else(|| panic!("no {name}: {shown}")).split_whitespace().nth(1).unwrap()
     };
     assert_eq!((value("plimsoll_requests_total"), value("plimsoll_hits_total")), ("3", "2"));
-    assert!(!shown.contains("_bucket"), "of histograms the sum and the count are enough: {shown}");
+    assert!(!shown.contains("_bucket"), "histograms are shown by sum and count: {shown}");
     let samples = plimsoll(&["metrics", "--json", "--admin", &admin]).succeeded().json();
     let samples = samples.as_array().unwrap();
     let requests = samples.iter().find(|one| one["name"] == "plimsoll_requests_total").unwrap();

@@ -254,7 +254,7 @@ fn nginx_with_tls_is_an_origin_if_its_certificate_is_valid() {
     }
     let blind = OurServer::configured(&config("blind.toml", "verify = false"));
     assert!(get(blind.address(), "/index.html").ends_with("over TLS"));
-    assert!(blind.stopped().1.contains("verify = false"), "it says so when it starts");
+    assert!(blind.stopped().1.contains("verify = false"), "it warns at startup");
 }
 
 #[test]

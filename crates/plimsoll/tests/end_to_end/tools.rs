@@ -380,7 +380,7 @@ fn a_browser_uses_websocket_through_the_proxy() {
     let mut running = browser(&web, &proxy, &["--remote-debugging-port=0", &page]);
     let err = output_file(&web.home, "chromium.err");
     let browser = Running::start(running.stdout(Stdio::null()).stderr(err));
-    wait_for("the page to tell what it heard", SOON * 2, || {
+    wait_for("the page to report its message", SOON * 2, || {
         web.home.read("web.log").contains("/seen?heard-us").then_some(())
     });
     drop(browser);

@@ -42,7 +42,7 @@ fn a_finished_trial_is_shown_once_as_text_and_as_json() {
         assert!(output.contains(word), "no {word:?}: {output}");
     }
     let line = plimsoll(&["top", &trial, "--json"]).succeeded();
-    assert_eq!(line.stdout.lines().count(), 1, "a finished trial has one line to tell");
+    assert_eq!(line.stdout.lines().count(), 1, "a finished trial prints one line");
     let answer = line.json();
     let value = answer["fit"]["line"]["capacity"]["value"].as_f64().unwrap();
     assert!((value / (1e6 / 60.0) - 1.0).abs() < 0.01, "{value}");

@@ -70,7 +70,7 @@ fn equal_commands_are_no_change_and_the_setting_of_a_is_restored() {
     assert!(answered, "{output:?}");
     assert!(output.stdout.contains("fewer than 6 rounds cannot show a change"), "{output:?}");
     assert_eq!(home.read("settings"), "a\nb\nb\na\na\nb\nb\na\n");
-    assert!(TcpStream::connect(("127.0.0.1", port)).is_ok(), "the server is not ours to end");
+    assert!(TcpStream::connect(("127.0.0.1", port)).is_ok(), "the server must not be ended");
 }
 
 #[test]

@@ -76,7 +76,7 @@ fn killing_one_of_two_servers_under_load_fails_no_request() {
     });
     killed.signal("KILL");
     killed.ended(SOON);
-    wait_for("the server to be left alone", SOON, || {
+    wait_for("the failed server to get no requests", SOON, || {
         (servers(&proxy)[1]["state"] == "ejected").then_some(())
     });
     let _again = nginx(&home, "b", ports[1]);
@@ -87,7 +87,7 @@ fn killing_one_of_two_servers_under_load_fails_no_request() {
     assert!(result["completed"].as_u64().unwrap() > 1000, "{result}");
     // The restarted server gets its share again.
     let before = servers(&proxy)[1]["requests"].as_u64().unwrap();
-    wait_for("the server to be asked again", Duration::from_secs(60), || {
+    wait_for("the restarted server to get requests", Duration::from_secs(60), || {
         get(proxy.address(), "/index.html").contains("X-Server: b").then_some(())
     });
     let now = &servers(&proxy)[1];

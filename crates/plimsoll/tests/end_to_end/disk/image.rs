@@ -15,7 +15,7 @@ impl Image {
     /// An ext4 of 64 MB. `None`, with a message, if this machine allows no mounts.
     pub(super) fn mounted(home: &Home, name: &str) -> Option<Image> {
         if !am_root() {
-            eprintln!("skipped: a file system can be mounted by root only");
+            eprintln!("skipped: only root can mount a file system");
             return None;
         }
         let file = home.at(&format!("{name}.image"));
@@ -28,7 +28,7 @@ impl Image {
         let image = Image { at };
         let mounted = image.mount(&file);
         if mounted.code != Some(0) {
-            eprintln!("skipped: no file system can be mounted here: {}", mounted.stderr.trim());
+            eprintln!("skipped: cannot mount a file system here: {}", mounted.stderr.trim());
             // There is nothing to unmount.
             std::mem::forget(image);
             return None;

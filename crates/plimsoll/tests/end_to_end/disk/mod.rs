@@ -145,7 +145,7 @@ fn a_cache_larger_than_its_file_system_is_disabled_with_a_message() {
         scene.one(*object);
     }
     scene.one(object(1000, 0));
-    assert!(scene.one(object(1000, 0)).is_hit(), "memory is there");
+    assert!(scene.one(object(1000, 0)).is_hit(), "memory still serves");
     assert_eq!(metric(server.admin(), "plimsoll_disk_up"), 0);
     let stderr = stopped(&scene, server);
     for words in ["No space left", "serving without the store on disk", &image.at("store")] {
@@ -190,16 +190,16 @@ fn a_full_file_system_costs_hits_but_no_request() {
         asked += 1000;
     }
     assert!(metric(admin, "plimsoll_disk_write_errors_total") + 1 > 0);
-    eprintln!("trouble after {asked} objects");
+    eprintln!("write errors after {asked} objects");
     scene.under_load(4, 2, || std::thread::sleep(Duration::from_secs(2)));
     scene.is_well();
     assert!(metric(admin, "plimsoll_disk_refused_off_total") > 0);
     let before =
         (asked.saturating_sub(6_000)..asked).step_by(100).map(|number| object(300, number));
     let hits = before.filter(|object| scene.one(*object).is_hit()).count();
-    assert!(hits > 0, "there are no hits any more");
+    assert!(hits > 0, "there are no more hits");
     image.empty();
-    wait_for("the store to write again", Duration::from_secs(90), || {
+    wait_for("the cache to write again", Duration::from_secs(90), || {
         (metric(admin, "plimsoll_disk_up") == 1).then_some(())
     });
     let puts = metric(admin, "plimsoll_disk_puts_total");
@@ -209,7 +209,7 @@ fn a_full_file_system_costs_hits_but_no_request() {
     std::thread::sleep(WRITTEN);
     stopped(&scene, server);
     let server = served(&scene, &config);
-    assert!(scene.one(new).is_hit(), "what was stored then has outlived the process");
+    assert!(scene.one(new).is_hit(), "responses stored then survived the process");
     assert_eq!(stopped(&scene, server), "");
 }
 
@@ -234,7 +234,7 @@ fn a_disk_that_fails_every_write_costs_hits_but_no_request_and_is_used_again() {
         image.refuse_writes(&file, true);
     }
     let refused = scene.under_load(4, 3, || {
-        wait_for("the store to give up writing", SOON, || {
+        wait_for("the cache to stop writing", SOON, || {
             (metric(admin, "plimsoll_disk_up") == 0).then_some(())
         });
         std::thread::sleep(Duration::from_secs(1));
@@ -248,7 +248,7 @@ fn a_disk_that_fails_every_write_costs_hits_but_no_request_and_is_used_again() {
     for file in files(&image.path().join("store")) {
         image.refuse_writes(&file, false);
     }
-    wait_for("the store to write again", Duration::from_secs(90), || {
+    wait_for("the cache to write again", Duration::from_secs(90), || {
         (metric(admin, "plimsoll_disk_up") == 1).then_some(())
     });
     let new = object(5_000, 1_000_000);
@@ -257,7 +257,7 @@ fn a_disk_that_fails_every_write_costs_hits_but_no_request_and_is_used_again() {
     std::thread::sleep(WRITTEN);
     stopped(&scene, server);
     let server = served(&scene, &config);
-    assert!(scene.one(new).is_hit(), "what was stored then has outlived the process");
+    assert!(scene.one(new).is_hit(), "responses stored then survived the process");
     // Including changes during the failure and after it.
     scene.all(kept.iter().copied());
     assert!(metric(server.admin(), "plimsoll_disk_hits_total") > 0);
@@ -280,13 +280,13 @@ fn a_file_system_that_becomes_read_only_costs_hits_but_no_request() {
     let admin = server.admin();
     image.breaks();
     scene.under_load(4, 4, || {
-        wait_for("the store to give up writing", SOON, || {
+        wait_for("the cache to stop writing", SOON, || {
             (metric(admin, "plimsoll_disk_up") == 0).then_some(())
         });
         let hits = metric(admin, "plimsoll_disk_hits_total");
         let from_disk = kept.iter().filter(|object| scene.one(**object).is_hit()).count();
         assert!(from_disk > 10, "{from_disk} hits");
-        assert!(metric(admin, "plimsoll_disk_hits_total") > hits, "hits do not go on");
+        assert!(metric(admin, "plimsoll_disk_hits_total") > hits, "hits have stopped");
         std::thread::sleep(Duration::from_secs(2)); // errors are logged once a second
     });
     scene.is_well();
@@ -367,7 +367,7 @@ fn a_body_corrupted_in_the_middle_is_completed_from_the_origin_or_truncated() {
     let before = scene.origin.requests();
     let mended = scene.one(certain);
     assert!(mended.whole && mended.is_hit());
-    assert_eq!(scene.origin.requests(), before + 1, "asked for the rest");
+    assert_eq!(scene.origin.requests(), before + 1, "the remainder was requested");
     assert_eq!(metric(server.admin(), "plimsoll_bodies_mended_total"), 1);
     let cut = scene.one(bare);
     assert!(!cut.whole && cut.is_hit());
@@ -394,7 +394,7 @@ fn reads_of_segments(home: &Home, server: &OurServer, work: impl FnOnce()) -> Op
         (answer.contains("attached") || strace.has_ended()).then_some(answer.contains("attached"))
     });
     if !attached {
-        eprintln!("skipped: processes may not be traced here: {}", home.read(output).trim());
+        eprintln!("skipped: cannot trace processes here: {}", home.read(output).trim());
         return None;
     }
     work();

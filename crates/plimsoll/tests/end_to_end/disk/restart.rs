@@ -76,11 +76,11 @@ fn a_change_at_one_process_is_seen_at_the_other_and_outlives_both() {
     // The old process may still accept connections for a moment.
     std::thread::sleep(Duration::from_millis(500));
     for object in &objects {
-        assert!(scene.one(*object).is_hit(), "the new one is warm");
+        assert!(scene.one(*object).is_hit(), "the new process has the objects");
     }
     // From here on, each response is checked against acknowledged changes.
     scene.post(&mut old[0], objects[0]).unwrap();
-    assert!(old[0].is_none(), "the old one's last answer on it");
+    assert!(old[0].is_none(), "the last answer of the old process");
     assert!(!scene.one(objects[0]).is_hit());
     scene.purge(&mut old[1], objects[1]).unwrap();
     assert!(!scene.one(objects[1]).is_hit());

@@ -121,7 +121,7 @@ fn what_rots_below_the_page_cache_is_never_sent() {
         })
     });
     if !rotten {
-        eprintln!("skipped: this file system knows no O_DIRECT");
+        eprintln!("skipped: this file system does not support O_DIRECT");
         return;
     }
     scene.is_well();

@@ -70,7 +70,7 @@ fn received(judge: &Judge<'_>, forward: bool) {
     let proxy = proxy(&host, forward);
     let cases: Vec<Attack> =
         requests::all().into_iter().filter(|case| !(forward && case.reverse_only)).collect();
-    assert!(cases.len() >= 80, "the corpus is gone");
+    assert!(cases.len() >= 80, "the corpus is empty");
     let mut faults = Vec::new();
     for (at, case) in cases.iter().enumerate() {
         for (kind, text) in [("a", case.attack), ("c", case.control)] {
