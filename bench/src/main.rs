@@ -31,7 +31,7 @@ use harness::origin::OriginThread;
 use load::NullServer;
 use serde::Serialize;
 
-use measure::{Context, Pace, SCENARIOS, Scenario};
+use measure::{Cell, Context, Pace, SCENARIOS, Scenario};
 use servers::{Ground, Kind, Running, SERVERS, Server, Tier};
 use table::{Results, Spread, Summary};
 
@@ -51,7 +51,7 @@ struct Flags {
     /// Number of rounds; every server runs once in each.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Seconds to measure in each cell, after half a second of warm-up.
+    /// Seconds to measure in each cell, as several short visits that take turns.
     #[arg(long, default_value_t = 2.0)]
     seconds: f64,
     /// Run only servers whose names start with these prefixes. The floor always runs.
@@ -156,8 +156,7 @@ fn bench(flags: &Flags) -> Result<(), String> {
     let cpus = thread::available_parallelism().map_or(1, usize::from);
     // With only one CPU everything shares it, which the utilisation shows.
     let other_cpu = if cpus > OTHER_CPU { OTHER_CPU } else { SERVER_CPU };
-    let warm = Duration::from_millis(500);
-    let pace = Pace { warm, measured, server_cpu: SERVER_CPU, cpu: other_cpu };
+    let pace = Pace { measured, server_cpu: SERVER_CPU, cpu: other_cpu };
     let origin = OriginThread::start(Some(other_cpu))?;
     let plimsoll = absolute(&flags.plimsoll).map_err(|e| format!("--plimsoll: {e}"))?;
     let dir = tempfile::Builder::new().prefix("plimsoll-bench-").tempdir();
@@ -219,12 +218,19 @@ fn run(
     let mut results = Results::default();
     for round in 1..=flags.rounds {
         for scenario in scenarios {
-            for server in servers.iter().filter(|server| scenario.is_for(server)) {
-                context.check_stop()?;
-                let cell = match &fleet[&(server.name, size_of(server, scenario))] {
-                    Ok(running) => measure::cell(context, running, scenario),
-                    Err(why) => Err(why.clone()),
-                };
+            let servers: Vec<_> = servers.iter().filter(|server| scenario.is_for(server)).collect();
+            let mut visits: Vec<Vec<_>> = vec![Vec::new(); servers.len()];
+            for _ in 0..scenario.passes() {
+                for (server, visits) in servers.iter().zip(&mut visits) {
+                    context.check_stop()?;
+                    visits.push(match &fleet[&(server.name, size_of(server, scenario))] {
+                        Ok(running) => measure::visit(context, running, scenario),
+                        Err(why) => Err(why.clone()),
+                    });
+                }
+            }
+            for (server, visits) in servers.iter().zip(visits) {
+                let cell = Cell::of(visits);
                 progress(round, flags.rounds, scenario.name, server.name, &cell);
                 results.add(server.name, scenario.name, cell);
             }
@@ -274,13 +280,7 @@ fn started(server: &Server, scenario: &Scenario, context: &Context<'_>) -> Resul
     Ok(running)
 }
 
-fn progress(
-    round: u32,
-    of: u32,
-    scenario: &str,
-    server: &str,
-    cell: &Result<measure::Cell, String>,
-) {
+fn progress(round: u32, of: u32, scenario: &str, server: &str, cell: &Result<Cell, String>) {
     let text = match cell {
         Ok(cell) => format!(
             "{:.2} us, {:.0}/s, {:.0} % of its CPU {}",
@@ -325,10 +325,9 @@ fn conditions(context: &Context<'_>) -> Vec<String> {
     vec![
         Environment::of(Path::new(".")).machine(),
         format!(
-            "{} interleaved rounds of {:.1} s after {:.1} s of warm-up; median (min..max)",
+            "{} rounds of {:.1} s per server, in short visits that take turns; median (min..max)",
             context.rounds,
             pace.measured.as_secs_f64(),
-            pace.warm.as_secs_f64(),
         ),
         format!(
             "server on CPU {SERVER_CPU}, one worker, no access log unless stated; generator and \

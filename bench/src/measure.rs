@@ -1,5 +1,10 @@
 //! One cell of the table: a server under a scenario for a few seconds.
 //!
+//! A cell is the sum of several short visits, and the servers are visited in turns. On a virtual
+//! machine the speed of a CPU changes by a third from one second to the next, when the host runs
+//! something else on the same core. With one long visit per cell, the ratio of two cells would
+//! compare two states of the host rather than two servers.
+//!
 //! A closed loop of 64 connections saturates the server's CPU. The server's CPU time, as counted by
 //! the kernel from the end of the warm-up to the end of the run, is divided by the requests
 //! completed in that time. All servers are compared at saturation because the cost of a request
@@ -20,6 +25,8 @@ use crate::servers::{Ground, Running, Server, Tier};
 pub(crate) const HOT: u32 = 64;
 /// Idle connections of the cold scenario.
 pub(crate) const COLD: u32 = 10_000;
+/// How long a visit runs before it is measured.
+const WARM: Duration = Duration::from_millis(200);
 /// If other processes take a larger share of the server's CPU, the cell says so.
 const OTHERS_PART_MAX: f64 = 0.1;
 /// The share of requests that may deviate from the scenario.
@@ -53,6 +60,12 @@ impl Scenario {
     /// Whether bodies come from the disk. Such scenarios run only if they are named.
     pub(crate) fn is_of_disk(&self) -> bool {
         self.tier == Tier::Disk
+    }
+
+    /// The number of visits that make a cell. Opening ten thousand connections takes a second, so
+    /// that scenario has fewer.
+    pub(crate) fn passes(&self) -> u32 {
+        if self.cold > 0 { 2 } else { 6 }
     }
 }
 
@@ -138,7 +151,7 @@ impl Context<'_> {
 /// How to run a cell.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
-    pub(crate) warm: Duration,
+    /// Time measured for each cell.
     pub(crate) measured: Duration,
     /// The CPU of the server.
     pub(crate) server_cpu: usize,
@@ -176,11 +189,34 @@ struct Reading {
     busy_ns: u64,
 }
 
-/// Runs a cell.
+impl Cell {
+    /// Joins the visits of a cell, which are equally long.
+    ///
+    /// # Errors
+    /// The first visit that failed.
+    pub(crate) fn of(visits: Vec<Result<Cell, String>>) -> Result<Cell, String> {
+        let visits = visits.into_iter().collect::<Result<Vec<Cell>, String>>()?;
+        let mean = |of: fn(&Cell) -> f64| visits.iter().map(of).sum::<f64>() / visits.len() as f64;
+        let (rate, utilisation) = (mean(|visit| visit.rate), mean(|visit| visit.utilisation));
+        let from_disk: Vec<f64> = visits.iter().filter_map(|visit| visit.from_disk).collect();
+        Ok(Cell {
+            cpu_us: 1e6 * utilisation / rate,
+            rate,
+            utilisation,
+            others: mean(|visit| visit.others),
+            // Later visits find memory that was allocated before.
+            bytes_per_cold: visits.first().and_then(|visit| visit.bytes_per_cold),
+            from_disk: from_disk.iter().copied().min_by(f64::total_cmp),
+            fault: visits.iter().find_map(|visit| visit.fault.clone()),
+        })
+    }
+}
+
+/// Visits a server: runs one of the visits of a cell.
 ///
 /// # Errors
 /// The generator failed; one line.
-pub(crate) fn cell(
+pub(crate) fn visit(
     context: &Context<'_>,
     server: &Running,
     scenario: &Scenario,
@@ -192,7 +228,8 @@ pub(crate) fn cell(
         // The host under which the cache was filled.
         HOST.clone_into(&mut target.authority);
     }
-    let mut plan = Plan::new(target, Schedule::ClosedLoop, pace.warm + pace.measured);
+    let mut plan =
+        Plan::new(target, Schedule::ClosedLoop, WARM + pace.measured / scenario.passes());
     plan.connections = HOT;
     plan.population.objects = scenario.objects;
     plan.population.size = load::Size::Fixed { bytes: scenario.body_bytes };
@@ -226,7 +263,7 @@ pub(crate) fn cell(
             fetched: origin.requests.load(Ordering::Relaxed),
             busy_ns: process::cpu_busy_ns(pace.server_cpu),
         };
-        if from.is_none() && tick.elapsed >= pace.warm {
+        if from.is_none() && tick.elapsed >= WARM {
             from = Some(to);
         }
     };
@@ -287,4 +324,24 @@ fn errors(outcome: &Outcome) -> String {
     let some = load::ErrorKind::ALL.iter().map(of).filter(|(_, count)| *count > 0);
     let text: Vec<String> = some.map(|(name, count)| format!("{name} {count}")).collect();
     if text.is_empty() { "none failed".to_owned() } else { text.join(", ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_is_the_sum_of_its_visits() {
+        let visit = |utilisation: f64, rate: f64, bytes_per_cold| {
+            let (cpu_us, others) = (1e6 * utilisation / rate, 0.02);
+            let (from_disk, fault) = (None, None);
+            Ok(Cell { cpu_us, rate, utilisation, others, bytes_per_cold, from_disk, fault })
+        };
+        let cell = Cell::of(vec![visit(1.0, 1e5, Some(400.0)), visit(0.5, 0.5e5, None)]).unwrap();
+        assert_eq!((cell.rate, cell.utilisation), (0.75e5, 0.75));
+        assert!((cell.cpu_us - 10.0).abs() < 1e-9, "requests weigh alike: {cell:?}");
+        assert_eq!(cell.bytes_per_cold, Some(400.0));
+        let failed = Err("port in use".to_owned());
+        assert_eq!(Cell::of(vec![visit(1.0, 1e5, None), failed]).unwrap_err(), "port in use");
+    }
 }
