@@ -462,7 +462,7 @@ fn of_tls(out: &mut Vec<u8>, r: &Record<'_>, of: OfTls, quote: Quote) {
         };
         return out.extend_from_slice(nothing);
     };
-    tls.tell(&mut |facts| {
+    tls.with_facts(&mut |facts| {
         let peer = |name: fn(&Peer<'_>) -> Vec<u8>| facts.peer.as_ref().map(name);
         let owned;
         let text: &[u8] = match of {

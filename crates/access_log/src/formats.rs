@@ -120,7 +120,7 @@ pub(super) fn json(out: &mut Vec<u8>, r: &Record<'_>, end: &Civil) {
     object.bool("keep_alive", r.keep);
     match r.tls {
         None => object.null("tls"),
-        Some(tls) => tls.tell(&mut |facts| object.tls(facts)),
+        Some(tls) => tls.with_facts(&mut |facts| object.tls(facts)),
     }
     out.extend_from_slice(b"}\n");
 }

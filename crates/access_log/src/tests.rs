@@ -344,7 +344,7 @@ proptest! {
 struct Spoken;
 
 impl TlsFacts for Spoken {
-    fn tell(&self, look: &mut dyn FnMut(&Facts<'_>)) {
+    fn with_facts(&self, look: &mut dyn FnMut(&Facts<'_>)) {
         // SET { SEQUENCE { 2.5.4.3, UTF8String } }
         let subject = b"\x31\x0c\x30\x0a\x06\x03\x55\x04\x03\x0c\x03a b";
         look(&Facts {

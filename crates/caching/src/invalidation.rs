@@ -22,7 +22,7 @@ pub struct TargetUri<'a> {
 pub fn invalidates(method: &[u8], status: u16) -> bool {
     !matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE" | b"CONNECT" | b"PROPFIND")
         && (200..400).contains(&status)
-        && !planted::is(planted::Bug::NobodyInvalidated)
+        && !planted::is(planted::Bug::NothingInvalidated)
 }
 
 /// Further paths (with query) on the target's origin to invalidate: those of `Location` and

@@ -1,9 +1,9 @@
-//! Asking name servers: a question by UDP on a socket of its own, by TCP when the reply does not
-//! fit; A and AAAA side by side; the next server when one is silent or refuses.
+//! Queries name servers: each question by UDP on its own socket, then by TCP if the reply does not
+//! fit; A and AAAA concurrently; the next server if one does not respond or refuses.
 //!
-//! Each question has a random id and a port of its own, which the system draws, and its socket is
-//! connected, so that only the server's own datagrams come in (RFC 5452). A datagram that is no
-//! reply to the question is passed over, and the waiting goes on.
+//! Each question has a random id and a random port from the system, and its socket is connected, so
+//! that only datagrams from the server arrive (RFC 5452). A datagram that is not a reply to the
+//! question is ignored.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -19,7 +19,7 @@ use crate::limits::REPLY_BYTES_MAX;
 use crate::wire::{Family, Question, Reply};
 use crate::{Found, LookupError};
 
-/// Ids that nobody can guess from those before.
+/// Ids that cannot be predicted from earlier ones.
 #[derive(Debug, Default)]
 pub(super) struct Ids {
     secret: RandomState,
@@ -44,7 +44,7 @@ pub(super) async fn look_up(
         match of_both_families(servers, ids, &name).await {
             Ok(found) => return Ok(found),
             Err(LookupError::Nothing { ttl }) => {
-                // The name is known not to be there for as long as all its forms are.
+                // The name is known not to exist for as long as all its candidates are.
                 none = Some(none.map_or(ttl, |before: Option<u32>| match (before, ttl) {
                     (Some(before), Some(ttl)) => Some(before.min(ttl)),
                     _ => None,
@@ -71,8 +71,7 @@ async fn of_both_families(servers: &Servers, ids: &Ids, name: &str) -> Result<Fo
     }
 }
 
-/// One of each family after the other, so that a family that leads nowhere costs one attempt
-/// (RFC 8305, 4).
+/// Alternates the families, so that an unreachable family costs one attempt (RFC 8305, 4).
 pub(super) fn alternating(first: &[IpAddr], second: &[IpAddr]) -> Vec<IpAddr> {
     let longest = first.len().max(second.len());
     (0..longest).flat_map(|at| [first.get(at), second.get(at)]).flatten().copied().collect()
@@ -95,11 +94,11 @@ async fn of_one_family(
                 Ok(Ok(Reply::Nothing(ttl))) => return Err(LookupError::Nothing { ttl }),
                 Ok(Ok(Reply::Truncated | Reply::Refused)) => {}
                 Ok(Err(error)) => {
-                    tracing::debug!(%server, %error, "a name server cannot be asked");
-                    // A server that refuses at once is not asked in a tight loop.
+                    tracing::debug!(%server, %error, "a name server cannot be queried");
+                    // Avoids a tight loop with a server that refuses at once.
                     time::sleep(REFUSED_PAUSE).await;
                 }
-                Err(_) => tracing::debug!(%server, name, "a name server is silent"),
+                Err(_) => tracing::debug!(%server, name, "a name server does not respond"),
             }
         }
     }
@@ -133,7 +132,7 @@ async fn by_udp(server: SocketAddr, question: &Question, id: u16) -> io::Result<
     }
 }
 
-/// A length of two bytes, then the message (RFC 1035, 4.2.2).
+/// The message is preceded by its length in two bytes (RFC 1035, 4.2.2).
 async fn by_tcp(server: SocketAddr, question: &Question, id: u16) -> io::Result<Reply> {
     let stream = TcpStream::connect(server).await?;
     let bytes = question.bytes(id).ok_or(io::ErrorKind::InvalidInput)?;

@@ -1,5 +1,5 @@
-//! What the system's own files say of names: `/etc/resolv.conf` (resolv.conf(5)) and `/etc/hosts`
-//! (hosts(5)). Lines that are not understood are skipped, as every other reader of them does.
+//! Reads the system's files for name resolution: `/etc/resolv.conf` (resolv.conf(5)) and
+//! `/etc/hosts` (hosts(5)). Unknown lines are skipped, as other readers do.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -10,34 +10,34 @@ use crate::limits::{ATTEMPTS, SEARCH_MAX, SERVERS_MAX, TRY};
 
 /// The port of name servers.
 const PORT: u16 = 53;
-/// What resolv.conf(5) caps `ndots`, `timeout` and `attempts` at.
+/// The limits of `ndots`, `timeout` and `attempts` in resolv.conf(5).
 const NDOTS_MAX: usize = 15;
 const TIMEOUT_SECONDS_MAX: u64 = 30;
 const ATTEMPTS_MAX: usize = 5;
 
-/// Whom to ask, and how.
+/// Which servers to query, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Servers {
-    /// In the order in which they are asked.
+    /// In the order in which they are queried.
     pub(super) addresses: Vec<SocketAddr>,
-    /// Suffixes for names of few labels.
+    /// Suffixes for names with few labels.
     pub(super) search: Vec<String>,
-    /// A name with at least so many dots is asked for as it stands first.
+    /// A name with at least this many dots is first queried without a suffix.
     pub(super) ndots: usize,
     /// How long one server has to answer.
     pub(super) patience: Duration,
-    /// How often the whole list is gone through.
+    /// How often the whole list is tried.
     pub(super) attempts: usize,
 }
 
 impl Servers {
-    /// These, with everything else as it is by default.
+    /// These servers, with defaults for everything else.
     pub(super) fn at(addresses: Vec<SocketAddr>) -> Servers {
         let search = Vec::new();
         Servers { addresses, search, ndots: 1, patience: TRY, attempts: ATTEMPTS }
     }
 
-    /// What `resolv.conf` says; `None` if it names no server.
+    /// The settings of `resolv.conf`; `None` if it names no server.
     pub(super) fn of_resolv_conf(text: &str) -> Option<Servers> {
         let mut servers = Servers::at(Vec::new());
         for line in text.lines() {
@@ -48,7 +48,7 @@ impl Servers {
                     let address = words.next().and_then(|word| word.parse::<IpAddr>().ok());
                     servers.addresses.extend(address.map(|ip| SocketAddr::new(ip, PORT)));
                 }
-                // The last of them holds.
+                // The last such line applies.
                 Some("search" | "domain") => {
                     let suffixes = words.map(|word| word.trim_matches('.').to_ascii_lowercase());
                     servers.search = suffixes.filter(|one| !one.is_empty()).collect();
@@ -75,7 +75,7 @@ impl Servers {
         }
     }
 
-    /// The names to ask for in turn where a client or an operator wrote `host`.
+    /// The names to query in turn for a `host` as a client or operator wrote it.
     pub(super) fn candidates(&self, host: &str) -> Vec<String> {
         if let Some(absolute) = host.strip_suffix('.') {
             return vec![absolute.to_owned()];
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_few_labels_are_searched_for() {
+    fn names_with_few_labels_get_suffixes() {
         let mut servers = Servers::at(Vec::new());
         assert_eq!(servers.candidates("www"), ["www"]);
         servers.search = vec!["a.example".into(), "example".into()];

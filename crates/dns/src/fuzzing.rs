@@ -1,4 +1,4 @@
-//! What must hold of whatever a name server, or a file of the system, says.
+//! Invariants that must hold for any reply of a name server and any content of the system's files.
 
 use std::net::IpAddr;
 
@@ -6,30 +6,30 @@ use crate::files::{Servers, hosts};
 use crate::limits::{SEARCH_MAX, SERVERS_MAX};
 use crate::wire::{Family, Question, Reply};
 
-/// What was asked for, in each of the replies.
+/// The id of the question in each reply.
 const ID: u16 = 0x0707;
 
-/// The bytes as a reply to a question of each family: with its own head, and with the one that
-/// makes it a reply to the question.
+/// Parses the bytes as a reply to a question of each family: with their own head, and with a head
+/// that makes them a reply to the question.
 pub fn dns_reply(data: &[u8]) {
     for family in [Family::V4, Family::V6] {
         let question = Question::new("www.example.org", family).expect("a name");
         let asked = question.bytes(ID).expect("a question");
         let _ = question.read(ID, data);
-        // The first byte is what the flags say, the rest is behind the question.
+        // The first byte becomes the flags, the rest follows the question.
         let (Some(&flags), rest) = (data.first(), data.get(1..).unwrap_or_default()) else {
             return;
         };
         let mut reply = asked.clone();
         reply[2] |= 0x80;
         reply[3] = flags & 0x8f;
-        // So many answers, authorities and others as the next bytes say.
+        // The next bytes are the counts of answers, authorities and additional records.
         for (at, count) in rest.iter().take(3).enumerate() {
             reply[7 + 2 * at] = count % 8;
         }
         reply.extend_from_slice(rest.get(3..).unwrap_or_default());
         check(family, question.read(ID, &reply));
-        // A reply to another question is none.
+        // A reply to another question is rejected.
         assert_eq!(question.read(ID + 1, &reply), None);
         let other = Question::new("www.example.com", family).expect("a name");
         assert_eq!(other.read(ID, &reply), None);
@@ -38,7 +38,7 @@ pub fn dns_reply(data: &[u8]) {
 
 fn check(family: Family, reply: Option<Reply>) {
     let Some(Reply::Addresses(ips, _)) = reply else { return };
-    assert!(!ips.is_empty(), "addresses, and none");
+    assert!(!ips.is_empty(), "an empty list of addresses");
     assert!(ips.iter().all(|ip| matches!(ip, IpAddr::V4(_)) == (family == Family::V4)));
     let mut once = ips.clone();
     once.sort_unstable();
@@ -46,7 +46,7 @@ fn check(family: Family, reply: Option<Reply>) {
     assert_eq!(once.len(), ips.len(), "an address twice");
 }
 
-/// The text as the two files that the system says names in.
+/// Parses the text as each of the system's two files.
 pub fn system_files(text: &str) {
     for (name, addresses) in hosts(text) {
         assert!(!name.is_empty() && !addresses.is_empty() && name == name.to_ascii_lowercase());

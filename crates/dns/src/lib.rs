@@ -1,14 +1,14 @@
-//! Names to addresses, for as long as their TTL says, without ever blocking a core.
+//! Resolves names to addresses, caches them for their TTL, and never blocks a core.
 //!
-//! What: an address written as such is itself; a name of `/etc/hosts` has what stands there; any
-//! other is asked of the servers of `/etc/resolv.conf`, and the answer holds for its TTL. A name
-//! that many ask for at once is asked for once; one that is used near the end of its time is
-//! asked again while the old answer still serves. Who owns: one resolver is shared by all cores;
-//! the core whose request found no answer asks, in a task of its own, so that a client who leaves
-//! takes the answer from nobody.
+//! What: an address literal is returned as it is; a name in `/etc/hosts` has the addresses listed
+//! there; any other name is queried at the servers of `/etc/resolv.conf`, and the answer is valid
+//! for its TTL. Concurrent lookups of a name share one query. A name that is used near the end of
+//! its TTL is queried again while the old answer is still used. Who owns: all cores share one
+//! resolver. The core whose request finds no answer sends the query in a separate task, so that the
+//! answer is not lost if that client leaves.
 //!
-//! Where `resolv.conf` names no server, the system's resolver is asked on the runtime's small
-//! pool, because it blocks; it tells no TTL, so its answers hold for a fixed time.
+//! If `resolv.conf` names no server, the system's resolver runs on the runtime's small pool,
+//! because it blocks. It reports no TTL, so its answers are valid for a fixed time.
 //!
 //! What never happens: an answer is kept beyond [`TTL_MAX`], or names beyond
 //! [`NAMES_MAX`]; the lock is held over a wait.
@@ -42,11 +42,11 @@ pub enum NameServers {
     /// As the system does: `/etc/hosts`, then the servers of `/etc/resolv.conf`.
     #[default]
     System,
-    /// These and nothing else.
+    /// Only these servers.
     At(Vec<SocketAddr>),
 }
 
-/// What all cores know of names.
+/// The resolver that all cores share.
 #[derive(Debug)]
 pub struct Resolver {
     source: Source,
@@ -54,11 +54,11 @@ pub struct Resolver {
     known: Mutex<HashMap<String, Known>>,
 }
 
-/// Whom to ask.
+/// The sources of answers.
 #[derive(Debug)]
 struct Source {
     hosts: HashMap<String, Vec<IpAddr>>,
-    /// `None`: the system's own resolver.
+    /// `None`: the system's resolver.
     servers: Option<Servers>,
 }
 
@@ -66,7 +66,7 @@ struct Source {
 #[derive(Debug, Default)]
 struct Known {
     answer: Option<Kept>,
-    /// Somebody asks: these wait for it.
+    /// A query is in flight, and these tasks wait for it.
     asking: Option<Vec<Waker>>,
 }
 
@@ -74,14 +74,14 @@ struct Known {
 struct Kept {
     result: Result<Arc<[IpAddr]>, Fault>,
     until: Instant,
-    /// From then on whoever uses it has it asked for again.
+    /// From then on a use starts another query.
     refresh_at: Instant,
 }
 
-/// Addresses as they were found.
+/// The addresses found.
 #[derive(Clone, Debug)]
 struct Found {
-    /// In the order in which they are to be tried.
+    /// In the order in which to try them.
     ips: Vec<IpAddr>,
     /// Seconds.
     ttl: u32,
@@ -90,14 +90,15 @@ struct Found {
 /// Why there are none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LookupError {
-    /// There is no such name, or it has no address; so many seconds, if the reply says so.
+    /// There is no such name, or it has no address. With the time in seconds for which that is
+    /// valid, if the reply says so.
     Nothing { ttl: Option<u32> },
     /// No server has answered.
     Unanswered,
 }
 
 impl Resolver {
-    /// A resolver that knows nothing yet.
+    /// A resolver with an empty cache.
     pub fn new(servers: &NameServers) -> Arc<Resolver> {
         Arc::new(Resolver {
             source: Source::of(servers),
@@ -106,7 +107,7 @@ impl Resolver {
         })
     }
 
-    /// The addresses of `host`, which may be an address, in brackets if it is of IPv6.
+    /// The addresses of `host`, which may be an address literal (IPv6 in brackets).
     pub async fn resolve(
         self: &Arc<Resolver>,
         host: &str,
@@ -165,7 +166,7 @@ impl Resolver {
         Poll::Pending
     }
 
-    /// Asks for a name that is marked as being asked for.
+    /// Starts the query for a name that is marked as being queried.
     fn start(self: &Arc<Resolver>, host: &str) {
         let asking = Asking { resolver: Arc::clone(self), host: host.to_owned() };
         runtime::spawn(asking.run()).detach();
@@ -178,13 +179,13 @@ impl Resolver {
         }
     }
 
-    /// Nothing panics while it holds this lock.
+    /// No code panics while it holds this lock.
     fn known(&self) -> MutexGuard<'_, HashMap<String, Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The address that a host is, if it is one.
+/// The address, if the host is an address literal.
 pub fn literal(host: &str) -> Option<IpAddr> {
     host.strip_prefix('[').and_then(|h| h.strip_suffix(']')).unwrap_or(host).parse().ok()
 }
@@ -200,14 +201,15 @@ impl Source {
                 Servers::of_resolv_conf(&read("/etc/resolv.conf"))
             }
         };
-        // RFC 6761, 6.3: it is nobody's business on the network.
+        // RFC 6761, 6.3: localhost must not be queried on the network.
         let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
         hosts.entry("localhost".to_owned()).or_insert_with(|| loopback.to_vec());
         Source { hosts, servers }
     }
 }
 
-/// The duty to answer those who wait for a name. Dropped before, it lets the next one ask.
+/// A query in flight. Its end wakes the waiting tasks; if it is dropped early, the next one of them
+/// queries again.
 struct Asking {
     resolver: Arc<Resolver>,
     host: String,
@@ -224,7 +226,7 @@ impl Asking {
         let Some(entry) = known.get_mut(&self.host) else { return };
         let unanswered = matches!(kept.result, Err(Fault::Unresolved));
         let still_good = entry.answer.as_ref().is_some_and(|old| time::now() < old.until);
-        // Servers that are silent for a while do not take away what still holds.
+        // A valid answer is kept when the servers do not respond for a while.
         if !(unanswered && still_good) {
             entry.answer = Some(kept);
         }
@@ -253,7 +255,7 @@ fn keep(found: Result<Found, LookupError>, now: Instant) -> Kept {
     Kept { result, until: now + kept, refresh_at: now + kept * 9 / 10 }
 }
 
-/// Forgets what has had its time; if that is not enough, all that nobody is asking for.
+/// Removes expired names; if that is not enough, all names without a query in flight.
 fn make_room(known: &mut HashMap<String, Known>, now: Instant) {
     let holds = |entry: &Known| entry.answer.as_ref().is_some_and(|kept| now < kept.until);
     known.retain(|_, entry| entry.asking.is_some() || holds(entry));
@@ -281,7 +283,7 @@ fn of_the_system(host: &str) -> impl Future<Output = Result<Found, LookupError>>
                 }
                 Ok(Found { ips, ttl })
             }
-            // It does not tell what is not there from what could not be asked.
+            // It does not distinguish a missing name from a failed query.
             Err(_) => Err(LookupError::Nothing { ttl: None }),
         }
     }

@@ -2,32 +2,32 @@
 
 use std::time::Duration;
 
-/// Name servers that are asked, as many as the C library's resolver takes.
+/// Name servers that are queried, as many as the C library's resolver uses.
 pub const SERVERS_MAX: usize = 3;
-/// Suffixes that a name of few labels is tried with.
+/// Suffixes that are tried for a name with few labels.
 pub const SEARCH_MAX: usize = 6;
 /// How long one name server has to answer one question, unless `resolv.conf` says otherwise. Two
-/// servers have had their turn before a connection's own time-out.
+/// servers can be tried within a connection's time-out.
 pub const TRY: Duration = Duration::from_secs(2);
-/// How often all name servers are asked, unless `resolv.conf` says otherwise.
+/// How often all name servers are tried, unless `resolv.conf` says otherwise.
 pub const ATTEMPTS: usize = 2;
-/// Bytes of a reply by UDP; we announce no more, so servers send no more (RFC 1035, 2.3.4), but
-/// those that do are understood.
+/// Bytes of a reply by UDP. We announce no larger size, so servers send at most 512 bytes (RFC
+/// 1035, 2.3.4), but larger replies are accepted.
 pub const REPLY_BYTES_MAX: usize = 1500;
 /// Aliases (CNAME) followed from one name.
 pub const ALIASES_MAX: usize = 12;
-/// Answers are kept at least so long, whatever their TTL: a name under load is not asked for with
+/// The shortest time an answer is cached, whatever its TTL, so that a busy name is not queried with
 /// every request.
 pub const TTL_MIN: Duration = Duration::from_secs(1);
-/// Answers are kept at most so long, whatever their TTL.
+/// The longest time an answer is cached, whatever its TTL.
 pub const TTL_MAX: Duration = Duration::from_secs(3600);
-/// That there is nothing is believed at most so long.
+/// The longest time a negative answer is cached.
 pub const TTL_NONE_MAX: Duration = Duration::from_secs(60);
-/// How long a name is not asked for again after no server has answered.
+/// How long a name is not queried again after no server has answered.
 pub const FAILURE_KEPT: Duration = Duration::from_secs(1);
-/// What the system's resolver says is kept so long: it tells no TTL.
+/// How long an answer of the system's resolver is cached, which reports no TTL.
 pub const SYSTEM_KEPT: Duration = Duration::from_secs(30);
-/// Names of which something is known.
+/// Names in the cache.
 pub const NAMES_MAX: usize = 10_000;
 
 const _: () = assert!(TTL_MIN.as_nanos() < TTL_NONE_MAX.as_nanos());

@@ -1,8 +1,8 @@
-//! Questions and replies as DNS writes them (RFC 1035), and what of a reply is believed.
+//! Questions and replies in DNS format (RFC 1035), and the checks on a reply.
 //!
-//! A reply counts only if it has the id of the question and repeats it. Of its records only those
-//! count that answer the name asked for, or a name that this one is an alias of; all others, which
-//! is how an answer is poisoned, are as if they were not there.
+//! A reply is accepted only if it has the id of the question and repeats the question. Only records
+//! for the requested name, or for a name that it is an alias of, are used. All others are ignored,
+//! because they could poison the cache.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
 
 use crate::limits::ALIASES_MAX;
 
-/// The records asked for.
+/// The type of records requested.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Family {
     V4,
@@ -34,21 +34,22 @@ pub(super) struct Question {
     family: Family,
 }
 
-/// What a reply says.
+/// The content of a reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reply {
-    /// These, for so many seconds.
+    /// The addresses and their TTL in seconds.
     Addresses(Vec<IpAddr>, u32),
-    /// The name does not exist or has none of this family, for so many seconds if it says so.
+    /// The name does not exist or has no address of this family. With the TTL in seconds, if the
+    /// reply has one.
     Nothing(Option<u32>),
     /// It did not fit: ask again by TCP.
     Truncated,
-    /// The server cannot or will not tell.
+    /// The server cannot or will not answer.
     Refused,
 }
 
 impl Question {
-    /// `None` if no name can look like that.
+    /// `None` if `host` is not a valid name.
     pub(super) fn new(host: &str, family: Family) -> Option<Question> {
         let mut name = Name::from_ascii(host).ok()?;
         name.set_fqdn(true);
@@ -63,7 +64,7 @@ impl Question {
         message.to_vec().ok()
     }
 
-    /// Reads what came back; `None` if it is not a reply to this.
+    /// Parses a message; `None` if it is not a reply to this question.
     pub(super) fn read(&self, id: u16, bytes: &[u8]) -> Option<Reply> {
         let message = Message::from_vec(bytes).ok()?;
         let head = &message.metadata;
@@ -113,12 +114,12 @@ impl Question {
             name = next;
             ttl = ttl.min(ttl_alias);
         }
-        // RFC 2308, 5: so long is it known that there is nothing.
-        let known = message.authorities.iter().find_map(|record| match &record.data {
+        // RFC 2308, 5: how long the negative answer is valid.
+        let ttl_negative = message.authorities.iter().find_map(|record| match &record.data {
             RData::SOA(soa) => Some(record.ttl.min(soa.minimum)),
             _ => None,
         });
-        Reply::Nothing(known.map(|known| known.min(ttl)))
+        Reply::Nothing(ttl_negative.map(|negative| negative.min(ttl)))
     }
 
     fn address(&self, record: &Record) -> Option<(IpAddr, u32)> {
@@ -185,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn aliases_are_followed_and_the_shortest_ttl_holds() {
+    fn aliases_are_followed_and_the_shortest_ttl_applies() {
         let all = vec![
             a("host.example.net.", 60, 1),
             alias("www.example.org.", 20, "cdn.example.net."),
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn records_of_other_names_are_not_there() {
+    fn records_of_other_names_are_ignored() {
         let all = vec![a("other.example.org.", 60, 1), a("www.example.org.evil.", 60, 2)];
         assert_eq!(read(&reply(all)), Some(Reply::Nothing(None)));
         let beside = vec![a("www.example.org.", 60, 1), a("bank.example.", 60, 2)];
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_repeat_id_and_question_is_no_reply() {
+    fn a_reply_must_repeat_id_and_question() {
         let good = reply(vec![a("www.example.org.", 60, 1)]);
         assert!(read(&good).is_some());
         assert_eq!(question().read(ID + 1, &good.to_vec().unwrap()), None);
@@ -217,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_known_for_as_long_as_the_authority_says() {
+    fn a_negative_answer_has_the_ttl_of_the_authority() {
         let mut message = reply(Vec::new());
         message.metadata.response_code = ResponseCode::NXDomain;
         let soa = SOA::new(name("ns."), name("mail."), 1, 2, 3, 4, 300);
@@ -231,7 +232,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_hurt(
+        fn arbitrary_bytes_never_panic(
             bytes in prop::collection::vec(any::<u8>(), 0..200),
             at in 0usize..80,
             by: u8,

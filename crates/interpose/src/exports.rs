@@ -10,6 +10,7 @@ use libc::{c_int, fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
 
 use crate::front::{self, Position};
 use crate::limits::{FDS_MAX, LEAST_DEFAULT, POSITIONS_MAX};
+use crate::set::Refused;
 use crate::stats::{self, Counter, count};
 use crate::thread::{self, Kind, Region};
 use crate::time::{self, Limit};
@@ -218,6 +219,14 @@ pub unsafe extern "C-unwind" fn pselect(
     }
 }
 
+/// What a boosted wait needs of its call.
+struct Call {
+    limit: Limit,
+    /// A [`sys::now`].
+    begun: u64,
+    mask: *const sigset_t,
+}
+
 /// # Safety
 /// `fds` are `asked` entries, or null.
 unsafe fn poll_within(
@@ -237,36 +246,59 @@ unsafe fn poll_within(
         count(Counter::Plain, 1);
         return plain();
     };
-    let begun = sys::now();
+    let call = Call { limit, begun: sys::now(), mask };
     // SAFETY: the caller's entries, eight bytes each, of the same alignment; no other reference to
-    // them is held meanwhile.
+    // them exists meanwhile.
     let array = unsafe { std::slice::from_raw_parts_mut(fds.cast::<Position>(), asked as usize) };
-    match boosted(begun, |region| poll_boosted(region, array, limit, begun, mask)) {
-        Done::With(returned) => returned,
+    let boost = |region: &mut Region| {
+        let outcome = settle_and_wait(region, Kind::Poll, array.len(), &call, |region| {
+            region.compare_array(array)
+        });
+        Some(match outcome? {
+            Outcome::Found(found) => Done::With(answer_array(region, array, found)),
+            other => done_without_answers(other),
+        })
+    };
+    // SAFETY: the caller keeps ppoll's contract.
+    boosted(&call, boost, plain, |left| unsafe { real::ppoll(fds, asked, left, mask) }).0
+}
+
+/// Makes a boosted call with the thread's set. Returns the result, and whether the call waited here
+/// or in the original with the remaining time, so that the caller's time-out is ours to write.
+fn boosted(
+    call: &Call,
+    boost: impl FnOnce(&mut Region) -> Option<Done>,
+    plain: impl Fn() -> c_int,
+    original: impl FnOnce(*const timespec) -> c_int,
+) -> (c_int, bool) {
+    match with_region(call.begun, boost) {
+        Done::With(returned) => (returned, true),
         Done::Plain => {
             count(Counter::Plain, 1);
-            plain()
+            (plain(), false)
         }
         Done::Original => {
             count(Counter::Fallbacks, 1);
-            let left = time_left(limit, begun);
-            // SAFETY: the caller keeps ppoll's contract; the time lives on this frame.
-            unsafe { real::ppoll(fds, asked, left.as_ref().map_or(std::ptr::null(), |t| t), mask) }
+            let left = match call.limit.after(sys::now().wrapping_sub(call.begun)) {
+                Limit::Endless => None,
+                Limit::Nanoseconds(left) => Some(time::timespec_of(left)),
+            };
+            (original(left.as_ref().map_or(std::ptr::null(), |time| time)), true)
         }
     }
 }
 
-/// Takes the thread's set, does it, and gives it back. `errno` is as if nothing had been called,
-/// but after an interruption. No guard gives it back: nothing may need to be dropped here when a
-/// thread is cancelled asleep, and then nobody asks for its set any more.
-fn boosted(begun: u64, wait: impl FnOnce(&mut Region) -> Option<Done>) -> Done {
+/// Takes the thread's set, runs `boost` with it, and gives it back. `errno` stays unchanged, except
+/// after an interruption. No guard gives the set back: nothing may need to be dropped here when a
+/// sleeping thread is cancelled, and then no later call needs its set.
+fn with_region(begun: u64, boost: impl FnOnce(&mut Region) -> Option<Done>) -> Done {
     let errno = sys::errno();
     // SAFETY: takes nothing; unwinds if the thread is cancelled, through frames that drop nothing.
     unsafe { pthread_testcancel() };
     let Some(region) = thread::enter() else { return Done::Plain };
-    let done = wait(region).unwrap_or(Done::Original);
+    let done = boost(region).unwrap_or(Done::Original);
     if matches!(done, Done::Original) {
-        // What is left half done is not to be trusted.
+        // A half-finished set is unreliable.
         region.empty();
     }
     let spent = stats::clock().wrapping_sub(begun).wrapping_sub(region.slept);
@@ -278,30 +310,35 @@ fn boosted(begun: u64, wait: impl FnOnce(&mut Region) -> Option<Done>) -> Done {
     done
 }
 
-/// `None`: the original must do it, and the next calls too.
-fn poll_boosted(
+/// Brings the set to what the call wants and waits. `compare` marks what differs from the last
+/// call. `None`: the original must make this call and the next ones.
+fn settle_and_wait(
     region: &mut Region,
-    array: &mut [Position],
-    limit: Limit,
-    begun: u64,
-    mask: *const sigset_t,
-) -> Option<Done> {
+    kind: Kind,
+    asked: usize,
+    call: &Call,
+    compare: impl FnOnce(&mut Region) -> Result<(), Refused>,
+) -> Option<Outcome> {
     let settled = region
-        .begin(Kind::Poll)
-        .and_then(|()| region.compare_array(array))
+        .begin(kind)
+        .and_then(|()| compare(region))
         .and_then(|()| region.note_changes())
         .and_then(|()| region.settle());
     if settled.is_err() {
         region.churn.take_a_rest();
         return None;
     }
-    region.churn.note(array.len(), region.changed);
-    Some(Done::With(match wait::wait(region, limit, begun, mask) {
-        Outcome::Found(found) => answer_array(region, array, found),
-        Outcome::Nothing => 0,
-        Outcome::Interrupted => INTERRUPTED,
-        Outcome::Original => return Some(Done::Original),
-    }))
+    region.churn.note(asked, region.changed);
+    Some(wait::wait(region, call.limit, call.begun, call.mask))
+}
+
+/// The end of a call that found nothing.
+fn done_without_answers(outcome: Outcome) -> Done {
+    match outcome {
+        Outcome::Found(_) | Outcome::Nothing => Done::With(0),
+        Outcome::Interrupted => Done::With(INTERRUPTED),
+        Outcome::Original => Done::Original,
+    }
 }
 
 /// Each position with a descriptor that was found gets what concerns it; says how many did.
@@ -319,14 +356,6 @@ fn answer_array(region: &Region, array: &mut [Position], found: usize) -> c_int 
         }
     }
     answered
-}
-
-/// What is left of the time, for the original.
-fn time_left(limit: Limit, begun: u64) -> Option<timespec> {
-    match limit.after(sys::now().wrapping_sub(begun)) {
-        Limit::Endless => None,
-        Limit::Nanoseconds(left) => Some(time::timespec_of(left)),
-    }
 }
 
 /// What select returns, and whether the time-out is ours to write.
@@ -348,22 +377,14 @@ unsafe fn select_within(
         count(Counter::Plain, 1);
         return (plain(), false);
     };
+    let call = Call { limit, begun, mask };
+    let [read, write, except] = sets;
     // SAFETY: as promised.
-    match boosted(begun, |region| unsafe { select_boosted(region, &bitmaps, limit, begun, mask) }) {
-        Done::With(returned) => (returned, true),
-        Done::Plain => {
-            count(Counter::Plain, 1);
-            (plain(), false)
-        }
-        Done::Original => {
-            count(Counter::Fallbacks, 1);
-            let left = time_left(limit, begun);
-            let left = left.as_ref().map_or(std::ptr::null(), |time| time);
-            let [read, write, except] = sets;
-            // SAFETY: the caller keeps pselect's contract; the time lives on this frame.
-            (unsafe { real::pselect(asked, read, write, except, left, mask) }, true)
-        }
-    }
+    let boost = |region: &mut Region| unsafe { select_boosted(region, &bitmaps, &call) };
+    boosted(&call, boost, plain, |left| {
+        // SAFETY: the caller keeps pselect's contract.
+        unsafe { real::pselect(asked, read, write, except, left, mask) }
+    })
 }
 
 /// A select's three sets, in the caller's memory.
@@ -417,30 +438,16 @@ impl Bits {
 
 /// # Safety
 /// As [`Bits::word`].
-unsafe fn select_boosted(
-    region: &mut Region,
-    bits: &Bits,
-    limit: Limit,
-    begun: u64,
-    mask: *const sigset_t,
-) -> Option<Done> {
+unsafe fn select_boosted(region: &mut Region, bits: &Bits, call: &Call) -> Option<Done> {
     let words = front::words_of_count(bits.count);
-    let settled = region
-        .begin(Kind::Select)
+    let outcome = settle_and_wait(region, Kind::Select, bits.count, call, |region| {
         // SAFETY: as promised.
-        .and_then(|()| region.compare_bitmaps(|at| unsafe { bits.word(at) }, words))
-        .and_then(|()| region.note_changes())
-        .and_then(|()| region.settle());
-    if settled.is_err() {
-        region.churn.take_a_rest();
-        return None;
-    }
-    region.churn.note(bits.count, region.changed);
-    let found = match wait::wait(region, limit, begun, mask) {
+        region.compare_bitmaps(|at| unsafe { bits.word(at) }, words)
+    });
+    let found = match outcome? {
         Outcome::Found(found) => found,
         Outcome::Nothing => 0,
-        Outcome::Interrupted => return Some(Done::With(INTERRUPTED)),
-        Outcome::Original => return Some(Done::Original),
+        other => return Some(done_without_answers(other)),
     };
     let probes = region.probes.get(..found)?;
     if probes.iter().any(|probe| probe.revents & libc::POLLNVAL != 0) {

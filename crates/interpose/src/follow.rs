@@ -79,13 +79,6 @@ pub extern "C-unwind" fn closefrom(first: c_int) {
     changes::note_all_from(first as usize);
 }
 
-/// `dup(2)`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C-unwind" fn dup(fd: c_int) -> c_int {
-    // SAFETY: an integer.
-    made(unsafe { real::dup(fd) })
-}
-
 /// `dup2(2)`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C-unwind" fn dup2(old: c_int, new: c_int) -> c_int {
@@ -120,38 +113,36 @@ fn replaced(returned: c_int, new: c_int) -> c_int {
     returned
 }
 
-/// Whether the command of an fcntl makes a descriptor.
-fn makes(command: c_int) -> bool {
-    command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC
+/// `fcntl` under both of its names. The third argument is passed on whether it is there or not.
+macro_rules! fcntl {
+    ($($(#[$doc:meta])+ $name:ident;)*) => {
+        $(
+            $(#[$doc])+
+            ///
+            /// # Safety
+            /// As the C library's.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $name(
+                fd: c_int,
+                command: c_int,
+                argument: usize,
+            ) -> c_int {
+                // SAFETY: the same contract.
+                let returned = unsafe { real::$name(fd, command, argument) };
+                match command {
+                    libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => made(returned),
+                    _ => returned,
+                }
+            }
+        )*
+    };
 }
 
-/// `fcntl(2)`, whose third argument is passed alike whether it is there or not.
-///
-/// # Safety
-/// As the C library's.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
-    // SAFETY: the same contract.
-    let returned = unsafe { real::fcntl(fd, command, argument) };
-    if makes(command) { made(returned) } else { returned }
-}
-
-/// `fcntl(2)` as programs with large files call it.
-///
-/// # Safety
-/// As the C library's.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
-    // SAFETY: the same contract.
-    let returned = unsafe { real::fcntl64(fd, command, argument) };
-    if makes(command) { made(returned) } else { returned }
-}
-
-/// `socket(2)`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    // SAFETY: integers.
-    made(unsafe { real::socket(domain, kind, protocol) })
+fcntl! {
+    /// `fcntl(2)`.
+    fcntl;
+    /// `fcntl(2)` as programs with large files call it.
+    fcntl64;
 }
 
 /// `socketpair(2)`.
@@ -167,35 +158,6 @@ pub unsafe extern "C-unwind" fn socketpair(
 ) -> c_int {
     // SAFETY: the same contract.
     unsafe { made_pair(real::socketpair(domain, kind, protocol, pair), pair) }
-}
-
-/// `accept(2)`.
-///
-/// # Safety
-/// As the C library's.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn accept(
-    fd: c_int,
-    address: *mut sockaddr,
-    length: *mut socklen_t,
-) -> c_int {
-    // SAFETY: the same contract.
-    made(unsafe { real::accept(fd, address, length) })
-}
-
-/// `accept4(2)`.
-///
-/// # Safety
-/// As the C library's.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn accept4(
-    fd: c_int,
-    address: *mut sockaddr,
-    length: *mut socklen_t,
-    flags: c_int,
-) -> c_int {
-    // SAFETY: the same contract.
-    made(unsafe { real::accept4(fd, address, length, flags) })
 }
 
 /// `pipe(2)`.
@@ -218,47 +180,42 @@ pub unsafe extern "C-unwind" fn pipe2(pair: *mut c_int, flags: c_int) -> c_int {
     unsafe { made_pair(real::pipe2(pair, flags), pair) }
 }
 
-/// `epoll_create(2)`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C-unwind" fn epoll_create(size: c_int) -> c_int {
-    // SAFETY: an integer.
-    made(unsafe { real::epoll_create(size) })
+/// Functions that return a new descriptor: each calls the original and notes the descriptor.
+macro_rules! makers {
+    ($($(#[$doc:meta])+ fn $name:ident($($argument:ident: $type:ty),*);)*) => {
+        $(
+            $(#[$doc])+
+            ///
+            /// # Safety
+            /// As the C library's.
+            #[cfg_attr(not(test), unsafe(no_mangle))]
+            pub unsafe extern "C-unwind" fn $name($($argument: $type),*) -> c_int {
+                // SAFETY: the same contract.
+                made(unsafe { real::$name($($argument),*) })
+            }
+        )*
+    };
 }
 
-/// `epoll_create1(2)`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C-unwind" fn epoll_create1(flags: c_int) -> c_int {
-    // SAFETY: an integer.
-    made(unsafe { real::epoll_create1(flags) })
-}
-
-/// `eventfd(2)`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C-unwind" fn eventfd(count: c_uint, flags: c_int) -> c_int {
-    // SAFETY: integers.
-    made(unsafe { real::eventfd(count, flags) })
-}
-
-/// `timerfd_create(2)`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C-unwind" fn timerfd_create(clock: c_int, flags: c_int) -> c_int {
-    // SAFETY: integers.
-    made(unsafe { real::timerfd_create(clock, flags) })
-}
-
-/// `signalfd(2)`; with an old descriptor it changes that one's mask, which is noted in vain.
-///
-/// # Safety
-/// As the C library's.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub unsafe extern "C-unwind" fn signalfd(fd: c_int, mask: *const sigset_t, flags: c_int) -> c_int {
-    // SAFETY: the same contract.
-    made(unsafe { real::signalfd(fd, mask, flags) })
-}
-
-/// `inotify_init1(2)`.
-#[cfg_attr(not(test), unsafe(no_mangle))]
-pub extern "C-unwind" fn inotify_init1(flags: c_int) -> c_int {
-    // SAFETY: integers.
-    made(unsafe { real::inotify_init1(flags) })
+makers! {
+    /// `dup(2)`.
+    fn dup(fd: c_int);
+    /// `socket(2)`.
+    fn socket(domain: c_int, kind: c_int, protocol: c_int);
+    /// `accept(2)`.
+    fn accept(fd: c_int, address: *mut sockaddr, length: *mut socklen_t);
+    /// `accept4(2)`.
+    fn accept4(fd: c_int, address: *mut sockaddr, length: *mut socklen_t, flags: c_int);
+    /// `epoll_create(2)`.
+    fn epoll_create(size: c_int);
+    /// `epoll_create1(2)`.
+    fn epoll_create1(flags: c_int);
+    /// `eventfd(2)`.
+    fn eventfd(count: c_uint, flags: c_int);
+    /// `timerfd_create(2)`.
+    fn timerfd_create(clock: c_int, flags: c_int);
+    /// `signalfd(2)`. With an old descriptor it changes that one's mask; noting that is harmless.
+    fn signalfd(fd: c_int, mask: *const sigset_t, flags: c_int);
+    /// `inotify_init1(2)`.
+    fn inotify_init1(flags: c_int);
 }

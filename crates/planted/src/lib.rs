@@ -1,16 +1,16 @@
-//! Bugs planted on purpose: each is a mistake that a cache or the preloaded library can make, at
-//! the place where it would be made, and the tests must find every one.
+//! Bugs planted on purpose: each is a mistake that a cache or the preloaded library could make,
+//! placed where it would be made, and the tests must find every one.
 //!
-//! Why: a suite that is green says little about what it would catch. `cargo xtask planted` builds
-//! with the feature `switch`, runs for each bug the ordinary test that the list names for it, and
-//! fails if one of them is not found.
+//! Why: a green test suite says little about what it would catch. `cargo xtask planted` builds with
+//! the feature `switch`, runs for each bug the ordinary test that the list names, and fails if a
+//! bug is not found.
 //!
-//! Without the feature [`is`] is a constant `false`: the compiler drops the question and what hangs
-//! on it, so that a release has neither the bug nor the cost of asking. With it, the environment
-//! variable `PLIMSOLL_PLANTED` names the one bug that is there.
+//! Without the feature, [`is`] is a constant `false`: the compiler removes the check and the code
+//! behind it, so that a release has neither the bug nor the cost of the check. With the feature,
+//! the environment variable `PLIMSOLL_PLANTED` enables one bug.
 //!
-//! What never happens: a bug without a name in this list, or one in two places; `cargo xtask tidy`
-//! holds that.
+//! What never happens: a bug is missing from this list, or is in two places; `cargo xtask tidy`
+//! checks that.
 
 #![forbid(unsafe_code)]
 
@@ -26,7 +26,7 @@ macro_rules! bugs {
             /// All of them.
             pub const ALL: &'static [Bug] = &[$(Bug::$variant,)*];
 
-            /// What `PLIMSOLL_PLANTED` calls it.
+            /// Its name in `PLIMSOLL_PLANTED`.
             pub const fn name(self) -> &'static str {
                 match self { $(Bug::$variant => $name,)* }
             }
@@ -45,7 +45,7 @@ bugs! {
         "twin: caching_rules::hosts_are_kept_apart";
     VaryIgnored = "vary-ignored", "a response that varies is stored as if it did not",
         "twin: caching_rules::variants_are_kept_apart";
-    CollapsedAcrossVary = "collapsed-across-vary", "who waits is given another's variant",
+    CollapsedAcrossVary = "collapsed-across-vary", "a waiting request gets the variant of another",
         "twin: caching_rules::variants_are_kept_apart";
     HitLeavesBody = "hit-leaves-body", "a hit leaves the request's body on the connection",
         "twin: bodies::a_body_behind_a_get_is_not_the_next_request";
@@ -53,31 +53,31 @@ bugs! {
         "twin: caching_rules::a_hit_is_what_the_origin_said_and_asks_nobody";
     HopByHopPassedOn = "hop-by-hop", "fields that Connection names are passed on",
         "twin: caching_rules::a_hit_is_what_the_origin_said_and_asks_nobody";
-    UpdateForgotten = "update-forgotten", "a 304 does not update what is stored",
+    UpdateForgotten = "update-forgotten", "a 304 does not update the stored response",
         "caching: update::tests::rfc9111_3_2_the_update_replaces_all_lines_of_a_name";
     AuthorizationIgnored = "authorization", "a response to Authorization is stored",
         "twin: caching_rules::a_response_to_an_authorized_request_is_not_for_others";
-    PrivateForOthers = "private", "a private response is given to those who waited for it",
+    PrivateForOthers = "private", "a private response is given to waiting requests",
         "twin: collapsing::what_turns_out_private_releases_all_at_once";
-    MustRevalidateIgnored = "must-revalidate", "must-revalidate is not heeded",
+    MustRevalidateIgnored = "must-revalidate", "must-revalidate is ignored",
         "twin: stale::a_cache_that_is_cut_off_serves_stale_unless_a_directive_forbids";
-    NobodyInvalidated = "invalidation", "an unsafe method invalidates nothing",
+    NothingInvalidated = "invalidation", "an unsafe method invalidates nothing",
         "twin: caching_rules::a_post_takes_what_it_changes_out_of_the_store";
-    ChangeOvertaken = "overtaken", "what was asked for before a change is stored after it",
+    ChangeOvertaken = "overtaken", "a response requested before a change is stored after it",
         "twin: changes::nobody_sees_what_was_before_a_change_that_was_answered";
     OldestOfSeveral = "oldest-of-several", "of several that match, the oldest is served",
         "twin: variants::of_several_that_match_the_most_recent_is_used";
     LengthBesideEncoding = "length-beside-encoding", "a length beside chunks is not refused",
         "suite: refusals::request_framing";
-    ChunkEndUnchecked = "chunk-end", "what ends a chunk is not looked at",
+    ChunkEndUnchecked = "chunk-end", "the end of a chunk is not checked",
         "suite: refusals::chunks";
-    ShortBodyWhole = "short-body", "a body that was cut is taken for whole",
+    ShortBodyWhole = "short-body", "a truncated body is taken for complete",
         "twin: faults::a_body_that_breaks_off_is_never_taken_for_whole";
     BytesLeftOnPooled = "bytes-left", "a connection with bytes left on it is used again",
         "twin: faults::a_connection_with_bytes_behind_the_answer_is_not_used_again";
-    UnaskedAnswer = "unasked-answer", "what came on an idle connection is taken for an answer",
+    UnaskedAnswer = "unasked-answer", "bytes on an idle connection are taken for a response",
         "twin: faults::an_answer_that_nobody_asked_for_is_given_to_nobody";
-    UnsafeRepeated = "unsafe-repeated", "a request that may not be repeated is",
+    UnsafeRepeated = "unsafe-repeated", "a request that must not be repeated is repeated",
         "twin: faults::a_request_that_may_not_be_repeated_is_not";
     DiskSumUnchecked = "disk-sum", "a block's checksum is not compared",
         "store: disk::record::tests::a_block_is_valid_only_in_its_place";
@@ -87,7 +87,7 @@ bugs! {
         "simulation: fresh_seeds";
     DiskAckBeforeSync = "disk-ack", "a delete is acknowledged before its sync",
         "disk: durability::an_acknowledged_delete_or_purge_survives_a_power_cut";
-    DiskFailedSyncTrusted = "disk-failed-sync", "a sync that failed is taken for a good one",
+    DiskFailedSyncTrusted = "disk-failed-sync", "a failed sync is taken for a successful one",
         "disk: durability::a_failing_disk_is_passed_by_and_used_again";
     DiskDeleteForgotten = "disk-delete", "a delete is not written to the journal",
         "disk: durability::an_acknowledged_delete_or_purge_survives_a_power_cut";
@@ -97,27 +97,27 @@ bugs! {
         "store: disk::journal::tests::a_batch_is_valid_only_after_its_predecessor";
     DiskMoveOverNewer = "disk-move", "a moved record takes the place of a newer one",
         "simulation: seeds_that_failed_before";
-    DiskUnfinishedFound = "disk-unfinished", "a body whose end never came is stored as whole",
+    DiskUnfinishedFound = "disk-unfinished", "a body that never ended is stored as complete",
         "disk: objects::a_body_that_does_not_end_leaves_nothing";
-    DiskUpdateOther = "disk-update", "a head is written anew for another body",
+    DiskUpdateOther = "disk-update", "a head is rewritten for another body",
         "disk: objects::a_head_is_written_anew_with_the_old_body";
     StoreOverBound = "store-over-bound", "the store does not make room for what it takes",
         "store: tests::many_threads_share_a_store_within_its_bound";
     BoostStaleDup = "boost-dup2", "a file that dup2 has replaced is taken for the new one",
         "differential: random_programs_do_the_same_boosted";
-    BoostEdge = "boost-edge", "what is ready still is not told again",
+    BoostEdge = "boost-edge", "a descriptor that is still ready is not reported again",
         "differential: random_programs_do_the_same_boosted";
     BoostTimeoutSign = "boost-sign", "a negative time-out is none instead of endless",
         "differential: random_programs_do_the_same_boosted";
-    BoostNvalForgotten = "boost-nval", "a closed descriptor is not told of",
+    BoostNvalForgotten = "boost-nval", "a closed descriptor is not reported",
         "differential: random_programs_do_the_same_boosted";
-    BoostHupMasked = "boost-hup", "a hang-up that was not asked for is not told",
+    BoostHupMasked = "boost-hup", "a hang-up that was not requested is not reported",
         "differential: random_programs_do_the_same_boosted";
     BoostDuplicateOnce = "boost-duplicate", "of two entries with one descriptor one is answered",
         "differential: random_programs_do_the_same_boosted";
     BoostForkShares = "boost-fork", "a child waits on the set of its parent",
         "differential: random_programs_do_the_same_boosted";
-    BoostAuditOff = "boost-audit", "no audit finds what was closed unseen",
+    BoostAuditOff = "boost-audit", "no audit finds a close that was not seen",
         "differential: an_unseen_close_does_not_hang";
     BoostTimeoutKept = "boost-select-time", "select leaves its time-out as it was",
         "differential: random_programs_do_the_same_boosted";
@@ -125,14 +125,14 @@ bugs! {
         "differential: random_programs_do_the_same_boosted";
 }
 
-/// Whether this bug is there.
+/// Whether this bug is enabled.
 #[cfg(not(feature = "switch"))]
 #[inline(always)]
 pub const fn is(_bug: Bug) -> bool {
     false
 }
 
-/// Whether this bug is there.
+/// Whether this bug is enabled.
 #[cfg(feature = "switch")]
 pub fn is(bug: Bug) -> bool {
     static PLANTED: std::sync::OnceLock<Option<Bug>> = std::sync::OnceLock::new();

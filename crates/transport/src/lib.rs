@@ -1,10 +1,10 @@
 //! The bytes of a connection, a client's or an upstream's.
 //!
 //! What: [`Transport`] is plain TCP or TLS behind one set of methods; [`tls`] makes the encrypted
-//! ones; [`proxy_protocol`] reads and writes the header that says where a connection came from.
-//! Nobody above knows whether bytes were encrypted.
+//! connections; [`proxy_protocol`] reads and writes the header that says where a connection came
+//! from. No code above this crate knows whether bytes were encrypted.
 //!
-//! What never happens: a read or a write blocks; a silent connection holds a buffer.
+//! What never happens: a read or a write blocks; an idle connection holds a buffer.
 #![forbid(unsafe_code)]
 
 pub mod limits;

@@ -1,9 +1,9 @@
-//! The PROXY protocol, versions 1 and 2: who connected, told by a proxy before us or to a server
-//! behind us (HAProxy's `proxy-protocol.txt`).
+//! The PROXY protocol, versions 1 and 2: the client's address, received from a proxy in front of us
+//! or sent to an upstream server (HAProxy's `proxy-protocol.txt`).
 //!
-//! What: a strict parser of the header's bytes as far as they have come, and both writers. No I/O:
-//! whoever calls decides whom to believe, and how long to wait.
-//! What never happens: a header that is not whole is taken for one, or bytes behind it are used.
+//! What: a strict parser of the header's bytes received so far, and writers for both versions. No
+//! I/O: the caller decides which peers to trust, and how long to wait. What never happens: an
+//! incomplete header is accepted, or bytes after the header are consumed.
 
 use std::fmt;
 use std::io::Write;
@@ -11,45 +11,45 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::limits::PROXY_HEADER_BYTES_MAX;
 
-/// What version 1 begins with.
+/// The signature of version 1.
 const V1: &[u8] = b"PROXY ";
 /// The longest line of version 1, with its CRLF.
 const V1_BYTES_MAX: usize = 107;
-/// What version 2 begins with.
+/// The signature of version 2.
 const V2: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 /// Signature, version and command, family and protocol, length.
 const V2_FIXED_BYTES: usize = 16;
 
-/// The two ends of a connection, seen from the proxy that took it.
+/// The two ends of a connection, as seen by the proxy that accepted it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ends {
-    /// Who connected.
+    /// The client's address.
     pub source: SocketAddr,
-    /// To which address.
+    /// The address that it connected to.
     pub destination: SocketAddr,
 }
 
 /// A header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The connection to the proxy before us; `None` when it speaks for itself (a health check), or
-    /// does not know, or the client has no address of IP.
+    /// The connection to the proxy in front of us. `None` if the proxy opened it itself (a health
+    /// check), does not know, or the client has no IP address.
     pub ends: Option<Ends>,
-    /// Bytes of the header; what lies behind belongs to the client.
+    /// Bytes of the header; those after it are the client's.
     pub bytes: usize,
 }
 
-/// Why bytes are no header.
+/// Why bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NoHeader {
-    /// They begin like none.
+    /// They do not begin with a signature.
     Missing,
-    /// They break the grammar.
+    /// They violate the grammar.
     Malformed,
-    /// Longer than we take.
+    /// Longer than we accept.
     TooLong,
-    /// It tells of datagrams, of which HTTP/1 knows nothing.
+    /// It is about datagrams, which HTTP/1 does not use.
     Datagram,
 }
 
@@ -64,10 +64,10 @@ impl fmt::Display for NoHeader {
     }
 }
 
-/// Parses the header that a connection begins with; `None`: more bytes are needed.
+/// Parses the header at the start of a connection; `None`: more bytes are needed.
 ///
 /// # Errors
-/// The bytes are no header, whatever follows.
+/// The bytes are not a header, whatever follows.
 pub fn parse_header(input: &[u8]) -> Result<Option<Header>, NoHeader> {
     if begins(input, V2) {
         v2(input)
@@ -78,7 +78,7 @@ pub fn parse_header(input: &[u8]) -> Result<Option<Header>, NoHeader> {
     }
 }
 
-/// Whether the input begins with this, as far as it has come.
+/// Whether the input received so far begins with this.
 fn begins(input: &[u8], with: &[u8]) -> bool {
     let both = input.len().min(with.len());
     input[..both] == with[..both]
@@ -95,7 +95,7 @@ fn v1(input: &[u8]) -> Result<Option<Header>, NoHeader> {
     let ends = match rest.split_once(' ') {
         Some(("TCP4", rest)) => Some(v1_ends::<Ipv4Addr>(rest)?),
         Some(("TCP6", rest)) => Some(v1_ends::<Ipv6Addr>(rest)?),
-        // What follows is to be ignored.
+        // The rest of the line must be ignored.
         Some(("UNKNOWN", _)) => None,
         None if rest == "UNKNOWN" => None,
         _ => return Err(NoHeader::Malformed),
@@ -128,7 +128,7 @@ fn v1_port(text: &str) -> Result<u16, NoHeader> {
 
 fn v2(input: &[u8]) -> Result<Option<Header>, NoHeader> {
     let Some(fixed) = input.first_chunk::<V2_FIXED_BYTES>() else {
-        // The version must be 2, and says so early.
+        // The version must be 2, and can be checked early.
         return match input.get(12) {
             Some(byte) if byte >> 4 != 2 => Err(NoHeader::Malformed),
             _ => Ok(None),
@@ -150,14 +150,14 @@ fn v2(input: &[u8]) -> Result<Option<Header>, NoHeader> {
         0x21 => 36,
         0x31 => 216,
         0x12 | 0x22 | 0x32 if !local => return Err(NoHeader::Datagram),
-        // The sender's own connection: what it says of it is to be ignored.
+        // For the sender's own connection the addresses must be ignored.
         _ if local => 0,
         _ => return Err(NoHeader::Malformed),
     };
     if !local && bytes - V2_FIXED_BYTES < addresses_bytes {
         return Err(NoHeader::Malformed);
     }
-    // TLVs behind the addresses are skipped.
+    // TLVs after the addresses are skipped.
     let Some(addresses) = input.get(V2_FIXED_BYTES..bytes) else { return Ok(None) };
     let ends = match family {
         0x11 if !local => v2_ends::<4>(addresses),
@@ -180,9 +180,9 @@ where
     Some(Ends { source: address(0)?, destination: address(1)? })
 }
 
-/// Appends the header of version 1. Addresses of different families are told as IPv6.
+/// Appends the header of version 1. Addresses of different families are written as IPv6.
 pub fn append_v1(out: &mut Vec<u8>, ends: Ends) {
-    let Ends { source, destination } = ends.alike();
+    let Ends { source, destination } = ends.same_family();
     let family = if source.is_ipv4() { 4 } else { 6 };
     // Writing to a Vec cannot fail.
     let _ = write!(
@@ -195,14 +195,15 @@ pub fn append_v1(out: &mut Vec<u8>, ends: Ends) {
     );
 }
 
-/// Appends the header of version 1 that tells of nobody: we speak for ourselves.
+/// Appends the header of version 1 without addresses, for a connection of our own.
 pub fn append_v1_unknown(out: &mut Vec<u8>) {
     out.extend_from_slice(b"PROXY UNKNOWN\r\n");
 }
 
-/// Appends the header of version 2, without TLVs. Addresses of different families are told as IPv6.
+/// Appends the header of version 2, without TLVs. Addresses of different families are written as
+/// IPv6.
 pub fn append_v2(out: &mut Vec<u8>, ends: Ends) {
-    let Ends { source, destination } = ends.alike();
+    let Ends { source, destination } = ends.same_family();
     out.extend_from_slice(V2);
     match (source, destination) {
         (SocketAddr::V4(source), SocketAddr::V4(destination)) => {
@@ -220,15 +221,15 @@ pub fn append_v2(out: &mut Vec<u8>, ends: Ends) {
     out.extend_from_slice(&destination.port().to_be_bytes());
 }
 
-/// Appends the header of version 2 with the command LOCAL: we speak for ourselves.
+/// Appends the header of version 2 with the command LOCAL, for a connection of our own.
 pub fn append_v2_local(out: &mut Vec<u8>) {
     out.extend_from_slice(V2);
     out.extend_from_slice(&[0x20, 0x00, 0, 0]);
 }
 
 impl Ends {
-    /// Both of one family; an IPv4 client of a listener that takes both is one of IPv4.
-    fn alike(self) -> Ends {
+    /// Both addresses in one family. An IPv4 client of a dual-stack listener counts as IPv4.
+    fn same_family(self) -> Ends {
         let plain = |at: SocketAddr| SocketAddr::new(at.ip().to_canonical(), at.port());
         let (source, destination) = (plain(self.source), plain(self.destination));
         if source.is_ipv4() == destination.is_ipv4() {
@@ -258,7 +259,7 @@ mod tests {
         Ends { source: at(source), destination: at(destination) }
     }
 
-    /// Parses whole, with something behind, and at each split: what has come of it is never enough.
+    /// Parses the header with more bytes after it, and each prefix of it, none of which is enough.
     fn parse(header: &[u8]) -> Result<Option<Ends>, NoHeader> {
         for cut in 0..header.len() {
             match parse_header(&header[..cut]) {
@@ -269,7 +270,7 @@ mod tests {
         }
         let mut with_more = header.to_vec();
         with_more.extend_from_slice(b"GET / HTTP/1.1\r\n");
-        let found = parse_header(&with_more)?.expect("it is whole");
+        let found = parse_header(&with_more)?.expect("it is complete");
         assert_eq!(found.bytes, header.len());
         Ok(found.ends)
     }
@@ -374,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back() {
+    fn written_headers_are_read_back() {
         let mapped = ("[::ffff:192.0.2.1]:1", "[::ffff:198.51.100.7]:2");
         let (v4, v6) = (("192.0.2.1:1", "198.51.100.7:2"), ("[::1]:1", "[2001:db8::2]:2"));
         let rows = [
@@ -385,11 +386,11 @@ mod tests {
             ((v4.0, v6.1), (mapped.0, v6.1)),
             ((v6.0, v4.1), (v6.0, mapped.1)),
         ];
-        for (of, told) in rows {
+        for (of, expected) in rows {
             for append in [append_v1, append_v2] {
                 let mut out = Vec::new();
                 append(&mut out, ends(of.0, of.1));
-                assert_eq!(parse(&out), Ok(Some(ends(told.0, told.1))), "{of:?}");
+                assert_eq!(parse(&out), Ok(Some(ends(expected.0, expected.1))), "{of:?}");
             }
         }
         for append in [append_v1_unknown, append_v2_local] {

@@ -1,8 +1,8 @@
-//! What a connection's bytes go over, a client's or an upstream's.
+//! The transport of a connection, a client's or an upstream's.
 //!
-//! What: one type with the methods of [`TcpStream`], so that nobody above it needs to know. Why an
-//! enum: a branch that is always taken the same way costs next to nothing, and a silent connection
-//! does not grow. Who owns: the connection's future, or the pool of upstream connections.
+//! What: one type with the methods of [`TcpStream`], so that no code above it needs to know. Why an
+//! enum: a predictable branch costs almost nothing, and an idle connection does not grow. Who owns:
+//! the connection's future, or the pool of upstream connections.
 
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
@@ -16,13 +16,14 @@ use crate::tls::{TlsFacts, TlsStream};
 /// A connection.
 #[derive(Debug)]
 pub enum Transport {
-    /// As the socket has them.
+    /// Plain TCP.
     Plain(TcpStream),
     /// Encrypted.
     Tls(Box<TlsStream>),
 }
 
-const _: () = assert!(size_of::<Transport>() == size_of::<TcpStream>(), "silence pays for it");
+const _: () =
+    assert!(size_of::<Transport>() == size_of::<TcpStream>(), "idle connections pay for it");
 
 impl Transport {
     /// Waits until there is something to read, or the peer has closed, or failed.
@@ -38,7 +39,7 @@ impl Transport {
         }
     }
 
-    /// [`Self::readable`] for futures made by hand.
+    /// [`Self::readable`] for hand-written futures.
     #[inline]
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
@@ -47,7 +48,7 @@ impl Transport {
         }
     }
 
-    /// What the log tells of TLS; `None` where it is not spoken.
+    /// The TLS facts for the log; `None` without TLS.
     #[inline]
     pub fn tls(&self) -> Option<&dyn TlsFacts> {
         match self {
@@ -56,7 +57,7 @@ impl Transport {
         }
     }
 
-    /// True if data, the peer's end or an error came that no read has used up.
+    /// True if data, the peer's end or an error has arrived that no read has consumed.
     #[inline]
     pub fn has_unread_event(&self) -> bool {
         match self {
@@ -65,8 +66,8 @@ impl Transport {
         }
     }
 
-    /// Reads what is there; 0 means that the peer has closed its direction. `WouldBlock` if
-    /// nothing is there.
+    /// Reads what has arrived; 0 means that the peer has closed its direction. `WouldBlock` if
+    /// nothing has arrived.
     #[inline]
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
@@ -75,7 +76,7 @@ impl Transport {
         }
     }
 
-    /// As [`Self::try_read`], leaving the bytes where they are.
+    /// As [`Self::try_read`], without consuming the bytes.
     pub fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         match self {
             Transport::Plain(stream) => stream.try_peek(buf),
@@ -83,7 +84,7 @@ impl Transport {
         }
     }
 
-    /// Writes what there is room for; `WouldBlock` if there is none.
+    /// Writes as much as there is room for; `WouldBlock` if there is none.
     #[inline]
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
         match self {
@@ -101,7 +102,7 @@ impl Transport {
         }
     }
 
-    /// The same of bytes that others follow at once.
+    /// The same, when more bytes follow at once.
     pub fn try_write_more(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Transport::Plain(stream) => stream.try_write_more(bufs),
@@ -109,12 +110,12 @@ impl Transport {
         }
     }
 
-    /// Whether it takes pages as they are: what is encrypted has to be read for that.
+    /// Whether it can send shared pages: encryption has to read the bytes.
     pub fn can_send_shared(&self) -> bool {
         matches!(self, Transport::Plain(_))
     }
 
-    /// As [`Self::try_write`], of shared pages, zero-copy; `more` is written next.
+    /// As [`Self::try_write`], for shared pages, zero-copy; `more`: more data follows at once.
     pub fn try_write_pages(&self, pages: &mut SharedPages, more: bool) -> io::Result<usize> {
         match self {
             Transport::Plain(stream) => stream.try_write_pages(pages, more),
@@ -122,8 +123,8 @@ impl Transport {
         }
     }
 
-    /// Whether everything that was written is with the system. What is not leaves with the next
-    /// wait, to write or to read.
+    /// Whether the system has accepted everything that was written. The next wait, to write or to
+    /// read, sends the remainder.
     #[inline]
     pub fn is_flushed(&self) -> bool {
         match self {
@@ -132,8 +133,9 @@ impl Transport {
         }
     }
 
-    /// Before a connection is closed whose peer has got all it asked for: where ends are told
-    /// inside the transport, ours is. The socket may not take it at once: see [`Self::is_flushed`].
+    /// Call before closing a connection whose response is complete: if the transport signals ends
+    /// itself (TLS), this sends ours. The socket may not accept it at once: see
+    /// [`Self::is_flushed`].
     #[inline]
     pub fn end_inside(&self) {
         match self {
@@ -158,8 +160,8 @@ impl Transport {
         }
     }
 
-    /// From now on dropping the connection resets it: the honest end of a response that cannot be
-    /// completed.
+    /// Makes dropping the connection reset it, so that the peer can see that a response is
+    /// incomplete.
     pub fn set_linger0(&self) -> io::Result<()> {
         match self {
             Transport::Plain(stream) => stream.set_linger0(),

@@ -21,16 +21,16 @@ use crate::limits::TLS_TAKE_BYTES;
 /// The content type of a record that begins a handshake (RFC 8446, 5.1).
 const HANDSHAKE: u8 = 22;
 
-/// Why a client has no connection.
+/// Why a client gets no connection.
 #[derive(Debug)]
 pub enum Refused {
-    /// It speaks HTTP, and no TLS: it is to be told.
+    /// It sent HTTP without TLS; the caller answers it.
     PlainHttp(TcpStream),
     /// It took longer than the limit.
     Slow,
-    /// It went away.
+    /// It closed the connection.
     Closed,
-    /// We have no version, cipher, certificate or protocol in common, or it does not keep to TLS.
+    /// There is no common version, cipher, certificate or protocol, or it violates TLS.
     Protocol(Error),
     /// Its certificate is missing or not acceptable.
     Certificate(Error),
@@ -38,7 +38,7 @@ pub enum Refused {
     Rejected(Error),
 }
 
-/// Makes the connection to a client one of TLS.
+/// Does the TLS handshake on a connection from a client.
 pub async fn accept(
     core: &Rc<CoreTls>,
     tls: &ServerTls,
@@ -59,7 +59,7 @@ pub async fn accept(
         };
         match first.first() {
             None => return Err(Refused::Closed),
-            // The first letter of a method is in no record's place.
+            // No TLS record begins with a letter, but every HTTP method does.
             Some(byte) if *byte != HANDSHAKE && byte.is_ascii_alphabetic() => {
                 return Err(Refused::PlainHttp(stream));
             }

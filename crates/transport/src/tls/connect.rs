@@ -1,4 +1,4 @@
-//! TLS to upstreams: what is trusted, and the handshake.
+//! TLS to upstreams: the trusted roots, and the handshake.
 
 use std::io;
 use std::rc::Rc;
@@ -20,11 +20,11 @@ use super::stream::HandshakeError;
 use super::{CoreTls, TlsStream, WallClock, files, protocols, provider};
 use outcome::Fault;
 
-/// What is trusted and shown when we connect to an upstream, made from files.
+/// The trusted roots and our certificate for connections to an upstream, made from files.
 #[derive(Debug)]
 pub struct ClientTls {
     config: Arc<ClientConfig>,
-    /// In place of the host of the URL.
+    /// Replaces the host of the URL.
     server_name: Option<ServerName<'static>>,
     warnings: Vec<String>,
 }
@@ -33,7 +33,7 @@ impl ClientTls {
     /// Reads all files, or the roots of the system.
     ///
     /// # Errors
-    /// One line that names the file, or the name, and what mends it.
+    /// One line that names the file or the name, and how to fix it.
     pub fn load(upstream: &UpstreamTls) -> Result<Arc<ClientTls>, String> {
         let provider = provider();
         let mut warnings = Vec::new();
@@ -49,7 +49,7 @@ impl ClientTls {
             builder.with_root_certificates(roots)
         } else {
             warnings.push(
-                "verify = false: the upstream's certificate is not verified; anybody on the way \
+                "verify = false: the upstream's certificate is not verified; anyone on the path \
                  can read and change what goes over this connection. Name its root (ca) instead"
                     .to_owned(),
             );
@@ -74,7 +74,7 @@ impl ClientTls {
         Ok(Arc::new(ClientTls { config: Arc::new(config), server_name, warnings }))
     }
 
-    /// What is dangerous or missing though it can be used.
+    /// What is dangerous or missing, although the configuration can be used.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -94,7 +94,7 @@ fn system_roots(warnings: &mut Vec<String>) -> Arc<RootCertStore> {
     Arc::new(roots)
 }
 
-/// Takes any certificate, as it was told to; that the peer has its key is still held.
+/// Accepts any certificate, as configured, but still checks that the peer has the key.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 
@@ -135,7 +135,7 @@ impl ServerCertVerifier for Unverified {
     }
 }
 
-/// Whom a connection is to: two connections are alike when the configuration and the name are.
+/// The peer of a connection. Peers are equal if their configuration and name are.
 #[derive(Clone, Debug)]
 pub struct TlsPeer {
     tls: Arc<ClientTls>,
@@ -143,8 +143,8 @@ pub struct TlsPeer {
 }
 
 impl TlsPeer {
-    /// The peer that a URL names, `None` when its host is neither a name nor an address. An IPv6
-    /// address comes in brackets.
+    /// The peer that a URL names; `None` if the host is neither a name nor an address. An IPv6
+    /// address is in brackets.
     pub fn of(tls: &Arc<ClientTls>, host: &[u8]) -> Option<TlsPeer> {
         let name = match &tls.server_name {
             Some(name) => name.clone(),
@@ -185,10 +185,10 @@ impl std::hash::Hash for TlsPeer {
     }
 }
 
-/// Makes the connection to an upstream one of TLS.
+/// Does the TLS handshake on a connection to an upstream.
 ///
 /// # Errors
-/// Why there is no encrypted connection: the time is over, or the fault of one side.
+/// Why there is no encrypted connection: a time-out, or the fault of one side.
 pub async fn connect(
     core: &Rc<CoreTls>,
     peer: &TlsPeer,
@@ -213,8 +213,8 @@ pub async fn connect(
     }
 }
 
-/// What a failure to read means. In TLS 1.3 a server says only after the handshake that it does not
-/// accept our certificate.
+/// The fault behind a failed read. In TLS 1.3 a server reports only after the handshake that it
+/// does not accept our certificate.
 pub fn fault_of_read(error: &io::Error) -> Fault {
     let inside = error.get_ref().and_then(|inside| inside.downcast_ref::<Error>());
     match inside.map(fault) {

@@ -1,18 +1,18 @@
-//! What the log tells of a TLS connection, and distinguished names as text.
+//! What the log reports about a TLS connection, and distinguished names as text.
 
 use rustls::{Connection, HandshakeKind, ProtocolVersion};
 use webpki::EndEntityCert;
 
-/// What there is to tell.
+/// The facts about a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts<'c> {
     /// `1.3` or `1.2`.
     pub version: &'c str,
     /// The cipher suite, as IANA names it.
     pub cipher: &'c str,
-    /// The name that the client asked for (SNI).
+    /// The name that the client requested (SNI).
     pub server_name: Option<&'c str>,
-    /// An earlier session was taken up.
+    /// An earlier session was resumed.
     pub resumed: bool,
     /// The names of the peer's certificate, which has been verified.
     pub peer: Option<Peer<'c>>,
@@ -27,14 +27,14 @@ pub struct Peer<'c> {
     pub issuer: &'c [u8],
 }
 
-/// A connection that has some.
+/// A connection with TLS facts.
 pub trait TlsFacts {
-    /// Shows them.
-    fn tell(&self, look: &mut dyn FnMut(&Facts<'_>));
+    /// Calls `look` with the facts.
+    fn with_facts(&self, look: &mut dyn FnMut(&Facts<'_>));
 }
 
-/// Those of a connection.
-pub(super) fn tell(connection: &Connection, look: &mut dyn FnMut(&Facts<'_>)) {
+/// Calls `look` with the facts of a connection.
+pub(super) fn with_facts(connection: &Connection, look: &mut dyn FnMut(&Facts<'_>)) {
     let version = match connection.protocol_version() {
         Some(ProtocolVersion::TLSv1_3) => "1.3",
         Some(ProtocolVersion::TLSv1_2) => "1.2",
@@ -42,7 +42,7 @@ pub(super) fn tell(connection: &Connection, look: &mut dyn FnMut(&Facts<'_>)) {
     };
     let suite = connection.negotiated_cipher_suite().map(|suite| suite.suite());
     let name = suite.and_then(|suite| suite.as_str()).unwrap_or_default();
-    // Rustls tells those of TLS 1.3 apart by their first word.
+    // Rustls gives suites of TLS 1.3 another prefix.
     let cipher = match name.strip_prefix("TLS13_") {
         Some(rest) => format!("TLS_{rest}"),
         None => name.to_owned(),
@@ -63,7 +63,7 @@ pub(super) fn tell(connection: &Connection, look: &mut dyn FnMut(&Facts<'_>)) {
     });
 }
 
-/// The types of attributes that have a short name (RFC 4514, 3), by the DER of their identifier.
+/// The attribute types with a short name (RFC 4514, 3), by the DER of their identifier.
 const TYPES: &[(&[u8], &str)] = &[
     (&[0x55, 4, 3], "CN"),
     (&[0x55, 4, 5], "serialNumber"),
@@ -78,8 +78,8 @@ const TYPES: &[(&[u8], &str)] = &[
     (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1], "emailAddress"),
 ];
 
-/// A distinguished name as RFC 4514 writes it, the most specific part first: `CN=a,O=b`. Of what
-/// is not understood nothing is told.
+/// A distinguished name in the format of RFC 4514, the most specific part first: `CN=a,O=b`.
+/// Elements that cannot be parsed are left out.
 pub fn name_text(mut sequence: &[u8]) -> Vec<u8> {
     let mut parts = Vec::new();
     while let Some((_, set, rest)) = element(sequence) {

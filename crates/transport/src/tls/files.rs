@@ -1,4 +1,4 @@
-//! Certificates and keys from files. Each error names the file and what mends it.
+//! Certificates and keys from files. Each error names the file and how to fix it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use webpki::{EndEntityCert, KeyUsage};
 
 use super::settings::CertificateFiles;
 
-/// Reads a certificate with its key and holds the one against the other.
+/// Reads a certificate and its key, and checks that they match.
 pub(super) fn certified_key(
     files: &CertificateFiles,
     provider: &CryptoProvider,
@@ -49,7 +49,7 @@ pub(super) fn certified_key(
     }
 }
 
-/// Reads roots that others' certificates must lead to.
+/// Reads the roots that certificates of peers must lead to.
 pub(super) fn roots(path: &Path) -> Result<Arc<RootCertStore>, String> {
     let mut roots = RootCertStore::empty();
     for (at, certificate) in certificates(path)?.into_iter().enumerate() {
@@ -83,14 +83,14 @@ fn unreadable(path: &Path, error: &pem::Error) -> String {
     }
 }
 
-/// What is wrong with a certificate that can be used all the same.
+/// Problems with a certificate that can still be used.
 pub(super) fn warnings(files: &CertificateFiles, key: &CertifiedKey, now: Duration) -> Vec<String> {
     let chain = files.chain.display();
     let mut found = Vec::new();
     let Some(leaf) = key.cert.first() else { return found };
     let Ok(leaf) = EndEntityCert::try_from(leaf) else { return found };
-    // Without anchors it cannot succeed: what comes first, its time and its purpose, is what is
-    // asked for.
+    // Without trust anchors this cannot succeed, but it checks time and purpose first, which is
+    // what we need.
     let verified = leaf.verify_for_usage(
         webpki::ALL_VERIFICATION_ALGS,
         &[],
@@ -120,7 +120,7 @@ pub(super) fn warnings(files: &CertificateFiles, key: &CertifiedKey, now: Durati
     found
 }
 
-/// The hosts that a certificate is for, in lower case; wildcards with their star.
+/// The hosts that a certificate is for, in lower case; wildcards keep their asterisk.
 pub(super) fn names(key: &CertifiedKey) -> Vec<String> {
     let Some(leaf) = key.cert.first() else { return Vec::new() };
     match EndEntityCert::try_from(leaf) {

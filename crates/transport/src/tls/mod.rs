@@ -1,12 +1,12 @@
 //! TLS, by rustls: on listeners and to upstreams.
 //!
 //! What: configurations made from files ([`ServerTls`], [`ClientTls`]), the handshake of each side,
-//! and the [`stream`] that a [`crate::Transport`] then holds. Why one place: nobody
-//! above a transport knows whether its bytes were encrypted.
-//! Who owns: a configuration is part of what a reload replaces; connections keep the one that they
-//! began with. A core lends one buffer to all its TLS connections, between two waits.
-//! What never happens: a certificate is taken unverified unless the configuration says so; a
-//! handshake waits without a time-out; more handshakes hold buffers than a named limit allows.
+//! and the [`stream`] that a [`crate::Transport`] then holds. Why one place: no code above a
+//! transport knows whether its bytes were encrypted. Who owns: a reload replaces the configuration;
+//! connections keep the one that they started with. All TLS connections of a core share one buffer,
+//! which is only in use between two waits. What never happens: a certificate is accepted unverified
+//! unless the configuration says so; a handshake waits without a time-out; more handshakes hold
+//! buffers than a named limit allows.
 
 mod accept;
 mod connect;
@@ -39,14 +39,14 @@ pub use stream::TlsStream;
 /// What the TLS connections of one core share.
 #[derive(Debug)]
 pub struct CoreTls {
-    /// Bytes off a socket on their way into rustls. Nobody holds it across a wait.
+    /// Bytes from a socket for rustls. Never borrowed across a wait.
     input: RefCell<Box<[u8]>>,
     handshakes: Cell<usize>,
     ended: Notify,
 }
 
 impl CoreTls {
-    /// For a core that has no TLS connection yet; its buffer is made with the first.
+    /// For a core without TLS connections; the first one allocates the buffer.
     pub fn new() -> Rc<CoreTls> {
         Rc::new(CoreTls {
             input: RefCell::new(Box::default()),
@@ -55,7 +55,7 @@ impl CoreTls {
         })
     }
 
-    /// Lends the buffer, which is there from the first TLS connection on. Not to be nested.
+    /// Runs `f` with the buffer, which the first TLS connection allocates. Must not be nested.
     fn with_input<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
         let mut input = self.input.borrow_mut();
         if input.is_empty() {
@@ -64,7 +64,7 @@ impl CoreTls {
         f(&mut input)
     }
 
-    /// A place among the handshakes that are under way, once there is one.
+    /// Waits for a place among the handshakes in progress.
     async fn place(self: &Rc<CoreTls>) -> Handshake {
         while self.handshakes.get() >= TLS_HANDSHAKES_MAX {
             self.ended.notified().await;
@@ -74,7 +74,7 @@ impl CoreTls {
     }
 }
 
-/// A handshake under way.
+/// A handshake in progress.
 #[derive(Debug)]
 struct Handshake(Rc<CoreTls>);
 
@@ -85,12 +85,13 @@ impl Drop for Handshake {
     }
 }
 
-/// The cryptography: that of aws-lc, in rustls's order of preference.
+/// The cryptography of aws-lc, in rustls's order of preference.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// The world's wall time, so that the twin's certificates are judged by the twin's clock.
+/// The wall time of the runtime's world, so that the twin checks certificates by its simulated
+/// clock.
 #[derive(Debug)]
 struct WallClock;
 

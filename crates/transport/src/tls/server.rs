@@ -1,4 +1,4 @@
-//! What a listener speaks TLS with: its certificates, chosen by name, and its rules.
+//! The TLS configuration of a listener: its certificates, chosen by name, and its rules.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustls::version::{TLS12, TLS13};
 use super::settings::ListenerTls;
 use super::{WallClock, files, protocols, provider};
 
-/// A listener's TLS, made from files. A reload makes a new one; connections that are open keep
+/// A listener's TLS configuration, made from files. A reload makes a new one; open connections keep
 /// theirs.
 #[derive(Debug)]
 pub struct ServerTls {
@@ -24,7 +24,7 @@ impl ServerTls {
     /// Reads all files.
     ///
     /// # Errors
-    /// One line that names the file and what mends it.
+    /// One line that names the file and how to fix it.
     pub fn load(listener: &ListenerTls) -> Result<Arc<ServerTls>, String> {
         let provider = provider();
         let mut warnings = Vec::new();
@@ -67,14 +67,14 @@ impl ServerTls {
         };
         let mut config = builder.with_cert_resolver(Arc::new(certificates));
         config.alpn_protocols = protocols();
-        // Tickets are of this configuration alone: a session of one listener, or of before a
-        // reload, never stands in for the certificate that another asks a client for.
+        // Tickets are valid only for this configuration: a session of another listener, or from
+        // before a reload, never replaces the client certificate that is required here.
         config.ticketer =
             Ticketer::new().map_err(|error| format!("TLS sessions cannot be set up: {error}"))?;
         Ok(Arc::new(ServerTls { config: Arc::new(config), warnings }))
     }
 
-    /// What is wrong with the files though they can be used: an expired certificate, say.
+    /// Problems with the files although they can be used, such as an expired certificate.
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
@@ -84,7 +84,7 @@ impl ServerTls {
 #[derive(Debug, Default)]
 struct Certificates {
     exact: HashMap<String, Vec<Arc<CertifiedKey>>>,
-    /// By what follows `*.`, which stands for one label.
+    /// By the part after `*.`, which matches one label.
     wildcard: HashMap<String, Vec<Arc<CertifiedKey>>>,
     /// In the order of the configuration.
     all: Vec<Arc<CertifiedKey>>,
@@ -102,10 +102,10 @@ impl Certificates {
         self.all.push(key);
     }
 
-    /// Those for this name, or for all others.
+    /// The certificates for this name, or the default ones.
     fn candidates(&self, name: Option<&str>) -> &[Arc<CertifiedKey>] {
         let Some(name) = name else { return &self.all };
-        // DNS names do not tell letters' cases apart, and rustls has lowered nothing.
+        // DNS names are case-insensitive, and rustls does not normalise them.
         let name = name.to_ascii_lowercase();
         let parent = name.split_once('.').map(|(_, parent)| parent);
         self.exact

@@ -1,14 +1,14 @@
-//! What a listener or an upstream is told about TLS: names of files and few choices.
+//! The TLS settings of a listener or an upstream: file names and a few options.
 //!
-//! Nothing here reads a file: [`super::ServerTls`] and [`super::ClientTls`] are made from these, at
-//! the start, at each reload and by a check, and say what is wrong with which file.
+//! Nothing here reads a file. [`super::ServerTls`] and [`super::ClientTls`] are made from these at
+//! the start, at each reload and by a check, and report what is wrong with which file.
 
 use std::path::PathBuf;
 
 /// A certificate and its key, both PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The certificate, then those that lead from it to the root (the root need not be there).
+    /// The certificate, then the chain to the root (the root may be omitted).
     pub chain: PathBuf,
     /// Its private key: PKCS #8, PKCS #1 or SEC 1, not encrypted.
     pub key: PathBuf,
@@ -17,30 +17,30 @@ pub struct CertificateFiles {
 /// TLS on a listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListenerTls {
-    /// Chosen by the name that the client asks for (SNI): an exact name before a wildcard, and of
-    /// several that fit the first whose key the client can use. The first of all is for clients
-    /// that ask for no name, or for one that is in no certificate.
+    /// Chosen by the name that the client requests (SNI): an exact name before a wildcard, and
+    /// among several matches the first whose key the client can use. The first one in the list is
+    /// used for clients that request no name or an unknown one.
     pub certificates: Vec<CertificateFiles>,
-    /// The roots that certificates of clients lead to, PEM; `None`: clients are not asked for one.
+    /// The roots for client certificates, PEM; `None`: clients are not asked for a certificate.
     pub client_ca: Option<PathBuf>,
-    /// With [`ListenerTls::client_ca`]: a client without a certificate is served all the same.
+    /// With [`ListenerTls::client_ca`]: also serve clients without a certificate.
     pub client_optional: bool,
-    /// No version below TLS 1.3.
+    /// Allow only TLS 1.3.
     pub only_tls13: bool,
 }
 
 /// TLS to an upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpstreamTls {
-    /// The roots that the upstream's certificate leads to, PEM; `None`: those of the system.
+    /// The roots for the upstream's certificate, PEM; `None`: those of the system.
     pub ca: Option<PathBuf>,
-    /// What we show an upstream that asks for a certificate.
+    /// Our certificate for an upstream that asks for one.
     pub certificate: Option<CertificateFiles>,
-    /// The name that is asked for (SNI) and that the upstream's certificate must be for; `None`:
-    /// the host of the URL.
+    /// The name to request (SNI), which the upstream's certificate must match; `None`: the host of
+    /// the URL.
     pub server_name: Option<String>,
-    /// Whether the certificate is verified at all. Without it anybody on the way can read and
-    /// change what goes over the connection.
+    /// Whether the certificate is verified. If not, anyone on the path can read and change the
+    /// traffic.
     pub verify: bool,
 }
 

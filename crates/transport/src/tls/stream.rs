@@ -5,16 +5,16 @@
 //!   caller --try_write--> rustls: records, at most TLS_OUTPUT_BYTES_MAX --send--> socket
 //! ```
 //!
-//! Readable means here that a read is answered: plaintext, the peer's end, or an error. Bytes on
-//! the socket alone do not: they may be half a record, or one that carries no data; so the waiting
-//! itself takes records in. Plaintext that rustls holds counts as readable though the socket is
-//! silent.
+//! Readable means that a read returns at once: with plaintext, the peer's end, or an error. Bytes
+//! on the socket are not enough, because they may be half a record, or one without data; so waiting
+//! itself processes records. Plaintext that rustls holds counts as readable even if the socket is
+//! idle.
 //!
-//! A write is accepted before all of it is on the wire: what the socket refused stays in rustls,
-//! bounded, and leaves with the next write or wait. [`TlsStream::is_flushed`] tells.
+//! A write is accepted before all of it has been sent: what the socket did not accept stays in
+//! rustls, within a bound, and is sent by the next write or wait. See [`TlsStream::is_flushed`].
 //!
-//! What never happens: a connection that ended without its peer's close_notify is taken for one
-//! that ended well (RFC 8446, 6.1); a silent connection holds plaintext or records.
+//! What never happens: a connection that ended without the peer's close_notify is considered
+//! properly ended (RFC 8446, 6.1); an idle connection holds plaintext or records.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, IoSlice, Read, Write};
@@ -40,20 +40,20 @@ pub struct TlsStream {
 #[derive(Debug)]
 struct State {
     connection: Connection,
-    /// Bytes that [`Connection::reader`] has.
+    /// Bytes available from [`Connection::reader`].
     plaintext: usize,
     end: End,
     /// Bytes accepted since the last wait for room.
     burst: usize,
-    /// Our close_notify has been made; what is to follow it on the socket when it has been sent.
+    /// Our close_notify has been queued; whether the socket has been shut down after it.
     closing: Option<Closing>,
-    /// The connection is to be reset: no word of farewell.
+    /// The connection will be reset, so no close_notify is sent.
     aborted: bool,
 }
 
 impl TlsFacts for TlsStream {
-    fn tell(&self, look: &mut dyn FnMut(&Facts<'_>)) {
-        facts::tell(&self.state.borrow().connection, look);
+    fn with_facts(&self, look: &mut dyn FnMut(&Facts<'_>)) {
+        facts::with_facts(&self.state.borrow().connection, look);
     }
 }
 
@@ -63,22 +63,22 @@ enum Closing {
     Done,
 }
 
-/// What the peer's direction has come to.
+/// The state of the peer's direction.
 #[derive(Clone, Debug)]
 enum End {
     Open,
     /// With a close_notify.
     Clean,
-    /// The socket's end came without one.
+    /// The socket ended without one.
     Cut,
     /// The socket has failed.
     Failed(io::ErrorKind),
-    /// What came is not TLS as it should be.
+    /// The peer violated TLS.
     Broken(rustls::Error),
 }
 
 impl TlsStream {
-    /// A connection whose handshake has not begun.
+    /// A connection before its handshake.
     pub(super) fn new(stream: TcpStream, core: &Rc<CoreTls>, mut connection: Connection) -> Self {
         connection.set_buffer_limit(Some(TLS_OUTPUT_BYTES_MAX));
         let state = State {
@@ -92,7 +92,7 @@ impl TlsStream {
         TlsStream { stream, core: Rc::clone(core), state: RefCell::new(state) }
     }
 
-    /// Drives the handshake as far as it goes; `first` has been read off the socket already.
+    /// Completes the handshake. `first` has already been read from the socket.
     pub(super) async fn handshake(&self, first: &[u8]) -> Result<(), HandshakeError> {
         self.state.borrow_mut().take_in(first, &mut []);
         std::future::poll_fn(|cx| self.poll_handshake(cx)).await
@@ -110,7 +110,7 @@ impl TlsStream {
                 End::Broken(error) => {
                     return Poll::Ready(Err(HandshakeError::Tls(Box::new(error.clone()))));
                 }
-                // A client may have asked and closed in the same breath.
+                // A client may have sent its request and closed at once.
                 _ if !state.connection.is_handshaking() && flushed => return Poll::Ready(Ok(())),
                 End::Open => {}
                 End::Clean | End::Cut | End::Failed(_) => {
@@ -126,17 +126,17 @@ impl TlsStream {
         }
     }
 
-    /// Whether an earlier session was taken up.
+    /// Whether an earlier session was resumed.
     pub fn is_resumed(&self) -> bool {
         self.state.borrow().connection.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    /// See [`TcpStream::poll_readable`] and the module's text.
+    /// See [`TcpStream::poll_readable`] and the module docs.
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let state = &mut *self.state.borrow_mut();
         while let Err(error) = state.flush(&self.stream) {
             if error.kind() != io::ErrorKind::WouldBlock {
-                break; // the read tells
+                break; // the read returns the error
             }
             if self.stream.poll_writable(cx)?.is_pending() {
                 break;
@@ -151,7 +151,7 @@ impl TlsStream {
         }
     }
 
-    /// Waits until everything accepted is on the wire and there is room for more.
+    /// Waits until everything accepted has been sent and there is room for more.
     pub fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let state = &mut *self.state.borrow_mut();
         state.burst = 0;
@@ -159,25 +159,26 @@ impl TlsStream {
             ready!(self.stream.poll_writable(cx))?;
             match state.flush(&self.stream) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                _ => return Poll::Ready(Ok(())), // the write tells
+                _ => return Poll::Ready(Ok(())), // the write returns the error
             }
         }
     }
 
-    /// Whether everything accepted is on the wire.
+    /// Whether everything accepted has been sent.
     pub fn is_flushed(&self) -> bool {
         !self.state.borrow().connection.wants_write()
     }
 
-    /// As [`TcpStream::has_unread_event`], of what is inside: an event that was only a session
-    /// ticket is none. Looks at the socket if it must.
+    /// As [`TcpStream::has_unread_event`] for the plaintext: a mere session ticket does not count.
+    /// Reads the socket if it must.
     pub fn has_unread_event(&self) -> bool {
         let state = &mut *self.state.borrow_mut();
         if !state.has_something() && self.stream.has_unread_event() {
             while !state.has_something() && state.pump(&self.stream, &self.core, &mut []).is_some()
             {
             }
-            // The event used up the socket's interest; without it the peer's end would go unseen.
+            // The event has disarmed the socket's interest; without this the peer's end would go
+            // unnoticed.
             let _ = self.stream.poll_readable(&mut Context::from_waker(Waker::noop()));
         }
         state.has_something()
@@ -208,7 +209,7 @@ impl TlsStream {
         }
     }
 
-    /// See [`TcpStream::try_peek`]; tells what there is of the first record alone.
+    /// See [`TcpStream::try_peek`]; returns at most what is available of the first record.
     pub fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
         let state = &mut *self.state.borrow_mut();
         while !state.has_something() && state.pump(&self.stream, &self.core, &mut []).is_some() {}
@@ -231,8 +232,9 @@ impl TlsStream {
         self.try_write_vectored(&[IoSlice::new(buf)])
     }
 
-    /// See [`TcpStream::try_write_vectored`]. Encrypts no more than the socket takes, and a bounded
-    /// rest; a peer that takes everything at once does not keep the core to itself.
+    /// See [`TcpStream::try_write_vectored`]. Encrypts no more than the socket accepts plus a
+    /// bounded remainder, and no more than a bounded burst, so that a fast peer does not monopolise
+    /// the core.
     pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
         let state = &mut *self.state.borrow_mut();
         let wanted: usize = bufs.iter().map(|buf| buf.len()).sum();
@@ -256,16 +258,16 @@ impl TlsStream {
         Ok(accepted)
     }
 
-    /// Says inside TLS that nothing more comes (RFC 8446, 6.1).
+    /// Sends the close_notify (RFC 8446, 6.1).
     pub fn end_inside(&self) {
         let state = &mut *self.state.borrow_mut();
         state.close();
-        // What is left of it, and an error, is found by whoever waits for it to be flushed.
+        // The task that waits for the flush sends the remainder and sees any error.
         let _ = state.flush(&self.stream);
     }
 
-    /// Closing our direction says so inside TLS first (RFC 8446, 6.1). What was accepted is sent
-    /// before that, if need be by a later wait.
+    /// Closing our direction sends a close_notify first (RFC 8446, 6.1). Accepted bytes are sent
+    /// before that, by a later wait if necessary.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         let state = &mut *self.state.borrow_mut();
         if how == Shutdown::Read {
@@ -293,18 +295,18 @@ impl TlsStream {
 
 impl Drop for TlsStream {
     fn drop(&mut self) {
-        // There is nobody left to wait for room.
+        // No task remains that could wait for room.
         self.end_inside();
     }
 }
 
 impl State {
-    /// Whether a read is answered.
+    /// Whether a read returns at once.
     fn has_something(&self) -> bool {
         self.plaintext > 0 || !matches!(self.end, End::Open)
     }
 
-    /// Reads plaintext that is there.
+    /// Reads available plaintext.
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         if self.plaintext == 0 || buf.is_empty() {
             return Ok(0);
@@ -314,8 +316,8 @@ impl State {
         Ok(read)
     }
 
-    /// Takes in what one call gives, and puts plaintext into `buf` as far as there is room: no more
-    /// is taken off the socket than rustls and `buf` have room for. `None`: the socket is silent.
+    /// Reads the socket once and puts plaintext into `buf` as far as there is room. Reads no more
+    /// than rustls and `buf` have room for. `None`: the socket had no data.
     fn pump(&mut self, stream: &TcpStream, core: &CoreTls, buf: &mut [u8]) -> Option<usize> {
         core.with_input(|input| {
             let wanted = buf.len().clamp(TLS_TAKE_BYTES, input.len());
@@ -329,11 +331,11 @@ impl State {
         })
     }
 
-    /// Takes in bytes off the socket. Returns how much plaintext went into `buf`.
+    /// Processes bytes from the socket. Returns how much plaintext went into `buf`.
     fn take_in(&mut self, mut bytes: &[u8], buf: &mut [u8]) -> usize {
         let mut filled = 0;
         while !bytes.is_empty() {
-            // What follows a close_notify is nobody's.
+            // Bytes after a close_notify are ignored.
             match self.connection.read_tls(&mut bytes) {
                 Ok(0) => break,
                 Ok(_) => {}
@@ -359,7 +361,7 @@ impl State {
         filled
     }
 
-    /// Accepts of `bufs`, from this byte of them on, what there is room for.
+    /// Accepts as much of `bufs`, starting at byte `from`, as there is room for.
     fn accept(&mut self, bufs: &[IoSlice<'_>], mut from: usize) -> io::Result<usize> {
         if self.closing.is_some() {
             return Err(io::ErrorKind::BrokenPipe.into());
@@ -378,7 +380,7 @@ impl State {
         Ok(0)
     }
 
-    /// Makes our close_notify, unless the connection has failed or is to end with a reset.
+    /// Queues our close_notify, unless the connection has failed or will be reset.
     fn close(&mut self) {
         let failed = matches!(self.end, End::Broken(_) | End::Failed(_)) || self.aborted;
         if self.closing.is_none() && !failed && !self.connection.is_handshaking() {
@@ -387,7 +389,7 @@ impl State {
         }
     }
 
-    /// Sends the records that are there. `WouldBlock`: not all of them.
+    /// Sends the queued records. `WouldBlock`: not all were sent.
     fn flush(&mut self, stream: &TcpStream) -> io::Result<()> {
         while self.connection.wants_write() {
             if self.connection.write_tls(&mut Wire(stream))? == 0 {
@@ -396,7 +398,7 @@ impl State {
         }
         if self.closing == Some(Closing::Pending) {
             self.closing = Some(Closing::Done);
-            // A peer that has gone needs not be told.
+            // If the peer has gone, this does not matter.
             let _ = stream.shutdown(Shutdown::Write);
         }
         Ok(())
@@ -425,6 +427,6 @@ impl Write for Wire<'_> {
 pub(super) enum HandshakeError {
     /// The peer closed, or the socket failed.
     Closed,
-    /// What the peer sent, or its certificate, is not acceptable; or it said that ours is not.
+    /// The peer's messages or its certificate are not acceptable, or it rejected ours.
     Tls(Box<rustls::Error>),
 }
