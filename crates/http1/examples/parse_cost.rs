@@ -1,4 +1,4 @@
-//! What parsing a head costs: nanoseconds a head, the best of several short rounds.
+//! What parsing a head costs: nanoseconds per head, the best of several short rounds.
 //!
 //! `cargo run --release -p http1 --example parse_cost`
 

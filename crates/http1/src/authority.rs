@@ -1,4 +1,4 @@
-//! `host[:port]` as Host, absolute-form and authority-form carry it (RFC 3986 section 3.2).
+//! `host[:port]` as in Host, absolute-form and authority-form (RFC 3986 section 3.2).
 
 use crate::RejectReason;
 use crate::chars::{self, REG_NAME};
@@ -12,7 +12,7 @@ pub struct Authority<'b> {
     pub port: Option<u16>,
 }
 
-/// Reads `host[:port]`.
+/// Parses `host[:port]`.
 ///
 /// # Errors
 /// [`RejectReason::UserInfo`] for anything with an `@`, [`RejectReason::InvalidAuthority`] else.
@@ -37,7 +37,7 @@ fn parse_bracketed(bytes: &[u8]) -> Result<Authority<'_>, RejectReason> {
     let end = memchr::memchr(b']', bytes).ok_or_else(|| fault(bytes))?;
     let (host, rest) = bytes.split_at(end + 1);
     let inner = std::str::from_utf8(&host[1..end]).map_err(|_| fault(bytes))?;
-    // IPvFuture has no use anywhere, and a zone no meaning to anybody else (RFC 9110 4.2.1).
+    // IPvFuture is not in use, and a zone has no meaning on another machine (RFC 9110 4.2.1).
     if inner.parse::<std::net::Ipv6Addr>().is_err() {
         return Err(fault(bytes));
     }

@@ -1,4 +1,4 @@
-//! Bodies: where the content is within the bytes received, and where it ends.
+//! Bodies: where the content is within the received bytes, and where it ends.
 //!
 //! ```text
 //!  None ──────────────────────────────────────────────► Done
@@ -11,9 +11,9 @@
 //! ```
 //!
 //! [`BodyDecoder`] copies nothing: each step names one piece of the input as content. It keeps no
-//! bytes between calls (but for trailers, when they are asked for), so every byte given to it is
-//! used up. One function, [`BodyDecoder::framing_byte`], owns the branching between chunks.
-//! What never happens: content given out twice, or from behind the end of the body.
+//! bytes between calls (except trailers, on request), so it consumes every byte that it gets. One
+//! function, [`BodyDecoder::framing_byte`], owns the branching between chunks. What never happens:
+//! content is returned twice, or from beyond the end of the body.
 
 use std::ops::Range;
 
@@ -23,12 +23,12 @@ use crate::{BodyKind, Limits, Reject, RejectReason};
 /// What one call of [`BodyDecoder::decode`] found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// So many bytes of the input are done with. Less than all of it only when there is more
-    /// content behind this piece, or when the body is done.
+    /// How many bytes of the input were consumed. Less than all only if there is more content after
+    /// this piece, or if the body is done.
     pub consumed: usize,
-    /// The content among them: one piece, perhaps empty.
+    /// The content among them: one piece, possibly empty.
     pub data: Range<usize>,
-    /// The body ends here. What follows belongs to the next message.
+    /// The body ends here. The following bytes belong to the next message.
     pub done: bool,
 }
 
@@ -53,7 +53,7 @@ enum State {
     Size {
         digits: bool,
     },
-    /// After white space behind the size: a `;` must come.
+    /// After white space that follows the size: a `;` must come.
     BeforeExtension,
     Extension,
     SizeLf,
@@ -71,7 +71,7 @@ enum State {
 #[derive(Clone, Debug)]
 pub struct BodyDecoder {
     state: State,
-    /// Content still to come, of the body (`Length`) or of the chunk (`Size`, `Data`).
+    /// Remaining content of the body (`Length`) or of the chunk (`Size`, `Data`).
     left: u64,
     /// Content of all chunks so far.
     total: u64,
@@ -84,7 +84,7 @@ pub struct BodyDecoder {
     bounds: Bounds,
 }
 
-/// The limits that matter here, at hand without a lifetime.
+/// A copy of the relevant limits, which avoids a lifetime.
 #[derive(Clone, Debug)]
 struct Bounds {
     content: u64,
@@ -128,13 +128,13 @@ impl BodyDecoder {
         BodyDecoder { of_response: true, ..BodyDecoder::new(kind, limits) }
     }
 
-    /// Keeps the trailer section: see [`BodyDecoder::trailers`]. Allocates when one comes.
+    /// Keeps the trailer section: see [`BodyDecoder::trailers`]. Allocates if there is one.
     pub fn keep_trailers(&mut self) {
         self.trailers.get_or_insert_default();
     }
 
-    /// The trailer section as sent, if it was to be kept: field lines without the empty line at
-    /// their end; checked, but not filtered. See [`trailer_fields`].
+    /// The trailer section as sent, if it was requested: field lines without the final empty line;
+    /// checked, but not filtered. See [`trailer_fields`].
     pub fn trailers(&self) -> Option<&[u8]> {
         self.trailers.as_deref()
     }
@@ -144,7 +144,7 @@ impl BodyDecoder {
         self.state == State::Done
     }
 
-    /// Content that is known to come still: of the body, or of this chunk.
+    /// Content that is known to follow, of the body or of this chunk.
     pub fn remaining(&self) -> u64 {
         match self.state {
             State::Length | State::Data => self.left,
@@ -152,11 +152,12 @@ impl BodyDecoder {
         }
     }
 
-    /// Takes the next bytes of the connection. Give it the rest, `input[step.consumed..]`, until
-    /// that is empty or `done` is set; a done decoder uses up nothing.
+    /// Decodes the next bytes of the connection. Call again with the remainder,
+    /// `input[step.consumed..]`, until that is empty or `done` is set; a finished decoder consumes
+    /// nothing.
     ///
     /// # Errors
-    /// [`Reject`]: close the connection; content given out before was what the sender meant.
+    /// [`Reject`]: close the connection; content returned before was valid.
     pub fn decode(&mut self, input: &[u8]) -> Result<Step, Reject> {
         let step = match self.state {
             State::Done => Step { consumed: 0, data: 0..0, done: true },
@@ -177,7 +178,7 @@ impl BodyDecoder {
         Ok(step)
     }
 
-    /// The connection was closed by the peer: is the body whole?
+    /// The peer closed the connection: checks that the body is complete.
     ///
     /// # Errors
     /// [`Truncated`] if the body announced more.
@@ -329,7 +330,7 @@ impl BodyDecoder {
 
     fn count_line_byte(&mut self) -> Result<(), RejectReason> {
         self.line_bytes += 1;
-        // The line feed is not counted, for it is looked at without a choice.
+        // The line feed is not counted, because it is always read.
         if self.line_bytes >= self.bounds.line {
             return Err(RejectReason::ChunkLineTooLong);
         }
@@ -357,8 +358,8 @@ impl BodyDecoder {
     }
 }
 
-/// The fields of a trailer section that [`BodyDecoder`] kept, as (name, value). Which of them may
-/// be merged is the caller's question (RFC 9110 section 6.5.1: only those known to allow it).
+/// The fields of a trailer section that [`BodyDecoder`] kept, as (name, value). The caller decides
+/// which of them may be merged (RFC 9110 section 6.5.1: only those known to allow it).
 pub fn trailer_fields(section: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     section.split(|&b| b == b'\n').filter_map(|line| {
         let colon = memchr::memchr(b':', line)?;

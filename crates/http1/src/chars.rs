@@ -1,20 +1,20 @@
-//! Which byte may stand where: one table, one bit a class.
+//! Character classes: one table, with one bit per class.
 //!
 //! What: the character classes of RFC 9110 section 5.6, RFC 3986 and RFC 9112. Why one table: a
-//! scan looks once at a byte and learns all that is to be known of it.
+//! scan reads one entry per byte and gets all its classes.
 
 /// A `tchar`: methods, field names, tokens.
 pub(crate) const TOKEN: u8 = 1;
-/// May stand in a request-target: RFC 3986's, and `[ ] { } | ^` and the backtick, which browsers
-/// send raw in a query and which no two readers take differently.
+/// Allowed in a request-target: the characters of RFC 3986, and `[ ] { } | ^` and the backtick,
+/// which browsers send unencoded in a query and which are unambiguous.
 pub(crate) const TARGET: u8 = 2;
-/// May stand in a registered name (RFC 3986 section 3.2.2).
+/// Allowed in a registered name (RFC 3986 section 3.2.2).
 pub(crate) const REG_NAME: u8 = 4;
-/// May stand in a field value: HTAB, SP, VCHAR, obs-text.
+/// Allowed in a field value: HTAB, SP, VCHAR, obs-text.
 pub(crate) const VALUE: u8 = 8;
-/// May stand in a scheme, after its first letter.
+/// Allowed in a scheme, after its first letter.
 pub(crate) const SCHEME: u8 = 16;
-/// `%`: what follows must be looked at.
+/// `%`: the following bytes must be checked.
 pub(crate) const PERCENT: u8 = 32;
 /// A hexadecimal digit.
 pub(crate) const HEX: u8 = 64;
@@ -43,7 +43,7 @@ pub(crate) fn percent_is_well_formed(bytes: &[u8]) -> bool {
     true
 }
 
-/// Without the spaces and tabs around.
+/// Without spaces and tabs at both ends.
 pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = bytes {
         bytes = rest;

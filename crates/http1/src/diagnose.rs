@@ -1,16 +1,16 @@
-//! Which rule a block of field lines breaks. Runs once, when it is refused already.
+//! Finds the rule that a block of field lines breaks. Runs once, after the block has been refused.
 
 use crate::RejectReason;
 use crate::chars::{self, TOKEN, VALUE};
 use crate::limits::FIELDS_CEILING;
 
-/// The first broken rule in `block`, which begins at the first field line; `error` is what httparse
-/// says, for the case that no rule here is broken within these bytes.
+/// The first broken rule in `block`, which begins at the first field line. `error` is httparse's
+/// error, used if none of the rules here is broken within these bytes.
 #[cold]
 #[inline(never)]
 pub(crate) fn fields(block: &[u8], error: httparse::Error) -> RejectReason {
-    // With the first byte of a line too many there are too many: how much of what follows has come
-    // already must not matter.
+    // The first byte of one line too many is an error: the result must not depend on how many of
+    // the following bytes have arrived.
     let too_many = matches!(error, httparse::Error::TooManyHeaders);
     let lines_max = if too_many { FIELDS_CEILING } else { usize::MAX };
     let (mut at, mut lines) = (0, 0);
@@ -45,7 +45,7 @@ fn line(bytes: &[u8], is_first: bool) -> Result<usize, RejectReason> {
         Some(b':') => {}
         Some(b' ' | b'\t') => return Err(RejectReason::SpaceBeforeColon),
         Some(0) => return Err(RejectReason::Nul),
-        // Whatever follows the carriage return: the verdict must not wait for it.
+        // The result must not wait for the byte after the carriage return.
         Some(b'\r') => return Err(RejectReason::MissingColon),
         Some(b'\n') => return Err(RejectReason::BareLf),
         Some(_) => return Err(RejectReason::InvalidFieldName),

@@ -1,18 +1,18 @@
-//! The fields of a head: records of positions, and an index of the known names.
+//! The fields of a head: their positions, and an index of the known names.
 //!
-//! What: [`Scratch`], which the caller keeps and hands in for every parse; [`Fields`], the view of
-//! it together with the bytes. Why positions: they have no lifetime, so one scratch serves every
-//! message, and a head can be taken along with its bytes.
+//! What: [`Scratch`], which the caller keeps and passes to every parse; [`Fields`], the view of it
+//! together with the bytes. Why positions: they have no lifetime, so one scratch serves every
+//! message, and a head can be moved together with its bytes.
 //!
-//! Invariants: every span lies within the bytes it was made from; names are tokens; values have no
-//! byte outside HTAB, SP, VCHAR, obs-text and no white space at their ends. `first[n]` means
-//! something only if bit `n` of `seen` is set.
+//! Invariants: every span lies within the bytes that it was made from; names are tokens; values
+//! contain only HTAB, SP, VCHAR and obs-text, and no white space at their ends. `first[n]` is valid
+//! only if bit `n` of `seen` is set.
 
 use crate::Name;
 use crate::hop::{self, EndToEnd};
 use crate::limits::FIELDS_CEILING;
 
-/// Where a field stands in the bytes of its head.
+/// The position of a field in the bytes of its head.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Span {
     pub(crate) name_start: u32,
@@ -22,7 +22,7 @@ pub(crate) struct Span {
     pub(crate) name: Name,
 }
 
-/// Which known names occur, and where first.
+/// Which known names occur, and where they occur first.
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     seen: u64,
@@ -51,7 +51,8 @@ impl Index {
     }
 }
 
-/// Room for the positions of one head's fields. About 2 KiB; make it once, use it for every parse.
+/// Space for the positions of one head's fields. About 2 KiB; make it once and use it for every
+/// parse.
 pub struct Scratch {
     pub(crate) spans: [Span; FIELDS_CEILING],
     pub(crate) count: usize,
@@ -59,7 +60,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Room for [`FIELDS_CEILING`] fields.
+    /// Space for [`FIELDS_CEILING`] fields.
     pub const fn new() -> Scratch {
         const NOWHERE: Span =
             Span { name_start: 0, value_start: 0, value_len: 0, name_len: 0, name: Name::Other };
@@ -83,8 +84,8 @@ impl std::fmt::Debug for Scratch {
     }
 }
 
-/// One field of a parsed head. That it exists is the proof that its name is a token and that its
-/// value can be written as it is: [`write::parsed_field`](crate::write::parsed_field).
+/// One field of a parsed head. Its existence proves that its name is a token and that its value can
+/// be written as it is: [`write::parsed_field`](crate::write::parsed_field).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Field<'b> {
     pub(crate) id: Name,
@@ -129,7 +130,7 @@ impl<'b> Fields<'b> {
         Iter { fields: *self, next: 0 }
     }
 
-    /// All fields as [`Field`], which [`write`](mod@crate::write) takes without another check.
+    /// All fields as [`Field`], which [`write`](mod@crate::write) accepts without another check.
     pub fn fields(&self) -> impl ExactSizeIterator<Item = Field<'b>> + use<'b> {
         let fields = *self;
         fields.spans.iter().map(move |span| fields.at(span))
@@ -145,8 +146,8 @@ impl<'b> Fields<'b> {
         self.spans.is_empty()
     }
 
-    /// A field of this name exists. O(1), except for [`Name::Other`], which stands for any name not
-    /// in the list.
+    /// A field of this name exists. O(1), except for [`Name::Other`], which means any name that is
+    /// not in the list.
     #[inline]
     pub fn has(&self, name: Name) -> bool {
         self.index.seen & name.bit() != 0
@@ -187,7 +188,7 @@ impl<'b> Fields<'b> {
         self.all(name).count()
     }
 
-    /// The values of all fields with a name spelled so, known or not, without regard to case.
+    /// The values of all fields with this name, known or not, ignoring case.
     pub fn values<'n>(&self, name: &'n [u8]) -> impl Iterator<Item = &'b [u8]> + use<'b, 'n> {
         let fields = *self;
         let id = Name::from_bytes(name);
@@ -205,14 +206,14 @@ impl<'b> Fields<'b> {
             .map(move |span| fields.value_of(span))
     }
 
-    /// Some field of this name has this token in its comma-separated list, without regard to case.
+    /// Some field of this name has this token in its comma-separated list, ignoring case.
     pub fn contains_token(&self, name: Name, token: &[u8]) -> bool {
         self.all(name).flat_map(hop::tokens).any(|t| t.eq_ignore_ascii_case(token))
     }
 
-    /// The fields that go on to the next hop: none that ends at each hop by its definition
-    /// (RFC 9110 section 7.6.1) and none that Connection names. Content-Length is among them, for
-    /// it tells what HEAD would have had; who frames anew leaves it out.
+    /// The end-to-end fields: all except the hop-by-hop ones (RFC 9110 section 7.6.1) and those
+    /// that Connection names. They include Content-Length, because it describes the body in a
+    /// response to HEAD; a caller that changes the framing must leave it out.
     pub fn end_to_end(&self) -> EndToEnd<'b> {
         EndToEnd::new(*self)
     }
@@ -280,7 +281,7 @@ impl<'b> Iterator for Iter<'b> {
 
 impl ExactSizeIterator for Iter<'_> {}
 
-/// The fields of a head with their own records, beside bytes kept elsewhere.
+/// The positions of a head's fields, owned; the bytes are kept elsewhere.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnedFields {
     spans: Box<[Span]>,

@@ -1,7 +1,7 @@
-//! How long a message is (RFC 9112 section 6), from its fields. The one place that decides it.
+//! The length of a message (RFC 9112 section 6), from its fields. The only place that decides it.
 //!
 //! Stricter than the RFC where it leaves a choice: more than one Content-Length is refused even if
-//! they are equal, and of the transfer codings only a lone `chunked` is known.
+//! they are equal, and the only known transfer coding is a single `chunked`.
 
 use crate::hop::Options;
 use crate::{Fields, Limits, Name, RejectReason, Version};
@@ -11,15 +11,15 @@ use crate::{Fields, Limits, Name, RejectReason, Version};
 pub enum BodyKind {
     /// There is no body.
     None,
-    /// So many bytes; may be 0.
+    /// This many bytes; may be 0.
     Length(u64),
-    /// Chunks up to the last, then trailers.
+    /// Chunks up to the last one, then trailers.
     Chunked,
-    /// All that comes until the connection closes (responses only).
+    /// Everything until the connection closes (responses only).
     UntilClose,
 }
 
-/// What the fields say of the framing, before the rules that depend on method and status.
+/// The framing that the fields declare, before the rules that depend on method and status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Declared {
     Nothing,
@@ -88,8 +88,8 @@ fn number(digits: &[u8]) -> Option<u64> {
     })
 }
 
-/// The codings over all lines are one list. The order of the questions is that of RFC 9112 6.3:
-/// first whether the end can be found at all, then whether the rest is understood.
+/// The codings of all lines form one list. The order of the checks is that of RFC 9112 6.3: first
+/// whether the end can be found at all, then whether the other codings are known.
 fn chunked_only(fields: &Fields<'_>) -> Result<(), RejectReason> {
     let mut count = 0;
     let mut chunked = 0;

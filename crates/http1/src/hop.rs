@@ -1,15 +1,15 @@
-//! Connection, and the fields that end at each hop (RFC 9110 section 7.6.1).
+//! Connection, and the hop-by-hop fields (RFC 9110 section 7.6.1).
 
 use crate::chars;
 use crate::limits::CONNECTION_OPTIONS_MAX;
 use crate::{Field, Fields, Name, RejectReason};
 
-/// What Connection asks for.
+/// The options in Connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Options {
     pub(crate) close: bool,
     pub(crate) keep_alive: bool,
-    /// It names other fields, which then end here.
+    /// It names other fields, which are then hop-by-hop.
     pub(crate) names_fields: bool,
 }
 
@@ -38,8 +38,8 @@ pub(crate) fn options(fields: &Fields<'_>) -> Result<Options, RejectReason> {
     Ok(options)
 }
 
-/// The members of a comma-separated list, without white space around them; empty members are left
-/// out (RFC 9110 section 5.6.1).
+/// The members of a comma-separated list, trimmed; empty members are left out (RFC 9110 section
+/// 5.6.1).
 pub fn tokens(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&b| b == b',').map(chars::trim).filter(|token| !token.is_empty())
 }
@@ -49,7 +49,7 @@ pub fn connection_names<'b>(fields: &Fields<'b>) -> impl Iterator<Item = &'b [u8
     fields.all(Name::Connection).flat_map(tokens)
 }
 
-/// The names that end at each hop whatever Connection says.
+/// The fields that are hop-by-hop whatever Connection says.
 const HOP_BY_HOP: u64 = Name::Connection.bit()
     | Name::KeepAlive.bit()
     | Name::ProxyConnection.bit()
@@ -61,9 +61,9 @@ const HOP_BY_HOP: u64 = Name::Connection.bit()
     | Name::TransferEncoding.bit()
     | Name::Upgrade.bit();
 
-/// The names that Connection cannot take away: without them the message would mean another thing
-/// to the next reader (RFC 9110 section 7.6.1 forbids to name a field meant for all recipients).
-const NOT_TO_BE_NAMED: u64 = Name::Host.bit()
+/// The fields that Connection cannot remove: without them the message would have another meaning
+/// for the next recipient (RFC 9110 section 7.6.1 forbids naming a field meant for all recipients).
+const PROTECTED: u64 = Name::Host.bit()
     | Name::ContentLength.bit()
     | Name::ContentType.bit()
     | Name::ContentEncoding.bit()
@@ -72,13 +72,13 @@ const NOT_TO_BE_NAMED: u64 = Name::Host.bit()
     | Name::Vary.bit()
     | Name::Via.bit();
 
-/// Does a field of this name end at this hop? `connection` gives the members of Connection.
+/// Whether a field of this name is hop-by-hop. `connection` yields the members of Connection.
 pub fn is_hop_by_hop<'c>(name: &[u8], mut connection: impl Iterator<Item = &'c [u8]>) -> bool {
     let id = Name::from_bytes(name);
     if ends_here(id) {
         return true;
     }
-    NOT_TO_BE_NAMED & id.bit() == 0 && connection.any(|named| named.eq_ignore_ascii_case(name))
+    PROTECTED & id.bit() == 0 && connection.any(|named| named.eq_ignore_ascii_case(name))
 }
 
 #[inline]
@@ -86,7 +86,7 @@ fn ends_here(id: Name) -> bool {
     HOP_BY_HOP & id.bit() != 0
 }
 
-/// The fields that go on to the next hop: see [`Fields::end_to_end`].
+/// The end-to-end fields: see [`Fields::end_to_end`].
 #[derive(Clone)]
 pub struct EndToEnd<'b> {
     fields: Fields<'b>,
@@ -96,7 +96,7 @@ pub struct EndToEnd<'b> {
 
 impl<'b> EndToEnd<'b> {
     pub(crate) fn new(fields: Fields<'b>) -> EndToEnd<'b> {
-        // More options than may be are refused with the head; none are forgotten here.
+        // A head with too many options was refused, so none are missing here.
         let names_fields = options(&fields).map_or(true, |options| options.names_fields);
         EndToEnd { fields, next: 0, names_fields }
     }

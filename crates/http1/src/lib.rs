@@ -1,26 +1,26 @@
 //! HTTP/1 messages: bytes to messages and back, strict, without I/O and without a clock.
 //!
 //! What: heads of requests and responses ([`parse_request`], [`parse_response`]), the framing of
-//! bodies ([`BodyKind`], [`BodyDecoder`]), the fields that end at each hop ([`Fields::end_to_end`])
-//! and the bytes to send ([`write`](mod@write)). The law is RFC 9112 and RFC 9110.
+//! bodies ([`BodyKind`], [`BodyDecoder`]), the hop-by-hop fields ([`Fields::end_to_end`]) and the
+//! bytes to send ([`write`](mod@write)). The specifications are RFC 9112 and RFC 9110.
 //!
-//! Why strict: a proxy that reads a message otherwise than its neighbour lets one client put words
-//! into another's mouth. Whatever two careful readers could take differently is refused, and the
-//! connection is closed; a [`Reject`] names the rule and its section.
+//! Why strict: if a proxy and its neighbour parse a message differently, one client can inject
+//! requests into another's connection. Anything that two careful parsers could read differently is
+//! refused, and the connection is closed; a [`Reject`] names the rule and its section.
 //!
-//! Who owns: the caller owns all bytes and the [`Scratch`]; a head borrows both. Positions, not
-//! pointers, are kept in between, so that a head can be taken along with its bytes
+//! Who owns: the caller owns all bytes and the [`Scratch`]; a head borrows both. It stores
+//! positions, not pointers, so that a head can be moved together with its bytes
 //! ([`RequestHead::detach`]).
 //!
-//! What never happens: a system call, a look at a clock, an allocation while parsing, a panic on
-//! bytes from the network, a repair of what was sent wrong.
+//! What never happens: a system call, a reading of a clock, an allocation while parsing, a panic on
+//! bytes from the network, a repair of an invalid message.
 //!
 //! ```
 //! use http1::{BodyDecoder, Limits, Name, Scratch, parse_request};
 //!
 //! let received = b"POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\nhiGET /b HT";
 //! let (mut scratch, limits) = (Scratch::new(), Limits::default());
-//! let head = parse_request(received, &mut scratch, &limits)?.expect("the whole head is there");
+//! let head = parse_request(received, &mut scratch, &limits)?.expect("the head is complete");
 //! assert_eq!(head.fields.get(Name::Host), Some(&b"h"[..]));
 //!
 //! let rest = &received[head.head_bytes..];
@@ -37,7 +37,6 @@ mod chars;
 mod diagnose;
 mod fields;
 mod framing;
-#[doc(hidden)]
 mod hop;
 mod limits;
 mod method;

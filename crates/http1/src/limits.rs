@@ -1,7 +1,7 @@
 //! Every limit of this crate by name, and how they relate.
 //!
-//! What: the bounds a caller may set ([`Limits`]) and the ceilings nobody may pass.
-//! Why here: a size that stands alone in a parser is a size nobody can reason about.
+//! What: the limits that a caller may set ([`Limits`]) and fixed ceilings. Why here: it is hard to
+//! reason about limits that are scattered over a parser.
 
 /// The most fields a head can have, whatever [`Limits`] says: the size of a
 /// [`Scratch`](crate::Scratch).
@@ -10,7 +10,7 @@ pub const FIELDS_CEILING: usize = 128;
 /// The most bytes a head can have, whatever [`Limits`] says.
 pub const HEAD_BYTES_CEILING: usize = 1 << 20;
 
-/// The longest method. A longer one is none that anybody implements (RFC 9112 section 3: 501).
+/// The longest method. No longer one is implemented anywhere (RFC 9112 section 3: 501).
 pub const METHOD_BYTES_MAX: usize = 32;
 
 /// The most members Connection can have: each is compared with each field.
@@ -22,7 +22,7 @@ pub(crate) const NAME_BYTES_MAX: usize = u16::MAX as usize;
 /// The shortest version and line end after a target: ` HTTP/1.1\r\n`.
 const VERSION_BYTES: usize = 11;
 
-/// The bounds on a message. Bytes are counted as they came over the wire.
+/// The limits on a message. Bytes are counted as received.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -36,14 +36,14 @@ pub struct Limits {
     pub content_bytes_max: u64,
     /// One chunk-size line with its extensions and CRLF (400).
     pub chunk_line_bytes_max: usize,
-    /// All chunk extensions of one message (400): many small ones are an attack too.
+    /// All chunk extensions of one message (400): many small ones can be an attack too.
     pub extension_bytes_max: usize,
     /// The trailer section with its empty line (431).
     pub trailer_bytes_max: usize,
 }
 
 impl Limits {
-    /// The limits that hold when nobody says otherwise.
+    /// The default limits.
     pub const DEFAULT: Limits = Limits {
         head_bytes_max: 32 * 1024,
         fields_max: FIELDS_CEILING,
@@ -54,12 +54,12 @@ impl Limits {
         trailer_bytes_max: 8 * 1024,
     };
 
-    /// The bound on a head that really holds.
+    /// The effective limit on the bytes of a head.
     pub(crate) fn head_bytes(&self) -> usize {
         self.head_bytes_max.min(HEAD_BYTES_CEILING)
     }
 
-    /// The bound on fields that really holds.
+    /// The effective limit on fields.
     pub(crate) fn fields(&self) -> usize {
         self.fields_max.min(FIELDS_CEILING)
     }

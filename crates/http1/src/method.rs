@@ -1,6 +1,6 @@
 //! Request methods (RFC 9110 section 9). Methods are case-sensitive: `get` is not `GET`.
 
-/// A method by name; what is not here is [`Method::Other`] and kept as bytes in the head.
+/// A known method; any other is [`Method::Other`], with its bytes in the head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[allow(missing_docs)] // the names say it
@@ -20,7 +20,7 @@ pub enum Method {
 }
 
 impl Method {
-    /// The method these bytes name.
+    /// The method with this name.
     pub fn from_bytes(bytes: &[u8]) -> Method {
         match bytes {
             b"GET" => Method::Get,
@@ -54,12 +54,12 @@ impl Method {
         }
     }
 
-    /// RFC 9110 section 9.2.1: asks for nothing to be changed.
+    /// RFC 9110 section 9.2.1: does not request a change.
     pub const fn is_safe(self) -> bool {
         matches!(self, Method::Get | Method::Head | Method::Options | Method::Trace)
     }
 
-    /// RFC 9110 section 9.2.2: may be sent again when the first answer was lost.
+    /// RFC 9110 section 9.2.2: may be repeated when the first response was lost.
     pub const fn is_idempotent(self) -> bool {
         self.is_safe() || matches!(self, Method::Put | Method::Delete)
     }

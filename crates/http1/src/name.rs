@@ -1,12 +1,11 @@
-//! Field names known to this crate: one list, from which the type, the spelling and the look-up are
-//! made.
+//! Field names known to this crate: one list generates the type, the spelling and the look-up.
 //!
-//! A name is found by its length, its first and its last letter in a table without collisions
-//! (the build fails on one), then compared once, without regard to case (RFC 9110 section 5.1).
+//! A name is found by its length, its first and its last letter in a table without collisions (the
+//! build fails on one), then compared once, ignoring case (RFC 9110 section 5.1).
 
 macro_rules! names {
     ($($variant:ident = $spelling:literal,)*) => {
-        /// A field name. [`Name::Other`] stands for every name not in the list.
+        /// A field name. [`Name::Other`] is every name that is not in the list.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         #[non_exhaustive]
@@ -93,7 +92,7 @@ names! {
 const _: () = assert!((Name::Other as usize) < 64);
 
 impl Name {
-    /// The name these bytes spell, without regard to case.
+    /// The name with this spelling, ignoring case.
     #[inline]
     pub fn from_bytes(bytes: &[u8]) -> Name {
         match Name::from_token(bytes) {
@@ -102,7 +101,7 @@ impl Name {
         }
     }
 
-    /// The same for bytes that are known to be a token, which a parsed name is.
+    /// The same for bytes that are known to be a token, like a parsed name.
     #[inline]
     pub(crate) fn from_token(token: &[u8]) -> Name {
         let (Some(&first), Some(&last)) = (token.first(), token.last()) else {
@@ -132,8 +131,9 @@ impl Name {
     }
 }
 
-/// Are they alike but for bit 5 of each byte? Between a token and a name of letters and hyphens
-/// that means: alike but for case. Eight bytes at a time, the last eight overlapping.
+/// Whether they are equal except for bit 5 of each byte. For a token and a name of letters and
+/// hyphens that means equal except for case. Compares eight bytes at a time; the last eight
+/// overlap.
 #[inline]
 fn folded_eq(a: &[u8], b: &[u8]) -> bool {
     const FOLD: u64 = 0x2020_2020_2020_2020;
@@ -157,7 +157,7 @@ const SLOT_COUNT: usize = 256;
 
 static SLOTS: [Name; SLOT_COUNT] = slots();
 
-/// Letters differ from their other case in bit 5 only, so it is set on both ends.
+/// Upper and lower case differ only in bit 5, so it is set in both letters.
 #[inline]
 const fn slot(len: usize, first: u8, last: u8) -> usize {
     let first = (first | 0x20) as usize;

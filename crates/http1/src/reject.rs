@@ -1,7 +1,7 @@
-//! Why a message is refused: one list of reasons, each with its rule, its section and its status.
+//! Why a message is refused: one list of reasons, each with its rule, section and status.
 //!
-//! The fault is always the sender's. After a [`Reject`] the connection is closed: where the next
-//! message would begin is not known any more.
+//! The fault is always the sender's. After a [`Reject`] the connection must be closed, because the
+//! start of the next message is unknown.
 
 use std::fmt;
 
@@ -31,12 +31,12 @@ macro_rules! reasons {
                 match self { $(RejectReason::$variant => $class,)* }
             }
 
-            /// Where the rule stands.
+            /// The section of the specification that has the rule.
             pub const fn section(self) -> &'static str {
                 match self { $(RejectReason::$variant => $section,)* }
             }
 
-            /// What was wrong, in words.
+            /// What was wrong, as text.
             pub const fn text(self) -> &'static str {
                 match self { $(RejectReason::$variant => $text,)* }
             }

@@ -1,8 +1,8 @@
 //! Heads of requests (RFC 9112 section 3).
 //!
-//! What: [`parse_request`] looks at the bytes received so far and gives a whole, checked head or
-//! asks for more. It keeps nothing between calls. Order: the request line is judged as soon as it
-//! is there, the fields when the head is complete; so a bad request line is answered early.
+//! What: [`parse_request`] reads the bytes received so far and returns a complete, checked head or
+//! asks for more. It keeps no state between calls. The request line is checked as soon as it is
+//! complete, the fields when the head is complete; so a bad request line is answered early.
 
 use crate::authority::parse_authority;
 use crate::chars::{self, CLASS, PERCENT, TARGET, TOKEN};
@@ -17,14 +17,14 @@ use crate::{
     BodyKind, Fields, Limits, Method, Name, Reject, RejectReason, Scratch, Target, Version,
 };
 
-/// A whole and checked head of a request.
+/// A complete and checked head of a request.
 #[derive(Clone, Copy)]
 pub struct RequestHead<'b> {
     /// The method, if it is a known one.
     pub method: Method,
     /// The method as sent.
     pub method_bytes: &'b [u8],
-    /// What is asked for.
+    /// The requested resource.
     pub target: Target<'b>,
     /// The request-target as sent.
     pub target_bytes: &'b [u8],
@@ -32,24 +32,25 @@ pub struct RequestHead<'b> {
     pub version: Version,
     /// The fields.
     pub fields: Fields<'b>,
-    /// Bytes of the head, an empty line before it included: where body or next request begin.
+    /// Bytes of the head, including an empty line before it: where the body or the next request
+    /// begins.
     pub head_bytes: usize,
     buf: &'b [u8],
     meta: Meta,
 }
 
-/// What Expect says (RFC 9110 section 10.1.1).
+/// The value of Expect (RFC 9110 section 10.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expectation {
-    /// Nothing, or the sender speaks HTTP/1.0.
+    /// No Expect, or the sender uses HTTP/1.0.
     None,
     /// `100-continue`
     Continue,
-    /// Anything else: 417 is the answer, if one is given.
+    /// Anything else: may be answered with 417.
     Unknown,
 }
 
-/// All of a head that is not bytes.
+/// Everything in a head except the bytes.
 #[derive(Clone, Copy, Debug)]
 struct Meta {
     line: Line,
@@ -60,7 +61,7 @@ struct Meta {
     head_bytes: usize,
 }
 
-/// Where the parts of a request line are.
+/// The positions of the parts of a request line.
 #[derive(Clone, Copy, Debug)]
 struct Line {
     start: usize,
@@ -73,10 +74,11 @@ struct Line {
     end: usize,
 }
 
-/// Reads the head of the request that begins `buf`; at most one empty line before it is skipped.
+/// Parses the head of the request at the start of `buf`; at most one empty line before it is
+/// skipped.
 ///
 /// `Ok(None)`: not complete; call again with more bytes. On `Ok(Some(head))`, `head.head_bytes` are
-/// used up and [`RequestHead::body`] says what follows.
+/// consumed and [`RequestHead::body`] says what follows.
 ///
 /// # Errors
 /// [`Reject`]: answer with its status and close the connection.
@@ -93,20 +95,20 @@ pub fn parse_request<'b>(
 }
 
 impl<'b> RequestHead<'b> {
-    /// How the end of the body is found: never [`BodyKind::UntilClose`].
+    /// How the body is framed: never [`BodyKind::UntilClose`].
     pub fn body(&self) -> BodyKind {
         self.meta.body
     }
 
-    /// The sender wants to go on with this connection (RFC 9112 section 9.3).
+    /// The sender wants to keep this connection (RFC 9112 section 9.3).
     ///
-    /// For HTTP/1.0 with `keep-alive` this says yes; a forward proxy must not heed it.
+    /// True for HTTP/1.0 with `keep-alive`; a forward proxy must ignore that.
     pub fn keep_alive(&self) -> bool {
         framing::keeps_alive(self.version, self.meta.options)
     }
 
-    /// Whom the request is for: the target's authority if it has one, else Host. `None` only for
-    /// HTTP/1.0 without Host. For CONNECT it is the whole `host:port`.
+    /// The host of the request: the target's authority if it has one, otherwise Host. `None` only
+    /// for HTTP/1.0 without Host. For CONNECT it is the whole `host:port`.
     pub fn host(&self) -> Option<&'b [u8]> {
         match self.target {
             Target::Absolute { authority, .. } => Some(authority),
@@ -115,12 +117,12 @@ impl<'b> RequestHead<'b> {
         }
     }
 
-    /// What Expect asks for.
+    /// The value of Expect.
     pub fn expectation(&self) -> Expectation {
         self.meta.expectation
     }
 
-    /// The sender waits for 100 (Continue) before it sends the body that it announced.
+    /// The sender waits for 100 (Continue) before it sends the announced body.
     pub fn expects_continue(&self) -> bool {
         self.meta.expectation == Expectation::Continue
             && !matches!(self.meta.body, BodyKind::None | BodyKind::Length(0))
@@ -149,7 +151,7 @@ impl std::fmt::Debug for RequestHead<'_> {
     }
 }
 
-/// A head of a request with its own bytes.
+/// A head of a request that owns its bytes.
 #[derive(Clone)]
 pub struct OwnedRequest {
     bytes: Box<[u8]>,
@@ -189,7 +191,8 @@ impl Meta {
 }
 
 fn read(buf: &[u8], scratch: &mut Scratch, limits: &Limits) -> Result<Option<Meta>, RejectReason> {
-    // What lies beyond the limit is not looked at, so the verdict is the same however much came.
+    // Bytes beyond the limit are not read, so that the result does not depend on how much has
+    // arrived.
     let buf = &buf[..buf.len().min(limits.head_bytes())];
     let start = if buf.starts_with(CRLF) { CRLF.len() } else { 0 };
     let Some(line) = request_line(buf, start, limits)? else {
@@ -273,7 +276,7 @@ fn target_len(bytes: &[u8], limits: &Limits) -> Result<Option<(usize, bool)>, Re
     }
 }
 
-/// `HTTP/1.1` and its CRLF; the length of both.
+/// `HTTP/1.1` and its CRLF; returns the length of both.
 #[inline]
 fn version(bytes: &[u8]) -> Result<Option<(Version, usize)>, RejectReason> {
     match bytes.first_chunk::<10>() {
@@ -296,7 +299,7 @@ fn unusual_version(bytes: &[u8]) -> Result<Option<(Version, usize)>, RejectReaso
     }
 }
 
-/// The eight bytes `HTTP/1.x`; a higher minor version is taken for 1.1 (RFC 9110 section 6.2).
+/// The eight bytes `HTTP/1.x`; a higher minor version counts as 1.1 (RFC 9110 section 6.2).
 pub(crate) fn http_version(bytes: &[u8]) -> Result<Option<Version>, RejectReason> {
     const PREFIX: &[u8] = b"HTTP/";
     let known = bytes.len().min(PREFIX.len());

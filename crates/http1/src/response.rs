@@ -1,7 +1,7 @@
 //! Heads of responses (RFC 9112 section 4).
 //!
-//! What: [`parse_response`], of the shape of [`parse_request`](crate::parse_request). Every reject
-//! has status 502: the fault is the origin's, and the client learns no more than that.
+//! What: [`parse_response`], with the same interface as [`parse_request`](crate::parse_request).
+//! Every reject has status 502: the fault is the origin's, and the client learns nothing more.
 
 use crate::chars::{self, VALUE};
 use crate::fields::OwnedFields;
@@ -11,14 +11,14 @@ use crate::request::http_version;
 use crate::tokenise::incomplete;
 use crate::{BodyKind, Fields, Limits, Method, Reject, RejectReason, Scratch, Version};
 
-/// A whole and checked head of a response.
+/// A complete and checked head of a response.
 #[derive(Clone, Copy)]
 pub struct ResponseHead<'b> {
     /// The version of the sender.
     pub version: Version,
     /// 100 to 599.
     pub status: u16,
-    /// The reason phrase as sent; may be empty. It means nothing (RFC 9110 section 15).
+    /// The reason phrase as sent; may be empty. It has no meaning (RFC 9110 section 15).
     pub reason: &'b [u8],
     /// The fields.
     pub fields: Fields<'b>,
@@ -45,13 +45,13 @@ struct Line {
     end: usize,
 }
 
-/// Reads the head of the response that begins `buf`.
+/// Parses the head of the response at the start of `buf`.
 ///
-/// `Ok(None)`: not complete; call again with more bytes. An interim response (1xx) is given like
+/// `Ok(None)`: not complete; call again with more bytes. An interim response (1xx) is returned like
 /// any other: see [`ResponseHead::is_interim`].
 ///
 /// # Errors
-/// [`Reject`]: the connection is closed, and the client gets 502.
+/// [`Reject`]: close the connection and answer the client with 502.
 pub fn parse_response<'b>(
     buf: &'b [u8],
     scratch: &'b mut Scratch,
@@ -65,11 +65,11 @@ pub fn parse_response<'b>(
 }
 
 impl<'b> ResponseHead<'b> {
-    /// How the end of the body is found, if this answers a request with `request_method`
-    /// (RFC 9112 section 6.3). A 2xx to CONNECT has none: what follows is the tunnel.
+    /// How the body is framed, if this answers a request with `request_method` (RFC 9112 section
+    /// 6.3). A 2xx to CONNECT has no body: the tunnel follows.
     ///
     /// # Errors
-    /// None today; what is wrong with the fields was found by the parser.
+    /// None today; the parser has checked the fields.
     pub fn body(&self, request_method: Method) -> Result<BodyKind, Reject> {
         let bodiless = request_method == Method::Head
             || matches!(self.status, 100..=199 | 204 | 304)
@@ -82,7 +82,7 @@ impl<'b> ResponseHead<'b> {
         })
     }
 
-    /// Content-Length as it was checked: for HEAD and 304 it tells of a body that does not come.
+    /// The checked Content-Length. For HEAD and 304 it describes a body that is not sent.
     pub fn content_length(&self) -> Option<u64> {
         match self.meta.declared {
             Declared::Length(length) => Some(length),
@@ -90,12 +90,12 @@ impl<'b> ResponseHead<'b> {
         }
     }
 
-    /// The sender goes on with this connection after the body, if the body has an end of its own.
+    /// The sender keeps this connection after the body, if the body is not ended by closing.
     pub fn keep_alive(&self) -> bool {
         framing::keeps_alive(self.version, self.meta.options)
     }
 
-    /// 1xx: the final response is still to come. 101 is final: the protocol changes.
+    /// 1xx: the final response follows. 101 is final: the protocol changes.
     pub fn is_interim(&self) -> bool {
         matches!(self.status, 100 | 102..=199)
     }
@@ -122,7 +122,7 @@ impl std::fmt::Debug for ResponseHead<'_> {
     }
 }
 
-/// A head of a response with its own bytes.
+/// A head of a response that owns its bytes.
 #[derive(Clone)]
 pub struct OwnedResponse {
     bytes: Box<[u8]>,
@@ -159,7 +159,8 @@ impl Meta {
 }
 
 fn read(buf: &[u8], scratch: &mut Scratch, limits: &Limits) -> Result<Option<Meta>, RejectReason> {
-    // What lies beyond the limit is not looked at, so the verdict is the same however much came.
+    // Bytes beyond the limit are not read, so that the result does not depend on how much has
+    // arrived.
     let buf = &buf[..buf.len().min(limits.head_bytes())];
     let Some(line) = status_line(buf)? else {
         return incomplete(buf, limits);
@@ -173,8 +174,8 @@ fn read(buf: &[u8], scratch: &mut Scratch, limits: &Limits) -> Result<Option<Met
     Ok(Some(Meta { line, declared, options, head_bytes }))
 }
 
-/// `HTTP/1.1 200 reason` CRLF. The space before an empty reason may be missing: many leave it out,
-/// and nothing can be read into it.
+/// `HTTP/1.1 200 reason` CRLF. The space before an empty reason may be missing: many servers omit
+/// it, and it is unambiguous.
 fn status_line(buf: &[u8]) -> Result<Option<Line>, RejectReason> {
     let Some(version) = http_version(buf)? else { return Ok(None) };
     let Some(status) = status_code(&buf[8..])? else { return Ok(None) };

@@ -3,14 +3,14 @@
 /// The scheme of a URI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// In the clear.
+    /// Unencrypted.
     Http,
     /// Over TLS.
     Https,
 }
 
 impl Scheme {
-    /// One that we know.
+    /// The scheme with this name, if it is known.
     pub fn of(name: &[u8]) -> Option<Scheme> {
         if name.eq_ignore_ascii_case(b"http") {
             Some(Scheme::Http)
@@ -21,7 +21,7 @@ impl Scheme {
         }
     }
 
-    /// As it is written.
+    /// The name of the scheme.
     pub fn name(self) -> &'static str {
         match self {
             Scheme::Http => "http",
@@ -29,7 +29,7 @@ impl Scheme {
         }
     }
 
-    /// The port that a URI need not name.
+    /// The default port.
     pub fn port(self) -> u16 {
         match self {
             Scheme::Http => 80,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::chars::{self, SCHEME};
 use crate::{Method, RejectReason, parse_authority};
 
-/// What is asked for, in the form it was asked.
+/// The request-target, in the form in which it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target<'b> {
     /// `/path?query`: any method but CONNECT.
@@ -27,7 +27,7 @@ pub enum Target<'b> {
     Authority {
         /// Not empty; an IPv6 address keeps its brackets.
         host: &'b [u8],
-        /// The port, which must be there.
+        /// The port, which is required.
         port: u16,
     },
     /// `*`: OPTIONS only.
@@ -43,8 +43,8 @@ pub(crate) enum Form {
     Asterisk,
 }
 
-/// Finds the form of a target, which goes with the method or is refused. Every byte of `target` is
-/// of class `TARGET`; `has_percent` says whether one of them is a percent sign.
+/// Finds the form of a target and refuses one that the method does not allow. Every byte of
+/// `target` is of class `TARGET`; `has_percent` says whether one of them is a percent sign.
 #[inline]
 pub(crate) fn form(method: Method, target: &[u8], has_percent: bool) -> Result<Form, RejectReason> {
     let form = match (method, target) {
@@ -60,8 +60,8 @@ pub(crate) fn form(method: Method, target: &[u8], has_percent: bool) -> Result<F
     Ok(form)
 }
 
-/// Only the path: a browser sends a query as it was typed, with a lone `%` in it, and nobody
-/// decodes a query on the way.
+/// Checks only the path: a browser sends a query as it was typed, possibly with a lone `%`, and no
+/// intermediary decodes a query.
 #[inline(never)]
 fn check_path(path_and_query: &[u8]) -> Result<(), RejectReason> {
     let path = path_and_query.split(|&b| b == b'?').next().unwrap_or(&[]);

@@ -1,22 +1,22 @@
-//! Field lines into spans: httparse finds the pieces, this file refuses what it lets pass.
+//! Field lines to spans: httparse finds the pieces, and this file refuses what httparse tolerates.
 //!
-//! httparse takes a bare line feed for a line end; every start of a name and the end of the head
-//! are looked at again here. Its errors name no rule; [`diagnose`](crate::diagnose) finds the rule
-//! when there is one, off the fast path.
+//! httparse accepts a bare line feed as a line end, so the start of every name and the end of the
+//! head are checked again here. Its errors name no rule; [`diagnose`](crate::diagnose) finds the
+//! rule, off the fast path.
 
 use crate::diagnose;
 use crate::fields::{Scratch, Span};
 use crate::limits::{FIELDS_CEILING, Limits, NAME_BYTES_MAX};
 use crate::{Name, RejectReason};
 
-/// Heads with no more fields than this are read in one go with little to clear beforehand.
+/// Heads with at most this many fields are read in one pass with little memory to clear.
 const FEW_FIELDS: usize = 16;
 
 const _: () = assert!(FEW_FIELDS < FIELDS_CEILING);
 
 impl Scratch {
-    /// Reads the field lines that begin at `start` and the empty line after them. Gives the
-    /// position behind the head; `None` while the head is not complete.
+    /// Reads the field lines that begin at `start` and the empty line after them. Returns the
+    /// position after the head; `None` while the head is not complete.
     pub(crate) fn tokenise(
         &mut self,
         buf: &[u8],
@@ -96,7 +96,7 @@ impl Scratch {
     }
 }
 
-/// No end of the head is in sight: wait, unless it is too long already.
+/// The head is not complete: wait, unless it is already too long.
 pub(crate) fn incomplete<T>(buf: &[u8], limits: &Limits) -> Result<Option<T>, RejectReason> {
     if buf.len() >= limits.head_bytes() { Err(RejectReason::HeadTooLarge) } else { Ok(None) }
 }

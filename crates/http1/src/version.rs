@@ -1,7 +1,7 @@
 //! The version of a message (RFC 9112 section 2.3).
 
-/// What the sender speaks. A higher minor version (HTTP/1.2) is read as HTTP/1.1, as RFC 9110
-/// section 6.2 asks; another major version is refused.
+/// The sender's version. A higher minor version (HTTP/1.2) counts as HTTP/1.1, as RFC 9110 section
+/// 6.2 requires; another major version is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// HTTP/1.0

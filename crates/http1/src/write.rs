@@ -1,9 +1,9 @@
 //! Bytes to send: start lines, fields, chunk prefixes.
 //!
-//! Everything is appended to a `Vec<u8>` that the caller reuses. What came from elsewhere and could
-//! put a line end into a head is refused ([`Unwritable`]) with nothing written; a [`Field`] was
-//! checked when it was parsed and is written as it is. The version is always our own, HTTP/1.1
-//! (RFC 9110 section 2.5). Numbers are made without `format!`.
+//! Everything is appended to a `Vec<u8>` that the caller reuses. Input that could put a line end
+//! into a head is refused ([`Unwritable`]) and nothing is written; a [`Field`] was checked when it
+//! was parsed and is written as it is. The version is always ours, HTTP/1.1 (RFC 9110 section 2.5).
+//! Numbers are formatted without `format!`.
 
 use crate::chars::{self, TARGET, TOKEN};
 use crate::{Field, Method, Target};
@@ -20,16 +20,16 @@ pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 pub const CHUNKED: &[u8] = b"Transfer-Encoding: chunked\r\n";
 /// The field that says the connection ends here.
 pub const CONNECTION_CLOSE: &[u8] = b"Connection: close\r\n";
-/// The field that HTTP/1.0 needs to go on.
+/// The field that keeps an HTTP/1.0 connection open.
 pub const CONNECTION_KEEP_ALIVE: &[u8] = b"Connection: keep-alive\r\n";
 
-/// This would not be one token, one value, or one target on the wire.
+/// Input that is not a valid token, value or target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Unwritable {
     /// A method that is not a token.
     Method,
-    /// A byte that no request-target may have, or an empty one.
+    /// A byte that no request-target may have, or an empty target.
     Target,
     /// A field name that is not a token.
     Name,
@@ -56,7 +56,7 @@ impl std::error::Error for Unwritable {}
 /// `HTTP/1.1 200 OK` with the usual reason phrase.
 ///
 /// # Panics
-/// If the status is not within 100 to 599: the statuses of others were checked when parsed.
+/// If the status is not within 100 to 599: received statuses were checked when parsed.
 #[inline]
 pub fn status_line(out: &mut Vec<u8>, status: u16) {
     assert!((100..=599).contains(&status), "a status has three digits and a class");
@@ -71,7 +71,7 @@ pub fn status_line(out: &mut Vec<u8>, status: u16) {
     out.extend_from_slice(CRLF);
 }
 
-/// `HTTP/1.1 200 Fine` with the reason phrase of somebody else.
+/// `HTTP/1.1 200 Fine` with a given reason phrase.
 ///
 /// # Errors
 /// [`Unwritable`] if the status is not within 100 to 599 or the phrase has a control character;
@@ -95,10 +95,10 @@ pub fn status_line_with_reason(
     Ok(())
 }
 
-/// `GET /path HTTP/1.1`. For a target in another form than it came, see [`origin_form`].
+/// `GET /path HTTP/1.1`. To convert the form of a target, see [`origin_form`].
 ///
 /// # Errors
-/// [`Unwritable`] if method or target are not what their grammar says; nothing is written.
+/// [`Unwritable`] if method or target violate their grammar; nothing is written.
 pub fn request_line(out: &mut Vec<u8>, method: &[u8], target: &[u8]) -> Result<(), Unwritable> {
     if method.is_empty() || !chars::all(method, TOKEN) {
         return Err(Unwritable::Method);
@@ -212,7 +212,7 @@ impl ChunkPrefix {
     /// Sixteen digits and CRLF.
     pub const BYTES_MAX: usize = 18;
 
-    /// What to send before the data; [`CRLF`] goes behind them.
+    /// What to send before the data; [`CRLF`] follows the data.
     #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[self.start as usize..]
@@ -225,7 +225,7 @@ impl AsRef<[u8]> for ChunkPrefix {
     }
 }
 
-/// The size line of a chunk of `len` bytes. The chunk of no bytes would end the body.
+/// The size line of a chunk of `len` bytes. An empty chunk would end the body.
 ///
 /// # Panics
 /// If `len` is 0.
@@ -311,7 +311,7 @@ pub const fn reason(status: u16) -> &'static str {
     }
 }
 
-/// One pass without a branch, which the compiler makes wide.
+/// One pass without branches, which the compiler vectorises.
 #[inline]
 fn is_value(value: &[u8]) -> bool {
     !value.iter().fold(false, |bad, &b| bad | ((b < b' ') & (b != b'\t')) | (b == 0x7f))

@@ -1,8 +1,8 @@
-//! Which descriptors may have got a new file: a generation for each number, and a log of the last
-//! changes, so that a wait looks at what has changed and not at everything.
+//! Which descriptors may have a new file: a generation for each number, and a log of the last
+//! changes, so that a wait checks only what has changed.
 //!
-//! Written by whoever closes or opens, without a lock: first the generation, then the log. A reader
-//! that finds a place of the log written too late or already again looks at all generations.
+//! The thread that opens or closes writes without a lock: first the generation, then the log. A
+//! reader that finds a log entry not yet written, or already overwritten, checks all generations.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -12,8 +12,8 @@ static GENERATIONS: [AtomicU32; FDS_MAX] = [const { AtomicU32::new(0) }; FDS_MAX
 static LOG: [AtomicU64; CHANGES_KEPT] = [const { AtomicU64::new(0) }; CHANGES_KEPT];
 static LOGGED: AtomicU64 = AtomicU64::new(0);
 
-/// The number has, or may have, another file from now on (or none). Called after the system call
-/// that did it, so that who sees the new generation sees the new file too.
+/// Notes that the number may now have another file (or none). Called after the system call, so that
+/// a thread that sees the new generation sees the new file too.
 pub(crate) fn note(fd: libc::c_int) {
     let Some(generation) = usize::try_from(fd).ok().and_then(|at| GENERATIONS.get(at)) else {
         return;
@@ -23,36 +23,36 @@ pub(crate) fn note(fd: libc::c_int) {
     LOG[place(at)].store(entry(at, fd as u32), Ordering::Release);
 }
 
-/// All numbers may have got another file.
+/// Notes that all numbers from `first` on may have another file.
 pub(crate) fn note_all_from(first: usize) {
     for generation in GENERATIONS.iter().skip(first) {
         generation.fetch_add(1, Ordering::Release);
     }
-    // Every reader has lagged behind now.
+    // Makes every reader check all generations.
     LOGGED.fetch_add(CHANGES_KEPT as u64 + 1, Ordering::AcqRel);
 }
 
-/// The generation of a number; read before its file is given to epoll.
+/// The generation of a number; read it before adding the file to epoll.
 pub(crate) fn generation(fd: usize) -> u32 {
     GENERATIONS.get(fd).map_or(0, |generation| generation.load(Ordering::Acquire))
 }
 
-/// What has happened since `cursor`: up to where, and how to find it.
+/// The changes since `cursor`: the new cursor, and how to find them.
 pub(crate) fn since(cursor: u64) -> (u64, Since) {
     let head = LOGGED.load(Ordering::Acquire);
     (head, if head - cursor > CHANGES_KEPT as u64 { Since::Anything } else { Since::Logged })
 }
 
-/// How the changes are to be found.
+/// How to find the changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Since {
     /// One by one, by [`logged`].
     Logged,
-    /// Only by looking at every generation.
+    /// Only by checking every generation.
     Anything,
 }
 
-/// The descriptor of one change; `None` if its place holds another one.
+/// The descriptor of one change; `None` if its place has another change.
 pub(crate) fn logged(at: u64) -> Option<usize> {
     fd_of(LOG[place(at)].load(Ordering::Acquire), at)
 }
@@ -61,7 +61,7 @@ fn place(at: u64) -> usize {
     at as usize % CHANGES_KEPT
 }
 
-/// The place knows which change it holds by the low half of its number, which is never 0 here.
+/// An entry has the low half of its change's number plus one, which is never 0 here.
 fn entry(at: u64, fd: u32) -> u64 {
     (at.wrapping_add(1) << 32) | u64::from(fd)
 }
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_is_good_for_its_own_change_only() {
+    fn an_entry_is_valid_for_its_own_change_only() {
         assert_eq!(fd_of(entry(7, 12), 7), Some(12));
         assert_eq!(fd_of(entry(7, 12), 7 + CHANGES_KEPT as u64), None);
         assert_eq!(fd_of(0, 0), None, "nothing was written yet");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_seen_and_who_lags_behind_knows_it() {
+    fn a_change_is_seen_and_a_late_reader_is_warned() {
         // Other tests of this process may note changes too.
         let (cursor, _) = since(0);
         let before = generation(60_000);

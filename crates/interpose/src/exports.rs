@@ -1,8 +1,8 @@
-//! `poll`, `ppoll`, `select`, `pselect` and their kin, as the program calls them.
+//! `poll`, `ppoll`, `select`, `pselect` and their variants, as the program calls them.
 //!
-//! Each decides whether the call is worth it, has it waited for ([`crate::wait`]), and writes the
-//! answers where the caller expects them. Whatever cannot be boosted goes to the original with the
-//! time that is left.
+//! Each function decides whether the call is worth boosting, waits ([`crate::wait`]), and writes
+//! the results where the caller expects them. A call that cannot be boosted goes to the original
+//! with the remaining time.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,10 +21,10 @@ unsafe extern "C-unwind" {
     fn pthread_testcancel();
 }
 
-/// Arrays up to here are shorter than any limit of descriptors that is in use.
+/// Arrays up to this length are below any limit of descriptors in practice.
 const ALLOWED_EVERYWHERE: nfds_t = 256;
 
-/// Below so many descriptors a call is plain.
+/// Calls with fewer descriptors are plain.
 static LEAST: AtomicUsize = AtomicUsize::new(LEAST_DEFAULT);
 
 /// Runs when the library is loaded, before the program's own code.
@@ -34,10 +34,10 @@ static AT_START: extern "C" fn() = start;
 
 extern "C" fn start() {
     real::look_up_all();
-    stats::ask();
+    stats::enable();
     thread::prepare();
-    // SAFETY: C strings of the environment; at this time the process has one thread. The handlers
-    // are functions of this library, which is never unloaded.
+    // SAFETY: C strings of the environment; the process still has only one thread. The handlers are
+    // functions of this library, which is never unloaded.
     unsafe {
         let least = libc::getenv(c"PLIMSOLL_BOOST_LEAST".as_ptr());
         if !least.is_null() {
@@ -50,20 +50,20 @@ extern "C" fn start() {
 }
 
 extern "C" fn end() {
-    stats::tell();
+    stats::report();
 }
 
 unsafe extern "C" fn child() {
-    stats::begin_anew();
+    stats::reset();
 }
 
 /// How a boosted call ended.
 enum Done {
-    /// It has returned this.
+    /// It returns this.
     With(c_int),
-    /// It never began.
+    /// It was not started.
     Plain,
-    /// The original must end it.
+    /// The original must complete it.
     Original,
 }
 
@@ -101,7 +101,7 @@ pub unsafe extern "C-unwind" fn __poll_chk(
     timeout: c_int,
     bytes: usize,
 ) -> c_int {
-    // SAFETY: the same contract; an array that is too small is the original's to complain about.
+    // SAFETY: the same contract; the original reports an array that is too small.
     unsafe {
         if bytes / size_of::<pollfd>() < count as usize {
             return real::__poll_chk(fds, count, timeout, bytes);
@@ -149,7 +149,7 @@ pub unsafe extern "C-unwind" fn __ppoll_chk(
     }
 }
 
-/// `select(2)`; the time-out is what was left of it afterwards, as Linux has it.
+/// `select(2)`. Updates the time-out to the remaining time, as Linux does.
 ///
 /// # Safety
 /// As the C library's: each set is null or large enough for `count` descriptors.
@@ -197,7 +197,7 @@ pub unsafe extern "C-unwind" fn __select(
     unsafe { select(count, read, write, except, timeout) }
 }
 
-/// `pselect(2)`; its time-out stays as it is.
+/// `pselect(2)`. Leaves the time-out unchanged.
 ///
 /// # Safety
 /// As [`select`].
@@ -219,7 +219,7 @@ pub unsafe extern "C-unwind" fn pselect(
     }
 }
 
-/// What a boosted wait needs of its call.
+/// The parameters of a boosted wait.
 struct Call {
     limit: Limit,
     /// A [`sys::now`].
@@ -255,8 +255,8 @@ unsafe fn poll_within(
             region.compare_array(array)
         });
         Some(match outcome? {
-            Outcome::Found(found) => Done::With(answer_array(region, array, found)),
-            other => done_without_answers(other),
+            Outcome::Found(found) => Done::With(write_results(region, array, found)),
+            other => done_without_results(other),
         })
     };
     // SAFETY: the caller keeps ppoll's contract.
@@ -333,7 +333,7 @@ fn settle_and_wait(
 }
 
 /// The end of a call that found nothing.
-fn done_without_answers(outcome: Outcome) -> Done {
+fn done_without_results(outcome: Outcome) -> Done {
     match outcome {
         Outcome::Found(_) | Outcome::Nothing => Done::With(0),
         Outcome::Interrupted => Done::With(INTERRUPTED),
@@ -341,8 +341,9 @@ fn done_without_answers(outcome: Outcome) -> Done {
     }
 }
 
-/// Each position with a descriptor that was found gets what concerns it; says how many did.
-fn answer_array(region: &Region, array: &mut [Position], found: usize) -> c_int {
+/// Writes the results to each position of the found descriptors. Returns how many positions have a
+/// result.
+fn write_results(region: &Region, array: &mut [Position], found: usize) -> c_int {
     let mut answered = 0;
     for probe in region.probes.iter().take(found) {
         for at in region.positions(probe.fd as usize) {
@@ -358,7 +359,7 @@ fn answer_array(region: &Region, array: &mut [Position], found: usize) -> c_int 
     answered
 }
 
-/// What select returns, and whether the time-out is ours to write.
+/// Returns the result of select, and whether to update the time-out.
 ///
 /// # Safety
 /// Each set is null or large enough for `asked` descriptors.
@@ -389,7 +390,7 @@ unsafe fn select_within(
 
 /// A select's three sets, in the caller's memory.
 struct Bits {
-    /// Null for a set that was not given.
+    /// Null for an absent set.
     words: [*mut u64; 3],
     count: usize,
 }
@@ -399,7 +400,8 @@ impl Bits {
     /// Each set is null or has [`front::words_of_count`] words, and so in all that follows.
     unsafe fn word(&self, at: usize) -> [u64; 3] {
         let below = front::bits_below(self.count, at);
-        // SAFETY: `at` is below the number of words, or nothing is below it and nothing is read.
+        // SAFETY: `at` is below the number of words, or no bit is below the count and nothing is
+        // read.
         self.words.map(|words| unsafe {
             if words.is_null() || below == 0 { 0 } else { words.add(at).read_unaligned() & below }
         })
@@ -447,11 +449,11 @@ unsafe fn select_boosted(region: &mut Region, bits: &Bits, call: &Call) -> Optio
     let found = match outcome? {
         Outcome::Found(found) => found,
         Outcome::Nothing => 0,
-        other => return Some(done_without_answers(other)),
+        other => return Some(done_without_results(other)),
     };
     let probes = region.probes.get(..found)?;
     if probes.iter().any(|probe| probe.revents & libc::POLLNVAL != 0) {
-        // A closed descriptor is EBADF, and the sets stay as they are.
+        // A closed descriptor is EBADF, and the sets stay unchanged.
         return Some(Done::Original);
     }
     // SAFETY: as promised.

@@ -1,19 +1,19 @@
-//! What may put a new file under a number, or none: the change is noted, so that no set of any
-//! thread takes the old file for the new one.
+//! Calls that may give a descriptor number a new file, or close it. Each change is noted, so that
+//! no thread's set mistakes the old file for the new one.
 //!
-//! Each is the original with two things around it. Before a number loses its file, the set of this
-//! thread lets go of it; afterwards the change is noted. Our own descriptors do not exist for the
-//! program: to close one is `EBADF`.
+//! Each function wraps the original. Before a number loses its file, this thread's set removes it;
+//! afterwards the change is noted. Our own descriptors are hidden from the program: closing one is
+//! `EBADF`.
 //!
-//! A file that is opened by `open` needs no note of its own: its number was closed before, and that
-//! was noted. What creates sockets and pipes notes all the same, for a number that was closed
-//! unseen (by `fclose`, by a raw system call) mostly comes back as one of these.
+//! `open` need not be noted: its number was closed before, and that was noted. Calls that create
+//! sockets and pipes are noted anyway, because a number whose close was not seen (by `fclose`, by a
+//! raw system call) is mostly reused by one of these.
 
 use libc::{c_int, c_uint, sigset_t, sockaddr, socklen_t};
 
 use crate::{changes, own, real, sys, thread};
 
-/// A number that was made has a new file; one of ours has been taken from us.
+/// Notes that a number has a new file. If the number was ours, the program has taken it.
 fn made(fd: c_int) -> c_int {
     if fd >= 0 {
         if own::is(fd) {
@@ -57,7 +57,7 @@ pub extern "C-unwind" fn __close(fd: c_int) -> c_int {
     close(fd)
 }
 
-/// `close_range(2)`: ours in the range are lost.
+/// `close_range(2)`: our descriptors in the range are lost.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     // SAFETY: integers.
@@ -72,7 +72,8 @@ pub extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 /// `closefrom(3)`.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 pub extern "C-unwind" fn closefrom(first: c_int) {
-    // SAFETY: an integer. The original returns nothing, and what is read as its result is not used.
+    // SAFETY: an integer. The original returns nothing, and the value read as its result is not
+    // used.
     unsafe { real::closefrom(first) };
     let first = first.max(0) as c_uint;
     own::forget_range(first, c_uint::MAX);
@@ -103,7 +104,7 @@ pub extern "C-unwind" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     replaced(unsafe { real::dup3(old, new, flags) }, new)
 }
 
-/// Whether it worked or not: the number has been let go of.
+/// Notes the change whether it succeeded or not, because our set no longer has the number.
 fn replaced(returned: c_int, new: c_int) -> c_int {
     if returned >= 0 {
         made(new);

@@ -1,5 +1,5 @@
-//! The callers' sides of a wait: poll's array and select's bitmaps, their differences to the last
-//! call, and how the kernel's answer by poll is read as an answer of select. Pure.
+//! The callers' data: poll's array and select's bitmaps, their differences from the last call, and
+//! the conversion of results of poll to results of select. Pure.
 
 use libc::{c_short, pollfd};
 
@@ -10,7 +10,7 @@ pub(crate) type Position = [u32; 2];
 
 const EVENTS: u32 = 0xffff;
 
-/// The descriptor of an entry; `None` for a negative one, which poll passes over.
+/// The descriptor of an entry; `None` for a negative one, which poll ignores.
 pub(crate) fn fd_of(position: Position) -> Option<usize> {
     i32::try_from(position[0]).ok().map(|fd| fd as usize)
 }
@@ -23,20 +23,20 @@ pub(crate) fn without_answer(position: Position) -> Position {
     [position[0], position[1] & EVENTS]
 }
 
-/// The bits that poll tells whether they were asked for or not.
-const UNASKED: u16 = (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) as u16;
+/// The bits that poll reports even if they were not requested.
+const ALWAYS: u16 = (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) as u16;
 
-/// What of the kernel's answer for a descriptor concerns an entry with these events.
+/// The part of the kernel's result for a descriptor that concerns an entry with these events.
 pub(crate) fn answer_for(events: u16, revents: u16) -> u16 {
     let hup = libc::POLLHUP as u16;
-    let unasked = if planted::is(planted::Bug::BoostHupMasked) { UNASKED & !hup } else { UNASKED };
-    revents & (events | unasked)
+    let always = if planted::is(planted::Bug::BoostHupMasked) { ALWAYS & !hup } else { ALWAYS };
+    revents & (events | always)
 }
 
-/// How many entries are compared at once: by the compiler's vectors, without a branch in between.
+/// How many entries are compared at once, vectorised and without branches.
 pub(crate) const BLOCK: usize = 32;
 
-/// Clears the answers of a block, and says whether it asks something else than the last time.
+/// Clears the results in a block, and returns whether it differs from the last call.
 #[inline]
 pub(crate) fn clear_and_compare(asked: &mut [Position], last: &[Position]) -> bool {
     let (mut differs, mut answered) = (0, 0);
@@ -52,10 +52,10 @@ pub(crate) fn clear_and_compare(asked: &mut [Position], last: &[Position]) -> bo
     differs != 0
 }
 
-/// The three bitmaps of a select, as far as its count reaches.
+/// The three bitmaps of a select, up to its count.
 pub(crate) type Bitmaps = [[u64; WORDS]; 3];
 
-/// What poll asks for what select means by a member of its sets, as the kernel has it.
+/// The poll events that the kernel uses for the members of select's sets.
 const READ: u16 = (libc::POLLRDNORM | libc::POLLRDBAND | libc::POLLIN) as u16;
 const WRITE: u16 = (libc::POLLWRBAND | libc::POLLWRNORM | libc::POLLOUT) as u16;
 const EXCEPT: u16 = libc::POLLPRI as u16;
@@ -88,7 +88,7 @@ pub(crate) fn words_of_count(count: usize) -> usize {
     count.div_ceil(64)
 }
 
-/// The bits of a word that lie below the count.
+/// The bits of a word that are below the count.
 pub(crate) fn bits_below(count: usize, word: usize) -> u64 {
     match count.saturating_sub(word * 64) {
         0 => 0,
@@ -106,8 +106,8 @@ pub(crate) fn members(word: usize, mut bits: u64) -> impl Iterator<Item = usize>
     })
 }
 
-/// A question to the kernel.
-pub(crate) fn question(fd: usize, events: u16) -> pollfd {
+/// An entry to pass to the kernel's poll.
+pub(crate) fn probe(fd: usize, events: u16) -> pollfd {
     pollfd { fd: fd as i32, events: events as c_short, revents: 0 }
 }
 
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_entry_of_poll_is_two_words() {
+    fn a_poll_entry_is_two_words() {
         let entry = pollfd { fd: 7, events: libc::POLLIN, revents: libc::POLLHUP };
         // SAFETY: both are eight bytes without padding.
         let position: Position = unsafe { std::mem::transmute(entry) };
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_differs_by_descriptors_and_events_not_by_answers() {
+    fn a_block_differs_by_descriptors_and_events_not_by_results() {
         let last = [[3, 1], [4, 1], [5, 4]];
         let mut asked = [[3, 1], [4, 1 | 0x10_0000], [5, 4 | 0x8000_0000]];
         assert!(!clear_and_compare(&mut asked, &last));
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn poll_tells_hang_up_error_and_a_closed_number_unasked() {
+    fn poll_always_reports_hang_up_error_and_closed_numbers() {
         let (input, hup) = (libc::POLLIN as u16, libc::POLLHUP as u16);
         let error = libc::POLLERR as u16;
         assert_eq!(answer_for(input, input | hup | libc::POLLOUT as u16), input | hup);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn select_reads_the_answers_of_poll_as_the_kernel_does() {
+    fn select_interprets_poll_results_as_the_kernel_does() {
         let all = events_of_sets(true, true, true).unwrap();
         let hup = libc::POLLHUP as u16;
         assert_eq!(sets_of_answer(all, hup), [true, false, false]);

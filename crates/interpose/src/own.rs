@@ -1,5 +1,5 @@
-//! Which descriptors are ours: the program does not know them, and a loop that closes everything
-//! must not take them, nor may its `dup2` onto one go unnoticed.
+//! The library's own descriptors. The program does not know them: a loop that closes everything
+//! must not close them, and a `dup2` onto one must be noticed.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -8,24 +8,24 @@ use libc::c_int;
 use crate::limits::{OWN_FD_LEAST, SETS_MAX};
 use crate::sys;
 
-/// The descriptor, or 0 for a free place: ours are never that low.
+/// The descriptor, or 0 for a free place: our descriptors are never that low.
 static OWN: [AtomicI32; SETS_MAX] = [const { AtomicI32::new(0) }; SETS_MAX];
 
-/// None of ours is lower: most numbers that a program closes are told apart by this alone.
+/// The lowest of our descriptors: this check alone suffices for most numbers that a program closes.
 static LOWEST: AtomicI32 = AtomicI32::new(c_int::MAX);
 
-/// A descriptor of ours and its place on the books.
+/// One of our descriptors and its place in the table.
 #[derive(Clone, Copy)]
 pub(crate) struct Own {
     pub(crate) fd: c_int,
     place: usize,
 }
 
-/// An epoll instance of our own, on the books; `None` if there is no room for one.
+/// Opens an epoll instance and adds it to the table; `None` if there is no room.
 pub(crate) fn open() -> Option<Own> {
     let least = OWN_FD_LEAST.min(sys::descriptor_limit() / 4 * 3);
     let fd = sys::epoll_high(least);
-    // A low number would be one that the program expects to get itself.
+    // The program may expect to get a low number itself.
     if fd < 3 {
         return None;
     }
@@ -40,7 +40,7 @@ pub(crate) fn open() -> Option<Own> {
 }
 
 impl Own {
-    /// Whether nobody has taken it from us.
+    /// Whether it still belongs to us.
     pub(crate) fn is_ours(self) -> bool {
         self.fd >= 3
             && OWN.get(self.place).is_some_and(|place| place.load(Ordering::Acquire) == self.fd)
@@ -54,13 +54,13 @@ impl Own {
     }
 }
 
-/// Whether the number is one of ours.
+/// Whether the number is in the table.
 pub(crate) fn is(fd: c_int) -> bool {
     fd >= LOWEST.load(Ordering::Acquire)
         && OWN.iter().any(|place| place.load(Ordering::Acquire) == fd)
 }
 
-/// The number is the program's now, or gone.
+/// Removes a number from the table, because the program has taken or closed it.
 pub(crate) fn forget(fd: c_int) -> bool {
     fd >= LOWEST.load(Ordering::Acquire)
         && OWN
@@ -68,7 +68,7 @@ pub(crate) fn forget(fd: c_int) -> bool {
             .any(|place| place.compare_exchange(fd, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok())
 }
 
-/// The program has closed a range of numbers in one call.
+/// Removes a range of numbers that the program has closed in one call.
 pub(crate) fn forget_range(first: u32, last: u32) {
     for place in &OWN {
         let fd = place.load(Ordering::Acquire);

@@ -1,7 +1,7 @@
-//! The functions of the C library that ours stand before, found once by `dlsym(RTLD_NEXT)`.
+//! The functions of the C library that ours replace, found once by `dlsym(RTLD_NEXT)`.
 //!
-//! They are looked up when the library is loaded, for `dlsym` may not be called in a signal handler
-//! or between fork and exec; whoever calls earlier looks up for himself.
+//! They are looked up when the library is loaded, because `dlsym` must not be called in a signal
+//! handler or between fork and exec. A call before that looks its function up itself.
 
 use std::ffi::CStr;
 use std::mem::transmute_copy;
@@ -28,15 +28,15 @@ impl Original {
 
     #[cold]
     fn look_up(&self) -> *mut c_void {
-        // SAFETY: the name is a C string; the next object in the search order is asked.
+        // SAFETY: the name is a C string; RTLD_NEXT is a valid handle.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.found.store(found, Ordering::Relaxed);
         found
     }
 }
 
-/// Each becomes a function that calls the original; without one (an older C library) it fails with
-/// `ENOSYS`, as a system call that is not there does.
+/// Each entry becomes a function that calls the original. Without an original (an older C library)
+/// it fails with `ENOSYS`, like a missing system call.
 macro_rules! originals {
     ($($(#[$doc:meta])* $abi:literal $name:ident($($argument:ident: $type:ty),*);)*) => {
         $(
@@ -73,7 +73,7 @@ macro_rules! originals {
             )*
         }
 
-        /// Looks all of them up, before anybody needs one.
+        /// Looks all of them up before they are needed.
         pub(crate) fn look_up_all() {
             $(all::$name.address();)*
         }
@@ -122,7 +122,7 @@ originals! {
     "C-unwind" dup(fd: c_int);
     "C-unwind" dup2(old: c_int, new: c_int);
     "C-unwind" dup3(old: c_int, new: c_int, flags: c_int);
-    /// Its third argument is an integer, a pointer or not there; all are passed alike.
+    /// Its third argument is an integer, a pointer or absent; all are passed the same way.
     "C-unwind" fcntl(fd: c_int, command: c_int, argument: usize);
     "C-unwind" fcntl64(fd: c_int, command: c_int, argument: usize);
     "C-unwind" socket(domain: c_int, kind: c_int, protocol: c_int);

@@ -1,10 +1,10 @@
-//! What the epoll set of a thread holds, and how it is brought to what a call wants.
+//! The epoll set of a thread, and how it is updated to what a call wants.
 //!
-//! A call marks what differs from the last one ([`Region::compare_array`],
-//! [`Region::compare_bitmaps`]) and what may have got a new file since
+//! A call marks descriptors that differ from the last call ([`Region::compare_array`],
+//! [`Region::compare_bitmaps`]) and those that may have a new file since
 //! ([`Region::note_changes`]); [`Region::settle`] then does one step for each marked descriptor.
-//! Each addition has a serial number that rides in epoll's events, so that what epoll still says of
-//! a file that has lost its number is told apart.
+//! Each addition has a serial number, which is stored in epoll's events, so that events for a file
+//! that has lost its number are recognised.
 
 use libc::c_int;
 
@@ -16,28 +16,28 @@ use crate::stats::{Counter, count};
 use crate::sys;
 use crate::thread::{Kind, Region};
 
-/// How epoll stands to a descriptor.
+/// The state of a descriptor in epoll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum State {
-    /// Nobody asked for it.
+    /// Not requested.
     Absent = 0,
     /// In the set.
     Held,
-    /// Refused with `EPERM`: a file that is always as ready as it is now.
+    /// Refused with `EPERM`: a file whose readiness never changes.
     Constant,
-    /// Refused with `EBADF`: no open descriptor.
+    /// Refused with `EBADF`: not an open descriptor.
     Closed,
 }
 
-/// What is known of a descriptor.
+/// What is known about a descriptor.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Entry {
     pub(crate) state: State,
     is_dirty: bool,
     pub(crate) is_named: bool,
-    /// The events that were asked for last.
+    /// The events requested last.
     pub(crate) mask: u16,
     pub(crate) serial: u32,
     pub(crate) generation: u32,
@@ -51,18 +51,18 @@ impl Entry {
     }
 }
 
-/// What is to be done about a marked descriptor.
+/// What to do with a marked descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Nothing,
-    /// Only the events, in our own memory.
+    /// Only update the events in our memory.
     Remember,
     Add,
     Modify,
     Remove,
-    /// The number may have another file: the old one out, the new one in.
+    /// The number may have another file: remove the old one, add the new one.
     Replace,
-    /// It is in no set: out of our memory.
+    /// It is not in epoll: remove it from our memory.
     Forget,
 }
 
@@ -80,18 +80,18 @@ fn step(state: State, mask: u16, wanted: Option<u16>, moved: bool) -> Step {
     }
 }
 
-/// Why a call cannot be boosted: the original must do it.
+/// The call cannot be boosted: the original must make it.
 #[derive(Debug)]
 pub(crate) struct Refused;
 
 impl Region {
-    /// A wait of this kind begins. A set that follows the other kind is of no use.
+    /// Starts a wait of this kind. A set of the other kind cannot be reused.
     pub(crate) fn begin(&mut self, kind: Kind) -> Result<(), Refused> {
         self.changed = 0;
         self.slept = 0;
         if self.kind != kind || !self.own.is_ours() {
-            if self.kind != Kind::Nobody && self.kind != kind {
-                // To change to and fro at each call would cost more than it saves.
+            if self.kind != Kind::None && self.kind != kind {
+                // Alternating kinds at each call would cost more than it saves.
                 self.churn.note(FDS_MAX, FDS_MAX);
             }
             self.empty();
@@ -101,7 +101,7 @@ impl Region {
         Ok(())
     }
 
-    /// Marks what poll's array asks otherwise than the last time, and clears its answers.
+    /// Marks what differs in poll's array from the last call, and clears its results.
     pub(crate) fn compare_array(&mut self, asked: &mut [Position]) -> Result<(), Refused> {
         let (before, now) = (self.len, asked.len());
         if now > POSITIONS_MAX {
@@ -161,7 +161,7 @@ impl Region {
         Ok(())
     }
 
-    /// Takes a position out of the list of its descriptor.
+    /// Removes a position from the list of its descriptor.
     fn unlink(&mut self, at: usize, fd: usize) -> Result<(), Refused> {
         let (Some(entry), Some(&after)) = (self.entries.get_mut(fd), self.next.get(at)) else {
             return Err(Refused);
@@ -183,7 +183,7 @@ impl Region {
         Err(Refused)
     }
 
-    /// The positions with a descriptor, by its first.
+    /// The positions with a descriptor.
     pub(crate) fn positions(&self, fd: usize) -> impl Iterator<Item = usize> {
         let mut link = self.entries.get(fd).map_or(0, |entry| entry.head);
         std::iter::from_fn(move || {
@@ -194,7 +194,7 @@ impl Region {
         .take(POSITIONS_MAX)
     }
 
-    /// Marks what the bitmaps ask otherwise than the last time, word by word.
+    /// Marks what differs in the bitmaps from the last call, word by word.
     pub(crate) fn compare_bitmaps(
         &mut self,
         asked: impl Fn(usize) -> [u64; 3],
@@ -216,7 +216,8 @@ impl Region {
         Ok(())
     }
 
-    /// Marks what may have got another file since the last call, and what had none then.
+    /// Marks descriptors that may have another file since the last call, and those that were closed
+    /// then.
     pub(crate) fn note_changes(&mut self) -> Result<(), Refused> {
         let (head, mut how) = changes::since(self.cursor);
         let mut at = self.cursor;
@@ -260,7 +261,7 @@ impl Region {
         Ok(())
     }
 
-    /// One step for each marked descriptor: the set is then what the call wants.
+    /// Does one step for each marked descriptor, so that the set is what the call wants.
     pub(crate) fn settle(&mut self) -> Result<(), Refused> {
         self.changed = self.changed.max(self.dirty_len);
         for at in 0..self.dirty_len {
@@ -302,7 +303,7 @@ impl Region {
                 let (events, data) = (wanted.unwrap_or(0), data_of(fd, entry.serial));
                 entry.mask = events;
                 if self.control(libc::EPOLL_CTL_MOD, fd, events, data) != 0 {
-                    // Its file is another one, although nobody was seen to change it.
+                    // It has another file, although no change was seen.
                     self.remove(fd);
                     self.add(fd, events)?;
                 }
@@ -311,10 +312,10 @@ impl Region {
         Ok(())
     }
 
-    /// The events that the present call asks of a descriptor; `None` if it does not ask for it.
+    /// The events that the current call requests for a descriptor; `None` if it is not in the call.
     fn wanted(&self, fd: usize) -> Option<u16> {
         match self.kind {
-            Kind::Nobody => None,
+            Kind::None => None,
             Kind::Poll => {
                 let events = |at: usize| self.last.get(at).map_or(0, |&p| front::events_of(p));
                 self.positions(fd).map(events).reduce(|all, one| all | one)
@@ -333,7 +334,7 @@ impl Region {
         if entry.is_held() {
             entry.state = State::Absent;
             self.held -= 1;
-            // That it is gone already is what a close does.
+            // An error is expected: a close has already removed it.
             self.control(libc::EPOLL_CTL_DEL, fd, 0, 0);
         }
     }
@@ -341,7 +342,7 @@ impl Region {
     pub(crate) fn add(&mut self, fd: usize, events: u16) -> Result<(), Refused> {
         self.serial = self.serial.wrapping_add(1);
         let serial = self.serial;
-        // Before epoll looks: what changes in between is marked by the next call.
+        // Read before epoll_ctl: the next call marks a change in between.
         let generation = changes::generation(fd);
         let data = data_of(fd, serial);
         let mut error = self.control(libc::EPOLL_CTL_ADD, fd, events, data);
@@ -368,7 +369,7 @@ impl Region {
         Ok(())
     }
 
-    /// A new set in the place of one that says what cannot be true.
+    /// Replaces the set after it has returned an impossible event.
     pub(crate) fn rebuild(&mut self) -> Result<(), Refused> {
         count(Counter::Rebuilds, 1);
         self.own.close();
@@ -392,7 +393,7 @@ impl Region {
     }
 }
 
-/// What rides in an event of epoll.
+/// The data stored in an epoll event.
 fn data_of(fd: usize, serial: u32) -> u64 {
     (u64::from(serial) << 32) | fd as u64
 }
@@ -409,7 +410,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_state_has_its_step() {
+    fn each_state_has_the_right_step() {
         use State::{Absent, Closed, Constant, Held};
         for (state, mask, wanted, moved, expected) in [
             (Absent, 0, None, true, Step::Nothing),
@@ -431,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn an_event_knows_its_descriptor_and_its_addition() {
+    fn event_data_holds_descriptor_and_serial() {
         assert_eq!(of_data(data_of(65_535, u32::MAX)), (65_535, u32::MAX));
         assert_eq!(of_data(data_of(0, 7)), (0, 7));
     }

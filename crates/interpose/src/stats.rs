@@ -1,7 +1,7 @@
-//! What the library has done in this process, and how it is told: one line of JSON at the end, if
+//! Counters of the library in this process, reported as one line of JSON at the end if
 //! `PLIMSOLL_BOOST_STATS` names a file. Each process that ends by `exit` appends its own line.
 //!
-//! Nothing is counted when nobody asked.
+//! Without the variable nothing is counted.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
@@ -9,7 +9,7 @@ use libc::{c_char, c_int};
 
 use crate::sys;
 
-static ASKED: AtomicBool = AtomicBool::new(false);
+static ENABLED: AtomicBool = AtomicBool::new(false);
 static FILE: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
 macro_rules! counters {
@@ -25,66 +25,66 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Calls of poll, select and their kin.
+    /// Calls of poll, select and their variants.
     Calls = "calls";
-    /// Those of them that went straight to the original: few descriptors, or a thread at rest.
+    /// Calls that went directly to the original: few descriptors, or a resting thread.
     Plain = "plain";
-    /// Those that were begun here and ended by the original.
+    /// Calls that were started here and completed by the original.
     Fallbacks = "fallbacks";
-    /// Descriptors that the kernel was asked about one by one.
+    /// Descriptors that were polled individually.
     Probes = "probes";
     /// Probes that found something.
     Hits = "hits";
-    /// Plain polls of everything, held against epoll.
+    /// Plain polls of everything, compared with epoll.
     Audits = "audits";
-    /// Audits that found what epoll did not know; each ends the boost of a thread.
+    /// Audits that found a difference from epoll; each disables boosting for a thread.
     AuditDifferences = "audit_differences";
     /// Changes of an epoll set.
     EpollCtl = "epoll_ctl";
-    /// Sets that were thrown away and made anew.
+    /// Sets that were discarded and built again.
     Rebuilds = "rebuilds";
-    /// Time in boosted calls, without the time asleep.
+    /// Time in boosted calls, excluding sleep.
     Nanoseconds = "nanoseconds";
 }
 
 static COUNTS: [AtomicU64; NAMES.len()] = [const { AtomicU64::new(0) }; NAMES.len()];
 
-/// Counts, if somebody asked.
+/// Counts, if counting is enabled.
 #[inline]
 pub(crate) fn count(counter: Counter, add: u64) {
-    if ASKED.load(Ordering::Relaxed)
+    if ENABLED.load(Ordering::Relaxed)
         && let Some(cell) = COUNTS.get(counter as usize)
     {
         cell.fetch_add(add, Ordering::Relaxed);
     }
 }
 
-/// The time, if it is of any use.
+/// The time if counting is enabled, otherwise 0.
 pub(crate) fn clock() -> u64 {
-    if ASKED.load(Ordering::Relaxed) { sys::now() } else { 0 }
+    if ENABLED.load(Ordering::Relaxed) { sys::now() } else { 0 }
 }
 
-/// When the library is loaded; the environment lives as long as the process.
-pub(crate) fn ask() {
-    // SAFETY: a C string; at this time the process has one thread.
+/// Called when the library is loaded; the environment lives as long as the process.
+pub(crate) fn enable() {
+    // SAFETY: a C string; the process still has only one thread.
     let file = unsafe { libc::getenv(c"PLIMSOLL_BOOST_STATS".as_ptr()) };
     // SAFETY: a C string of the environment.
     if !file.is_null() && unsafe { *file } != 0 {
-        // SAFETY: as above; the copy is never given back, for it is read when the process ends.
+        // SAFETY: as above; the copy is never freed, because it is read when the process ends.
         FILE.store(unsafe { libc::strdup(file) }, Ordering::Relaxed);
-        ASKED.store(true, Ordering::Relaxed);
+        ENABLED.store(true, Ordering::Relaxed);
     }
 }
 
-/// In a child: what the parent did is not its own.
-pub(crate) fn begin_anew() {
+/// Called in a child process: the parent's counts are not its own.
+pub(crate) fn reset() {
     for cell in &COUNTS {
         cell.store(0, Ordering::Relaxed);
     }
 }
 
-/// Appends this process's line. A file that cannot be written is nothing to stop a program for.
-pub(crate) fn tell() {
+/// Appends this process's line. Failure to write the file is ignored.
+pub(crate) fn report() {
     let file = FILE.load(Ordering::Relaxed);
     if file.is_null() {
         return;

@@ -1,15 +1,15 @@
-//! System calls of our own, as raw as they come: the C library's names for them may be ours.
+//! Raw system calls: the C library's functions may be replaced by ours.
 
 use libc::{c_int, c_long, epoll_event, pollfd};
 
-/// No time at all.
+/// Zero time.
 const NOW: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 0 };
 
 /// Bytes of the kernel's signal mask.
 const MASK_BYTES: usize = 8;
 
 pub(crate) fn errno() -> c_int {
-    // SAFETY: the C library gives the address of this thread's own errno.
+    // SAFETY: the C library returns the address of this thread's errno.
     unsafe { *libc::__errno_location() }
 }
 
@@ -23,14 +23,14 @@ fn error_of(returned: c_long) -> c_int {
     if returned < 0 { errno() } else { 0 }
 }
 
-/// A new epoll instance at the lowest free number from `least` on; negative when there is none.
+/// A new epoll instance at the lowest free number from `least` on; negative if there is none.
 pub(crate) fn epoll_high(least: u64) -> c_int {
     // SAFETY: integers only.
     let low = unsafe { libc::syscall(libc::SYS_epoll_create1, libc::EPOLL_CLOEXEC) };
     if low < 0 {
         return -1;
     }
-    // SAFETY: integers only; `low` is ours, and nobody has seen it.
+    // SAFETY: integers only; `low` is ours and not visible to the program.
     let high = unsafe { libc::syscall(libc::SYS_fcntl, low, libc::F_DUPFD_CLOEXEC, least) };
     close(low as c_int);
     high as c_int
@@ -42,7 +42,7 @@ pub(crate) fn epoll_ctl(epoll: c_int, operation: c_int, fd: c_int, bits: u32, da
     error_of(unsafe { libc::syscall(libc::SYS_epoll_ctl, epoll, operation, fd, &raw mut event) })
 }
 
-/// What is ready in the set now; negative when it is no epoll instance (any more).
+/// What is ready in the set now; negative if it is not (or no longer) an epoll instance.
 pub(crate) fn epoll_take(epoll: c_int, events: &mut [epoll_event]) -> c_int {
     let (room, max) = (events.as_mut_ptr(), events.len() as c_int);
     let mask = std::ptr::null::<libc::sigset_t>();
@@ -86,7 +86,7 @@ pub(crate) fn now() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
-/// The same by the kernel's last tick: a few milliseconds old, and cheap.
+/// The same as of the kernel's last tick: up to a few milliseconds old, but cheap.
 pub(crate) fn now_coarse() -> u64 {
     clock(libc::CLOCK_MONOTONIC_COARSE)
 }

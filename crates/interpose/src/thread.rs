@@ -1,9 +1,9 @@
-//! The memory of a thread's set, and its life: made at the thread's first call that is worth it,
-//! begun anew in a child process, gone with the thread.
+//! The memory of a thread's set, and its lifetime: allocated at the thread's first boosted call,
+//! reset in a child process, freed with the thread.
 //!
-//! One mapping of fixed size whose pages are there once they are written to; all zeros is an empty
+//! One mapping of fixed size whose pages are allocated on the first write; all zeros is an empty
 //! set. A call takes it ([`enter`]) and gives it back ([`leave`]); a signal handler that runs in
-//! between finds it taken, and its own call is plain.
+//! between finds it taken, and its call is plain.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering, compiler_fence};
@@ -17,17 +17,17 @@ use crate::own::Own;
 use crate::set::Entry;
 use crate::{changes, sys};
 
-/// Which call the set follows.
+/// The kind of call that the set is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    Nobody = 0,
+    None = 0,
     Poll,
     Select,
 }
 
-/// All that a thread has. `0 <= held <= highest <= FDS_MAX`; an entry is in `dirty` exactly if it
-/// says so; `unheld` has the descriptors of the present call that epoll refuses.
+/// The state of a thread. `0 <= held <= highest <= FDS_MAX`; an entry is in `dirty` exactly if its
+/// flag is set; `unheld` has the descriptors of the current call that epoll refuses.
 #[repr(C)]
 pub(crate) struct Region {
     pub(crate) own: Own,
@@ -58,12 +58,12 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Back to an empty set without a descriptor.
+    /// Resets to an empty set without a descriptor.
     pub(crate) fn empty(&mut self) {
         let (churn, off, region) = (self.churn, self.off, std::ptr::from_mut(self));
         self.own.close();
-        // SAFETY: the mapping is private and all ours; its pages read as zeros from here on, which
-        // is an empty set.
+        // SAFETY: the mapping is private and ours alone; its pages then read as zeros, which is an
+        // empty set.
         unsafe { libc::madvise(region.cast(), size_of::<Region>(), libc::MADV_DONTNEED) };
         self.churn = churn;
         self.off = off;
@@ -74,7 +74,7 @@ impl Region {
 }
 
 /// Calls that change much of the set cost more here than in the kernel: after several in a row the
-/// next ones are plain, longer each time.
+/// next ones are plain, for longer each time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Churn {
     rest: u32,
@@ -84,14 +84,14 @@ pub(crate) struct Churn {
 }
 
 impl Churn {
-    /// Whether this call is to be plain.
+    /// Whether this call must be plain.
     pub(crate) fn rests(&mut self) -> bool {
         let rests = self.rest > 0;
         self.rest = self.rest.saturating_sub(1);
         rests
     }
 
-    /// A call over `asked` descriptors has changed `changed` of them.
+    /// Records that a call with `asked` descriptors has changed `changed` of them.
     pub(crate) fn note(&mut self, asked: usize, changed: usize) {
         if changed < CHURN_LEAST || changed <= asked / 4 {
             self.calls = 0;
@@ -108,7 +108,7 @@ impl Churn {
         }
     }
 
-    /// The next calls are plain.
+    /// Makes the next calls plain.
     pub(crate) fn take_a_rest(&mut self) {
         self.calls = 0;
         self.rest = self.last_rest.saturating_mul(2).clamp(REST_CALLS, REST_CALLS_MAX);
@@ -118,8 +118,7 @@ impl Churn {
 
 struct Here {
     region: Cell<*mut Region>,
-    /// The process that has taken the region, or 0: what a child inherits from a handler that has
-    /// forked is never in use there.
+    /// A call uses the region.
     busy: Cell<bool>,
     refused: Cell<bool>,
 }
@@ -134,7 +133,7 @@ thread_local! {
     };
 }
 
-/// Takes the thread's set; `None` if this call is to be plain.
+/// Takes the thread's set; `None` if this call must be plain.
 pub(crate) fn enter() -> Option<&'static mut Region> {
     HERE.with(|here| {
         if here.busy.get() || here.refused.get() {
@@ -145,7 +144,7 @@ pub(crate) fn enter() -> Option<&'static mut Region> {
         if here.region.get().is_null() {
             here.region.set(map());
         }
-        // SAFETY: null, or the thread's own mapping, which nobody else has: `busy` was false.
+        // SAFETY: null, or the thread's own mapping, with no other reference: `busy` was false.
         let region = unsafe { here.region.get().as_mut() };
         let usable = region.and_then(|region| {
             if !is_of_this_process(region) {
@@ -161,15 +160,16 @@ pub(crate) fn enter() -> Option<&'static mut Region> {
     })
 }
 
-/// Gives it back.
+/// Gives the set back.
 pub(crate) fn leave() {
     compiler_fence(Ordering::SeqCst);
     HERE.with(|here| here.busy.set(false));
 }
 
-/// A descriptor is about to be closed or replaced by this thread: out of its set, for an epoll set
-/// would hold on to a file that lives on under another number. Touches nothing but the kernel's
-/// side (a wait of this thread may be interrupted just now); the entry is mended by its generation.
+/// Removes a descriptor that this thread is about to close or replace from its epoll set, which
+/// would otherwise keep a file that remains open under another number. Changes only the kernel's
+/// side, because this may have interrupted a wait of this thread; the generation corrects the entry
+/// later.
 pub(crate) fn about_to_lose(fd: c_int) {
     let region = HERE.with(|here| here.region.get());
     let Ok(at) = usize::try_from(fd) else { return };
@@ -181,7 +181,7 @@ pub(crate) fn about_to_lose(fd: c_int) {
         let entry = &raw const (*region).entries;
         ((*region).own, (*region).process, (*entry.cast::<Entry>().add(at)).is_held())
     };
-    // In a child of vfork the memory is the parent's and so is the set; the descriptors are not.
+    // A child of vfork shares the memory and the set with its parent, but not the descriptors.
     if held && own.is_ours() && process == sys::process() {
         let errno = sys::errno();
         sys::epoll_ctl(own.fd, libc::EPOLL_CTL_DEL, fd, 0, 0);
@@ -189,8 +189,8 @@ pub(crate) fn about_to_lose(fd: c_int) {
     }
 }
 
-/// A set belongs to the process that made it: a child shares its descriptor with the parent, and
-/// must have its own.
+/// A set belongs to the process that made it: a child shares the descriptor with its parent, and
+/// must open its own.
 fn is_of_this_process(region: &Region) -> bool {
     region.process != 0
         && (planted::is(planted::Bug::BoostForkShares) || region.process == sys::process())
@@ -198,7 +198,7 @@ fn is_of_this_process(region: &Region) -> bool {
 
 static KEY: AtomicU32 = AtomicU32::new(u32::MAX);
 
-/// When the library is loaded.
+/// Called when the library is loaded.
 pub(crate) fn prepare() {
     let mut key = 0;
     // SAFETY: the key lives on this frame; the destructor is a function of this library, which is
@@ -215,13 +215,13 @@ fn map() -> *mut Region {
     }
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    // SAFETY: a new mapping where the kernel likes; nothing of ours is replaced.
+    // SAFETY: a new mapping at an address chosen by the kernel; it replaces nothing.
     let memory =
         unsafe { libc::mmap(std::ptr::null_mut(), size_of::<Region>(), protection, flags, -1, 0) };
     if memory == libc::MAP_FAILED {
         return std::ptr::null_mut();
     }
-    // SAFETY: the key exists; the value is for our destructor only.
+    // SAFETY: the key exists; only our destructor uses the value.
     unsafe { libc::pthread_setspecific(key, memory) };
     memory.cast()
 }
@@ -232,7 +232,7 @@ unsafe extern "C" fn thread_ends(memory: *mut c_void) {
         here.busy.set(false);
     });
     let region: *mut Region = memory.cast();
-    // SAFETY: the value that `map` has set: the thread's own mapping, which nothing uses any more.
+    // SAFETY: the value that `map` has set: the thread's own mapping, which is no longer used.
     unsafe {
         if is_of_this_process(&*region) {
             (*region).own.close();
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn churn_is_followed_by_rest_that_grows() {
+    fn churn_is_followed_by_growing_rests() {
         let mut churn = Churn::default();
         let mut plain = 0;
         for _ in 0..CHURN_CALLS {
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn few_changes_are_no_churn_and_calm_is_forgiven() {
+    fn few_changes_are_not_churn_and_calm_resets_the_rest() {
         let mut churn = Churn::default();
         churn.take_a_rest();
         while churn.rests() {}
@@ -283,7 +283,7 @@ mod tests {
         prepare();
         let region = enter().expect("there is memory");
         assert!(enter().is_none());
-        assert_eq!((region.kind, region.len, region.held), (Kind::Nobody, 0, 0));
+        assert_eq!((region.kind, region.len, region.held), (Kind::None, 0, 0));
         leave();
         assert!(enter().is_some());
         leave();

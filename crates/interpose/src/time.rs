@@ -1,10 +1,10 @@
-//! Time-outs: what the callers mean, in nanoseconds. Pure.
+//! The callers' time-outs in nanoseconds. Pure.
 
 use libc::{c_int, timespec, timeval};
 
 pub(crate) const SECOND_NS: u64 = 1_000_000_000;
 
-/// Longer times (some 136 years) are left to the original call.
+/// Longer times (about 136 years) are left to the original call.
 const SECONDS_MAX: i64 = u32::MAX as i64;
 
 /// How long a call may take.
@@ -15,7 +15,7 @@ pub(crate) enum Limit {
 }
 
 impl Limit {
-    /// What is left of it after some time; none is left for ever at 0.
+    /// The remaining time after `spent_ns`.
     pub(crate) fn after(self, spent_ns: u64) -> Limit {
         match self {
             Limit::Endless => Limit::Endless,
@@ -28,7 +28,7 @@ impl Limit {
     }
 }
 
-/// poll's milliseconds: a negative number is for ever.
+/// poll's milliseconds: a negative number means no limit.
 pub(crate) fn of_milliseconds(timeout: c_int) -> Limit {
     match u64::try_from(timeout) {
         Ok(milliseconds) => Limit::Nanoseconds(milliseconds * 1_000_000),
@@ -37,7 +37,7 @@ pub(crate) fn of_milliseconds(timeout: c_int) -> Limit {
     }
 }
 
-/// ppoll's and pselect's; `None` is what the original must judge.
+/// The time-out of ppoll and pselect; `None`: the original must handle it.
 pub(crate) fn of_timespec(timeout: Option<&timespec>) -> Option<Limit> {
     let Some(timeout) = timeout else { return Some(Limit::Endless) };
     let nanoseconds = u64::try_from(timeout.tv_nsec).ok().filter(|&ns| ns < SECOND_NS)?;
@@ -45,7 +45,7 @@ pub(crate) fn of_timespec(timeout: Option<&timespec>) -> Option<Limit> {
     Some(Limit::Nanoseconds(seconds * SECOND_NS + nanoseconds))
 }
 
-/// select's, in which microseconds may be more than a second; `None` as above.
+/// The time-out of select, whose microseconds may exceed a second; `None` as above.
 pub(crate) fn of_timeval(timeout: Option<&timeval>) -> Option<Limit> {
     let Some(timeout) = timeout else { return Some(Limit::Endless) };
     let in_range = |part: i64| u64::try_from(part).ok().filter(|_| part <= SECONDS_MAX);
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn milliseconds_below_zero_are_for_ever() {
+    fn negative_milliseconds_mean_no_limit() {
         assert_eq!(of_milliseconds(-1), Limit::Endless);
         assert_eq!(of_milliseconds(c_int::MIN), Limit::Endless);
         assert_eq!(of_milliseconds(0), Limit::Nanoseconds(0));
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_would_refuse_is_left_to_it() {
+    fn invalid_times_are_left_to_the_kernel() {
         let spec = |tv_sec, tv_nsec| of_timespec(Some(&timespec { tv_sec, tv_nsec }));
         assert_eq!(spec(1, 5), Some(Limit::Nanoseconds(1_000_000_005)));
         assert_eq!((spec(-1, 0), spec(0, -1), spec(0, 1_000_000_000)), (None, None, None));
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_never_falls_below_nothing() {
+    fn the_remaining_time_is_never_negative() {
         assert_eq!(Limit::Nanoseconds(5).after(7), Limit::Nanoseconds(0));
         assert_eq!(Limit::Endless.after(u64::MAX), Limit::Endless);
         let left = timeval_of(1_234_567_899);

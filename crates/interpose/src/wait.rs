@@ -1,14 +1,14 @@
-//! A boosted wait: sleep on the set, ask the kernel about what it names, and now and then about
+//! A boosted wait: sleep on the set, poll the descriptors that it names, and occasionally poll
 //! everything.
 //!
 //! ```text
-//!   audit due? -- yes --> plain poll of all, held against epoll --> found, or a difference
+//!   audit due? -- yes --> plain poll of all, compared with epoll --> found, or a difference
 //!      | no
-//!   look: what epoll names, and what it cannot hold -> one plain poll of these -> found
+//!   look: what epoll names, and what it refuses -> one plain poll of these -> found
 //!      | nothing                                   \-> denied: look again, a few times
 //!   time left? -- no --> nothing
 //!      | yes
-//!   sleep: the original ppoll on the set alone, so that signals, masks and restarts are its own
+//!   sleep: the original ppoll on the set alone, which handles signals, masks and restarts
 //!      | woken: look           | bound over: audit
 //! ```
 
@@ -26,28 +26,28 @@ use crate::{changes, sys};
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// The first so many of `probes` have answers, each descriptor once.
+    /// This many entries at the start of `probes` have results, each descriptor once.
     Found(usize),
-    /// The time is over.
+    /// The time is up.
     Nothing,
     /// A signal handler ran.
     Interrupted,
-    /// The original call must say, with the time that is left.
+    /// The original call must be made with the remaining time.
     Original,
 }
 
-/// One look at what is ready now.
+/// The result of one check of what is ready now.
 enum Look {
     Found(usize),
     Nothing,
-    /// epoll named what the kernel denies, or what does not concern the call.
+    /// The kernel does not confirm what epoll named, or it does not concern the call.
     Denied,
-    /// The set is no epoll instance any more.
+    /// The set is no longer an epoll instance.
     Lost,
 }
 
-/// Waits until something that the settled set asks for is ready, at most `limit` from `begun` (a
-/// [`sys::now`]) on.
+/// Waits until something in the settled set is ready, at most `limit` from `begun` (a [`sys::now`])
+/// on.
 pub(crate) fn wait(
     region: &mut Region,
     limit: Limit,
@@ -55,9 +55,9 @@ pub(crate) fn wait(
     mask: *const sigset_t,
 ) -> Outcome {
     let mut denied = 0;
-    // To sleep on what is ready is to be woken at once: the first look can wait for it.
+    // If something is ready, a sleep returns at once, so the first look can come after it.
     let mut straight = !limit.is_zero() && region.unheld_len == 0;
-    // With a mask even a call without time must let a pending signal interrupt it.
+    // With a mask even a call with zero time must let a pending signal interrupt it.
     let mut must_sleep = !mask.is_null();
     if audit_is_due(region) {
         match audit(region) {
@@ -81,7 +81,7 @@ pub(crate) fn wait(
             Limit::Nanoseconds(1..) => limit.after(sys::now().wrapping_sub(begun)),
             _ => limit,
         };
-        // A thread that did not run for a while may have no time left before it has looked.
+        // A thread that did not run for a while may have no time left before its first look.
         if left.is_zero() && !must_sleep && !straight {
             return Outcome::Nothing;
         }
@@ -104,12 +104,12 @@ pub(crate) fn wait(
     }
 }
 
-/// What woke a sleeper.
+/// What ended a sleep.
 enum Woken {
     Set,
     Time,
     Signal,
-    /// The set's descriptor is not ours any more.
+    /// The set's descriptor is no longer ours.
     Loss,
 }
 
@@ -119,7 +119,7 @@ fn asleep(region: &mut Region, bound: u64, mask: *const sigset_t) -> Woken {
     let time = timespec_of(bound);
     let mask = if planted::is(planted::Bug::BoostMaskNotPassed) { std::ptr::null() } else { mask };
     // SAFETY: one pollfd and one timespec on this frame; the mask is null or the caller's, who
-    // keeps ppoll's contract. Nothing on the way holds what a cancelled thread would have to drop.
+    // keeps ppoll's contract. No frame holds anything that a cancelled thread would have to drop.
     let woken = unsafe { real::ppoll(&raw mut set, 1, &raw const time, mask) };
     let error = sys::errno();
     region.slept = region.slept.wrapping_add(stats::clock().wrapping_sub(begun));
@@ -140,7 +140,7 @@ fn look(region: &mut Region) -> Look {
     let (mut asked, mut stale) = (0, false);
     for at in 0..named {
         match named_fd(region, at) {
-            Some(fd) => ask(region, &mut asked, fd),
+            Some(fd) => add_probe(region, &mut asked, fd),
             None => stale = true,
         }
     }
@@ -152,7 +152,7 @@ fn look(region: &mut Region) -> Look {
         let Some(&fd) = region.unheld.get(at) else { break };
         let closed = region.entries.get(fd as usize).is_some_and(|e| e.state == State::Closed);
         if !(closed && planted::is(planted::Bug::BoostNvalForgotten)) {
-            ask(region, &mut asked, fd as usize);
+            add_probe(region, &mut asked, fd as usize);
         }
     }
     if asked == 0 {
@@ -173,24 +173,24 @@ fn look(region: &mut Region) -> Look {
     }
 }
 
-/// The descriptor of an event; `None` if the event is of an addition that is no more: its file has
-/// lost the number and lives on under another.
+/// The descriptor of an event; `None` if the event is of an earlier addition, whose file has lost
+/// the number and is still open under another.
 fn named_fd(region: &Region, at: usize) -> Option<usize> {
     let (fd, serial) = of_data(region.events.get(at)?.u64);
     let entry = region.entries.get(fd)?;
     (entry.is_held() && entry.serial == serial).then_some(fd)
 }
 
-fn ask(region: &mut Region, asked: &mut usize, fd: usize) {
+fn add_probe(region: &mut Region, asked: &mut usize, fd: usize) {
     let events = region.entries.get(fd).map_or(0, |entry| entry.mask);
     if let Some(probe) = region.probes.get_mut(*asked) {
-        *probe = front::question(fd, events);
+        *probe = front::probe(fd, events);
         *asked += 1;
     }
 }
 
-/// What epoll names and the kernel denies is mostly a descriptor that another thread was quicker to
-/// read from; it may also have another file than epoll thinks, and then this mends it.
+/// If the kernel does not confirm a descriptor that epoll named, mostly another thread has already
+/// read from it. But it may also have another file than epoll assumes, and then this corrects it.
 fn readd_denied(region: &mut Region, of_set: usize) -> Result<(), Refused> {
     for at in 0..of_set {
         let Some(&probe) = region.probes.get(at) else { break };
@@ -202,7 +202,7 @@ fn readd_denied(region: &mut Region, of_set: usize) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Brings the answers that concern the call to the front, and counts them.
+/// Moves the results that concern the call to the front, and counts them.
 fn answers(region: &mut Region, asked: usize) -> usize {
     let mut found = 0;
     for at in 0..asked {
@@ -228,9 +228,8 @@ fn audit_is_due(region: &Region) -> bool {
     sys::now_coarse().wrapping_sub(region.audited) >= AUDIT_AWAKE_NS
 }
 
-/// Asks the kernel about everything. What is ready and not named by epoll, again and again and
-/// without a change that was seen, is a difference: something happened behind our back, and the
-/// thread is boosted no more.
+/// Polls everything. A descriptor that is repeatedly ready but not named by epoll, without a noted
+/// change, is a difference: a change went unnoticed, and the thread is no longer boosted.
 fn audit(region: &mut Region) -> Outcome {
     region.audited = sys::now_coarse();
     if planted::is(planted::Bug::BoostAuditOff) {
@@ -240,7 +239,7 @@ fn audit(region: &mut Region) -> Outcome {
     let mut asked = 0;
     for fd in 0..region.highest {
         if region.entries.get(fd).is_some_and(|entry| entry.state != State::Absent) {
-            ask(region, &mut asked, fd);
+            add_probe(region, &mut asked, fd);
         }
     }
     let Some(probes) = region.probes.get_mut(..asked) else { return Outcome::Original };
@@ -259,7 +258,7 @@ fn audit(region: &mut Region) -> Outcome {
     }
 }
 
-/// Whether all that is ready is named by epoll too, or not in its care.
+/// Whether epoll names everything that is ready and in its set.
 fn epoll_knows(region: &mut Region, asked: usize) -> bool {
     let Some(room) = region.events.get_mut(..region.held.saturating_add(1)) else { return false };
     let named = usize::try_from(sys::epoll_take(region.own.fd, room)).unwrap_or(0);
@@ -270,7 +269,7 @@ fn epoll_knows(region: &mut Region, asked: usize) -> bool {
         let Some(&entry) = region.entries.get(probe.fd as usize) else { break };
         let closed = probe.revents & libc::POLLNVAL != 0;
         if entry.is_held() && probe.revents != 0 && (closed || !entry.is_named) {
-            // Nothing is marked between two calls: the list is free.
+            // No descriptor is marked between two calls, so the list is free.
             if let Some(place) = region.dirty.get_mut(suspects) {
                 *place = probe.fd as u32;
                 suspects += 1;
@@ -293,11 +292,11 @@ fn set_named(region: &mut Region, named: usize, is_named: bool) {
     }
 }
 
-/// Other threads read and close meanwhile: only what is so every time is believed.
+/// Other threads read and close meanwhile, so a difference must be confirmed every time.
 fn is_difference(region: &mut Region, fd: usize) -> bool {
     let Some(&entry) = region.entries.get(fd) else { return false };
     (0..AUDIT_TRIES).all(|_| {
-        let mut probe = [front::question(fd, entry.mask)];
+        let mut probe = [front::probe(fd, entry.mask)];
         let ready = sys::poll_now(&mut probe) > 0;
         let closed = probe.iter().any(|probe| probe.revents & libc::POLLNVAL != 0);
         let Some(room) = region.events.get_mut(..region.held.saturating_add(1)) else {
@@ -309,5 +308,5 @@ fn is_difference(region: &mut Region, fd: usize) -> bool {
     })
 }
 
-/// What the original returns for a wait that ended so.
+/// What the original returns for an interrupted wait.
 pub(crate) const INTERRUPTED: c_int = -1;

@@ -1,8 +1,9 @@
-//! The differential test: the same programs with the library preloaded and without, and no result
+//! The differential test: runs the same programs with and without the preloaded library; no result
 //! may differ.
 //!
-//! `PLIMSOLL_BOOST_PROGRAMS=100000 cargo test -p interpose --test differential` runs as many random
-//! programs; `PLIMSOLL_BOOST_SEED` is the first seed. A failure prints the command that shows it.
+//! `PLIMSOLL_BOOST_PROGRAMS=100000 cargo test -p interpose --test differential` runs that many
+//! random programs; `PLIMSOLL_BOOST_SEED` is the first seed. A failure prints the command that
+//! reproduces it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,12 +12,12 @@ use std::time::{Duration, Instant};
 const PROGRAMS: &str = env!("CARGO_BIN_EXE_boost_programs");
 /// Random programs of an ordinary run.
 const COUNT: u64 = 3000;
-/// So many share a process.
+/// This many share a process.
 const BATCH: u64 = 250;
-/// A program that has hung is ended then.
+/// A program that takes longer hangs and is killed.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Cargo puts it beside the tests, whatever the profile.
+/// Cargo puts the library next to the tests in every profile.
 fn library() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let library = test.with_file_name("libplimsoll_boost.so");
@@ -28,9 +29,9 @@ fn library() -> PathBuf {
     library
 }
 
-/// How a run is to be boosted.
+/// How to boost a run.
 struct Boost {
-    /// From how many descriptors on.
+    /// The least number of descriptors of a boosted call.
     least: u32,
     stats: PathBuf,
 }
@@ -59,7 +60,7 @@ impl Drop for Boost {
     }
 }
 
-/// Runs the programs, and returns what they print; a run that hangs or fails says so instead.
+/// Runs the programs and returns their output, with a note if the run hangs or fails.
 fn run(arguments: &[&str], boost: Option<&Boost>) -> String {
     let out = tempfile::tempfile().expect("there is room for the results");
     let mut command = Command::new(PROGRAMS);
@@ -79,7 +80,7 @@ fn run(arguments: &[&str], boost: Option<&Boost>) -> String {
             None if Instant::now() > until => {
                 child.kill().expect("a child can be ended");
                 child.wait().expect("a child can be waited for");
-                break "hung, and was ended".to_owned();
+                break "hung, and was killed".to_owned();
             }
             None => std::thread::sleep(Duration::from_millis(2)),
         }
@@ -91,7 +92,7 @@ fn run(arguments: &[&str], boost: Option<&Boost>) -> String {
     if status == "exit status: 0" { text } else { format!("{text}{status}\n") }
 }
 
-/// Fails with the first line that differs, its neighbours, and how to see it again.
+/// Fails with the first line that differs, the lines before it, and the command that reproduces it.
 fn assert_same(plain: &str, boosted: &str, arguments: &[&str], least: u32) {
     if plain == boosted {
         return;
@@ -99,7 +100,7 @@ fn assert_same(plain: &str, boosted: &str, arguments: &[&str], least: u32) {
     let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
     let (plain, boosted) = (lines(plain), lines(boosted));
     let at = (0..).find(|&at| plain.get(at) != boosted.get(at)).expect("they differ");
-    // The whole program up to there: one has at most some fifty steps.
+    // The whole program up to there: it has at most about fifty steps.
     let program = plain.iter().take(at).rposition(|line| line.starts_with("program "));
     let before = plain[program.unwrap_or(0)..at.min(plain.len())].join("\n");
     let none = "(the end)".to_owned();
@@ -126,7 +127,8 @@ fn random_programs_do_the_same_boosted() {
     let (mut calls, mut plain_calls, mut differences) = (0, 0, 0);
     for from in (first..first + count).step_by(BATCH as usize) {
         let batch = BATCH.min(first + count - from);
-        // Every call is boosted in most batches; in the others those that are in real programs.
+        // In most batches every call is boosted; in the others only those that would be in real
+        // programs.
         let least = if from / BATCH % 4 == 3 { 16 } else { 1 };
         let boost = Boost::new(least, "random");
         let arguments = ["random", &from.to_string(), &batch.to_string()];
@@ -143,7 +145,7 @@ fn random_programs_do_the_same_boosted() {
     assert!(plain_calls * 5 < calls, "{plain_calls} of {calls} were plain: that tests nothing");
 }
 
-/// Runs a scene plainly and boosted, and returns the boosted run for its counts.
+/// Runs a scene plain and boosted, and returns the boosted run for its counts.
 fn same_scene(name: &str) -> Boost {
     let boost = Boost::new(16, name);
     let arguments = ["scene", name];
@@ -175,9 +177,9 @@ fn scenes_are_the_same_boosted() {
 fn what_is_ready_costs_a_probe_and_what_is_silent_none() {
     let boost = same_scene("many");
     let (calls, probes, hits) = (boost.count("calls"), boost.count("probes"), boost.count("hits"));
-    // 60, and one of the standard library before the program.
+    // 60, and one by the standard library before the program.
     assert!((60..65).contains(&calls), "{calls}");
-    // What was written stays unread: at most one more descriptor is ready at each call.
+    // The written bytes stay unread, so each call finds at most one more ready descriptor.
     assert!(hits <= probes && probes <= 60 * 61, "{probes} probes, {hits} hits");
     assert!(boost.count("epoll_ctl") < 1500 + 60 * 6, "only differences reach epoll");
     assert_eq!((boost.count("fallbacks"), boost.count("rebuilds")), (0, 0));

@@ -1,8 +1,8 @@
-//! The corpus of the fuzz targets, replayed: what `cargo fuzz` runs by chance runs here always.
+//! Replays the corpus of the fuzz targets, so that these inputs are tested in every run.
 //!
-//! Every input is split at every byte by the functions in `fuzz/checks/http1.rs`. The names of the files
-//! say what must come of them: `ok-…`, `more-…` (bytes are missing), or `no-CLASS…` with the class
-//! of the `RejectReason`.
+//! Every input is split at every byte by the functions in `fuzz/checks/http1.rs`. The names of the
+//! files give the expected result: `ok-…`, `more-…` (bytes are missing), or `no-CLASS…` with the
+//! class of the `RejectReason`.
 
 use std::path::{Path, PathBuf};
 
@@ -79,9 +79,9 @@ fn request_streams() {
     }
 }
 
-/// A body where a head should be, a response where a request should be.
+/// For example a body in place of a head, or a response in place of a request.
 #[test]
-fn every_input_is_food_for_every_parser() {
+fn every_parser_gets_every_input() {
     for target in ["request_head", "response_head", "chunked_body", "request_stream"] {
         for (_, bytes) in corpus(target) {
             fuzzing::request_head(&bytes);

@@ -251,7 +251,7 @@ fn rfc9112_7_1_chunks_come_as_ranges_of_the_input() {
 }
 
 #[test]
-fn rfc9112_8_a_close_is_an_end_only_where_it_may_be_one() {
+fn rfc9112_8_a_close_ends_only_bodies_without_a_length() {
     let end = |kind, input: &[u8]| {
         let mut decoder = BodyDecoder::new(kind, &Limits::DEFAULT);
         decoder.decode(input).unwrap();
@@ -267,7 +267,7 @@ fn rfc9112_8_a_close_is_an_end_only_where_it_may_be_one() {
 }
 
 #[test]
-fn what_remains_is_known_where_it_was_announced() {
+fn the_remaining_length_is_known_if_it_was_announced() {
     let mut decoder = BodyDecoder::new(BodyKind::Length(10), &Limits::DEFAULT);
     decoder.decode(b"abc").unwrap();
     assert_eq!(decoder.remaining(), 7);

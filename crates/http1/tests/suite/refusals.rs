@@ -1,12 +1,12 @@
-//! What is refused, with what status, and beside each the well-formed control that passes.
+//! What is refused and with which status, each with a well-formed control that passes.
 //!
-//! A refusal alone proves little: a parser that refuses everything would pass. So each row has two
-//! inputs that differ in the one thing that the rule is about.
+//! A refusal alone proves little, because a parser that refuses everything would pass. So each row
+//! has two inputs that differ only in what the rule is about.
 
 use http1::RejectReason::{self, *};
 use http1::{BodyDecoder, BodyKind, Limits, Method, Scratch, parse_request, parse_response};
 
-/// Reason, status, refused, control. `␍`, `␊`, `␀` stand for CR, LF, NUL; a line ends with `⏎`.
+/// Reason, status, refused, control. `␍`, `␊`, `␀` are CR, LF, NUL; a line ends with `⏎`.
 type Row = (RejectReason, u16, &'static str, &'static str);
 
 fn bytes(text: &str) -> Vec<u8> {
@@ -137,7 +137,7 @@ fn field_lines() {
     check(&rows, |input| request(input, &Limits::DEFAULT));
 }
 
-/// The lines of the framing fields of a request, and those of the control.
+/// The framing fields of a request, and those of the control.
 #[test]
 fn request_framing() {
     #[rustfmt::skip]
@@ -223,7 +223,7 @@ fn requests_over_their_limits() {
         narrow(&mut limits);
         assert_eq!(request(&bytes(HEAD), &limits), Err((reason, status)));
     }
-    // Too long already, though its end has not come.
+    // Already too long, although incomplete.
     let endless = bytes("GET / HTTP/1.1⏎Host: a⏎X: ").into_iter().chain([b'a'; 99]);
     assert_eq!(request(&endless.collect::<Vec<_>>(), &exact), Err((HeadTooLarge, 431)));
     assert_eq!(request(b"GET /12345", &exact), Err((TargetTooLong, 414)));

@@ -1,5 +1,5 @@
-//! The attempts at smuggling that the command's tests make before real servers, without them: what
-//! this crate reads in them, and what it refuses.
+//! The smuggling attempts that the end-to-end tests make against real servers, here without
+//! servers: what this crate reads in them, and what it refuses.
 
 use http1::{BodyDecoder, BodyKind, Limits, Method, Scratch, parse_request, parse_response};
 
@@ -9,7 +9,7 @@ mod corpus;
 use corpus::responses::Got;
 use corpus::{Fate, Place};
 
-/// What a connection came to.
+/// The result of a connection.
 #[derive(Debug, PartialEq, Eq)]
 struct Heard {
     /// The names of the requests whose heads were read.
@@ -19,14 +19,14 @@ struct Heard {
 
 #[derive(Debug, PartialEq, Eq)]
 enum End {
-    /// All bytes were used up.
+    /// All bytes were consumed.
     Whole,
-    /// A head or a body is not complete, or bytes are left behind a last request.
+    /// A head or a body is incomplete, or bytes follow the last request.
     Open,
     Refused,
 }
 
-/// Reads requests one behind the other, as a server does that keeps its connections.
+/// Reads requests one after the other, like a server with persistent connections.
 fn listen(mut bytes: &[u8]) -> Heard {
     let mut heard = Heard { requests: Vec::new(), end: End::Whole };
     let mut scratch = Scratch::new();
@@ -70,7 +70,7 @@ fn read(
     Ok((used, decoder.is_done()))
 }
 
-/// Both ways of asking: the verdict does not depend on the form of the target.
+/// Both forms of the target: the result does not depend on the form.
 const PLACES: [Place<'_>; 2] = [
     Place { host: "site.example:8080", forward: false, tag: "1" },
     Place { host: "site.example:8080", forward: true, tag: "1" },
@@ -99,7 +99,7 @@ fn requests() {
                 Fate::Passed(all) => {
                     assert_eq!(heard, Heard { requests: owned(all), end: End::Whole }, "{what}");
                 }
-                // That is for the proxy to do; here it is one request like any other.
+                // The proxy handles that; here it is a request like any other.
                 Fate::Declined => assert!(!heard.requests.is_empty(), "{what}: {heard:?}"),
             }
             let heard = listen(&corpus::parts(case.control, place).concat());
@@ -113,7 +113,7 @@ fn owned(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| (*name).to_owned()).collect()
 }
 
-/// What a client that asked would be given: status and content of a whole response.
+/// What the client would get: status and content of a complete response.
 fn heard_by_client(method: &str, text: &str) -> Option<(u16, Vec<u8>)> {
     let closes = text.ends_with('✂');
     let bytes = corpus::parts(text.trim_end_matches('✂'), PLACES[0]).concat();
@@ -125,7 +125,7 @@ fn heard_by_client(method: &str, text: &str) -> Option<(u16, Vec<u8>)> {
         if head.is_interim() {
             continue;
         }
-        // Nobody asked for another protocol.
+        // No other protocol was requested.
         let status = Some(head.status).filter(|&status| status != 101)?;
         let kind = head.body(Method::from_bytes(method.as_bytes())).ok()?;
         let mut content = Vec::new();

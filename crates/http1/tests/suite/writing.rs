@@ -1,4 +1,4 @@
-//! What is written is read again; what would be read otherwise is not written.
+//! Written messages are parsed back; input that would be parsed differently is not written.
 
 use crate::fuzzing::{BodyEnd, read_body};
 use http1::write::{self, Unwritable};
@@ -27,7 +27,7 @@ fn nothing_is_injected() {
 }
 
 #[test]
-fn a_response_as_it_goes_out() {
+fn a_response_is_written_as_expected() {
     let mut out = Vec::new();
     write::status_line(&mut out, 404);
     write::content_length(&mut out, 1203);
@@ -40,7 +40,7 @@ fn a_response_as_it_goes_out() {
 }
 
 #[test]
-fn every_status_is_read_again() {
+fn every_status_is_parsed_back() {
     for status in 100..=599 {
         let mut out = Vec::new();
         write::status_line(&mut out, status);
@@ -52,7 +52,7 @@ fn every_status_is_read_again() {
 }
 
 #[test]
-fn constants_are_whole_lines() {
+fn constants_are_complete_lines() {
     for fields in [write::CHUNKED, write::CONNECTION_CLOSE, write::CONNECTION_KEEP_ALIVE] {
         let head = [b"HTTP/1.1 200 OK\r\n", fields, b"\r\n"].concat();
         let mut scratch = Scratch::new();
@@ -65,7 +65,7 @@ fn constants_are_whole_lines() {
 }
 
 #[test]
-fn prefixes_at_their_ends() {
+fn chunk_prefixes_at_their_limits() {
     for (len, expected) in [(1, "1\r\n"), (15, "f\r\n"), (16, "10\r\n"), (0x1234, "1234\r\n")] {
         assert_eq!(write::chunk_prefix(len).as_bytes(), expected.as_bytes());
     }
@@ -81,8 +81,7 @@ fn token() -> impl Strategy<Value = String> {
     "[-!#$%&'*+.^_`|~0-9A-Za-z]{1,20}"
 }
 
-/// A name of the list in some case, or any token; never one that decides where a message goes or
-/// ends.
+/// A known name in some case, or any token; never one that affects routing or framing.
 fn name() -> impl Strategy<Value = String> {
     let known: Vec<&'static str> = Name::known().iter().map(|name| name.as_str()).collect();
     let known = (proptest::sample::select(known), any::<bool>());
@@ -180,7 +179,7 @@ proptest! {
         crate::fuzzing::request_stream(&bytes);
     }
 
-    /// Bytes that look like messages, cut and glued: they come further than any bytes do.
+    /// Pieces of messages, recombined: they get further into the parser than random bytes.
     #[test]
     fn nearly_messages_are_food_for_every_parser(
         pieces in proptest::collection::vec(proptest::sample::select(PIECES), 0..30),

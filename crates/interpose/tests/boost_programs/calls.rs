@@ -1,4 +1,4 @@
-//! The calls that programs make, as functions that return what they returned, and the raw ones that
+//! The calls that programs make, as functions that return the result as text, and raw calls that
 //! cannot be interposed.
 
 use std::fmt::Write;
@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use libc::{c_int, pollfd, sigset_t, timespec, timeval};
 
-/// A result as it is written down: the value, or the error.
-pub(crate) fn told(returned: c_int) -> String {
+/// A result as text: the value, or the error.
+pub(crate) fn result_text(returned: c_int) -> String {
     if returned >= 0 { format!("{returned}") } else { format!("error {}", errno()) }
 }
 
@@ -17,7 +17,7 @@ pub(crate) fn errno() -> c_int {
 }
 
 pub(crate) fn entry(fd: c_int, events: i16) -> pollfd {
-    // An answer of before must be overwritten.
+    // A result of an earlier call must be overwritten.
     pollfd { fd, events, revents: 0x55 }
 }
 
@@ -25,7 +25,7 @@ pub(crate) fn entry(fd: c_int, events: i16) -> pollfd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wait {
     Plain,
-    /// With nothing blocked while it waits.
+    /// With no signal blocked while it waits.
     Masked,
     /// ppoll and pselect, without a mask.
     Precise,
@@ -43,16 +43,16 @@ pub(crate) fn poll(array: &mut [pollfd], wait: Wait, milliseconds: c_int) -> Str
             Wait::Precise => libc::ppoll(array.as_mut_ptr(), count, time, null()),
         }
     };
-    let mut text = told(returned);
+    let mut text = result_text(returned);
     for entry in array.iter() {
         let _ = write!(text, " {}:{:x}={:x}", entry.fd, entry.events, entry.revents);
     }
     text
 }
 
-/// Three sets of descriptors below 64, and what is asked of them.
+/// Selects on three sets of descriptors below 64.
 pub(crate) fn select(sets: [Option<u64>; 3], count: c_int, wait: Wait, ms: c_int) -> String {
-    // More than a word: what lies above must be left alone.
+    // More than one word: the words above must not change.
     let mut words = sets.map(|set| [set.unwrap_or(0), 0, 0, 0]);
     let mut at = [null_mut::<libc::fd_set>(); 3];
     for ((at, words), set) in at.iter_mut().zip(&mut words).zip(sets) {
@@ -73,7 +73,7 @@ pub(crate) fn select(sets: [Option<u64>; 3], count: c_int, wait: Wait, ms: c_int
             Wait::Precise => libc::pselect(count, read, write, except, time_at, null()),
         }
     };
-    let mut text = told(returned);
+    let mut text = result_text(returned);
     for words in &words {
         let _ = write!(text, " {:x}", words[0]);
     }
@@ -81,7 +81,7 @@ pub(crate) fn select(sets: [Option<u64>; 3], count: c_int, wait: Wait, ms: c_int
     let left = left.tv_sec * 1_000_000 + left.tv_usec;
     let time = match left {
         _ if ms < 0 => "endless",
-        // Over before it was looked at, or not.
+        // The time may or may not be over before the first check.
         _ if ms == 1 && returned != 0 => "some",
         0 => "none",
         left if left == given => "all",
@@ -117,14 +117,14 @@ pub(crate) fn block(signal: c_int, blocked: bool) {
     }
 }
 
-/// How many of the entries are ready now, by the kernel itself.
+/// How many of the entries are ready now, according to the kernel.
 pub(crate) fn raw_ready(array: &[pollfd]) -> c_int {
     let mut array = array.to_vec();
     // SAFETY: an array and its length.
     unsafe { libc::syscall(libc::SYS_poll, array.as_mut_ptr(), array.len(), 0) as c_int }
 }
 
-/// How much there is to read.
+/// How many bytes there are to read.
 pub(crate) fn raw_unread(fd: c_int) -> c_int {
     let mut unread: c_int = 0;
     // SAFETY: an integer on this frame.
@@ -132,7 +132,7 @@ pub(crate) fn raw_unread(fd: c_int) -> c_int {
     unread
 }
 
-/// Waits until there is more than before: terminals are slow.
+/// Waits until there is more than before, because terminals are slow.
 pub(crate) fn raw_wait_for_more(fd: c_int, before: c_int) {
     for _ in 0..20_000 {
         if raw_unread(fd) > before {
@@ -142,11 +142,11 @@ pub(crate) fn raw_wait_for_more(fd: c_int, before: c_int) {
     }
 }
 
-/// A SIGALRM every so many microseconds; with 0, no more.
+/// A SIGALRM every `microseconds`; 0 stops it.
 pub(crate) fn alarm_every(microseconds: libc::suseconds_t) {
     let time = timeval { tv_sec: 0, tv_usec: microseconds };
     let timer = libc::itimerval { it_interval: time, it_value: time };
-    // SAFETY: a timer on this frame; none of before is asked for.
+    // SAFETY: a timer on this frame; the old value is not requested.
     unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, null_mut()) };
 }
 
@@ -154,14 +154,14 @@ pub(crate) fn write(fd: c_int, count: usize) -> String {
     let bytes = [b'x'; 4096];
     // SAFETY: no more than the bytes there are.
     let done = unsafe { libc::write(fd, bytes.as_ptr().cast(), count.min(bytes.len())) };
-    told(done as c_int)
+    result_text(done as c_int)
 }
 
 pub(crate) fn read(fd: c_int, count: usize) -> String {
     let mut bytes = [0_u8; 4096];
     // SAFETY: no more than there is room for.
     let done = unsafe { libc::read(fd, bytes.as_mut_ptr().cast(), count.min(bytes.len())) };
-    told(done as c_int)
+    result_text(done as c_int)
 }
 
 /// Runs something in another thread after a moment, while the caller waits.

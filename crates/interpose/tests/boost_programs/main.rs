@@ -1,14 +1,14 @@
 //! The programs of the differential test: what it runs with the library preloaded and without.
 //!
 //! ```text
-//! boost_programs random FIRST COUNT   the programs of so many seeds, with all results
+//! boost_programs random FIRST COUNT   the programs of COUNT seeds, with all results
 //! boost_programs scene NAME           one of the scenes, and its results
 //! boost_programs scenes               the names of the scenes
 //! ```
 //!
-//! The programs of one run share the process, so that what the library remembers of one meets the
-//! next. They do not race: one thread acts at a time, and whatever the kernel does later
-//! (terminals) is waited for by raw system calls that nobody can interpose.
+//! The programs of one run share the process, so that the library's state carries over from one to
+//! the next. They do not race: one thread acts at a time, and delayed effects of the kernel
+//! (terminals) are waited for by raw system calls that cannot be interposed.
 
 mod calls;
 mod programs;

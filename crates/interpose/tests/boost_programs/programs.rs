@@ -7,7 +7,7 @@ use std::sync::mpsc;
 
 use libc::{c_int, pollfd};
 
-use crate::calls::{self, Wait, block, entry, told};
+use crate::calls::{self, Wait, block, entry, result_text};
 
 /// splitmix64.
 struct Random(u64);
@@ -34,16 +34,16 @@ impl Random {
     }
 }
 
-/// What a program has.
+/// The state of a program.
 struct World {
     random: Random,
     log: String,
-    /// Descriptors, open or not any more.
+    /// Descriptors, open or already closed.
     known: Vec<c_int>,
-    /// Terminals among them, both sides at their first numbers: what is written there arrives
-    /// later, and where the other side is must be known to wait for it.
+    /// The terminals among them, with the original numbers of both sides: written data arrives
+    /// later, so the other side must be known to wait for it.
     terminals: Vec<(c_int, c_int)>,
-    /// The array that most polls pass, changed a little in between.
+    /// The array that most polls use, changed a little in between.
     array: Vec<pollfd>,
     sets: [u64; 3],
     steps_left: usize,
@@ -51,7 +51,7 @@ struct World {
     has_helper: bool,
 }
 
-/// Descriptors of a program stay below, as select's first table of the kernel does.
+/// Descriptors of a program stay below this, like the kernel's first table for select.
 const FDS_MAX: c_int = 56;
 const EVENTS: [i16; 12] = [
     libc::POLLIN,
@@ -76,7 +76,7 @@ extern "C" fn handler(_: c_int) {
 
 extern "C" fn nothing(_: c_int) {}
 
-/// Runs the program of a seed, and leaves nothing open.
+/// Runs the program of a seed and leaves nothing open.
 pub(crate) fn run(seed: u64) -> String {
     // SAFETY: a handler that only adds to an atomic.
     unsafe {
@@ -103,7 +103,7 @@ pub(crate) fn run(seed: u64) -> String {
     }
     let world = if world.random.one_in(3) { with_helper(world) } else { alone(world) };
     for fd in world.known {
-        // SAFETY: the program's own descriptors, or numbers that nobody has.
+        // SAFETY: the program's own descriptors, or unused numbers.
         unsafe { libc::close(fd) };
     }
     world.log
@@ -116,7 +116,7 @@ fn alone(mut world: World) -> World {
     world
 }
 
-/// Two threads take turns; the world goes to and fro.
+/// Two threads take turns with the world.
 fn with_helper(mut world: World) -> World {
     world.has_helper = true;
     let (to, work) = mpsc::channel::<World>();
@@ -219,11 +219,11 @@ impl World {
             }
         };
         pair.iter().for_each(|&fd| self.know(fd));
-        format!("{} {pair:?} of kind {kind}", told(returned))
+        format!("{} {pair:?} of kind {kind}", result_text(returned))
     }
 
     /// # Safety
-    /// None is asked for; what is called takes pointers to this frame.
+    /// No requirements; the calls take pointers to this frame.
     unsafe fn terminal(&mut self, pair: &mut [c_int; 2]) -> c_int {
         // SAFETY: two integers and a termios on this frame; no name, no size.
         unsafe {
@@ -259,7 +259,7 @@ impl World {
             calls::raw_wait_for_more(other, before);
             return format!("{fd} terminal {written}");
         }
-        // An eventfd wants eight bytes, and not too many of them.
+        // An eventfd needs eight bytes, and its count must not overflow.
         let count = self.random.of(&[1, 8, 8, 100, 4096]);
         let times = if self.random.one_in(6) { 120 } else { 1 };
         let mut last = String::new();
@@ -269,7 +269,7 @@ impl World {
         if self.is_eventfd(fd) {
             let one = 1_u64;
             // SAFETY: eight bytes on this frame.
-            last = told(unsafe { libc::write(fd, (&raw const one).cast(), 8) } as c_int);
+            last = result_text(unsafe { libc::write(fd, (&raw const one).cast(), 8) } as c_int);
         }
         format!("{fd} {times} x {count}: {last}")
     }
@@ -282,7 +282,7 @@ impl World {
     fn read(&mut self) -> String {
         let (fd, count) = (self.any(), self.random.of(&[1, 8, 64, 4096, 4096]));
         let times = if self.random.one_in(4) { 200 } else { 1 };
-        // A socket that was never told so would sleep.
+        // A socket that is not non-blocking would sleep.
         // SAFETY: integers.
         let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
         if flags & libc::O_NONBLOCK == 0 && flags >= 0 {
@@ -298,25 +298,25 @@ impl World {
     fn shutdown(&mut self) -> String {
         let (fd, how) = (self.any(), self.random.below(3) as c_int);
         // SAFETY: integers.
-        format!("{fd} {how}: {}", told(unsafe { libc::shutdown(fd, how) }))
+        format!("{fd} {how}: {}", result_text(unsafe { libc::shutdown(fd, how) }))
     }
 
     fn close(&mut self) -> String {
         let fd = self.any();
         let by_range = self.random.one_in(4);
-        // SAFETY: the program's own descriptors, or numbers that nobody has.
+        // SAFETY: the program's own descriptors, or unused numbers.
         let returned = unsafe {
             if by_range { libc::close_range(fd as u32, fd as u32, 0) } else { libc::close(fd) }
         };
         self.lose_terminal(fd);
-        // Sometimes the number is forgotten, and comes back by another call.
+        // Sometimes the number is forgotten, and another call returns it again.
         if self.random.one_in(3) {
             self.known.retain(|&known| known != fd);
         }
-        format!("{fd} {}", told(returned))
+        format!("{fd} {}", result_text(returned))
     }
 
-    /// The number has another file now, or none.
+    /// The number now has another file, or none.
     fn lose_terminal(&mut self, fd: c_int) {
         self.terminals.retain(|&(main, other)| main != fd && other != fd);
     }
@@ -333,7 +333,7 @@ impl World {
                 _ => libc::fcntl(old, libc::F_DUPFD, 3),
             }
         };
-        let told = told(made);
+        let result = result_text(made);
         if made < FDS_MAX {
             self.know(made);
         } else {
@@ -341,14 +341,14 @@ impl World {
             unsafe { libc::close(made) };
         }
         self.lose_terminal(made);
-        format!("{kind} of {old} onto {new}: {told}")
+        format!("{kind} of {old} onto {new}: {result}")
     }
 
     fn wait_kind(&mut self) -> Wait {
         self.random.of(&[Wait::Plain, Wait::Plain, Wait::Masked, Wait::Precise])
     }
 
-    /// Changes the array a little, or makes it anew.
+    /// Changes the array a little, or builds it again.
     fn change_array(&mut self) {
         let wanted = self.random.of(&[1, 3, 8, 20, 40]);
         if self.array.is_empty() || self.random.one_in(6) {
@@ -395,7 +395,7 @@ impl World {
         let mut array = self.array.clone();
         let text = calls::poll(&mut array, wait, time);
         if self.random.one_in(2) {
-            // As most programs do: the answers stay where they are.
+            // Like most programs, keep the results in place.
             self.array = array;
         }
         format!("{wait:?} {time}: {text}")
@@ -410,7 +410,7 @@ impl World {
             self.sets[which] ^= 1 << (fd % 64);
         }
         if !self.random.one_in(6) {
-            // A closed one is an error, which is looked at, but not every time.
+            // A closed descriptor is an error, which is tested, but not every time.
             for fd in 0..64 {
                 // SAFETY: integers.
                 if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
@@ -429,7 +429,7 @@ impl World {
         format!("{wait:?} {time}: {}", calls::select(sets, count, wait, time))
     }
 
-    /// By a raw select without time: a closed descriptor ends the real one at once too.
+    /// Uses a raw select with zero time: a closed descriptor ends the real one at once too.
     fn is_select_ready(&self, sets: [Option<u64>; 3], count: c_int) -> bool {
         let mut words = sets.map(|set| [set.unwrap_or(0), 0]);
         let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -461,7 +461,7 @@ impl World {
         format!("{wait:?} {time}: {text}")
     }
 
-    /// A signal that is blocked, pending, and let in by the wait's mask, or not.
+    /// A blocked, pending signal, which the wait's mask lets in or not.
     fn signal(&mut self) -> String {
         self.change_array();
         self.change_sets();
@@ -479,7 +479,7 @@ impl World {
         format!("{wait:?} {time}: {text}, handled {before}")
     }
 
-    /// A timer interrupts a wait for what does not come.
+    /// A timer interrupts a wait for an event that does not happen.
     fn alarm(&mut self) -> String {
         if self.has_helper || self.in_child {
             return "not with threads".to_owned();
@@ -488,14 +488,14 @@ impl World {
         if calls::raw_ready(&self.array) != 0 {
             return "something is ready".to_owned();
         }
-        // Again and again: the first may come before the wait has begun.
+        // Repeated, because the first may come before the wait has started.
         calls::alarm_every(1500);
         let text = calls::poll(&mut self.array.clone(), Wait::Plain, 5000);
         calls::alarm_every(0);
         text
     }
 
-    /// A child does some steps with copies of everything, and the parent goes on afterwards.
+    /// A child does some steps with copies of everything, and the parent continues afterwards.
     fn fork(&mut self) -> String {
         if self.in_child {
             return "not again".to_owned();
@@ -540,7 +540,7 @@ impl World {
         let bytes = [b'!'];
         // SAFETY: one byte.
         let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), 1, libc::MSG_OOB) };
-        format!("{fd} {}", told(sent as c_int))
+        format!("{fd} {}", result_text(sent as c_int))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Scenes: what random programs cannot do without a race, or not without ending everything.
+//! Scenes: cases that random programs cannot test without a race, or without ending the process.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use libc::{c_int, c_void, pollfd};
 
-use crate::calls::{self, Wait, entry, told};
+use crate::calls::{self, Wait, entry, result_text};
 
-/// A scene plays, and tells what came of it.
+/// Runs a scene and returns its results.
 type Scene = fn() -> String;
 
 pub(crate) const SCENES: &[(&str, Scene)] = &[
@@ -26,7 +26,7 @@ pub(crate) const SCENES: &[(&str, Scene)] = &[
     ("waits-long", waits_long),
 ];
 
-/// So many silent socket pairs that a call is worth it.
+/// Enough idle socket pairs that a call is worth boosting.
 const PAIRS: usize = 40;
 
 fn pairs(count: usize) -> Vec<[c_int; 2]> {
@@ -54,7 +54,7 @@ fn raw_close(fd: c_int) {
     unsafe { libc::syscall(libc::SYS_close, fd) };
 }
 
-/// A close that no library sees: the wait must tell of it, and not sleep for ever.
+/// A close that the library does not see: the wait must report it, and not sleep for ever.
 fn unseen_close() -> String {
     let pairs = pairs(PAIRS);
     let mut array = array_of(&pairs);
@@ -64,7 +64,7 @@ fn unseen_close() -> String {
     text + &poll(&mut array, 0)
 }
 
-/// Another file under the number, made unseen: data for it must be found.
+/// The number gets another file without the library seeing it: data for it must be found.
 fn unseen_replacement() -> String {
     let pairs = pairs(PAIRS);
     let mut array = array_of(&pairs);
@@ -80,14 +80,15 @@ fn unseen_replacement() -> String {
     text
 }
 
-/// As a daemon does when it starts: whatever is open is closed, ours too, and nothing is lost.
+/// Like a daemon at its start: closes everything that is open, including our descriptors, and
+/// nothing is lost.
 fn close_everything() -> String {
     let mut text = String::new();
     for how in 0..4 {
         let pairs = pairs(PAIRS);
         let mut array = array_of(&pairs);
         text += &poll(&mut array, 0);
-        // SAFETY: integers; nobody else has descriptors from 3 on.
+        // SAFETY: integers; no other code owns descriptors from 3 on.
         unsafe {
             match how {
                 0 => (3..20_000).for_each(|fd| _ = libc::close(fd)),
@@ -116,7 +117,7 @@ unsafe extern "C" {
     fn pthread_cancel(thread: libc::pthread_t) -> c_int;
 }
 
-/// poll is where a thread can be cancelled.
+/// poll is a cancellation point.
 fn cancelled() -> String {
     let mut array = array_of(&pairs(PAIRS));
     let mut text = String::new();
@@ -139,7 +140,7 @@ fn cancelled() -> String {
 static HANDLER_FD: AtomicI32 = AtomicI32::new(-1);
 static HANDLER_SAW: AtomicI32 = AtomicI32::new(-1);
 
-/// A signal handler that waits itself, while it has interrupted a wait.
+/// A signal handler that waits after it has interrupted a wait.
 extern "C" fn polling_handler(_: c_int) {
     let mut array = [entry(HANDLER_FD.load(Ordering::Relaxed), libc::POLLOUT); 20];
     // SAFETY: an array on this frame.
@@ -161,7 +162,7 @@ fn handler_polls() -> String {
     format!("{text}the handler saw {saw}\n{}", poll(&mut array, 0))
 }
 
-/// To be stopped and continued is no interruption of poll: it goes on, and finds what comes.
+/// Stopping and continuing the process does not interrupt poll, which then finds new data.
 fn stopped() -> String {
     let pairs = pairs(PAIRS);
     let mut array = array_of(&pairs);
@@ -186,7 +187,7 @@ fn stopped() -> String {
     text
 }
 
-/// Many descriptors, most of them silent, and arrays that shift.
+/// Many descriptors, most of them idle, and arrays that shift.
 fn many() -> String {
     let pairs = pairs(1500);
     let mut array = array_of(&pairs);
@@ -210,7 +211,7 @@ fn many() -> String {
     text
 }
 
-/// A hang-up, which epoll always tells and select's write set does not want to know.
+/// A hang-up, which epoll always reports but select's write set does not include.
 fn loud_in_select() -> String {
     let pairs = pairs(20);
     let mut text = String::new();
@@ -224,7 +225,7 @@ fn loud_in_select() -> String {
     text + &calls::select([Some(except), None, Some(except)], 64, Wait::Plain, 5000) + "\n"
 }
 
-/// Several threads wait for the same descriptors: what comes wakes all, for nobody reads it.
+/// Several threads wait for the same descriptors: unread data wakes all of them.
 fn threads_share() -> String {
     let pairs = pairs(PAIRS);
     std::thread::scope(|scope| {
@@ -236,7 +237,7 @@ fn threads_share() -> String {
     })
 }
 
-/// What a child does with its copies is nothing to the parent.
+/// A child's changes to its copies do not affect the parent.
 fn child_changes() -> String {
     let pairs = pairs(PAIRS);
     let mut array = array_of(&pairs);
@@ -277,11 +278,11 @@ fn beyond_the_limit() -> String {
         libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit);
     }
     let mut long: Vec<pollfd> = (0..301).map(|_| entry(pairs[0][0], libc::POLLIN)).collect();
-    text += &told(calls::poll(&mut long, Wait::Plain, 0).starts_with("error 22").into());
+    text += &result_text(calls::poll(&mut long, Wait::Plain, 0).starts_with("error 22").into());
     text + "\n"
 }
 
-/// Longer than the bound of an audit, several times: nothing comes, and the time is right.
+/// Several times longer than the interval of audits: nothing arrives, and the time is right.
 fn waits_long() -> String {
     let mut array = array_of(&pairs(PAIRS));
     let begun = Instant::now();
