@@ -297,3 +297,41 @@ impl OwnedFields {
         Fields { buf, spans: &self.spans, index: &self.index }
     }
 }
+
+/// Defines a head that owns its bytes, for a head that borrows them and has a `Meta`.
+macro_rules! owned_head {
+    ($(#[$doc:meta])+ $owned:ident of $head:ident) => {
+        $(#[$doc])+
+        #[derive(Clone)]
+        pub struct $owned {
+            bytes: Box<[u8]>,
+            fields: OwnedFields,
+            meta: Meta,
+        }
+
+        impl $owned {
+            /// The head as it was parsed; costs nothing.
+            pub fn head(&self) -> $head<'_> {
+                self.meta.view(&self.bytes, self.fields.view(&self.bytes))
+            }
+        }
+
+        impl std::fmt::Debug for $owned {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                self.head().fmt(f)
+            }
+        }
+
+        impl $head<'_> {
+            /// A copy of the head that needs neither buffer nor scratch. Allocates.
+            pub fn detach(&self) -> $owned {
+                $owned {
+                    bytes: self.buf[..self.head_bytes].into(),
+                    fields: OwnedFields::of(&self.fields),
+                    meta: self.meta,
+                }
+            }
+        }
+    };
+}
+pub(crate) use owned_head;

@@ -6,7 +6,7 @@
 
 use crate::authority::parse_authority;
 use crate::chars::{self, CLASS, PERCENT, TARGET, TOKEN};
-use crate::fields::OwnedFields;
+use crate::fields::{OwnedFields, owned_head};
 use crate::framing::{self, Declared};
 use crate::hop::{self, Options};
 use crate::limits::METHOD_BYTES_MAX;
@@ -127,15 +127,6 @@ impl<'b> RequestHead<'b> {
         self.meta.expectation == Expectation::Continue
             && !matches!(self.meta.body, BodyKind::None | BodyKind::Length(0))
     }
-
-    /// A copy of the head that needs neither buffer nor scratch. Allocates.
-    pub fn detach(&self) -> OwnedRequest {
-        OwnedRequest {
-            bytes: self.buf[..self.head_bytes].into(),
-            fields: OwnedFields::of(&self.fields),
-            meta: self.meta,
-        }
-    }
 }
 
 impl std::fmt::Debug for RequestHead<'_> {
@@ -151,25 +142,9 @@ impl std::fmt::Debug for RequestHead<'_> {
     }
 }
 
-/// A head of a request that owns its bytes.
-#[derive(Clone)]
-pub struct OwnedRequest {
-    bytes: Box<[u8]>,
-    fields: OwnedFields,
-    meta: Meta,
-}
-
-impl OwnedRequest {
-    /// The head as it was parsed; costs nothing.
-    pub fn head(&self) -> RequestHead<'_> {
-        self.meta.view(&self.bytes, self.fields.view(&self.bytes))
-    }
-}
-
-impl std::fmt::Debug for OwnedRequest {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.head().fmt(f)
-    }
+owned_head! {
+    /// A head of a request that owns its bytes.
+    OwnedRequest of RequestHead
 }
 
 impl Meta {

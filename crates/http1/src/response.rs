@@ -4,7 +4,7 @@
 //! Every reject has status 502: the fault is the origin's, and the client learns nothing more.
 
 use crate::chars::{self, VALUE};
-use crate::fields::OwnedFields;
+use crate::fields::{OwnedFields, owned_head};
 use crate::framing::{self, Declared};
 use crate::hop::{self, Options};
 use crate::request::http_version;
@@ -99,15 +99,6 @@ impl<'b> ResponseHead<'b> {
     pub fn is_interim(&self) -> bool {
         matches!(self.status, 100 | 102..=199)
     }
-
-    /// A copy of the head that needs neither buffer nor scratch. Allocates.
-    pub fn detach(&self) -> OwnedResponse {
-        OwnedResponse {
-            bytes: self.buf[..self.head_bytes].into(),
-            fields: OwnedFields::of(&self.fields),
-            meta: self.meta,
-        }
-    }
 }
 
 impl std::fmt::Debug for ResponseHead<'_> {
@@ -122,25 +113,9 @@ impl std::fmt::Debug for ResponseHead<'_> {
     }
 }
 
-/// A head of a response that owns its bytes.
-#[derive(Clone)]
-pub struct OwnedResponse {
-    bytes: Box<[u8]>,
-    fields: OwnedFields,
-    meta: Meta,
-}
-
-impl OwnedResponse {
-    /// The head as it was parsed; costs nothing.
-    pub fn head(&self) -> ResponseHead<'_> {
-        self.meta.view(&self.bytes, self.fields.view(&self.bytes))
-    }
-}
-
-impl std::fmt::Debug for OwnedResponse {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.head().fmt(f)
-    }
+owned_head! {
+    /// A head of a response that owns its bytes.
+    OwnedResponse of ResponseHead
 }
 
 impl Meta {

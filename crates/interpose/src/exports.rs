@@ -228,20 +228,20 @@ struct Call {
 }
 
 /// # Safety
-/// `fds` are `asked` entries, or null.
+/// `fds` are `requested` entries, or null.
 unsafe fn poll_within(
     fds: *mut pollfd,
-    asked: nfds_t,
+    requested: nfds_t,
     limit: Option<Limit>,
     mask: *const sigset_t,
     plain: impl Fn() -> c_int,
 ) -> c_int {
     count(Counter::Calls, 1);
-    let worth = asked as usize >= LEAST.load(Ordering::Relaxed)
+    let worth = requested as usize >= LEAST.load(Ordering::Relaxed)
         && !fds.is_null()
-        && asked as usize <= POSITIONS_MAX
+        && requested as usize <= POSITIONS_MAX
         // Above the limit of descriptors the kernel refuses the call.
-        && (asked <= ALLOWED_EVERYWHERE || asked <= sys::descriptor_limit());
+        && (requested <= ALLOWED_EVERYWHERE || requested <= sys::descriptor_limit());
     let (Some(limit), true) = (limit, worth) else {
         count(Counter::Plain, 1);
         return plain();
@@ -249,7 +249,8 @@ unsafe fn poll_within(
     let call = Call { limit, begun: sys::now(), mask };
     // SAFETY: the caller's entries, eight bytes each, of the same alignment; no other reference to
     // them exists meanwhile.
-    let array = unsafe { std::slice::from_raw_parts_mut(fds.cast::<Position>(), asked as usize) };
+    let array =
+        unsafe { std::slice::from_raw_parts_mut(fds.cast::<Position>(), requested as usize) };
     let boost = |region: &mut Region| {
         let outcome = settle_and_wait(region, Kind::Poll, array.len(), &call, |region| {
             region.compare_array(array)
@@ -260,7 +261,7 @@ unsafe fn poll_within(
         })
     };
     // SAFETY: the caller keeps ppoll's contract.
-    boosted(&call, boost, plain, |left| unsafe { real::ppoll(fds, asked, left, mask) }).0
+    boosted(&call, boost, plain, |left| unsafe { real::ppoll(fds, requested, left, mask) }).0
 }
 
 /// Makes a boosted call with the thread's set. Returns the result, and whether the call waited here
@@ -315,7 +316,7 @@ fn with_region(begun: u64, boost: impl FnOnce(&mut Region) -> Option<Done>) -> D
 fn settle_and_wait(
     region: &mut Region,
     kind: Kind,
-    asked: usize,
+    requested: usize,
     call: &Call,
     compare: impl FnOnce(&mut Region) -> Result<(), Refused>,
 ) -> Option<Outcome> {
@@ -328,7 +329,7 @@ fn settle_and_wait(
         region.churn.take_a_rest();
         return None;
     }
-    region.churn.note(asked, region.changed);
+    region.churn.note(requested, region.changed);
     Some(wait::wait(region, call.limit, call.begun, call.mask))
 }
 
@@ -362,16 +363,17 @@ fn write_results(region: &Region, array: &mut [Position], found: usize) -> c_int
 /// Returns the result of select, and whether to update the time-out.
 ///
 /// # Safety
-/// Each set is null or large enough for `asked` descriptors.
+/// Each set is null or large enough for `requested` descriptors.
 unsafe fn select_within(
-    asked: c_int,
+    requested: c_int,
     sets: [*mut fd_set; 3],
     (limit, begun): (Option<Limit>, u64),
     mask: *const sigset_t,
     plain: impl Fn() -> c_int,
 ) -> (c_int, bool) {
     count(Counter::Calls, 1);
-    let bitmaps = Bits { words: sets.map(|set| set.cast::<u64>()), count: asked.max(0) as usize };
+    let bitmaps =
+        Bits { words: sets.map(|set| set.cast::<u64>()), count: requested.max(0) as usize };
     // SAFETY: as promised.
     let members = if bitmaps.count <= FDS_MAX { unsafe { bitmaps.members() } } else { 0 };
     let (Some(limit), true) = (limit, members >= LEAST.load(Ordering::Relaxed)) else {
@@ -384,7 +386,7 @@ unsafe fn select_within(
     let boost = |region: &mut Region| unsafe { select_boosted(region, &bitmaps, &call) };
     boosted(&call, boost, plain, |left| {
         // SAFETY: the caller keeps pselect's contract.
-        unsafe { real::pselect(asked, read, write, except, left, mask) }
+        unsafe { real::pselect(requested, read, write, except, left, mask) }
     })
 }
 

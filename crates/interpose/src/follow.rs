@@ -114,36 +114,32 @@ fn replaced(returned: c_int, new: c_int) -> c_int {
     returned
 }
 
-/// `fcntl` under both of its names. The third argument is passed on whether it is there or not.
-macro_rules! fcntl {
-    ($($(#[$doc:meta])+ $name:ident;)*) => {
-        $(
-            $(#[$doc])+
-            ///
-            /// # Safety
-            /// As the C library's.
-            #[cfg_attr(not(test), unsafe(no_mangle))]
-            pub unsafe extern "C-unwind" fn $name(
-                fd: c_int,
-                command: c_int,
-                argument: usize,
-            ) -> c_int {
-                // SAFETY: the same contract.
-                let returned = unsafe { real::$name(fd, command, argument) };
-                match command {
-                    libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => made(returned),
-                    _ => returned,
-                }
-            }
-        )*
-    };
+/// Notes the descriptor that an fcntl has returned, if its command makes one.
+fn made_by(command: c_int, returned: c_int) -> c_int {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => made(returned),
+        _ => returned,
+    }
 }
 
-fcntl! {
-    /// `fcntl(2)`.
-    fcntl;
-    /// `fcntl(2)` as programs with large files call it.
-    fcntl64;
+/// `fcntl(2)`. The third argument is passed on whether it is present or not.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the same contract.
+    made_by(command, unsafe { real::fcntl(fd, command, argument) })
+}
+
+/// `fcntl(2)` as programs with large files call it.
+///
+/// # Safety
+/// As the C library's.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+pub unsafe extern "C-unwind" fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int {
+    // SAFETY: the same contract.
+    made_by(command, unsafe { real::fcntl64(fd, command, argument) })
 }
 
 /// `socketpair(2)`.

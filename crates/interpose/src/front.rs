@@ -38,15 +38,15 @@ pub(crate) const BLOCK: usize = 32;
 
 /// Clears the results in a block, and returns whether it differs from the last call.
 #[inline]
-pub(crate) fn clear_and_compare(asked: &mut [Position], last: &[Position]) -> bool {
+pub(crate) fn clear_and_compare(requested: &mut [Position], last: &[Position]) -> bool {
     let (mut differs, mut answered) = (0, 0);
-    for (asked, last) in asked.iter().zip(last) {
-        differs |= (asked[0] ^ last[0]) | ((asked[1] ^ last[1]) & EVENTS);
-        answered |= asked[1] & !EVENTS;
+    for (requested, last) in requested.iter().zip(last) {
+        differs |= (requested[0] ^ last[0]) | ((requested[1] ^ last[1]) & EVENTS);
+        answered |= requested[1] & !EVENTS;
     }
     if answered != 0 {
-        for asked in asked.iter_mut() {
-            asked[1] &= EVENTS;
+        for requested in requested.iter_mut() {
+            requested[1] &= EVENTS;
         }
     }
     differs != 0
@@ -128,9 +128,9 @@ mod tests {
     #[test]
     fn a_block_differs_by_descriptors_and_events_not_by_results() {
         let last = [[3, 1], [4, 1], [5, 4]];
-        let mut asked = [[3, 1], [4, 1 | 0x10_0000], [5, 4 | 0x8000_0000]];
-        assert!(!clear_and_compare(&mut asked, &last));
-        assert_eq!(asked, last);
+        let mut requested = [[3, 1], [4, 1 | 0x10_0000], [5, 4 | 0x8000_0000]];
+        assert!(!clear_and_compare(&mut requested, &last));
+        assert_eq!(requested, last);
         assert!(clear_and_compare(&mut [[3, 1], [4, 5], [5, 4]], &last));
         assert!(clear_and_compare(&mut [[3, 1], [6, 1], [5, 4]], &last));
         let mut answered = [[3, 2 | 0x1_0000], [4, 1], [5, 4]];

@@ -102,8 +102,8 @@ impl Region {
     }
 
     /// Marks what differs in poll's array from the last call, and clears its results.
-    pub(crate) fn compare_array(&mut self, asked: &mut [Position]) -> Result<(), Refused> {
-        let (before, now) = (self.len, asked.len());
+    pub(crate) fn compare_array(&mut self, requested: &mut [Position]) -> Result<(), Refused> {
+        let (before, now) = (self.len, requested.len());
         if now > POSITIONS_MAX {
             return Err(Refused);
         }
@@ -112,7 +112,7 @@ impl Region {
         while from < now {
             let to = (from + BLOCK).min(now);
             let inside = to <= common;
-            let (Some(block), Some(last)) = (asked.get_mut(from..to), self.last.get(from..to))
+            let (Some(block), Some(last)) = (requested.get_mut(from..to), self.last.get(from..to))
             else {
                 return Err(Refused);
             };
@@ -197,11 +197,11 @@ impl Region {
     /// Marks what differs in the bitmaps from the last call, word by word.
     pub(crate) fn compare_bitmaps(
         &mut self,
-        asked: impl Fn(usize) -> [u64; 3],
+        requested: impl Fn(usize) -> [u64; 3],
         words: usize,
     ) -> Result<(), Refused> {
         for at in 0..words.max(self.words_len) {
-            let now = if at < words { asked(at) } else { [0; 3] };
+            let now = if at < words { requested(at) } else { [0; 3] };
             let mut differs = 0;
             for (words, now) in self.words.iter_mut().zip(now) {
                 let Some(word) = words.get_mut(at) else { return Err(Refused) };

@@ -91,9 +91,9 @@ impl Churn {
         rests
     }
 
-    /// Records that a call with `asked` descriptors has changed `changed` of them.
-    pub(crate) fn note(&mut self, asked: usize, changed: usize) {
-        if changed < CHURN_LEAST || changed <= asked / 4 {
+    /// Records that a call with `requested` descriptors has changed `changed` of them.
+    pub(crate) fn note(&mut self, requested: usize, changed: usize) {
+        if changed < CHURN_LEAST || changed <= requested / 4 {
             self.calls = 0;
             self.calm = self.calm.saturating_add(1);
             if self.calm >= REST_CALLS {

@@ -137,36 +137,36 @@ fn look(region: &mut Region) -> Look {
     };
     let named = sys::epoll_take(region.own.fd, room);
     let Ok(named) = usize::try_from(named) else { return Look::Lost };
-    let (mut asked, mut stale) = (0, false);
+    let (mut probed, mut stale) = (0, false);
     for at in 0..named {
         match named_fd(region, at) {
-            Some(fd) => add_probe(region, &mut asked, fd),
+            Some(fd) => add_probe(region, &mut probed, fd),
             None => stale = true,
         }
     }
     if stale {
         return if region.rebuild().is_ok() { Look::Denied } else { Look::Lost };
     }
-    let of_set = asked;
+    let of_set = probed;
     for at in 0..region.unheld_len {
         let Some(&fd) = region.unheld.get(at) else { break };
         let closed = region.entries.get(fd as usize).is_some_and(|e| e.state == State::Closed);
         if !(closed && planted::is(planted::Bug::BoostNvalForgotten)) {
-            add_probe(region, &mut asked, fd as usize);
+            add_probe(region, &mut probed, fd as usize);
         }
     }
-    if asked == 0 {
+    if probed == 0 {
         return Look::Nothing;
     }
-    let Some(probes) = region.probes.get_mut(..asked) else { return Look::Lost };
+    let Some(probes) = region.probes.get_mut(..probed) else { return Look::Lost };
     if sys::poll_now(probes) < 0 {
         return Look::Lost;
     }
-    count(Counter::Probes, asked as u64);
+    count(Counter::Probes, probed as u64);
     if readd_denied(region, of_set).is_err() {
         return Look::Lost;
     }
-    match answers(region, asked) {
+    match relevant_results(region, probed) {
         0 if of_set == 0 => Look::Nothing,
         0 => Look::Denied,
         found => Look::Found(found),
@@ -181,11 +181,11 @@ fn named_fd(region: &Region, at: usize) -> Option<usize> {
     (entry.is_held() && entry.serial == serial).then_some(fd)
 }
 
-fn add_probe(region: &mut Region, asked: &mut usize, fd: usize) {
+fn add_probe(region: &mut Region, probed: &mut usize, fd: usize) {
     let events = region.entries.get(fd).map_or(0, |entry| entry.mask);
-    if let Some(probe) = region.probes.get_mut(*asked) {
+    if let Some(probe) = region.probes.get_mut(*probed) {
         *probe = front::probe(fd, events);
-        *asked += 1;
+        *probed += 1;
     }
 }
 
@@ -203,9 +203,9 @@ fn readd_denied(region: &mut Region, of_set: usize) -> Result<(), Refused> {
 }
 
 /// Moves the results that concern the call to the front, and counts them.
-fn answers(region: &mut Region, asked: usize) -> usize {
+fn relevant_results(region: &mut Region, probed: usize) -> usize {
     let mut found = 0;
-    for at in 0..asked {
+    for at in 0..probed {
         let Some(&probe) = region.probes.get(at) else { break };
         let (events, revents) = (probe.events as u16, probe.revents as u16);
         let concerns = match region.kind {
@@ -236,22 +236,22 @@ fn audit(region: &mut Region) -> Outcome {
         return Outcome::Nothing;
     }
     count(Counter::Audits, 1);
-    let mut asked = 0;
+    let mut probed = 0;
     for fd in 0..region.highest {
         if region.entries.get(fd).is_some_and(|entry| entry.state != State::Absent) {
-            add_probe(region, &mut asked, fd);
+            add_probe(region, &mut probed, fd);
         }
     }
-    let Some(probes) = region.probes.get_mut(..asked) else { return Outcome::Original };
+    let Some(probes) = region.probes.get_mut(..probed) else { return Outcome::Original };
     let ready = sys::poll_now(probes);
     if ready < 0 {
         return Outcome::Original;
     }
-    if ready > 0 && !epoll_knows(region, asked) {
+    if ready > 0 && !epoll_knows(region, probed) {
         count(Counter::AuditDifferences, 1);
         region.off = true;
     }
-    match answers(region, asked) {
+    match relevant_results(region, probed) {
         0 if region.off => Outcome::Original,
         0 => Outcome::Nothing,
         found => Outcome::Found(found),
@@ -259,12 +259,12 @@ fn audit(region: &mut Region) -> Outcome {
 }
 
 /// Whether epoll names everything that is ready and in its set.
-fn epoll_knows(region: &mut Region, asked: usize) -> bool {
+fn epoll_knows(region: &mut Region, probed: usize) -> bool {
     let Some(room) = region.events.get_mut(..region.held.saturating_add(1)) else { return false };
     let named = usize::try_from(sys::epoll_take(region.own.fd, room)).unwrap_or(0);
     set_named(region, named, true);
     let mut suspects = 0;
-    for at in 0..asked {
+    for at in 0..probed {
         let Some(&probe) = region.probes.get(at) else { break };
         let Some(&entry) = region.entries.get(probe.fd as usize) else { break };
         let closed = probe.revents & libc::POLLNVAL != 0;

@@ -25,6 +25,16 @@ pub enum Transport {
 const _: () =
     assert!(size_of::<Transport>() == size_of::<TcpStream>(), "idle connections pay for it");
 
+/// The same call of a plain and of an encrypted connection.
+macro_rules! either {
+    ($transport:expr, $stream:ident => $call:expr) => {
+        match $transport {
+            Transport::Plain($stream) => $call,
+            Transport::Tls($stream) => $call,
+        }
+    };
+}
+
 impl Transport {
     /// Waits until there is something to read, or the peer has closed, or failed.
     pub async fn readable(&self) -> io::Result<()> {
@@ -42,10 +52,7 @@ impl Transport {
     /// [`Self::readable`] for hand-written futures.
     #[inline]
     pub fn poll_readable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Transport::Plain(stream) => stream.poll_readable(cx),
-            Transport::Tls(stream) => stream.poll_readable(cx),
-        }
+        either!(self, stream => stream.poll_readable(cx))
     }
 
     /// The TLS facts for the log; `None` without TLS.
@@ -60,46 +67,31 @@ impl Transport {
     /// True if data, the peer's end or an error has arrived that no read has consumed.
     #[inline]
     pub fn has_unread_event(&self) -> bool {
-        match self {
-            Transport::Plain(stream) => stream.has_unread_event(),
-            Transport::Tls(stream) => stream.has_unread_event(),
-        }
+        either!(self, stream => stream.has_unread_event())
     }
 
     /// Reads what has arrived; 0 means that the peer has closed its direction. `WouldBlock` if
     /// nothing has arrived.
     #[inline]
     pub fn try_read(&self, buf: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Transport::Plain(stream) => stream.try_read(buf),
-            Transport::Tls(stream) => stream.try_read(buf),
-        }
+        either!(self, stream => stream.try_read(buf))
     }
 
     /// As [`Self::try_read`], without consuming the bytes.
     pub fn try_peek(&self, buf: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Transport::Plain(stream) => stream.try_peek(buf),
-            Transport::Tls(stream) => stream.try_peek(buf),
-        }
+        either!(self, stream => stream.try_peek(buf))
     }
 
     /// Writes as much as there is room for; `WouldBlock` if there is none.
     #[inline]
     pub fn try_write(&self, buf: &[u8]) -> io::Result<usize> {
-        match self {
-            Transport::Plain(stream) => stream.try_write(buf),
-            Transport::Tls(stream) => stream.try_write(buf),
-        }
+        either!(self, stream => stream.try_write(buf))
     }
 
     /// As [`Self::try_write`], from several buffers.
     #[inline]
     pub fn try_write_vectored(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
-        match self {
-            Transport::Plain(stream) => stream.try_write_vectored(bufs),
-            Transport::Tls(stream) => stream.try_write_vectored(bufs),
-        }
+        either!(self, stream => stream.try_write_vectored(bufs))
     }
 
     /// The same, when more bytes follow at once.
@@ -146,26 +138,17 @@ impl Transport {
 
     /// The address that the peer has connected to.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        match self {
-            Transport::Plain(stream) => stream.local_addr(),
-            Transport::Tls(stream) => stream.local_addr(),
-        }
+        either!(self, stream => stream.local_addr())
     }
 
     /// Closes one direction or both; the descriptor stays.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
-        match self {
-            Transport::Plain(stream) => stream.shutdown(how),
-            Transport::Tls(stream) => stream.shutdown(how),
-        }
+        either!(self, stream => stream.shutdown(how))
     }
 
     /// Makes dropping the connection reset it, so that the peer can see that a response is
     /// incomplete.
     pub fn set_linger0(&self) -> io::Result<()> {
-        match self {
-            Transport::Plain(stream) => stream.set_linger0(),
-            Transport::Tls(stream) => stream.set_linger0(),
-        }
+        either!(self, stream => stream.set_linger0())
     }
 }

@@ -18,20 +18,8 @@ impl UdpSocket {
     /// # Errors
     /// The address is in use, is not local, or may not be used.
     pub fn bind(address: SocketAddr) -> io::Result<UdpSocket> {
-        UdpSocket::open(address, false)
-    }
-
-    /// As [`UdpSocket::bind`], sharing the address with the sockets of other cores.
-    ///
-    /// # Errors
-    /// As [`UdpSocket::bind`].
-    pub fn bind_shared(address: SocketAddr) -> io::Result<UdpSocket> {
-        UdpSocket::open(address, true)
-    }
-
-    fn open(address: SocketAddr, shared: bool) -> io::Result<UdpSocket> {
         let core = core::current();
-        let fd = core.world.bind_udp(address, shared)?;
+        let fd = core.world.bind_udp(address)?;
         Ok(UdpSocket(Socket::new(core, fd, true)?))
     }
 

@@ -35,11 +35,11 @@ impl Datagrams {
 }
 
 impl Net {
-    pub(crate) fn bind_udp(&mut self, address: SocketAddr, shared: bool) -> io::Result<RawFd> {
+    pub(crate) fn bind_udp(&mut self, address: SocketAddr) -> io::Result<RawFd> {
         self.check_room()?;
         let local = self.with_port(address);
         let place = (true, Address::Inet(local));
-        self.check_free(true, &place.1, shared)?;
+        self.check_free(true, &place.1, false)?;
         let inbound = VecDeque::new();
         let id = self.add(Socket::Datagrams(Datagrams {
             local,

@@ -20,56 +20,61 @@ use std::time::Instant;
 
 static MEASURING: AtomicBool = AtomicBool::new(false);
 
-/// The purpose of a lock: one `static` for all locks that do the same work.
-pub struct LockKind {
-    name: &'static str,
-    registered: AtomicBool,
-    attempts: AtomicU64,
-    contended: AtomicU64,
-    waited_ns: AtomicU64,
-    holds: AtomicU64,
-    held_ns: AtomicU64,
-    held_ns_max: AtomicU64,
-}
-
 /// All kinds that have a lock.
 static KINDS: Mutex<Vec<&'static LockKind>> = Mutex::new(Vec::new());
 
-/// The counts for the locks of one kind.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LockUse {
-    /// The name of the kind.
-    pub name: &'static str,
+macro_rules! counts {
+    ($($(#[$doc:meta])+ $count:ident,)+) => {
+        /// The purpose of a lock: one `static` for all locks that do the same work.
+        pub struct LockKind {
+            name: &'static str,
+            registered: AtomicBool,
+            $($count: AtomicU64,)+
+        }
+
+        /// The counts for the locks of one kind.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct LockUse {
+            /// The name of the kind.
+            pub name: &'static str,
+            $($(#[$doc])+ pub $count: u64,)+
+        }
+
+        impl LockKind {
+            /// A kind with this name.
+            #[must_use]
+            pub const fn new(name: &'static str) -> LockKind {
+                let registered = AtomicBool::new(false);
+                LockKind { name, registered, $($count: AtomicU64::new(0),)+ }
+            }
+
+            fn counted(&self) -> LockUse {
+                LockUse { name: self.name, $($count: self.$count.load(Ordering::Relaxed),)+ }
+            }
+
+            fn reset(&self) {
+                $(self.$count.store(0, Ordering::Relaxed);)+
+            }
+        }
+    };
+}
+
+counts! {
     /// How often a lock was requested.
-    pub attempts: u64,
+    attempts,
     /// How many of these found it held.
-    pub contended: u64,
+    contended,
     /// Total waiting time in nanoseconds.
-    pub waited_ns: u64,
+    waited_ns,
     /// Holds that began and ended while counting was on.
-    pub holds: u64,
+    holds,
     /// Total hold time in nanoseconds.
-    pub held_ns: u64,
+    held_ns,
     /// The longest hold in nanoseconds.
-    pub held_ns_max: u64,
+    held_ns_max,
 }
 
 impl LockKind {
-    /// A kind with this name.
-    #[must_use]
-    pub const fn new(name: &'static str) -> LockKind {
-        LockKind {
-            name,
-            registered: AtomicBool::new(false),
-            attempts: AtomicU64::new(0),
-            contended: AtomicU64::new(0),
-            waited_ns: AtomicU64::new(0),
-            holds: AtomicU64::new(0),
-            held_ns: AtomicU64::new(0),
-            held_ns_max: AtomicU64::new(0),
-        }
-    }
-
     /// Switches counting on or off for all locks of the process. Switching on resets the counts;
     /// switching off keeps them.
     pub fn measure_all(on: bool) {
@@ -96,25 +101,6 @@ impl LockKind {
         let mut uses: Vec<LockUse> = kinds.iter().map(|kind| kind.counted()).collect();
         uses.sort_by_key(|used| used.name);
         uses
-    }
-
-    fn counted(&self) -> LockUse {
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        LockUse {
-            name: self.name,
-            attempts: read(&self.attempts),
-            contended: read(&self.contended),
-            waited_ns: read(&self.waited_ns),
-            holds: read(&self.holds),
-            held_ns: read(&self.held_ns),
-            held_ns_max: read(&self.held_ns_max),
-        }
-    }
-
-    fn reset(&self) {
-        let all = [&self.attempts, &self.contended, &self.waited_ns];
-        let of_holds = [&self.holds, &self.held_ns, &self.held_ns_max];
-        all.into_iter().chain(of_holds).for_each(|counter| counter.store(0, Ordering::Relaxed));
     }
 
     fn register(&'static self) {

@@ -72,7 +72,7 @@ world! {
     fn shutdown(fd: RawFd, how: Shutdown) -> io::Result<()>;
     fn close(fd: RawFd);
 
-    fn bind_udp(address: SocketAddr, reuse_port: bool) -> io::Result<RawFd>;
+    fn bind_udp(address: SocketAddr) -> io::Result<RawFd>;
     fn connect_udp(fd: RawFd, address: SocketAddr) -> io::Result<()>;
     fn send_to(fd: RawFd, buf: &[u8], address: SocketAddr) -> io::Result<usize>;
     fn recv_from(fd: RawFd, buf: &mut [u8]) -> io::Result<(usize, SocketAddr)>;

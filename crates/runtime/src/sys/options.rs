@@ -10,13 +10,11 @@ pub struct ListenOptions {
     pub reuse_port: bool,
     /// Connections that may wait to be accepted. The kernel caps it at `net.core.somaxconn`.
     pub backlog: u32,
-    /// An IPv6 listener refuses IPv4 connections.
-    pub v6_only: bool,
 }
 
 impl Default for ListenOptions {
     fn default() -> Self {
-        ListenOptions { reuse_port: false, backlog: 4096, v6_only: false }
+        ListenOptions { reuse_port: false, backlog: 4096 }
     }
 }
 
@@ -26,8 +24,6 @@ setters! {
         with_reuse_port: reuse_port = bool;
         /// Sets how many connections may wait to be accepted.
         with_backlog: backlog = u32;
-        /// Sets whether an IPv6 listener refuses IPv4 connections.
-        with_v6_only: v6_only = bool;
     }
 }
 

@@ -124,9 +124,6 @@ pub(crate) fn listen_tcp(address: SocketAddr, options: &ListenOptions) -> io::Re
     if options.reuse_port {
         set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
     }
-    if options.v6_only && address.is_ipv6() {
-        set_option(fd.as_raw_fd(), libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, 1)?;
-    }
     // Accepted sockets inherit it: one call here instead of one for each connection.
     set_nodelay(fd.as_raw_fd(), true)?;
     if address.ip().is_loopback() {
@@ -245,12 +242,9 @@ pub(crate) fn close(fd: RawFd) {
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
 }
 
-pub(crate) fn bind_udp(address: SocketAddr, reuse_port: bool) -> io::Result<RawFd> {
+pub(crate) fn bind_udp(address: SocketAddr) -> io::Result<RawFd> {
     let raw = RawAddress::inet(address);
     let fd = socket(raw.family(), libc::SOCK_DGRAM)?;
-    if reuse_port {
-        set_option(fd.as_raw_fd(), libc::SOL_SOCKET, libc::SO_REUSEPORT, 1)?;
-    }
     bind(&fd, &raw)?;
     Ok(fd.into_raw_fd())
 }
