@@ -3,9 +3,9 @@
 //! What: an address literal is returned as it is; a name in `/etc/hosts` has the addresses listed
 //! there; any other name is queried at the servers of `/etc/resolv.conf`, and the answer is valid
 //! for its TTL. Concurrent lookups of a name share one query. A name that is used near the end of
-//! its TTL is queried again while the old answer is still used. Who owns: all cores share one
-//! resolver. The core whose request finds no answer sends the query in a separate task, so that the
-//! answer is not lost if that client leaves.
+//! its TTL is queried again while the old answer is still used.
+//! Who owns: all cores share one resolver. The core whose request finds no answer sends the query
+//! in a separate task, so that the answer is not lost if that client leaves.
 //!
 //! If `resolv.conf` names no server, the system's resolver runs on the runtime's small pool,
 //! because it blocks. It reports no TTL, so its answers are valid for a fixed time.

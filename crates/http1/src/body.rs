@@ -12,8 +12,8 @@
 //!
 //! [`BodyDecoder`] copies nothing: each step names one piece of the input as content. It keeps no
 //! bytes between calls (except trailers, on request), so it consumes every byte that it gets. One
-//! function, [`BodyDecoder::framing_byte`], owns the branching between chunks. What never happens:
-//! content is returned twice, or from beyond the end of the body.
+//! function, [`BodyDecoder::framing_byte`], owns the branching between chunks.
+//! What never happens: content is returned twice, or from beyond the end of the body.
 
 use std::ops::Range;
 

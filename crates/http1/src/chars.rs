@@ -1,7 +1,7 @@
 //! Character classes: one table, with one bit per class.
 //!
-//! What: the character classes of RFC 9110 section 5.6, RFC 3986 and RFC 9112. Why one table: a
-//! scan reads one entry per byte and gets all its classes.
+//! What: the character classes of RFC 9110 section 5.6, RFC 3986 and RFC 9112.
+//! Why one table: a scan reads one entry per byte and gets all its classes.
 
 /// A `tchar`: methods, field names, tokens.
 pub(crate) const TOKEN: u8 = 1;

@@ -1,8 +1,9 @@
 //! The fields of a head: their positions, and an index of the known names.
 //!
 //! What: [`Scratch`], which the caller keeps and passes to every parse; [`Fields`], the view of it
-//! together with the bytes. Why positions: they have no lifetime, so one scratch serves every
-//! message, and a head can be moved together with its bytes.
+//! together with the bytes.
+//! Why positions: they have no lifetime, so one scratch serves every message, and a head can be
+//! moved together with its bytes.
 //!
 //! Invariants: every span lies within the bytes that it was made from; names are tokens; values
 //! contain only HTAB, SP, VCHAR and obs-text, and no white space at their ends. `first[n]` is valid

@@ -1,7 +1,7 @@
 //! Every limit of this crate by name, and how they relate.
 //!
-//! What: the limits that a caller may set ([`Limits`]) and fixed ceilings. Why here: it is hard to
-//! reason about limits that are scattered over a parser.
+//! What: the limits that a caller may set ([`Limits`]) and fixed ceilings.
+//! Why here: it is hard to reason about limits that are scattered over a parser.
 
 /// The most fields a head can have, whatever [`Limits`] says: the size of a
 /// [`Scratch`](crate::Scratch).

@@ -5,10 +5,10 @@
 //! that was queued when the turn began, and one task that had exhausted its budget; fire timers;
 //! wait for events (not at all if tasks are queued, otherwise until the next timer); read the
 //! clock; wake. So a request for a small object waits for one piece of a large one, however many
-//! large ones are in progress. Who owns: one thread. Nothing here is `Send`; other threads use
-//! [`crate::waker::Remote`]. What never happens: a borrow of the core's tables is held while a
-//! future, a foreign waker, or a destructor of either runs. A task that panics takes the core down:
-//! [`Runtime::block_on`] panics.
+//! large ones are in progress.
+//! Who owns: one thread. Nothing here is `Send`; other threads use [`crate::waker::Remote`].
+//! What never happens: a borrow of the core's tables is held while a future, a foreign waker, or a
+//! destructor of either runs. A task that panics takes the core down: [`Runtime::block_on`] panics.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -23,9 +23,9 @@
 //! for every descriptor that is in it.
 //!
 //! An operation clears `ready` when it would block, or when a read or write is short. After a full
-//! read it stays, because there may be more. What never happens: an event is lost. Readiness that
-//! was cleared while there is more to read is reported again, because the interest is still armed
-//! or the next wait arms it.
+//! read it stays, because there may be more.
+//! What never happens: an event is lost. Readiness that was cleared while there is more to read is
+//! reported again, because the interest is still armed or the next wait arms it.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -4,14 +4,15 @@
 //! waits for: tasks ([`spawn`]), time ([`time`]), sockets ([`net`]), files ([`fs`]), other tasks
 //! and other cores ([`sync`]), and the signal to stop ([`stop`]). It is built on [`readiness`],
 //! whose backend is chosen at start. [`Runtime::simulated`] is the same runtime on a network, a
-//! disk and a clock that are simulated from a seed ([`sim`]). Why: a core that shares nothing needs
-//! no locks and no atomic operations between an event and its answer. A request on a keep-alive
-//! connection costs its share of one wait, one recv and one send, and nothing else: no change of
-//! interest, no timer call, no allocation. Who owns: a thread owns its runtime; tasks, sockets and
-//! timers belong to the core that made them and never leave it. Only wakers, [`sync::Sender`] and
-//! [`stop`] cross threads. What never happens: a core blocks (files are read from the page cache or
-//! by a small pool), an event is lost, a stale waker wakes another task. No code above this crate
-//! knows whether the network, the disk and the clock are real.
+//! disk and a clock that are simulated from a seed ([`sim`]).
+//! Why: a core that shares nothing needs no locks and no atomic operations between an event and its
+//! answer. A request on a keep-alive connection costs its share of one wait, one recv and one send,
+//! and nothing else: no change of interest, no timer call, no allocation.
+//! Who owns: a thread owns its runtime; tasks, sockets and timers belong to the core that made them
+//! and never leave it. Only wakers, [`sync::Sender`] and [`stop`] cross threads.
+//! What never happens: a core blocks (files are read from the page cache or by a small pool), an
+//! event is lost, a stale waker wakes another task. No code above this crate knows whether the
+//! network, the disk and the clock are real.
 //!
 //! ```
 //! use std::time::Duration;

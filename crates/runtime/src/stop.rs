@@ -1,9 +1,9 @@
 //! Graceful stop: one signal that asks every task on every core to finish.
 //!
 //! What: a [`StopSource`] is triggered once, from any thread. Each of its [`StopToken`]s sees that,
-//! by [`StopToken::is_stopped`] or by awaiting [`StopToken::stopped`]. Who owns: both are handles
-//! to shared state and may be cloned and sent freely. What never happens: a stop is revoked, or a
-//! waiting task misses it.
+//! by [`StopToken::is_stopped`] or by awaiting [`StopToken::stopped`].
+//! Who owns: both are handles to shared state and may be cloned and sent freely.
+//! What never happens: a stop is revoked, or a waiting task misses it.
 
 use std::collections::BTreeMap;
 use std::future::Future;

@@ -1,11 +1,12 @@
 //! Tasks: one allocation each, a slot in the core's table, and a handle to wait for the end.
 //!
 //! What: [`TaskCell`] holds the future and then its output in the same place. The core's table sees
-//! it as [`Runnable`], the [`JoinHandle`] as `Joinable<T>`: two views of one `Rc`. Why: a cold
-//! connection is a task that does nothing for a minute. Besides its future it may cost only a
-//! header of a few words and a slot of 32 bytes. Who owns: the core's table, until the task has
-//! ended. A handle keeps only the output alive. What never happens: a future is never moved after
-//! its first poll, and never polled again after it ended or was aborted.
+//! it as [`Runnable`], the [`JoinHandle`] as `Joinable<T>`: two views of one `Rc`.
+//! Why: a cold connection is a task that does nothing for a minute. Besides its future it may cost
+//! only a header of a few words and a slot of 32 bytes.
+//! Who owns: the core's table, until the task has ended. A handle keeps only the output alive.
+//! What never happens: a future is never moved after its first poll, and never polled again after
+//! it ended or was aborted.
 //!
 //! ```text
 //! Running --poll: Ready--> Done --handle awaited--> Taken

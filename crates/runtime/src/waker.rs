@@ -3,11 +3,12 @@
 //! What: the data of a [`Waker`] is the packed number itself, never a pointer. Cloning copies it
 //! and dropping does nothing: no reference count, no allocation, and nothing that could dangle.
 //! Why: a server wakes a task for every event; a reference-counted waker costs two atomic
-//! operations each time. Who owns: the table of cores at the bottom is the only part of the runtime
-//! that all threads share. A core is added when it is made and removed when it is dropped. What
-//! never happens: a wake for an ended task wakes its successor (generations prevent it), and a wake
-//! for a dropped core is an error. Core numbers are reused: a waker that outlived its core may then
-//! cause one spurious poll, which every future must tolerate anyway.
+//! operations each time.
+//! Who owns: the table of cores at the bottom is the only part of the runtime that all threads
+//! share. A core is added when it is made and removed when it is dropped.
+//! What never happens: a wake for an ended task wakes its successor (generations prevent it), and a
+//! wake for a dropped core is an error. Core numbers are reused: a waker that outlived its core may
+//! then cause one spurious poll, which every future must tolerate anyway.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};

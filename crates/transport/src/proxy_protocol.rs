@@ -2,8 +2,8 @@
 //! or sent to an upstream server (HAProxy's `proxy-protocol.txt`).
 //!
 //! What: a strict parser of the header's bytes received so far, and writers for both versions. No
-//! I/O: the caller decides which peers to trust, and how long to wait. What never happens: an
-//! incomplete header is accepted, or bytes after the header are consumed.
+//! I/O: the caller decides which peers to trust, and how long to wait.
+//! What never happens: an incomplete header is accepted, or bytes after the header are consumed.
 
 use std::fmt;
 use std::io::Write;

@@ -1,8 +1,8 @@
 //! The transport of a connection, a client's or an upstream's.
 //!
-//! What: one type with the methods of [`TcpStream`], so that no code above it needs to know. Why an
-//! enum: a predictable branch costs almost nothing, and an idle connection does not grow. Who owns:
-//! the connection's future, or the pool of upstream connections.
+//! What: one type with the methods of [`TcpStream`], so that no code above it needs to know.
+//! Why an enum: a predictable branch costs almost nothing, and an idle connection does not grow.
+//! Who owns: the connection's future, or the pool of upstream connections.
 
 use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};

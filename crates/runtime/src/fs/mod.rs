@@ -6,11 +6,12 @@
 //! Operations that change a file (writing, syncing, reserving space) may wait for the disk at any
 //! time and always run in the pool. Long writes can bypass the page cache (`O_DIRECT`): filling its
 //! pages and writing them out later is most of the work of a write, and a kernel without preemption
-//! keeps the cores waiting for it. Who owns: a [`File`] owns its descriptor; an operation that is
-//! still running in a thread keeps it open. A buffer to be written moves to the thread and comes
-//! back with the result. What never happens: a core waits for a disk; a short read from the page
-//! cache is mistaken for the end of the file; a write is considered durable before a
-//! [`File::sync_data`] that began after it has succeeded.
+//! keeps the cores waiting for it.
+//! Who owns: a [`File`] owns its descriptor; an operation that is still running in a thread keeps
+//! it open. A buffer to be written moves to the thread and comes back with the result.
+//! What never happens: a core waits for a disk; a short read from the page cache is mistaken for
+//! the end of the file; a write is considered durable before a [`File::sync_data`] that began after
+//! it has succeeded.
 
 mod open_watch;
 mod page_buffer;

@@ -2,8 +2,9 @@
 //!
 //! What: [`OpenWatch`] reports whether any program on this machine has opened the file since the
 //! watch was created (`inotify`), under any name. The kernel reports it before that program's call
-//! returns, so nothing has been written by then. What it does not see: programs that had the file
-//! open before, and writes below the file system or from another machine.
+//! returns, so nothing has been written by then.
+//! What it does not see: programs that had the file open before, and writes below the file system
+//! or from another machine.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

@@ -1,9 +1,9 @@
 //! Memory for writes that bypass the page cache.
 //!
 //! What: bytes at a chosen offset within a page, in large pages of memory where the system has
-//! them. Why: for such a write the kernel looks up, maps and releases every page, and runs nothing
-//! else on that processor meanwhile. A mebibyte is one or two large pages and takes a third of the
-//! time.
+//! them.
+//! Why: for such a write the kernel looks up, maps and releases every page, and runs nothing else
+//! on that processor meanwhile. A mebibyte is one or two large pages and takes a third of the time.
 
 use std::alloc::{self, Layout};
 use std::ops::Range;

@@ -5,12 +5,13 @@
 //! a fault maps a page again. So a page that is still mapped has been in the page cache ever since
 //! the mapping was made, and need not be verified again. [`StablePages::share`] puts references to
 //! such pages into a pipe (`vmsplice`), from where they go to a socket (`splice`). If the thread's
-//! fault counter rises meanwhile, one of the pages was no longer mapped. Who owns: a
-//! [`SharedPages`] owns its pipe; an empty pipe goes back to its core for reuse. The kernel owns
-//! the pages until the peer has received them. What never happens: a page is shared that was read
-//! from the disk after the mapping was made. What it does not detect: writes into a page through
-//! the page cache, even while the page waits for the peer. The owner of the file must handle those,
-//! with [`super::File::detach`] for its own writes and [`super::OpenWatch`] for those of others.
+//! fault counter rises meanwhile, one of the pages was no longer mapped.
+//! Who owns: a [`SharedPages`] owns its pipe; an empty pipe goes back to its core for reuse. The
+//! kernel owns the pages until the peer has received them.
+//! What never happens: a page is shared that was read from the disk after the mapping was made.
+//! What it does not detect: writes into a page through the page cache, even while the page waits
+//! for the peer. The owner of the file must handle those, with [`super::File::detach`] for its own
+//! writes and [`super::OpenWatch`] for those of others.
 
 use std::fmt;
 use std::fs::File;
@@ -29,6 +30,7 @@ use crate::sync::{Lock, LockKind};
 
 /// Parts that are shared at once.
 pub const PARTS_MAX: usize = 16;
+
 static WHOLE: LockKind = LockKind::new("shared pages");
 
 /// Pages of a part of a file that have been in the page cache ever since this was made.

@@ -2,10 +2,11 @@
 //!
 //! What: [`unblock`] runs a closure on one of at most [`THREADS_MAX`] threads and completes when
 //! the closure has returned. All cores share the threads; they start when there is work and end
-//! when there has been none for a while. Who owns: the process owns the queue; the closure and its
-//! value belong to the thread, then to the task. What never happens: a core waits for a thread, or
-//! the pool exceeds its bound. On the twin the closure runs immediately on the core, because
-//! virtual time does not wait for real work.
+//! when there has been none for a while.
+//! Who owns: the process owns the queue; the closure and its value belong to the thread, then to
+//! the task.
+//! What never happens: a core waits for a thread, or the pool exceeds its bound. On the twin the
+//! closure runs immediately on the core, because virtual time does not wait for real work.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;

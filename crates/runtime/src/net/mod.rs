@@ -2,8 +2,10 @@
 //!
 //! What: each type is a thin wrapper of a `Socket` of `io.rs`. Every method takes `&self`; an
 //! operation exists as `try_…` (returns at once, with `WouldBlock` if it cannot complete) and as a
-//! future. Who owns: a socket belongs to the core that made it. Dropping it removes it from the
-//! poller and closes it. What never happens: a call blocks, or a write raises SIGPIPE.
+//! future.
+//! Who owns: a socket belongs to the core that made it. Dropping it removes it from the poller and
+//! closes it.
+//! What never happens: a call blocks, or a write raises SIGPIPE.
 //!
 //! The cheapest way to serve a connection. A request costs its share of one wait, one recv and one
 //! send:

@@ -2,12 +2,12 @@
 //!
 //! What: listening sockets opened or inherited before a core exists ([`listen`], [`inherited`]),
 //! the user to run as ([`Identity`]), the process that replaces this one ([`Successor`]) or that
-//! this one replaces ([`Predecessor`]), and the supervisor ([`notify`]). Why here: all of it is
-//! system calls, and none of it belongs to a core. It is not simulated, because it happens once in
-//! the life of a process, on its first thread. What never happens: a listening socket is closed
-//! during a handover (the successor has it open before we close it, so no connection in its queue
-//! is lost); an inherited descriptor is owned twice; a process that should drop its privileges
-//! continues with some of them.
+//! this one replaces ([`Predecessor`]), and the supervisor ([`notify`]).
+//! Why here: all of it is system calls, and none of it belongs to a core. It is not simulated,
+//! because it happens once in the life of a process, on its first thread.
+//! What never happens: a listening socket is closed during a handover (the successor has it open
+//! before we close it, so no connection in its queue is lost); an inherited descriptor is owned
+//! twice; a process that should drop its privileges continues with some of them.
 
 mod inherited;
 mod link;

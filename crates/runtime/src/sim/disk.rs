@@ -5,12 +5,13 @@
 //! leaves: each 512-byte sector written since the last sync independently has any of its states (so
 //! writes are torn, lost and reordered), and only some of the first name changes survive.
 //! [`Disk::kill`] leaves what killing the process leaves: the page cache, with pending writes
-//! partly done. [`Faults`] are drawn at rates. Who owns: a [`Disk`] is a reference-counted pointer
-//! that outlives the runtimes that use it. In practice one thread uses it at a time, and the seed
-//! determines it. Handles from before a crash or a kill are dead: their operations are refused, so
-//! that a leftover task cannot write into the next life. What never happens: a later sync makes
-//! writes durable for which a sync has failed (the kernel forgets that they were dirty); a disabled
-//! fault draws a number.
+//! partly done. [`Faults`] are drawn at rates.
+//! Who owns: a [`Disk`] is a reference-counted pointer that outlives the runtimes that use it. In
+//! practice one thread uses it at a time, and the seed determines it. Handles from before a crash
+//! or a kill are dead: their operations are refused, so that a leftover task cannot write into the
+//! next life.
+//! What never happens: a later sync makes writes durable for which a sync has failed (the kernel
+//! forgets that they were dirty); a disabled fault draws a number.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;

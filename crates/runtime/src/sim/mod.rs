@@ -3,10 +3,12 @@
 //! What: [`crate::Runtime::simulated`] makes a core whose sockets, files and clocks live in memory.
 //! Bytes arrive late, in arbitrary pieces, or not at all. Time moves only when every task waits,
 //! and then jumps to the next event. Everything above the sockets is the unmodified production
-//! code. Why: a fault that happens once in a million connections happens here every second, and the
-//! seed that a failure prints reproduces it. Who owns: a simulated core owns its whole world: both
-//! ends of its connections live on it. What never happens: real time passes, a system call is made,
-//! or anything depends on more than the seed and the program.
+//! code.
+//! Why: a fault that happens once in a million connections happens here every second, and the seed
+//! that a failure prints reproduces it.
+//! Who owns: a simulated core owns its whole world: both ends of its connections live on it.
+//! What never happens: real time passes, a system call is made, or anything depends on more than
+//! the seed and the program.
 
 mod calls;
 mod datagram;

@@ -3,8 +3,8 @@
 //! What: each socket has a number that is never reused, and may have a descriptor. Events in flight
 //! are in the agenda, ordered by the time of their arrival; events at the same time keep the order
 //! in which they were scheduled. Streams are in [`super::stream`], datagrams in
-//! [`super::datagram`]. What never happens: anything depends on the order of a hash table or on an
-//! address in memory.
+//! [`super::datagram`].
+//! What never happens: anything depends on the order of a hash table or on an address in memory.
 
 use std::collections::BTreeMap;
 use std::io;

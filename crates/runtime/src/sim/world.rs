@@ -1,8 +1,8 @@
 //! The simulated world of one core: its network, its disk, its clocks, and the trace of events.
 //!
-//! What: [`Net`] implements the calls that `sys::real` makes to the system. What never happens: a
-//! function here waits. Time moves only in [`World::advance`], which the poller calls where a real
-//! one would sleep.
+//! What: [`Net`] implements the calls that `sys::real` makes to the system.
+//! What never happens: a function here waits. Time moves only in [`World::advance`], which the
+//! poller calls where a real one would sleep.
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::io;

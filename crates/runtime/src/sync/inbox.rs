@@ -2,8 +2,9 @@
 //!
 //! What: [`inbox`] makes both ends. A [`Sender`] may be cloned and sent to any thread; its messages
 //! wake the receiving task on that task's core. The [`Inbox`] takes everything that has arrived
-//! under one lock and returns it one by one. What never happens: a sender waits (a full inbox
-//! returns the message), or a message that was taken is lost when the receiving future is dropped.
+//! under one lock and returns it one by one.
+//! What never happens: a sender waits (a full inbox returns the message), or a message that was
+//! taken is lost when the receiving future is dropped.
 
 use std::collections::VecDeque;
 use std::fmt;

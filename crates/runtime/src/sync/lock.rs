@@ -2,12 +2,12 @@
 //!
 //! What: [`Lock`] is the system's mutex with a [`LockKind`]: a name, shared by all locks that do
 //! the same work (the shards of a table), under which uses are counted: how often a lock was
-//! requested, how often it was contended, and how long callers waited for it and held it. Why:
-//! measurements show whether cores that should share nothing contend for a lock after all, as they
-//! did for the run queue's lock in 2002. Counting is off until [`LockKind::measure_all`]. While it
-//! is off, a lock costs the mutex and one load of a flag that is not being written. What never
-//! happens: a hold is counted that began before counting was switched on or ends after it was
-//! switched off, because its length would be unknown.
+//! requested, how often it was contended, and how long callers waited for it and held it.
+//! Why: measurements show whether cores that should share nothing contend for a lock after all, as
+//! they did for the run queue's lock in 2002. Counting is off until [`LockKind::measure_all`].
+//! While it is off, a lock costs the mutex and one load of a flag that is not being written.
+//! What never happens: a hold is counted that began before counting was switched on or ends after
+//! it was switched off, because its length would be unknown.
 //!
 //! The holder counts before it unlocks. So the reported hold time excludes the unlocking, and
 //! counting makes each hold some tens of nanoseconds longer.

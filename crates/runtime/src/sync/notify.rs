@@ -1,9 +1,10 @@
 //! A condition within one core: tasks wait for it, and a task signals it.
 //!
 //! What: [`Notify::notify_all`] wakes all tasks that wait now. [`Notify::notify_one`] wakes the one
-//! that has waited longest; if none waits, the next one to wait returns at once. What never
-//! happens: a `notified()` that was created before a `notify_all` misses it, polled or not; or a
-//! notification is lost because the chosen future is dropped unpolled (the next one gets it).
+//! that has waited longest; if none waits, the next one to wait returns at once.
+//! What never happens: a `notified()` that was created before a `notify_all` misses it, polled or
+//! not; or a notification is lost because the chosen future is dropped unpolled (the next one gets
+//! it).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

@@ -2,9 +2,9 @@
 //!
 //! What: [`World`] has one function for each call that a socket or a clock makes. `real` implements
 //! them with system calls, the network of [`crate::sim`] in memory. Both have the same functions,
-//! and no code above this file knows which one it calls. Why: the production code is the code that
-//! is tested with seeded faults. What never happens: a function blocks, or keeps a buffer after it
-//! has returned.
+//! and no code above this file knows which one it calls.
+//! Why: the production code is the code that is tested with seeded faults.
+//! What never happens: a function blocks, or keeps a buffer after it has returned.
 
 pub(crate) mod address;
 pub(crate) mod options;

@@ -2,8 +2,8 @@
 //!
 //! What: the monotonic time for timers and ages, the wall time for dates and logs. Both are read
 //! from the world (the system's clocks or the simulated one) when a wait returns; the wall time
-//! only in turns that use it. What never happens: the clock moves within a turn. So everything in
-//! one turn has the same time.
+//! only in turns that use it.
+//! What never happens: the clock moves within a turn. So everything in one turn has the same time.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -1,10 +1,10 @@
 //! Time: the cached clock, sleeping, and time limits.
 //!
 //! What: [`now`] and [`wall`] are read once per turn of the core's loop and cost a load. [`Sleep`]
-//! and [`Timeout`] use the core's timer wheel, which has a resolution of one millisecond. Why: a
-//! server reads the time for every request and sets a time limit for every wait. What never
-//! happens: a timer fires early, or makes a system call. On the twin, time moves only when
-//! everything waits.
+//! and [`Timeout`] use the core's timer wheel, which has a resolution of one millisecond.
+//! Why: a server reads the time for every request and sets a time limit for every wait.
+//! What never happens: a timer fires early, or makes a system call. On the twin, time moves only
+//! when everything waits.
 
 pub(crate) mod clock;
 pub(crate) mod wheel;

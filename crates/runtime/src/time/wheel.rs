@@ -3,9 +3,11 @@
 //! What: six levels of 64 slots. A slot of level 0 is one tick (the caller's resolution, a
 //! millisecond here), a slot of level n is 64^n ticks. A timer is in the level of the highest
 //! base-64 digit in which its deadline differs from the present, and moves down when the present
-//! reaches its slot. Why: a server sets a timer for nearly every wait and cancels nearly all of
-//! them; a heap would pay a logarithm for each. Who owns: one core. Timers live in one slab and are
-//! linked by index, so that setting one allocates only when there are more timers than ever before.
+//! reaches its slot.
+//! Why: a server sets a timer for nearly every wait and cancels nearly all of them; a heap would
+//! pay a logarithm for each.
+//! Who owns: one core. Timers live in one slab and are linked by index, so that setting one
+//! allocates only when there are more timers than ever before.
 //! What never happens: a timer is due before its tick, or the key of a timer that fired or was
 //! cancelled affects the timer that now has its place (keys have a generation).
 //!

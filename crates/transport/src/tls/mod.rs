@@ -1,12 +1,12 @@
 //! TLS, by rustls: on listeners and to upstreams.
 //!
 //! What: configurations made from files ([`ServerTls`], [`ClientTls`]), the handshake of each side,
-//! and the [`stream`] that a [`crate::Transport`] then holds. Why one place: no code above a
-//! transport knows whether its bytes were encrypted. Who owns: a reload replaces the configuration;
-//! connections keep the one that they started with. All TLS connections of a core share one buffer,
-//! which is only in use between two waits. What never happens: a certificate is accepted unverified
-//! unless the configuration says so; a handshake waits without a time-out; more handshakes hold
-//! buffers than a named limit allows.
+//! and the [`stream`] that a [`crate::Transport`] then holds.
+//! Why one place: no code above a transport knows whether its bytes were encrypted.
+//! Who owns: a reload replaces the configuration; connections keep the one that they started with.
+//! All TLS connections of a core share one buffer, which is only in use between two waits.
+//! What never happens: a certificate is accepted unverified unless the configuration says so; a
+//! handshake waits without a time-out; more handshakes hold buffers than a named limit allows.
 
 mod accept;
 mod connect;
