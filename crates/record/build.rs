@@ -1,8 +1,8 @@
-//! Builds the BPF programs, where the feature `bpf` is on: clang alone, no headers, no libraries.
+//! Builds the BPF programs if the feature `bpf` is on: clang alone, no headers, no libraries.
 
 fn main() {
     println!("cargo:rustc-check-cfg=cfg(bpf)");
-    // The programs know the system calls and the registers of one machine.
+    // The programs contain the system call numbers and registers of one machine.
     let x86_64 = std::env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64");
     if std::env::var_os("CARGO_FEATURE_BPF").is_some() && x86_64 {
         println!("cargo:rustc-cfg=bpf");
@@ -21,7 +21,7 @@ fn compile(name: &str) {
     let clang = std::env::var_os("CLANG").unwrap_or_else(|| "clang".into());
     let directory = std::env::var_os("OUT_DIR").expect("cargo says where to build");
     let object = std::path::Path::new(&directory).join(format!("{name}.bpf.o"));
-    // -g makes the BTF that places the kernel's fields; v3 has the atomics.
+    // -g emits the BTF that locates the kernel's fields; v3 has the atomics.
     let status = std::process::Command::new(&clang)
         .args(["-g", "-O2", "-Wall", "-Wextra", "-target", "bpf", "-mcpu=v3", "-c", &source, "-o"])
         .arg(&object)

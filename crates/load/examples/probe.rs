@@ -1,6 +1,8 @@
-//! What the generator costs: loads a null server in a thread of its own on CPU 0, from CPU 1.
+//! Measures the generator's own cost: loads a null server in a separate thread on CPU 0, from CPU
+//! 1.
 //!
-//! `cargo run --release -p load --example probe -- [RATE|closed] [URL]`; with a URL, that server.
+//! `cargo run --release -p load --example probe -- [RATE|closed] [URL]`. With a URL, it loads that
+//! server instead.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

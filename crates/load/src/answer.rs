@@ -1,8 +1,9 @@
-//! What the origin answers: a function from a request to a head and a piece of an object.
+//! How the origin responds: a function from a request to a response head and a range of an object.
 //!
-//! What: `GET /obj/N?size=BYTES&cc=CACHE-CONTROL&etag=TAG&delay_us=MICROSECONDS`, each part of the
-//! query may be missing. Why apart from the loop: it does no I/O and reads no clock, so every rule
-//! is tested by a call. What never happens: a byte from the query goes into a head unchecked.
+//! What: `GET /obj/N?size=BYTES&cc=CACHE-CONTROL&etag=TAG&delay_us=MICROSECONDS`; every query
+//! parameter is optional. Why it is separate from the loop: it does no I/O and reads no clock, so a
+//! plain call tests every rule. What never happens: an unchecked byte of the query in a response
+//! head.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,15 +12,15 @@ use http1::{Method, Name, RequestHead, Target, write};
 use crate::population::SIZE_BYTES_MAX;
 use crate::random::mix;
 
-/// The size of an object that does not ask for one.
+/// The size of an object when the query does not set one.
 const SIZE_BYTES_DEFAULT: u64 = 1024;
-/// The longest delay that may be asked for.
+/// The longest delay that a query may set.
 const DELAY_MAX: Duration = Duration::from_secs(60);
 const CACHE_CONTROL_DEFAULT: &[u8] = b"max-age=3600";
-/// 2026-01-01: the youngest object; the others are up to a year older.
+/// 2026-01-01: the date of the newest object. The others are up to a year older.
 const YOUNGEST_S: u64 = 1_767_225_600;
 
-/// What is to be sent, and when.
+/// What to send, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -30,7 +31,7 @@ pub(crate) struct Answer {
     pub(crate) close: bool,
 }
 
-/// Answers a request: the head is appended to `out`. `date` is the Date field's value.
+/// Answers a request and appends the response head to `out`. `date` is the Date field's value.
 pub(crate) fn answer(request: &RequestHead<'_>, date: &str, out: &mut Vec<u8>) -> Answer {
     let close = !request.keep_alive();
     let plain = |status| Answer { status, object: 0, body_bytes: 0, delay: Duration::ZERO, close };
@@ -40,37 +41,37 @@ pub(crate) fn answer(request: &RequestHead<'_>, date: &str, out: &mut Vec<u8>) -
         return refuse(Answer { close: true, ..plain(400) }, date, out);
     };
     if !matches!(request.method, Method::Get | Method::Head) {
-        // Its body, if it has one, is not read: the connection ends here.
+        // The request's body, if any, is not read, so the connection must close.
         return refuse(Answer { close: true, ..plain(405) }, date, out);
     }
     if !matches!(request.body(), http1::BodyKind::None | http1::BodyKind::Length(0)) {
         return refuse(Answer { close: true, ..plain(400) }, date, out);
     }
-    let asked = match Asked::parse(path_and_query) {
-        Ok(asked) => asked,
+    let parameters = match Parameters::parse(path_and_query) {
+        Ok(parameters) => parameters,
         Err(status) => return refuse(plain(status), date, out),
     };
-    let modified_s = YOUNGEST_S - mix(asked.object) % (365 * 24 * 3600);
-    let etag = asked.etag();
+    let modified_s = YOUNGEST_S - mix(parameters.object) % (365 * 24 * 3600);
+    let etag = parameters.etag();
     let unchanged = not_modified(request, &etag, modified_s);
     let status = if unchanged { 304 } else { 200 };
     write::status_line(out, status);
     line(out, b"Server", b"plimsoll-origin");
     line(out, b"Date", date.as_bytes());
     line(out, b"ETag", &etag);
-    line(out, b"Cache-Control", &asked.cache_control);
+    line(out, b"Cache-Control", &parameters.cache_control);
     let modified = UNIX_EPOCH + Duration::from_secs(modified_s);
     line(out, b"Last-Modified", httpdate::fmt_http_date(modified).as_bytes());
     if !unchanged {
         line(out, b"Content-Type", b"application/octet-stream");
-        write::content_length(out, asked.size);
+        write::content_length(out, parameters.size);
     }
     finish(close, out);
-    let body_bytes = if unchanged || request.method == Method::Head { 0 } else { asked.size };
-    Answer { status, object: asked.object, body_bytes, delay: asked.delay, close }
+    let body_bytes = if unchanged || request.method == Method::Head { 0 } else { parameters.size };
+    Answer { status, object: parameters.object, body_bytes, delay: parameters.delay, close }
 }
 
-/// The head of an answer without a body.
+/// Appends the head of a response without a body.
 pub(crate) fn refuse(answer: Answer, date: &str, out: &mut Vec<u8>) -> Answer {
     write::status_line(out, answer.status);
     line(out, b"Server", b"plimsoll-origin");
@@ -83,7 +84,7 @@ pub(crate) fn refuse(answer: Answer, date: &str, out: &mut Vec<u8>) -> Answer {
     answer
 }
 
-/// The answer to bytes that are no request.
+/// Answers bytes that are not a valid request.
 pub(crate) fn reject(status: u16, date: &str, out: &mut Vec<u8>) -> Answer {
     let answer = Answer { status, object: 0, body_bytes: 0, delay: Duration::ZERO, close: true };
     refuse(answer, date, out)
@@ -100,14 +101,14 @@ fn line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     write::field(out, name, value).expect("values are checked where they come from");
 }
 
-/// The Date field's value for an instant.
+/// The Date field's value at an instant.
 pub(crate) fn date_of(wall_ns: i64) -> String {
     let since = Duration::from_nanos(u64::try_from(wall_ns).unwrap_or_default());
     httpdate::fmt_http_date(SystemTime::UNIX_EPOCH + since)
 }
 
-/// What a target asks for.
-struct Asked {
+/// The parameters of a target.
+struct Parameters {
     object: u64,
     size: u64,
     cache_control: Vec<u8>,
@@ -115,13 +116,13 @@ struct Asked {
     delay: Duration,
 }
 
-impl Asked {
-    /// Or the status to answer with.
-    fn parse(path_and_query: &[u8]) -> Result<Asked, u16> {
+impl Parameters {
+    /// The error is the status to answer with.
+    fn parse(path_and_query: &[u8]) -> Result<Parameters, u16> {
         let mut parts = path_and_query.splitn(2, |b| *b == b'?');
         let path = parts.next().unwrap_or_default();
         let number = path.strip_prefix(b"/obj/").ok_or(404u16)?;
-        let mut asked = Asked {
+        let mut parameters = Parameters {
             object: decimal(number).ok_or(404u16)?,
             size: SIZE_BYTES_DEFAULT,
             cache_control: CACHE_CONTROL_DEFAULT.to_vec(),
@@ -136,22 +137,22 @@ impl Asked {
             match name {
                 b"size" => {
                     let size = decimal(&value).filter(|size| *size <= SIZE_BYTES_MAX);
-                    asked.size = size.ok_or(400u16)?;
+                    parameters.size = size.ok_or(400u16)?;
                 }
                 b"delay_us" => {
                     let delay = decimal(&value).map(Duration::from_micros);
-                    asked.delay = delay.filter(|delay| *delay <= DELAY_MAX).ok_or(400u16)?;
+                    parameters.delay = delay.filter(|delay| *delay <= DELAY_MAX).ok_or(400u16)?;
                 }
-                b"cc" => asked.cache_control = value,
-                b"etag" => asked.etag = Some(value),
-                // Whatever else: another object to a cache, the same to us.
+                b"cc" => parameters.cache_control = value,
+                b"etag" => parameters.etag = Some(value),
+                // Unknown parameters make another object for a cache, the same one for the origin.
                 _ => {}
             }
         }
-        Ok(asked)
+        Ok(parameters)
     }
 
-    /// The given tag, in quotes if it has none, or one made of number and size.
+    /// The given tag, quoted if it has no quotes, or a tag made of number and size.
     fn etag(&self) -> Vec<u8> {
         match &self.etag {
             Some(tag) if tag.starts_with(b"\"") || tag.starts_with(b"W/\"") => tag.clone(),
@@ -168,7 +169,7 @@ fn decimal(text: &[u8]) -> Option<u64> {
     std::str::from_utf8(text).ok()?.parse().ok()
 }
 
-/// Percent-decoding; `None` for a bad escape or a byte that may not stand in a field.
+/// Percent-decodes. `None` for a bad escape or a byte that is not allowed in a field.
 fn unescape(text: &[u8]) -> Option<Vec<u8>> {
     let mut plain = Vec::with_capacity(text.len());
     let mut left = text;
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_with_everything_by_default() {
+    fn an_object_with_default_parameters() {
         let (answer, head) = get("/obj/7", "");
         assert_eq!((answer.status, answer.object, answer.body_bytes), (200, 7, 1024));
         assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_asked_for() {
+    fn every_parameter_is_honoured() {
         let target = "/obj/9?size=5&cc=no-store%2C%20max-age%3D0&etag=x&delay_us=1500&v=2";
         let (answer, head) = get(target, "Connection: close\r\n");
         assert_eq!(answer.body_bytes, 5);
@@ -255,7 +256,7 @@ mod tests {
         assert_eq!(status("If-None-Match: \"7-401\"\r\n"), 200);
         assert_eq!(status("If-Modified-Since: Thu, 01 Jan 2026 00:00:00 GMT\r\n"), 304);
         assert_eq!(status("If-Modified-Since: Thu, 01 Jan 1998 00:00:00 GMT\r\n"), 200);
-        // The date counts only without a tag.
+        // The date is only used if there is no tag.
         let both = "If-None-Match: \"b\"\r\nIf-Modified-Since: Thu, 01 Jan 2026 00:00:00 GMT\r\n";
         assert_eq!(status(both), 200);
         let (answer, head) = get("/obj/7", "If-None-Match: *\r\n");
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_answered_is_refused() {
+    fn bad_targets_are_refused() {
         for (target, status) in [
             ("/", 404),
             ("/obj/x", 404),

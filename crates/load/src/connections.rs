@@ -1,17 +1,17 @@
-//! The connections of a run: those that carry requests, and the cold ones.
+//! The connections of a run: the ones that carry requests, and the cold ones.
 //!
-//! What: a table of fixed size, the hot slots first, and the sockets in it. Who owns: a slot owns
-//! its socket; it leaves the poller before it is closed. What never happens: an event of a socket
-//! that is gone reaches the one that took its slot (tokens carry a generation).
+//! What: a table of fixed size, the hot slots first, and their sockets. Ownership: a slot owns its
+//! socket, which leaves the poller before it is closed. What never happens: an event of a closed
+//! socket reaches the socket that took over its slot (tokens carry a generation).
 //!
 //! ```text
 //! Closed --connect--> Connecting --writable--> Idle --send--> Busy --whole--> Idle
 //!    ^                                                          |
-//!    |   (connection a request) Ending <--whole-----------------+
+//!    |   (one request each)   Ending <--whole-----------------+
 //!    +------- any error, the peer's close ----------------------+
 //! ```
-//! A `Connecting` slot may have its request waiting in `unsent`; it is then `Busy` at once when it
-//! is through. Cold slots stay in `Idle`.
+//! A `Connecting` slot may have its request waiting in `unsent`; it becomes `Busy` as soon as the
+//! connection is established. Cold slots stay in `Idle`.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -20,10 +20,10 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use readiness::{Interest, Poller, Token};
 
 use crate::plan::Plan;
-use crate::response::{Asked, Reader};
+use crate::response::{Reader, Requested};
 use crate::sys;
 
-/// Where a connection stands; the picture is in the file's header.
+/// The state of a connection; the file's header has the diagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Closed,
@@ -38,17 +38,17 @@ pub(crate) struct Connection {
     pub(crate) step: Step,
     fd: Option<OwnedFd>,
     generation: u32,
-    /// Whether the poller tells of room to write too.
-    wants_room: bool,
-    /// A request is under way, or waits for the connection to be made.
-    pub(crate) loaded: bool,
-    /// When the request was meant to start, and when it was given to this connection, ns.
+    /// Whether the poller also reports writability.
+    wants_write: bool,
+    /// A request is in flight, or waits for the connection to be established.
+    pub(crate) has_request: bool,
+    /// When the request was meant to start, and when this connection got it, ns.
     pub(crate) intended_ns: u64,
-    pub(crate) given_ns: u64,
-    /// The generator gave it late by its own fault.
+    pub(crate) assigned_ns: u64,
+    /// The connection got the request late, through the generator's own fault.
     pub(crate) late: bool,
-    pub(crate) asked: Asked,
-    /// What the socket has not taken of the request.
+    pub(crate) requested: Requested,
+    /// Request bytes that the socket has not accepted yet.
     pub(crate) unsent: Vec<u8>,
     pub(crate) reader: Reader,
 }
@@ -69,23 +69,23 @@ pub(crate) struct Connections {
 
 impl Connections {
     pub(crate) fn new(plan: &Plan, poller: Poller) -> Connections {
-        let nothing = Asked { object: 0, size: None, verify: false };
+        let nothing = Requested { object: 0, size: None, verify: false };
         let empty = || Connection {
             step: Step::Closed,
             fd: None,
             generation: 0,
-            wants_room: false,
-            loaded: false,
+            wants_write: false,
+            has_request: false,
             intended_ns: 0,
-            given_ns: 0,
+            assigned_ns: 0,
             late: false,
-            asked: nothing,
+            requested: nothing,
             unsent: Vec::new(),
             reader: Reader::new(),
         };
         let mut table = Vec::new();
         table.resize_with((plan.connections + plan.cold) as usize, empty);
-        let (target, sources) = (plan.target.addr, plan.sources_wanted());
+        let (target, sources) = (plan.target.addr, plan.source_count());
         Connections { table, hot: plan.connections, target, sources, poller }
     }
 
@@ -93,7 +93,7 @@ impl Connections {
         slot >= self.hot
     }
 
-    /// The slot of a token, unless its socket is gone.
+    /// The slot of a token, unless its socket has been closed.
     #[inline]
     pub(crate) fn slot_of(&self, token: Token) -> Option<u32> {
         let connection = &self.table[token.slot() as usize];
@@ -113,32 +113,32 @@ impl Connections {
         let token = Token::new(slot, connection.generation);
         self.poller.register(fd.as_raw_fd(), token, Interest::BOTH)?;
         connection.fd = Some(fd);
-        connection.wants_room = true;
+        connection.wants_write = true;
         connection.step = Step::Connecting;
         Ok(())
     }
 
-    /// What became of a connect of which the poller told something.
+    /// Completes a connect after the poller reported an event for it.
     pub(crate) fn connected(&mut self, slot: u32) -> io::Result<()> {
         let connection = &mut self.table[slot as usize];
         sys::socket_error(connection.fd())?;
         connection.step = Step::Idle;
-        self.want_room(slot, false)
+        self.set_wants_write(slot, false)
     }
 
-    /// Asks the poller to tell of room to write, or no longer.
-    pub(crate) fn want_room(&mut self, slot: u32, wanted: bool) -> io::Result<()> {
+    /// Turns the poller's reports of writability on or off.
+    pub(crate) fn set_wants_write(&mut self, slot: u32, wanted: bool) -> io::Result<()> {
         let connection = &mut self.table[slot as usize];
-        if connection.wants_room == wanted {
+        if connection.wants_write == wanted {
             return Ok(());
         }
-        connection.wants_room = wanted;
+        connection.wants_write = wanted;
         let interest = if wanted { Interest::BOTH } else { Interest::READ };
         let token = Token::new(slot, connection.generation);
         self.poller.change(connection.fd(), token, interest)
     }
 
-    /// Sends what is left of the request; true when the socket has taken all of it.
+    /// Sends the remainder of the request. True when the socket has accepted all of it.
     pub(crate) fn send_unsent(&mut self, slot: u32) -> io::Result<bool> {
         let connection = &mut self.table[slot as usize];
         while !connection.unsent.is_empty() {
@@ -150,18 +150,18 @@ impl Connections {
             }
         }
         let all = connection.unsent.is_empty();
-        self.want_room(slot, !all)?;
+        self.set_wants_write(slot, !all)?;
         Ok(all)
     }
 
-    /// Closes a slot's socket, if it has one; `by_reset` leaves no TIME_WAIT.
+    /// Closes a slot's socket, if it has one. `by_reset` avoids TIME_WAIT.
     pub(crate) fn close(&mut self, slot: u32, by_reset: bool) {
         let connection = &mut self.table[slot as usize];
         if let Some(fd) = connection.fd.take() {
             if by_reset {
                 sys::reset_on_close(&fd);
             }
-            // It is registered, for `connect` does so; a failure means it is gone already.
+            // `connect` registered it; a failure means it is already gone.
             let _gone = self.poller.remove(fd.as_raw_fd());
             connection.generation = connection.generation.wrapping_add(1);
         }
@@ -169,7 +169,7 @@ impl Connections {
         connection.step = Step::Closed;
     }
 
-    /// How many cold connections are open.
+    /// Number of open cold connections.
     pub(crate) fn cold_open(&self) -> u64 {
         let cold = &self.table[self.hot as usize..];
         cold.iter().filter(|connection| connection.step == Step::Idle).count() as u64

@@ -1,15 +1,14 @@
-//! The bytes of an object: the same in the origin that sends them and the generator that checks.
+//! The bytes of an object, as the origin sends them and the generator checks them.
 //!
-//! What: one pseudo-random pattern of prime length, which every object reads from a place of its
-//! own, round and round. Why: bodies are sent without being made, from pieces of one static
-//! buffer, and yet a byte out of place, or another object's byte, is seen. What never happens: a
-//! copy.
+//! What: one pseudo-random pattern of prime length. Each object starts at its own offset and wraps
+//! around. Why: bodies are sent from one static buffer, and a misplaced byte, or a byte of another
+//! object, is still detected. What never happens: a copy.
 
 use std::sync::OnceLock;
 
 use crate::random::{Random, mix};
 
-/// Length of the pattern: a prime near 1 MiB, so that no block size of a cache divides it.
+/// Length of the pattern: a prime near 1 MiB, so no block size of a cache divides it.
 const PATTERN_BYTES: usize = 1_048_573;
 
 fn pattern() -> &'static [u8] {
@@ -23,7 +22,7 @@ fn pattern() -> &'static [u8] {
     })
 }
 
-/// The longest contiguous piece of object `object` from byte `offset` on, at most `len` bytes.
+/// The longest contiguous piece of object `object` starting at byte `offset`, at most `len` bytes.
 ///
 /// Never empty unless `len` is 0.
 pub fn piece(object: u64, offset: u64, len: u64) -> &'static [u8] {
@@ -35,7 +34,7 @@ pub fn piece(object: u64, offset: u64, len: u64) -> &'static [u8] {
     &pattern[at..at + len]
 }
 
-/// Whether `bytes` are those of `object` from byte `offset` on.
+/// Whether `bytes` are the bytes of `object` starting at `offset`.
 pub fn matches(object: u64, mut offset: u64, mut bytes: &[u8]) -> bool {
     while !bytes.is_empty() {
         let expected = piece(object, offset, bytes.len() as u64);
@@ -63,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_of_an_object_matches_at_its_own_place_only() {
+    fn every_part_of_an_object_matches_only_at_its_offset() {
         let bytes = whole(3, 3_000_000);
         assert!(matches(3, 0, &bytes));
         assert!(matches(3, 1_234_567, &bytes[1_234_567..2_500_000]));
@@ -75,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_matches_nothing() {
+    fn an_empty_piece_matches() {
         assert!(matches(0, 0, b""));
         assert!(piece(0, 5, 0).is_empty());
     }

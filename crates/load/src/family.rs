@@ -1,15 +1,14 @@
-//! A process with its children, theirs, and so on: servers that are several processes are measured
-//! as one.
+//! A process and its descendants, so that a server of several processes is measured as one.
 //!
-//! What: the pids of a family, as /proc tells them, and its CPU time. Why here: whoever drives a
-//! load wants to know what it cost the server. What never happens: a process is changed.
+//! What: the pids of the family, read from /proc, and its CPU time. Why here: a driver of load
+//! needs the cost to the server. What never happens: a process is changed.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use crate::sys;
 
-/// The pid and those of its children, theirs, and so on, as they are at this moment.
+/// The pid and its current descendants.
 pub fn of(pid: i32) -> Vec<i32> {
     let parents = parents();
     let mut family = vec![pid];
@@ -22,16 +21,16 @@ pub fn of(pid: i32) -> Vec<i32> {
     family
 }
 
-/// CPU time of a family so far, ns. Who has ended meanwhile is not counted.
+/// CPU time of a family so far, ns. Processes that have ended are not counted.
 pub fn cpu_ns(family: &[i32]) -> u64 {
     family.iter().filter_map(|pid| sys::process_cpu_ns(*pid).ok()).sum()
 }
 
-/// Each process's parent.
+/// The parent of each process.
 fn parents() -> BTreeMap<i32, i32> {
     let parent_of = |pid: i32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name, in parentheses, may hold anything; the state and the parent follow it.
+        // The name, in parentheses, may contain any byte. The state and the parent follow it.
         let after = &stat[stat.rfind(')')? + 1..];
         after.split_whitespace().nth(1)?.parse().ok()
     };

@@ -1,13 +1,13 @@
-//! The loop: starts requests at their instants, reads responses, counts.
+//! The generator's loop: starts requests at their instants, reads responses, and counts.
 //!
-//! What: one thread, one poller. `run` opens the connections (the cold ones too), then starts
-//! requests until the plan's time is over, then lets those under way end. Why its own loop, not the
-//! runtime: a request costs one `send`, one `recv`, a share of one `wait` and one look at the
-//! clock, and nothing else. What never happens: a blocking call but the wait; a request that is
-//! started earlier than intended, or forgotten (`started = completed + errors + in flight`).
+//! What: one thread, one poller. `run` opens the connections (the cold ones too), starts requests
+//! until the plan's time is over, and then waits for the requests in flight. Why it does not use
+//! the runtime: a request costs one `send`, one `recv`, a share of one `wait` and one clock read,
+//! nothing else. What never happens: a blocking call other than the wait; a request that starts
+//! before its intended instant or is lost (`started = completed + errors + in flight`).
 //!
 //! ```text
-//! Opening --(all connections are made)--> Running --(duration)--> Draining --> outcome
+//! Opening --(all connections open)--> Running --(duration)--> Draining --> outcome
 //! ```
 
 use std::collections::VecDeque;
@@ -19,65 +19,65 @@ use std::time::Duration;
 use readiness::{Choice, Event, Events, Poller, Ready};
 
 use crate::connections::{Connections, Step};
-use crate::ledger::{Effort, Ledger, Left};
+use crate::ledger::{Effort, Ledger, Remaining};
 use crate::outcome::{Counts, ErrorKind, Outcome, Row};
 use crate::plan::{BadPlan, Plan};
 use crate::population::Objects;
 use crate::random::mix2;
 use crate::request::Template;
-use crate::response::{Asked, Heads};
+use crate::response::{Heads, Requested};
 use crate::schedule::{Schedule, Starts};
 use crate::sys;
 
-/// How often the observer is called, time-outs are looked for and the stop flag is read.
+/// How often the observer is called, time-outs are checked and the stop flag is read.
 pub const TICK: Duration = Duration::from_millis(100);
-/// Requests that may wait for a connection; those beyond count as unstarted.
+/// Requests that may wait for a connection. Any beyond that count as unstarted.
 pub const QUEUE_MAX: usize = 1 << 22;
-/// How long requests under way may take after the end before they are given up.
+/// How long requests in flight may take after the end of the run.
 pub const DRAIN_MAX: Duration = Duration::from_secs(1);
-/// Connections that are being opened at once before the run.
+/// Connections opened at the same time before the run.
 const OPENING_MAX: usize = 64;
-/// How long a slot rests after a connection could not be made.
+/// How long a slot rests after a failed connect.
 const REST_NS: u64 = 10_000_000;
 /// How long a cold slot rests after the server closed it.
 const COLD_REST_NS: u64 = 1_000_000_000;
-/// How long a finished connection (of a request each) may wait for the server's close.
+/// How long a finished connection that carried one request may wait for the server's close.
 const ENDING_NS_MAX: u64 = 1_000_000_000;
-/// Events of one wait.
+/// Most events that one wait returns.
 const EVENTS_MAX: usize = 512;
 /// The receive buffer, shared by all connections.
 const BUFFER_BYTES: usize = 64 * 1024;
-/// What is read at once when bodies are not looked at.
+/// Most bytes of the first read if bodies are not verified.
 const FIRST_READ_BYTES: usize = 16 * 1024;
-/// Descriptors that are not connections: standard streams, the poller, the caller's files.
+/// Descriptors reserved for standard streams, the poller and the caller's files.
 const DESCRIPTORS_SPARE: u64 = 64;
 const TICK_NS: u64 = TICK.as_nanos() as u64;
 
-/// Why there is no outcome.
+/// Why a run has no outcome.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operator's: the plan cannot be run.
+    /// The operator's fault: the plan is invalid.
     Plan(BadPlan),
-    /// The operator's: the process may not have as many descriptors as the plan needs.
+    /// The operator's fault: the plan needs more descriptors than the process may open.
     Descriptors {
         /// How many the plan needs.
         needed: u64,
-        /// How many there may be.
+        /// The limit.
         limit: u64,
     },
-    /// The peer's: the connections could not be opened before the run.
+    /// The peer's fault: the connections could not be opened before the run.
     Unreachable {
         /// The target.
         target: String,
-        /// What the first failed connection got.
+        /// The error of the first failed connection.
         source: io::Error,
     },
-    /// The system's.
+    /// The system's fault.
     System {
-        /// What was being done.
+        /// The operation that failed.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -111,46 +111,45 @@ fn system(doing: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::System { doing, source }
 }
 
-/// What part of a run is under way.
+/// The phase of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Connections are being opened.
     Opening,
     /// Requests are being started.
     Running,
-    /// The last responses are waited for.
+    /// Waiting for the last responses.
     Draining,
 }
 
-/// How a run gets on. The observer runs in the generator's thread: it must be quick.
+/// The progress of a run. The observer runs in the generator's thread, so it must be quick.
 ///
 /// It is called when a phase begins, when `Running` ends, every `TICK`, and with each row.
 #[derive(Debug)]
 pub struct Tick<'r> {
-    /// What is under way.
+    /// The current phase.
     pub phase: Phase,
-    /// Since the phase began.
+    /// Time since the phase began.
     pub elapsed: Duration,
     /// All counts so far.
     pub counts: Counts,
-    /// Requests on connections.
+    /// Requests that are assigned to a connection.
     pub in_flight: u64,
-    /// Requests that wait for one.
+    /// Requests that wait for a connection.
     pub queued: u64,
-    /// Connections that are open so far while opening (cold ones afterwards).
+    /// Connections open so far in the opening phase; afterwards, the open cold connections.
     pub open: u64,
-    /// The row that just ended, if one did.
+    /// The row that has just ended, if any.
     pub row: Option<&'r Row>,
 }
 
-/// What is told of a run.
+/// Receives the progress of a run.
 pub type Observer<'o> = dyn FnMut(&Tick<'_>) + 'o;
 
-/// Runs a plan in the calling thread until its time is over or `stop` is set.
+/// Executes a plan in the calling thread until its time is over or `stop` is set.
 ///
-/// # Errors
-/// Whose fault it is stands at each kind of `Error`. Failed requests are no error: they are
-/// counted in the outcome.
+/// # Errors Each kind of `Error` says whose fault it is. Failed requests are not errors: the
+/// outcome counts them.
 pub fn run(plan: &Plan, stop: &AtomicBool, observer: &mut Observer<'_>) -> Result<Outcome, Error> {
     plan.check().map_err(Error::Plan)?;
     let limit = sys::raise_descriptor_limit().map_err(system("limit of descriptors"))?;
@@ -167,11 +166,11 @@ pub fn run(plan: &Plan, stop: &AtomicBool, observer: &mut Observer<'_>) -> Resul
 struct Generator<'p> {
     plan: &'p Plan,
     connections: Connections,
-    /// Hot slots without a request, the longest idle first.
+    /// Hot slots without a request; the longest idle is at the front.
     idle: VecDeque<u32>,
-    /// Intended starts that wait for a connection, ns.
+    /// Intended starts of requests that wait for a connection, ns.
     queue: VecDeque<u64>,
-    /// Slots that must not be used before an instant: (ns, slot), the earliest first.
+    /// Slots that must not be used before an instant: (ns, slot), earliest first.
     resting: VecDeque<(u64, u32)>,
     resting_cold: VecDeque<(u64, u32)>,
     template: Template,
@@ -187,10 +186,10 @@ struct Generator<'p> {
     lag_ns_max: u64,
     /// When the last wait returned, ns.
     woke_ns: u64,
-    /// What this turn handles has waited for the generator longer than it may.
+    /// The events of this turn have waited for the generator longer than `lag_max` allows.
     late_turn: bool,
-    looks: u64,
-    empty_looks: u64,
+    polls: u64,
+    empty_polls: u64,
 }
 
 impl<'p> Generator<'p> {
@@ -200,7 +199,7 @@ impl<'p> Generator<'p> {
             source: io::Error::other(e),
         })?;
         let closed_loop = plan.schedule == Schedule::ClosedLoop;
-        let nothing = Effort { cpu_ns: 0, wall_ns: 0, looks: 0, empty_looks: 0 };
+        let nothing = Effort { cpu_ns: 0, wall_ns: 0, polls: 0, empty_polls: 0 };
         Ok(Generator {
             plan,
             connections: Connections::new(plan, poller),
@@ -221,8 +220,8 @@ impl<'p> Generator<'p> {
             lag_ns_max: u64::try_from(plan.lag_max.as_nanos()).unwrap_or(u64::MAX),
             woke_ns: sys::mono_ns(),
             late_turn: false,
-            looks: 0,
-            empty_looks: 0,
+            polls: 0,
+            empty_polls: 0,
         })
     }
 
@@ -243,7 +242,7 @@ impl<'p> Generator<'p> {
         self.observe(observer, Phase::Running, end_ns - began_ns, true);
         self.drain(&mut events, observer)?;
         let waited = self.queue.front().map_or(0, |intended| end_ns.saturating_sub(*intended));
-        let left = Left {
+        let remaining = Remaining {
             stopped,
             in_flight: self.in_flight,
             unstarted: self.unstarted + self.queue.len() as u64,
@@ -252,10 +251,10 @@ impl<'p> Generator<'p> {
             backend: self.connections.poller.kind().to_string(),
         };
         self.close_all();
-        Ok(self.ledger.finish(self.plan, left, end))
+        Ok(self.ledger.finish(self.plan, remaining, end))
     }
 
-    /// Opens the connections, cold ones last, a bounded number at once.
+    /// Opens the connections, cold ones last, a limited number at a time.
     fn open_all(
         &mut self,
         events: &mut Events,
@@ -296,14 +295,14 @@ impl<'p> Generator<'p> {
                     self.connections.connected(slot).map_err(unreachable)?;
                     (opening, open, progress_ns) = (opening - 1, open + 1, now_ns);
                 } else {
-                    // Closed before the run: it is opened again when it is needed.
-                    self.lose_idle(slot, now_ns);
+                    // Closed before the run; it is reopened when it is needed.
+                    self.close_idle(slot, now_ns);
                 }
             }
         }
     }
 
-    /// Starts requests until the time is over; true if it was stopped before.
+    /// Starts requests until the time is over. True if the run was stopped before that.
     fn keep_running(
         &mut self,
         began_ns: u64,
@@ -353,7 +352,7 @@ impl<'p> Generator<'p> {
         }
     }
 
-    /// Lets the requests under way end.
+    /// Waits for the requests in flight.
     fn drain(&mut self, events: &mut Events, observer: &mut Observer<'_>) -> Result<(), Error> {
         let began_ns = sys::mono_ns();
         let end_ns = began_ns + DRAIN_MAX.min(self.plan.timeout).as_nanos() as u64;
@@ -368,21 +367,21 @@ impl<'p> Generator<'p> {
         }
     }
 
-    /// Waits until an instant at most and handles what came.
+    /// Waits until `until_ns` at most and handles the events.
     #[inline]
     fn turn(&mut self, events: &mut Events, until_ns: u64) -> Result<(), Error> {
-        // Read anew: starting requests has taken its time since the loop's own look.
+        // Read again: starting requests has taken time since the loop read the clock.
         let now_ns = sys::mono_ns();
         let wait_ns = if self.plan.busy_poll { 0 } else { until_ns.saturating_sub(now_ns) };
         let wait = Some(Duration::from_nanos(wait_ns));
         self.connections.poller.wait(events, wait).map_err(system("waiting"))?;
         let worked_ns = now_ns.saturating_sub(self.woke_ns);
         self.woke_ns = sys::mono_ns();
-        // What is ready now waited while the last turn went on, or while we should have been awake.
+        // Ready events waited while the last turn was working, or while the thread overslept.
         let overslept_ns = self.woke_ns.saturating_sub(now_ns + wait_ns);
         self.late_turn = worked_ns.max(overslept_ns) > self.lag_ns_max;
-        self.looks += 1;
-        self.empty_looks += u64::from(events.is_empty());
+        self.polls += 1;
+        self.empty_polls += u64::from(events.is_empty());
         for event in events.iter() {
             self.handle(event);
         }
@@ -393,8 +392,8 @@ impl<'p> Generator<'p> {
         Effort {
             cpu_ns: sys::thread_cpu_ns(),
             wall_ns: sys::wall_ns(),
-            looks: self.looks,
-            empty_looks: self.empty_looks,
+            polls: self.polls,
+            empty_polls: self.empty_polls,
         }
     }
 
@@ -426,26 +425,26 @@ impl<'p> Generator<'p> {
         }
     }
 
-    /// Gives a request to a slot that has none; `late` says that the generator is to blame for the
-    /// time since the intended start.
+    /// Assigns a request to a slot that has none. `late` says that the time since the intended
+    /// start is the generator's fault.
     #[inline]
     fn start(&mut self, slot: u32, intended_ns: u64, now_ns: u64, late: bool) {
         let object = self.objects.draw();
         let size = self.objects.size(object);
-        let asked_size = self.template.asks_size().then_some(size);
+        let requested_size = self.template.has_size().then_some(size);
         let bytes = self.template.fill(object, size);
         let connection = &mut self.connections.table[slot as usize];
         connection.intended_ns = intended_ns;
-        connection.given_ns = now_ns;
+        connection.assigned_ns = now_ns;
         connection.late = late;
-        connection.asked = Asked { object, size: asked_size, verify: self.plan.verify };
-        connection.loaded = true;
+        connection.requested = Requested { object, size: requested_size, verify: self.plan.verify };
+        connection.has_request = true;
         connection.reader.begin();
         self.ledger.started();
         self.in_flight += 1;
         if connection.step != Step::Idle {
             connection.unsent.extend_from_slice(bytes);
-            return self.connect_loaded(slot, now_ns);
+            return self.connect_with_request(slot, now_ns);
         }
         connection.step = Step::Busy;
         let sent = match sys::send(connection.fd(), bytes) {
@@ -455,14 +454,14 @@ impl<'p> Generator<'p> {
         };
         if sent < bytes.len() {
             connection.unsent.extend_from_slice(&bytes[sent..]);
-            if let Err(e) = self.connections.want_room(slot, true) {
+            if let Err(e) = self.connections.set_wants_write(slot, true) {
                 self.fail(slot, kind_of(&e), now_ns);
             }
         }
     }
 
     #[cold]
-    fn connect_loaded(&mut self, slot: u32, now_ns: u64) {
+    fn connect_with_request(&mut self, slot: u32, now_ns: u64) {
         if let Err(e) = self.connections.connect(slot) {
             self.fail(slot, kind_of_connect(&e), now_ns);
         }
@@ -502,29 +501,29 @@ impl<'p> Generator<'p> {
         if let Err(e) = self.connections.connected(slot) {
             let now_ns = sys::mono_ns();
             if self.connections.is_cold(slot) {
-                return self.lose_idle(slot, now_ns);
+                return self.close_idle(slot, now_ns);
             }
             return self.fail(slot, kind_of_connect(&e), now_ns);
         }
         let connection = &mut self.connections.table[slot as usize];
-        if connection.loaded {
+        if connection.has_request {
             self.ledger.connected();
             connection.step = Step::Busy;
             self.send_rest(slot);
         }
     }
 
-    /// Reads what has come of a response: one `recv`, and more only while a long body goes on.
+    /// Reads the available part of a response: one `recv`, and more only for a long body.
     #[inline]
     fn receive(&mut self, slot: u32) {
         let connection = &mut self.connections.table[slot as usize];
-        let left = connection.reader.body_left();
-        let discard = left > 0 && !self.plan.verify;
+        let remaining = connection.reader.body_left();
+        let discard = remaining > 0 && !self.plan.verify;
         let got = if discard {
-            let most = usize::try_from(left).unwrap_or(usize::MAX).min(1 << 30);
+            let most = usize::try_from(remaining).unwrap_or(usize::MAX).min(1 << 30);
             sys::recv_discard(connection.fd(), most)
         } else {
-            // A head and a small body; what follows of a long one is dropped by its length.
+            // A head and a small body. The rest of a long body is discarded by its length.
             let room = if self.plan.verify { BUFFER_BYTES } else { FIRST_READ_BYTES };
             sys::recv(connection.fd(), &mut self.buffer[..room])
         };
@@ -533,7 +532,7 @@ impl<'p> Generator<'p> {
             Ok(0) => connection.reader.close().map(|()| true),
             Ok(count) if discard => Ok(connection.reader.skip(count as u64)),
             Ok(count) => {
-                connection.reader.feed(&self.buffer[..count], &mut self.heads, connection.asked)
+                connection.reader.feed(&self.buffer[..count], &mut self.heads, connection.requested)
             }
             Err(e) if would_block(&e) => return,
             Err(e) => Err(kind_of(&e)),
@@ -545,16 +544,16 @@ impl<'p> Generator<'p> {
         }
     }
 
-    /// A response is whole: counts it and puts the connection to its next use.
+    /// Counts a complete response and puts the connection to its next use.
     #[inline]
     fn finish(&mut self, slot: u32, now_ns: u64) {
         let connection = &mut self.connections.table[slot as usize];
-        connection.loaded = false;
+        connection.has_request = false;
         self.in_flight -= 1;
         let late = connection.late
             || self.late_turn
             || now_ns.saturating_sub(self.woke_ns) > self.lag_ns_max;
-        match connection.reader.judge(connection.asked) {
+        match connection.reader.judge(connection.requested) {
             Ok(whole) => self.ledger.completed(whole, now_ns - connection.intended_ns, late),
             Err(kind) => self.ledger.failed(kind),
         }
@@ -570,7 +569,7 @@ impl<'p> Generator<'p> {
         self.reuse(slot, now_ns);
     }
 
-    /// Gives a slot without a request its next one, or none.
+    /// Assigns the next request to a slot that has none, or marks it idle.
     #[inline]
     fn reuse(&mut self, slot: u32, now_ns: u64) {
         if self.running && self.closed_loop {
@@ -586,16 +585,16 @@ impl<'p> Generator<'p> {
         }
     }
 
-    /// The request of a slot has failed: counts it and closes the connection.
+    /// Counts the failed request of a slot and closes the connection.
     #[cold]
     fn fail(&mut self, slot: u32, kind: ErrorKind, now_ns: u64) {
         let connection = &mut self.connections.table[slot as usize];
-        connection.loaded = false;
+        connection.has_request = false;
         self.in_flight -= 1;
         self.ledger.failed(kind);
         self.connections.close(slot, true);
-        // A slot is put back by the loop, not from here: a server that fails at once would
-        // otherwise be asked again within this very call, and so on without end.
+        // The loop puts the slot back to use, not this call: if a server fails at once, this call
+        // would start the next request, which would fail in turn, without end.
         match kind {
             ErrorKind::Refused | ErrorKind::Connect => {
                 self.resting.push_back((now_ns + REST_NS, slot));
@@ -604,19 +603,19 @@ impl<'p> Generator<'p> {
         }
     }
 
-    /// An idle or cold connection says something: it is the peer's close, or nonsense.
+    /// Handles input on an idle or cold connection: the peer's close, or unexpected bytes.
     #[cold]
     fn receive_idle(&mut self, slot: u32) {
         let fd = self.connections.table[slot as usize].fd();
         match sys::recv(fd, &mut self.buffer) {
             Err(e) if would_block(&e) => {}
-            _ => self.lose_idle(slot, sys::mono_ns()),
+            _ => self.close_idle(slot, sys::mono_ns()),
         }
     }
 
-    /// Closes a connection that carries no request; a cold one is opened again later, a hot one
-    /// when it is needed.
-    fn lose_idle(&mut self, slot: u32, now_ns: u64) {
+    /// Closes a connection that carries no request. A cold one is reopened later, a hot one when it
+    /// is needed.
+    fn close_idle(&mut self, slot: u32, now_ns: u64) {
         self.connections.close(slot, false);
         if self.connections.is_cold(slot) {
             self.ledger.cold_closed();
@@ -624,8 +623,8 @@ impl<'p> Generator<'p> {
         }
     }
 
-    /// The response was whole and the server was asked to close: waits for it to do so, so that
-    /// the TIME_WAIT is the server's.
+    /// Waits for the server to close after a complete response, as `Connection: close` asked it to,
+    /// so that the server holds the TIME_WAIT.
     fn receive_end(&mut self, slot: u32) {
         let fd = self.connections.table[slot as usize].fd();
         match sys::recv(fd, &mut self.buffer) {
@@ -655,13 +654,13 @@ impl<'p> Generator<'p> {
         }
     }
 
-    /// Gives up requests that take too long, and closes that do not come.
+    /// Gives up requests that take too long, and connections that the server does not close.
     fn sweep(&mut self, now_ns: u64) {
         let timeout_ns = self.plan.timeout.as_nanos() as u64;
         for slot in 0..self.plan.connections {
             let connection = &self.connections.table[slot as usize];
-            let age_ns = now_ns.saturating_sub(connection.given_ns);
-            if connection.loaded && age_ns > timeout_ns {
+            let age_ns = now_ns.saturating_sub(connection.assigned_ns);
+            if connection.has_request && age_ns > timeout_ns {
                 self.fail(slot, ErrorKind::Timeout, now_ns);
             } else if connection.step == Step::Ending && age_ns > ENDING_NS_MAX {
                 self.connections.close(slot, true);
@@ -670,8 +669,8 @@ impl<'p> Generator<'p> {
         }
     }
 
-    /// Closes everything, by resets: thousands of connections in TIME_WAIT would stand in the way
-    /// of the next run.
+    /// Closes everything by resets: thousands of connections in TIME_WAIT would obstruct the next
+    /// run.
     fn close_all(&mut self) {
         for slot in 0..self.connections.table.len() as u32 {
             self.connections.close(slot, true);

@@ -1,34 +1,34 @@
-//! The counting of a run: what happened in this second, and in all.
+//! The counters of a run, for the current row and in total.
 //!
-//! What: counters and one histogram for the row under way, closed into `Row`s and summed into the
-//! outcome's totals. Why apart: the loop calls one small function for each thing that happens, and
-//! whether a row is valid is decided in one place. What never happens: a look at the clock (`now`
-//! is an argument); a request counted twice.
+//! What: counters and one histogram for the current row, which is closed into a `Row` and added to
+//! the outcome's totals. Why it is separate: the loop calls one small function per event, and one
+//! place decides whether a row is valid. What never happens: a clock is read (`now` is an
+//! argument); a request is counted twice.
 
 use crate::outcome::{Counts, ErrorKind, Outcome, Recorder, Row};
 use crate::plan::Plan;
-use crate::response::{Came, Whole};
+use crate::response::{Complete, Source};
 
-/// How long a row is, ns.
+/// Length of a row, ns.
 const ROW_NS: u64 = 1_000_000_000;
-/// A row in which more than this part of the latencies hold a wait for the generator is not valid
-/// as a whole.
+/// A row is invalid as a whole if more than this fraction of its latencies include a wait for the
+/// generator.
 const LATE_PART_MAX: f64 = 0.01;
-/// A generator that sleeps is at its limit when it uses more of the row than this.
+/// A generator that sleeps is at its limit if it uses more of the row than this.
 const BUSY_PART_MAX: f64 = 0.97;
-/// A generator that busy-polls is at its limit when fewer of its looks than this find nothing.
-const EMPTY_LOOKS_PART_MIN: f64 = 0.01;
+/// A generator that busy-polls is at its limit if fewer of its polls than this are empty.
+const EMPTY_POLLS_PART_MIN: f64 = 0.01;
 
-/// What the loop knows about itself at the end of a row.
+/// The generator's own cost so far, sampled at the end of a row.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Effort {
     /// CPU time of this thread so far, ns.
     pub(crate) cpu_ns: u64,
     /// The wall clock, ns since the epoch.
     pub(crate) wall_ns: i64,
-    /// Looks at the poller so far, and those that found nothing.
-    pub(crate) looks: u64,
-    pub(crate) empty_looks: u64,
+    /// Calls to the poller so far, and those that returned no event.
+    pub(crate) polls: u64,
+    pub(crate) empty_polls: u64,
 }
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct Ledger {
     row_queued_max: u64,
     row_lag_max_ns: u64,
     row_latency: Recorder,
-    /// Latencies that hold a wait for the generator.
+    /// Latencies that include a wait for the generator.
     row_late: Recorder,
     rows: Vec<Row>,
     total: Counts,
@@ -76,19 +76,19 @@ impl Ledger {
         }
     }
 
-    /// When the row under way ends.
+    /// When the current row ends.
     pub(crate) fn row_end_ns(&self) -> u64 {
         self.row_end_ns
     }
 
-    /// All counts so far, the row under way included.
+    /// All counts so far, including the current row.
     pub(crate) fn so_far(&self) -> Counts {
         let mut counts = self.total;
         counts.add(&self.row);
         counts
     }
 
-    /// The requests counted as `intended` begin at an instant of the schedule.
+    /// Counts a request whose intended start has come.
     #[inline]
     pub(crate) fn intended(&mut self) {
         self.row.intended += 1;
@@ -99,7 +99,7 @@ impl Ledger {
         self.row.started += 1;
     }
 
-    /// A request whose start was up to the generator alone came `lag_ns` after its instant.
+    /// A request that only the generator held up started `lag_ns` after its intended start.
     #[inline]
     pub(crate) fn lagged(&mut self, lag_ns: u64) {
         self.row_lag_max_ns = self.row_lag_max_ns.max(lag_ns);
@@ -112,13 +112,13 @@ impl Ledger {
     }
 
     #[inline]
-    pub(crate) fn completed(&mut self, whole: Whole, latency_ns: u64, late: bool) {
+    pub(crate) fn completed(&mut self, response: Complete, latency_ns: u64, late: bool) {
         self.row.completed += 1;
-        self.row.body_bytes += whole.body_bytes;
-        match whole.came {
-            Came::FromCache => self.row.hits += 1,
-            Came::FromOrigin => self.row.misses += 1,
-            Came::Untold => {}
+        self.row.body_bytes += response.body_bytes;
+        match response.source {
+            Source::Cache => self.row.hits += 1,
+            Source::Origin => self.row.misses += 1,
+            Source::Unknown => {}
         }
         if late { &mut self.row_late } else { &mut self.row_latency }.record(latency_ns);
     }
@@ -135,28 +135,28 @@ impl Ledger {
         self.row.cold_closed += 1;
     }
 
-    /// The row that ended last.
+    /// The row that was closed last.
     pub(crate) fn last_row(&self) -> Option<&Row> {
         self.rows.last()
     }
 
-    /// Ends the row under way at `now_ns` and begins the next.
+    /// Closes the current row at `now_ns` and begins the next.
     pub(crate) fn close_row(&mut self, now_ns: u64, effort: Effort) {
         let length_ns = now_ns - self.row_began_ns;
         let cpu_ns = effort.cpu_ns - self.row_began.cpu_ns;
-        let looks = effort.looks - self.row_began.looks;
-        let empty = effort.empty_looks - self.row_began.empty_looks;
+        let polls = effort.polls - self.row_began.polls;
+        let empty = effort.empty_polls - self.row_began.empty_polls;
         let at_limit = if self.busy_poll {
-            (empty as f64) < looks as f64 * EMPTY_LOOKS_PART_MIN
+            (empty as f64) < polls as f64 * EMPTY_POLLS_PART_MIN
         } else {
             cpu_ns as f64 > length_ns as f64 * BUSY_PART_MAX
         };
-        // Requests that wait while the generator works without a pause wait for the generator.
+        // While the generator works without a pause, queued requests wait for the generator.
         let late = self.row_late.count();
         let behind = late as f64 > LATE_PART_MAX * self.row.completed as f64
             || (self.open_loop && self.row_queued_max > 0 && at_limit);
         if behind {
-            // Then all are in doubt, and shown together.
+            // All latencies are in doubt, so they are reported together.
             self.row_latency.add(&self.row_late);
             self.row_late.clear();
         }
@@ -181,7 +181,7 @@ impl Ledger {
         self.rows.push(row);
     }
 
-    /// Adds the row under way to the totals and clears it.
+    /// Adds the current row to the totals and clears it.
     fn absorb(&mut self, behind: bool) {
         let total = if behind { &mut self.latency_invalid } else { &mut self.latency };
         total.add(&self.row_latency);
@@ -194,9 +194,9 @@ impl Ledger {
         self.row_lag_max_ns = 0;
     }
 
-    /// Makes the outcome; `end` is the effort when the last row was closed.
-    pub(crate) fn finish(mut self, plan: &Plan, left: Left, end: Effort) -> Outcome {
-        // What came in after the last row has its fate.
+    /// Makes the outcome. `end` is the effort when the last row was closed.
+    pub(crate) fn finish(mut self, plan: &Plan, remaining: Remaining, end: Effort) -> Outcome {
+        // Responses that arrived after the last row share its verdict.
         let last_behind = self.rows.last().is_some_and(|row| row.behind);
         self.absorb(last_behind);
         let cpu_ns = end.cpu_ns - self.began.cpu_ns;
@@ -205,14 +205,14 @@ impl Ledger {
             plan: plan.clone(),
             start_ns: self.began.wall_ns,
             length_ns: self.row_began_ns - self.began_ns,
-            stopped: left.stopped,
+            stopped: remaining.stopped,
             rows_behind: self.rows.iter().filter(|row| row.behind).count() as u64,
             rows: self.rows,
             counts: self.total,
-            in_flight: left.in_flight,
-            unstarted: left.unstarted,
-            unstarted_waited_ns: left.unstarted_waited_ns,
-            cold_open: left.cold_open,
+            in_flight: remaining.in_flight,
+            unstarted: remaining.unstarted,
+            unstarted_waited_ns: remaining.unstarted_waited_ns,
+            cold_open: remaining.cold_open,
             latency: self.latency.latency(),
             latency_invalid: self.latency_invalid.latency(),
             cpu_ns,
@@ -221,14 +221,14 @@ impl Ledger {
             } else {
                 cpu_ns as f64 / 1e3 / in_rows as f64
             },
-            backend: left.backend,
+            backend: remaining.backend,
         }
     }
 }
 
-/// What was left over at the end of a run.
+/// What remains at the end of a run.
 #[derive(Debug)]
-pub(crate) struct Left {
+pub(crate) struct Remaining {
     pub(crate) stopped: bool,
     pub(crate) in_flight: u64,
     pub(crate) unstarted: u64,

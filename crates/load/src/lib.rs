@@ -1,12 +1,17 @@
 //! The workload: schedules, populations, connections, latencies.
 //!
-//! What: an open- or closed-loop HTTP/1.1 generator ([`run`] carries out a [`Plan`] and gives an
-//! [`Outcome`]), an origin for experiments ([`Origin`]), and the floor to measure servers against
-//! ([`NullServer`]). Why: a load
-//! line is only as good as the load; the generator is cheap, counts latency from the intended
-//! start, and says when it was itself too slow. Who owns: each of them runs in the caller's thread
-//! until its time is over or its stop flag is set. What never happens: a second thread; a request
-//! that is forgotten; a latency that is the generator's fault and not marked so.
+//! What: an open- or closed-loop HTTP/1.1 generator ([`run`] executes a [`Plan`] and returns an
+//! [`Outcome`]), an origin for experiments ([`Origin`]), and a null server that marks the
+//! lowest possible cost ([`NullServer`]).
+//!
+//! Why: a load line is only as good as the load. The generator is cheap, measures latency from the
+//! intended start, and reports when it was itself too slow.
+//!
+//! Ownership: each of them runs in the caller's thread until its time is over or its stop flag is
+//! set.
+//!
+//! What never happens: a second thread; a request that is lost; an unmarked latency that is the
+//! generator's fault.
 
 mod answer;
 mod connections;

@@ -1,9 +1,9 @@
-//! The floor: the least a server can do for a request.
+//! The null server: the least work a server can do per request.
 //!
-//! What: one `epoll_wait` for many connections, one `recv` and one `send` a request; the same
-//! answer to everybody. The only thing it looks for is the end of a head. Why: what a real server
-//! costs is told as a multiple of this. It is on raw epoll, not on `readiness`, because it is the
-//! measure for that too. What never happens: parsing, logging, a time-out.
+//! What: one `epoll_wait` for many connections, one `recv` and one `send` per request, and the same
+//! response to every request. It only looks for the end of a head. Why: the cost of a real server
+//! is reported as a multiple of this one. It uses raw epoll, not `readiness`, because `readiness`
+//! is measured against it too. What never happens: parsing, logging, a time-out.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::sys;
 
-/// How many events one wait may bring.
+/// Most events that one wait returns.
 const EVENTS_MAX: usize = 256;
-/// How long it may sleep before it looks at its stop flag, milliseconds.
-const STOP_LOOK_MS: i32 = 50;
-/// The receive buffer: requests are small.
+/// How often the stop flag is checked, milliseconds.
+const STOP_CHECK_MS: i32 = 50;
+/// Size of the receive buffer. Requests are small.
 const BUFFER_BYTES: usize = 16 * 1024;
 const HEAD_END: &[u8; 4] = b"\r\n\r\n";
 
-/// A bound, not yet serving null server.
+/// A null server that is bound but not yet serving.
 #[derive(Debug)]
 pub struct NullServer {
     listener: OwnedFd,
@@ -28,22 +28,21 @@ pub struct NullServer {
     response: Vec<u8>,
 }
 
-/// What is known of one connection.
+/// The state of one connection.
 struct Peer {
     fd: OwnedFd,
-    /// How many bytes of the end of a head the last `recv` ended with, 0..=3.
+    /// How many bytes of a head's end the last `recv` stopped after, 0..=3.
     matched: u8,
-    /// Bytes of the responses asked for that the socket has not taken yet.
+    /// Response bytes that are due and that the socket has not accepted yet.
     owed: usize,
-    /// Whether epoll tells of room to write instead of bytes to read.
-    wants_room: bool,
+    /// Whether epoll waits for writability instead of readability.
+    wants_write: bool,
 }
 
 impl NullServer {
-    /// Listens on `addr` (port 0: any) and prepares a 200 with `body_bytes` bytes.
+    /// Listens on `addr` (port 0: any) and prepares a 200 response with a body of `body_bytes`.
     ///
-    /// # Errors
-    /// The address cannot be bound.
+    /// # Errors The address cannot be bound.
     pub fn bind(addr: SocketAddr, body_bytes: usize) -> io::Result<NullServer> {
         let listener = sys::listen(addr)?;
         let addr = sys::local_addr(&listener)?;
@@ -56,15 +55,14 @@ impl NullServer {
         Ok(NullServer { listener, addr, response })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Serves in the calling thread until `stop` is set; returns how many requests it answered.
+    /// Serves in the calling thread until `stop` is set. Returns the number of requests answered.
     ///
-    /// # Errors
-    /// The system refuses epoll or, for want of descriptors, a connection.
+    /// # Errors The system refuses epoll or, when descriptors run out, a connection.
     pub fn run(self, stop: &AtomicBool) -> io::Result<u64> {
         let epoll = Epoll::new()?;
         let mut serving =
@@ -88,7 +86,7 @@ impl NullServer {
 
 struct Serving {
     epoll: Epoll,
-    /// By descriptor.
+    /// Indexed by descriptor.
     peers: Vec<Option<Peer>>,
     response: Vec<u8>,
     answered: u64,
@@ -103,7 +101,7 @@ impl Serving {
             if self.peers.len() <= at {
                 self.peers.resize_with(at + 1, || None);
             }
-            self.peers[at] = Some(Peer { fd, matched: 0, owed: 0, wants_room: false });
+            self.peers[at] = Some(Peer { fd, matched: 0, owed: 0, wants_write: false });
         }
         Ok(())
     }
@@ -112,7 +110,7 @@ impl Serving {
         let Some(peer) = self.peers[fd as usize].as_mut() else {
             return Ok(()); // Closed by an earlier event of the same wait.
         };
-        // Whoever does not take its answers is not read from.
+        // No reads while the client has responses to take.
         if peer.owed == 0 {
             match sys::recv(peer.fd.as_raw_fd(), buffer) {
                 Ok(0) => return self.close(fd),
@@ -133,25 +131,25 @@ impl Serving {
                 Err(_) => return self.close(fd),
             }
         }
-        let wants_room = peer.owed > 0;
-        if wants_room != peer.wants_room {
-            peer.wants_room = wants_room;
-            let events = if wants_room { libc::EPOLLOUT } else { libc::EPOLLIN };
+        let wants_write = peer.owed > 0;
+        if wants_write != peer.wants_write {
+            peer.wants_write = wants_write;
+            let events = if wants_write { libc::EPOLLOUT } else { libc::EPOLLIN };
             return sys::epoll_control(&self.epoll.fd, libc::EPOLL_CTL_MOD, fd, events);
         }
         Ok(())
     }
 
-    /// Dropping the descriptor takes it out of epoll.
+    /// Dropping the descriptor also removes it from epoll.
     fn close(&mut self, fd: RawFd) -> io::Result<()> {
         self.peers[fd as usize] = None;
         Ok(())
     }
 }
 
-/// Counts the ends of heads in `bytes`; `matched` carries an end that is cut by a `recv`.
+/// Counts the ends of heads in `bytes`. `matched` carries an end that a `recv` has cut.
 fn heads_ended(matched: &mut u8, bytes: &[u8]) -> usize {
-    // Nearly always one whole head.
+    // Almost always exactly one complete head.
     if *matched == 0 && bytes.ends_with(HEAD_END) {
         let inner = &bytes[..bytes.len() - HEAD_END.len()];
         return 1 + memchr::memmem::find_iter(inner, HEAD_END).count();
@@ -171,7 +169,7 @@ fn heads_ended(matched: &mut u8, bytes: &[u8]) -> usize {
     ended
 }
 
-/// A level-triggered epoll instance that names descriptors by their numbers.
+/// A level-triggered epoll instance that identifies descriptors by their numbers.
 struct Epoll {
     fd: OwnedFd,
     events: Vec<libc::epoll_event>,
@@ -189,7 +187,7 @@ impl Epoll {
 
     fn wait(&mut self, ready: &mut Vec<RawFd>) -> io::Result<()> {
         ready.clear();
-        let count = sys::epoll_wait(&self.fd, &mut self.events, STOP_LOOK_MS)?;
+        let count = sys::epoll_wait(&self.fd, &mut self.events, STOP_CHECK_MS)?;
         ready.extend(self.events[..count].iter().map(|event| event.u64 as RawFd));
         Ok(())
     }
@@ -204,7 +202,7 @@ mod tests {
     use std::thread;
 
     #[test]
-    fn ends_of_heads_are_counted_wherever_a_recv_cuts_them() {
+    fn ends_of_heads_are_counted_at_every_cut() {
         let bytes = b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /b HTTP/1.1\r\n\r\r\n\r\n";
         for cut in 0..=bytes.len() {
             let mut matched = 0;
@@ -215,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_each_request_once_however_large_the_answer() {
+    fn each_request_is_answered_once_whatever_the_response_size() {
         for body_bytes in [10, 1 << 20] {
             let server = NullServer::bind("127.0.0.1:0".parse().unwrap(), body_bytes).unwrap();
             let addr = server.local_addr();
@@ -224,7 +222,7 @@ mod tests {
             let thread = thread::spawn(move || server.run(&flag).unwrap());
             let mut stream = TcpStream::connect(addr).unwrap();
             stream.write_all(&b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".repeat(5)).unwrap();
-            // Half closed: it answers what it has read, then sees the end.
+            // Half closed: the server answers what it has read, then sees the end of the stream.
             thread::sleep(std::time::Duration::from_millis(20));
             stream.shutdown(Shutdown::Write).unwrap();
             let mut got = Vec::new();

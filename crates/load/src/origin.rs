@@ -1,9 +1,9 @@
 //! A small, fast origin for experiments: deterministic objects over HTTP/1.1.
 //!
-//! What: one thread, one poller, keep-alive and pipelining; what it answers stands in `answer`, the
-//! bytes in `content`. Why: a proxy's experiments need a source that is cheap, says exactly what it
-//! was told to say, and can be checked byte for byte. What never happens: a response out of order;
-//! a copy of a body; reading on from a client that does not take its responses.
+//! What: one thread, one poller, keep-alive and pipelining. `answer` decides the responses,
+//! `content` has the body bytes. Why: experiments with a proxy need a source that is cheap, returns
+//! exactly what the request asks for, and can be checked byte for byte. What never happens: a
+//! response out of order; a copy of a body; a read from a client that does not take its responses.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -21,33 +21,34 @@ use readiness::{Choice, Events, Interest, Poller, Ready, Token};
 use crate::answer::{self, Answer};
 use crate::{content, sys};
 
-/// Connections at once; more wait in the backlog.
+/// Most open connections; more wait in the backlog.
 const CONNECTIONS_MAX: u32 = 1 << 20;
 const EVENTS_MAX: usize = 256;
 const BUFFER_BYTES: usize = 64 * 1024;
-/// Given to one call. It often shares a processor with a generator, and a kernel that does not
-/// preempt itself keeps it for as long as a call takes: a request would be begun late.
+/// Most bytes passed to one `send`. The origin often shares a processor with a generator, and a
+/// kernel without preemption keeps that processor for the whole call, which would delay the
+/// generator's next request.
 const SEND_BYTES_MAX: u64 = 64 * 1024;
-/// How long it may sleep before it looks at its stop flag.
-const STOP_LOOK: Duration = Duration::from_millis(50);
+/// How often the stop flag is checked.
+const STOP_CHECK: Duration = Duration::from_millis(50);
 const LISTENER: Token = Token::new(Token::SLOT_RESERVED - 1, 0);
 
-/// What an origin has done so far. May be read from any thread.
+/// What an origin has done so far. Any thread may read it.
 #[derive(Debug, Default)]
 pub struct OriginCounters {
     /// Requests answered, of all kinds.
     pub requests: AtomicU64,
-    /// Of these, with 304.
+    /// Responses with status 304, included in `requests`.
     pub not_modified: AtomicU64,
-    /// Of these, refused (400 and above).
+    /// Refusals (status 400 and above), included in `requests`.
     pub refused: AtomicU64,
-    /// Bytes of bodies sent.
+    /// Body bytes sent.
     pub body_bytes: AtomicU64,
     /// Connections accepted.
     pub connections: AtomicU64,
 }
 
-/// A bound, not yet serving origin.
+/// An origin that is bound but not yet serving.
 #[derive(Debug)]
 pub struct Origin {
     listener: OwnedFd,
@@ -66,20 +67,19 @@ impl Origin {
         Ok(Origin { listener, addr, counters: Arc::default() })
     }
 
-    /// Where it listens.
+    /// The address it listens on.
     pub fn local_addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// What it will count.
+    /// The counters it will update.
     pub fn counters(&self) -> Arc<OriginCounters> {
         Arc::clone(&self.counters)
     }
 
-    /// Serves in the calling thread until `stop` is set (it looks each 50 ms).
+    /// Serves in the calling thread until `stop` is set (checked every 50 ms).
     ///
-    /// # Errors
-    /// The system refuses a poller or, for want of descriptors, a connection.
+    /// # Errors The system refuses a poller or, when descriptors run out, a connection.
     pub fn run(self, stop: &AtomicBool) -> io::Result<()> {
         let mut poller = Poller::open(Choice::Preferred).map_err(io::Error::other)?;
         poller.register(self.listener.as_raw_fd(), LISTENER, Interest::READ)?;
@@ -96,7 +96,7 @@ impl Origin {
         };
         let mut events = Events::with_capacity(EVENTS_MAX);
         while !stop.load(Ordering::Relaxed) {
-            let wait = serving.wait_at_most();
+            let wait = serving.wait_max();
             serving.poller.wait(&mut events, Some(wait))?;
             serving.read_clock();
             for event in events.iter() {
@@ -114,16 +114,16 @@ impl Origin {
 
 struct Client {
     fd: OwnedFd,
-    /// Bytes of requests that have not been answered.
+    /// Request bytes that have not been answered.
     input: Vec<u8>,
-    /// Heads that the socket has not taken.
+    /// Response heads that the socket has not accepted.
     head: Vec<u8>,
-    /// The body after `head`: the object and the part of it still to send.
+    /// The body after `head`: the object and the range still to send.
     object: u64,
     body_at: u64,
     body_end: u64,
     close: bool,
-    /// The answer in `head` waits for its instant.
+    /// The response in `head` waits for its delay to pass.
     delayed: bool,
     interest: Interest,
 }
@@ -133,7 +133,7 @@ impl Client {
         !self.head.is_empty() || self.body_at < self.body_end
     }
 
-    /// Sends what the socket takes; true when all is sent.
+    /// Sends until the socket blocks. True when everything is sent.
     fn send(&mut self) -> io::Result<bool> {
         let mut head_at = 0;
         loop {
@@ -169,24 +169,24 @@ impl Client {
 struct Serving {
     poller: Poller,
     clients: SlotTable<Client>,
-    /// Answers that wait: when, ns of the monotonic clock, and for whom.
+    /// Delayed responses: due time, ns of the monotonic clock, and the client's token.
     delayed: BinaryHeap<Reverse<(u64, u64)>>,
     buffer: Box<[u8]>,
     scratch: Scratch,
     limits: Limits,
-    /// The Date field, made once a second.
+    /// The Date field, formatted once a second.
     date: String,
     date_s: i64,
     counters: Arc<OriginCounters>,
 }
 
 impl Serving {
-    fn wait_at_most(&self) -> Duration {
+    fn wait_max(&self) -> Duration {
         match self.delayed.peek() {
             Some(Reverse((due_ns, _))) => {
-                Duration::from_nanos(due_ns.saturating_sub(sys::mono_ns())).min(STOP_LOOK)
+                Duration::from_nanos(due_ns.saturating_sub(sys::mono_ns())).min(STOP_CHECK)
             }
-            None => STOP_LOOK,
+            None => STOP_CHECK,
         }
     }
 
@@ -228,14 +228,14 @@ impl Serving {
         }
         if client.has_output() {
             if ready.has(Ready::WRITABLE) {
-                self.go_on(token);
+                self.resume(token);
             }
             return;
         }
         match sys::recv(client.fd.as_raw_fd(), &mut self.buffer) {
             Ok(0) => self.close(token),
             Ok(count) if client.input.is_empty() => {
-                // Nearly always whole requests: answered from the shared buffer.
+                // Almost always whole requests, which are answered from the shared buffer.
                 let buffer = std::mem::take(&mut self.buffer);
                 let used = self.answer_all(token, &buffer[..count]);
                 if let Some(client) = self.clients.get_mut(token) {
@@ -252,7 +252,7 @@ impl Serving {
         }
     }
 
-    /// Answers what stands in a client's own buffer.
+    /// Answers the requests in a client's own buffer.
     fn answer_input(&mut self, token: Token) {
         let Some(client) = self.clients.get_mut(token) else { return };
         let input = std::mem::take(&mut client.input);
@@ -263,8 +263,8 @@ impl Serving {
         }
     }
 
-    /// Answers the requests in `bytes`, one after the other, until one must wait; returns how many
-    /// bytes are done with.
+    /// Answers the requests in `bytes`, one after the other, until one must wait. Returns the
+    /// number of bytes consumed.
     fn answer_all(&mut self, token: Token, bytes: &[u8]) -> usize {
         let mut used = 0;
         while used < bytes.len() {
@@ -284,13 +284,13 @@ impl Serving {
                     answer::reject(reject.status, &self.date, &mut client.head)
                 }
             };
-            self.give(token, answer);
+            self.respond(token, answer);
         }
         used
     }
 
-    /// An answer's head was just written to its client: sends it, now or at its instant.
-    fn give(&mut self, token: Token, answer: Answer) {
+    /// Sends a response whose head is already in its client's buffer, now or after its delay.
+    fn respond(&mut self, token: Token, answer: Answer) {
         let Some(client) = self.clients.get_mut(token) else { return };
         client.object = answer.object;
         (client.body_at, client.body_end) = (0, answer.body_bytes);
@@ -308,23 +308,24 @@ impl Serving {
         client.delayed = true;
         let due_ns = sys::mono_ns() + answer.delay.as_nanos() as u64;
         self.delayed.push(Reverse((due_ns, token.to_u64())));
-        // Level-triggered: what it may send meanwhile, its close too, would wake us on and on.
-        self.want(token, Interest::NONE);
+        // Polling is level-triggered: further input, even a close, would wake the loop again and
+        // again.
+        self.set_interest(token, Interest::NONE);
     }
 
-    /// Sends a client's output as far as it goes.
+    /// Sends a client's output until the socket blocks.
     fn push(&mut self, token: Token) {
         let Some(client) = self.clients.get_mut(token) else { return };
         match client.send() {
             Ok(true) if client.close => self.close(token),
-            Ok(true) => self.want(token, Interest::READ),
-            Ok(false) => self.want(token, Interest::WRITE),
+            Ok(true) => self.set_interest(token, Interest::READ),
+            Ok(false) => self.set_interest(token, Interest::WRITE),
             Err(_) => self.close(token),
         }
     }
 
-    /// Sends, and answers what was asked meanwhile.
-    fn go_on(&mut self, token: Token) {
+    /// Sends, then answers requests that arrived in the meantime.
+    fn resume(&mut self, token: Token) {
         self.push(token);
         self.answer_input(token);
     }
@@ -337,12 +338,12 @@ impl Serving {
             let token = Token::from_u64(packed);
             if let Some(client) = self.clients.get_mut(token) {
                 client.delayed = false;
-                self.go_on(token);
+                self.resume(token);
             }
         }
     }
 
-    fn want(&mut self, token: Token, interest: Interest) {
+    fn set_interest(&mut self, token: Token, interest: Interest) {
         let Some(client) = self.clients.get_mut(token) else { return };
         if client.interest != interest {
             client.interest = interest;
@@ -354,7 +355,7 @@ impl Serving {
 
     fn close(&mut self, token: Token) {
         if let Some(client) = self.clients.remove(token) {
-            // It is registered since it was accepted; a failure means it is gone already.
+            // It has been registered since `accept`; a failure means it is already gone.
             let _gone = self.poller.remove(client.fd.as_raw_fd());
         }
     }
@@ -367,7 +368,7 @@ mod tests {
     use std::net::{Shutdown, TcpStream};
     use std::thread;
 
-    /// Sends bytes to a fresh origin, half closes, and returns all that comes back.
+    /// Sends bytes to a new origin and returns everything it sends back.
     fn talk(pieces: &[&[u8]]) -> (Vec<u8>, u64) {
         let origin = Origin::bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let (addr, counters) = (origin.local_addr(), origin.counters());
@@ -379,7 +380,7 @@ mod tests {
             stream.write_all(piece).unwrap();
             thread::sleep(Duration::from_millis(2));
         }
-        // Asked last, so that the origin closes when all is answered.
+        // Sent last, so the origin closes when it has answered everything.
         stream
             .write_all(b"GET /obj/0?size=0 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
             .unwrap();
@@ -407,14 +408,14 @@ mod tests {
 
     #[test]
     fn pipelined_requests_are_answered_in_order() {
-        let mut asked = Vec::new();
+        let mut requests_sent = Vec::new();
         for n in 0..50 {
             let size = n * 5000;
             let delay = if n % 10 == 3 { "&delay_us=2000" } else { "" };
             let request = format!("GET /obj/{n}?size={size}{delay} HTTP/1.1\r\nHost: a\r\n\r\n");
-            asked.extend_from_slice(request.as_bytes());
+            requests_sent.extend_from_slice(request.as_bytes());
         }
-        let (got, requests) = talk(&[&asked]);
+        let (got, requests) = talk(&[&requests_sent]);
         assert_eq!(requests, 51);
         let bodies = bodies(&got);
         assert_eq!(bodies.len(), 51);
@@ -433,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_object_is_sent_whole_and_right() {
+    fn a_large_object_is_sent_complete_and_correct() {
         let (got, _) = talk(&[b"GET /obj/5?size=9000000 HTTP/1.1\r\nHost: a\r\n\r\n"]);
         let body = &bodies(&got)[0];
         assert_eq!(body.len(), 9_000_000);
@@ -441,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_request_is_refused_and_the_connection_closed() {
+    fn an_invalid_request_is_refused_and_the_connection_closed() {
         let (got, requests) = talk(&[b"GET /obj/1 HTTP/1.1\r\n\r\n"]);
         assert_eq!(requests, 1);
         assert!(got.starts_with(b"HTTP/1.1 400 "), "{}", String::from_utf8_lossy(&got));

@@ -1,10 +1,10 @@
-//! What a run came to: rows of a second each, totals, errors by kind, latencies.
+//! The result of a run: rows of one second each, totals, errors by kind, latencies.
 //!
-//! What: plain data that serialises to JSON and back. Why: every figure of a run can be joined to
-//! a trial by its wall-clock start, and none is shown without its counts. Invariants, for each row
-//! and for the whole: `started = completed + errors + in flight`, `intended = started + unstarted`
-//! (in a row, `in flight` and `unstarted` carry over to the next). What never happens: a latency
-//! without its maximum; one that holds a wait for the generator itself, mixed with the others.
+//! What: plain data that serialises to JSON and back. Why: every figure can be joined to a trial by
+//! its wall-clock start, and none is shown without its counts. Invariants, for each row and for the
+//! whole: `started = completed + errors + in flight`, `intended = started + unstarted` (in a row,
+//! `in flight` and `unstarted` carry over to the next). What never happens: a latency without its
+//! maximum; a latency that includes a wait for the generator among the valid ones.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -16,13 +16,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::plan::Plan;
 
-/// The longest latency that a histogram tells apart, ns; longer ones count as this, the maximum
+/// The longest latency that a histogram distinguishes, ns. Longer ones count as this; the maximum
 /// stays exact.
 pub const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
 /// Significant decimal digits of a latency.
 const DIGITS: u8 = 3;
 
-/// Declares the kinds of errors once: the enum, the counters, the names, what each means.
+/// Declares the kinds of errors once: the enum, the counters, the names, the explanations.
 macro_rules! error_kinds {
     ($($(#[doc = $doc:literal])+ $kind:ident $field:ident;)+) => {
         /// Why a request failed.
@@ -30,7 +30,7 @@ macro_rules! error_kinds {
         pub enum ErrorKind { $($(#[doc = $doc])+ $kind,)+ }
 
         impl ErrorKind {
-            /// All kinds, in the order they are shown.
+            /// All kinds, in display order.
             pub const ALL: &[ErrorKind] = &[$(ErrorKind::$kind),+];
 
             /// Its name in results.
@@ -38,7 +38,7 @@ macro_rules! error_kinds {
                 match self { $(ErrorKind::$kind => stringify!($field),)+ }
             }
 
-            /// What it means, for the reference.
+            /// What it means, for the reference documentation.
             pub fn help(self) -> &'static str {
                 match self { $(ErrorKind::$kind => concat!($($doc),+),)+ }
             }
@@ -83,7 +83,7 @@ error_kinds! {
     BadStatus bad_status;
     /// The response broke the rules of HTTP/1, or had bytes after its end.
     BadFraming bad_framing;
-    /// The response was whole, but not of the size that was asked for.
+    /// The response was complete, but not of the requested size.
     WrongSize wrong_size;
     /// The peer closed the connection in the middle of a response.
     Truncated truncated;
@@ -91,7 +91,7 @@ error_kinds! {
     WrongBytes wrong_bytes;
 }
 
-/// Latencies as they are being recorded.
+/// A histogram of latencies that is being filled.
 #[derive(Clone, Debug)]
 pub(crate) struct Recorder {
     histogram: Histogram<u64>,
@@ -146,24 +146,24 @@ impl Recorder {
     }
 }
 
-/// Latencies in nanoseconds: the figures people look for, and the whole histogram for machines.
+/// Latencies in nanoseconds: the usual quantiles, and the whole histogram for programs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// How many latencies.
+    /// Number of latencies.
     pub count: u64,
-    /// Their mean; 0 without any, as all that follows.
+    /// Mean; this and all fields below are 0 without any latency.
     pub mean_ns: f64,
     /// Median.
     pub p50_ns: u64,
-    /// 90 % did not exceed it.
+    /// 90th percentile.
     pub p90_ns: u64,
-    /// 99 % did not exceed it.
+    /// 99th percentile.
     pub p99_ns: u64,
-    /// 99.9 % did not exceed it.
+    /// 99.9th percentile.
     pub p999_ns: u64,
     /// The exact maximum.
     pub max_ns: u64,
-    /// All of them: HdrHistogram's V2 encoding, as a trial keeps it.
+    /// The whole histogram in HdrHistogram's V2 encoding, as a trial stores it.
     #[serde(rename = "hdr_v2_base64", with = "base64_text")]
     pub hdr_v2: Vec<u8>,
 }
@@ -172,7 +172,7 @@ impl Latency {
     /// The histogram in `hdr_v2`.
     ///
     /// # Errors
-    /// The bytes are no histogram (they come from a damaged file).
+    /// The bytes are not a histogram (the file is damaged).
     pub fn histogram(&self) -> Result<Histogram<u64>, DeserializeError> {
         HdrDeserializer::new().deserialize(&mut self.hdr_v2.as_slice())
     }
@@ -192,28 +192,28 @@ mod base64_text {
     }
 }
 
-/// What was counted in a row, or in the whole run.
+/// The counts of a row, or of the whole run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Requests whose intended start fell in it (in a closed loop: those started).
+    /// Requests whose intended start was in it (in a closed loop: those started).
     pub intended: u64,
     /// Requests that were given a connection.
     pub started: u64,
-    /// Whole and right responses.
+    /// Complete and correct responses.
     pub completed: u64,
     /// Failed requests.
     pub errors: Errors,
     /// Completed responses that came from a cache.
     pub hits: u64,
-    /// Completed responses that said they did not.
+    /// Completed responses that did not come from a cache, by their own account.
     pub misses: u64,
-    /// Bytes of completed responses' bodies.
+    /// Body bytes of completed responses.
     pub body_bytes: u64,
-    /// Connections made, cold ones not counted.
+    /// Connections made, except cold ones.
     pub connects: u64,
-    /// Cold connections that the server closed; each was opened again.
+    /// Cold connections that the server closed. Each was reopened.
     pub cold_closed: u64,
-    /// Requests that the generator itself started late, though connections were idle.
+    /// Requests that the generator itself started late although connections were idle.
     pub late_starts: u64,
 }
 
@@ -231,10 +231,10 @@ impl Counts {
         self.late_starts += other.late_starts;
     }
 
-    /// Hits among the responses that told; `None` when none did.
+    /// Hits among the responses whose cache status is known; `None` without any.
     pub fn hit_ratio(&self) -> Option<f64> {
-        let told = self.hits + self.misses;
-        (told > 0).then(|| self.hits as f64 / told as f64)
+        let known = self.hits + self.misses;
+        (known > 0).then(|| self.hits as f64 / known as f64)
     }
 }
 
@@ -243,51 +243,52 @@ impl Counts {
 pub struct Row {
     /// 0, 1, …
     pub index: u64,
-    /// When it began, ns since the unix epoch.
+    /// When it began, ns since the Unix epoch.
     pub start_ns: i64,
-    /// How long it was, ns.
+    /// Its length, ns.
     pub length_ns: u64,
-    /// What happened in it.
+    /// The counts.
     #[serde(flatten)]
     pub counts: Counts,
-    /// The most requests that waited for a connection at once.
+    /// The most requests that waited for a connection at the same time.
     pub queued_max: u64,
-    /// How late the generator itself was, at worst, ns.
+    /// The generator's longest delay, as far as it is its own fault, ns.
     pub lag_max_ns: u64,
-    /// The generator fell behind in this row: its latencies are the generator's as much as the
-    /// server's, and not valid.
+    /// The generator fell behind in this row: its latencies reflect the generator as much as the
+    /// server, and are invalid.
     pub behind: bool,
-    /// Latencies that are not in `latency`, because each holds a wait for the generator longer than
+    /// Latencies left out of `latency` because each includes a wait for the generator longer than
     /// the plan's `lag_max`: at most 1 % of the row's. 0 if it is `behind`.
     pub late: u64,
     /// CPU time of the generator, ns.
     pub cpu_ns: u64,
-    /// Latencies of the requests completed in it, from their intended start; all of them if the row
+    /// Latencies of the requests completed in it, from their intended start: all of them if the row
     /// is `behind`, otherwise all but `late`.
     pub latency: Latency,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
-    /// What was to be done.
+    /// The plan that was run.
     pub plan: Plan,
-    /// When requests began, ns since the unix epoch.
+    /// When requests began, ns since the Unix epoch.
     pub start_ns: i64,
-    /// How long requests were started, ns: shorter than planned if the run was stopped.
+    /// How long requests were started, ns. Shorter than planned if the run was stopped.
     pub length_ns: u64,
-    /// Whether it was stopped before its time.
+    /// Whether it was stopped before its time was over.
     pub stopped: bool,
-    /// The seconds.
+    /// One row per second.
     pub rows: Vec<Row>,
-    /// The sum of the rows, and of what completed or failed after the last of them.
+    /// The sum of the rows, plus what completed or failed after the last of them.
     #[serde(flatten)]
     pub counts: Counts,
-    /// Requests under way that were given up at the end.
+    /// Requests in flight that were given up at the end.
     pub in_flight: u64,
     /// Requests that never got a connection.
     pub unstarted: u64,
-    /// How long the oldest of those had waited at the end, ns: not in `latency`, and at least that.
+    /// How long the oldest of those had waited at the end, ns. It is not in `latency`, where it
+    /// would be at least this.
     pub unstarted_waited_ns: u64,
     /// Rows in which the generator fell behind.
     pub rows_behind: u64,
@@ -295,13 +296,13 @@ pub struct Outcome {
     pub cold_open: u64,
     /// Latencies of all rows in which the generator kept up.
     pub latency: Latency,
-    /// Latencies of the rows in which it fell behind, and single ones that hold a wait for it: not
-    /// the server's, kept apart.
+    /// Latencies of the rows in which it fell behind, and single ones that include a wait for it.
+    /// They are not the server's, so they are kept apart.
     pub latency_invalid: Latency,
     /// CPU time of the generator while requests were started, ns.
     pub cpu_ns: u64,
-    /// CPU time of the generator per completed request, us; 0 without any. With busy-polling, the
-    /// looks that find nothing are in it.
+    /// CPU time of the generator per completed request, us; 0 without any. With busy-polling it
+    /// includes the empty polls.
     pub cpu_per_request_us: f64,
     /// The readiness backend the generator ran on.
     pub backend: String,

@@ -1,8 +1,8 @@
-//! What a run is to do: the target, the schedule, the connections, the objects.
+//! The plan of a run: the target, the schedule, the connections, the objects.
 //!
-//! What: a `Plan` of plain fields, its check, and the target's URL. Why: everything that shapes a
-//! run stands in one value, which the outcome repeats, so that a result names its own cause. What
-//! never happens: a plan that has passed `check` fails later for a reason that stands in it.
+//! What: a `Plan` of plain fields, its check, and the target's URL. Why: one value contains
+//! everything that shapes a run, and the outcome repeats it, so a result names its own cause. What
+//! never happens: a plan that has passed `check` fails later because of one of its fields.
 
 use std::fmt;
 use std::io;
@@ -21,55 +21,56 @@ pub const CONNECTIONS_MAX: u32 = 100_000;
 pub const COLD_MAX: u32 = 1_000_000;
 /// The most source addresses (127.0.0.1 to 127.0.0.250).
 pub const SOURCES_MAX: u32 = 250;
-/// Connections that one source address carries when the count of addresses is left to us: the
-/// ephemeral ports are 28,232 by default.
+/// Connections per source address when the plan does not set the number of addresses. By default
+/// there are 28,232 ephemeral ports.
 pub const CONNECTIONS_PER_SOURCE: u32 = 25_000;
 /// The longest run.
 pub const DURATION_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 const _: () = assert!(COLD_MAX + CONNECTIONS_MAX < SOURCES_MAX * CONNECTIONS_PER_SOURCE);
 
-/// A run of the generator. Make one with `Plan::new` and change what is to differ.
+/// A run of the generator. Make one with `Plan::new` and change the fields that differ.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// Whom to ask for what.
+    /// Where requests go and what they ask for.
     pub target: Target,
-    /// How the rate moves.
+    /// How the rate changes.
     pub schedule: Schedule,
-    /// How the starts are spread at a rate.
+    /// How starts are spaced at a given rate.
     pub arrivals: Arrivals,
-    /// How long requests are started.
+    /// For how long requests are started.
     pub duration: Duration,
     /// Connections that carry requests, one at a time each.
     pub connections: u32,
-    /// Connections that are opened first and stay silent.
+    /// Connections that are opened first and then stay silent.
     pub cold: u32,
-    /// Loopback addresses to connect from; 0 takes as few as the ports allow.
+    /// Number of loopback addresses to connect from. 0 uses as few as the ports allow.
     pub sources: u32,
-    /// Whether a connection is used again; if not, each request has its own.
+    /// Whether a connection is reused. If not, each request has its own.
     pub keep_alive: bool,
-    /// The objects; only `{n}` and `{size}` in the path make them differ.
+    /// The objects. Requests differ only by `{n}` and `{size}` in the path.
     pub population: Population,
-    /// Gives the arrivals, the draws and the sizes.
+    /// Seeds the arrivals, the draws and the sizes.
     pub seed: u64,
-    /// Never sleep: for a saturated server on another CPU.
+    /// Never sleep. Meant for a saturated server on another CPU.
     pub busy_poll: bool,
-    /// How long a request may take on its connection before it is given up.
+    /// How long a request may take on its connection.
     pub timeout: Duration,
-    /// How late the generator may be by its own fault before a row is marked.
+    /// How late the generator may be through its own fault before a row is marked.
     pub lag_max: Duration,
-    /// Whether hits are told from misses by Cache-Status, X-Cache and Age.
+    /// Whether hits and misses are counted, by Cache-Status, X-Cache and Age.
     pub count_hits: bool,
-    /// Whether every byte is held against the origin's (`load::content`).
+    /// Whether every byte is compared with the origin's (`load::content`).
     pub verify: bool,
     /// Header fields to add to each request.
     pub fields: Vec<(String, String)>,
-    /// The CPU to stay on.
+    /// The CPU to pin the generator to.
     pub pin_cpu: Option<usize>,
 }
 
 impl Plan {
-    /// A plan with 64 connections, keep-alive, Poisson arrivals, one object and no cold ones.
+    /// A plan with 64 connections, keep-alive, Poisson arrivals, one object and no cold
+    /// connections.
     pub fn new(target: Target, schedule: Schedule, duration: Duration) -> Plan {
         Plan {
             target,
@@ -92,16 +93,15 @@ impl Plan {
         }
     }
 
-    /// Whether this plan can be run.
+    /// Checks that this plan can be run.
     ///
-    /// # Errors
-    /// Names the field that is wrong.
+    /// # Errors Names the invalid field.
     pub fn check(&self) -> Result<(), BadPlan> {
         let range = |name, value: u64, low: u64, high: u64| {
             if (low..=high).contains(&value) {
                 Ok(())
             } else {
-                Err(BadPlan(format!("{name}: {value} is not in {low}..={high}")))
+                Err(BadPlan(format!("{name}: {value} must be in {low}..={high}")))
             }
         };
         let named = |name: &'static str| move |why: &str| BadPlan(format!("{name}: {why}"));
@@ -110,15 +110,15 @@ impl Plan {
         range("connections", self.connections.into(), 1, CONNECTIONS_MAX.into())?;
         range("cold", self.cold.into(), 0, COLD_MAX.into())?;
         range("sources", self.sources.into(), 0, SOURCES_MAX.into())?;
-        if self.sources_wanted() > 1 && !self.loopback_v4() {
-            let why = "several source addresses are for targets in 127.0.0.0/8 only";
+        if self.source_count() > 1 && !self.loopback_v4() {
+            let why = "several source addresses require a target in 127.0.0.0/8";
             return Err(named("sources")(why));
         }
         if self.duration.is_zero() || self.duration > DURATION_MAX {
-            return Err(named("duration")("not above zero and at most a week"));
+            return Err(named("duration")("must be above zero and at most a week"));
         }
         if self.timeout.is_zero() || self.lag_max.is_zero() {
-            return Err(named("timeout, lag_max")("not above zero"));
+            return Err(named("timeout, lag_max")("must be above zero"));
         }
         for (name, value) in &self.fields {
             let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
@@ -135,7 +135,7 @@ impl Plan {
     }
 
     /// How many addresses to connect from.
-    pub(crate) fn sources_wanted(&self) -> u32 {
+    pub(crate) fn source_count(&self) -> u32 {
         match self.sources {
             0 => (self.cold + self.connections).div_ceil(CONNECTIONS_PER_SOURCE).max(1),
             given => given,
@@ -143,7 +143,7 @@ impl Plan {
     }
 }
 
-/// What is wrong with a plan (the operator's fault).
+/// An invalid plan (the operator's fault).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadPlan(pub(crate) String);
 
@@ -155,26 +155,26 @@ impl fmt::Display for BadPlan {
 
 impl std::error::Error for BadPlan {}
 
-/// Whom to ask for what.
+/// Where requests go and what they ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Target {
     /// Where to connect.
     pub addr: SocketAddr,
-    /// What the Host field says.
+    /// The value of the Host field.
     pub authority: String,
-    /// The path and query; `{n}` stands for the object's number, `{size}` for its size.
+    /// The path and query. `{n}` is replaced by the object's number, `{size}` by its size.
     pub path: String,
-    /// Whether requests name the whole URL, as a forward proxy wants it.
+    /// Whether requests contain the whole URL, as a forward proxy requires.
     pub absolute: bool,
 }
 
 impl FromStr for Target {
     type Err = BadPlan;
 
-    /// `http://HOST[:PORT][/PATH]`; the host is looked up once, here.
+    /// `http://HOST[:PORT][/PATH]`. The host is resolved once, here.
     fn from_str(url: &str) -> Result<Target, BadPlan> {
         let bad = |why: &str| BadPlan(format!("URL {url:?}: {why}"));
-        let rest = url.strip_prefix("http://").ok_or_else(|| bad("does not begin with http://"))?;
+        let rest = url.strip_prefix("http://").ok_or_else(|| bad("must begin with http://"))?;
         let (authority, path) = match rest.find(['/', '?']) {
             Some(at) if rest.as_bytes()[at] == b'/' => (&rest[..at], rest[at..].to_owned()),
             Some(at) => (&rest[..at], format!("/{}", &rest[at..])),
@@ -193,7 +193,8 @@ impl FromStr for Target {
         let place = if has_port { authority.to_owned() } else { format!("{authority}:80") };
         let cause = |e: io::Error| BadPlan(format!("URL {url:?}: {e}"));
         let mut found = place.to_socket_addrs().map_err(cause)?;
-        // A name may have several addresses; servers in experiments listen on IPv4 for sure.
+        // A name may have several addresses. IPv4 is preferred, because every server in experiments
+        // listens on it.
         let first = found.next().ok_or_else(|| bad("has no address"))?;
         let addr =
             if first.is_ipv4() { first } else { found.find(|a| a.is_ipv4()).unwrap_or(first) };
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_url_is_refused() {
+    fn invalid_urls_are_refused() {
         for url in [
             "",
             "https://127.0.0.1/",
@@ -277,10 +278,10 @@ mod tests {
     fn as_few_source_addresses_as_the_ports_allow() {
         let target: Target = "http://127.0.0.1:8080/".parse().unwrap();
         let mut plan = Plan::new(target, Schedule::ClosedLoop, Duration::from_secs(1));
-        assert_eq!(plan.sources_wanted(), 1);
+        assert_eq!(plan.source_count(), 1);
         plan.cold = 100_000;
-        assert_eq!(plan.sources_wanted(), 5);
+        assert_eq!(plan.source_count(), 5);
         plan.sources = 2;
-        assert_eq!(plan.sources_wanted(), 2);
+        assert_eq!(plan.source_count(), 2);
     }
 }

@@ -1,28 +1,28 @@
-//! Which objects are asked for, and how large they are.
+//! Which objects are requested, and how large they are.
 //!
-//! What: popularity by Zipf's law over N objects (drawn in constant time from an alias table,
-//! Walker 1977, built by Vose's method), sizes fixed or log-normal with a Pareto tail (Barford and
-//! Crovella 1998). Why: hit ratios and bytes depend on both. An object's size is drawn by a seeded
-//! hash of its number, so that it is the same in every run and in every process. What never
-//! happens: a draw that takes longer for more objects.
+//! What: popularity by Zipf's law over N objects, drawn in constant time from an alias table
+//! (Walker 1977, built by Vose's method); sizes fixed, or log-normal with a Pareto tail (Barford
+//! and Crovella 1998). Why: hit ratios and bytes depend on both. An object's size comes from a
+//! seeded hash of its number, so it is the same in every run and every process. What never happens:
+//! a draw that takes longer because there are more objects.
 
 use serde::{Deserialize, Serialize};
 
 use crate::random::{Random, mix2, normal_quantile, unit};
 
-/// The most objects a population may have: its tables then take 320 MiB.
+/// The most objects of a population. Their tables then take 320 MiB.
 pub const OBJECTS_MAX: u32 = 1 << 24;
-/// No object is larger than this, whatever its tail draws.
+/// The largest size of an object, whatever the tail draws.
 pub const SIZE_BYTES_MAX: u64 = 1 << 36;
 
-/// The objects and how often each is asked for.
+/// The objects and how often each is requested.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Population {
-    /// How many objects there are, numbered from 0, the most popular first.
+    /// Number of objects, numbered from 0. Object 0 is the most popular.
     pub objects: u32,
-    /// Zipf's exponent: object k is asked for in proportion to (k+1)^-s. 0 is uniform.
+    /// Zipf's exponent: object k is requested in proportion to (k+1)^-s. 0 is uniform.
     pub zipf_s: f64,
-    /// How large they are.
+    /// Their sizes.
     pub size: Size,
 }
 
@@ -34,28 +34,27 @@ impl Default for Population {
 }
 
 impl Population {
-    /// What is wrong with it, if anything.
+    /// Checks that every field is in range.
     ///
-    /// # Errors
-    /// Says which field is out of its range.
+    /// # Errors Names the field that is out of range.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.objects == 0 || self.objects > OBJECTS_MAX {
-            return Err("the count of objects is not in 1..=16777216");
+            return Err("the number of objects must be in 1..=16777216");
         }
         if !self.zipf_s.is_finite() || !(0.0..=10.0).contains(&self.zipf_s) {
-            return Err("Zipf's exponent is not in 0..=10");
+            return Err("Zipf's exponent must be in 0..=10");
         }
         self.size.check()
     }
 }
 
-/// How the sizes of objects are spread.
+/// The distribution of object sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Size {
-    /// All alike.
+    /// All objects have the same size.
     Fixed {
-        /// Bytes of each.
+        /// Size of each, bytes.
         bytes: u64,
     },
     /// A log-normal body with a Pareto tail.
@@ -64,19 +63,19 @@ pub enum Size {
         median_bytes: f64,
         /// Standard deviation of the logarithm in the body.
         sigma: f64,
-        /// The part of the objects that is in the tail, 0..=1.
+        /// The fraction of objects in the tail, 0..=1.
         tail_part: f64,
         /// Where the tail begins, bytes.
         tail_from_bytes: f64,
         /// The tail's exponent: P(size > x) falls as x^-alpha.
         tail_alpha: f64,
-        /// Larger draws are cut to this, bytes.
+        /// Larger draws are capped at this, bytes.
         bytes_max: u64,
     },
 }
 
 impl Size {
-    /// Sizes as web caches saw them: median 3 KB, a tail of 7 % from 9 KB with exponent 1.1.
+    /// Sizes as measured in web caches: median 3 KB, a tail of 7 % from 9 KB with exponent 1.1.
     pub fn web() -> Size {
         Size::LogNormalPareto {
             median_bytes: 3_000.0,
@@ -88,7 +87,7 @@ impl Size {
         }
     }
 
-    /// The size of one object, the same for the same seed, bytes.
+    /// The size of one object, bytes. It depends only on the object and the seed.
     pub fn of(&self, object: u32, seed: u64) -> u64 {
         match *self {
             Size::Fixed { bytes } => bytes,
@@ -107,7 +106,7 @@ impl Size {
                 } else {
                     median_bytes * (sigma * normal_quantile(place)).exp()
                 };
-                // `as` saturates: a draw beyond u64 is cut like any other.
+                // `as` saturates, so a draw beyond u64 is capped like any other.
                 (bytes as u64).clamp(1, bytes_max)
             }
         }
@@ -129,11 +128,11 @@ impl Size {
                 if !positive(median_bytes) || !positive(tail_from_bytes) {
                     Err("the median and the start of the tail must be above zero")
                 } else if !sigma.is_finite() || sigma < 0.0 || !positive(tail_alpha) {
-                    Err("sigma must not be below zero, the tail's exponent above zero")
+                    Err("sigma must be zero or more, and the tail's exponent above zero")
                 } else if !(0.0..=1.0).contains(&tail_part) {
-                    Err("the part of the tail is not in 0..=1")
+                    Err("the tail's fraction must be in 0..=1")
                 } else if bytes_max == 0 || bytes_max > SIZE_BYTES_MAX {
-                    Err("the largest size is not in 1 byte..=64 GiB")
+                    Err("the largest size must be in 1 byte..=64 GiB")
                 } else {
                     Ok(())
                 }
@@ -142,19 +141,19 @@ impl Size {
     }
 }
 
-/// Draws objects by popularity and knows their sizes.
+/// Draws objects by popularity and returns their sizes.
 #[derive(Debug)]
 pub struct Objects {
-    /// Empty when all objects are alike.
+    /// Empty when all objects are equally popular.
     table: Vec<Column>,
     objects: u32,
-    /// Empty when all sizes are alike.
+    /// Empty when all sizes are the same.
     sizes: Vec<u64>,
     size: Size,
     random: Random,
 }
 
-/// A column of the alias table: keep the column's own object below `keep`, else take `alias`.
+/// A column of the alias table: below `keep` it yields its own object, otherwise `alias`.
 #[derive(Clone, Copy, Debug)]
 struct Column {
     keep: u32,
@@ -162,8 +161,8 @@ struct Column {
 }
 
 impl Objects {
-    /// Tables for a population that has passed its check. `size_seed` gives the sizes; `seed`
-    /// the draws.
+    /// Builds the tables for a population that has passed its check. `size_seed` determines the
+    /// sizes, `seed` the draws.
     pub fn new(population: &Population, size_seed: u64, seed: u64) -> Objects {
         let uniform = population.zipf_s == 0.0 || population.objects == 1;
         let table = if uniform { Vec::new() } else { alias_table(&zipf_weights(population)) };
@@ -180,15 +179,15 @@ impl Objects {
         }
     }
 
-    /// The next object to ask for.
+    /// Draws the next object to request.
     #[inline]
     pub fn draw(&mut self) -> u32 {
         if self.objects == 1 {
             return 0;
         }
         let bits = self.random.next_u64();
-        // The high half picks the column (Lemire 2019; its bias is below 2^-8 of a column's
-        // share), the low half decides within it.
+        // The high half picks the column (Lemire 2019; its bias is below 2^-8 of a column's share);
+        // the low half decides within it.
         let at = (((bits >> 32) * u64::from(self.objects)) >> 32) as u32;
         match self.table.get(at as usize) {
             Some(column) if bits as u32 >= column.keep => column.alias,
@@ -206,15 +205,15 @@ impl Objects {
     }
 }
 
-/// Each object's share of the requests by Zipf's law, adding up to 1.
+/// Each object's share of the requests by Zipf's law. The shares add up to 1.
 fn zipf_weights(population: &Population) -> Vec<f64> {
     let weight = |k: u32| f64::from(k + 1).powf(-population.zipf_s);
-    // Added from the smallest up, so that the many small ones are not lost in rounding.
+    // Summed from the smallest up, so that rounding does not lose the many small ones.
     let total: f64 = (0..population.objects).rev().map(weight).sum();
     (0..population.objects).map(|k| weight(k) / total).collect()
 }
 
-/// Vose's method: every column holds at most two objects and 1/N of the whole.
+/// Vose's method: every column contains at most two objects and 1/N of the total weight.
 fn alias_table(weights: &[f64]) -> Vec<Column> {
     let count = weights.len();
     let mut share: Vec<f64> = weights.iter().map(|w| w * count as f64).collect();
@@ -244,7 +243,7 @@ mod tests {
         Population { objects, zipf_s, size }
     }
 
-    /// Draws and holds the counts against the exact law by Pearson's statistic.
+    /// Draws, and compares the counts with the exact law by Pearson's statistic.
     fn chi_square(objects: u32, zipf_s: f64, draws: u32) -> f64 {
         let population = population(objects, zipf_s, Size::Fixed { bytes: 1 });
         let mut drawn = Objects::new(&population, 0, 42);
@@ -270,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_statistic_would_see_a_wrong_law() {
+    fn the_statistic_would_detect_a_wrong_law() {
         let weights = zipf_weights(&population(1000, 0.9, Size::Fixed { bytes: 1 }));
         let other = zipf_weights(&population(1000, 0.92, Size::Fixed { bytes: 1 }));
         let shift: f64 =
@@ -279,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_holds_each_share_exactly() {
+    fn the_table_contains_each_share_exactly() {
         let weights = zipf_weights(&population(257, 0.8, Size::Fixed { bytes: 1 }));
         let mut share = vec![0.0; 257];
         for (own, column) in alias_table(&weights).iter().enumerate() {
@@ -297,20 +296,20 @@ mod tests {
     }
 
     #[test]
-    fn sizes_have_the_body_and_the_tail_they_were_given() {
+    fn sizes_follow_the_given_body_and_tail() {
         let mut sizes: Vec<u64> = (0..200_000).map(|n| Size::web().of(n, 5)).collect();
         sizes.sort_unstable();
-        // Median of the mixture: a little above the body's own.
+        // Median of the mixture: slightly above the median of the body.
         let median = sizes[sizes.len() / 2] as f64;
         assert!((3_000.0..3_600.0).contains(&median), "{median}");
-        // Far out only the tail is left: 0.07 * (9300 / 1e6)^1.1 = 0.000408 of all.
+        // Far out, only the tail contributes: 0.07 * (9300 / 1e6)^1.1 = 0.000408 of all objects.
         let far = sizes.iter().filter(|bytes| **bytes > 1_000_000).count();
         assert!((60..105).contains(&far), "{far}");
         assert!(sizes.iter().all(|bytes| (1..=64 << 20).contains(bytes)));
     }
 
     #[test]
-    fn an_objects_size_depends_on_the_seed_and_nothing_else() {
+    fn an_objects_size_depends_only_on_the_seed() {
         let population = population(100, 0.9, Size::web());
         let (a, b) = (Objects::new(&population, 9, 1), Objects::new(&population, 9, 2));
         assert!((0..100).all(|n| a.size(n) == b.size(n) && a.size(n) == Size::web().of(n, 9)));
@@ -318,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_refused() {
+    fn impossible_populations_are_refused() {
         let fixed = Size::Fixed { bytes: 1 };
         assert!(population(0, 1.0, fixed).check().is_err());
         assert!(population(OBJECTS_MAX + 1, 1.0, fixed).check().is_err());

@@ -1,8 +1,9 @@
-//! Seeded chance: a small generator that gives the same numbers on every machine and release.
+//! Seeded random numbers: a small generator that gives the same numbers on every machine and in
+//! every release.
 //!
-//! What: SplitMix64 (Steele, Lea and Flood, 2014) as a stream and as a hash. Why our own: a trial
-//! that names its seed must be repeatable after any upgrade of a dependency. What never happens:
-//! use for secrets.
+//! What: SplitMix64 (Steele, Lea and Flood, 2014) as a stream and as a hash. Why not a dependency:
+//! a trial that names its seed must be repeatable after any upgrade of a dependency. What never
+//! happens: use for secrets.
 
 /// A stream of numbers from a seed.
 #[derive(Clone, Debug)]
@@ -20,25 +21,25 @@ impl Random {
         mix(self.state)
     }
 
-    /// Uniform in (0, 1): never 0, so that its logarithm is finite.
+    /// Uniform in (0, 1): never 0, so its logarithm is finite.
     pub(crate) fn unit(&mut self) -> f64 {
         unit(self.next_u64())
     }
 
-    /// From the exponential distribution of mean 1.
+    /// Exponentially distributed with mean 1.
     pub(crate) fn exponential(&mut self) -> f64 {
         -self.unit().ln()
     }
 }
 
-/// A number spread over all 64 bits.
+/// Spreads a number over all 64 bits.
 pub(crate) fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
 }
 
-/// Two numbers into one, so that streams of neighbouring seeds are unlike.
+/// Combines two numbers, so that the streams of neighbouring seeds are uncorrelated.
 pub(crate) fn mix2(a: u64, b: u64) -> u64 {
     mix(mix(a.wrapping_add(0x9e37_79b9_7f4a_7c15)).wrapping_add(b))
 }

@@ -1,35 +1,36 @@
-//! The bytes of a request, laid out once and filled in per object.
+//! The bytes of a request, prepared once and filled in per object.
 //!
-//! What: a template cut at `{n}` and `{size}`. Why: a request then costs a copy of a hundred bytes,
-//! or nothing at all when the path names no object. What never happens: an allocation per request.
+//! What: a template split at `{n}` and `{size}`. Why: a request then costs a copy of a hundred
+//! bytes, or nothing at all if the path names no object. What never happens: an allocation per
+//! request.
 
 use std::io::Write;
 
 use crate::plan::Plan;
 
-/// What stands between two constant pieces.
+/// A placeholder between two constant pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hole {
+enum Placeholder {
     Number,
     Size,
 }
 
-/// The request of a plan.
+/// The request template of a plan.
 #[derive(Debug)]
 pub(crate) struct Template {
     first: Vec<u8>,
-    /// Each hole with the constant bytes after it.
-    rest: Vec<(Hole, Vec<u8>)>,
+    /// Each placeholder and the constant bytes after it.
+    rest: Vec<(Placeholder, Vec<u8>)>,
     filled: Vec<u8>,
 }
 
 impl Template {
     pub(crate) fn new(plan: &Plan) -> Template {
         let target = &plan.target;
-        let whose =
+        let origin =
             if target.absolute { format!("http://{}", target.authority) } else { String::new() };
         let mut text = format!(
-            "GET {whose}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: plimsoll\r\n",
+            "GET {origin}{} HTTP/1.1\r\nHost: {}\r\nUser-Agent: plimsoll\r\n",
             target.path, target.authority
         );
         for (name, value) in &plan.fields {
@@ -39,7 +40,7 @@ impl Template {
             text.push_str("Connection: close\r\n");
         }
         text.push_str("\r\n");
-        // Holes are looked for in the first line only.
+        // Placeholders are only recognised in the first line.
         let line_end = text.find("\r\n").expect("the first line was written above");
         let mut pieces = cut(&text[..line_end]);
         let last = pieces.rest.last_mut().map_or(&mut pieces.first, |(_, bytes)| bytes);
@@ -48,18 +49,19 @@ impl Template {
         pieces
     }
 
-    /// Whether the response's size is part of what is asked for.
-    pub(crate) fn asks_size(&self) -> bool {
-        self.rest.iter().any(|(hole, _)| *hole == Hole::Size)
+    /// Whether the request names the response's size.
+    pub(crate) fn has_size(&self) -> bool {
+        self.rest.iter().any(|(placeholder, _)| *placeholder == Placeholder::Size)
     }
 
-    /// The bytes that ask for one object.
+    /// The request for one object.
     #[inline]
     pub(crate) fn fill(&mut self, object: u32, size: u64) -> &[u8] {
         if !self.rest.is_empty() {
             self.filled.truncate(self.first.len());
-            for (hole, after) in &self.rest {
-                let number = if *hole == Hole::Number { u64::from(object) } else { size };
+            for (placeholder, after) in &self.rest {
+                let number =
+                    if *placeholder == Placeholder::Number { u64::from(object) } else { size };
                 write!(self.filled, "{number}").expect("a vector takes all bytes");
                 self.filled.extend_from_slice(after);
             }
@@ -72,15 +74,17 @@ fn cut(line: &str) -> Template {
     let mut template = Template { first: Vec::new(), rest: Vec::new(), filled: Vec::new() };
     let mut left = line;
     loop {
-        let next = [("{n}", Hole::Number), ("{size}", Hole::Size)]
+        let next = [("{n}", Placeholder::Number), ("{size}", Placeholder::Size)]
             .into_iter()
-            .filter_map(|(mark, hole)| left.find(mark).map(|at| (at, mark.len(), hole)))
+            .filter_map(|(mark, placeholder)| {
+                left.find(mark).map(|at| (at, mark.len(), placeholder))
+            })
             .min_by_key(|(at, ..)| *at);
         let piece = &left[..next.map_or(left.len(), |(at, ..)| at)];
         let last = template.rest.last_mut().map_or(&mut template.first, |(_, bytes)| bytes);
         last.extend_from_slice(piece.as_bytes());
-        let Some((at, mark, hole)) = next else { return template };
-        template.rest.push((hole, Vec::new()));
+        let Some((at, mark, placeholder)) = next else { return template };
+        template.rest.push((placeholder, Vec::new()));
         left = &left[at + mark..];
     }
 }
@@ -106,21 +110,22 @@ mod tests {
     #[test]
     fn a_plain_path_is_sent_as_it_is() {
         let mut plain = template("/a", |_| ());
-        assert!(!plain.asks_size());
+        assert!(!plain.has_size());
         let expected = "GET /a HTTP/1.1\r\nHost: 127.0.0.1:1\r\nUser-Agent: plimsoll\r\n\r\n";
         assert_eq!(text(&mut plain, 7, 8), expected);
         assert_eq!(text(&mut plain, 7, 8), expected);
     }
 
     #[test]
-    fn holes_are_filled_each_time() {
-        let mut holes = template("/{n}/{size}?{n}x", |_| ());
-        assert!(holes.asks_size());
+    fn placeholders_are_filled_each_time() {
+        let mut placeholders = template("/{n}/{size}?{n}x", |_| ());
+        assert!(placeholders.has_size());
         assert!(
-            text(&mut holes, 4_000_000_000, 0).starts_with("GET /4000000000/0?4000000000x HTTP")
+            text(&mut placeholders, 4_000_000_000, 0)
+                .starts_with("GET /4000000000/0?4000000000x HTTP")
         );
-        assert!(text(&mut holes, 1, 22).starts_with("GET /1/22?1x HTTP/1.1\r\nHost: "));
-        assert!(text(&mut holes, 1, 22).ends_with("\r\n\r\n"));
+        assert!(text(&mut placeholders, 1, 22).starts_with("GET /1/22?1x HTTP/1.1\r\nHost: "));
+        assert!(text(&mut placeholders, 1, 22).ends_with("\r\n\r\n"));
     }
 
     #[test]

@@ -1,13 +1,13 @@
-//! Reading a response: strict about every byte, and cheap for those seen before.
+//! Reading a response: every byte is checked, and repeated heads are cheap.
 //!
-//! What: one `Reader` a connection takes bytes as they come and says when the response is whole or
-//! why it is wrong. Heads go through `http1` once; a head that comes again byte for byte is known
-//! by comparison (`Heads`), which is as strict and costs a `memcmp`. What never happens: a byte
-//! after the end of a response goes unseen; I/O; a look at the clock.
+//! What: one `Reader` per connection takes bytes as they arrive and reports when the response is
+//! complete or why it is wrong. `http1` parses each head once. A head that is identical to an
+//! earlier one is recognised by comparison (`Heads`), which is as strict and costs a `memcmp`. What
+//! never happens: a byte after the end of a response goes unnoticed; I/O; a clock is read.
 //!
 //! ```text
 //! Head --(interim)--> Head
-//! Head --> Length --> whole        Head --> Coded --> whole (chunked, or the peer's close)
+//! Head --> Length --> complete     Head --> Coded --> complete (chunked, or the peer's close)
 //! ```
 
 use http1::{BodyDecoder, BodyKind, Limits, Method, Name, Scratch};
@@ -15,14 +15,14 @@ use http1::{BodyDecoder, BodyKind, Limits, Method, Name, Scratch};
 use crate::content;
 use crate::outcome::ErrorKind;
 
-/// How many heads are remembered, by the low bits of the object's number.
+/// Number of remembered heads, indexed by the low bits of the object's number.
 const HEADS_KEPT: usize = 4096;
-/// Longer heads are parsed each time.
+/// Longer heads are parsed every time.
 const HEAD_KEPT_BYTES_MAX: usize = 2048;
 
-/// What was asked for.
+/// What the request named, to check the response against.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct Requested {
     pub(crate) object: u32,
     /// The size that the response must have, if the request named one.
     pub(crate) size: Option<u64>,
@@ -30,48 +30,48 @@ pub(crate) struct Asked {
     pub(crate) verify: bool,
 }
 
-/// Where a response came from, as far as it tells.
+/// Where a response came from, if its head says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Came {
-    FromCache,
-    FromOrigin,
-    Untold,
+pub(crate) enum Source {
+    Cache,
+    Origin,
+    Unknown,
 }
 
-/// What a head says.
+/// The parts of a head that matter here.
 #[derive(Clone, Copy, Debug)]
-struct HeadSays {
+struct HeadInfo {
     body: BodyKind,
     interim: bool,
     keep_alive: bool,
     bad_status: bool,
-    came: Came,
+    source: Source,
 }
 
-/// Heads seen before, and what they said.
+/// Earlier heads and what they contain.
 pub(crate) struct Heads {
-    known: Vec<Option<(Box<[u8]>, HeadSays)>>,
+    known: Vec<Option<(Box<[u8]>, HeadInfo)>>,
     scratch: Scratch,
     limits: Limits,
-    tell_hits: bool,
+    count_hits: bool,
 }
 
 impl Heads {
-    pub(crate) fn new(objects: u32, tell_hits: bool) -> Heads {
+    pub(crate) fn new(objects: u32, count_hits: bool) -> Heads {
         let kept = (objects as usize).min(HEADS_KEPT).next_power_of_two();
         let mut known = Vec::new();
         known.resize_with(kept, || None);
-        Heads { known, scratch: Scratch::new(), limits: Limits::DEFAULT, tell_hits }
+        Heads { known, scratch: Scratch::new(), limits: Limits::DEFAULT, count_hits }
     }
 
-    /// What the head at the front of `bytes` says, and its length; `None` if it is not whole.
+    /// Reads the head at the front of `bytes` and its length; `None` if it is incomplete.
     #[inline]
-    fn read(&mut self, object: u32, bytes: &[u8]) -> Result<Option<(HeadSays, usize)>, ErrorKind> {
+    fn read(&mut self, object: u32, bytes: &[u8]) -> Result<Option<(HeadInfo, usize)>, ErrorKind> {
         let place = object as usize & (self.known.len() - 1);
-        if let Some((head, says)) = &self.known[place]
+        if let Some((head, info)) = &self.known[place]
             && bytes.starts_with(head)
         {
-            return Ok(Some((*says, head.len())));
+            return Ok(Some((*info, head.len())));
         }
         self.parse(place, bytes)
     }
@@ -80,46 +80,46 @@ impl Heads {
         &mut self,
         place: usize,
         bytes: &[u8],
-    ) -> Result<Option<(HeadSays, usize)>, ErrorKind> {
+    ) -> Result<Option<(HeadInfo, usize)>, ErrorKind> {
         let wrong = |_| ErrorKind::BadFraming;
         let parsed = http1::parse_response(bytes, &mut self.scratch, &self.limits);
         let Some(head) = parsed.map_err(wrong)? else { return Ok(None) };
-        let says = HeadSays {
+        let info = HeadInfo {
             body: head.body(Method::Get).map_err(wrong)?,
             interim: head.is_interim(),
             keep_alive: head.keep_alive(),
             bad_status: head.status >= 400,
-            came: if self.tell_hits {
-                came_from(|name| head.fields.get(name))
+            source: if self.count_hits {
+                source_of(|name| head.fields.get(name))
             } else {
-                Came::Untold
+                Source::Unknown
             },
         };
         let length = head.head_bytes;
         if length <= HEAD_KEPT_BYTES_MAX {
-            self.known[place] = Some((bytes[..length].into(), says));
+            self.known[place] = Some((bytes[..length].into(), info));
         }
-        Ok(Some((says, length)))
+        Ok(Some((info, length)))
     }
 }
 
-/// Cache-Status (RFC 9211) before X-Cache before Age.
-fn came_from<'b>(field: impl Fn(Name) -> Option<&'b [u8]>) -> Came {
+/// Cache-Status (RFC 9211) takes precedence over X-Cache, and X-Cache over Age.
+fn source_of<'b>(field: impl Fn(Name) -> Option<&'b [u8]>) -> Source {
     let holds = |value: &[u8], word: &[u8]| {
         value.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
     };
     if let Some(status) = field(Name::CacheStatus) {
-        // The last member is that of the cache nearest to us.
+        // The last member is that of the cache nearest to the client.
         let nearest = status.rsplit(|b| *b == b',').next().unwrap_or_default();
         let hit = nearest.split(|b| *b == b';').any(|part| part.trim_ascii() == b"hit");
-        return if hit { Came::FromCache } else { Came::FromOrigin };
+        return if hit { Source::Cache } else { Source::Origin };
     }
-    if let Some(says) = field(Name::XCache) {
-        return if holds(says, b"hit") { Came::FromCache } else { Came::FromOrigin };
+    if let Some(info) = field(Name::XCache) {
+        return if holds(info, b"hit") { Source::Cache } else { Source::Origin };
     }
     match field(Name::Age).map(<[u8]>::trim_ascii) {
-        Some(age) if age != b"0" => Came::FromCache,
-        _ => Came::Untold,
+        Some(age) if age != b"0" => Source::Cache,
+        _ => Source::Unknown,
     }
 }
 
@@ -130,23 +130,23 @@ enum State {
     Coded(Box<BodyDecoder>),
 }
 
-/// The response under way on one connection.
+/// The current response of one connection.
 #[derive(Debug)]
 pub(crate) struct Reader {
     state: State,
-    /// The beginning of a head that has not come whole.
+    /// The beginning of a head that is not complete yet.
     partial: Vec<u8>,
     any_byte: bool,
     keep_alive: bool,
     bad_status: bool,
-    came: Came,
+    source: Source,
     body_bytes: u64,
 }
 
-/// A whole and right response.
+/// A complete and correct response.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Whole {
-    pub(crate) came: Came,
+pub(crate) struct Complete {
+    pub(crate) source: Source,
     pub(crate) body_bytes: u64,
 }
 
@@ -158,12 +158,12 @@ impl Reader {
             any_byte: false,
             keep_alive: true,
             bad_status: false,
-            came: Came::Untold,
+            source: Source::Unknown,
             body_bytes: 0,
         }
     }
 
-    /// Makes ready for the next response.
+    /// Prepares for the next response.
     #[inline]
     pub(crate) fn begin(&mut self) {
         self.state = State::Head;
@@ -177,7 +177,7 @@ impl Reader {
         self.keep_alive
     }
 
-    /// How many of the bytes to come belong to the body for sure.
+    /// How many of the next bytes certainly belong to the body.
     #[inline]
     pub(crate) fn body_left(&self) -> u64 {
         match self.state {
@@ -186,8 +186,8 @@ impl Reader {
         }
     }
 
-    /// Counts `count` bytes of the body that were dropped unseen, at most `body_left`; true when
-    /// the response is whole.
+    /// Counts `count` discarded bytes of the body, at most `body_left`. True when the response is
+    /// complete.
     pub(crate) fn skip(&mut self, count: u64) -> bool {
         let State::Length { left } = &mut self.state else {
             panic!("only a body of known length is skipped");
@@ -197,35 +197,35 @@ impl Reader {
         *left == 0
     }
 
-    /// Takes the next bytes, not empty; true when the response is whole.
+    /// Takes the next bytes, which must not be empty. True when the response is complete.
     #[inline]
     pub(crate) fn feed(
         &mut self,
         bytes: &[u8],
         heads: &mut Heads,
-        asked: Asked,
+        requested: Requested,
     ) -> Result<bool, ErrorKind> {
         self.any_byte = true;
         if let State::Head = self.state {
             if !self.partial.is_empty() {
-                return self.feed_partial(bytes, heads, asked);
+                return self.feed_partial(bytes, heads, requested);
             }
-            return self.feed_head(bytes, heads, asked);
+            return self.feed_head(bytes, heads, requested);
         }
-        self.feed_body(bytes, asked)
+        self.feed_body(bytes, requested)
     }
 
     fn feed_partial(
         &mut self,
         bytes: &[u8],
         heads: &mut Heads,
-        asked: Asked,
+        requested: Requested,
     ) -> Result<bool, ErrorKind> {
         let mut all = std::mem::take(&mut self.partial);
         all.extend_from_slice(bytes);
-        let got = self.feed_head(&all, heads, asked);
+        let got = self.feed_head(&all, heads, requested);
         if self.partial.is_empty() {
-            // Kept for its room.
+            // The buffer is kept for its capacity.
             all.clear();
             self.partial = all;
         }
@@ -237,31 +237,31 @@ impl Reader {
         &mut self,
         mut bytes: &[u8],
         heads: &mut Heads,
-        asked: Asked,
+        requested: Requested,
     ) -> Result<bool, ErrorKind> {
         loop {
-            let Some((says, length)) = heads.read(asked.object, bytes)? else {
+            let Some((info, length)) = heads.read(requested.object, bytes)? else {
                 self.partial.extend_from_slice(bytes);
                 return Ok(false);
             };
             bytes = &bytes[length..];
-            if says.interim {
+            if info.interim {
                 continue;
             }
-            self.keep_alive = says.keep_alive;
-            self.bad_status = says.bad_status;
-            self.came = says.came;
-            self.state = match says.body {
+            self.keep_alive = info.keep_alive;
+            self.bad_status = info.bad_status;
+            self.source = info.source;
+            self.state = match info.body {
                 BodyKind::None => State::Length { left: 0 },
                 BodyKind::Length(left) => State::Length { left },
                 coded => State::Coded(Box::new(BodyDecoder::for_response(coded, &heads.limits))),
             };
-            return self.feed_body(bytes, asked);
+            return self.feed_body(bytes, requested);
         }
     }
 
     #[inline]
-    fn feed_body(&mut self, mut bytes: &[u8], asked: Asked) -> Result<bool, ErrorKind> {
+    fn feed_body(&mut self, mut bytes: &[u8], requested: Requested) -> Result<bool, ErrorKind> {
         match &mut self.state {
             State::Head => unreachable!("a head comes before its body"),
             State::Length { left } => {
@@ -269,15 +269,15 @@ impl Reader {
                     return Err(ErrorKind::BadFraming);
                 }
                 *left -= bytes.len() as u64;
-                let whole = *left == 0;
-                self.take(bytes, asked)?;
-                Ok(whole)
+                let response = *left == 0;
+                self.take(bytes, requested)?;
+                Ok(response)
             }
             State::Coded(_) => {
                 while !bytes.is_empty() {
                     let State::Coded(decoder) = &mut self.state else { unreachable!() };
                     let step = decoder.decode(bytes).map_err(|_| ErrorKind::BadFraming)?;
-                    self.take(&bytes[step.data.clone()], asked)?;
+                    self.take(&bytes[step.data.clone()], requested)?;
                     bytes = &bytes[step.consumed..];
                     if step.done {
                         return if bytes.is_empty() {
@@ -287,7 +287,7 @@ impl Reader {
                         };
                     }
                     if step.consumed == 0 {
-                        // The decoder wants more than there is: it never does with bytes left.
+                        // The decoder needs more input, which never happens while bytes remain.
                         return Err(ErrorKind::BadFraming);
                     }
                 }
@@ -297,15 +297,15 @@ impl Reader {
     }
 
     #[inline]
-    fn take(&mut self, body: &[u8], asked: Asked) -> Result<(), ErrorKind> {
-        let right = !asked.verify
+    fn take(&mut self, body: &[u8], requested: Requested) -> Result<(), ErrorKind> {
+        let right = !requested.verify
             || self.bad_status
-            || content::matches(u64::from(asked.object), self.body_bytes, body);
+            || content::matches(u64::from(requested.object), self.body_bytes, body);
         self.body_bytes += body.len() as u64;
         if right { Ok(()) } else { Err(ErrorKind::WrongBytes) }
     }
 
-    /// The peer has closed; `Ok` when that is how this response ends.
+    /// The peer has closed. `Ok` if that is how this response ends.
     pub(crate) fn close(&mut self) -> Result<(), ErrorKind> {
         if !self.any_byte {
             return Err(ErrorKind::Closed);
@@ -317,16 +317,16 @@ impl Reader {
         }
     }
 
-    /// What the whole response is worth.
+    /// The verdict on a complete response.
     #[inline]
-    pub(crate) fn judge(&self, asked: Asked) -> Result<Whole, ErrorKind> {
+    pub(crate) fn judge(&self, requested: Requested) -> Result<Complete, ErrorKind> {
         if self.bad_status {
             return Err(ErrorKind::BadStatus);
         }
-        if asked.size.is_some_and(|size| size != self.body_bytes) {
+        if requested.size.is_some_and(|size| size != self.body_bytes) {
             return Err(ErrorKind::WrongSize);
         }
-        Ok(Whole { came: self.came, body_bytes: self.body_bytes })
+        Ok(Complete { source: self.source, body_bytes: self.body_bytes })
     }
 }
 
@@ -334,22 +334,22 @@ impl Reader {
 mod tests {
     use super::*;
 
-    const ASKED: Asked = Asked { object: 0, size: None, verify: false };
+    const REQUESTED: Requested = Requested { object: 0, size: None, verify: false };
 
-    /// Feeds the pieces and then the peer's close, unless it was whole before.
+    /// Feeds the pieces and then the peer's close, unless the response completed before.
     fn read(heads: &mut Heads, pieces: &[&[u8]]) -> Expected {
         let mut reader = Reader::new();
         reader.begin();
         for piece in pieces.iter().filter(|piece| !piece.is_empty()) {
-            if reader.feed(piece, heads, ASKED)? {
-                return Ok((reader.judge(ASKED)?.body_bytes, reader.keep_alive()));
+            if reader.feed(piece, heads, REQUESTED)? {
+                return Ok((reader.judge(REQUESTED)?.body_bytes, reader.keep_alive()));
             }
         }
         reader.close()?;
-        Ok((reader.judge(ASKED)?.body_bytes, reader.keep_alive()))
+        Ok((reader.judge(REQUESTED)?.body_bytes, reader.keep_alive()))
     }
 
-    /// Bytes of the body and whether the connection may be used again, or what is wrong.
+    /// Bytes of the body and whether the connection may be reused, or the error.
     type Expected = Result<(u64, bool), ErrorKind>;
 
     const RESPONSES: &[(&str, Expected)] = &[
@@ -373,7 +373,7 @@ mod tests {
         for (text, expected) in RESPONSES {
             for cut in 0..=text.len() {
                 let (first, second) = text.as_bytes().split_at(cut);
-                // Heads that are new, and heads that are known.
+                // New heads, then known ones.
                 let mut heads = Heads::new(1, true);
                 for _ in 0..2 {
                     assert_eq!(read(&mut heads, &[first, second]), *expected, "{text:?} {cut}");
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_after_the_end_are_seen_when_they_come_with_it() {
+    fn bytes_after_the_end_are_detected_when_they_arrive_with_it() {
         for (text, expected) in RESPONSES.iter().filter(|(_, expected)| expected.is_ok()) {
             if text.contains("to the end") {
                 continue;
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_head_is_known_only_if_every_byte_is_the_same() {
+    fn a_head_is_recognised_only_if_every_byte_is_the_same() {
         let mut heads = Heads::new(1, true);
         let text = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello";
         assert_eq!(read(&mut heads, &[text.as_bytes()]), Ok((5, true)));
@@ -406,14 +406,14 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_skipped_count() {
+    fn skipped_bytes_are_counted() {
         let mut heads = Heads::new(1, false);
         let mut reader = Reader::new();
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n0123456789";
-        assert_eq!(reader.feed(head, &mut heads, ASKED), Ok(false));
+        assert_eq!(reader.feed(head, &mut heads, REQUESTED), Ok(false));
         assert_eq!(reader.body_left(), 90);
         assert!(!reader.skip(40));
         assert!(reader.skip(50));
-        assert_eq!(reader.judge(ASKED).map(|whole| whole.body_bytes), Ok(100));
+        assert_eq!(reader.judge(REQUESTED).map(|response| response.body_bytes), Ok(100));
     }
 }

@@ -1,12 +1,12 @@
 //! When requests are meant to start.
 //!
-//! What: a schedule (how the rate moves over the run) and arrivals (how the instants are spread at
-//! that rate) give one increasing series of intended starts. Why: latency is counted from the
-//! intended start, so the series must not depend on how the server, or the generator, gets on.
-//! What never happens: a clock is read; an instant is skipped or put off.
+//! What: a schedule (how the rate changes over the run) and arrivals (how requests are spaced at
+//! that rate) define one increasing series of intended starts. Why: latency counts from the
+//! intended start, so the series must not depend on the progress of the server or the generator.
+//! What never happens: a clock is read; an instant is skipped or postponed.
 //!
-//! The k-th arrival comes where the integral of the rate reaches k (deterministic), or the sum of
-//! k exponential steps (Poisson: an inhomogeneous process by time change, Çınlar 1975).
+//! The k-th arrival is where the integral of the rate reaches k (deterministic), or the sum of k
+//! exponential steps (Poisson: an inhomogeneous process by time change, Çınlar 1975).
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,12 +16,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::random::Random;
 
-/// The highest rate a schedule may name, requests per second.
+/// The highest rate of a schedule, requests per second.
 pub const RATE_MAX: f64 = 10_000_000.0;
-/// The most levels that steps may have.
+/// The most levels of a schedule with steps.
 pub const LEVELS_MAX: usize = 10_000;
 
-/// How the rate moves over the run.
+/// How the rate changes over the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Schedule {
@@ -36,22 +36,22 @@ pub enum Schedule {
         /// Requests per second at the end.
         to: f64,
     },
-    /// No schedule: each connection asks again as soon as it has its answer.
+    /// No schedule: each connection sends its next request as soon as it has the response.
     ClosedLoop,
 }
 
-/// How the instants are spread at a rate.
+/// How requests are spaced at a given rate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrivals {
-    /// As a clock ticks.
+    /// At equal distances.
     Deterministic,
-    /// As independent users come.
+    /// Like requests of independent users.
     #[default]
     Poisson,
 }
 
-/// What is wrong with a rate as it was typed (the operator's fault).
+/// A rate that cannot be parsed (the operator's fault).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRate {
     typed: String,
@@ -70,8 +70,8 @@ impl std::error::Error for BadRate {}
 impl FromStr for Schedule {
     type Err = BadRate;
 
-    /// `1000` is constant, `1000..60000` a ramp, `1000..60000/12` twelve equal levels, `closed` a
-    /// closed loop.
+    /// `1000` is a constant rate, `1000..60000` a ramp, `1000..60000/12` twelve levels of equal
+    /// length, `closed` a closed loop.
     fn from_str(typed: &str) -> Result<Schedule, BadRate> {
         let bad = |why| BadRate { typed: typed.to_owned(), why };
         let rate = |text: &str| {
@@ -88,9 +88,9 @@ impl FromStr for Schedule {
         let Some((to, steps)) = rest.split_once('/') else {
             return Ok(Schedule::Ramp { from: rate(from)?, to: rate(rest)? });
         };
-        let steps: usize = steps.parse().map_err(|_| bad("the count of steps is not a number"))?;
+        let steps: usize = steps.parse().map_err(|_| bad("the number of steps is not a number"))?;
         if !(2..=LEVELS_MAX).contains(&steps) {
-            return Err(bad("the count of steps is not in 2..=10000"));
+            return Err(bad("the number of steps must be in 2..=10000"));
         }
         Ok(Schedule::steps(rate(from)?, rate(to)?, steps))
     }
@@ -111,15 +111,15 @@ impl fmt::Display for Schedule {
 }
 
 impl Schedule {
-    /// `count` levels, evenly spaced, the first and the last as given.
+    /// `count` evenly spaced levels from `from` to `to`.
     pub fn steps(from: f64, to: f64, count: usize) -> Schedule {
         let gap = (to - from) / (count.max(2) - 1) as f64;
         Schedule::Steps((0..count).map(|k| from + gap * k as f64).collect())
     }
 
-    /// A load that rises `times` from a twentieth of `top` to `top`, with about one level a second,
-    /// each rise over all of the range and each in the gaps of the others. Several times, so that
-    /// what drifts with time does not look like what changes with the rate.
+    /// A load that rises `times` times from a twentieth of `top` to `top`, with about one level per
+    /// second. Each rise covers the whole range, and its levels lie between those of the others.
+    /// Because there are several rises, a drift over time does not look like an effect of the rate.
     pub fn rises(top: f64, length: Duration, times: usize) -> Schedule {
         let times = times.max(1);
         let levels = (length.as_secs() as usize / times).max(4);
@@ -130,23 +130,23 @@ impl Schedule {
         Schedule::Steps((0..times).flat_map(rise).map(at).collect())
     }
 
-    /// What is wrong with the rates, if anything.
+    /// Checks the rates.
     ///
-    /// # Errors
-    /// A rate is not finite, not above zero, or above `RATE_MAX`; there are no levels, or too many.
+    /// # Errors A rate is not finite, not above zero, or above `RATE_MAX`; there are no levels, or
+    /// too many.
     pub fn check(&self) -> Result<(), &'static str> {
         match self {
             Schedule::Constant(rate) => check_rate(*rate),
             Schedule::Ramp { from, to } => check_rate(*from).and_then(|()| check_rate(*to)),
             Schedule::Steps(levels) if levels.is_empty() || levels.len() > LEVELS_MAX => {
-                Err("the count of steps is not in 1..=10000")
+                Err("the number of steps must be in 1..=10000")
             }
             Schedule::Steps(levels) => levels.iter().try_for_each(|rate| check_rate(*rate)),
             Schedule::ClosedLoop => Ok(()),
         }
     }
 
-    /// The highest rate it asks for; `None` for a closed loop.
+    /// The highest rate in the schedule; `None` for a closed loop.
     pub fn highest(&self) -> Option<f64> {
         match self {
             Schedule::Constant(rate) => Some(*rate),
@@ -182,7 +182,7 @@ fn check_rate(rate: f64) -> Result<(), &'static str> {
     }
 }
 
-/// A piece of the run in which the rate moves along one straight line.
+/// A part of the run in which the rate changes linearly.
 #[derive(Clone, Copy, Debug)]
 struct Segment {
     start_s: f64,
@@ -196,15 +196,15 @@ impl Segment {
         0.5 * (self.from + self.to) * self.length_s
     }
 
-    /// When, after the segment's start, `count` requests have been due.
+    /// When, in seconds after the segment's start, `count` requests have become due.
     fn instant_s(&self, count: f64) -> f64 {
-        let climb = (self.to - self.from) / self.length_s;
-        let root = (self.from * self.from + 2.0 * climb * count).max(0.0).sqrt();
+        let slope = (self.to - self.from) / self.length_s;
+        let root = (self.from * self.from + 2.0 * slope * count).max(0.0).sqrt();
         2.0 * count / (self.from + root)
     }
 }
 
-/// The intended starts of a run, in nanoseconds after its beginning, never decreasing.
+/// The intended starts of a run, in nanoseconds after its beginning. They never decrease.
 ///
 /// Empty for a closed loop.
 #[derive(Debug)]
@@ -220,7 +220,7 @@ pub struct Starts {
 }
 
 impl Starts {
-    /// The starts that `schedule` asks for within `length`; `seed` matters to Poisson arrivals.
+    /// The starts that `schedule` defines within `length`. Only Poisson arrivals use `seed`.
     pub fn new(schedule: &Schedule, arrivals: Arrivals, length: Duration, seed: u64) -> Starts {
         let mut random = Random::new(seed);
         let due = match arrivals {
@@ -240,7 +240,7 @@ impl Iterator for Starts {
             let segment = self.segments.get(self.at)?;
             let within = self.due - self.before;
             let requests = segment.requests();
-            // The tolerance keeps a level's last instant from slipping in twice by rounding.
+            // With this tolerance, rounding cannot yield a level's last instant twice.
             if within >= requests - 1e-9 {
                 self.before += requests;
                 self.due = self.due.max(self.before);
@@ -283,7 +283,7 @@ mod tests {
     fn a_ramp_rises_in_a_straight_line() {
         let starts = starts("1000..3000", Arrivals::Deterministic, 4);
         assert_eq!(starts.len(), 8000);
-        // The k-th second's mean rate lies on the line: 1250, 1750, 2250, 2750.
+        // The mean rates of the seconds lie on the line: 1250, 1750, 2250, 2750.
         for (second, expected) in [1250, 1750, 2250, 2750].into_iter().enumerate() {
             assert!(in_second(&starts, second as u64).abs_diff(expected) <= 1);
         }
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn rises_cover_the_range_each_in_the_gaps_of_the_others() {
+    fn each_rise_covers_the_range_between_the_levels_of_the_others() {
         let Schedule::Steps(levels) = Schedule::rises(1000.0, Duration::from_secs(30), 3) else {
             panic!("rises are steps");
         };
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rate_is_refused() {
+    fn invalid_rates_are_refused() {
         for typed in [
             "",
             "x",
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_can_be_typed() {
+    fn a_schedule_survives_display_and_parsing() {
         for typed in ["1000", "1000..60000", "1000..60000/12", "closed", "0.5"] {
             let schedule: Schedule = typed.parse().unwrap();
             assert_eq!(schedule.to_string(), typed);

@@ -2,8 +2,8 @@
 //! sockets that connect without blocking from a chosen source address.
 //!
 //! What: thin safe functions over libc. Why: the generator counts nanoseconds and system calls, so
-//! it must know which ones it makes. Owner: whoever gets an `OwnedFd` closes it by dropping it.
-//! What never happens: a blocking call on a socket; a descriptor that a child inherits.
+//! it must know which calls it makes. Ownership: dropping an `OwnedFd` closes it. What never
+//! happens: a blocking call on a socket; a descriptor that a child inherits.
 
 use std::io;
 use std::marker::PhantomData;
@@ -19,7 +19,7 @@ pub fn mono_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC)
 }
 
-/// Nanoseconds since the unix epoch.
+/// Nanoseconds since the Unix epoch.
 pub fn wall_ns() -> i64 {
     i64::try_from(clock_ns(libc::CLOCK_REALTIME)).expect("the year is before 2262")
 }
@@ -29,10 +29,9 @@ pub fn thread_cpu_ns() -> u64 {
     clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
-/// CPU time of the process `pid`, all its threads, those that ended too, in nanoseconds.
+/// CPU time of the process `pid`, including its ended threads, in nanoseconds.
 ///
-/// # Errors
-/// There is no such process, or it may not be looked at.
+/// # Errors There is no such process, or it may not be inspected.
 pub fn process_cpu_ns(pid: i32) -> io::Result<u64> {
     let mut clock: libc::clockid_t = 0;
     // SAFETY: `clock` is a valid place for one clock id for the duration of the call.
@@ -46,27 +45,25 @@ pub fn process_cpu_ns(pid: i32) -> io::Result<u64> {
     Ok(at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64)
 }
 
-/// Asks a process of ours to end (SIGTERM).
+/// Asks one of our processes to end (SIGTERM).
 ///
-/// # Errors
-/// There is no such process, or it is not ours.
+/// # Errors There is no such process, or it is not ours.
 pub fn terminate(pid: i32) -> io::Result<()> {
-    // SAFETY: the call takes two integers; what it does to a process of ours is what is asked for.
+    // SAFETY: the call takes two integers and can only affect another process, as intended.
     checked(unsafe { libc::kill(pid, libc::SIGTERM) }).map(drop)
 }
 
-/// Asks all processes of a group of ours to end (SIGTERM).
+/// Asks all processes of one of our groups to end (SIGTERM).
 ///
-/// # Errors
-/// As of [`terminate`]; a number that is no group's.
+/// # Errors As [`terminate`]; also if the number is not a group's.
 pub fn terminate_group(group: i32) -> io::Result<()> {
     signal_group(group, libc::SIGTERM)
 }
 
-/// Ends all processes of a group of ours (SIGKILL).
+/// Ends all processes of one of our groups (SIGKILL).
 ///
 /// # Errors
-/// As of [`terminate_group`].
+/// As [`terminate_group`].
 pub fn kill_group(group: i32) -> io::Result<()> {
     signal_group(group, libc::SIGKILL)
 }
@@ -84,11 +81,11 @@ pub fn kill(pid: i32) -> io::Result<()> {
 }
 
 fn signal_group(group: i32, signal: libc::c_int) -> io::Result<()> {
-    // Groups 0 and 1 are our own and everybody's.
+    // 0 is our own group; -1 would signal every process.
     if group < 2 {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
     }
-    // SAFETY: as of `terminate`; a group's number with its sign turned means all of the group.
+    // SAFETY: as in `terminate`; a negative number addresses the whole group.
     checked(unsafe { libc::kill(-group, signal) }).map(drop)
 }
 
@@ -101,10 +98,9 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
     at.tv_sec as u64 * 1_000_000_000 + at.tv_nsec as u64
 }
 
-/// Keeps the calling thread, and what it starts, on one CPU.
+/// Pins the calling thread, and threads it starts, to one CPU.
 ///
-/// # Errors
-/// There is no such CPU, or this process may not use it.
+/// # Errors There is no such CPU, or this process may not use it.
 pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     if cpu >= libc::CPU_SETSIZE as usize {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -113,16 +109,16 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: `cpu` was checked against the size of the set.
     unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: `set` is valid for reads of its own size; 0 names the calling thread.
+    // SAFETY: `set` is valid for reads of its size; 0 names the calling thread.
     checked(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) })
         .map(drop)
 }
 
-/// The calling thread, and what it starts, on one CPU: until this is dropped.
+/// Keeps the calling thread, and threads it starts, on one CPU until this is dropped.
 #[derive(Debug)]
 pub struct Pinned {
     before: libc::cpu_set_t,
-    /// It is dropped by the thread that it is about.
+    /// Not `Send`: the thread that is pinned must drop it.
     _of_this_thread: PhantomData<*const ()>,
 }
 
@@ -135,7 +131,7 @@ impl Pinned {
         // SAFETY: a cpu_set_t is plain bits, for which all zeros is the empty set.
         let mut before: libc::cpu_set_t = unsafe { std::mem::zeroed() };
         let bytes = size_of::<libc::cpu_set_t>();
-        // SAFETY: `before` is valid for writes of its own size; 0 names the calling thread.
+        // SAFETY: `before` is valid for writes of its size; 0 names the calling thread.
         checked(unsafe { libc::sched_getaffinity(0, bytes, &raw mut before) })?;
         pin_to_cpu(cpu)?;
         Ok(Pinned { before, _of_this_thread: PhantomData })
@@ -145,16 +141,15 @@ impl Pinned {
 impl Drop for Pinned {
     fn drop(&mut self) {
         let bytes = size_of::<libc::cpu_set_t>();
-        // SAFETY: `before` is valid for reads of its own size. A failure leaves the thread pinned:
-        // what it may use was taken from it meanwhile.
+        // SAFETY: `before` is valid for reads of its size. On failure the thread stays pinned:
+        // it has lost access to its former CPUs.
         unsafe { libc::sched_setaffinity(0, bytes, &raw const self.before) };
     }
 }
 
-/// Raises this process's limit of descriptors as far as it may go; returns the limit.
+/// Raises this process's descriptor limit as far as allowed and returns it.
 ///
-/// # Errors
-/// The system refused to tell the limit.
+/// # Errors The system does not report the limit.
 pub fn raise_descriptor_limit() -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid rlimit for the duration of the call.
@@ -169,17 +164,16 @@ pub fn raise_descriptor_limit() -> io::Result<u64> {
     Ok(limit.rlim_cur)
 }
 
-/// Lets timers of the calling thread fire when they are due, not up to 50 us later.
+/// Makes timers of the calling thread fire when they are due, not up to 50 us later.
 pub(crate) fn sharpen_timers() {
-    // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory of ours. A failure leaves
-    // the default slack, which the lag measurement would show.
+    // SAFETY: PR_SET_TIMERSLACK takes one integer and touches no memory. A failure leaves the
+    // default slack, which the lag measurement would show.
     unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1, 0, 0, 0) };
 }
 
 /// A listening socket: non-blocking, not inherited, its port reusable at once.
 ///
-/// # Errors
-/// As `socket`, `bind` and `listen`.
+/// # Errors Those of `socket`, `bind` and `listen`.
 pub fn listen(addr: SocketAddr) -> io::Result<OwnedFd> {
     let fd = stream_socket(addr)?;
     set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
@@ -196,14 +190,14 @@ pub(crate) fn local_addr(fd: &OwnedFd) -> io::Result<SocketAddr> {
     std::net::TcpListener::from(fd.try_clone()?).local_addr()
 }
 
-/// Takes one connection, non-blocking and without Nagle's delay; `None` when there is none.
+/// Accepts one connection, non-blocking and without Nagle's delay; `None` if none waits.
 pub(crate) fn accept(listener: RawFd) -> io::Result<Option<OwnedFd>> {
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: null pointers tell the kernel that the peer's address is not wanted.
+    // SAFETY: null pointers mean that the peer's address is not wanted.
     let got = unsafe { libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags) };
     match checked(got) {
         Ok(raw) => {
-            // SAFETY: accept4 just gave us this descriptor; nobody else owns it.
+            // SAFETY: accept4 has just returned this descriptor, so it has no other owner.
             let fd = unsafe { OwnedFd::from_raw_fd(raw) };
             set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
             Ok(Some(fd))
@@ -215,12 +209,13 @@ pub(crate) fn accept(listener: RawFd) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// Begins to connect; the socket becomes writable when it is through, or has failed.
+/// Begins to connect. The socket becomes writable when it has connected or failed.
 pub(crate) fn connect(addr: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> {
     let fd = stream_socket(addr)?;
     set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
     if let Some(source) = source {
-        // The port is chosen at connect, by the whole four-tuple: 28,000 a source, not in all.
+        // Choosing the port at connect, by the whole four-tuple, gives 28,000 ports per source
+        // instead of 28,000 in total.
         set_option(&fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
         let (raw, len) = raw_address(SocketAddr::new(source, 0));
         // SAFETY: `raw` is a valid socket address of `len` bytes.
@@ -235,7 +230,7 @@ pub(crate) fn connect(addr: SocketAddr, source: Option<IpAddr>) -> io::Result<Ow
     }
 }
 
-/// What became of a connect: the error that waits on the socket, if any.
+/// The result of a connect: the socket's pending error, if any.
 pub(crate) fn socket_error(fd: RawFd) -> io::Result<()> {
     let mut code: libc::c_int = 0;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
@@ -246,10 +241,10 @@ pub(crate) fn socket_error(fd: RawFd) -> io::Result<()> {
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
 }
 
-/// Makes the close of this socket a reset, so that it leaves no TIME_WAIT behind.
+/// Makes the close of this socket a reset, which avoids TIME_WAIT.
 pub(crate) fn reset_on_close(fd: &OwnedFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-    // SAFETY: `linger` is valid for reads of its own size. A failure leaves an ordinary close.
+    // SAFETY: `linger` is valid for reads of its size. A failure leaves an ordinary close.
     unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -278,7 +273,7 @@ pub(crate) fn recv_discard(fd: RawFd, len: usize) -> io::Result<usize> {
     usize::try_from(got).map_err(|_| io::Error::last_os_error())
 }
 
-/// Sends what the socket takes of `buf`; a closed peer is an error, not a signal.
+/// Sends as much of `buf` as the socket accepts. A closed peer is an error, not a signal.
 #[inline]
 pub(crate) fn send(fd: RawFd, buf: &[u8]) -> io::Result<usize> {
     // SAFETY: `buf` is valid for reads of its length.
@@ -286,12 +281,12 @@ pub(crate) fn send(fd: RawFd, buf: &[u8]) -> io::Result<usize> {
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Sends what the socket takes of the pieces, in order.
+/// Sends as much of the pieces, in order, as the socket accepts.
 #[inline]
 pub(crate) fn send_pieces(fd: RawFd, pieces: &[io::IoSlice<'_>]) -> io::Result<usize> {
     // SAFETY: a msghdr is plain data, for which all zeros means "no address, no control data".
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    // IoSlice has the layout of iovec by its documentation, and sendmsg only reads it.
+    // By its documentation, IoSlice has the layout of iovec, and sendmsg only reads it.
     message.msg_iov = pieces.as_ptr().cast_mut().cast();
     message.msg_iovlen = pieces.len();
     // SAFETY: `message` and the pieces it points to are valid for reads for the whole call.
@@ -304,12 +299,12 @@ fn stream_socket(addr: SocketAddr) -> io::Result<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no memory is passed.
     let raw = checked(unsafe { libc::socket(family, kind, 0) })?;
-    // SAFETY: socket just gave us this descriptor; nobody else owns it.
+    // SAFETY: socket has just returned this descriptor, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
 fn set_option(fd: &OwnedFd, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
-    // SAFETY: `value` is valid for reads of its own size.
+    // SAFETY: `value` is valid for reads of its size.
     let failed = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
@@ -322,7 +317,7 @@ fn set_option(fd: &OwnedFd, level: i32, name: i32, value: libc::c_int) -> io::Re
     checked(failed).map(drop)
 }
 
-/// The kernel's form of an address, and how many of its bytes count.
+/// An address in the kernel's form, and its length in bytes.
 fn raw_address(addr: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
     // SAFETY: a sockaddr_storage is plain data, for which all zeros is "unspecified".
     let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
@@ -335,7 +330,8 @@ fn raw_address(addr: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
                 sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
                 sin_zero: [0; 8],
             };
-            // SAFETY: sockaddr_storage is made to hold and align every kind of socket address.
+            // SAFETY: sockaddr_storage can contain, and is aligned for, every kind of socket
+            // address.
             unsafe { place.cast::<libc::sockaddr_in>().write(raw) };
             (storage, size_of::<libc::sockaddr_in>() as libc::socklen_t)
         }
@@ -347,7 +343,8 @@ fn raw_address(addr: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
                 sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
                 sin6_scope_id: v6.scope_id(),
             };
-            // SAFETY: sockaddr_storage is made to hold and align every kind of socket address.
+            // SAFETY: sockaddr_storage can contain, and is aligned for, every kind of socket
+            // address.
             unsafe { place.cast::<libc::sockaddr_in6>().write(raw) };
             (storage, size_of::<libc::sockaddr_in6>() as libc::socklen_t)
         }
@@ -358,22 +355,22 @@ fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// A new epoll instance (for the null server, which is measured without `readiness`).
+/// A new epoll instance for the null server, which does not use `readiness`.
 pub(crate) fn epoll_create() -> io::Result<OwnedFd> {
     // SAFETY: no memory is passed.
     let raw = checked(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) })?;
-    // SAFETY: epoll_create1 just gave us this descriptor; nobody else owns it.
+    // SAFETY: epoll_create1 has just returned this descriptor, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
-/// Adds or changes `fd`; events for it carry its number.
+/// Adds or changes `fd`. Its events carry its number.
 pub(crate) fn epoll_control(epoll: &OwnedFd, what: i32, fd: RawFd, events: i32) -> io::Result<()> {
     let mut event = libc::epoll_event { events: events as u32, u64: fd as u64 };
     // SAFETY: `event` is valid for the duration of the call.
     checked(unsafe { libc::epoll_ctl(epoll.as_raw_fd(), what, fd, &raw mut event) }).map(drop)
 }
 
-/// Waits for events; returns how many of `events` were filled. A signal ends it with none.
+/// Waits for events and returns how many of `events` were filled: none if a signal interrupted.
 #[inline]
 pub(crate) fn epoll_wait(
     epoll: &OwnedFd,
@@ -394,7 +391,7 @@ pub(crate) fn epoll_wait(
 pub fn children_cpu_ns() -> u64 {
     // SAFETY: an rusage is plain numbers, for which all zeros is valid.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    // SAFETY: `usage` is valid for writes of its own size.
+    // SAFETY: `usage` is valid for writes of its size.
     let failed = unsafe { libc::getrusage(libc::RUSAGE_CHILDREN, &raw mut usage) };
     assert!(failed == 0, "a process may always look at its own usage");
     let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
@@ -408,8 +405,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pin_is_over_when_it_is_dropped() {
-        // On a thread of its own: the harness goes on with this one.
+    fn dropping_a_pin_restores_the_affinity() {
+        // In a separate thread, because the test harness continues with this one.
         let looked = thread::spawn(|| {
             let before = available_parallelism().unwrap();
             let pinned = Pinned::to(0).unwrap();

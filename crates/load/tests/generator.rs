@@ -14,7 +14,7 @@ use load::{Error, Outcome, Phase, Plan, Population, Size, Tick};
 
 const OK: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi";
 
-fn says_and_closes(stream: &mut TcpStream, _: u32) -> bool {
+fn answer_and_close(stream: &mut TcpStream, _: u32) -> bool {
     say(stream, OK);
     false
 }
@@ -50,7 +50,7 @@ fn a_stall_is_not_hidden() {
     let count = AtomicU32::new(0);
     let gate = std::sync::Mutex::new(());
     let server = Server::scripted(move |stream, _| {
-        // Everybody waits for the one who stalls, as behind a server's single thread.
+        // All requests wait for the stalled one, as if the server had a single thread.
         let _held = gate.lock().unwrap();
         if count.fetch_add(1, Ordering::Relaxed) == 100 {
             thread::sleep(STALL);
@@ -59,8 +59,8 @@ fn a_stall_is_not_hidden() {
     });
     let outcome = run(&server.requests("/", 500.0, 500));
     assert_eq!(outcome.counts.completed, 500);
-    // 150 requests were meant to start during the stall; with 8 connections only 8 could. The
-    // others' waiting counts all the same: the k-th of them waited for what was left of it.
+    // 150 requests were meant to start during the stall, but only 8 connections were available. The
+    // others still count their waiting time: each waited for the rest of the stall.
     let mut waited = 0;
     for latency in [&outcome.latency, &outcome.latency_invalid] {
         let histogram = latency.histogram().unwrap();
@@ -73,14 +73,14 @@ fn a_stall_is_not_hidden() {
 }
 
 #[test]
-fn what_a_slow_server_leaves_unstarted_is_told() {
+fn requests_that_a_slow_server_leaves_unstarted_are_reported() {
     let server = Server::scripted(|stream, _| {
         thread::sleep(Duration::from_millis(20));
         say(stream, OK)
     });
     let outcome = run(&server.plan("/", "2000", 300));
     assert_eq!(outcome.counts.intended, 600);
-    // 8 connections of at most 50 a second each.
+    // 8 connections, at most 50 requests per second each.
     assert!(outcome.counts.started <= 8 * 16, "{}", outcome.counts.started);
     assert_eq!(outcome.unstarted, 600 - outcome.counts.started);
     assert!(outcome.unstarted_waited_ns >= 150_000_000, "{}", outcome.unstarted_waited_ns);
@@ -104,12 +104,12 @@ fn cold_connections_stay_open_and_silent() {
 }
 
 #[test]
-fn cold_connections_that_the_server_closes_are_opened_again() {
+fn cold_connections_closed_by_the_server_are_reopened() {
     let accepted = Arc::new(AtomicU32::new(0));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = listener.local_addr().unwrap();
     let count = Arc::clone(&accepted);
-    // Closes the first 20 connections soon, keeps the others.
+    // Closes the first 20 connections soon and keeps the others.
     thread::spawn(move || {
         let mut kept = Vec::new();
         let mut first = Vec::new();
@@ -134,8 +134,8 @@ fn cold_connections_that_the_server_closes_are_opened_again() {
 }
 
 #[test]
-fn a_connection_a_request() {
-    for server in [Server::origin(), Server::scripted(says_and_closes)] {
+fn one_connection_per_request() {
+    for server in [Server::origin(), Server::scripted(answer_and_close)] {
         let plan = Plan { keep_alive: false, ..server.requests("/obj/1", 300.0, 150) };
         let outcome = run(&plan);
         assert_eq!(outcome.counts.completed, 150, "{:?}", outcome.counts.errors);
@@ -160,30 +160,30 @@ fn a_server_that_ends_the_connection_after_some_requests_is_no_error() {
 }
 
 #[test]
-fn idle_connections_closed_by_the_server_are_made_again() {
-    let server = Server::scripted(says_and_closes);
-    // Three at once at most: each connection is idle for long when it is closed.
+fn idle_connections_closed_by_the_server_are_reopened() {
+    let server = Server::scripted(answer_and_close);
+    // At most three at a time, so each connection has been idle for long when it is closed.
     let outcome = run(&server.requests("/", 40.0, 20));
     assert_eq!(outcome.counts.completed, 20, "{:?}", outcome.counts.errors);
     assert_eq!(outcome.counts.connects, 12, "8 were made before");
 }
 
-/// A server that answers each request with `text` and then does as `after` says.
-fn answering(text: &'static str, after: fn(&mut TcpStream) -> bool) -> Server {
+/// A server that answers each request with `text` and then does what `after` says.
+fn server_answering(text: &'static str, after: fn(&mut TcpStream) -> bool) -> Server {
     Server::scripted(move |stream, _| say(stream, text) && after(stream))
 }
 
-/// Thirty requests to such a server.
-fn answered(text: &'static str, after: fn(&mut TcpStream) -> bool) -> Outcome {
-    let server = answering(text, after);
+/// The outcome of thirty requests to such a server.
+fn outcome_answering(text: &'static str, after: fn(&mut TcpStream) -> bool) -> Outcome {
+    let server = server_answering(text, after);
     run(&server.requests("/", 100.0, 30))
 }
 
 #[test]
-fn errors_are_told_apart() {
+fn errors_are_distinguished() {
     let close = |_: &mut TcpStream| false;
     let keep = |_: &mut TcpStream| true;
-    let kind = |text, after| answered(text, after).counts.errors;
+    let kind = |text, after| outcome_answering(text, after).counts.errors;
 
     let errors = kind("", close);
     assert_eq!((errors.closed, errors.total()), (30, 30), "{errors:?}");
@@ -206,15 +206,15 @@ fn errors_are_told_apart() {
         let errors = kind(text, close);
         assert_eq!((errors.bad_framing, errors.total()), (30, 30), "{text:?} {errors:?}");
     }
-    let server = answering("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi", keep);
+    let server = server_answering("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhi", keep);
     let timeout = Duration::from_millis(200);
     let errors = run(&Plan { timeout, ..server.requests("/", 100.0, 30) }).counts.errors;
     assert!(errors.timeout >= 8 && errors.timeout == errors.total(), "{errors:?}");
 }
 
 #[test]
-fn a_reset_is_told() {
-    let errors = answered("", |stream| {
+fn a_reset_is_reported() {
+    let errors = outcome_answering("", |stream| {
         assert!(resets_on_close(stream));
         false
     });
@@ -226,7 +226,7 @@ fn a_reset_is_told() {
 fn resets_on_close(stream: &mut TcpStream) -> bool {
     use std::os::fd::AsRawFd;
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-    // SAFETY: `linger` is valid for reads of its own size for the duration of the call.
+    // SAFETY: `linger` is valid for reads of its size for the duration of the call.
     let failed = unsafe {
         libc::setsockopt(
             stream.as_raw_fd(),
@@ -240,7 +240,7 @@ fn resets_on_close(stream: &mut TcpStream) -> bool {
 }
 
 #[test]
-fn right_responses_of_every_framing_are_completed() {
+fn correct_responses_of_every_framing_are_completed() {
     for (text, keeps) in [
         (OK, true),
         ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", true),
@@ -252,7 +252,7 @@ fn right_responses_of_every_framing_are_completed() {
         ("HTTP/1.1 200 OK\r\n\r\nuntil the end", false),
         ("HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nhi", false),
     ] {
-        let outcome = answered(text, if keeps { |_| true } else { |_| false });
+        let outcome = outcome_answering(text, if keeps { |_| true } else { |_| false });
         assert_eq!(outcome.counts.completed, 30, "{text:?} {:?}", outcome.counts.errors);
     }
 }
@@ -295,7 +295,7 @@ fn objects_of_the_origin_are_checked_byte_for_byte() {
         assert_eq!(outcome.counts.completed, 1000, "{:?}", outcome.counts.errors);
         assert!(outcome.counts.body_bytes > 1_000_000);
     }
-    // Another object's bytes, and another size, are seen.
+    // The bytes of another object and a wrong size are detected.
     let plan = Plan { verify: true, ..server.requests("/obj/7", 100.0, 10) };
     assert_eq!(run(&plan).counts.errors.wrong_bytes, 10);
     let path = "/obj/{n}?size={size}&size=10";
@@ -303,7 +303,7 @@ fn objects_of_the_origin_are_checked_byte_for_byte() {
 }
 
 #[test]
-fn hits_are_told_from_misses() {
+fn hits_and_misses_are_distinguished() {
     let ratio = |field: &str| {
         let text = format!("HTTP/1.1 200 OK\r\n{field}Content-Length: 0\r\n\r\n");
         let server = Server::scripted(move |stream, _| say(stream, &text));
@@ -340,7 +340,7 @@ fn the_outcome_survives_json() {
     let outcome = run(&plan);
     let json = serde_json::to_string(&outcome).unwrap();
     let back: Outcome = serde_json::from_str(&json).unwrap();
-    // The parser may be off in the last bit of a fraction.
+    // Parsing may change the last bit of a fraction.
     let whole_numbers = |mut outcome: Outcome| {
         outcome.cpu_per_request_us = outcome.cpu_per_request_us.round();
         let in_rows = outcome.rows.iter_mut().map(|row| &mut row.latency);
@@ -357,7 +357,7 @@ fn a_late_generator_marks_its_rows() {
     let server = Server::null();
     let plan = server.requests("/", 1000.0, 500);
     let mut stalled = false;
-    // The observer runs in the generator's thread: a slow one makes it late.
+    // The observer runs in the generator's thread, so a slow one delays it.
     let outcome = load::run(&plan, &AtomicBool::new(false), &mut |tick: &Tick<'_>| {
         if !stalled && tick.counts.completed > 100 {
             stalled = true;

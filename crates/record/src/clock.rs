@@ -1,7 +1,7 @@
-//! Clocks, and the few system calls the recorder needs: all of the crate's unsafe code.
+//! Clocks, and the few system calls that the recorder needs: all of the crate's unsafe code.
 //!
-//! Three clocks, never mixed: the monotonic one times intervals, the wall clock places them beside
-//! the stamps of access logs, CPU clocks measure work.
+//! Three clocks that are never mixed: the monotonic clock times intervals, the wall clock relates
+//! them to the stamps of access logs, and CPU clocks measure work.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// The kernel's `CPUCLOCK_SCHED`: time on a CPU by the scheduler's own account, exact to the ns.
+/// The kernel's `CPUCLOCK_SCHED`: time on a CPU as accounted by the scheduler, exact to the ns.
 const CPUCLOCK_SCHED: libc::clockid_t = 2;
 
 /// The monotonic clock, ns.
@@ -22,7 +22,7 @@ pub(crate) fn wall_ns() -> i64 {
     read(libc::CLOCK_REALTIME).expect("CLOCK_REALTIME is always there")
 }
 
-/// Time since the boot, sleep included, ns: what `starttime` of a process counts from.
+/// Time since boot, including sleep, ns. A process's `starttime` counts from there.
 pub(crate) fn since_boot_ns() -> i64 {
     read(libc::CLOCK_BOOTTIME).expect("CLOCK_BOOTTIME is there since Linux 2.6.39")
 }
@@ -32,28 +32,28 @@ pub(crate) fn thread_cpu_ns() -> i64 {
     read(libc::CLOCK_THREAD_CPUTIME_ID).expect("CLOCK_THREAD_CPUTIME_ID is always there")
 }
 
-/// CPU time of all threads, ended ones included, that a process ever had, ns.
+/// CPU time of all threads that a process has ever had, ns.
 ///
 /// Errors: `EINVAL` if there is no such process.
 pub(crate) fn process_cpu_ns(pid: u32) -> io::Result<i64> {
     let pid = libc::pid_t::try_from(pid).map_err(io::Error::other)?;
-    // The layout of a process's CPU clock is kernel interface (posix-timers.h: the complement of
-    // the pid above three bits); it is what clock_getcpuclockid(3) makes.
+    // The kernel's ABI defines the id of a process's CPU clock (posix-timers.h: the complement of
+    // the pid, shifted by three bits). clock_getcpuclockid(3) computes the same.
     read((!pid << 3) | CPUCLOCK_SCHED)
 }
 
-/// The number of the calling thread.
+/// The id of the calling thread.
 pub(crate) fn own_tid() -> u32 {
     // SAFETY: gettid has no preconditions.
     let tid = unsafe { libc::gettid() };
     u32::try_from(tid).expect("a thread has a positive number")
 }
 
-/// Sleeps until the monotonic clock shows `deadline_ns`. May return early, on a signal.
+/// Sleeps until the monotonic clock reaches `deadline_ns`. May return early, on a signal.
 pub(crate) fn sleep_until(deadline_ns: i64) {
     let until = libc::timespec { tv_sec: deadline_ns / NS_PER_S, tv_nsec: deadline_ns % NS_PER_S };
-    // SAFETY: `until` is a valid timespec that outlives the call; no remainder is asked for, as
-    // it is not set for absolute times.
+    // SAFETY: `until` is a valid timespec that outlives the call. The remainder is null, which is
+    // allowed; it is not set for absolute times anyway.
     unsafe {
         libc::clock_nanosleep(
             libc::CLOCK_MONOTONIC,
@@ -64,7 +64,7 @@ pub(crate) fn sleep_until(deadline_ns: i64) {
     }
 }
 
-/// Clock ticks a second: the unit of the times in /proc.
+/// Clock ticks per second: the unit of times in /proc.
 pub(crate) fn ticks_per_second() -> u32 {
     // SAFETY: sysconf has no preconditions.
     let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
@@ -78,15 +78,15 @@ pub(crate) fn cpus_online() -> u32 {
     u32::try_from(cpus).unwrap_or(1)
 }
 
-/// Bytes of a page.
+/// Size of a page, bytes.
 pub(crate) fn page_bytes() -> u64 {
     // SAFETY: sysconf has no preconditions.
     let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     u64::try_from(bytes).expect("a page has a positive size")
 }
 
-/// Seconds since the epoch of a local time, in this process's time zone; `None` if there is no
-/// such time. `month` counts from 1.
+/// Seconds since the epoch of a local time, in this process's time zone; `None` if there is no such
+/// time. `month` counts from 1.
 pub(crate) fn local_to_unix(
     (year, month, day): (i32, u32, u32),
     (hour, minute, second): (u32, u32, u32),
@@ -103,7 +103,7 @@ pub(crate) fn local_to_unix(
     broken.tm_isdst = -1;
     // SAFETY: `broken` is a valid `tm` that mktime may normalise in place.
     let seconds = unsafe { libc::mktime(&mut broken) };
-    // -1 is an error, and a second of 1969 that no log of ours holds.
+    // -1 means failure. It is also a second of 1969, which no log contains.
     (seconds != -1).then_some(seconds)
 }
 
@@ -117,7 +117,7 @@ fn read(clock: libc::clockid_t) -> io::Result<i64> {
     }
 }
 
-/// A duration in ns; what does not fit is cut to the largest (292 years).
+/// A duration in ns, capped at the largest value (292 years).
 pub(crate) fn ns(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }

@@ -1,16 +1,16 @@
 //! Requests counted by the server itself: a Prometheus counter, scraped at each boundary.
 //!
 //! ```text
-//! recorder: at each boundary "now" ---> its own thread: connect, GET, read, parse
+//! recorder: at each boundary "now" ---> a thread: connect, GET, read, parse
 //!           in the next poll <--------- when it was read, each series' value, or what failed
 //! ```
 //!
-//! The recorder never waits for the server. What a counter grew by between two scrapes is spread
-//! evenly over the time between them. A series that fell was reset: it is taken to have begun at
-//! zero again, and what it counted in between and lost is unknown. So that interval's rate is not
-//! used, and neither is that of an interval without a scrape at both of its ends.
+//! The recorder never waits for the server. The growth of a counter between two scrapes is spread
+//! evenly over the time between them. If a series fell, it was reset: it is taken to have started
+//! from zero, and what it counted and lost in between is unknown. That interval's rate is not used,
+//! nor is the rate of an interval without a scrape at both ends.
 //!
-//! What never happens: a page that is too long or too slow holds anything up; a missing figure is
+//! What never happens: a page that is too long or too slow delays the recording; a missing value is
 //! taken for zero.
 
 use std::collections::HashMap;
@@ -27,20 +27,20 @@ use crate::clock;
 /// Longest page that is read.
 const PAGE_BYTES_MAX: usize = 16 << 20;
 
-/// Longest that a scrape may take, however long the interval is.
+/// Longest time for a scrape, however long the interval is.
 const SCRAPE_MAX: Duration = Duration::from_secs(5);
 
-/// Bytes read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 64 * 1024;
 
-/// Metrics whose names are told where the one that was asked for is not there.
-const NAMES_TOLD_MAX: usize = 6;
+/// How many similar metrics are listed if the requested one does not exist.
+const SIMILAR_METRICS_MAX: usize = 6;
 
-/// A counter on a page of metrics: `http://HOST:PORT/PATH#METRIC` or, of some of its series only,
-/// `...#METRIC{LABEL="VALUE",...}`. The sum of all series that match is what is counted.
+/// A counter on a page of metrics: `http://HOST:PORT/PATH#METRIC`, or only some of its series:
+/// `...#METRIC{LABEL="VALUE",...}`. The value is the sum of all series that match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricUrl {
-    /// Host and port, as they stand in the Host field.
+    /// Host and port, as in the Host field.
     authority: String,
     path: String,
     name: String,
@@ -61,15 +61,15 @@ impl FromStr for MetricUrl {
             Some(("http", rest)) => rest,
             Some((scheme, _)) => {
                 return Err(format!(
-                    "{scheme}: is not read; name an http:// address, on loopback if it can be"
+                    "{scheme}: is not supported; give an http:// address, preferably on loopback"
                 ));
             }
             None => {
-                return Err("it begins with no http://; write http://HOST:PORT/PATH#METRIC".into());
+                return Err("must begin with http://; write http://HOST:PORT/PATH#METRIC".into());
             }
         };
         let Some((url, selector)) = rest.split_once('#') else {
-            return Err("no metric is named; write it behind a #: \
+            return Err("names no metric; append it after a #: \
                 http://HOST:PORT/metrics#http_requests_total"
                 .into());
         };
@@ -79,7 +79,7 @@ impl FromStr for MetricUrl {
         };
         let plain = |text: &str| text.bytes().all(|b| b.is_ascii_graphic());
         if authority.is_empty() || !plain(authority) || !plain(path) || authority.contains('@') {
-            return Err(format!("{url:?} is no host with a path; write HOST:PORT/PATH"));
+            return Err(format!("{url:?} is not a host with a path; write HOST:PORT/PATH"));
         }
         let bare = authority.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err());
         let authority = if bare { format!("{authority}:80") } else { authority.to_owned() };
@@ -94,9 +94,7 @@ fn selector_of(text: &str) -> Result<(String, Vec<(String, String)>), String> {
     let (name, labels) = text.split_at(name_ends);
     let named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':');
     if name.is_empty() || !name.chars().all(named) {
-        return Err(format!(
-            "{name:?} is no metric's name; it has letters, digits and underscores"
-        ));
+        return Err(format!("{name:?} is not a metric name; use letters, digits and underscores"));
     }
     if labels.is_empty() {
         return Ok((name.to_owned(), Vec::new()));
@@ -108,12 +106,12 @@ fn selector_of(text: &str) -> Result<(String, Vec<(String, String)>), String> {
     });
     match rest {
         Some(b"") => Ok((name.to_owned(), found)),
-        _ => Err(format!("{labels:?} are no labels; write {{label=\"value\",other=\"value\"}}")),
+        _ => Err(format!("{labels:?} are not labels; write {{label=\"value\",other=\"value\"}}")),
     }
 }
 
 impl MetricUrl {
-    /// The metric without where it is read.
+    /// The metric without its address.
     pub(crate) fn metric(&self) -> String {
         let labels: Vec<_> = self.labels.iter().map(|(l, v)| format!("{l}={v:?}")).collect();
         if labels.is_empty() {
@@ -123,19 +121,19 @@ impl MetricUrl {
         }
     }
 
-    /// Reads the page once. The error is what failed, in a few words.
+    /// Reads the page once. The error says briefly what failed.
     fn scrape(&self, patience: Duration) -> Result<Series, String> {
         let deadline = Instant::now() + patience;
         let page = self.page(deadline).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                format!("no whole answer within {} ms", patience.as_millis())
+                format!("no complete response within {} ms", patience.as_millis())
             }
             _ => error.to_string(),
         })?;
         let body = body(&page)?;
         let series = self.read(body);
         if series.is_empty() {
-            return Err(format!("no {} on the page; {}", self.metric(), names_told(body)));
+            return Err(format!("no {} on the page; {}", self.metric(), similar_metrics(body)));
         }
         Ok(series)
     }
@@ -145,7 +143,7 @@ impl MetricUrl {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() { Err(io::Error::from(io::ErrorKind::TimedOut)) } else { Ok(left) }
         };
-        let mut connected = Err(io::Error::other("its name has no address"));
+        let mut connected = Err(io::Error::other("the host has no address"));
         for address in self.authority.to_socket_addrs()? {
             connected = TcpStream::connect_timeout(&address, left()?);
             if connected.is_ok() {
@@ -154,7 +152,7 @@ impl MetricUrl {
         }
         let mut stream = connected?;
         stream.set_write_timeout(Some(left()?))?;
-        // By HTTP/1.0 nobody answers in chunks, and the end of the connection is that of the page.
+        // An HTTP/1.0 response is not chunked, and the connection's end is the page's end.
         let request = format!(
             "GET {} HTTP/1.0\r\nHost: {}\r\nAccept: text/plain;version=0.0.4\r\n\
              User-Agent: plimsoll\r\nConnection: close\r\n\r\n",
@@ -194,7 +192,7 @@ impl MetricUrl {
     fn line<'l>(&self, line: &'l [u8]) -> Option<(&'l [u8], f64)> {
         let rest = line.strip_prefix(self.name.as_bytes())?;
         let mut matched = 0;
-        let behind = match rest.first()? {
+        let after = match rest.first()? {
             b'{' => labels_of(rest, &mut |label, value| {
                 let wanted = self.labels.iter().any(|(known, wanted)| {
                     known.as_bytes() == label && wanted.as_bytes() == &*unescaped(value)
@@ -207,23 +205,23 @@ impl MetricUrl {
         if matched != self.labels.len() {
             return None;
         }
-        let labels = &rest[..rest.len() - behind.len()];
-        let value = behind.trim_ascii_start().split(|byte| byte.is_ascii_whitespace()).next()?;
+        let labels = &rest[..rest.len() - after.len()];
+        let value = after.trim_ascii_start().split(|byte| byte.is_ascii_whitespace()).next()?;
         let value: f64 = std::str::from_utf8(value).ok()?.parse().ok()?;
         (value.is_finite() && value >= 0.0).then_some((labels, value))
     }
 }
 
-/// Values by the labels as they stand on the page.
+/// Values by labels, as written on the page.
 pub(crate) type Series = HashMap<Vec<u8>, f64>;
 
-/// Goes through `{label="value",...}`; what stands behind it.
-fn labels_of<'t>(text: &'t [u8], tell: &mut dyn FnMut(&'t [u8], &'t [u8])) -> Option<&'t [u8]> {
+/// Parses `{label="value",...}` and returns what follows it.
+fn labels_of<'t>(text: &'t [u8], report: &mut dyn FnMut(&'t [u8], &'t [u8])) -> Option<&'t [u8]> {
     let mut rest = text.strip_prefix(b"{")?;
     loop {
         rest = rest.trim_ascii_start();
-        if let Some(behind) = rest.strip_prefix(b"}") {
-            return Some(behind);
+        if let Some(rest) = rest.strip_prefix(b"}") {
+            return Some(rest);
         }
         let equals = memchr::memchr(b'=', rest)?;
         let label = rest[..equals].trim_ascii();
@@ -236,13 +234,13 @@ fn labels_of<'t>(text: &'t [u8], tell: &mut dyn FnMut(&'t [u8], &'t [u8])) -> Op
             }
             end += 2;
         }
-        tell(label, &value[..end]);
+        report(label, &value[..end]);
         rest = value[end + 1..].trim_ascii_start();
         rest = rest.strip_prefix(b",").unwrap_or(rest);
     }
 }
 
-/// A label's value without the escapes of the text format.
+/// A label's value with the escapes of the text format resolved.
 fn unescaped(value: &[u8]) -> Vec<u8> {
     let mut plain = Vec::with_capacity(value.len());
     let mut bytes = value.iter();
@@ -259,12 +257,13 @@ fn unescaped(value: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Whether an answer with a Content-Length is there, so that its end need not be waited for.
+/// Whether a response with a Content-Length is complete, so that there is no need to wait for its
+/// end.
 fn complete(page: &[u8]) -> bool {
     parts(page).is_some_and(|(body, length)| length.is_some_and(|l| body.len() >= l))
 }
 
-/// The body of an answer, and the length that its head says it has.
+/// The body of a response, and the length that its head declares.
 fn parts(page: &[u8]) -> Option<(&[u8], Option<usize>)> {
     let end = memchr::memmem::find(page, b"\r\n\r\n")?;
     let (head, body) = (&page[..end], &page[end + 4..]);
@@ -276,23 +275,23 @@ fn parts(page: &[u8]) -> Option<(&[u8], Option<usize>)> {
     Some((body, length))
 }
 
-/// The body of an answer with the status 200.
+/// The body of a response with status 200.
 fn body(page: &[u8]) -> Result<&[u8], String> {
     let first = page.split(|&byte| byte == b'\r').next().unwrap_or_default();
     let status = first.split(|&byte| byte == b' ').nth(1).unwrap_or_default();
     if !first.starts_with(b"HTTP/1.") || status != b"200" {
-        let told = String::from_utf8_lossy(&first[..first.len().min(60)]).into_owned();
-        return Err(format!("it answered {told:?} instead of 200"));
+        let line = String::from_utf8_lossy(&first[..first.len().min(60)]).into_owned();
+        return Err(format!("it answered {line:?} instead of 200"));
     }
-    let (body, length) = parts(page).ok_or("the answer's head has no end")?;
+    let (body, length) = parts(page).ok_or("the response's head is incomplete")?;
     match length {
-        Some(length) => body.get(..length).ok_or_else(|| "the answer was cut".to_owned()),
+        Some(length) => body.get(..length).ok_or_else(|| "the response was truncated".to_owned()),
         None => Ok(body),
     }
 }
 
-/// Which metrics might have been meant.
-fn names_told(body: &[u8]) -> String {
+/// The metrics that might have been meant.
+fn similar_metrics(body: &[u8]) -> String {
     let mut names: Vec<String> = Vec::new();
     for line in body.split(|&byte| byte == b'\n') {
         let end = line.iter().position(|b| !(b.is_ascii_alphanumeric() || b"_:".contains(b)));
@@ -301,22 +300,22 @@ fn names_told(body: &[u8]) -> String {
             names.push(name);
         }
     }
-    names.truncate(NAMES_TOLD_MAX);
+    names.truncate(SIMILAR_METRICS_MAX);
     match names.as_slice() {
-        [] => "no name there has \"request\" in it".to_owned(),
-        names => format!("there are {}", names.join(", ")),
+        [] => "no metric name on it contains \"request\"".to_owned(),
+        names => format!("it has {}", names.join(", ")),
     }
 }
 
-/// What a scrape brought.
+/// The result of a scrape.
 #[derive(Debug)]
 pub(crate) struct Scrape {
-    /// The middle between asking and having, on the wall clock, ns.
+    /// The middle between request and response, on the wall clock, ns.
     pub(crate) at_ns: i64,
     pub(crate) read: Result<Series, String>,
 }
 
-/// Scrapes when it is asked to, in a thread of its own.
+/// Scrapes on request, in a separate thread.
 #[derive(Debug)]
 pub(crate) struct Scraper {
     ask: mpsc::Sender<()>,
@@ -324,17 +323,17 @@ pub(crate) struct Scraper {
 }
 
 impl Scraper {
-    /// Tries the page once, and starts the thread. It ends when this is dropped, after the scrape
-    /// it may be in.
+    /// Tries the page once and starts the thread. The thread ends when this is dropped, after a
+    /// scrape in progress.
     pub(crate) fn start(url: MetricUrl, interval: Duration) -> Result<Scraper, String> {
         let patience = interval.min(SCRAPE_MAX);
-        // The first may need a name to be resolved, and nobody waits for it but the operator.
+        // The first scrape may have to resolve a name, and only the operator waits for it.
         url.scrape(SCRAPE_MAX)?;
         let (ask, asked) = mpsc::channel::<()>();
         let (answer, answers) = mpsc::channel();
         let work = move || {
             while asked.recv().is_ok() {
-                // Whoever asked twice meanwhile gets one answer.
+                // Several requests in the meantime get one answer.
                 while asked.try_recv().is_ok() {}
                 let begun_ns = clock::wall_ns();
                 let read = url.scrape(patience);
@@ -345,17 +344,17 @@ impl Scraper {
             }
         };
         let named = thread::Builder::new().name("scraper".to_owned());
-        named.spawn(work).map_err(|error| format!("no thread for it: {error}"))?;
+        named.spawn(work).map_err(|error| format!("cannot start a thread: {error}"))?;
         Ok(Scraper { ask, answers })
     }
 
-    /// Asks for a scrape now.
+    /// Requests a scrape now.
     pub(crate) fn ask(&self) {
-        // It runs as long as this is held.
+        // The thread runs as long as this exists.
         let _ = self.ask.send(());
     }
 
-    /// Those that came since the last call.
+    /// The scrapes completed since the last call.
     pub(crate) fn answers(&self) -> Vec<Scrape> {
         self.answers.try_iter().collect()
     }
@@ -367,11 +366,11 @@ pub(crate) struct Growth {
     pub(crate) start_ns: i64,
     pub(crate) end_ns: i64,
     pub(crate) requests: f64,
-    /// Neither a scrape between them failed, nor was a series reset.
+    /// No scrape in between failed, and no series was reset.
     pub(crate) sound: bool,
 }
 
-/// What scrapes amount to, one after the other.
+/// Evaluates successive scrapes.
 #[derive(Debug, Default)]
 pub(crate) struct Counter {
     last: Option<(i64, Series)>,
@@ -383,7 +382,7 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// Takes a scrape; what grew since the last good one.
+    /// Takes a scrape and returns the growth since the last good one.
     pub(crate) fn take(&mut self, scrape: Scrape) -> Option<Growth> {
         let series = match scrape.read {
             Ok(series) => series,
@@ -409,7 +408,7 @@ impl Counter {
         self.resets += u64::from(reset);
         self.gap = false;
         self.last = Some((scrape.at_ns, series));
-        // A clock that was set back leaves no time between two scrapes.
+        // If the clock was set back, there may be no time between two scrapes.
         growth.filter(|growth| growth.end_ns > growth.start_ns)
     }
 }

@@ -1,4 +1,4 @@
-//! Why a recording cannot be made, and whose business it is to mend it: one line each.
+//! Why a recording cannot be made, who can fix it, and how. One line each.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,45 +7,45 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The operator's: no such process.
-    #[error("process {pid}: there is none; look for it with pgrep, or name the server")]
+    /// The operator's fault: no such process.
+    #[error("no process {pid}; find it with pgrep, or name the server instead")]
     NoProcess {
         /// The process.
         pid: u32,
     },
-    /// The operator's: no process of that name.
-    #[error("no process is named {name:?}; look for its name with ps -e -o comm")]
+    /// The operator's fault: no process of that name.
+    #[error("no process is named {name:?}; find its name with ps -e -o comm")]
     NoName {
         /// The name.
         name: String,
     },
-    /// The operator's: the access log cannot be followed.
+    /// The operator's fault: the access log cannot be followed.
     #[error("{}: {source}; name a log file that this user may read", path.display())]
     Log {
         /// The log.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The operator's: the counter of requests cannot be read.
+    /// The operator's fault: the counter of requests cannot be read.
     #[error("{url}: {what}")]
     Counter {
-        /// Where it was looked for.
+        /// Where it was expected.
         url: String,
         /// What failed, or what is there instead.
         what: String,
     },
-    /// The operator's: an interval nobody can sample.
-    #[error("an interval of {found_ms} ms; choose one from {least_ms} ms to {most_ms} ms")]
+    /// The operator's fault: an interval that cannot be sampled.
+    #[error("the interval of {found_ms} ms must be between {least_ms} ms and {most_ms} ms")]
     Interval {
-        /// What was asked.
+        /// The requested interval.
         found_ms: u128,
         /// The shortest.
         least_ms: u128,
         /// The longest.
         most_ms: u128,
     },
-    /// The system's: /proc does not tell what every Linux tells.
+    /// The system's fault: /proc lacks something that every Linux has.
     #[error("{path}: {what}; is /proc mounted?")]
     Proc {
         /// The file.
@@ -58,7 +58,7 @@ pub enum Error {
     Trial(#[from] trial::Error),
 }
 
-/// Why a sampler cannot work here, and what would help: a capability of the manifest, never a
-/// failed recording.
+/// Why a sampler cannot work here, and what would help. It becomes a capability of the manifest and
+/// never fails a recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Unsupported(pub(crate) String);

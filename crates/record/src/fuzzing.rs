@@ -1,26 +1,26 @@
-//! What the fuzz target runs, and what the stable tests replay over the checked-in corpus.
+//! The fuzz target's code, which the stable tests also replay over the checked-in corpus.
 //!
-//! Lines of logs and files of /proc hold what strangers chose, and format strings what operators
-//! typed: whatever they are, nothing panics, and what is understood makes sense. Never part of a
+//! Lines of logs and files of /proc contain what strangers chose, and format strings what operators
+//! typed. Whatever they are, nothing panics, and what is parsed makes sense. Not part of a
 //! recording.
 
 use crate::counter::MetricUrl;
 use crate::logs::{Format, FormatChoice, LogFormat, Request, Stamps};
 use crate::{procfs, resources};
 
-/// Target `record_logs`: the bytes as lines of a log, as a format string with lines behind it, as a
+/// Target `record_logs`: the bytes as lines of a log, as a format string followed by lines, as a
 /// page of metrics, and as files of /proc.
 pub fn record_logs(data: &[u8]) {
     format_strings(data);
     let metric = "http://h/#m_total{a=\"b\"}".parse::<MetricUrl>();
     let series = metric.expect("it is one").read(data);
     assert!(series.values().all(|value| value.is_finite() && *value >= 0.0), "a page of metrics");
-    let mut kept = Stamps::default();
+    let mut stamps = Stamps::default();
     for line in data.split(|&byte| byte == b'\n') {
         let understood: Vec<_> =
-            LogFormat::ALL.iter().map(|format| format.parse(line, &mut kept)).collect();
+            LogFormat::ALL.iter().map(|format| format.parse(line, &mut stamps)).collect();
         for (format, request) in LogFormat::ALL.into_iter().zip(&understood) {
-            // What is remembered of the last line changes nothing.
+            // The remembered last stamp must not change anything.
             assert_eq!(*request, format.parse(line, &mut Stamps::default()), "{format}");
             if let Some(request) = request {
                 check(format, request);
@@ -30,7 +30,7 @@ pub fn record_logs(data: &[u8]) {
         assert!(combined.is_none() || combined == common, "the longer form is also the shorter");
         let first = LogFormat::ALL.into_iter().zip(&understood).find(|(_, found)| found.is_some());
         if line.first() != Some(&b'{') {
-            assert_eq!(Format::detect(line, &mut kept), first.map(|(format, _)| format.into()));
+            assert_eq!(Format::detect(line, &mut stamps), first.map(|(format, _)| format.into()));
         }
     }
     if let Some(stat) = procfs::stat(data) {
@@ -40,8 +40,8 @@ pub fn record_logs(data: &[u8]) {
     resources::fuzz(data);
 }
 
-/// The first line as a format, as it is typed (`nginx:$msec ...`) and as a string of each dialect;
-/// the others as lines of it.
+/// Parses the first line as a format, as typed (`nginx:$msec ...`) and as a string of each dialect,
+/// and the others as lines of it.
 fn format_strings(data: &[u8]) {
     let mut lines = data.split(|&byte| byte == b'\n');
     let Some(first) = lines.next().and_then(|first| std::str::from_utf8(first).ok()) else {
@@ -55,10 +55,10 @@ fn format_strings(data: &[u8]) {
                 continue;
             }
         };
-        let mut kept = Stamps::default();
+        let mut stamps = Stamps::default();
         for line in lines.clone() {
-            let Some(format) = choice.look_at(line, &mut kept) else { continue };
-            let request = format.parse(line, &mut kept);
+            let Some(format) = choice.detect(line, &mut stamps) else { continue };
+            let request = format.parse(line, &mut stamps);
             assert_eq!(request, format.parse(line, &mut Stamps::default()), "{format}");
             if let Some(request) = request {
                 forward(&format.to_string(), &request);
@@ -82,18 +82,18 @@ fn check(format: LogFormat, request: &Request) {
     }
 }
 
-/// How many of the lines are understood by the format that the first one is.
+/// How many of the lines are parsed by the format in the first line.
 pub fn lines_by_format_string(data: &[u8]) -> usize {
     let mut lines = data.split(|&byte| byte == b'\n');
     let first = lines.next().and_then(|first| std::str::from_utf8(first).ok()).unwrap_or("");
     let Ok(choice) = first.parse::<FormatChoice>() else { return 0 };
     let mut stamps = Stamps::default();
-    let format = lines.clone().find_map(|line| choice.look_at(line, &mut stamps));
+    let format = lines.clone().find_map(|line| choice.detect(line, &mut stamps));
     let Some(format) = format else { return 0 };
     lines.filter(|line| format.parse(line, &mut stamps).is_some()).count()
 }
 
-/// How many of the lines some format understands.
+/// How many of the lines some format can parse.
 pub fn lines_understood(data: &[u8]) -> usize {
     let mut stamps = Stamps::default();
     let lines = data.split(|&byte| byte == b'\n');

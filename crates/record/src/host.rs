@@ -1,5 +1,5 @@
-//! What the machine and the server are, for the manifest. Nothing here may fail a recording: what
-//! cannot be read stays empty.
+//! Descriptions of the machine and the server for the manifest. Nothing here may fail a recording:
+//! what cannot be read stays empty.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ pub(crate) fn host() -> Host {
     }
 }
 
-/// The server, by its processes, the first one first.
+/// The server's processes, the first one first.
 pub(crate) fn server(pids: &[u32]) -> ServerManifest {
     let Some(&first) = pids.first() else { return ServerManifest::default() };
     let mut buffer = Vec::new();
@@ -93,47 +93,39 @@ pub(crate) fn capabilities(pids: &[u32]) -> Vec<Capability> {
     ]
 }
 
-/// What the log tells.
+/// What the log provides.
 pub(crate) fn log_capabilities(format: Option<&Format>, log: bool) -> Vec<Capability> {
-    match format {
-        _ if !log => {
-            let none = || "no access log was named".to_owned();
-            vec![missing("requests", none()), missing("log elapsed", none())]
-        }
-        None => {
-            let none = || "no line of the log was understood".to_owned();
-            vec![missing("requests", none()), missing("log elapsed", none())]
-        }
-        Some(format) => {
-            let told = format!("{format} log: {}", format.declares());
-            let elapsed = if format.has_elapsed() {
-                supported("log elapsed", told.clone())
-            } else {
-                missing("log elapsed", format!("the {format} format does not tell it"))
-            };
-            vec![supported("requests", told), elapsed]
-        }
-    }
+    let Some(format) = format.filter(|_| log) else {
+        let why = if log { "no line of the log was understood" } else { "no access log was named" };
+        return ["requests", "log elapsed"].map(|name| missing(name, why.to_owned())).into();
+    };
+    let declared = format!("{format} log: {}", format.declares());
+    let elapsed = if format.has_elapsed() {
+        supported("log elapsed", declared.clone())
+    } else {
+        missing("log elapsed", format!("the {format} format does not contain it"))
+    };
+    vec![supported("requests", declared), elapsed]
 }
 
-/// What a sampler can do here; `None` is one that was not asked for.
+/// What a sampler can do here; `None` means that it was not requested.
 pub(crate) fn sampler<T>(
     name: &str,
     started: Option<&Result<T, Unsupported>>,
-    says: impl Fn(&T) -> String,
+    describe: impl Fn(&T) -> String,
 ) -> Capability {
     match started {
-        Some(Ok(sampler)) => supported(name, says(sampler)),
+        Some(Ok(sampler)) => supported(name, describe(sampler)),
         Some(Err(Unsupported(why))) => missing(name, why.clone()),
-        None => missing(name, "it was not asked for".to_owned()),
+        None => missing(name, "not requested".to_owned()),
     }
 }
 
-/// What a counter tells.
+/// What a counter provides.
 pub(crate) fn counter_capabilities(metric: &str) -> Vec<Capability> {
-    let told = format!("{metric}, scraped at each boundary and spread evenly between scrapes");
-    let elapsed = "a counter does not tell it".to_owned();
-    vec![supported("requests", told), missing("log elapsed", elapsed)]
+    let source = format!("{metric}, scraped at each boundary and spread evenly between scrapes");
+    let elapsed = "a counter does not contain it".to_owned();
+    vec![supported("requests", source), missing("log elapsed", elapsed)]
 }
 
 fn supported(name: &str, reason: String) -> Capability {
@@ -178,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_said() {
+    fn missing_capabilities_give_a_reason() {
         let elapsed = |format, log| log_capabilities(format, log).pop().unwrap();
         let common = LogFormat::Common.into();
         assert!(!elapsed(Some(&common), true).supported);

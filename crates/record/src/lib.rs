@@ -1,10 +1,10 @@
 //! The samplers: modes of the CPU, threads of a server, its profile, access logs.
 //!
-//! [`record`] observes a server that it did not start and does not touch: it reads /proc, perf
-//! events and the tail of an access log, and writes one [`trial`] file, interval by interval. It
-//! works on any server that logs in a format of [`LogFormat`].
+//! [`record`] observes a server that it neither starts nor changes: it reads /proc, perf events and
+//! the tail of an access log, and writes one [`trial`] file, interval by interval. It works on any
+//! server that logs in one of the formats of [`LogFormat`].
 //!
-//! The way of a sample:
+//! The path of a sample:
 //!
 //! ```text
 //! /proc/stat ----------- machine ----+
@@ -15,15 +15,15 @@
 //! or a counter - scraper - spread ---+
 //! ```
 //!
-//! What is exact and what has a grain stands in the manifest's capabilities: totals of CPU time
-//! are exact to the nanosecond, the machine's modes and the split into user and kernel have the
-//! clock tick's grain, rates that of the log's stamps.
+//! The manifest's capabilities state what is exact and what has a grain: totals of CPU time are
+//! exact to the nanosecond; the machine's modes and the split into user and kernel time have the
+//! grain of the clock tick; rates have the grain of the log's stamps.
 //!
-//! HAProxy logs to syslog only; to have a file, let it log to its standard output
-//! (`log stdout format raw local0`) and send that into one.
+//! HAProxy logs to syslog only. To get a file, let it log to its standard output (`log stdout
+//! format raw local0`) and redirect that into a file.
 //!
-//! What never happens: a line of a log or a process that ends fails the recording; something that
-//! was not seen goes unsaid (it is a loss in the trial); the data of one interval is half written.
+//! What never happens: a log line or a process that ends fails the recording; missing data goes
+//! unreported (it is a loss in the trial); an interval is half written.
 
 mod bpf;
 mod clock;

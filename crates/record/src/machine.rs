@@ -1,19 +1,19 @@
 //! The modes of the whole machine and of each CPU, from /proc/stat.
 //!
-//! The kernel counts in clock ticks. It also counts guest time a second time inside user and nice
-//! time, and now and then lets idle and iowait run backwards by a tick. Here the modes are
-//! disjoint, and a counter that ran backwards adds nothing until it has caught up.
+//! The kernel counts in clock ticks. It also counts guest time a second time, inside user and nice
+//! time, and sometimes lets idle and iowait run backwards by a tick. Here the modes are disjoint,
+//! and a counter that ran backwards adds nothing until it has caught up.
 
 use std::collections::BTreeMap;
 
 use trial::{CpuModes, Modes};
 
-/// The columns of a `cpu` line (proc(5)), guest time taken out of user and nice.
+/// The columns of a `cpu` line (proc(5)), with guest time removed from user and nice.
 type Ticks = [i64; MODES];
 
 const MODES: usize = 9;
 
-/// Bound of a counter: a thousand years of a thousand CPUs.
+/// Upper bound of a counter: a thousand years of a thousand CPUs.
 const TICKS_MAX: i64 = 1 << 48;
 
 /// Reads modes as differences between samples.
@@ -25,7 +25,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Starts at the counters of `stat`, the content of /proc/stat. `None` if it is not one.
+    /// Starts from the counters in `stat`, the content of /proc/stat. `None` if it does not parse.
     pub(crate) fn start(stat: &[u8], tick_ns: i64) -> Option<Machine> {
         let mut machine = Machine { tick_ns, whole: [0; MODES], cpus: BTreeMap::new() };
         let (whole, cpus) = parse(stat)?;
@@ -34,13 +34,14 @@ impl Machine {
         Some(machine)
     }
 
-    /// What the modes grew by since the last sample: the whole, and each CPU that is online.
+    /// The growth of the modes since the last sample: of the machine, and of each CPU that is
+    /// online.
     pub(crate) fn sample(&mut self, stat: &[u8]) -> Option<(Modes, Vec<CpuModes>)> {
         let (whole, cpus) = parse(stat)?;
         let modes = advance(&mut self.whole, whole, self.tick_ns);
         let mut each = Vec::with_capacity(cpus.len());
         for (cpu, now) in cpus {
-            // A CPU that came online starts at what its counters then showed.
+            // A CPU that has come online starts from its current counters.
             let last = self.cpus.entry(cpu).or_insert(now);
             each.push(CpuModes { cpu, modes: advance(last, now, self.tick_ns) });
         }
@@ -73,7 +74,7 @@ fn parse(stat: &[u8]) -> Option<(Ticks, BTreeMap<u32, Ticks>)> {
     let mut whole = None;
     let mut cpus = BTreeMap::new();
     for line in stat.split(|&byte| byte == b'\n') {
-        // The cpu lines stand first; the interrupt counters below are long.
+        // The cpu lines come first; the interrupt counters after them are long.
         let Some(line) = line.strip_prefix(b"cpu") else { break };
         let mut fields = std::str::from_utf8(line).ok()?.split(' ');
         let number = fields.next()?;
@@ -91,7 +92,7 @@ fn columns<'a>(fields: impl Iterator<Item = &'a str>) -> Option<Ticks> {
     let mut raw = [0i64; MODES + 1];
     let mut found = 0;
     for (slot, field) in raw.iter_mut().zip(fields.filter(|field| !field.is_empty())) {
-        // Only noise reaches the bound.
+        // Only garbage reaches the bound.
         *slot = TICKS_MAX.min(field.parse::<u64>().ok()?.try_into().ok()?);
         found += 1;
     }

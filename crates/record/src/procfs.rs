@@ -1,13 +1,14 @@
 //! Reading /proc: bytes to numbers. No state, no judgement.
 //!
-//! Every reader takes a path's bytes in one read into a caller's buffer, because /proc makes a
-//! file anew at every open and a sample must not cost more than it tells. A file that does not
-//! parse is `None`: the process ended in between, or the kernel is not one we know.
+//! Every reader reads a file in one go into the caller's buffer: /proc generates a file again at
+//! every open, and a sample must cost less than it is worth. A file that does not parse is `None`:
+//! the process has ended in the meantime, or the kernel is one we do not know.
 
 use std::fs::File;
 use std::io::{self, Read};
 
-/// What `/proc/PID/stat` tells of a process or (under `task`) of a thread. Times in clock ticks.
+/// The fields of `/proc/PID/stat`, for a process or (under `task`) a thread. Times are in clock
+/// ticks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Stat {
     pub(crate) name: String,
@@ -23,7 +24,7 @@ pub(crate) struct Stat {
 }
 
 impl Stat {
-    /// Whether it has ended and waits for its parent to notice.
+    /// Whether it has ended and waits for its parent to collect it.
     pub(crate) fn ended(&self) -> bool {
         matches!(self.state, b'Z' | b'X' | b'x')
     }
@@ -36,11 +37,11 @@ pub(crate) fn read<'b>(path: &str, buffer: &'b mut Vec<u8>) -> io::Result<&'b [u
     Ok(buffer)
 }
 
-/// The numbers that are names in a directory: the processes of /proc, the threads of a process.
+/// The entries of a directory that are numbers: the processes of /proc, the threads of a process.
 pub(crate) fn numbers(path: &str) -> io::Result<Vec<u32>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(path)? {
-        // An entry that ends while it is listed is not there.
+        // An entry that ends during the listing is skipped.
         let Ok(entry) = entry else { continue };
         if let Some(number) = entry.file_name().to_str().and_then(|name| name.parse().ok()) {
             found.push(number);
@@ -50,13 +51,13 @@ pub(crate) fn numbers(path: &str) -> io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// Parses a `stat` (proc(5)). The name stands in parentheses and may hold any byte, also `)`.
+/// Parses a `stat` (proc(5)). The name is in parentheses and may contain any byte, even `)`.
 pub(crate) fn stat(bytes: &[u8]) -> Option<Stat> {
     let open = memchr::memchr(b'(', bytes)?;
     let close = memchr::memrchr(b')', bytes)?;
     let name = String::from_utf8_lossy(bytes.get(open + 1..close)?).into_owned();
     let rest = std::str::from_utf8(bytes.get(close + 1..)?).ok()?;
-    // The field of proc(5) with number n stands at n - 3.
+    // Field number n of proc(5) has the index n - 3.
     let fields: Vec<&str> = rest.split_ascii_whitespace().take(22).collect();
     let number = |at: usize| fields.get(at)?.parse::<i64>().ok();
     Some(Stat {
@@ -81,7 +82,7 @@ pub(crate) fn schedstat_ns(bytes: &[u8]) -> Option<i64> {
 
 /// Voluntary and involuntary context switches, from a thread's `status`.
 pub(crate) fn switches(bytes: &[u8]) -> Option<(u64, u64)> {
-    // They are the last lines; looking from the end spares the fifty before them.
+    // They are the last lines. Searching from the end skips the fifty lines before them.
     let find = |label: &[u8]| {
         let at = memchr::memmem::rfind(bytes, label)? + label.len();
         let line = bytes[at..].split(|&byte| byte == b'\n').next()?;
@@ -90,12 +91,12 @@ pub(crate) fn switches(bytes: &[u8]) -> Option<(u64, u64)> {
     Some((find(b"\nvoluntary_ctxt_switches:")?, find(b"\nnonvoluntary_ctxt_switches:")?))
 }
 
-/// The CPU that a thread is held to, from its `status`; `None` if it may run on several.
+/// The only CPU that a thread may run on, from its `status`; `None` if there are several.
 pub(crate) fn only_cpu(bytes: &[u8]) -> Option<u32> {
     let label = b"\nCpus_allowed_list:";
     let at = memchr::memmem::rfind(bytes, label)? + label.len();
     let line = bytes[at..].split(|&byte| byte == b'\n').next()?;
-    // A list of one is a number, of several "0-3" or "0,2".
+    // A list of one CPU is a number; longer ones are like "0-3" or "0,2".
     std::str::from_utf8(line).ok()?.trim().parse().ok()
 }
 
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_held_to_a_cpu_if_its_list_has_one() {
+    fn a_thread_is_bound_to_a_cpu_if_its_list_has_only_that_one() {
         let status =
             |list: &str| format!("Name:\tx\nCpus_allowed_list:\t{list}\nMems_allowed:\t1\n");
         assert_eq!(only_cpu(status("12").as_bytes()), Some(12));

@@ -1,4 +1,4 @@
-//! The recording itself: samples on an absolute clock, intervals into the trial.
+//! The recording itself: samples at fixed boundaries, intervals into the trial.
 //!
 //! ```text
 //! attach, open log, create trial -> wait for the first boundary -> baseline
@@ -6,12 +6,12 @@
 //!   -> wait for late lines -> write the rest -> finish
 //! ```
 //!
-//! Boundaries lie on the monotonic clock at multiples of the interval from the first, so that they
-//! do not drift; an interval's length is what truly passed between two samples. The first boundary
-//! is a whole second of the wall clock where the log stamps whole seconds: then each line lies in
-//! one interval.
+//! Boundaries are at multiples of the interval from the first one, on the monotonic clock, so they
+//! do not drift. An interval's length is the actual time between two samples. If the log stamps
+//! whole seconds, the first boundary is a whole second of the wall clock, so that each line belongs
+//! to one interval.
 //!
-//! Everything is written by one thread, whose CPU time stands in each interval.
+//! One thread writes everything. Its CPU time is in each interval.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -41,30 +41,31 @@ use crate::resources::Devices;
 use crate::server::{Server, Target};
 use crate::spread::Tally;
 
-/// The shortest interval: ten clock ticks, below which the modes are all grain.
+/// The shortest interval: ten clock ticks. Shorter ones would be dominated by the grain of the
+/// modes.
 pub const INTERVAL_MIN: Duration = Duration::from_millis(100);
 
-/// The longest.
+/// The longest interval.
 pub const INTERVAL_MAX: Duration = Duration::from_secs(3600);
 
 /// Intervals that wait for late lines before they are written.
 const KEPT_BACK: usize = 2;
 
-/// How long the end waits for late lines, at most.
+/// The longest wait for late lines at the end.
 const LAST_LINES_MAX: Duration = Duration::from_secs(1);
 
-/// How often a sleeping recorder looks whether it shall stop.
-const LOOK_NS: i64 = 100_000_000;
+/// How often a sleeping recorder checks whether it must stop.
+const STOP_CHECK_NS: i64 = 100_000_000;
 
-/// A rest shorter than this is no interval.
-const REST_NS_MIN: i64 = 10_000_000;
+/// Shorter remainders do not become an interval.
+const REMAINDER_NS_MIN: i64 = 10_000_000;
 
-/// A wall clock that gained or lost so much in an interval was set.
+/// If the wall clock gained or lost this much in an interval, it was set.
 const CLOCK_SET_NS: i64 = 100_000_000;
 
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// The name of the counters among the capabilities.
+/// Names of capabilities.
 const COUNTERS: &str = "hardware counters";
 const COUNTERS_BY_PROCEDURE: &str = "hardware counters by procedure";
 
@@ -77,33 +78,33 @@ pub struct Spec {
     pub access_log: Option<PathBuf>,
     /// The log's format.
     pub log_format: FormatChoice,
-    /// Where there is no log: a counter of the server's.
+    /// A counter of the server's, used if there is no log.
     pub requests_from: Option<MetricUrl>,
-    /// Whether addresses and query strings are kept out of the trial: of bad lines only the shape
-    /// is noted, and command lines lose them.
+    /// Whether to keep addresses and query strings out of the trial: bad lines are reduced to their
+    /// shape, and command lines lose them.
     pub redact: bool,
     /// Length of an interval, from [`INTERVAL_MIN`] to [`INTERVAL_MAX`].
     pub interval: Duration,
-    /// How long, rounded up to whole intervals; until it is stopped if `None`.
+    /// Duration, rounded up to whole intervals. If `None`, it records until stopped.
     pub duration: Option<Duration>,
-    /// Where the CPUs are, sampled; no profile if `None`.
+    /// Whether and how to sample where the CPUs are.
     pub profile: Option<ProfileSpec>,
     /// Whether to read the processor's counters.
     pub counters: bool,
-    /// Whether to sample waits for locks.
+    /// Whether to sample lock waits.
     pub locks: bool,
-    /// Whether to sample the anatomy of file access.
+    /// Whether to sample file accesses.
     pub files: bool,
     /// The trial to write.
     pub out: PathBuf,
-    /// Whether an older trial of that name may be replaced.
+    /// Whether an existing trial may be replaced.
     pub overwrite: bool,
-    /// Remarks for the manifest.
+    /// Notes for the manifest.
     pub notes: Vec<String>,
 }
 
 impl Spec {
-    /// One-second intervals, until stopped, the format found, with a profile, nothing overwritten.
+    /// One-second intervals, until stopped, format detected, with a profile, nothing overwritten.
     pub fn new(target: Target, access_log: Option<PathBuf>, out: impl Into<PathBuf>) -> Spec {
         Spec {
             target,
@@ -128,15 +129,15 @@ impl Spec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Ended {
-    /// Its time was over.
+    /// The duration was reached.
     Duration,
-    /// It was told to stop.
+    /// It was stopped.
     Stopped,
-    /// The process that was named, and its descendants, ended.
+    /// The named process and its descendants ended.
     ServerGone,
 }
 
-/// What a recording came to.
+/// The result of a recording.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
     /// The trial.
@@ -145,25 +146,25 @@ pub struct Summary {
     pub ended: Ended,
     /// Intervals in the trial.
     pub intervals: u64,
-    /// Time they cover, ns.
+    /// Their total length, ns.
     pub recorded_ns: i64,
     /// Requests in them.
     pub requests: f64,
-    /// Lines of the log that came.
+    /// Log lines read.
     pub log_lines: u64,
-    /// Those that were not understood.
+    /// Log lines that could not be parsed.
     pub log_lines_bad: u64,
-    /// The log's format, if any line was understood.
+    /// The log's format, if any line was parsed.
     pub log_format: Option<String>,
     /// What was lost.
     pub losses: Vec<Loss>,
-    /// Remarks, as they stand in the manifest.
+    /// The notes of the manifest.
     pub notes: Vec<String>,
     /// The server's CPU time in the intervals, ns.
     pub server_ns: i64,
     /// The recorder's own CPU time, ns.
     pub recorder_ns: i64,
-    /// Whether the trial is one file. Otherwise a reader held it; the next writer folds it.
+    /// Whether the trial is one file. If not, a reader held it open; the next writer folds it.
     pub one_file: bool,
 }
 
@@ -171,7 +172,7 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = self.recorded_ns as f64 / 1e9;
         let ended = match self.ended {
-            Ended::Duration => "its time was over",
+            Ended::Duration => "its duration was reached",
             Ended::Stopped => "stopped",
             Ended::ServerGone => "the server ended",
         };
@@ -204,13 +205,13 @@ impl fmt::Display for Summary {
     }
 }
 
-/// Records until the time is over, `stop` is set or the server ends.
+/// Records until the duration is reached, `stop` is set or the server ends.
 ///
-/// `observer` gets each interval when it is written: some intervals after its end, when late log
-/// lines have come. To add to the trial afterwards (the generator's latencies, phases), open it
-/// with [`trial::Writer::reopen`].
+/// `observer` gets each interval when it is written, which is some intervals after its end, when
+/// late log lines have arrived. To add to the trial afterwards (the generator's latencies, phases),
+/// open it with [`trial::Writer::reopen`].
 ///
-/// On an error the trial, if it was begun, holds every interval before it and is not complete.
+/// On an error, the trial (if it was begun) contains every earlier interval and is not complete.
 pub fn record(
     spec: &Spec,
     stop: &AtomicBool,
@@ -253,9 +254,9 @@ struct Recorder {
     profile: Option<Profile>,
     counters: Option<Counters>,
     bpf: bpf::Samplers,
-    /// Intervals that wait for late lines.
+    /// Intervals that still wait for late lines.
     kept: VecDeque<Interval>,
-    /// What was lost since the last write, and altogether.
+    /// Losses since the last write, and in total.
     losses: BTreeMap<String, Loss>,
     all_losses: BTreeMap<String, Loss>,
     boundary: Boundary,
@@ -304,8 +305,8 @@ impl Recorder {
         let pids = server.pids();
         let format = requests.as_ref().and_then(Requests::format);
         let mut capabilities = host::capabilities(&pids);
-        let asked = bpf::Asked { locks: spec.locks, files: spec.files };
-        let bpf = bpf::Samplers::start(asked, &pids, &mut capabilities);
+        let requested = bpf::Requested { locks: spec.locks, files: spec.files };
+        let bpf = bpf::Samplers::start(requested, &pids, &mut capabilities);
         let mut manifest = Manifest {
             schema: trial::SCHEMA_VERSION,
             created_ns: clock::wall_ns(),
@@ -322,18 +323,18 @@ impl Recorder {
         if spec.redact {
             redact::manifest(&mut manifest);
         }
-        let says = |profile: &Profile| profile.says();
-        manifest.capabilities.push(host::sampler("profile", profile.as_ref(), says));
+        let describe = |profile: &Profile| profile.describe();
+        manifest.capabilities.push(host::sampler("profile", profile.as_ref(), describe));
         let counters = spec.counters.then(|| Counters::start(&pids));
-        let says = |counters: &Counters| counters.says();
-        manifest.capabilities.push(host::sampler(COUNTERS, counters.as_ref(), says));
+        let describe = |counters: &Counters| counters.describe();
+        manifest.capabilities.push(host::sampler(COUNTERS, counters.as_ref(), describe));
         if let Some(Ok(counters)) = &counters {
             let no_profile = || Unsupported("there is no profile, which names procedures".into());
             let profile = profile.as_mut().and_then(|profile| profile.as_mut().ok());
-            let says =
+            let describe =
                 profile.ok_or_else(no_profile).and_then(|profile| profile.count(&counters.kinds()));
-            let says = host::sampler(COUNTERS_BY_PROCEDURE, Some(&says), String::clone);
-            manifest.capabilities.push(says);
+            let describe = host::sampler(COUNTERS_BY_PROCEDURE, Some(&describe), String::clone);
+            manifest.capabilities.push(describe);
         }
         let mut buffer = Vec::new();
         let machine = machine(&mut buffer)?;
@@ -382,7 +383,7 @@ impl Recorder {
             let deadline_ns = origin_ns.saturating_add(nth(slot + 1, interval_ns));
             let woken = self.wait(deadline_ns, stop)?;
             let begun_ns = self.boundary.monotonic_ns;
-            if woken == Woken::Stop && clock::monotonic_ns() - begun_ns < REST_NS_MIN {
+            if woken == Woken::Stop && clock::monotonic_ns() - begun_ns < REMAINDER_NS_MIN {
                 return Ok(Ended::Stopped);
             }
             let alive = self.sample(slot, woken == Woken::Deadline)?;
@@ -405,7 +406,7 @@ impl Recorder {
         }
     }
 
-    /// Sleeps to a deadline, looking now and then whether to stop, and into the rings.
+    /// Sleeps until a deadline, checking the stop flag and draining the rings in between.
     fn wait(&mut self, deadline_ns: i64, stop: &AtomicBool) -> Result<Woken, Error> {
         loop {
             if stop.load(Ordering::Relaxed) {
@@ -415,15 +416,15 @@ impl Recorder {
             if now_ns >= deadline_ns {
                 return Ok(Woken::Deadline);
             }
-            clock::sleep_until(deadline_ns.min(now_ns + LOOK_NS));
+            clock::sleep_until(deadline_ns.min(now_ns + STOP_CHECK_NS));
             if let Some(profile) = &mut self.profile {
                 profile.drain(&mut self.writer)?;
             }
         }
     }
 
-    /// Now, or the next whole second of the wall clock where the log stamps whole seconds (or
-    /// might: its format is not known yet).
+    /// Now, or the next whole second of the wall clock if the log stamps whole seconds (or might,
+    /// because its format is not known yet).
     fn first_boundary_ns(&self) -> i64 {
         let now_ns = clock::monotonic_ns();
         let coarse = self.requests.as_ref().is_some_and(Requests::coarse);
@@ -450,10 +451,11 @@ impl Recorder {
         Ok(())
     }
 
-    /// Ends an interval; whether the server still runs.
+    /// Ends an interval. Returns whether the server still runs.
     fn sample(&mut self, index: u64, whole: bool) -> Result<bool, Error> {
         self.server.look()?;
-        // The server's exact clocks are read next to the moment; the machine's ticks can wait.
+        // The server's exact clocks are read right after the boundary; the machine's ticks can
+        // wait.
         let now = Boundary::now();
         let last = std::mem::replace(&mut self.boundary, now);
         let server = self.server.sample();
@@ -527,7 +529,7 @@ impl Recorder {
         }
         let ahead = self.requests.as_ref().map_or(0, |requests| requests.spread.outside().ahead);
         let more = ahead - self.counts.ahead;
-        self.lose("log: stamped in the future", more, "is the server's clock ours?");
+        self.lose("log: stamped in the future", more, "do the server's clock and ours differ?");
         self.counts.ahead = ahead;
         self.counts.rotations += polled.rotations;
         self.counts.missing += u64::from(polled.missing);
@@ -545,7 +547,7 @@ impl Recorder {
         }
     }
 
-    /// Writes the intervals that have waited long enough, and what came late for older ones.
+    /// Writes the intervals that have waited long enough, and late additions to older ones.
     fn write(
         &mut self,
         kept_back: usize,
@@ -608,7 +610,7 @@ impl Recorder {
     ) -> Result<Summary, Error> {
         if self.requests.is_some() && !self.kept.is_empty() {
             let patience = spec.interval.min(LAST_LINES_MAX);
-            // Not to be interrupted: it is short, and the last intervals are worth it.
+            // This wait ignores the stop flag: it is short, and the last intervals are worth it.
             let until_ns = clock::monotonic_ns() + clock::ns(patience);
             self.wait(until_ns, &AtomicBool::new(false))?;
             let polled = self.requests.as_mut().map(Requests::poll).unwrap_or_default();
@@ -643,13 +645,13 @@ impl Recorder {
         })
     }
 
-    /// What the manifest can say only at the end.
+    /// Adds to the manifest what is only known at the end.
     fn remark(&mut self) {
         let notes = &mut self.manifest.notes;
         notes.extend(self.bpf.notes());
         let traffic = self.server.traffic;
-        if traffic.came + traffic.went > 0 {
-            notes.push(format!("{} processes came, {} went", traffic.came, traffic.went));
+        if traffic.started + traffic.ended > 0 {
+            notes.push(format!("{} processes started, {} ended", traffic.started, traffic.ended));
         }
         let Some(requests) = &self.requests else { return };
         self.manifest.log_format = requests.format().map(|format| format.to_string());
@@ -678,7 +680,7 @@ impl Recorder {
         if outside.before + outside.after > 0.0 {
             notes.push(format!(
                 "of the requests {}, {:.1} lie before the recording and {:.1} after it",
-                requests.known_from(),
+                requests.source_name(),
                 outside.before,
                 outside.after
             ));
@@ -691,17 +693,18 @@ fn latency(index: u64, tally: &Tally) -> Option<LatencyRow> {
     Some(LatencyRow::new(index, LatencySource::Log, false, histogram))
 }
 
-/// What a tally holds by class; nothing where the log tells no classes.
+/// The rows by class; none if the log has no classes.
 fn classes(interval: u64, tally: &Tally) -> Vec<ClassRow> {
-    let told = tally.classes.iter().filter(|of_class| of_class.class != Class::default());
-    told.map(|of_class| ClassRow {
-        interval,
-        class: of_class.class.to_string(),
-        requests: of_class.requests,
-        ended: of_class.ended,
-        bytes: of_class.bytes,
-    })
-    .collect()
+    let classified = tally.classes.iter().filter(|of_class| of_class.class != Class::default());
+    classified
+        .map(|of_class| ClassRow {
+            interval,
+            class: of_class.class.to_string(),
+            requests: of_class.requests,
+            ended: of_class.ended,
+            bytes: of_class.bytes,
+        })
+        .collect()
 }
 
 fn requests_capabilities(requests: Option<&Requests>) -> Vec<Capability> {

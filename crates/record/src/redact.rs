@@ -1,16 +1,16 @@
-//! What may be told of a line that was not understood, and of a command line.
+//! What is shown of a bad log line, and of a command line.
 //!
-//! A sample shows the line, shortened and made printable. Redacted, it shows only its shape: runs
-//! of letters become `a`, runs of digits `0`. Nobody can tell an address or a query string from a
-//! line that nobody understands, so nothing of its words is kept; the shape is what a format is
-//! mended by.
+//! A sample shows the line, shortened and made printable. A redacted sample shows only its shape:
+//! runs of letters become `a`, runs of digits `0`. In a line that cannot be parsed, addresses and
+//! query strings cannot be found either, so none of its words are kept. The shape is enough to fix
+//! a format.
 
 use trial::Manifest;
 
-/// Characters of a sample.
+/// Longest sample, characters.
 const SAMPLE_CHARS_MAX: usize = 160;
 
-/// A bad line, to be shown.
+/// A bad line, for display.
 pub(crate) fn sample(line: &[u8], redact: bool) -> String {
     let text = String::from_utf8_lossy(line);
     let printable = text.chars().map(|c| if c.is_control() { '.' } else { c });
@@ -38,18 +38,17 @@ pub(crate) fn sample(line: &[u8], redact: bool) -> String {
     sample
 }
 
-/// Takes addresses and query strings out of what a manifest says of the server and its log. Notes
-/// and capabilities are our own words, and a host's name is no address.
+/// Removes addresses and query strings from what a manifest says about the server and its log.
+/// Notes and capabilities are our own words, and a host name is not an address.
 pub(crate) fn manifest(manifest: &mut Manifest) {
     manifest.server.command_line = words(&manifest.server.command_line);
     manifest.log_path = manifest.log_path.as_deref().map(words);
     manifest.notes.iter_mut().for_each(|note| *note = words(note));
-    let redacted = "addresses and query strings were left out".to_owned();
+    let redacted = "addresses and query strings were removed".to_owned();
     manifest.notes.push(redacted);
 }
 
-/// A command line or a name without addresses and query strings: each word that holds one of them
-/// loses it.
+/// Removes addresses and query strings from the words of a command line or a name.
 pub(crate) fn words(text: &str) -> String {
     let words: Vec<String> = text.split(' ').map(word).collect();
     words.join(" ")
@@ -61,7 +60,7 @@ fn word(word: &str) -> String {
         None => word.to_owned(),
     };
     let mut kept = String::new();
-    // A run of what addresses consist of is one if it reads as one.
+    // A run of characters that addresses consist of is an address if it parses as one.
     let mut rest = without_query.as_str();
     while let Some(first) = rest.chars().next() {
         let part = |c: char| c.is_ascii_hexdigit() || matches!(c, '.' | ':');
@@ -95,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sample_is_short_and_printable_and_redacted_it_has_no_words() {
+    fn a_sample_is_short_and_printable_and_has_no_words_if_redacted() {
         let line =
             b"203.0.113.77 - bob \"GET /secret?token=abc123 HTTP/1.1\" \xff\x1b[0m 2001:db8::7";
         let open = sample(line, false);
@@ -107,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn words_lose_addresses_and_queries_and_nothing_else() {
+    fn words_lose_only_addresses_and_queries() {
         for (text, expected) in [
             (
                 "nginx: master process /usr/sbin/nginx -g x;",

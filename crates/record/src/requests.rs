@@ -1,5 +1,5 @@
-//! The requests of one recording: from the tail of an access log, or from a counter that the
-//! server keeps; their counts, and their spreading over intervals.
+//! The requests of one recording, from the tail of an access log or from a counter that the server
+//! keeps: counts, and spreading over intervals.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -15,16 +15,16 @@ use crate::redact;
 use crate::spread::Spread;
 use crate::tail::Tail;
 
-/// Part of a poll's lines that may be bad before its interval's rate is not to be used.
+/// If more than this fraction of a poll's lines is bad, its interval's rate is not used.
 const BAD_SHARE_MAX: f64 = 0.01;
 
-/// Part of an interval in which a counter need not have been watched.
+/// A counter may be unwatched for this fraction of an interval.
 const UNWATCHED_SHARE_MAX: f64 = 0.02;
 
-/// Bad lines that are kept for the notes.
+/// Bad lines that are kept as samples.
 const SAMPLES_MAX: usize = 3;
 
-/// Stretches of a counter's growth that are remembered until their intervals are written.
+/// How many periods of a counter's growth are remembered until their intervals are written.
 const GROWTHS_MAX: usize = 64;
 
 /// Lines of a log: `lines == understood + bad`.
@@ -35,7 +35,7 @@ pub(crate) struct Counts {
     pub(crate) bad: u64,
 }
 
-/// What a poll brought.
+/// The result of a poll.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Polled {
     pub(crate) counts: Counts,
@@ -43,34 +43,34 @@ pub(crate) struct Polled {
     pub(crate) truncations: u64,
     pub(crate) missing: bool,
     pub(crate) unreadable: bool,
-    /// Scrapes of a counter that failed, and why the last of them did.
+    /// Failed scrapes of a counter, and the reason of the last failure.
     pub(crate) failed: u64,
     pub(crate) why: Option<String>,
-    /// Times that a counter fell.
+    /// How often a counter fell.
     pub(crate) resets: u64,
 }
 
 impl Polled {
-    /// Whether an interval's rate can be believed after this poll.
+    /// Whether an interval's rate can be trusted after this poll.
     pub(crate) fn sound(&self) -> bool {
         let bad = self.counts.bad as f64 / self.counts.lines.max(1) as f64;
-        // A name that is missing is a rotation on its way: the renamed file is still read.
+        // A missing name means a rotation in progress: the renamed file is still read.
         !self.unreadable && self.truncations == 0 && bad <= BAD_SHARE_MAX
     }
 
-    /// What was lost: what kind, how often, and a remark.
+    /// The losses: kind, count, and a note.
     pub(crate) fn losses(&self, format: Option<&Format>) -> [(&'static str, u64, String); 5] {
         let why = match format {
-            Some(format) => format!("not of the {format} format, or cut"),
-            None => "no line was; the formats are squid, haproxy, combined, clf, json; for \
-                     another give its string"
+            Some(format) => format!("not in the {format} format, or truncated"),
+            None => "no line was; known formats are squid, haproxy, combined, clf, json; for any \
+                     other, give its format string"
                 .to_owned(),
         };
         let failed = self.why.clone().unwrap_or_default();
         [
             ("log: line not understood", self.counts.bad, why),
-            ("log: truncated", self.truncations, "what was cut away was not read".to_owned()),
-            ("log: not readable", u64::from(self.unreadable), "times tried in vain".to_owned()),
+            ("log: truncated", self.truncations, "the part cut off was not read".to_owned()),
+            ("log: not readable", u64::from(self.unreadable), "failed attempts".to_owned()),
             ("counter: scrape failed", self.failed, failed),
             (
                 "counter: reset",
@@ -95,29 +95,29 @@ enum Source {
     Counter(Watch),
 }
 
-/// A counter, and how long it was watched.
+/// A watched counter.
 #[derive(Debug)]
 struct Watch {
     metric: String,
     scraper: Scraper,
     counter: Counter,
     growths: VecDeque<Growth>,
-    told: (u64, u64),
+    reported: (u64, u64),
 }
 
 impl Requests {
-    /// Opens the log at its end. The format is looked for in what stands there already.
+    /// Opens the log at its end. The format is detected from the existing lines.
     pub(crate) fn open(path: &Path, choice: FormatChoice, redact: bool) -> Result<Requests, Error> {
         let failed = |source| Error::Log { path: path.to_owned(), source };
         let mut tail = Tail::at_end(path).map_err(failed)?;
         let mut reader = LineReader::new(choice, redact);
         if reader.format.is_none() {
-            tail.glance(&mut |line| reader.look_at(line)).map_err(failed)?;
+            tail.glance(&mut |line| reader.detect(line)).map_err(failed)?;
         }
         Ok(Requests::of(Source::Log { tail, reader: Box::new(reader) }))
     }
 
-    /// Watches a counter, which must be there now.
+    /// Watches a counter, which must already exist.
     pub(crate) fn watch(url: &MetricUrl, interval: Duration) -> Result<Requests, Error> {
         let failed = |what| Error::Counter { url: url.to_string(), what };
         let scraper = Scraper::start(url.clone(), interval).map_err(failed)?;
@@ -126,7 +126,7 @@ impl Requests {
             scraper,
             counter: Counter::default(),
             growths: VecDeque::new(),
-            told: (0, 0),
+            reported: (0, 0),
         })))
     }
 
@@ -142,11 +142,11 @@ impl Requests {
         }
     }
 
-    /// Where they are known from, for a sentence on "the requests ...".
-    pub(crate) fn known_from(&self) -> &'static str {
+    /// The source, for a sentence about "the requests ...".
+    pub(crate) fn source_name(&self) -> &'static str {
         match &self.source {
             Source::Log { .. } => "in the log",
-            Source::Counter(_) => "that the counter told",
+            Source::Counter(_) => "of the counter",
         }
     }
 
@@ -158,8 +158,8 @@ impl Requests {
         }
     }
 
-    /// Whether intervals had better begin with a second: the log stamps whole ones, or might, as
-    /// its format is not known yet.
+    /// Whether intervals should begin at a whole second: the log stamps whole seconds, or might,
+    /// because its format is not known yet.
     pub(crate) fn coarse(&self) -> bool {
         match &self.source {
             Source::Log { reader, .. } => {
@@ -169,7 +169,7 @@ impl Requests {
         }
     }
 
-    /// What can be told of requests here.
+    /// What is known about requests here.
     pub(crate) fn capabilities(&self) -> Vec<Capability> {
         match &self.source {
             Source::Log { .. } => host::log_capabilities(self.format(), true),
@@ -185,12 +185,12 @@ impl Requests {
         }
     }
 
-    /// Whether an interval that is about to be written was watched: a counter has to be scraped
-    /// well at both of its ends. What a log brings is judged poll by poll.
+    /// Whether an interval that is about to be written was watched: a counter must have been
+    /// scraped successfully at both of its ends. A log is judged poll by poll.
     pub(crate) fn watched(&self, start_ns: i64, length_ns: i64) -> bool {
         let Source::Counter(watch) = &self.source else { return true };
         let end_ns = start_ns + length_ns;
-        // One scrape for several intervals tells none of them apart.
+        // One scrape for several intervals does not distinguish them.
         let fit = watch
             .growths
             .iter()
@@ -199,7 +199,7 @@ impl Requests {
         seen as f64 >= (1.0 - UNWATCHED_SHARE_MAX) * length_ns as f64
     }
 
-    /// Reads what came.
+    /// Reads what has arrived.
     pub(crate) fn poll(&mut self) -> Polled {
         let spread = &mut self.spread;
         let polled = match &mut self.source {
@@ -240,7 +240,8 @@ impl Watch {
         while self.growths.len() > GROWTHS_MAX {
             self.growths.pop_front();
         }
-        let before = std::mem::replace(&mut self.told, (self.counter.failed, self.counter.resets));
+        let before =
+            std::mem::replace(&mut self.reported, (self.counter.failed, self.counter.resets));
         Polled {
             failed: self.counter.failed - before.0,
             resets: self.counter.resets - before.1,
@@ -265,14 +266,14 @@ impl LineReader {
         LineReader { choice, format, stamps: Stamps::default(), redact, samples: Vec::new() }
     }
 
-    fn look_at(&mut self, line: &[u8]) {
+    fn detect(&mut self, line: &[u8]) {
         if self.format.is_none() {
-            self.format = self.choice.look_at(line, &mut self.stamps);
+            self.format = self.choice.detect(line, &mut self.stamps);
         }
     }
 
     fn take(&mut self, line: &[u8], spread: &mut Spread, counts: &mut Counts) {
-        self.look_at(line);
+        self.detect(line);
         counts.lines += 1;
         let format = self.format.as_ref();
         match format.and_then(|format| format.parse(line, &mut self.stamps)) {
@@ -300,7 +301,7 @@ mod tests {
     const SQUID: &str = "1000.500 1000 c TCP_HIT/200 5 GET http://a/ - HIER_NONE/- text/html\n";
 
     #[test]
-    fn the_format_is_found_in_what_stands_there_or_in_what_comes() {
+    fn the_format_is_detected_from_old_or_new_lines() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("log");
         fs::write(&path, format!("notice\n{SQUID}")).unwrap();
@@ -320,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unreadable_log_is_told_in_one_line() {
+    fn an_unreadable_log_is_reported_in_one_line() {
         let home = tempfile::tempdir().unwrap();
         let error =
             Requests::open(&home.path().join("none"), FormatChoice::Auto, false).unwrap_err();

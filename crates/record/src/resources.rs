@@ -1,16 +1,17 @@
-//! What disks and network cards did: /proc/diskstats and /proc/net/dev, as differences between
-//! samples, and what the machine tells of their limits.
+//! The work of disks and network cards: /proc/diskstats and /proc/net/dev, as differences between
+//! samples, and what the machine reports about their limits.
 //!
-//! Which: block devices that are whole and stand on nothing else (a partition's work is its disk's,
-//! a volume's that of the disks under it), and network interfaces that stand on nothing else. The
-//! loopback is no card, and memory that plays a disk is none: what they do is CPU time.
+//! Which devices: whole block devices that are not built on others (a partition's work is its
+//! disk's, a volume's is that of the disks under it), and network interfaces that are not built on
+//! others. The loopback interface is not a card, and a RAM disk is not a disk: their work is CPU
+//! time.
 //!
-//! Limits are only believed where something can know them: the speed of a card with hardware behind
-//! it (a virtual one names any number), and of a disk whether the kernel takes it for one that
-//! turns. A virtual disk is one that turns, by most hypervisors' word.
+//! Limits are only believed if they can be known: the speed of a card that has hardware (a virtual
+//! one reports an arbitrary number), and whether the kernel considers a disk rotational. Most
+//! hypervisors report virtual disks as rotational.
 //!
-//! A device that did nothing in an interval gives no row. A counter that ran backwards is that of
-//! another device of the same name: it counts from there.
+//! A device that did nothing in an interval has no row. A counter that ran backwards belongs to
+//! another device of the same name, and counting restarts from there.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,24 +22,26 @@ use trial::resources::{Device, DeviceKind, DeviceUse};
 
 use crate::procfs;
 
-/// /proc/diskstats counts in sectors of this size, whatever the disk's own are.
+/// /proc/diskstats counts in sectors of this size, whatever the disk's own sector size.
 const SECTOR_BYTES: u64 = 512;
 
-/// Most devices of a kind that are followed: a machine of a thousand containers has as many cards.
+/// Most devices of a kind that are followed. A machine with a thousand containers has a thousand
+/// cards.
 const DEVICES_MAX: usize = 256;
 
 const NS_PER_MS: u64 = 1_000_000;
 
-/// A disk's busy time may exceed the interval by what the kernel books late, and no more.
+/// A disk's busy time may exceed the interval by this factor, because the kernel accounts for some
+/// of it late.
 const BUSY_OVER_LENGTH_MAX: u64 = 2;
 
-/// Block devices that are none, by how their names begin.
+/// Prefixes of block devices that are not disks.
 const NO_DISKS: [&str; 4] = ["loop", "ram", "zram", "fd"];
 
-/// Interfaces that are no cards.
+/// Interfaces that are not network cards.
 const NO_CARDS: [&str; 2] = ["lo", "ifb"];
 
-/// The counters of a device, as the kernel keeps them.
+/// The kernel's counters of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counters {
     busy_ms: u64,
@@ -48,11 +51,11 @@ struct Counters {
     out_count: u64,
 }
 
-/// One that is followed, or one that was looked at and is not.
+/// A device that is followed, or one that was examined and is not.
 #[derive(Debug)]
 enum Known {
     Followed { device: Device, last: Counters },
-    Left,
+    Ignored,
 }
 
 /// Follows the devices of the machine.
@@ -62,14 +65,14 @@ pub(crate) struct Devices {
 }
 
 impl Devices {
-    /// Takes the counters as they stand.
+    /// Reads the current counters.
     pub(crate) fn start(buffer: &mut Vec<u8>) -> Devices {
         let mut devices = Devices::default();
         devices.sample(0, i64::MAX, buffer);
         devices
     }
 
-    /// What each device did since the last sample, in an interval of this length.
+    /// The work of each device since the last sample, in an interval of this length.
     pub(crate) fn sample(
         &mut self,
         interval: u64,
@@ -97,10 +100,10 @@ impl Devices {
         let key = (kind, name.to_owned());
         if !self.known.contains_key(&key) {
             let of_kind = self.known.keys().filter(|(other, _)| *other == kind).count();
-            let device = if of_kind < DEVICES_MAX { look_at(kind, name) } else { None };
+            let device = if of_kind < DEVICES_MAX { inspect(kind, name) } else { None };
             let known = match device {
                 Some(device) => Known::Followed { device, last: now },
-                None => Known::Left,
+                None => Known::Ignored,
             };
             self.known.insert(key, known);
             return None;
@@ -138,12 +141,12 @@ impl Devices {
             .known
             .values()
             .filter_map(|known| match known {
-                Known::Followed { device, .. } if device.kind == kind => Some(said(device)),
+                Known::Followed { device, .. } if device.kind == kind => Some(described(device)),
                 _ => None,
             })
             .collect();
         let reason = match followed.is_empty() {
-            true => "the machine shows none".to_owned(),
+            true => "the machine has none".to_owned(),
             false => format!("{source}; {}", followed.join(", ")),
         };
         Capability { name: name.to_owned(), supported: !followed.is_empty(), reason }
@@ -153,19 +156,19 @@ impl Devices {
 const SOURCES: [(DeviceKind, &str); 2] =
     [(DeviceKind::Disk, "/proc/diskstats"), (DeviceKind::Nic, "/proc/net/dev")];
 
-/// A device with its limit.
-fn said(device: &Device) -> String {
+/// A device and its limit.
+fn described(device: &Device) -> String {
     let name = &device.name;
     match (device.kind, device.bytes_per_s) {
         (DeviceKind::Nic, Some(bytes)) => format!("{name} {} Mbit/s", bytes / 125_000),
-        (DeviceKind::Nic, None) => format!("{name} (its speed is not told)"),
-        (DeviceKind::Disk, _) if device.one_at_a_time => format!("{name} (one that turns)"),
-        (DeviceKind::Disk, _) => format!("{name} (serves several at once)"),
+        (DeviceKind::Nic, None) => format!("{name} (speed unknown)"),
+        (DeviceKind::Disk, _) if device.one_at_a_time => format!("{name} (rotational)"),
+        (DeviceKind::Disk, _) => format!("{name} (serves several requests at once)"),
     }
 }
 
 impl Counters {
-    /// What was added; `None` if these are not the later counters of the same device.
+    /// The growth; `None` if these are not later counters of the same device.
     fn since(self, before: Counters) -> Option<Counters> {
         // The kernel keeps the busy time in 32 bits.
         let busy_ms = match self.busy_ms.checked_sub(before.busy_ms) {
@@ -182,7 +185,7 @@ impl Counters {
     }
 }
 
-/// The devices of a file of /proc with their counters. Lines that are none are passed over.
+/// The devices in a file of /proc with their counters. Other lines are skipped.
 fn counters(kind: DeviceKind, text: &[u8]) -> Vec<(&str, Counters)> {
     let lines = text.split(|&byte| byte == b'\n').filter_map(|line| std::str::from_utf8(line).ok());
     match kind {
@@ -192,7 +195,7 @@ fn counters(kind: DeviceKind, text: &[u8]) -> Vec<(&str, Counters)> {
 }
 
 /// A line of /proc/diskstats (Documentation/admin-guide/iostats): major, minor, name; reads,
-/// merged, sectors, ms; writes, merged, sectors, ms; under way, ms busy.
+/// merged, sectors, ms; writes, merged, sectors, ms; in flight, ms busy.
 fn disk(line: &str) -> Option<(&str, Counters)> {
     let mut fields = line.split_ascii_whitespace();
     let name = fields.nth(2)?;
@@ -212,7 +215,7 @@ fn card(line: &str) -> Option<(&str, Counters)> {
     Some((name.trim(), Counters { busy_ms: 0, in_bytes, out_bytes, in_count, out_count }))
 }
 
-/// What the fuzz target holds of any bytes.
+/// The fuzz target's property for arbitrary bytes.
 pub(crate) fn fuzz(data: &[u8]) {
     for (kind, _) in SOURCES {
         assert!(counters(kind, data).len() <= data.len(), "each is part of the file");
@@ -227,21 +230,21 @@ fn numbers<'a>(mut fields: impl Iterator<Item = &'a str>) -> Option<[u64; 10]> {
     Some(found)
 }
 
-/// What a device is, if it is one to be followed.
-fn look_at(kind: DeviceKind, name: &str) -> Option<Device> {
+/// Describes a device, if it is one to follow.
+fn inspect(kind: DeviceKind, name: &str) -> Option<Device> {
     match kind {
-        DeviceKind::Disk => look_at_disk(name, Path::new("/sys/block")),
-        DeviceKind::Nic => look_at_card(name, Path::new("/sys/class/net")),
+        DeviceKind::Disk => inspect_disk(name, Path::new("/sys/block")),
+        DeviceKind::Nic => inspect_card(name, Path::new("/sys/class/net")),
     }
 }
 
-fn look_at_disk(name: &str, all: &Path) -> Option<Device> {
-    // What is a slash in a device's name is an exclamation mark in the name of its directory. A
-    // partition has none here.
+fn inspect_disk(name: &str, all: &Path) -> Option<Device> {
+    // A slash in a device's name is an exclamation mark in its directory's name. A partition has no
+    // directory here.
     let home = all.join(name.replace('/', "!"));
-    let stands_on_others =
+    let is_built_on_others =
         fs::read_dir(home.join("slaves")).is_ok_and(|mut under| under.next().is_some());
-    if NO_DISKS.iter().any(|none| name.starts_with(none)) || stands_on_others || !home.is_dir() {
+    if NO_DISKS.iter().any(|none| name.starts_with(none)) || is_built_on_others || !home.is_dir() {
         return None;
     }
     let turns = fs::read_to_string(home.join("queue/rotational"));
@@ -253,7 +256,7 @@ fn look_at_disk(name: &str, all: &Path) -> Option<Device> {
     })
 }
 
-fn look_at_card(name: &str, all: &Path) -> Option<Device> {
+fn inspect_card(name: &str, all: &Path) -> Option<Device> {
     let home = all.join(name);
     let none = NO_CARDS.iter().any(|none| {
         name.strip_prefix(none).is_some_and(|rest| rest.bytes().all(|byte| byte.is_ascii_digit()))
@@ -266,7 +269,7 @@ fn look_at_card(name: &str, all: &Path) -> Option<Device> {
     }
     let megabits = fs::read_to_string(home.join("speed")).ok();
     let megabits = megabits.and_then(|text| text.trim().parse::<u64>().ok());
-    // -1 is not known, and what has no hardware behind it has no speed either.
+    // -1 means unknown, and a card without hardware has no speed either.
     let known = megabits.filter(|speed| *speed > 0 && home.join("device").exists());
     Some(Device {
         kind: DeviceKind::Nic,
@@ -330,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_stands_on_nothing_else_is_followed() {
+    fn only_devices_that_are_not_built_on_others_are_followed() {
         let home = tempfile::tempdir().unwrap();
         let all = home.path();
         for path in ["sda/queue", "md0/slaves/sda", "loop0", "nvme0n1/queue", "cciss!c0d0/queue"] {
@@ -338,16 +341,16 @@ mod tests {
         }
         fs::write(all.join("sda/queue/rotational"), "1\n").unwrap();
         fs::write(all.join("nvme0n1/queue/rotational"), "0\n").unwrap();
-        assert!(look_at_disk("sda", all).unwrap().one_at_a_time);
-        assert!(!look_at_disk("nvme0n1", all).unwrap().one_at_a_time);
-        assert!(look_at_disk("cciss/c0d0", all).is_some());
+        assert!(inspect_disk("sda", all).unwrap().one_at_a_time);
+        assert!(!inspect_disk("nvme0n1", all).unwrap().one_at_a_time);
+        assert!(inspect_disk("cciss/c0d0", all).is_some());
         for none in ["sda1", "md0", "loop0"] {
-            assert_eq!(look_at_disk(none, all), None, "{none}");
+            assert_eq!(inspect_disk(none, all), None, "{none}");
         }
     }
 
     #[test]
-    fn a_speed_is_believed_of_hardware_that_tells_one() {
+    fn a_speed_is_believed_only_of_hardware() {
         let home = tempfile::tempdir().unwrap();
         let all = home.path();
         let cards = [("eth0", "1000\n", true), ("eth1", "-1\n", true), ("veth7", "10000\n", false)];
@@ -359,7 +362,7 @@ mod tests {
             }
         }
         fs::create_dir_all(all.join("br0/lower_eth0")).unwrap();
-        let speed = |name: &str| look_at_card(name, all).map(|card| card.bytes_per_s);
+        let speed = |name: &str| inspect_card(name, all).map(|card| card.bytes_per_s);
         assert_eq!(speed("eth0"), Some(Some(125_000_000)));
         assert_eq!((speed("eth1"), speed("veth7")), (Some(None), Some(None)));
         assert_eq!((speed("br0"), speed("lo"), speed("ifb1")), (None, None, None));
@@ -369,8 +372,8 @@ mod tests {
     fn this_machine_is_readable() {
         let mut buffer = Vec::new();
         let mut devices = Devices::start(&mut buffer);
-        let said = devices.capabilities();
-        assert_eq!(said.len(), 2);
+        let described = devices.capabilities();
+        assert_eq!(described.len(), 2);
         for row in devices.sample(0, i64::MAX, &mut buffer) {
             assert_eq!(row.busy_ns.is_some(), row.device.kind == DeviceKind::Disk, "{row:?}");
         }

@@ -1,17 +1,18 @@
-//! The server's processes and threads: who they are, and what they used since the last sample.
+//! The server's processes and threads, and the CPU time they used since the last sample.
 //!
-//! Who: the process that was named and all its descendants, or all processes of a name and theirs.
-//! Every sample looks at the processes that came since, so that forked workers are followed from
-//! their beginning; one that was followed once is followed to its end, whoever inherits it.
+//! Which processes: the named process and all its descendants, or all processes of a name and their
+//! descendants. Every sample finds the processes that have started since, so forked workers are
+//! followed from their beginning. A process that is followed is followed to its end, even if it is
+//! reparented.
 //!
-//! How nothing is lost: a process's CPU clock counts its threads that ended too, so totals are by
-//! process and exact to the ns. A process that ended and was waited for has its time in its
-//! parent's account of children (`cutime`, `cstime`, in ticks): what that account grew by, less
-//! what was already seen of the child, is credited. Lost is only the last part of an interval of a
-//! process whose parent is not ours or does not wait; it is counted.
+//! How nothing is lost: a process's CPU clock includes its ended threads, so totals are per process
+//! and exact to the ns. When a process ends and is waited for, its time is added to its parent's
+//! account of children (`cutime`, `cstime`, in ticks). The growth of that account, minus what was
+//! already seen of the child, is credited. The only loss is the last part of an interval of a
+//! process whose parent is not followed or does not wait; such processes are counted.
 //!
-//! Threads are read from `schedstat`: exact too, but a thread that runs at this moment shows its
-//! time up to the last scheduler tick. Over a recording they add up to the processes.
+//! Threads are read from `schedstat`. It is exact too, but a thread that is running shows its time
+//! up to the last scheduler tick. Over a recording, the threads add up to the processes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,21 +24,22 @@ use crate::error::Error;
 use crate::procfs::{self, Stat};
 use crate::split::{Split, Used};
 
-/// Most descriptors of a process that are counted one by one, where the kernel does not tell.
+/// Descriptors of a process are counted one by one up to this number, if the kernel does not report
+/// it.
 const DESCRIPTORS_LISTED_MAX: usize = 1024;
 
-/// The kernel keeps so many bytes of a name.
+/// The kernel keeps this many bytes of a name.
 const NAME_BYTES_MAX: usize = 15;
 
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// Whom to observe.
+/// The server to observe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A process and its descendants.
     Pid(u32),
-    /// All processes of exactly this name, and their descendants. Names longer than the kernel's
-    /// 15 bytes are cut as the kernel cuts them.
+    /// All processes of exactly this name, and their descendants. Names longer than the kernel's 15
+    /// bytes are truncated as the kernel does it.
     Name(String),
 }
 
@@ -46,24 +48,24 @@ pub enum Target {
 pub(crate) struct Sample {
     pub(crate) times: ProcessTimes,
     pub(crate) threads: Vec<ThreadTimes>,
-    /// Whether any of its processes still runs.
+    /// Whether any of its processes is still running.
     pub(crate) alive: bool,
 }
 
-/// What could not be seen, since the last call.
+/// What could not be seen since the last call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Unseen {
     /// Processes that ended without an account of their last moments.
     pub(crate) processes: u64,
-    /// Threads that ended: their last wakes are in no interval (their time is).
+    /// Threads that ended: their last wakes are in no interval, but their time is.
     pub(crate) threads: u64,
 }
 
-/// Comings and goings, over the whole recording.
+/// Processes that started and ended, over the whole recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Traffic {
-    pub(crate) came: u64,
-    pub(crate) went: u64,
+    pub(crate) started: u64,
+    pub(crate) ended: u64,
 }
 
 /// Follows the server.
@@ -72,11 +74,11 @@ pub(crate) struct Server {
     target: Target,
     tick_ns: i64,
     processes: BTreeMap<u32, Process>,
-    /// Processes that were looked at and are not ours, and whether they were new then: a name can
-    /// still change, when a process that just forked becomes another program.
+    /// Processes that were examined and do not belong to the server, and whether they were new
+    /// then. A name can still change, when a process that has just forked executes another program.
     foreign: BTreeMap<u32, bool>,
     attached: bool,
-    /// When the last sample was, in ticks since the boot.
+    /// When the last sample was taken, in ticks since boot.
     last_ticks: u64,
     unseen: Unseen,
     bound: Vec<BoundThread>,
@@ -90,8 +92,8 @@ struct Process {
     parent: u32,
     split: Split,
     reaped_ticks: (i64, i64),
-    /// What the account of children still owes us (positive never stays) or we it.
-    carry_ns: i64,
+    /// What the account of children still has to credit (a positive value is credited at once).
+    owed_ns: i64,
     threads: BTreeMap<u32, Thread>,
 }
 
@@ -100,22 +102,22 @@ struct Thread {
     start_ticks: u64,
     split: Split,
     switches: (u64, u64),
-    /// The CPU it is held to, and the one that was last told of.
+    /// The CPU it is bound to, and the one that was reported last.
     only_cpu: Option<u32>,
-    told: Option<u32>,
+    reported: Option<u32>,
 }
 
 /// Where a task's account begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
-    /// It began since the last sample: all of it counts.
+    /// It started after the last sample: all of its time counts.
     Birth,
-    /// It was there before: what it used so far does not.
+    /// It was there before: its time so far does not count.
     Now,
 }
 
 impl Server {
-    /// Finds the server and takes its counters as they stand.
+    /// Finds the server and reads its counters.
     pub(crate) fn attach(target: &Target) -> Result<Server, Error> {
         let target = match target {
             Target::Name(name) => Target::Name(cut(name).to_owned()),
@@ -148,34 +150,35 @@ impl Server {
         Ok(server)
     }
 
-    /// Its processes, the first one first.
+    /// The processes, the first one first.
     pub(crate) fn pids(&self) -> Vec<u32> {
         let mut pids: Vec<u32> = self.processes.keys().copied().collect();
-        // A named pid is the first; of a name, the oldest is, which has the others as children.
+        // A named pid is the first. Of several processes of a name, the oldest is, the parent of
+        // the others.
         pids.sort_by_key(|pid| {
             (self.target != Target::Pid(*pid), self.processes[pid].start_ticks, *pid)
         });
         pids
     }
 
-    /// Takes what could not be seen since the last call.
+    /// Returns what could not be seen since the last call.
     pub(crate) fn take_unseen(&mut self) -> Unseen {
         std::mem::take(&mut self.unseen)
     }
 
-    /// Takes the threads that were found, since the last call, to be held to one CPU, or to another
-    /// one than before.
+    /// Returns the threads that were found, since the last call, to be bound to one CPU, or to
+    /// another one than before.
     pub(crate) fn take_bound(&mut self) -> Vec<BoundThread> {
         std::mem::take(&mut self.bound)
     }
 
-    /// Looks at the processes that came since the last time. To be called just before a sample,
-    /// and before its moment is taken: it lists all of /proc.
+    /// Finds the processes that have started since the last call. Call it just before a sample, and
+    /// before taking the sample's time: it lists all of /proc.
     pub(crate) fn look(&mut self) -> Result<(), Error> {
         self.find(From::Birth)
     }
 
-    /// What the server used since the last sample.
+    /// CPU time of the server since the last sample.
     pub(crate) fn sample(&mut self) -> Sample {
         let now_ticks = self.now_ticks();
         let mut sample = Sample::default();
@@ -193,7 +196,7 @@ impl Server {
         sample
     }
 
-    /// Looks at the processes that came since the last time.
+    /// Finds the processes that have started since the last time.
     fn find(&mut self, from: From) -> Result<(), Error> {
         let present = procfs::numbers("/proc")
             .map_err(|error| Error::Proc { path: "/proc", what: error.to_string() })?;
@@ -217,7 +220,7 @@ impl Server {
                 }
             }
         }
-        // Children of children: until no more are found.
+        // Children of children, until no more are found.
         loop {
             let before = candidates.len();
             candidates.retain(|(pid, stat)| {
@@ -225,7 +228,7 @@ impl Server {
                     return true;
                 }
                 foreign.remove(pid);
-                self.traffic.came += 1;
+                self.traffic.started += 1;
                 let from = if stat.start_ticks + 1 >= self.last_ticks { from } else { From::Now };
                 self.processes.insert(*pid, Process::new(*pid, stat, from, self.tick_ns));
                 false
@@ -246,7 +249,7 @@ impl Server {
             Target::Pid(target) => *target == pid,
             Target::Name(name) => *name == stat.name,
         };
-        // A named pid is ours only at the start: later, that number is another process.
+        // A named pid counts only at the start: later, the number may belong to another process.
         let named = named && (!self.attached || matches!(self.target, Target::Name(_)));
         named || self.processes.contains_key(&stat.parent)
     }
@@ -289,7 +292,7 @@ impl Server {
         self.unseen.threads += ended;
     }
 
-    /// Credits the time of children that were waited for, less what was seen of them.
+    /// Credits the time of children that were waited for, minus what was already seen of them.
     fn settle(
         &mut self,
         gone: Vec<u32>,
@@ -298,13 +301,13 @@ impl Server {
     ) {
         for pid in gone {
             let Some(process) = self.processes.remove(&pid) else { continue };
-            self.traffic.went += 1;
+            self.traffic.ended += 1;
             self.unseen.threads += process.threads.len() as u64;
             let seen_ns = process.split.total_ns()
                 + (process.reaped_ticks.0 + process.reaped_ticks.1) * self.tick_ns;
             match self.processes.get_mut(&process.parent) {
                 Some(parent) => {
-                    parent.carry_ns -= seen_ns;
+                    parent.owed_ns -= seen_ns;
                     credits.entry(process.parent).or_insert((0, 0));
                 }
                 None => self.unseen.processes += 1,
@@ -313,22 +316,22 @@ impl Server {
         for (pid, (user_ns, kernel_ns)) in credits {
             let Some(parent) = self.processes.get_mut(&pid) else { continue };
             let grown_ns = user_ns + kernel_ns;
-            let credit_ns = grown_ns + parent.carry_ns;
+            let credit_ns = grown_ns + parent.owed_ns;
             if credit_ns <= 0 {
-                // A child is gone and the account did not grow: nobody waits for them, or it was
-                // waited for after the parent was read.
+                // A child is gone and the account did not grow: either nothing waits for it, or it
+                // was waited for after the parent was read.
                 self.unseen.processes += u64::from(grown_ns == 0);
-                parent.carry_ns = credit_ns;
+                parent.owed_ns = credit_ns;
                 continue;
             }
-            parent.carry_ns = 0;
+            parent.owed_ns = 0;
             let user_ns = (credit_ns as f64 * (user_ns as f64 / grown_ns as f64)) as i64;
             sample.times.user_ns += user_ns;
             sample.times.kernel_ns += credit_ns - user_ns;
         }
     }
 
-    /// The stat of a process of ours, if it is still the same one.
+    /// The stat of a followed process, if it is still the same process.
     fn stat_of(&mut self, pid: u32) -> Option<Stat> {
         let start_ticks = self.processes.get(&pid)?.start_ticks;
         self.read_stat(pid).filter(|stat| stat.start_ticks == start_ticks)
@@ -350,7 +353,7 @@ impl Process {
             parent: stat.parent,
             split: Split::NEW,
             reaped_ticks: (0, 0),
-            carry_ns: 0,
+            owed_ns: 0,
             threads: BTreeMap::new(),
         };
         if from == From::Now {
@@ -379,19 +382,19 @@ impl Process {
 
 impl Thread {
     fn new(start_ticks: u64) -> Thread {
-        let (switches, only_cpu, told) = ((0, 0), None, None);
-        Thread { start_ticks, split: Split::NEW, switches, only_cpu, told }
+        let (switches, only_cpu, reported) = ((0, 0), None, None);
+        Thread { start_ticks, split: Split::NEW, switches, only_cpu, reported }
     }
 
-    /// The CPU it is held to, if that was not told yet.
+    /// The CPU it is bound to, if that was not reported yet.
     fn newly_bound(&mut self, pid: u32, tid: u32) -> Option<BoundThread> {
-        let cpu = self.only_cpu.filter(|cpu| self.told != Some(*cpu))?;
-        self.told = self.only_cpu;
+        let cpu = self.only_cpu.filter(|cpu| self.reported != Some(*cpu))?;
+        self.reported = self.only_cpu;
         Some(BoundThread { pid, tid, cpu })
     }
 }
 
-/// Samples the threads of a process; how many ended since the last time.
+/// Samples the threads of a process and returns how many ended since the last time.
 fn sample_threads(
     process: &mut Process,
     pid: u32,
@@ -414,7 +417,7 @@ fn sample_threads(
         let new = || Thread::new(start_ticks);
         let thread = process.threads.entry(tid).or_insert_with(new);
         if thread.start_ticks != start_ticks {
-            // Its number was given to another one.
+            // Its number was reused by another thread.
             ended += 1;
             *thread = new();
         }
@@ -437,7 +440,7 @@ fn sample_threads(
     ended
 }
 
-/// What /proc tells of a thread.
+/// What /proc contains about a thread.
 struct Seen {
     stat: Stat,
     total_ns: i64,
@@ -451,7 +454,7 @@ fn read_thread(pid: u32, tid: u32, buffer: &mut Vec<u8>) -> Option<Seen> {
     let status = procfs::read(&status, buffer).ok()?;
     let (switches, only_cpu) = (procfs::switches(status)?, procfs::only_cpu(status));
     let schedstat = format!("/proc/{pid}/task/{tid}/schedstat");
-    // A kernel without it leaves the ticks: the capabilities say which it is.
+    // Without schedstat the ticks are used; the capabilities say which.
     let total_ns = procfs::read(&schedstat, buffer)
         .ok()
         .and_then(procfs::schedstat_ns)
@@ -459,7 +462,7 @@ fn read_thread(pid: u32, tid: u32, buffer: &mut Vec<u8>) -> Option<Seen> {
     Some(Seen { stat, total_ns, switches, only_cpu })
 }
 
-/// Everything a process ever used, ended threads included.
+/// All CPU time of a process, including its ended threads.
 fn total_ns(pid: u32, stat: &Stat, tick_ns: i64) -> i64 {
     clock::process_cpu_ns(pid).unwrap_or_else(|_| ticks_ns(stat, tick_ns))
 }
@@ -468,8 +471,8 @@ fn ticks_ns(stat: &Stat, tick_ns: i64) -> i64 {
     (stat.user_ticks + stat.kernel_ticks) * tick_ns
 }
 
-/// Open descriptors. Since Linux 6.2 the directory's size is their number; before, small tables
-/// are counted and large ones are not.
+/// Open descriptors. Since Linux 6.2 the directory's size is their number; before that, small
+/// tables are counted and large ones are not.
 fn descriptors(pid: u32) -> Option<u64> {
     let path = format!("/proc/{pid}/fd");
     match std::fs::metadata(&path).ok()?.len() {
@@ -481,7 +484,7 @@ fn descriptors(pid: u32) -> Option<u64> {
     }
 }
 
-/// A name as the kernel cuts it.
+/// A name, truncated as the kernel does it.
 pub(crate) fn cut(name: &str) -> &str {
     let mut end = name.len().min(NAME_BYTES_MAX);
     while !name.is_char_boundary(end) {

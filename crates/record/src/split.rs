@@ -1,11 +1,11 @@
 //! User and kernel time from an exact total and two coarse counters.
 //!
-//! The kernel knows a task's time on a CPU to the nanosecond, and splits it by what its clock tick
-//! happened to interrupt. What /proc shows of the split are two counters cut down to whole clock
-//! ticks (10 ms): `u` and `s`, with `u + s` equal to the exact total before the cut. So the user
-//! time lies in `[u, u+1)` ticks, and also in `(total - s - 1, total - s]`. We keep one running
-//! estimate in the middle of what both allow. It never runs backwards, so an interval's split may
-//! be off by a tick, and a long recording's by no more than a tick either: nothing adds up.
+//! The kernel measures a task's CPU time to the nanosecond, but splits it by what its clock tick
+//! happens to interrupt. /proc shows the split as two counters, `u` and `s`, each rounded down to
+//! whole clock ticks (10 ms); before rounding, `u + s` equals the exact total. So the user time is
+//! in `[u, u+1)` ticks and also in `(total - s - 1, total - s]`. We keep one running estimate in
+//! the middle of the range that both allow. It never runs backwards, so an interval's split may be
+//! off by one tick, and so may a long recording's: errors do not add up.
 
 /// The running split of one process or thread.
 #[derive(Clone, Copy, Debug)]
@@ -14,7 +14,7 @@ pub(crate) struct Split {
     user_ns: i64,
 }
 
-/// What was used since the last call. `user_ns + kernel_ns` is exactly the total's growth.
+/// CPU time since the last call. `user_ns + kernel_ns` is exactly the growth of the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Used {
     pub(crate) user_ns: i64,
@@ -28,10 +28,10 @@ impl Used {
 }
 
 impl Split {
-    /// Of a task that has used nothing yet.
+    /// For a task that has used no CPU time yet.
     pub(crate) const NEW: Split = Split { total_ns: 0, user_ns: 0 };
 
-    /// Of a task that already ran: what it used so far is nobody's.
+    /// For a task that is already running: its CPU time so far is not counted.
     pub(crate) fn from_now(
         total_ns: i64,
         user_ticks: i64,
@@ -41,12 +41,12 @@ impl Split {
         Split { total_ns, user_ns: estimate(total_ns, user_ticks, kernel_ticks, tick_ns) }
     }
 
-    /// The total that was seen last.
+    /// The latest total.
     pub(crate) fn total_ns(&self) -> i64 {
         self.total_ns
     }
 
-    /// Takes the counters as they now stand.
+    /// Advances to the current counters.
     pub(crate) fn advance(
         &mut self,
         total_ns: i64,
@@ -54,7 +54,7 @@ impl Split {
         kernel_ticks: i64,
         tick_ns: i64,
     ) -> Used {
-        // A total read a moment before a larger one must not give time back.
+        // A total that was read before a larger one must not reduce the time.
         let grown = (total_ns - self.total_ns).max(0);
         let wanted = estimate(total_ns, user_ticks, kernel_ticks, tick_ns);
         let user = wanted.clamp(self.user_ns, self.user_ns + grown) - self.user_ns;
@@ -71,7 +71,7 @@ fn estimate(total_ns: i64, user_ticks: i64, kernel_ticks: i64, tick_ns: i64) -> 
     let middle = if low <= high {
         low + (high - low) / 2
     } else {
-        // Counters read at different moments: keep their ratio.
+        // The counters were read at different moments: keep their ratio.
         let ratio = user as f64 / (user + kernel).max(1) as f64;
         (total_ns as f64 * ratio) as i64
     };
@@ -86,7 +86,7 @@ mod tests {
     const TICK: i64 = 10_000_000;
 
     proptest! {
-        /// Against a task whose true split is known: totals exact, split within a tick for ever.
+        /// Against a task whose true split is known: exact totals, split within a tick, always.
         #[test]
         fn totals_are_exact_and_the_split_does_not_drift(
             steps in proptest::collection::vec((0..30_000_000i64, 0..30_000_000i64), 1..200),

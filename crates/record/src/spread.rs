@@ -1,12 +1,12 @@
-//! Spreading requests over the intervals in which they lived.
+//! Spreading requests over the intervals of their lifetime.
 //!
-//! CPU time is used while a request lives, so a request of ten seconds is a tenth of a request in
-//! each of ten one-second intervals. Log lines come at the end of a request, and some servers write
-//! them late: an interval is kept back for a while, and what comes later still is returned as an
-//! [`Amendment`] of an interval that was already handed out.
+//! CPU time is used during the whole life of a request, so a request of ten seconds is a tenth of a
+//! request in each of ten one-second intervals. Log lines are written at the end of a request, and
+//! some servers write them late. An interval is therefore kept back for a while, and what arrives
+//! even later is returned as an [`Amendment`] of an interval that has already been handed out.
 //!
-//! Invariant: what was placed, what fell before the first interval and what still waits is, at any
-//! moment, all that was given, up to rounding.
+//! Invariant: at any moment, what was placed, what came before the first interval and what still
+//! waits add up to everything that was given, up to rounding.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,23 +14,23 @@ use trial::Histogram;
 
 use crate::logs::{Class, Request};
 
-/// Intervals remembered after they were handed out: how late a line may amend them.
+/// How many handed-out intervals are remembered, which is how late a line may amend them.
 const REMEMBERED_MAX: usize = 3600;
 
-/// How far a stamp may lie ahead of our clock, beside what a stamp's grain explains: a server on
-/// another clock would otherwise fill the memory.
+/// How far a stamp may be ahead of our clock, beyond its grain. Without a limit, a server with a
+/// wrong clock would fill the memory.
 const AHEAD_NS_MAX: i64 = 60_000_000_000;
 
-/// What the requests of one interval amount to.
+/// The requests of one interval.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
-    /// Each request counted by the share of its life that lies in the interval.
+    /// Each request counted by the fraction of its life in the interval.
     pub(crate) requests: f64,
     /// Requests that ended in it.
     pub(crate) ended: u64,
-    /// Latencies of those that ended in it, us, where the log tells them.
+    /// Latencies of the requests that ended in it, us, if the log has them.
     pub(crate) latency_us: Option<Histogram<u64>>,
-    /// The same requests by class, of a few dozen in the order in which they came.
+    /// The same requests by class: a few dozen classes in order of appearance.
     pub(crate) classes: Vec<OfClass>,
 }
 
@@ -55,21 +55,21 @@ impl Tally {
     }
 }
 
-/// An addition to an interval that was already handed out.
+/// An addition to an interval that has already been handed out.
 #[derive(Clone, Debug)]
 pub(crate) struct Amendment {
     pub(crate) index: u64,
     pub(crate) tally: Tally,
 }
 
-/// Where requests stand that are in no interval.
+/// Requests that are in no interval.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Outside {
-    /// Requests, in shares, before the first interval or before any that is remembered.
+    /// Requests, in fractions, before the first interval or before the oldest remembered one.
     pub(crate) before: f64,
-    /// Requests, in shares, after the last interval. Known once it was the last.
+    /// Requests, in fractions, after the last interval. Known once it is the last.
     pub(crate) after: f64,
-    /// Requests stamped so far in the future that no interval was kept for them.
+    /// Requests stamped too far in the future to wait for their interval.
     pub(crate) ahead: u64,
 }
 
@@ -81,19 +81,19 @@ struct Slot {
     tally: Tally,
 }
 
-/// Places requests.
+/// Assigns requests to intervals.
 #[derive(Debug)]
 pub(crate) struct Spread {
-    /// Intervals in the order of time, each beginning where the one before it ends. The first
-    /// `handed_out` of them were handed out, and their tallies hold what came since.
+    /// Intervals in chronological order, without gaps. The first `handed_out` of them have been
+    /// handed out, and their tallies contain what has arrived since.
     slots: VecDeque<Slot>,
     handed_out: usize,
     /// The end of the last interval.
     now_ns: i64,
-    /// Requests that end after it.
+    /// Requests that end after `now_ns`.
     waiting: Vec<Request>,
     outside: Outside,
-    /// Of a counter's requests, the part of one that has not yet ended by whole numbers.
+    /// For a counter's requests: the fraction of a request that has not been counted as ended yet.
     ending: f64,
 }
 
@@ -110,8 +110,8 @@ impl Spread {
         }
     }
 
-    /// Ends an interval and begins the next: requests that waited for it are placed. An end that
-    /// lies before its beginning (the clock was set back) makes an empty interval.
+    /// Ends an interval and begins the next. Requests that waited for it are placed. If its end is
+    /// before its beginning (the clock was set back), the interval is empty.
     pub(crate) fn close(&mut self, index: u64, end_ns: i64) {
         let start_ns = self.now_ns;
         self.now_ns = end_ns.max(start_ns);
@@ -126,14 +126,15 @@ impl Spread {
         }
     }
 
-    /// The last interval was closed: what still waits is placed as far as it lies in one.
+    /// Called after the last interval was closed. Requests that still wait are placed as far as
+    /// they overlap an interval.
     pub(crate) fn finish(&mut self) {
         for request in std::mem::take(&mut self.waiting) {
             self.spread(request);
         }
     }
 
-    /// Takes a request.
+    /// Places a request.
     pub(crate) fn place(&mut self, request: Request) {
         if request.last_ns() < self.now_ns {
             self.spread(request);
@@ -144,8 +145,8 @@ impl Spread {
         }
     }
 
-    /// Takes requests of a counter that grew between two instants: they are spread evenly over the
-    /// time between, and end as they are spread, in whole numbers.
+    /// Places the requests by which a counter grew between two instants. They are spread evenly
+    /// over the time between, and end, in whole numbers, as they are spread.
     pub(crate) fn place_many(&mut self, start_ns: i64, end_ns: i64, requests: f64) {
         let length_ns = (end_ns - start_ns).max(1) as f64;
         let mut left = requests;
@@ -177,7 +178,7 @@ impl Spread {
         Some(tally)
     }
 
-    /// What came for intervals that were handed out, since the last call.
+    /// What arrived since the last call for intervals that had been handed out.
     pub(crate) fn amendments(&mut self) -> Vec<Amendment> {
         let mut found = BTreeMap::new();
         for slot in self.slots.iter_mut().take(self.handed_out) {
@@ -192,7 +193,7 @@ impl Spread {
         found.into_iter().map(|(index, tally)| Amendment { index, tally }).collect()
     }
 
-    /// What is in no interval.
+    /// The requests that are in no interval.
     pub(crate) fn outside(&self) -> Outside {
         self.outside
     }
@@ -200,7 +201,7 @@ impl Spread {
     fn spread(&mut self, request: Request) {
         let Request { start_ns, end_ns, elapsed_us, class, bytes, .. } = request;
         let last_ns = request.last_ns();
-        // Of a point, all lies where it lies.
+        // An instantaneous request counts fully where it is.
         let life_ns = (end_ns - start_ns).max(1);
         let from_ns = start_ns.min(last_ns);
         let mut left = 1.0;
@@ -218,7 +219,7 @@ impl Spread {
                 slot.tally.of_class(class).ended += 1;
                 if let Some(us) = elapsed_us {
                     let histogram = slot.tally.latency_us.get_or_insert_with(new_histogram);
-                    // Saturating would not let it grow.
+                    // `saturating_record` would not let it grow.
                     histogram.record(us).expect("a histogram grows to any life that is believed");
                 }
             }
@@ -232,7 +233,7 @@ impl Spread {
                 left -= share;
             }
         }
-        // Up to rounding, what is left lies before all of them.
+        // Up to rounding, the remainder is before all intervals.
         if from_ns < self.slots.front().map_or(self.now_ns, |slot| slot.start_ns) {
             self.outside.before += left.max(0.0);
         }
@@ -270,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn latencies_stand_where_the_request_ended() {
+    fn latencies_are_in_the_interval_in_which_the_request_ended() {
         let mut spread = Spread::starting(0);
         spread.place(request(50, 150));
         spread.close(0, 100);
@@ -291,7 +292,7 @@ mod tests {
         let amendments = spread.amendments();
         assert_eq!((amendments.len(), amendments[0].index), (1, 4));
         assert_eq!((amendments[0].tally.requests, amendments[0].tally.ended), (0.5, 0));
-        assert!(spread.amendments().is_empty(), "told once");
+        assert!(spread.amendments().is_empty(), "reported once");
         assert_eq!(spread.hand_out(0).unwrap().requests, 0.5);
     }
 

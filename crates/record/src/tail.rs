@@ -1,43 +1,43 @@
-//! Following a log file: lines as they come, through rotation and truncation.
+//! Following a log file: lines as they arrive, through rotation and truncation.
 //!
 //! ```text
 //!             more bytes            name points elsewhere        old file quiet for a while
 //!   Reading ----------> Reading    ----------------------> both ---------------------> Reading
 //!      |  shorter than our offset
-//!      +------------------------> Reading from 0 (what was cut away is lost, and said)
+//!      +------------------------> Reading from 0 (what was cut off is lost, and reported)
 //! ```
 //!
-//! A line is handed on when its newline is there, never before. After a rotation the server goes
-//! on writing into the old file until it is told, so both are read for some polls. A file that is
-//! cut and grows beyond our offset between two polls cannot be told from one that only grew: copy
-//! and truncate loses lines anyhow, rename does not.
+//! A line is passed on when its newline has arrived, never before. After a rotation, the server
+//! writes to the old file until it reopens the log, so both files are read for some polls. A file
+//! that is truncated and grows beyond our offset between two polls looks like one that only grew;
+//! copy-and-truncate loses lines in any case, renaming does not.
 //!
-//! What never happens: an unbounded line in memory; an error for what a log may do.
+//! What never happens: an unbounded line in memory; an error for anything a log may do.
 
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Longest line that is kept; a longer one is one bad line.
+/// Longest line that is kept. A longer one counts as one bad line.
 pub(crate) const LINE_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 256 * 1024;
 
-/// Polls for which a rotated file is still read after it brought nothing more.
+/// A rotated file is still read until it has brought nothing new for this many polls.
 const QUIET_POLLS_MAX: u32 = 5;
 
 const _: () = assert!(LINE_BYTES_MAX <= READ_BYTES);
 
-/// What happened to the log in a poll, besides lines.
+/// What happened to the log in a poll, apart from lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Happened {
     pub(crate) rotations: u64,
     pub(crate) truncations: u64,
-    /// Lines that were cut by a rotation or truncation, or were longer than the bound.
+    /// Lines that were cut by a rotation or truncation, or exceeded the bound.
     pub(crate) broken_lines: u64,
-    /// There is no file of that name now.
+    /// There is currently no file of that name.
     pub(crate) missing: bool,
     /// It could not be read.
     pub(crate) unreadable: bool,
@@ -48,7 +48,7 @@ pub(crate) struct Happened {
 pub(crate) struct Tail {
     path: PathBuf,
     current: Source,
-    /// A rotated file that its writer may still hold, and for how many polls it was quiet.
+    /// A rotated file that its writer may still have open, and the number of quiet polls.
     old: Option<(Source, u32)>,
     buffer: Vec<u8>,
 }
@@ -59,17 +59,17 @@ struct Source {
     identity: (u64, u64),
     offset: u64,
     partial: Vec<u8>,
-    /// In a line that is longer than the bound.
+    /// Inside a line that exceeds the bound.
     skipping: bool,
 }
 
 impl Tail {
-    /// Opens a log at its end: what stands there already is of no interval of ours.
+    /// Opens a log at its end: its existing lines belong to no interval.
     pub(crate) fn at_end(path: &Path) -> io::Result<Tail> {
         let mut current = Source::open(path)?;
         let bytes = current.file.metadata()?.len();
         current.offset = bytes;
-        // In the middle of a line: its rest is not a line.
+        // If the end is in the middle of a line, the rest of it is not a line.
         if bytes > 0 {
             let mut last = [0];
             current.file.read_exact_at(&mut last, bytes - 1)?;
@@ -78,14 +78,14 @@ impl Tail {
         Ok(Tail { path: path.to_owned(), current, old: None, buffer: vec![0; READ_BYTES] })
     }
 
-    /// The last whole lines before the end, for a look at the format.
+    /// Passes on the last complete lines before the end, to detect the format.
     pub(crate) fn glance(&mut self, line: &mut dyn FnMut(&[u8])) -> io::Result<()> {
         let from = self.current.offset.saturating_sub(LINE_BYTES_MAX as u64);
         let room = (self.current.offset - from) as usize;
         let found = self.current.file.read_at(&mut self.buffer[..room], from)?;
         let mut bytes = &self.buffer[..found];
         if from > 0 {
-            // The first is most likely cut.
+            // The first one is probably incomplete.
             bytes = memchr::memchr(b'\n', bytes).map_or(&[], |at| &bytes[at + 1..]);
         }
         while let Some(at) = memchr::memchr(b'\n', bytes) {
@@ -95,11 +95,11 @@ impl Tail {
         Ok(())
     }
 
-    /// Hands on every line that is whole by now.
+    /// Passes on every line that is complete by now.
     pub(crate) fn poll(&mut self, line: &mut dyn FnMut(&[u8])) -> Happened {
         let mut happened = Happened::default();
         self.poll_old(line, &mut happened);
-        // The name is looked at before the file is read to its end: what is written in between
+        // The name is looked up before the file is read to its end: whatever is written in between
         // is read now or in the next polls, never skipped.
         let named = std::fs::metadata(&self.path);
         self.current.drain(&mut self.buffer, line, &mut happened);
@@ -141,7 +141,7 @@ impl Tail {
 
 impl Source {
     fn open(path: &Path) -> io::Result<Source> {
-        // Whether it is a file is asked before it is opened: opening a pipe would wait.
+        // The type is checked before opening, because opening a pipe would block.
         if !std::fs::metadata(path)?.is_file() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
@@ -210,7 +210,7 @@ impl Source {
         }
     }
 
-    /// Lines lost if the file is left now.
+    /// Number of lines lost if the file is abandoned now.
     fn broken(&self) -> u64 {
         u64::from(!self.partial.is_empty())
     }
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn only_new_and_whole_lines_are_handed_on() {
+    fn only_new_and_complete_lines_are_passed_on() {
         let log = Log::new("old\nhalf an ol");
         let mut tail = Tail::at_end(&log.path()).unwrap();
         let mut seen = Vec::new();
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rotation_loses_nothing_not_even_what_is_still_written_to_the_old_file() {
+    fn a_rotation_loses_no_line_written_to_the_old_file() {
         let log = Log::new("");
         let mut tail = Tail::at_end(&log.path()).unwrap();
         let mut writer = OpenOptions::new().append(true).open(log.path()).unwrap();
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_truncation_starts_again_and_says_so() {
+    fn a_truncation_is_reported_and_read_from_the_start() {
         let log = Log::new("");
         let mut tail = Tail::at_end(&log.path()).unwrap();
         log.write("first\nsecond, half");
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_refused() {
+    fn only_regular_files_are_followed() {
         let home = tempfile::tempdir().unwrap();
         assert_eq!(Tail::at_end(home.path()).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         let missing = home.path().join("none");
@@ -339,7 +339,7 @@ mod tests {
         cases: 40, failure_persistence: None, ..Default::default()
     })]
 
-        /// However the writes fall and whenever it is rotated between them: every line, in order.
+        /// Whatever the writes and rotations between them: every line, in order.
         #[test]
         fn no_line_is_lost_or_doubled(
             writes in proptest::collection::vec((1..9usize, any::<bool>(), any::<bool>()), 1..40),
@@ -356,7 +356,7 @@ mod tests {
                 if look {
                     seen.extend(poll(&mut tail).0);
                 }
-                // A server rotates between lines, and a rotation nobody sees loses a file.
+                // A server rotates between lines, and a rotation that no poll sees loses a file.
                 if rotate && look && text[..at].ends_with('\n') {
                     generation += 1;
                     fs::rename(log.path(), log.home.path().join(generation.to_string())).unwrap();

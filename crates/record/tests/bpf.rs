@@ -1,7 +1,7 @@
 //! Locks and files, of processes that do a known number of known things.
 //!
-//! No test asserts a time. Where BPF programs cannot be loaded the tests hold that the trial says
-//! why, say that they were skipped, and end.
+//! No test asserts a time. Where BPF programs cannot be loaded, the tests check that the trial says
+//! why, report that they were skipped, and end.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, File};
@@ -20,17 +20,17 @@ use trial::files::{Direction, FileRow};
 use trial::profile::{FrameMode, Owner};
 use trial::waits::{LockKind, WaitRow};
 
-/// Times that a puppet does what it is told.
+/// How often a puppet repeats its order.
 const ROUNDS: u64 = 40;
 
-/// Bytes of the file that is read, and of the buffer that is too large for it.
+/// Size of the file that is read, and of a buffer that is too large for it.
 const FILE_BYTES: usize = 5_000;
 const BUFFER_BYTES: usize = 8_192;
 
-/// A thread that does not get to wait in so many looks never will.
-const LOOKS_MAX: usize = 10_000;
+/// A thread that has not begun to wait after this many checks never will.
+const CHECKS_MAX: usize = 10_000;
 
-/// Not a test of its own: what the observed processes run, an order a line.
+/// The code of the observed processes, not a test: one order per line.
 #[test]
 fn puppet() {
     let Some(home) = std::env::var_os("PLIMSOLL_TEST_PUPPET") else { return };
@@ -79,7 +79,7 @@ fn write(home: &Path) {
 
 fn map(home: &Path) {
     let file = File::open(home.join("object")).unwrap();
-    // SAFETY: a private mapping of a file that nobody changes; it is given back and never read.
+    // SAFETY: a private mapping of a file that does not change; it is unmapped and never read.
     unsafe {
         let (read, private) = (libc::PROT_READ, libc::MAP_PRIVATE);
         let at = libc::mmap(std::ptr::null_mut(), FILE_BYTES, read, private, file.as_raw_fd(), 0);
@@ -88,7 +88,7 @@ fn map(home: &Path) {
     }
 }
 
-/// Holds a lock, as often as there are rounds, until another thread sleeps for it.
+/// Holds a lock until another thread sleeps for it, once per round.
 fn contend() {
     let lock = Arc::new(Mutex::new(()));
     let held = Arc::new(AtomicBool::new(false));
@@ -96,7 +96,7 @@ fn contend() {
     let waiter = {
         let (lock, held, number) = (Arc::clone(&lock), Arc::clone(&held), Arc::clone(&number));
         move || {
-            // SAFETY: it has no conditions.
+            // SAFETY: gettid has no preconditions.
             number.store(unsafe { libc::gettid() }.cast_unsigned(), Ordering::SeqCst);
             for _ in 0..ROUNDS {
                 until(|| held.load(Ordering::SeqCst));
@@ -120,19 +120,19 @@ fn contend() {
     waiter.join().unwrap();
 }
 
-/// Without a futex: only the lock's own are to be seen.
+/// Polls without a futex, so that only the lock's own are seen.
 fn until(done: impl Fn() -> bool) {
-    for _ in 0..LOOKS_MAX {
+    for _ in 0..CHECKS_MAX {
         if done() {
             return;
         }
         thread::sleep(Duration::from_micros(200));
     }
-    panic!("it never came");
+    panic!("the condition was never met");
 }
 
-/// A recording of a puppet that does one thing after the first interval was written; `None`, said
-/// on stderr, where it is not supported here.
+/// A recording of a puppet that does one thing after the first interval was written. `None`, with a
+/// message on stderr, if it is not supported here.
 fn recorded(order: &str) -> Option<Trial> {
     let home = tempfile::tempdir().unwrap();
     fs::write(home.path().join("object"), vec![b'o'; FILE_BYTES]).unwrap();
@@ -145,9 +145,9 @@ fn recorded(order: &str) -> Option<Trial> {
         .unwrap();
     let mut stdin = puppet.stdin.take().unwrap();
     let mut stdout = BufReader::new(puppet.stdout.take().unwrap()).lines();
-    let mut puppet = Ending(puppet);
-    let mut hear = move |word: &str| stdout.any(|line| line.unwrap() == word);
-    assert!(hear("ready"));
+    let mut puppet = KillOnDrop(puppet);
+    let mut wait_for = move |word: &str| stdout.any(|line| line.unwrap() == word);
+    assert!(wait_for("ready"));
     let mut spec = Spec::new(Target::Pid(puppet.0.id()), None, home.path().join("t.trial"));
     spec.interval = Duration::from_millis(100);
     (spec.locks, spec.files, spec.profile) = (true, true, None);
@@ -156,14 +156,14 @@ fn recorded(order: &str) -> Option<Trial> {
     thread::scope(|scope| {
         let running = scope.spawn(|| {
             record(&spec, &stop, &mut |_| {
-                // Nobody listens after the first.
+                // Only the first few are received.
                 let _ = begun.send(());
             })
         });
         begins.recv().unwrap();
         writeln!(stdin, "{order}").unwrap();
-        let done = hear("done");
-        // The last interval ends with a whole one: a rest that is too short is none.
+        let done = wait_for("done");
+        // The last interval must end with a whole one, because a short remainder is dropped.
         begins.try_iter().for_each(drop);
         begins.iter().take(2).for_each(drop);
         stop.store(true, Ordering::SeqCst);
@@ -183,7 +183,7 @@ fn supported(trial: &Trial) -> bool {
     assert_eq!(ours.len(), 2, "{capabilities:?}");
     for capability in &ours {
         let why = &capability.reason;
-        let excused = ["not permitted", "no /sys/kernel/btf", "feature bpf", "x86-64", "namespace"];
+        let excused = ["not permitted", "/sys/kernel/btf", "feature bpf", "x86-64", "namespace"];
         let excused = excused.iter().any(|excuse| why.contains(excuse));
         assert!(capability.supported || excused, "{capability:?}");
         if !capability.supported {
@@ -193,16 +193,16 @@ fn supported(trial: &Trial) -> bool {
     ours.iter().all(|capability| capability.supported)
 }
 
-struct Ending(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Ending {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The files of a size, added up: a kernel may have made several rows of none.
+/// The row of files of a size.
 fn row(trial: &Trial, direction: Direction, bytes: usize) -> FileRow {
     let bytes = bytes as u64;
     let holds = |row: &&FileRow| {
@@ -218,7 +218,7 @@ fn lost(trial: &Trial, what: &str) -> u64 {
 }
 
 #[test]
-fn a_lock_that_is_contended_is_found_with_its_count_and_its_place() {
+fn a_contended_lock_is_found_with_its_count_and_its_place() {
     let Some(trial) = recorded("contend") else { return };
     let futexes = trial.waits().iter().filter(|row| row.kind == LockKind::Futex);
     let mut words = std::collections::BTreeMap::<_, Vec<&WaitRow>>::new();
@@ -229,7 +229,7 @@ fn a_lock_that_is_contended_is_found_with_its_count_and_its_place() {
     let waits = |rows: &Vec<&WaitRow>| rows.iter().map(|row| row.waits).sum::<u64>();
     let rows = words.into_values().max_by_key(waits).unwrap();
     let found = waits(&rows);
-    // A woken thread may find the lock taken again, and wait once more.
+    // A woken thread may find the lock taken again and wait once more.
     assert!((ROUNDS..=ROUNDS + ROUNDS / 4).contains(&found), "{found} waits");
     assert!(rows.iter().all(|row| row.max_ns > 0 && row.max_ns <= row.total_ns));
     let place = &trial.stacks()[rows[0].stack as usize];
@@ -253,7 +253,7 @@ fn a_needless_read_after_a_short_one_is_found() {
 }
 
 #[test]
-fn a_reader_that_asks_for_no_more_than_there_is_has_no_needless_read() {
+fn an_exact_reader_has_no_needless_read() {
     let Some(trial) = recorded("exact") else { return };
     let row = row(&trial, Direction::Read, FILE_BYTES);
     assert_eq!((row.objects, row.calls), (ROUNDS, ROUNDS));
@@ -261,7 +261,7 @@ fn a_reader_that_asks_for_no_more_than_there_is_has_no_needless_read() {
 }
 
 #[test]
-fn a_written_file_counts_with_the_size_that_it_has_at_its_close() {
+fn a_written_file_counts_with_its_size_at_its_close() {
     let Some(trial) = recorded("write") else { return };
     let row = row(&trial, Direction::Written, 3_000);
     assert_eq!((row.objects, row.calls, row.bytes), (ROUNDS, 2 * ROUNDS, ROUNDS * 3_000));
@@ -276,7 +276,7 @@ fn children_are_followed_from_their_fork() {
 }
 
 #[test]
-fn what_cannot_be_followed_is_counted() {
+fn accesses_that_cannot_be_followed_are_counted() {
     let Some(trial) = recorded("unseen") else { return };
     assert_eq!(lost(&trial, "open before"), ROUNDS);
     assert_eq!(lost(&trial, "mapped"), ROUNDS);

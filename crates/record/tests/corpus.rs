@@ -1,4 +1,4 @@
-//! The corpus of the fuzz target, replayed: what `cargo fuzz` runs by chance runs here always.
+//! Replays the fuzz target's corpus: what `cargo fuzz` runs at random always runs here.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn record_logs() {
         let bytes = std::fs::read(entry.expect("a listed file").path()).expect("a readable file");
         understood += fuzzing::lines_understood(&bytes);
         by_string += fuzzing::lines_by_format_string(&bytes);
-        // Every head of an input is an input too.
+        // Every prefix of an input is an input too.
         (0..=bytes.len()).for_each(|end| fuzzing::record_logs(&bytes[..end]));
         inputs += 1;
     }

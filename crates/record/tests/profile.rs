@@ -1,7 +1,7 @@
-//! The profile of processes that burn CPU in procedures whose names the test knows.
+//! The profile of processes that use CPU time in procedures whose names the test knows.
 //!
-//! No test asserts a time. Where perf events are not permitted, the tests say so and end: what a
-//! recording is without them is tested too.
+//! No test asserts a time. Where perf events are not permitted, the tests say so and end; a
+//! recording without them is tested too.
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use trial::profile::{Frame, FrameMode, Owner};
 
 const ROLE: &str = "PLIMSOLL_TEST_BURNER";
 
-/// A child of the tests that burns until it is killed.
+/// A child of the tests that uses CPU time until it is killed.
 struct Burner(Child);
 
 impl Burner {
@@ -44,8 +44,8 @@ fn burner(role: &str) -> Command {
     command
 }
 
-/// Not a test of its own: what the observed processes run. They end by themselves too, should
-/// nobody be left to kill them.
+/// The code of the observed processes, not a test. They also end by themselves, in case nothing is
+/// left to kill them.
 #[test]
 fn burner_runs() {
     match std::env::var(ROLE).as_deref() {
@@ -57,7 +57,7 @@ fn burner_runs() {
         Ok("makes code") => run_made_code(),
         Ok("starts others") => {
             for _ in 0..200 {
-                // Short lives one after the other, each with its own address space.
+                // Short-lived processes one after the other, each with its own address space.
                 let mut child = burner("lives shortly").spawn().unwrap();
                 child.wait().unwrap();
             }
@@ -74,17 +74,17 @@ fn burner_runs() {
 #[inline(never)]
 fn the_known_caller() {
     for round in 0..10 {
-        black_box(the_known_burner(black_box(round)));
+        black_box(the_known_cpu_loop(black_box(round)));
     }
 }
 
 #[inline(never)]
-fn the_known_burner(seed: u64) -> u64 {
+fn the_known_cpu_loop(seed: u64) -> u64 {
     let mut number = seed | 1;
     let mut round = 0;
     while round < 100_000 {
         round += 1;
-        // No call in it, optimised or not.
+        // No call here, optimised or not.
         number ^= number << 13;
         number ^= number >> 7;
         number ^= number << 17;
@@ -92,13 +92,13 @@ fn the_known_burner(seed: u64) -> u64 {
     number
 }
 
-/// Makes a loop at run time, writes its name where tools look for such names, and runs it.
+/// Makes a loop at run time, writes its name where tools look for it, and runs it.
 #[cfg(target_arch = "x86_64")]
 fn run_made_code() {
     // mov rcx, rdi; again: dec rcx; jnz again; ret
     const LOOP: [u8; 9] = [0x48, 0x89, 0xf9, 0x48, 0xff, 0xc9, 0x75, 0xfb, 0xc3];
     // SAFETY: a new mapping, filled with a procedure of the C convention that takes a number and
-    // touches nothing but a register that callers do not rely on.
+    // changes nothing except a caller-saved register.
     let made: extern "C" fn(u64) = unsafe {
         let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
         let kind = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -117,8 +117,8 @@ fn run_made_code() {
 #[cfg(not(target_arch = "x86_64"))]
 fn run_made_code() {}
 
-/// A recording with enough samples of the server to tell something: longer ones, where it is given
-/// little of the CPUs.
+/// A recording with enough samples of the server. It gets longer if the server gets little CPU
+/// time.
 fn recorded(pid: u32, home: &Path) -> (Summary, Trial) {
     let mut seconds = 1;
     loop {
@@ -139,13 +139,13 @@ fn recorded(pid: u32, home: &Path) -> (Summary, Trial) {
     }
 }
 
-/// Why there is no profile here, if there is none.
+/// Why there is no profile, if there is none.
 fn unsupported(trial: &Trial) -> Option<String> {
     let capability = trial.manifest().capabilities.iter().find(|c| c.name == "profile").unwrap();
     (!capability.supported).then(|| capability.reason.clone())
 }
 
-/// Samples of the server by the procedure that ran, and how many of those were called by another.
+/// Samples of the server by the procedure that ran, and how many of them it was called by `caller`.
 fn procedures(trial: &Trial, caller: &str) -> BTreeMap<Frame, (u64, u64)> {
     let frame = |number: u32| &trial.frames()[number as usize];
     let is = |frame: &Frame, name: &str| frame.symbol.as_ref().is_some_and(|s| s.contains(name));
@@ -167,7 +167,7 @@ fn top(procedures: &BTreeMap<Frame, (u64, u64)>) -> (&Frame, (u64, u64)) {
 }
 
 #[test]
-fn the_procedure_that_burns_is_on_top_with_its_callers_below() {
+fn the_busy_procedure_is_on_top_with_its_callers_below() {
     let home = tempfile::tempdir().unwrap();
     let burner = Burner::start("burns");
     let (_, trial) = recorded(burner.0.id(), home.path());
@@ -188,21 +188,21 @@ fn the_procedure_that_burns_is_on_top_with_its_callers_below() {
     let procedures = procedures(&trial, "the_known_caller");
     let (frame, (samples, called)) = top(&procedures);
     assert!(
-        frame.symbol.as_ref().is_some_and(|s| s.contains("the_known_burner")),
+        frame.symbol.as_ref().is_some_and(|s| s.contains("the_known_cpu_loop")),
         "{procedures:?}"
     );
     assert_eq!(frame.mode, FrameMode::User);
     let exe = std::env::current_exe().unwrap();
     assert_eq!(Some(frame.module.as_str()), exe.file_name().unwrap().to_str());
-    // It does nothing else; what is left is interrupts.
+    // It does nothing else; the remainder is interrupts.
     assert!(samples * 10 >= info.server_samples * 8, "{samples} of {info:?}");
     if cfg!(target_arch = "x86_64") {
         assert!(called * 10 >= samples * 9, "{called} of {samples}");
         assert!(info.unwound_whole * 10 >= info.user_samples * 9, "{info:?}");
     }
 
-    // Each sample stands for its part of the time: together, in an interval, not more than all
-    // CPUs had, up to a sample of each.
+    // Each sample represents its part of the time. In an interval, they add up to at most the time
+    // of all CPUs, plus one sample each.
     let cpus = i64::from(trial.manifest().host.cpus);
     for interval in trial.intervals() {
         let rows = trial.samples().iter().filter(|row| row.interval == interval.index);
@@ -215,7 +215,7 @@ fn the_procedure_that_burns_is_on_top_with_its_callers_below() {
 }
 
 #[test]
-fn processes_that_come_and_go_between_two_looks_are_named_too() {
+fn short_lived_processes_between_two_samples_are_named() {
     let home = tempfile::tempdir().unwrap();
     let starter = Burner::start("starts others");
     let (_, trial) = recorded(starter.0.id(), home.path());
@@ -224,10 +224,10 @@ fn processes_that_come_and_go_between_two_looks_are_named_too() {
         return;
     }
     let procedures = procedures(&trial, "the_known_caller");
-    let burnt = procedures
+    let busy = procedures
         .iter()
-        .find(|(frame, _)| frame.symbol.as_ref().is_some_and(|s| s.contains("the_known_burner")));
-    let (_, &(samples, called)) = burnt.unwrap_or_else(|| panic!("{procedures:?}"));
+        .find(|(frame, _)| frame.symbol.as_ref().is_some_and(|s| s.contains("the_known_cpu_loop")));
+    let (_, &(samples, called)) = busy.unwrap_or_else(|| panic!("{procedures:?}"));
     assert!(samples > 2, "{procedures:?}");
     if cfg!(target_arch = "x86_64") {
         assert!(called * 10 >= samples * 8, "{called} of {samples}");
@@ -235,7 +235,7 @@ fn processes_that_come_and_go_between_two_looks_are_named_too() {
 }
 
 #[test]
-fn a_program_that_was_deleted_while_it_runs_is_named_too() {
+fn a_deleted_program_is_named() {
     let home = tempfile::tempdir().unwrap();
     let exe = home.path().join("replaced");
     std::fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
@@ -245,8 +245,8 @@ fn a_program_that_was_deleted_while_it_runs_is_named_too() {
         .env(ROLE, "burns")
         .stdin(Stdio::null())
         .stdout(Stdio::null());
-    // A child that another test starts in this moment holds the new file open for writing, until
-    // it becomes another program.
+    // A child that another test starts at this moment inherits the new file open for writing, until
+    // it executes another program.
     let child = (0..500).find_map(|_| match command.spawn() {
         Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
             std::thread::sleep(Duration::from_millis(10));
@@ -264,12 +264,12 @@ fn a_program_that_was_deleted_while_it_runs_is_named_too() {
     let procedures = procedures(&trial, "the_known_caller");
     let (frame, _) = top(&procedures);
     assert_eq!(frame.module, "replaced");
-    assert!(frame.symbol.as_ref().is_some_and(|s| s.contains("the_known_burner")), "{frame:?}");
+    assert!(frame.symbol.as_ref().is_some_and(|s| s.contains("the_known_cpu_loop")), "{frame:?}");
 }
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn code_made_at_run_time_has_the_name_that_its_maker_wrote() {
+fn code_made_at_run_time_has_its_declared_name() {
     let home = tempfile::tempdir().unwrap();
     let burner = Burner::start("makes code");
     let names = format!("/tmp/perf-{}.map", burner.0.id());
@@ -285,16 +285,16 @@ fn code_made_at_run_time_has_the_name_that_its_maker_wrote() {
 }
 
 #[test]
-fn without_the_right_to_sample_there_is_everything_but_a_profile() {
+fn without_permission_to_sample_only_the_profile_is_missing() {
     let home = tempfile::tempdir().unwrap();
     std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
     let burner = Burner::start("burns");
     let pid = burner.0.id();
     let path = home.path().to_owned();
-    // The raw call changes this thread alone, and with it goes what root may do.
+    // The raw system call changes only this thread, which then loses root's rights.
     let (summary, trial) = std::thread::spawn(move || {
         const NOBODY: libc::uid_t = 65_534;
-        // SAFETY: a system call on numbers; it fails if we are not root, which is as good.
+        // SAFETY: a system call on numbers. It fails if we are not root, which is equally good.
         unsafe { libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) };
         recorded(pid, &path)
     })
@@ -302,7 +302,7 @@ fn without_the_right_to_sample_there_is_everything_but_a_profile() {
     .unwrap();
     assert!(trial.complete() && summary.intervals >= 5);
     let Some(why) = unsupported(&trial) else {
-        eprintln!("skipped: everybody may sample here");
+        eprintln!("skipped: every user may sample here");
         return;
     };
     assert!(why.contains("perf events"), "{why}");
@@ -312,7 +312,7 @@ fn without_the_right_to_sample_there_is_everything_but_a_profile() {
 }
 
 #[test]
-fn a_recording_that_was_asked_for_no_profile_has_none() {
+fn a_recording_without_a_requested_profile_has_none() {
     let home = tempfile::tempdir().unwrap();
     let burner = Burner::start("burns");
     let spec = Spec {
@@ -323,6 +323,6 @@ fn a_recording_that_was_asked_for_no_profile_has_none() {
     };
     let summary = record(&spec, &AtomicBool::new(false), &mut |_| {}).unwrap();
     let trial = Trial::open(&summary.out).unwrap();
-    assert!(unsupported(&trial).is_some_and(|why| why.contains("not asked for")));
+    assert!(unsupported(&trial).is_some_and(|why| why.contains("not requested")));
     assert!(trial.samples().is_empty());
 }

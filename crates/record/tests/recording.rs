@@ -1,7 +1,7 @@
 //! Whole recordings, of processes that the tests start themselves.
 //!
-//! No test asserts a time: what is held together is what the recorder saw, and what the observed
-//! process knows of itself.
+//! No test asserts a time: what the recorder saw is compared with what the observed process knows
+//! about itself.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -20,7 +20,7 @@ use trial::{Interval, LatencySource, Trial};
 
 use common::Running;
 
-/// A child of the tests that does as it is told, a line at a time.
+/// A child of the tests that executes orders, one per line.
 struct Puppet {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -43,7 +43,7 @@ impl Puppet {
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let mut puppet = Puppet { child, stdin, stdout };
-        // It answers: it is up, and its start is behind it.
+        // Its answer shows that it is up and its start is over.
         puppet.usage_ns();
         puppet
     }
@@ -58,7 +58,7 @@ impl Puppet {
         loop {
             line.clear();
             assert!(self.stdout.read_line(&mut line).unwrap() > 0, "the puppet is gone");
-            // The test harness writes around the answers.
+            // The test harness prints around the answers.
             if let Some(answer) = line.trim().strip_prefix("answer ") {
                 return answer.parse().unwrap();
             }
@@ -81,7 +81,7 @@ impl Drop for Puppet {
     }
 }
 
-/// Not a test of its own: what the observed processes run.
+/// The code of the observed processes, not a test.
 #[test]
 fn puppet() {
     let Ok(role) = std::env::var("PLIMSOLL_TEST_PUPPET") else { return };
@@ -110,7 +110,7 @@ fn puppet() {
     }
 }
 
-/// Works for about 150 ms of CPU time.
+/// Uses about 150 ms of CPU time.
 fn burn() {
     let begun = own_usage_ns();
     let mut number = 1u64;
@@ -121,10 +121,10 @@ fn burn() {
     }
 }
 
-/// CPU time of this process and of the children it waited for.
+/// CPU time of this process and of the children it has waited for.
 fn own_usage_ns() -> u64 {
     let of = |who| {
-        // SAFETY: a rusage holds integers only, for which zeros are valid; the call fills it.
+        // SAFETY: a rusage contains only integers, for which zeros are valid; the call fills it.
         let usage: libc::rusage = unsafe {
             let mut usage = std::mem::zeroed();
             assert_eq!(libc::getrusage(who, &mut usage), 0);
@@ -145,7 +145,7 @@ fn spec(target: Target, log: Option<&Path>, home: &Path) -> Spec {
 }
 
 #[test]
-fn cpu_time_of_threads_and_children_that_end_is_not_lost() {
+fn cpu_time_of_ended_threads_and_children_is_not_lost() {
     let home = tempfile::tempdir().unwrap();
     let mut puppet = Puppet::start();
     let at_attach = puppet.usage_ns();
@@ -161,7 +161,8 @@ fn cpu_time_of_threads_and_children_that_end_is_not_lost() {
     let summary = running.stop();
     let at_end = puppet.usage_ns();
 
-    // Children that were waited for are known to a clock tick each, in user and in kernel time.
+    // The time of each child that was waited for is known to a clock tick, in user and in kernel
+    // time.
     let grain = 2 * 2 * 10_000_000 + 1_000_000;
     let recorded = summary.server_ns as u64;
     assert!(recorded + grain >= after - before, "{recorded} of at least {}", after - before);
@@ -183,7 +184,7 @@ fn cpu_time_of_threads_and_children_that_end_is_not_lost() {
     // It woke for each order.
     let wakes: u64 = trial.intervals().iter().map(|i| server(i).voluntary_switches).sum();
     assert!(wakes >= 4, "{wakes}");
-    assert!(summary.notes.iter().any(|note| note.contains("processes came")), "{summary}");
+    assert!(summary.notes.iter().any(|note| note.contains("processes started")), "{summary}");
     let manifest = trial.manifest();
     assert_eq!(manifest.server.pid, Some(puppet.pid()));
     assert!(manifest.capabilities.iter().any(|c| c.name == "requests" && !c.supported));
@@ -200,7 +201,7 @@ fn the_modes_of_the_machine_add_up_to_its_time() {
     let length: i64 = intervals.iter().map(|interval| interval.length_ns).sum();
     let modes: i64 = intervals.iter().map(|interval| interval.machine.total_ns()).sum();
     let cpus = intervals[0].cpus.len() as i64;
-    // Grain of nine counters a CPU at both ends, and what a hypervisor takes unseen.
+    // The grain of nine counters per CPU at both ends, and time that a hypervisor steals unseen.
     let all = length * cpus;
     assert!((modes - all).abs() < all / 5 + 9 * 2 * cpus * 10_000_000, "{modes} of {all}");
     assert!(intervals.windows(2).all(|pair| pair[0].index < pair[1].index));
@@ -208,7 +209,7 @@ fn the_modes_of_the_machine_add_up_to_its_time() {
 }
 
 #[test]
-fn a_process_that_ends_ends_the_recording_and_the_trial_is_whole() {
+fn the_end_of_the_process_ends_the_recording_with_a_complete_trial() {
     let home = tempfile::tempdir().unwrap();
     let mut puppet = Puppet::start();
     let running = Running::start(spec(Target::Pid(puppet.pid()), None, home.path()));
@@ -226,7 +227,7 @@ fn a_process_that_ends_ends_the_recording_and_the_trial_is_whole() {
 #[test]
 fn all_processes_of_a_name_are_found_and_a_restart_is_followed() {
     let home = tempfile::tempdir().unwrap();
-    // A name that nobody else has, longer than the kernel keeps.
+    // A name that no other process has, longer than the kernel keeps.
     let name = format!("pup{:08x}long-name", std::process::id());
     let exe = home.path().join(&name);
     fs::copy(std::env::current_exe().unwrap(), &exe).unwrap();
@@ -250,7 +251,7 @@ fn all_processes_of_a_name_are_found_and_a_restart_is_followed() {
 }
 
 #[test]
-fn what_cannot_be_recorded_is_told_and_leaves_no_trial() {
+fn an_impossible_recording_is_refused_and_leaves_no_trial() {
     let home = tempfile::tempdir().unwrap();
     let stop = AtomicBool::new(false);
     let refused = |spec: &Spec| {
@@ -260,7 +261,7 @@ fn what_cannot_be_recorded_is_told_and_leaves_no_trial() {
         error
     };
     let own = Target::Pid(std::process::id());
-    // A process that ended is no process, waited for or not.
+    // An ended process does not count, waited for or not.
     let mut gone = Command::new("true").spawn().unwrap();
     let stat = format!("/proc/{}/stat", gone.id());
     while !fs::read_to_string(&stat).unwrap().contains(") Z ") {
@@ -270,8 +271,8 @@ fn what_cannot_be_recorded_is_told_and_leaves_no_trial() {
     assert!(matches!(refused(&ended), Error::NoProcess { .. }));
     gone.wait().unwrap();
     assert!(matches!(refused(&ended), Error::NoProcess { .. }));
-    let nobody = Target::Name("no such name".to_owned());
-    assert!(matches!(refused(&spec(nobody, None, home.path())), Error::NoName { .. }));
+    let unknown = Target::Name("no such name".to_owned());
+    assert!(matches!(refused(&spec(unknown, None, home.path())), Error::NoName { .. }));
     // A recorder does not observe itself.
     assert!(matches!(refused(&spec(own, None, home.path())), Error::NoProcess { .. }));
     let puppet = Puppet::start();
@@ -316,11 +317,11 @@ fn every_logged_request_is_in_an_interval_through_a_rotation() {
     let puppet = Puppet::start();
     let spec = spec(Target::Pid(puppet.pid()), Some(&log), home.path());
     let running = Running::start(spec);
-    // Two intervals are kept back: when one is written, the recording is under way.
+    // Two intervals are kept back: when one is written, the recording has begun.
     running.next();
     for round in 0..40 {
         append(&log, &squid_line(0));
-        // A life that reaches back over an interval, and at most as far as the recording.
+        // A life that reaches back beyond an interval, but at most to the start of the recording.
         append(&log, &squid_line(90));
         if round == 10 {
             append(&log, "this is no request\n");
@@ -353,7 +354,7 @@ fn every_logged_request_is_in_an_interval_through_a_rotation() {
 }
 
 #[test]
-fn a_log_that_no_format_understands_is_said_and_never_fatal() {
+fn a_log_that_does_not_parse_is_reported_and_not_fatal() {
     let home = tempfile::tempdir().unwrap();
     let log = home.path().join("access.log");
     fs::write(&log, "").unwrap();

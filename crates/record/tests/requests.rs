@@ -1,5 +1,5 @@
-//! Where requests come from, in whole recordings: a log that is rotated in mid-line, a recorder
-//! that is killed, a counter instead of a log, and what of a log never reaches the trial.
+//! Sources of requests, in whole recordings: a log rotated in the middle of a line, a recorder that
+//! is killed, a counter instead of a log, and the parts of a log that never reach the trial.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -19,10 +19,10 @@ use trial::Trial;
 
 use common::Running;
 
-/// Longest that anything is waited for.
-const SOON: Duration = Duration::from_secs(60);
+/// Longest wait for anything.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// A process that does nothing, to be observed.
+/// An idle process to observe.
 struct Idle(Child);
 
 impl Idle {
@@ -60,7 +60,7 @@ fn append(path: &Path, text: &str) {
 }
 
 #[test]
-fn a_line_that_a_rotation_tears_is_read_whole_from_the_rotated_file() {
+fn a_line_split_by_a_rotation_is_read_completely_from_the_old_file() {
     let home = tempfile::tempdir().unwrap();
     let log = home.path().join("access.log");
     fs::write(&log, squid_line("http://h/before")).unwrap();
@@ -87,7 +87,7 @@ fn a_line_that_a_rotation_tears_is_read_whole_from_the_rotated_file() {
     let ended: u64 = trial.intervals().iter().map(|interval| interval.requests_ended).sum();
     assert_eq!(ended, 6);
     assert!(trial.manifest().notes.iter().any(|note| note.contains("rotated 3 times")));
-    // By class too, and together they are all.
+    // By class too, and the classes add up to all.
     let of_class: u64 = trial.classes().iter().map(|row| row.ended).sum();
     assert_eq!(of_class, 6);
     assert!(trial.classes().iter().all(|row| row.class == "hit GET 1k-10k -"));
@@ -98,7 +98,7 @@ fn a_line_that_a_rotation_tears_is_read_whole_from_the_rotated_file() {
     }
 }
 
-/// Not a test of its own: the recorder that is killed.
+/// The recorder that is killed, not a test.
 #[test]
 fn victim() {
     let Ok(order) = std::env::var("PLIMSOLL_TEST_VICTIM") else { return };
@@ -117,7 +117,7 @@ fn victim() {
 }
 
 #[test]
-fn a_killed_recorder_leaves_every_interval_that_it_wrote() {
+fn a_killed_recorder_leaves_every_written_interval() {
     let home = tempfile::tempdir().unwrap();
     let log = home.path().join("access.log");
     fs::write(&log, squid_line("http://h/before")).unwrap();
@@ -129,9 +129,9 @@ fn a_killed_recorder_leaves_every_interval_that_it_wrote() {
         .spawn()
         .unwrap();
     let out = home.path().join("out.trial");
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + WAIT_MAX;
     let mut seen = Vec::new();
-    // Until some intervals are there, each of which was read while it recorded.
+    // Until there are some intervals, each of which was read during the recording.
     while seen.len() < 5 {
         assert!(Instant::now() < deadline, "it records");
         append(&log, &squid_line("http://h/a").repeat(3));
@@ -150,7 +150,7 @@ fn a_killed_recorder_leaves_every_interval_that_it_wrote() {
     for (index, interval) in left.iter().enumerate() {
         assert_eq!(interval.index, index as u64, "none is missing before the last");
         assert!(interval.length_ns > 0 && interval.server.is_some());
-        // Whole: what came with the interval is there, and is as much as it says.
+        // Complete: the rows written with the interval exist and add up to it.
         let rows = trial.classes().iter().filter(|row| row.interval == interval.index);
         let (requests, ended) =
             rows.fold((0.0, 0), |sum, row| (sum.0 + row.requests, sum.1 + row.ended));
@@ -161,7 +161,7 @@ fn a_killed_recorder_leaves_every_interval_that_it_wrote() {
     assert!(left.iter().map(|interval| interval.requests_ended).sum::<u64>() > 0);
 }
 
-/// A page of metrics whose counter a test sets; it answers as long as the test lives.
+/// A page of metrics whose counter a test sets. It responds as long as the test runs.
 struct Page {
     port: u16,
     count: Arc<AtomicU64>,
@@ -202,7 +202,7 @@ impl Page {
 }
 
 #[test]
-fn without_a_log_a_counter_tells_the_requests() {
+fn without_a_log_a_counter_provides_the_requests() {
     let home = tempfile::tempdir().unwrap();
     let idle = Idle::start();
     let page = Page::start();
@@ -213,14 +213,15 @@ fn without_a_log_a_counter_tells_the_requests() {
         page.count.fetch_add(50, Ordering::Relaxed);
         running.next();
     }
-    // Nobody answers for a while: what grew meanwhile is not lost, but no interval's own.
+    // The page does not respond for a while: the growth in that time is not lost, but belongs to no
+    // particular interval.
     page.silent.store(true, Ordering::Relaxed);
     page.count.fetch_add(100, Ordering::Relaxed);
     running.next();
     running.next();
     page.silent.store(false, Ordering::Relaxed);
     (0..4).for_each(|_| drop(running.next()));
-    // The server begins again.
+    // The server restarts.
     page.count.store(7, Ordering::Relaxed);
     (0..5).for_each(|_| drop(running.next()));
     let summary = running.stop();
@@ -235,7 +236,7 @@ fn without_a_log_a_counter_tells_the_requests() {
     assert_eq!(loss("counter: reset").unwrap().count, 1);
     let requests = trial.manifest().capabilities.iter().find(|c| c.name == "requests").unwrap();
     assert!(requests.supported && requests.reason.contains("hits_total{vhost=\"a\"}"));
-    // What cannot be scraped is refused before anything is recorded.
+    // A page that cannot be scraped is refused before anything is recorded.
     let other = Spec {
         requests_from: Some(page.url().to_string().replace("hits", "misses").parse().unwrap()),
         out: home.path().join("other.trial"),
@@ -247,13 +248,13 @@ fn without_a_log_a_counter_tells_the_requests() {
 }
 
 #[test]
-fn redacted_a_trial_holds_no_address_and_no_query() {
+fn a_redacted_trial_has_no_address_and_no_query() {
     let home = tempfile::tempdir().unwrap();
     for redact in [false, true] {
         let name = if redact { "redacted" } else { "open" };
         let log = home.path().join(format!("{name}.log"));
         fs::write(&log, squid_line("http://h/a?token=hunter2")).unwrap();
-        // Its command line has an address and a query of its own. It ends with its input.
+        // Its command line contains an address and a query. It ends with its input.
         let child = Command::new("sh")
             .args(["-c", "read line", "http://198.51.100.9/x?password=hunter2"])
             .stdin(Stdio::piped())

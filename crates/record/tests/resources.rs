@@ -1,5 +1,5 @@
-//! What a recording tells of disks and of threads that are bound to a CPU, held against what the
-//! test itself does.
+//! What a recording says about disks and about threads bound to a CPU, compared with what the test
+//! itself does.
 #![allow(clippy::unwrap_used)]
 
 use std::fs::{self, File};
@@ -16,17 +16,17 @@ use trial::resources::{BoundThread, DeviceKind};
 
 const WRITTEN: usize = 4 << 20;
 
-/// Ended when the test is.
-struct Ends(Child);
+/// Kills the process at the end of the test.
+struct KillOnDrop(Child);
 
-impl Drop for Ends {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
 }
 
-/// The disk that a file lies on, if it lies on one.
+/// The disk that a file is on, if it is on one.
 fn disk_of(file: &Path) -> Option<String> {
     let dev = fs::metadata(file).ok()?.st_dev();
     let (major, minor) = ((dev >> 8) & 0xfff, (dev & 0xff) | ((dev >> 12) & 0xfff00));
@@ -38,12 +38,12 @@ fn disk_of(file: &Path) -> Option<String> {
 #[test]
 fn writes_are_seen_at_their_disk_and_a_bound_thread_at_its_cpu() {
     let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    // Cpus_allowed_list of this process is a list of what it may use: the first is one of them.
+    // The first CPU of this process's list of allowed ones.
     let status = fs::read_to_string("/proc/self/status").unwrap();
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:")).unwrap();
     let cpu = list.trim().split([',', '-']).next().unwrap().to_owned();
     let child = Command::new("taskset").args(["-c", &cpu, "sleep", "600"]).spawn().unwrap();
-    let server = Ends(child);
+    let server = KillOnDrop(child);
     let pid = server.0.id();
     let mut spec = Spec::new(Target::Pid(pid), None, home.path().join("a.trial"));
     spec.interval = Duration::from_millis(100);
@@ -51,7 +51,7 @@ fn writes_are_seen_at_their_disk_and_a_bound_thread_at_its_cpu() {
     let stop = AtomicBool::new(false);
     let mut written = File::create(home.path().join("written")).unwrap();
     let mut seen = 0;
-    // By the third interval the recording is under way for certain.
+    // By the third interval, the recording has certainly begun.
     record(&spec, &stop, &mut |_| {
         seen += 1;
         if seen == 3 {
@@ -62,7 +62,7 @@ fn writes_are_seen_at_their_disk_and_a_bound_thread_at_its_cpu() {
     })
     .unwrap();
     let trial = Trial::open(home.path().join("a.trial")).unwrap();
-    // `taskset` may have been seen before it was bound, and is not called so then.
+    // `taskset` may have been seen before it was bound; then it has another name.
     let bound = BoundThread { pid, tid: pid, cpu: cpu.parse().unwrap() };
     assert_eq!(trial.bound_threads(), [bound]);
 

@@ -1,7 +1,7 @@
-//! Logs as real servers write them, by the formats' names and by their strings.
+//! Logs as real servers write them, parsed by the formats' names and by their strings.
 //!
-//! One origin, one script of requests, four servers: what each logs is read back, and must tell the
-//! same counts. A server that is not installed is said to be skipped.
+//! One origin, one script of requests, four servers: the counts parsed from every log must be the
+//! same. A server that is not installed is skipped with a message.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant, SystemTime};
 
 use record::survey::{Survey, SurveySpec, survey};
 
-/// Longest that anything is waited for.
-const SOON: Duration = Duration::from_secs(60);
+/// Longest wait for anything.
+const WAIT_MAX: Duration = Duration::from_secs(60);
 
-/// Requests of the script: five of one object, two heads of it, three of what is not there.
+/// Requests of the script: five GETs and two HEADs of one object, three GETs of missing ones.
 const SCRIPT: usize = 10;
 
 /// A server that ends with the test.
@@ -42,17 +42,21 @@ fn program(name: &str) -> Option<PathBuf> {
     let places = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
     let found = places.iter().map(|place| Path::new(place).join(name)).find(|path| path.exists());
     if found.is_none() {
-        println!("skipped: there is no {name}");
+        println!("skipped: {name} is not installed");
     }
     found
 }
 
 fn start(home: &Path, program: &Path, arguments: &[&str]) -> Running {
     let name = program.file_name().unwrap().to_str().unwrap();
-    let said = fs::File::create(home.join(format!("{name}.said"))).unwrap();
+    let output = fs::File::create(home.join(format!("{name}.output"))).unwrap();
     let out = fs::File::create(home.join(format!("{name}.out"))).unwrap();
-    let child =
-        Command::new(program).args(arguments).stdin(Stdio::null()).stdout(out).stderr(said).spawn();
+    let child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(out)
+        .stderr(output)
+        .spawn();
     Running(child.unwrap())
 }
 
@@ -60,12 +64,12 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// Answers as long as the tests live: 1000 bytes that may be kept for a minute, or a 404 that may
-/// not be kept.
+/// Responds as long as the tests run: with 1000 bytes that may be cached for a minute, or with a
+/// 404 that may not.
 fn origin() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    // Squid takes no answer for fresh that has no date.
+    // Squid treats a response without a date as stale.
     let date =
         Command::new("date").env("LC_ALL", "C").args(["-u", "+%a, %d %b %Y %H:%M:%S GMT"]).output();
     let date = String::from_utf8(date.unwrap().stdout).unwrap().trim().to_owned();
@@ -98,7 +102,7 @@ fn answer(mut stream: TcpStream, date: &str) {
     );
 }
 
-/// Whether a request was answered.
+/// Whether a request got a response.
 fn ask(port: u16, method: &str, path: &str) -> bool {
     let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else { return false };
     stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
@@ -116,19 +120,19 @@ fn lines(path: &Path) -> Vec<String> {
     fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
 }
 
-/// Asks until a line of it is in each log, then runs the script, and keeps its lines alone.
+/// Sends requests until each log has a line, then runs the script, and keeps only its lines.
 fn drive(home: &Path, port: u16, logs: &[PathBuf]) -> Vec<PathBuf> {
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + WAIT_MAX;
     while logs.iter().any(|log| lines(log).is_empty()) {
-        assert!(Instant::now() < deadline, "{}", told(home));
+        assert!(Instant::now() < deadline, "{}", output_of(home));
         ask(port, "GET", "/ready");
         thread::sleep(Duration::from_millis(100));
     }
-    // What was asked before is written by now.
+    // By now, the earlier requests have been logged.
     thread::sleep(Duration::from_millis(500));
     let before: Vec<usize> = logs.iter().map(|log| lines(log).len()).collect();
     for path in ["/a?token=1", "/a?token=1", "/a?token=1", "/a?token=1", "/a?token=1"] {
-        assert!(ask(port, "GET", path), "{}", told(home));
+        assert!(ask(port, "GET", path), "{}", output_of(home));
     }
     for (method, path) in [
         ("HEAD", "/a?token=1"),
@@ -137,7 +141,7 @@ fn drive(home: &Path, port: u16, logs: &[PathBuf]) -> Vec<PathBuf> {
         ("GET", "/missing2"),
         ("GET", "/missing3"),
     ] {
-        assert!(ask(port, method, path), "{}", told(home));
+        assert!(ask(port, method, path), "{}", output_of(home));
     }
     let kept = logs.iter().zip(before).map(|(log, before)| {
         while lines(log).len() < before + SCRIPT {
@@ -151,23 +155,24 @@ fn drive(home: &Path, port: u16, logs: &[PathBuf]) -> Vec<PathBuf> {
     kept.collect()
 }
 
-/// What the servers said of themselves.
-fn told(home: &Path) -> String {
+/// The output of the servers.
+fn output_of(home: &Path) -> String {
     let entries = fs::read_dir(home).unwrap().map(|entry| entry.unwrap().path());
-    let said = entries.filter(|path| path.extension().is_some_and(|e| e == "said" || e == "out"));
-    said.map(|path| fs::read_to_string(path).unwrap_or_default()).collect()
+    let output =
+        entries.filter(|path| path.extension().is_some_and(|e| e == "output" || e == "out"));
+    output.map(|path| fs::read_to_string(path).unwrap_or_default()).collect()
 }
 
-/// What a log must tell besides the counts.
-struct Tells {
+/// What a log contains besides the counts.
+struct Contains {
     hits: bool,
     method: bool,
     elapsed: bool,
 }
 
-const ALL: Tells = Tells { hits: true, method: true, elapsed: true };
+const ALL: Contains = Contains { hits: true, method: true, elapsed: true };
 
-fn check(log: &Path, format: &str, tells: &Tells) {
+fn check(log: &Path, format: &str, contains: &Contains) {
     let text = fs::read_to_string(log).unwrap();
     let spec = SurveySpec {
         files: vec![log.to_owned()],
@@ -178,9 +183,9 @@ fn check(log: &Path, format: &str, tells: &Tells) {
     let of = |word: &str| count(&found, word);
     assert_eq!((found.requests, found.bad), (SCRIPT as u64, 0), "{format}\n{found}\n{text}");
     assert_eq!(of("error"), 3, "{format}\n{found}\n{text}");
-    assert!(!tells.hits || of("hit") >= 4, "{format}\n{found}\n{text}");
-    assert!(!tells.method || of("HEAD") == 2, "{format}\n{found}\n{text}");
-    assert_eq!(found.latency.is_some(), tells.elapsed, "{format}\n{found}");
+    assert!(!contains.hits || of("hit") >= 4, "{format}\n{found}\n{text}");
+    assert!(!contains.method || of("HEAD") == 2, "{format}\n{found}\n{text}");
+    assert_eq!(found.latency.is_some(), contains.elapsed, "{format}\n{found}");
     assert!(found.latency.is_none_or(|latency| latency.max_us < 60_000_000), "{format}\n{text}");
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as i64;
     let stamps = found.first_ns.unwrap()..=found.last_ns.unwrap();
@@ -198,7 +203,7 @@ fn nginx_logs_are_read() {
     let Some(nginx) = program("nginx") else { return };
     let home = tempfile::tempdir().unwrap();
     let (at, port, origin) = (home.path().display(), free_port(), origin());
-    // The string of each, as it stands in the configuration.
+    // The strings, as written in the configuration.
     let strings = [
         "$msec $request_time $status $bytes_sent $upstream_cache_status $scheme \"$request\"",
         "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
@@ -233,7 +238,7 @@ fn nginx_logs_are_read() {
     let error_log = format!("{at}/error.log");
     let _nginx = start(home.path(), &nginx, &["-e", &error_log, "-c", conf.to_str().unwrap()]);
     let kept = drive(home.path(), port, &logs);
-    let plain = Tells { hits: false, method: true, elapsed: false };
+    let plain = Contains { hits: false, method: true, elapsed: false };
     for format in ["auto", "combined", "clf"] {
         check(&kept[0], format, &plain);
     }
@@ -251,7 +256,7 @@ fn squid_logs_are_read() {
     let (port, origin) = (free_port(), origin());
     let own = home.path().join("own");
     fs::create_dir(&own).unwrap();
-    // As root Squid becomes another user, who must get to its directory.
+    // Root's Squid switches to another user, who must be able to access its directory.
     let user = if fs::metadata("/proc/self")
         .is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
     {
@@ -362,9 +367,9 @@ fn varnishncsa_logs_are_read() {
         &varnishd,
         &["-F", "-j", "none", "-a", &listen, "-b", &backend, "-n", name, "-s", "malloc,16m"],
     );
-    let deadline = Instant::now() + SOON;
+    let deadline = Instant::now() + WAIT_MAX;
     while !ask(port, "GET", "/ready") {
-        assert!(Instant::now() < deadline, "{}", told(home.path()));
+        assert!(Instant::now() < deadline, "{}", output_of(home.path()));
         thread::sleep(Duration::from_millis(100));
     }
     let strings = [
@@ -383,7 +388,7 @@ fn varnishncsa_logs_are_read() {
         logs.push(log);
     }
     let kept = drive(home.path(), port, &logs);
-    let plain = Tells { hits: false, method: true, elapsed: false };
+    let plain = Contains { hits: false, method: true, elapsed: false };
     for format in ["auto", "varnishncsa"] {
         check(&kept[0], format, &plain);
     }

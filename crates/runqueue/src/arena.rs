@@ -1,26 +1,26 @@
-//! Task blocks as Linux 2.4 had them: 8 KiB each, aligned on 8 KiB, the task structure at the lower
-//! end and the kernel's stack for the task above it.
+//! Task blocks as in Linux 2.4: 8 KiB each, aligned to 8 KiB, with the task structure at the lower
+//! end and the task's kernel stack above it.
 //!
 //! What: an [`Arena`] of blocks, a [`Task`] in it, and the [`Palette`] that moves a task structure
-//! inside of its block. Why the alignment matters: the kernel found the current task by clearing
-//! the low bits of the stack pointer, so that every structure began at a multiple of 8 KiB, and
-//! what the scheduler's walk reads ([`HOT_LINE`]) fell into few sets of the cache.
+//! inside its block. Why the alignment matters: the kernel found the current task by clearing the
+//! low bits of the stack pointer, so every structure began at a multiple of 8 KiB, and the fields
+//! that the scheduler's walk reads ([`HOT_LINE`]) fell into few sets of the cache.
 //!
-//! The offsets are those of the 32-bit kernel; a link is the number of a word of the arena, where
-//! the kernel had an address of four bytes. All words are atomics: those of the run queue change
-//! under its lock, as then, and others without one, as then. On this processor a relaxed load is a
-//! load. What never happens: a task structure reaches into the upper half of its block.
+//! The offsets are those of the 32-bit kernel. A link is the index of a word of the arena, where
+//! the kernel had a four-byte address. All words are atomics: as in the kernel, the words of the
+//! run queue change under its lock and others without one. On this processor a relaxed load is an
+//! ordinary load. What never happens: a task structure reaches into the upper half of its block.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::Layout;
 use crate::cache::Machine;
 
-/// Bytes of a block, and what it is aligned on.
+/// Size and alignment of a block, bytes.
 pub(super) const BLOCK_BYTES: u64 = 8 << 10;
-/// Where in a task structure the walk reads first.
+/// The offset in a task structure that the walk reads first.
 pub(super) const HOT_LINE: u64 = 0x30;
-/// The upper half of a block is the task's own memory: mailbox and buffer.
+/// The upper half of a block is the task's private memory: mailbox and buffer.
 const PRIVATE: u32 = 0x1000;
 /// Words of a block.
 const BLOCK_WORDS: u32 = (BLOCK_BYTES / WORD_BYTES) as u32;
@@ -29,7 +29,7 @@ pub(super) const WORD_BYTES: u64 = 4;
 pub(super) const NONE: u32 = u32::MAX;
 /// The link of a task that is on no queue.
 pub(super) const OFF: u32 = u32::MAX - 1;
-/// The most colours: those of the paper.
+/// The most colours, as in the paper.
 const COLOURS_MAX: u32 = 32;
 
 /// A field of the task structure, by its offset in bytes.
@@ -38,21 +38,21 @@ pub(super) struct Field(u32);
 
 pub(super) const STATE: Field = Field(0x00);
 pub(super) const COUNTER: Field = Field(0x20);
-/// 20 less the nice value, as the kernel's sums have it.
+/// 20 minus the nice value, as in the kernel's formulas.
 pub(super) const PRIORITY: Field = Field(0x24);
 pub(super) const MM: Field = Field(0x2c);
 pub(super) const HAS_CPU: Field = Field(HOT_LINE as u32);
 pub(super) const PROCESSOR: Field = Field(0x34);
 pub(super) const ALLOWED: Field = Field(0x38);
-/// The last that shares the line of [`HOT_LINE`].
+/// The last field that shares the line of [`HOT_LINE`].
 pub(super) const NEXT: Field = Field(0x3c);
 pub(super) const PREV: Field = Field(0x40);
 const STRUCTURE_END: u32 = 0x44;
 
-/// Messages that wait for the task, and how many of these are its user's own.
+/// The task's waiting messages, and how many of these are its user's own.
 pub(super) const PENDING: Private = Private(0);
 pub(super) const OWN: Private = Private(4);
-/// Its buffer, up to the end of the block.
+/// Its buffer, which extends to the end of the block.
 pub(super) const BUFFER: Private = Private(0x400);
 pub(super) const BUFFER_BYTES: u32 = 0x800;
 
@@ -60,19 +60,19 @@ const _: () = {
     assert!(PRIVATE + BUFFER.0 + BUFFER_BYTES <= BLOCK_BYTES as u32);
     assert!(COLOURS_MAX * LINE_BYTES_MAX + STRUCTURE_END <= PRIVATE);
 };
-/// A colour moves a structure by a line; lines are no longer than this.
+/// A colour moves a structure by one line, which is at most this long.
 const LINE_BYTES_MAX: u32 = 64;
 
-/// A place in a task's own memory, by its offset in bytes.
+/// A place in a task's private memory, by its offset in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Private(u32);
 
-/// Where a task structure begins: the number of its first word.
+/// A task structure, identified by the index of its first word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Task(pub(super) u32);
 
 impl Task {
-    /// Its block: what clearing the low bits of the stack pointer gave.
+    /// The index of its block. The kernel cleared the low bits of the stack pointer to find it.
     pub(super) fn block(self) -> u32 {
         self.0 / BLOCK_WORDS
     }
@@ -82,7 +82,7 @@ impl Task {
         self.0 + field.0 / WORD_BYTES as u32
     }
 
-    /// The word of a place in its own memory.
+    /// The word of a place in its private memory.
     pub(super) fn private(self, at: Private) -> u32 {
         self.block() * BLOCK_WORDS + (PRIVATE + at.0) / WORD_BYTES as u32
     }
@@ -91,17 +91,17 @@ impl Task {
 #[repr(C, align(8192))]
 struct Block([AtomicU32; BLOCK_WORDS as usize]);
 
-/// Blocks one behind the other.
+/// Consecutive blocks.
 pub(super) struct Arena {
     blocks: Box<[Block]>,
 }
 
 impl Arena {
-    /// So many blocks, each of them written once.
+    /// An arena of `blocks` blocks, each of which has been written to.
     pub(super) fn new(blocks: u32) -> Arena {
         let block = |_| Block([const { AtomicU32::new(0) }; BLOCK_WORDS as usize]);
         let arena = Arena { blocks: (0..blocks).map(block).collect() };
-        // Memory that is zero may have no frame before it is written.
+        // Zeroed memory may have no frame before it is written to.
         for block in &arena.blocks {
             for word in block.0.iter().step_by(64) {
                 word.store(1, Ordering::Relaxed);
@@ -114,7 +114,7 @@ impl Arena {
         self.blocks.len() as u32
     }
 
-    /// Where it begins in this process's memory.
+    /// Its address in this process's memory.
     pub(super) fn address(&self) -> usize {
         self.blocks.as_ptr().addr()
     }
@@ -134,13 +134,13 @@ impl Arena {
         self.at(task.word(field)).store(value, Ordering::Relaxed);
     }
 
-    /// The first word of a piece of `bytes`, counted from the beginning of a block.
+    /// The first word of piece `number` of a block that is divided into pieces of `bytes`.
     pub(super) fn piece(block: u32, number: u32, bytes: u32) -> u32 {
         block * BLOCK_WORDS + number * bytes / WORD_BYTES as u32
     }
 }
 
-/// Which place in its block a task structure gets.
+/// Chooses the place of a task structure in its block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Palette {
     layout: Layout,
@@ -149,7 +149,7 @@ pub(super) struct Palette {
 }
 
 impl Palette {
-    /// For the second level of this machine.
+    /// The palette for the second level of this machine.
     pub(super) fn of(layout: Layout, machine: &Machine) -> Palette {
         let line = machine.l1.line.max(machine.l2.line);
         Palette {
@@ -159,7 +159,7 @@ impl Palette {
         }
     }
 
-    /// The task in a block whose address has this number: the address by the size of a block.
+    /// The task in a block. `number` is the block's address divided by the block size.
     pub(super) fn task(&self, block: u32, number: u64) -> Task {
         Task(block * BLOCK_WORDS + self.colour(number) * self.line_bytes / WORD_BYTES as u32)
     }
@@ -167,11 +167,12 @@ impl Palette {
     fn colour(&self, number: u64) -> u32 {
         let colour = match self.layout {
             Layout::Vanilla | Layout::MultiQueue => 0,
-            // By address bits above those that choose the set.
+            // By address bits above those that select the set.
             Layout::Colours(colours) => {
                 number / self.blocks_a_way % u64::from(colours.clamp(1, COLOURS_MAX))
             }
-            // By those very bits: blocks of one set get the same colour, and meet again.
+            // By the bits that select the set: blocks of the same set get the same colour and still
+            // collide.
             Layout::ColoursBySetIndex(colours) => {
                 number % u64::from(colours.clamp(1, COLOURS_MAX)).min(self.blocks_a_way)
             }
@@ -198,23 +199,23 @@ mod tests {
                 assert_eq!(u64::from(field.0) / line, HOT_LINE / line, "{field:?}");
             }
         }
-        assert_eq!(PREV.0, 0x40, "as then, it is in the next line");
+        assert_eq!(PREV.0, 0x40, "as in the original, it is in the next line");
     }
 
     #[test]
-    fn a_colour_moves_the_structure_inside_of_its_block() {
+    fn a_colour_moves_the_structure_inside_its_block() {
         let palette = Palette::of(Layout::Colours(32), &Machine::of_2002(1024));
         for number in [0, 31, 32, 1023, 1024] {
             let task = palette.task(7, number);
             assert_eq!(task.block(), 7);
-            assert_eq!(task.private(PENDING), 7 * BLOCK_WORDS + 1024, "its own memory stays");
+            assert_eq!(task.private(PENDING), 7 * BLOCK_WORDS + 1024, "private memory stays");
         }
         assert_eq!(palette.task(0, 31), Task(0));
         assert_eq!(palette.task(0, 32), Task(8), "a line of 32 bytes");
-        assert_eq!(palette.task(0, 1024), Task(0), "32 colours are through");
+        assert_eq!(palette.task(0, 1024), Task(0), "32 colours have been used");
     }
 
-    /// Sets of the second level that the hot lines of 1,024 dense blocks fall into.
+    /// The number of second-level sets used by the hot lines of 1,024 dense blocks.
     fn sets(layout: Layout) -> usize {
         let machine = Machine::of_2002(1024);
         let palette = Palette::of(layout, &machine);

@@ -1,22 +1,22 @@
-//! A simulated data cache: sets of ways, the least recently used line goes.
+//! A simulated data cache: set-associative, with least-recently-used replacement.
 //!
-//! Why our own: the counters of the processor are not to be had everywhere, and a simulation gives
-//! the same count every time, for the caches of 1998 and 2002 as well as for today's.
-//! What it leaves out: instructions, prefetching, and what the kernel touches.
+//! Why a simulation: the processor's counters are not available everywhere, and a simulation always
+//! gives the same count, for the caches of 1998 and 2002 as well as for today's. It does not model
+//! instructions, prefetching, and the kernel's accesses.
 
 use std::fs;
 use std::path::Path;
 
 use serde::Serialize;
 
-/// What a cache is like.
+/// The geometry of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Geometry {
-    /// Bytes it holds.
+    /// Its capacity, bytes.
     pub bytes: u64,
-    /// Lines in a set; 1 is direct-mapped.
+    /// Lines per set; 1 means direct-mapped.
     pub ways: u64,
-    /// Bytes of a line.
+    /// Size of a line, bytes.
     pub line: u64,
 }
 
@@ -25,7 +25,7 @@ impl Geometry {
         (self.bytes / self.ways / self.line).max(1)
     }
 
-    /// Bytes of one way: addresses so far apart share a set.
+    /// Size of one way, bytes. Addresses that are this far apart share a set.
     pub fn way_bytes(self) -> u64 {
         (self.bytes / self.ways).max(1)
     }
@@ -41,10 +41,10 @@ impl Geometry {
     }
 }
 
-/// A first and a second level, and whose they are.
+/// The first and second level of a machine.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Machine {
-    /// In a few words.
+    /// A short description.
     pub name: String,
     /// The first level.
     pub l1: Geometry,
@@ -53,7 +53,8 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// The Alpha 21164A of the papers. The cache on its board is not told, and left out.
+    /// The Alpha 21164A of the papers. The size of its board cache is not published, so that cache
+    /// is left out.
     pub fn of_1998() -> Machine {
         Machine {
             name: "Alpha 21164A (1998)".into(),
@@ -62,7 +63,7 @@ impl Machine {
         }
     }
 
-    /// The Pentium III Xeon of the scheduler's paper, with a second level of so many KiB.
+    /// The Pentium III Xeon of the scheduler's paper, with a second level of this many KiB.
     pub fn of_2002(l2_kib: u64) -> Machine {
         Machine {
             name: format!("Pentium III Xeon (2002), {l2_kib} KiB"),
@@ -71,10 +72,10 @@ impl Machine {
         }
     }
 
-    /// This machine's, as the kernel tells them; where it does not, those of a usual server.
+    /// This machine's caches as reported by the kernel, or else those of a typical server.
     pub fn of_today() -> Machine {
         let at = Path::new("/sys/devices/system/cpu/cpu0/cache");
-        let (l1, l2) = (told(at, "1", "Data"), told(at, "2", "Unified"));
+        let (l1, l2) = (reported(at, "1", "Data"), reported(at, "2", "Unified"));
         let name = if l1.is_some() && l2.is_some() { "this machine" } else { "a server of today" };
         Machine {
             name: name.into(),
@@ -84,8 +85,8 @@ impl Machine {
     }
 }
 
-/// The cache of this level and type, in the kernel's words.
-fn told(caches: &Path, level: &str, kind: &str) -> Option<Geometry> {
+/// Reads the geometry of the cache with this level and type from the kernel's files.
+fn reported(caches: &Path, level: &str, kind: &str) -> Option<Geometry> {
     for entry in fs::read_dir(caches).ok()?.flatten() {
         let read = |name: &str| {
             fs::read_to_string(entry.path().join(name)).map(|text| text.trim().to_owned()).ok()
@@ -106,7 +107,7 @@ fn told(caches: &Path, level: &str, kind: &str) -> Option<Geometry> {
 #[derive(Debug)]
 struct Level {
     geometry: Geometry,
-    /// Of each set its lines, the most recently used first.
+    /// The lines of each set, the most recently used first.
     sets: Vec<Vec<u64>>,
 }
 
@@ -116,7 +117,7 @@ impl Level {
         Level { geometry, sets }
     }
 
-    /// Looks for an address, and has it afterwards. True if it was there.
+    /// Looks up an address and loads it. True if it was already there.
     fn access(&mut self, address: u64) -> bool {
         let line = address / self.geometry.line;
         let set = (line % self.geometry.sets()) as usize;
@@ -134,7 +135,7 @@ impl Level {
         found.is_some()
     }
 
-    /// Has an address no more.
+    /// Evicts an address.
     fn forget(&mut self, address: u64) {
         let line = address / self.geometry.line;
         let set = (line % self.geometry.sets()) as usize;
@@ -142,34 +143,34 @@ impl Level {
     }
 }
 
-/// What was counted.
+/// The counts of accesses and misses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Misses {
-    /// Words that were read or written.
+    /// Words read or written.
     pub accesses: u64,
-    /// Of these, such as the first level did not have.
+    /// Misses of the first level.
     pub l1: u64,
-    /// Of those, such as the second level did not have either.
+    /// Misses of the second level, included in `l1`.
     pub l2: u64,
 }
 
-/// Both levels; the second is asked for what the first does not have.
+/// Both levels. The second is accessed when the first misses.
 #[derive(Debug)]
 pub struct Cache {
     l1: Level,
     l2: Level,
 }
 
-/// Bytes of an access.
+/// Size of an access, bytes.
 const WORD: u64 = 8;
 
 impl Cache {
-    /// An empty one.
+    /// An empty cache.
     pub fn new(machine: &Machine) -> Cache {
         Cache { l1: Level::new(machine.l1), l2: Level::new(machine.l2) }
     }
 
-    /// Reads or writes so many bytes from an address on, word by word.
+    /// Reads or writes bytes from an address on, word by word.
     pub fn touch(&mut self, address: u64, bytes: u64, misses: &mut Misses) {
         for word in (0..bytes).step_by(WORD as usize) {
             misses.accesses += 1;
@@ -180,7 +181,7 @@ impl Cache {
         }
     }
 
-    /// Another processor wrote these bytes: what is here of them is old.
+    /// Another processor wrote these bytes: the copies here are invalid.
     pub fn forget(&mut self, address: u64, bytes: u64) {
         for word in (0..bytes).step_by(WORD as usize) {
             self.l1.forget(address + word);
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_direct_mapped_cache_two_lines_of_one_set_throw_each_other_out() {
+    fn two_lines_of_one_direct_mapped_set_evict_each_other() {
         // Four sets of one line of 32 bytes: 0 and 128 share a set, 32 does not.
         let mut cache = level(128, 1, 32);
         let found = hits(&mut cache, &[0, 8, 31, 32, 128, 0, 32, 128]);
@@ -210,17 +211,17 @@ mod tests {
     }
 
     #[test]
-    fn of_two_ways_the_least_recently_used_goes() {
+    fn the_least_recently_used_of_two_ways_is_evicted() {
         // One set of two lines.
         let mut cache = level(64, 2, 32);
         //            a      b      a     c (b goes) a     b (c goes) c (a goes) a
-        let asked = [0, 32, 0, 64, 0, 32, 64, 0];
-        let found = hits(&mut cache, &asked);
+        let addresses = [0, 32, 0, 64, 0, 32, 64, 0];
+        let found = hits(&mut cache, &addresses);
         assert_eq!(found, [false, false, true, false, true, false, false, false]);
     }
 
     #[test]
-    fn a_walk_longer_than_the_cache_always_misses_and_one_that_fits_never_again() {
+    fn a_walk_longer_than_the_cache_always_misses_and_one_that_fits_does_not() {
         for (lines, again) in [(16, 0), (17, 17)] {
             // Sixteen lines, all in one set.
             let mut cache = level(16 * 64, 16, 64);
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_level_is_asked_for_what_the_first_does_not_have() {
+    fn the_second_level_is_accessed_when_the_first_misses() {
         let machine = Machine {
             name: "test".into(),
             l1: Geometry { bytes: 64, ways: 1, line: 32 },
@@ -243,14 +244,14 @@ mod tests {
         cache.touch(0, 64, &mut misses);
         // Eight words in two lines of the first level, which are one of the second.
         assert_eq!(misses, Misses { accesses: 8, l1: 2, l2: 1 });
-        // Throws 0 out of the first level, not out of the second.
+        // Evicts 0 from the first level, but not from the second.
         cache.touch(64, 8, &mut misses);
         cache.touch(0, 8, &mut misses);
         assert_eq!(misses, Misses { accesses: 10, l1: 4, l2: 2 });
     }
 
     #[test]
-    fn what_another_processor_wrote_is_there_no_more() {
+    fn lines_that_another_processor_wrote_are_evicted() {
         let mut cache = Cache::new(&Machine::of_2002(256));
         let mut misses = Misses::default();
         cache.touch(0, 32, &mut misses);
@@ -263,11 +264,11 @@ mod tests {
     }
 
     #[test]
-    fn geometries_are_told_or_taken_for_usual() {
+    fn geometries_are_reported_or_typical() {
         assert_eq!(Machine::of_1998().l2.sets(), 512);
         let today = Machine::of_today();
         assert!(today.l1.bytes < today.l2.bytes, "{today:?}");
-        assert_eq!(told(Path::new("/nowhere/at/all"), "1", "Data"), None);
+        assert_eq!(reported(Path::new("/nowhere/at/all"), "1", "Data"), None);
         assert_eq!(Machine::of_1998().l1.text(), "8 KiB, direct-mapped, lines of 32");
     }
 }

@@ -1,9 +1,8 @@
-//! The processor's own counters over the walk, where a probe finds them to count.
+//! The processor's own counters during the walk, if a probe confirms that they count.
 //!
-//! What: a child that does nothing but walk ([`Walker`]) is recorded, as any server would be; a
-//! recorder does not record itself. The probe and its reasons are the recorder's. Who owns: the
-//! child is ended here. What never happens: a count from a counter that did not count a loop of
-//! known length.
+//! What: a child that only walks ([`Walker`]) is recorded like any other server, because a recorder
+//! does not record itself. The probe and its reasons are the recorder's. Ownership: the child is
+//! ended here. What never happens: a count from a counter that failed on a loop of known length.
 
 use std::io::Read;
 use std::path::Path;
@@ -23,35 +22,35 @@ use crate::drivers::walkable;
 use harness::Error;
 use harness::environment::Temporary;
 
-/// How long a child is recorded, in one interval.
+/// Duration of a child's recording, in one interval.
 const RECORDED: Duration = Duration::from_millis(400);
-/// Colours of the child that has some.
+/// Number of colours of the coloured child.
 const COLOURS: u32 = 32;
 
-/// What the counters say of the walk, if there are any.
+/// The counters' results for the walk, if there are any.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Counters {
-    /// Of each layout.
+    /// One per layout.
     Counted(Vec<CountedWalk>),
     /// Why there are none.
     NotSupported(String),
 }
 
-/// Counts of one layout, of the whole child while it was recorded.
+/// Counts of one layout: the whole child during its recording.
 #[derive(Clone, Debug, Serialize)]
 pub struct CountedWalk {
-    /// Where the structures lie in their blocks.
+    /// Where the structures are in their blocks.
     pub layout: Layout,
-    /// Tasks that were walked over, from the child's beginning to its end: a little longer.
+    /// Tasks walked over in the child's whole life, which is slightly longer than the recording.
     pub tasks: u64,
-    /// References to the last level of the caches.
+    /// References to the last-level cache.
     pub references: Option<u64>,
     /// Misses there.
     pub misses: Option<u64>,
 }
 
-/// Walks in a process of its own until it is told to stop.
+/// Walks in a separate process until it is stopped.
 #[derive(Clone, Copy, Debug)]
 pub struct Walker {
     /// Tasks on the list.
@@ -63,7 +62,7 @@ pub struct Walker {
 }
 
 impl Walker {
-    /// Walks; how many tasks were walked over.
+    /// Walks, and returns the number of tasks walked over.
     #[must_use]
     pub fn walk(&self, stop: &AtomicBool) -> u64 {
         let arena = Arena::new(self.runnable);
@@ -81,7 +80,7 @@ impl Walker {
     }
 }
 
-/// Records a child that walks over so many tasks, for each layout. `program` is the one whose
+/// Records a child that walks over this many tasks, for each layout. `program` is the one whose
 /// hidden verb `runqueue-walker` is [`Walker::walk`].
 pub(super) fn count(
     program: &Path,
@@ -103,7 +102,7 @@ pub(super) fn count(
     Ok(Counters::Counted(counted))
 }
 
-/// Ended when it is dropped, at the latest.
+/// Kills the child when dropped.
 struct Walking(Child);
 
 impl Drop for Walking {
@@ -131,18 +130,19 @@ fn recorded(program: &Path, walker: Walker) -> Result<Result<CountedWalk, String
     (spec.interval, spec.duration) = (RECORDED, Some(RECORDED));
     (spec.profile, spec.counters) = (None, true);
     record::record(&spec, &AtomicBool::new(false), &mut |_| {})?;
-    // The end of its input ends it.
+    // The child ends when its input ends.
     drop(walking.0.stdin.take());
-    let mut told = String::new();
-    if let Some(mut output) = walking.0.stdout.take() {
-        output.read_to_string(&mut told).map_err(|error| failed(error.to_string()))?;
+    let mut output = String::new();
+    if let Some(mut stdout) = walking.0.stdout.take() {
+        stdout.read_to_string(&mut output).map_err(|error| failed(error.to_string()))?;
     }
-    let tasks = told.trim().parse();
-    let tasks = tasks.map_err(|_| failed(format!("it said {told:?} and no number of tasks")))?;
+    let tasks = output.trim().parse();
+    let tasks =
+        tasks.map_err(|_| failed(format!("it printed {output:?} and no number of tasks")))?;
     Ok(counts(&Trial::open(&out)?, walker.layout(), tasks))
 }
 
-/// What was counted, or why nothing was.
+/// The counts, or why there are none.
 fn counts(trial: &Trial, layout: Layout, tasks: u64) -> Result<CountedWalk, String> {
     let of_server = trial.counters().iter().filter(|row| row.whose == Whose::Server);
     let rows: Vec<Counts> = of_server.map(|row| row.counts).collect();
@@ -154,8 +154,8 @@ fn counts(trial: &Trial, layout: Layout, tasks: u64) -> Result<CountedWalk, Stri
         return Ok(CountedWalk { layout, tasks, references, misses });
     }
     let capabilities = &trial.manifest().capabilities;
-    let told = capabilities.iter().find(|known| known.name == "hardware counters");
-    let why = told.map(|known| known.reason.clone()).filter(|why| !why.is_empty());
+    let capability = capabilities.iter().find(|known| known.name == "hardware counters");
+    let why = capability.map(|known| known.reason.clone()).filter(|why| !why.is_empty());
     Err(why.unwrap_or_else(|| "the recorder has no count of misses".to_owned()))
 }
 
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_walker_walks_until_it_is_told_to_stop() {
+    fn a_walker_walks_until_it_is_stopped() {
         let walker = Walker { runnable: 64, colours: true, seed: 1 };
         assert_eq!(walker.walk(&AtomicBool::new(true)), 0);
         let stop = AtomicBool::new(false);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_is_added_up_and_what_was_not_has_a_reason() {
+    fn counts_are_summed_and_missing_ones_have_a_reason() {
         let home = tempfile::tempdir().unwrap();
         let of = |name: &str, whose: Whose, misses: Option<u64>| {
             let capability = Capability {

@@ -1,17 +1,17 @@
-//! What the tasks do: the two workloads of the paper, scaled down, on the run queue of the study.
+//! What the tasks do: the two workloads of the paper, scaled down, on the run queue of this study.
 //!
-//! A task is no thread: it is a block of the arena and a place on the run queue. A thread plays a
-//! processor: it takes the best task, does that task's next piece of work, and takes another.
+//! A task is not a thread: it is a block of the arena and a place on the run queue. A thread plays
+//! a processor: it takes the best task, does that task's next piece of work, and takes another.
 //!
-//! - *WebBench-like.* Each task is an `httpd` of Apache 1.3: a process that answers one request
-//!   and sleeps until its next. A client that has its reply asks again, so that another `httpd`
-//!   wakes: as many as asked for want to run all the time.
-//! - *Chat-like.* Rooms of users, four tasks a user. What a user says goes from the client's
-//!   sender to the server's reader, from there to the writers of all users of the room, and from
-//!   each of those to its client's receiver; who hears himself says the next thing.
+//! - *WebBench-like.* Each task is an `httpd` of Apache 1.3, a process that answers one request and
+//!   sleeps until its next. A client that has its reply sends another request, which wakes another
+//!   `httpd`, so that the requested number of tasks is always runnable.
+//! - *Chat-like.* Rooms of users, with four tasks per user. A message goes from the client's sender
+//!   to the server's reader, from there to the writers of all users of the room, and from each
+//!   writer to its client's receiver. A user who receives their own message sends the next one.
 //!
-//! Who owns: a [`Stand`] has tasks and queue; each [`Cpu`] what is a processor's own. What never
-//! happens: a message is lost, or counted twice.
+//! Ownership: a [`Workload`] has the tasks and the queue; each [`Cpu`] has the state of one
+//! processor. What never happens: a message is lost or counted twice.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -29,21 +29,21 @@ use harness::rounds::shuffle;
 pub(super) const USERS: u32 = 20;
 pub(super) const TASKS_A_USER: u32 = 4;
 pub(super) const ROOM_TASKS: u32 = USERS * TASKS_A_USER;
-/// Bytes of what a user says, as published.
+/// Size of a message, as published.
 const MESSAGE_BYTES: u32 = 100;
-/// Messages that a task handles before another gets its turn.
+/// Messages that a task handles before another task gets its turn.
 const MESSAGES_A_TURN: u32 = 32;
-/// `httpd` processes of each processor that sleep, beside those that want to run.
+/// Sleeping `httpd` processes per processor, in addition to the runnable ones.
 const SLEEPERS: u32 = 8;
 /// Objects: 2 MiB of them.
 const OBJECT_BYTES: u32 = BUFFER_BYTES;
 const OBJECT_BLOCKS: u32 = 256;
 const OBJECTS_A_BLOCK: u32 = 4;
-/// Objects that are copied for a reply, and for a message. By the published figures a hold of the
-/// lock was a ninth of what a request took on one processor; with 256 tasks that is about so here.
+/// Objects copied per reply, and per message. In the published figures, a hold of the lock was a
+/// ninth of a request's time on one processor; with 256 tasks the ratio is about the same here.
 const OBJECTS_A_REPLY: u32 = 16;
 const OBJECTS_A_MESSAGE: u32 = 1;
-/// A tick of the clock (10 ms) was some thirty requests long.
+/// A clock tick (10 ms) was about thirty requests long.
 const TURNS_A_TICK: u64 = 28;
 
 /// A workload.
@@ -59,7 +59,7 @@ impl Driver {
     /// Both.
     pub const ALL: [Driver; 2] = [Driver::WebBench, Driver::Chat];
 
-    /// Tasks, where about so many want to run on so many processors.
+    /// Number of tasks for about `runnable` runnable ones on `cpus` processors.
     pub(super) fn tasks(self, runnable: u32, cpus: u32) -> u32 {
         match self {
             Driver::WebBench => runnable + SLEEPERS * cpus,
@@ -67,7 +67,7 @@ impl Driver {
         }
     }
 
-    /// Blocks of an arena that has room for these: tasks, then objects.
+    /// Blocks of an arena that is large enough for these: tasks, then objects.
     pub(super) fn blocks(runnable: u32, cpus: u32) -> u32 {
         let tasks = Driver::ALL.map(|driver| driver.tasks(runnable, cpus));
         tasks.into_iter().max().unwrap_or(0) + OBJECT_BLOCKS
@@ -89,28 +89,28 @@ impl Serialize for Driver {
     }
 }
 
-/// What one processor has to itself.
+/// The private state of one processor.
 pub(super) struct Cpu {
     number: u32,
     current: Option<Task>,
     rng: Rng,
-    /// Whose clients have their replies, longest first.
+    /// Tasks whose clients have their replies, the longest waiting first.
     sleepers: VecDeque<Task>,
     turns: u64,
-    /// Requests answered, or messages handled: each by four tasks on its way.
+    /// Requests answered, or messages handled. A message is handled by four tasks on its way.
     pub(super) done: u64,
     pub(super) walks: Walks,
 }
 
 impl Cpu {
-    /// Which processor of the machine it is.
+    /// Its number on the machine.
     pub(super) fn number(&self) -> usize {
         self.number as usize
     }
 }
 
 /// Tasks, their queue, and what they do.
-pub(super) struct Stand<'a> {
+pub(super) struct Workload<'a> {
     queue: RunQueue<'a>,
     driver: Driver,
     cpus: u32,
@@ -119,8 +119,8 @@ pub(super) struct Stand<'a> {
     seed: u64,
 }
 
-impl<'a> Stand<'a> {
-    /// Makes all tasks anew, each where the palette puts it in its block; `number` tells the
+impl<'a> Workload<'a> {
+    /// Resets all tasks, with the places in their blocks from the palette. `number` returns the
     /// number of a block's address.
     pub(super) fn new(
         arena: &'a Arena,
@@ -129,7 +129,7 @@ impl<'a> Stand<'a> {
         palette: &Palette,
         number: &dyn Fn(u32) -> u64,
         seed: u64,
-    ) -> Stand<'a> {
+    ) -> Workload<'a> {
         let tasks = driver.tasks(runnable, cpus);
         let objects = arena.blocks() - OBJECT_BLOCKS;
         let tasks = (0..tasks).map(|block| palette.task(block, number(block))).collect();
@@ -137,7 +137,7 @@ impl<'a> Stand<'a> {
         let queue = RunQueue::new(arena, tasks, lists);
         for (at, &task) in (0..).zip(&queue.tasks) {
             let mm = match driver {
-                // Processes.
+                // Separate processes.
                 Driver::WebBench => at,
                 // Threads of the client and of the server.
                 Driver::Chat => u32::from(matches!(at % TASKS_A_USER, 1 | 2)),
@@ -147,10 +147,10 @@ impl<'a> Stand<'a> {
                 arena.at(task.private(place)).store(0, Ordering::Relaxed);
             }
         }
-        Stand { queue, driver, cpus, objects, seed }
+        Workload { queue, driver, cpus, objects, seed }
     }
 
-    /// The processors; who wants to run is on the queue afterwards, in an order drawn at random.
+    /// Makes the processors, and puts the runnable tasks on the queue in random order.
     pub(super) fn begin(&self) -> Vec<Cpu> {
         let mut rng = Rng::new(self.seed);
         let mut order: Vec<u32> = (0..self.queue.tasks.len() as u32).collect();
@@ -173,7 +173,7 @@ impl<'a> Stand<'a> {
                     cpus[place % self.cpus as usize].sleepers.push_back(task);
                 }
                 Driver::WebBench => self.queue.wake(task, &mut ()),
-                // Senders have something to say.
+                // Senders start with a message.
                 Driver::Chat if at % TASKS_A_USER == 0 => self.send(task, task, &mut ()),
                 Driver::Chat => {}
             }
@@ -181,12 +181,12 @@ impl<'a> Stand<'a> {
         cpus
     }
 
-    /// Wakes so far: when this has changed an idle processor may look again.
+    /// Number of wakes so far. When it changes, an idle processor may check again.
     pub(super) fn woken(&self) -> u64 {
         self.queue.woken()
     }
 
-    /// The next piece of work of a processor. False: there is none.
+    /// Does a processor's next piece of work. False if there is none.
     pub(super) fn step<W: Watch>(&self, cpu: &mut Cpu, watch: &mut W) -> bool {
         let previous = cpu.current.take();
         cpu.current = self.queue.schedule(cpu.number, previous, &mut cpu.walks, watch);
@@ -202,22 +202,22 @@ impl<'a> Stand<'a> {
         true
     }
 
-    /// A request is answered, and another comes.
+    /// Answers a request and receives another.
     fn answer<W: Watch>(&self, cpu: &mut Cpu, task: Task, watch: &mut W) {
         for _ in 0..OBJECTS_A_REPLY {
             self.copy(cpu, task, watch);
         }
         cpu.done += 1;
-        self.queue.say(task, SLEEPING, watch);
-        // Nobody but this processor wakes it, and not before it was taken off the list: there
-        // is another in front of it.
+        self.queue.set_state(task, SLEEPING, watch);
+        // Only this processor wakes it, and only after it was removed from the list, because
+        // another sleeper is in front of it.
         cpu.sleepers.push_back(task);
         if let Some(other) = cpu.sleepers.pop_front() {
             self.queue.wake(other, watch);
         }
     }
 
-    /// Messages are handled until there are none, or others want to run as well.
+    /// Handles messages until there are none or the turn is over.
     fn chat<W: Watch>(&self, cpu: &mut Cpu, task: Task, watch: &mut W) {
         let pending = self.queue.arena.at(task.private(PENDING));
         for _ in 0..MESSAGES_A_TURN {
@@ -229,10 +229,11 @@ impl<'a> Stand<'a> {
             self.handle(cpu, task, watch);
         }
         if pending.load(Ordering::SeqCst) == 0 {
-            self.queue.say(task, SLEEPING, watch);
-            // One may have come since: its sender either saw that this sleeps, or is seen here.
+            self.queue.set_state(task, SLEEPING, watch);
+            // A message may have arrived since: either its sender saw that this task sleeps, or it
+            // is seen here.
             if pending.load(Ordering::SeqCst) != 0 {
-                self.queue.say(task, RUNNING, watch);
+                self.queue.set_state(task, RUNNING, watch);
             }
         }
     }
@@ -267,7 +268,7 @@ impl<'a> Stand<'a> {
         }
     }
 
-    /// Leaves a message, and wakes who waits for it.
+    /// Leaves a message and wakes its receiver.
     fn send<W: Watch>(&self, from: Task, to: Task, watch: &mut W) {
         self.copy_words(from.private(BUFFER), to.private(BUFFER), MESSAGE_BYTES, watch);
         self.queue.arena.at(to.private(PENDING)).fetch_add(1, Ordering::SeqCst);
@@ -281,7 +282,7 @@ impl<'a> Stand<'a> {
         self.queue.arena.at(task.private(OWN))
     }
 
-    /// Whether one of the messages is the user's own. Only the task itself takes one away.
+    /// Takes one of the user's own messages, if there is any. Only the task itself takes them.
     fn take_own(&self, task: Task) -> bool {
         let own = self.own(task);
         let some = own.load(Ordering::SeqCst) > 0;
@@ -291,7 +292,7 @@ impl<'a> Stand<'a> {
         some
     }
 
-    /// An object, drawn at random, is copied into the task's buffer.
+    /// Copies a random object into the task's buffer.
     fn copy<W: Watch>(&self, cpu: &mut Cpu, task: Task, watch: &mut W) {
         let object = cpu.rng.below((OBJECT_BLOCKS * OBJECTS_A_BLOCK) as usize) as u32;
         let block = self.objects + object / OBJECTS_A_BLOCK;
@@ -310,7 +311,7 @@ impl<'a> Stand<'a> {
     }
 }
 
-/// All tasks of a palette in one list in an order drawn at random: for walks without a workload.
+/// All tasks of a palette in one list in random order, for walks without a workload.
 pub(super) fn walkable<'a>(
     arena: &'a Arena,
     palette: &Palette,
@@ -334,24 +335,24 @@ mod tests {
     use super::*;
     use crate::cache::Machine;
 
-    fn stand(arena: &Arena, driver: Driver, layout: Layout, runnable: u32) -> Stand<'_> {
+    fn workload(arena: &Arena, driver: Driver, layout: Layout, runnable: u32) -> Workload<'_> {
         let palette = Palette::of(layout, &Machine::of_2002(1024));
-        Stand::new(arena, (driver, layout), (runnable, 2), &palette, &u64::from, 1)
+        Workload::new(arena, (driver, layout), (runnable, 2), &palette, &u64::from, 1)
     }
 
     #[test]
-    fn as_many_processes_want_to_run_as_were_asked_for() {
+    fn the_requested_number_of_processes_is_runnable() {
         let arena = Arena::new(Driver::blocks(50, 2));
         for layout in [Layout::Vanilla, Layout::MultiQueue] {
-            let stand = stand(&arena, Driver::WebBench, layout, 50);
-            let mut cpus = stand.begin();
+            let workload = workload(&arena, Driver::WebBench, layout, 50);
+            let mut cpus = workload.begin();
             for _ in 0..300 {
                 for cpu in &mut cpus {
-                    assert!(stand.step(cpu, &mut ()));
+                    assert!(workload.step(cpu, &mut ()));
                     assert_eq!(cpu.sleepers.len(), SLEEPERS as usize);
                 }
             }
-            assert_eq!(cpus[0].done + cpus[1].done, 600, "a request each step");
+            assert_eq!(cpus[0].done + cpus[1].done, 600, "one request per step");
             let a_walk = cpus[0].walks.tasks as f64 / cpus[0].walks.walks as f64;
             let lists = if layout == Layout::MultiQueue { 2.0 } else { 1.0 };
             assert!((a_walk - 51.0 / lists).abs() < 10.0, "{layout}: {a_walk}");
@@ -359,30 +360,31 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_says_everybody_in_the_room_hears_once() {
+    fn every_user_in_the_room_receives_a_message_once() {
         let arena = Arena::new(Driver::blocks(160, 2));
         for layout in [Layout::Vanilla, Layout::Colours(32), Layout::MultiQueue] {
-            let stand = stand(&arena, Driver::Chat, layout, 160);
-            assert_eq!(stand.queue.tasks.len(), 160);
-            let mut cpus = stand.begin();
-            // Once each may have spoken nobody says more, so that it comes to an end.
+            let workload = workload(&arena, Driver::Chat, layout, 160);
+            assert_eq!(workload.queue.tasks.len(), 160);
+            let mut cpus = workload.begin();
+            // After each user has had the chance to speak, pending messages are dropped, so that it
+            // ends.
             let mut handled = 0;
             for _ in 0..100_000 {
                 let mut worked = false;
                 for cpu in &mut cpus {
-                    worked |= stand.step(cpu, &mut ());
+                    worked |= workload.step(cpu, &mut ());
                 }
                 if !worked {
                     break;
                 }
                 handled = cpus.iter().map(|cpu| cpu.done).sum::<u64>();
-                for sender in stand.queue.tasks.iter().step_by(TASKS_A_USER as usize) {
+                for sender in workload.queue.tasks.iter().step_by(TASKS_A_USER as usize) {
                     if handled > 4000 {
                         arena.at(sender.private(PENDING)).store(0, Ordering::SeqCst);
                     }
                 }
             }
-            // What one says: a sender, a reader, and the writers and receivers of 20.
+            // One message takes a sender, a reader, and the writers and receivers of 20 users.
             assert!(handled > 4000 && handled.is_multiple_of(42), "{layout}: {handled}");
         }
     }

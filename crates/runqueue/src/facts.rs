@@ -1,5 +1,5 @@
-//! What Yamamura et al. published in 2002, read from `studies/runqueue/facts.toml`: the one place
-//! where these figures stand.
+//! The figures that Yamamura et al. published in 2002, read from `studies/runqueue/facts.toml`,
+//! which is the only place that contains them.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::drivers::Driver;
 
 const FACTS: &str = include_str!("../../../studies/runqueue/facts.toml");
 
-/// Servers of the WebBench tables.
+/// Number of servers in the WebBench tables.
 const PUBLISHED_HTTPD: u32 = 256;
 
 #[derive(Debug, Deserialize)]
@@ -28,14 +28,14 @@ pub(super) struct Source {
     pub(super) title: String,
 }
 
-/// In words, what the two workloads ran on.
+/// Descriptions of the machines for the two workloads.
 #[derive(Debug, Deserialize)]
 pub(super) struct Machines {
     pub(super) webbench: String,
     pub(super) chat: String,
 }
 
-/// By KiB of the second level.
+/// By size of the second level, KiB.
 #[derive(Debug, Deserialize)]
 struct BySize {
     l2_kib: Vec<u64>,
@@ -43,21 +43,21 @@ struct BySize {
     colours32_percent: Vec<f64>,
 }
 
-/// From one processor on.
+/// Indexed by the number of processors, from one.
 #[derive(Debug, Deserialize)]
 struct Gains {
     colours32: Vec<f64>,
     multi_queue: Vec<f64>,
 }
 
-/// From one processor on.
+/// Indexed by the number of processors, from one.
 #[derive(Debug, Deserialize)]
 struct Misses {
     vanilla: Vec<f64>,
     colours32: Vec<f64>,
 }
 
-/// From two processors on.
+/// Indexed by the number of processors, from two.
 #[derive(Debug, Deserialize)]
 struct Locks {
     vanilla_contention_percent: Vec<f64>,
@@ -68,24 +68,24 @@ struct Locks {
     colours32_hold_max_us: Option<Vec<f64>>,
 }
 
-/// How the lock of the run queue was used, as published.
+/// The published use of the run queue's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PublishedLock {
-    /// Of 100 attempts those that found it held.
+    /// Attempts that found it held, percent.
     pub contention_percent: f64,
-    /// Microseconds of a hold.
+    /// Mean hold time, microseconds.
     pub hold_mean_us: f64,
-    /// Of the longest; not told for the chat.
+    /// Longest hold time, microseconds; not published for the chat.
     pub hold_max_us: Option<f64>,
 }
 
 impl Facts {
-    /// All of them.
+    /// Reads all facts.
     pub(super) fn read() -> Facts {
         toml::from_str(FACTS).expect("the facts are part of the program, and a test reads them")
     }
 
-    /// Table 2: misses in the walk, by size of the cache.
+    /// Table 2: misses in the walk, by cache size.
     pub(super) fn by_size(&self, l2_kib: u64, layout: Layout) -> Option<f64> {
         let at = self.table2.l2_kib.iter().position(|kib| *kib == l2_kib)?;
         match layout {
@@ -95,8 +95,8 @@ impl Facts {
         }
     }
 
-    /// Whether what was published is of such a number of tasks: 256 httpd. Of the chat, whose 2,400
-    /// threads want to run now and then, nobody said how many did.
+    /// Whether the published figures apply to this number of tasks: 256 for httpd. For the chat,
+    /// with 2,400 threads, the number of runnable ones was not published.
     pub(super) fn comparable(driver: Driver, runnable: u32) -> bool {
         driver == Driver::Chat || runnable == PUBLISHED_HTTPD
     }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_facts_are_read_whole() {
+    fn all_facts_are_read() {
         let facts = Facts::read();
         let colours = Layout::Colours(32);
         assert_eq!(facts.by_size(256, colours), Some(82.7));

@@ -1,12 +1,13 @@
-//! Which frames of the physical memory the blocks lie in.
+//! The physical frames of the blocks.
 //!
 //! Why: a cache's second level is indexed by physical addresses, and a program sees virtual ones.
-//! So frames are simulated: *dense*, blocks one behind the other in the order in which they were
-//! made, as after a boot; or *random*, blocks anywhere in a memory of a given size, as after a long
-//! day. And where the kernel tells them to this process, they are read: *as here*.
+//! So frames are simulated: *dense*, with blocks in consecutive frames in the order of their
+//! creation, as after a boot; or *random*, with blocks anywhere in a memory of a given size, as
+//! after a long uptime. If the kernel reports them to this process, the real ones are used too: *as
+//! here*.
 //!
-//! What never happens: a block of 8 KiB lies in two places when frames are simulated (the kernel
-//! took both of its pages at once); what the kernel hides is guessed.
+//! What never happens: the two pages of a block are apart in simulated frames (the kernel allocated
+//! both at once); a guess about what the kernel hides.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -18,23 +19,23 @@ use crate::arena::{Arena, BLOCK_BYTES, WORD_BYTES};
 
 const PAGE_BYTES: u64 = 4 << 10;
 const PAGES_A_BLOCK: u64 = BLOCK_BYTES / PAGE_BYTES;
-/// The memory that random frames lie in. That of the paper's machines is not told.
+/// Size of the memory for random frames. The paper does not give that of its machines.
 pub(super) const MEMORY_BYTES: u64 = 1 << 30;
 
-/// How frames were given out.
+/// How frames were allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Given {
-    /// Consecutive ones.
+    /// Consecutive frames.
     Dense,
-    /// Any.
+    /// Random frames.
     Random,
-    /// As the kernel of this machine gave them to this process.
+    /// As the kernel of this machine allocated them.
     Here,
 }
 
 impl Given {
-    /// As it is printed.
+    /// Its printed form.
     #[must_use]
     pub fn label(self) -> &'static str {
         match self {
@@ -57,7 +58,7 @@ impl Frames {
         Frames { pages: (0..pages).map(|page| page * PAGE_BYTES).collect() }
     }
 
-    /// Drawn without putting back.
+    /// Drawn without replacement.
     pub(super) fn random(blocks: u32, rng: &mut Rng) -> Frames {
         let mut free: Vec<u64> = (0..MEMORY_BYTES / BLOCK_BYTES).collect();
         let mut pages = Vec::new();
@@ -69,7 +70,7 @@ impl Frames {
         Frames { pages }
     }
 
-    /// As the kernel tells them, or why it does not.
+    /// As reported by the kernel, or the reason why not.
     pub(super) fn here(arena: &Arena) -> Result<Frames, String> {
         let unread = |error: std::io::Error| format!("/proc/self/pagemap cannot be read: {error}");
         let map = File::open("/proc/self/pagemap").map_err(unread)?;
@@ -91,12 +92,12 @@ impl Frames {
         self.pages[(byte / PAGE_BYTES) as usize] + byte % PAGE_BYTES
     }
 
-    /// The number of a block's physical address, in blocks.
+    /// The block's physical address, divided by the block size.
     pub(super) fn number(&self, block: u32) -> u64 {
         self.pages[(u64::from(block) * PAGES_A_BLOCK) as usize] / BLOCK_BYTES
     }
 
-    /// Of each page and the one behind it, the share that lies together.
+    /// The fraction of pages whose successor is also next in physical memory.
     pub(super) fn together(&self) -> f64 {
         let pairs = self.pages.len().saturating_sub(1).max(1);
         let next = |pair: &&[u64]| pair[1] == pair[0] + PAGE_BYTES;
@@ -112,7 +113,7 @@ fn frame_of(entry: u64) -> Result<u64, String> {
         return Err("a page of the blocks is in no frame".to_owned());
     }
     match entry & FRAME {
-        0 => Err("the kernel tells frame numbers only to who may administer it".to_owned()),
+        0 => Err("the kernel shows frame numbers only to CAP_SYS_ADMIN (administer)".to_owned()),
         frame => Ok(frame),
     }
 }
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn the_frames_of_this_process_are_told_or_it_is_said_why_not() {
+    fn the_frames_of_this_process_are_known_or_there_is_a_reason() {
         let arena = Arena::new(4);
         match Frames::here(&arena) {
             Ok(frames) => {

@@ -1,29 +1,31 @@
-//! The run queue of Linux 2.4.4 in user space, and what colours did for it in 2002.
+//! The run queue of Linux 2.4.4 in user space, and the effect of colours in 2002.
 //!
-//! The scheduler of the day walked over all tasks that could run, under one lock. A task structure
-//! began at a multiple of 8 KiB, so that what the walk reads of each fell into few sets of the
-//! cache, and nearly every task was a miss. Yamamura et al. moved each structure inside of its
-//! block by a *colour*: the walk hit, the lock was held for a third of the time, and eight
-//! processors served 23 % more.
+//! The scheduler of that time walked over all runnable tasks under one lock. Task structures were
+//! aligned to 8 KiB, so the fields that the walk reads fell into few sets of the cache, and nearly
+//! every task was a miss. Yamamura et al. moved each structure inside its block by a *colour*: the
+//! walk then hit the cache, the lock was held for a third of the time, and eight processors served
+//! 23 % more.
 //!
-//! What: blocks, list, lock and walk as they were; the layouts `vanilla`, `colours N`,
+//! What: the original blocks, list, lock and walk; the layouts `vanilla`, `colours N`,
 //! `colours-by-set-index N` (the same colours taken from the wrong address bits) and `multi-queue`;
-//! misses by a simulated cache with the geometry of 2002 and with this machine's; and the same
-//! program timed on threads that play the processors. Tables 2 and 4 to 8 of the paper, beside it.
+//! misses on a simulated cache with the geometry of 2002 and on one with this machine's; and the
+//! same program timed, with threads in the role of processors. The results are compared with Tables
+//! 2 and 4 to 8 of the paper.
 //!
-//! | module | what it owns |
+//! | module | responsibility |
 //! | --- | --- |
 //! | `arena` | task blocks, the fields of a task structure, colours |
-//! | `frames` | where the blocks lie in the physical memory: simulated, or told by the kernel |
+//! | `frames` | physical addresses of the blocks, simulated or reported by the kernel |
 //! | `queue` | list, lock, walk, wake |
-//! | `drivers` | the two workloads, and who takes which step |
+//! | `drivers` | the two workloads, and the order of their steps |
 //! | `simulate` | misses in the walk, the bound of colours |
 //! | `real` | the same, timed |
-//! | `counters` | the processor's own counters over the walk |
-//! | `facts` | what was published |
+//! | `counters` | the processor's own counters during the walk |
+//! | `facts` | the published figures |
 //! | `show` | all of it as text and as a figure |
 //!
-//! What never happens: a figure of more processors than the machine has; what cannot be known of
+//! What never happens: a figure for more processors than the machine has; a guess about the
+//! physical memory.
 //! the physical memory is guessed.
 #![forbid(unsafe_code)]
 
@@ -61,19 +63,19 @@ use facts::Facts;
 use frames::Frames;
 use harness::environment::load_average;
 
-/// KiB of the second level of the machine that the workloads ran on.
+/// Size of the second-level cache of the paper's machine for the workloads, KiB.
 const L2_KIB_2002: u64 = 1024;
 
-/// Where task structures lie, and who has a list.
+/// Where task structures are in their blocks, and how many lists there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// All at the beginning of their blocks; one list.
     Vanilla,
-    /// Moved by so many colours, taken from address bits above those that choose the set.
+    /// Moved by this many colours, taken from address bits above those that select the set.
     Colours(u32),
-    /// Moved by so many colours, taken from the very bits that choose the set.
+    /// Moved by this many colours, taken from the bits that select the set.
     ColoursBySetIndex(u32),
-    /// As vanilla, with a list and a lock for each processor.
+    /// As vanilla, with a list and a lock per processor.
     MultiQueue,
 }
 
@@ -94,127 +96,127 @@ impl Serialize for Layout {
     }
 }
 
-/// What is to be done.
+/// The parameters of the study.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The program whose hidden verb `runqueue-walker` is [`Walker::walk`].
     pub program: PathBuf,
-    /// Numbers of processors; all numbers up to those of the machine if empty.
+    /// Numbers of processors. If empty, all numbers up to those of the machine.
     pub cpus: Vec<u32>,
-    /// Numbers of tasks that want to run.
+    /// Numbers of runnable tasks.
     pub runnable: Vec<u32>,
     /// Rounds of the timed program.
     pub rounds: usize,
-    /// How long each cell takes in a round.
+    /// Duration of each cell in a round.
     pub visit: Duration,
     /// Seed of orders, objects and frames.
     pub seed: u64,
 }
 
-/// Throughput of a layout, to vanilla's in the same round.
+/// Throughput of a layout relative to vanilla in the same round.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gain {
     /// Processors.
     pub cpus: u32,
-    /// Tasks that want to run.
+    /// Runnable tasks.
     pub runnable: u32,
     /// The layout.
     pub layout: Layout,
-    /// Requests or messages a second, to vanilla's.
+    /// Requests or messages per second, relative to vanilla.
     pub by_clock: Figure,
-    /// Requests or messages a second of CPU time, to vanilla's.
+    /// Requests or messages per second of CPU time, relative to vanilla.
     pub by_cpu_time: Figure,
-    /// Requests or messages a second.
+    /// Requests or messages per second.
     pub a_second: Figure,
-    /// CPU time of one, microseconds.
+    /// CPU time per request or message, microseconds.
     pub cpu_us: Figure,
-    /// Throughput over vanilla as published, percent.
+    /// Published throughput over vanilla, percent.
     pub published_percent: Option<f64>,
 }
 
-/// How the locks of the run queue were used.
+/// The use of the run queue's locks.
 #[derive(Clone, Debug, Serialize)]
 pub struct Held {
     /// Processors.
     pub cpus: u32,
-    /// Tasks that want to run.
+    /// Runnable tasks.
     pub runnable: u32,
     /// The layout.
     pub layout: Layout,
-    /// How often one was asked for.
+    /// How often a lock was requested.
     pub attempts: u64,
-    /// Of these, how often somebody else held it.
+    /// How often it was already held, included in `attempts`.
     pub contended: u64,
-    /// That, in percent, by rounds with any.
+    /// The same in percent, over the rounds that have any.
     pub contention_percent: Figure,
-    /// Microseconds of a hold.
+    /// Mean hold time, microseconds.
     pub hold_mean_us: Figure,
-    /// The longest of all rounds.
+    /// The longest hold of all rounds.
     pub hold_max_us: f64,
-    /// Tasks that a walk passed.
+    /// Tasks per walk.
     pub tasks_a_walk: Figure,
-    /// As published.
+    /// The published figures.
     pub published: Option<PublishedLock>,
 }
 
 /// Misses in the walk while a workload runs on a simulated cache.
 #[derive(Clone, Debug, Serialize)]
 pub struct Missed {
-    /// Whose cache.
+    /// The machine of the cache.
     pub machine: String,
-    /// KiB of its second level.
+    /// Size of its second level, KiB.
     pub l2_kib: u64,
     /// Processors, each with such a cache.
     pub cpus: u32,
-    /// Tasks that want to run.
+    /// Runnable tasks.
     pub runnable: u32,
     /// The layout.
     pub layout: Layout,
-    /// Tasks that a walk passed.
+    /// Tasks per walk.
     pub tasks_a_walk: f64,
     /// Accesses and misses of the walk.
     pub walk: Misses,
-    /// Of everything else.
+    /// Accesses and misses of everything else.
     pub rest: Misses,
-    /// Of the tasks that were walked over, those that the second level did not have, percent.
+    /// Tasks walked over that were not in the second level, percent.
     pub missed_percent: f64,
-    /// As published.
+    /// The published figure.
     pub published_percent: Option<f64>,
 }
 
-/// What is known of where the blocks really lie.
+/// What is known about the blocks' physical addresses.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Physical {
-    /// The kernel tells: of 100 pages, those whose next lies behind them.
-    Told {
-        /// Percent.
+    /// The kernel reports them.
+    Known {
+        /// Pages whose successor is also next in physical memory, percent.
         together_percent: f64,
     },
-    /// Nothing, and why.
+    /// The kernel does not report them; the reason.
     Unknown(String),
 }
 
-/// All that was found.
+/// All results.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// Where.
+    /// The machine.
     pub ground: Environment,
-    /// Processes that wanted to run, at the beginning and in the end.
+    /// Runnable processes at the beginning and at the end.
     pub load_average: (Option<f64>, Option<f64>),
-    /// Numbers of processors that were asked for and are more than there are.
+    /// Requested numbers of processors that exceed this machine's.
     pub left_out: Vec<u32>,
     /// The simulated caches of Tables 5 and 7.
     pub machines: Vec<Machine>,
-    /// What is known of the frames.
+    /// What is known about the frames.
     pub physical: Physical,
-    /// Misses of a walk alone, by size of the cache.
+    /// Misses of a walk alone, by cache size.
     pub table2: Vec<Walked>,
     /// The bound of colours, cell by cell.
     pub bound: Vec<Bound>,
     /// Throughput over vanilla, WebBench-like.
     pub table4: Vec<Gain>,
-    /// The same, Chat-like, for which none was published.
+    /// The same, Chat-like, for which nothing was published.
     pub chat_gains: Vec<Gain>,
     /// Misses in the walk, WebBench-like.
     pub table5: Vec<Missed>,
@@ -224,17 +226,17 @@ pub struct Outcome {
     pub table7: Vec<Missed>,
     /// The lock, Chat-like.
     pub table8: Vec<Held>,
-    /// What the processor's counters say.
+    /// The results of the processor's counters.
     pub counters: Counters,
     /// Rounds of the timed program.
     pub rounds: usize,
-    /// Seconds of a cell in a round.
+    /// Duration of a cell in a round, seconds.
     pub visit_s: f64,
     /// Seed of orders, objects and frames.
     pub seed: u64,
 }
 
-/// Simulates and measures. `say` is told what is being done.
+/// Simulates and measures. `say` gets progress messages.
 ///
 /// # Errors
 /// A processor cannot be used; a thread cannot be started; interrupted.
@@ -249,7 +251,7 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
     });
     let here = Frames::here(&arena);
     let physical = match &here {
-        Ok(frames) => Physical::Told { together_percent: 100.0 * frames.together() },
+        Ok(frames) => Physical::Known { together_percent: 100.0 * frames.together() },
         Err(why) => Physical::Unknown(why.clone()),
     };
     say("walking on simulated caches");
@@ -303,7 +305,7 @@ pub fn run(plan: &Plan, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<
     })
 }
 
-/// Throughput and lock, of each workload.
+/// Throughput and locks of each workload.
 #[derive(Default)]
 struct Tables([(Vec<Gain>, Vec<Held>); 2]);
 
@@ -313,10 +315,10 @@ impl Tables {
     }
 }
 
-/// Those numbers of processors that this machine has, and those that it does not.
-fn processors(asked: &[u32]) -> (Vec<u32>, Vec<u32>) {
+/// The requested numbers of processors that this machine has, and the others.
+fn processors(requested: &[u32]) -> (Vec<u32>, Vec<u32>) {
     let most = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
-    let mut wanted = asked.to_vec();
+    let mut wanted = requested.to_vec();
     if wanted.is_empty() {
         wanted = (1..=most).collect();
     }
@@ -343,7 +345,7 @@ fn missed(
                     let place = (runnable, cpus);
                     let mut row =
                         simulate::driven(arena, machine, (driver, layout), place, plan.seed);
-                    // What was published is of the first machine.
+                    // The published figures are for the first machine.
                     let known = at == 0 && Facts::comparable(driver, runnable);
                     let known = known.then(|| facts.missed(driver, cpus, layout));
                     row.published_percent = known.flatten();
@@ -360,7 +362,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_that_there_are_not_are_left_out_and_named() {
+    fn missing_processors_are_left_out_and_named() {
         let most = std::thread::available_parallelism().unwrap().get() as u32;
         let all: Vec<u32> = (1..=most).collect();
         assert_eq!(processors(&[]), (all, vec![]));

@@ -1,10 +1,10 @@
-//! The run queue of Linux 2.4.4: one list, one lock, and a walk over all that could run.
+//! The run queue of Linux 2.4.4: one list, one lock, and a walk over all runnable tasks.
 //!
-//! What: [`RunQueue::schedule`] walks the list under the lock, adds up the *goodness* of each task
-//! that has no processor, and takes the best; [`RunQueue::wake`] puts a sleeper at the head. When
-//! the best has no time left, all tasks of the system get new time, and it is walked again. With
-//! `multi-queue` each processor has a list and a lock of its own, and looks into those of others
-//! only when it has nothing itself.
+//! What: [`RunQueue::schedule`] walks the list under the lock, computes the *goodness* of each task
+//! that has no processor, and takes the best; [`RunQueue::wake`] puts a sleeper at the head. If the
+//! best has no time left, all tasks of the system get new time, and the list is walked again. With
+//! `multi-queue`, each processor has its own list and lock, and looks at those of others only if
+//! its own has no task.
 //!
 //! The states of a task:
 //!
@@ -12,14 +12,14 @@
 //!            wake                schedule takes it
 //!  sleeping ------> on the list <-----------------> on the list, has a processor
 //!      ^                                                    |
-//!      '--- schedule, when it said that it would sleep -----'
+//!      '--- schedule, after it announced that it will sleep '
 //! ```
 //!
-//! Who owns: a task that has a processor is that processor's alone. What never happens: a wake is
-//! lost (a sleeper says that it will sleep before it looks for messages the last time, a waker
-//! leaves the message before it looks whether there is a sleeper); a task is on two lists.
+//! Ownership: a task that has a processor belongs to that processor alone. What never happens: a
+//! wake is lost (a sleeper announces its sleep before it checks for messages one last time, and a
+//! waker leaves the message before it checks for a sleeper); a task is on two lists.
 //!
-//! Left out of the kernel's: real-time tasks, yielding, and preemption by one who is woken.
+//! Not implemented: real-time tasks, yielding, and preemption by a woken task.
 
 use std::sync::PoisonError;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,40 +31,41 @@ use crate::arena::{
     Task,
 };
 
-/// A task's [`STATE`]: it runs or wants to.
+/// [`STATE`] of a task that runs or is runnable.
 pub(super) const RUNNING: u32 = 0;
-/// It waits for something.
+/// [`STATE`] of a task that waits.
 pub(super) const SLEEPING: u32 = 1;
-/// What the processor that a task ran on last is worth.
+/// Goodness bonus of a task that last ran on this processor.
 const SAME_PROCESSOR: i32 = 15;
-/// What the memory of the task that ran last is worth.
+/// Goodness bonus of a task with the same memory as the previous one.
 const SAME_MEMORY: i32 = 1;
-/// Nobody is worth less.
-const NOBODY: i32 = -1000;
-/// Ticks that a task of the usual priority gets.
+/// Lower than any goodness.
+const WORST: i32 = -1000;
+/// Ticks for a task of the usual priority.
 pub(super) const TICKS: u32 = 6;
-/// Walks of one call: new time lasts for one at least, unless others use it up meanwhile.
+/// Most walks per call. New time lasts for at least one walk, unless other processors spend it in
+/// the meantime.
 const WALKS_MAX: u32 = 4;
 
 static RUN_QUEUE: LockKind = LockKind::new("run queue");
 
-/// How the lock was used while it was counted.
+/// The lock's counters.
 pub(super) fn lock_use() -> LockUse {
     let used = LockKind::uses().into_iter().find(|used| used.name == "run queue");
     used.unwrap_or_default()
 }
 
-/// Told of what memory is touched: a simulated cache, or nobody.
+/// Observes accesses to memory. Implemented by a simulated cache, and by `()` for timing.
 pub(super) trait Watch {
     /// The walk reads a task.
     fn walked(&mut self, task: Task);
-    /// So many bytes from a word on are read.
+    /// `bytes` are read from a word on.
     fn read(&mut self, word: u32, bytes: u32);
-    /// So many bytes from a word on are written.
+    /// `bytes` are written from a word on.
     fn wrote(&mut self, word: u32, bytes: u32);
 }
 
-/// Nobody: what is timed.
+/// Observes nothing, for timing.
 impl Watch for () {
     #[inline]
     fn walked(&mut self, _: Task) {}
@@ -80,39 +81,39 @@ struct Head {
     first: u32,
 }
 
-/// The best of those that were looked at.
+/// The best task so far.
 #[derive(Clone, Copy)]
 struct Best {
     task: Option<Task>,
     weight: i32,
 }
 
-/// What a processor has walked.
+/// The walks of a processor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Walks {
     /// Walks.
     pub(super) walks: u64,
-    /// Tasks that they passed.
+    /// Tasks passed in them.
     pub(super) tasks: u64,
 }
 
-/// All tasks, and the lists of those that could run.
+/// All tasks, and the lists of runnable ones.
 pub(super) struct RunQueue<'a> {
     pub(super) arena: &'a Arena,
     pub(super) tasks: Vec<Task>,
     lists: Vec<Lock<Head>>,
-    /// Wakes so far: an idle processor looks at this and not at the lock.
+    /// Number of wakes. An idle processor polls this instead of the lock.
     woken: AtomicU64,
 }
 
 impl<'a> RunQueue<'a> {
-    /// Empty lists, as many as asked for.
+    /// Makes empty lists.
     pub(super) fn new(arena: &'a Arena, tasks: Vec<Task>, lists: usize) -> RunQueue<'a> {
         let list = |_| Lock::new(&RUN_QUEUE, Head { first: NONE });
         RunQueue { arena, tasks, lists: (0..lists).map(list).collect(), woken: AtomicU64::new(0) }
     }
 
-    /// Makes a task anew: asleep, with all its time.
+    /// Resets a task: asleep, with all its time.
     pub(super) fn begin(&self, task: Task, mm: u32, processor: u32) {
         let fields = [
             (STATE, SLEEPING),
@@ -130,35 +131,36 @@ impl<'a> RunQueue<'a> {
         }
     }
 
-    /// Wakes so far.
+    /// Number of wakes so far.
     pub(super) fn woken(&self) -> u64 {
         self.woken.load(Ordering::Relaxed)
     }
 
-    /// Whether a task sleeps or is about to. A message must have been left for it before.
+    /// Whether a task sleeps or is about to. Leave a message for it before you call this.
     pub(super) fn sleeps(&self, task: Task) -> bool {
         self.arena.at(task.word(STATE)).load(Ordering::SeqCst) != RUNNING
     }
 
-    /// A task that has a processor says whether it will sleep.
-    pub(super) fn say<W: Watch>(&self, task: Task, state: u32, watch: &mut W) {
+    /// A task that has a processor announces whether it will sleep.
+    pub(super) fn set_state<W: Watch>(&self, task: Task, state: u32, watch: &mut W) {
         self.arena.at(task.word(STATE)).store(state, Ordering::SeqCst);
         watch.wrote(task.word(STATE), 4);
     }
 
-    /// Ends a task's sleep.
+    /// Wakes a sleeping task.
     pub(super) fn wake<W: Watch>(&self, task: Task, watch: &mut W) {
         let mut processor = self.arena.get(task, PROCESSOR);
         loop {
             let mut head = self.lock(processor);
             let now = self.arena.get(task, PROCESSOR);
             if self.list_of(now) != self.list_of(processor) {
-                // Another woke it, it has moved, and may sleep again: no more often than that.
+                // Another processor woke it, and it has moved and may sleep again. This repeats
+                // only if that happens again.
                 processor = now;
                 continue;
             }
             if self.sleeps(task) {
-                self.say(task, RUNNING, watch);
+                self.set_state(task, RUNNING, watch);
                 if self.arena.get(task, NEXT) == OFF {
                     self.add(&mut head, task, watch);
                 }
@@ -187,7 +189,7 @@ impl<'a> RunQueue<'a> {
                 self.write(task, HAS_CPU, 0, watch);
                 previous = None;
             }
-            let weight = previous.map_or(NOBODY, |task| self.goodness(task, cpu, mm));
+            let weight = previous.map_or(WORST, |task| self.goodness(task, cpu, mm));
             let best = Best { task: previous, weight };
             let best = self.walk(&head, (cpu, mm), best, walks, watch);
             left -= 1;
@@ -209,7 +211,7 @@ impl<'a> RunQueue<'a> {
         }
     }
 
-    /// Walks over the list for the best: what it is all about.
+    /// Walks over the list for the best task. This is what the study measures.
     fn walk<W: Watch>(
         &self,
         head: &Head,
@@ -220,7 +222,7 @@ impl<'a> RunQueue<'a> {
     ) -> Best {
         let mut at = head.first;
         walks.walks += 1;
-        // No list is longer than all tasks.
+        // No list is longer than the number of tasks.
         for _ in 0..self.tasks.len() {
             if at == NONE {
                 break;
@@ -240,7 +242,7 @@ impl<'a> RunQueue<'a> {
         best
     }
 
-    /// What a task is worth on a processor that has this memory at hand; nothing without time.
+    /// The goodness of a task on a processor with this memory loaded; 0 if it has no time left.
     fn goodness(&self, task: Task, cpu: u32, mm: u32) -> i32 {
         let time = self.arena.get(task, COUNTER).cast_signed();
         if time == 0 {
@@ -251,7 +253,7 @@ impl<'a> RunQueue<'a> {
         time + processor + memory + self.arena.get(task, PRIORITY).cast_signed()
     }
 
-    /// New time for all tasks, those that sleep too: these keep half of what they had.
+    /// Gives new time to all tasks. Sleeping ones keep half of their remaining time.
     fn new_time<W: Watch>(&self, watch: &mut W) {
         for &task in &self.tasks {
             let time = self.arena.get(task, COUNTER);
@@ -259,19 +261,19 @@ impl<'a> RunQueue<'a> {
         }
     }
 
-    /// A tick of the clock while a task runs.
+    /// A clock tick while a task runs.
     pub(super) fn tick<W: Watch>(&self, task: Task, watch: &mut W) {
         let time = self.arena.get(task, COUNTER);
         self.write(task, COUNTER, time.saturating_sub(1), watch);
     }
 
-    /// What a processor with nothing to do takes from the list of another.
+    /// An idle processor takes a task from another processor's list.
     fn steal<W: Watch>(&self, cpu: u32, walks: &mut Walks, watch: &mut W) -> Option<Task> {
         let lists = self.lists.len() as u32;
         for other in (1..lists).map(|step| (cpu + step) % lists) {
             let mut head = self.lock(other);
-            let nobody = Best { task: None, weight: NOBODY };
-            let Some(task) = self.walk(&head, (cpu, NONE), nobody, walks, watch).task else {
+            let none = Best { task: None, weight: WORST };
+            let Some(task) = self.walk(&head, (cpu, NONE), none, walks, watch).task else {
                 continue;
             };
             self.remove(&mut head, task, watch);
@@ -283,11 +285,11 @@ impl<'a> RunQueue<'a> {
         None
     }
 
-    /// Only the walk, over the first list: tasks that were passed.
+    /// Only walks over the first list. Returns the number of tasks passed.
     pub(super) fn only_walk<W: Watch>(&self, watch: &mut W) -> u64 {
         let mut walks = Walks::default();
-        let nobody = Best { task: None, weight: NOBODY };
-        let best = self.walk(&self.lock(0), (0, NONE), nobody, &mut walks, watch);
+        let none = Best { task: None, weight: WORST };
+        let best = self.walk(&self.lock(0), (0, NONE), none, &mut walks, watch);
         std::hint::black_box(best.task);
         walks.tasks
     }
@@ -367,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_woken_stands_at_the_head_once_and_who_sleeps_is_taken_out() {
+    fn a_woken_task_is_at_the_head_once_and_a_sleeper_is_removed() {
         let arena = Arena::new(3);
         let queue = queue(&arena, 3, 1);
         for number in [0, 2, 1, 2] {
@@ -375,12 +377,12 @@ mod tests {
         }
         assert_eq!(on_list(&queue, CPU), [1, 2, 0]);
         assert_eq!(queue.woken(), 4);
-        // Of equals the first: the one that was woken last.
+        // Among equals, the first on the list: the one that was woken last.
         assert_eq!(next(&queue, CPU, None), Some(1));
-        queue.say(queue.tasks[1], SLEEPING, &mut ());
+        queue.set_state(queue.tasks[1], SLEEPING, &mut ());
         assert_eq!(next(&queue, CPU, Some(queue.tasks[1])), Some(2));
         assert_eq!(on_list(&queue, CPU), [2, 0]);
-        queue.say(queue.tasks[2], SLEEPING, &mut ());
+        queue.set_state(queue.tasks[2], SLEEPING, &mut ());
         queue.wake(queue.tasks[2], &mut ());
         assert_eq!(on_list(&queue, CPU), [2, 0], "woken before it slept: once on the list");
         assert_eq!(next(&queue, CPU, Some(queue.tasks[2])), Some(2));
@@ -399,15 +401,15 @@ mod tests {
         }
         arena.set(one, COUNTER, 9);
         assert_eq!(next(&queue, CPU, None), Some(1));
-        assert_eq!(next(&queue, 1, None), Some(2), "what has a processor is not taken again");
+        assert_eq!(next(&queue, 1, None), Some(2), "a task with a processor is not taken again");
         arena.set(zero, ALLOWED, 1 << 1);
         assert_eq!(next(&queue, CPU, Some(one)), Some(1));
-        queue.say(one, SLEEPING, &mut ());
+        queue.set_state(one, SLEEPING, &mut ());
         assert_eq!(next(&queue, CPU, Some(one)), None, "not allowed here, and the other runs");
     }
 
     #[test]
-    fn when_all_time_is_used_up_everybody_gets_more() {
+    fn when_all_time_is_spent_every_task_gets_more() {
         let arena = Arena::new(3);
         let queue = queue(&arena, 3, 1);
         queue.wake(queue.tasks[0], &mut ());
@@ -421,11 +423,11 @@ mod tests {
         assert!(queue.schedule(CPU, None, &mut walks, &mut ()).is_some());
         assert_eq!((walks.walks, walks.tasks), (2, 4), "walked again after that");
         let time = [0, 1, 2].map(|number| arena.get(queue.tasks[number], COUNTER));
-        assert_eq!(time, [6, 6, 9], "who slept has kept half");
+        assert_eq!(time, [6, 6, 9], "the sleeper has kept half");
     }
 
     #[test]
-    fn with_many_lists_each_has_its_own_and_takes_steal_when_it_has_none() {
+    fn with_several_lists_an_idle_processor_steals_from_another() {
         let arena = Arena::new(2);
         let queue = queue(&arena, 2, 2);
         for task in &queue.tasks {
@@ -434,10 +436,10 @@ mod tests {
         assert_eq!((on_list(&queue, 0).len(), on_list(&queue, 1).len()), (2, 0));
         assert_eq!(next(&queue, 1, None), Some(1), "taken from the other");
         assert_eq!((on_list(&queue, 0), on_list(&queue, 1)), (vec![0], vec![1]));
-        queue.say(queue.tasks[1], SLEEPING, &mut ());
+        queue.set_state(queue.tasks[1], SLEEPING, &mut ());
         assert_eq!(next(&queue, 0, None), Some(0));
         assert_eq!(next(&queue, 1, Some(queue.tasks[1])), None, "the last one runs elsewhere");
         queue.wake(queue.tasks[1], &mut ());
-        assert_eq!(on_list(&queue, 1), [1], "it is woken where it ran last");
+        assert_eq!(on_list(&queue, 1), [1], "woken where it ran last");
     }
 }

@@ -1,12 +1,12 @@
-//! The same, timed: a thread plays each processor.
+//! The same program, timed: one thread per processor.
 //!
-//! What: visits of [`Stand`]s in rounds, interleaved over layouts, so that what disturbs one
-//! disturbs the others. All layouts use the same blocks, and so the same frames. Figures are ratios
-//! to vanilla within a round, by the clock and by the CPU time of the threads: where others use the
-//! machine, the second says more.
+//! What: runs of a [`Workload`] in rounds, interleaved over layouts, so that a disturbance affects
+//! all layouts. All layouts use the same blocks, and so the same frames. Figures are ratios to
+//! vanilla within a round, by the clock and by the CPU time of the threads. On a shared machine,
+//! the second is more reliable.
 //!
-//! Who owns: threads end with their visit. What never happens: two visits of a process at once,
-//! since locks are counted for all of it.
+//! Ownership: threads end with their run. What never happens: two runs in one process at the same
+//! time, because locks are counted per process.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -16,25 +16,25 @@ use runtime::sync::{LockKind, LockUse};
 
 use crate::arena::{Arena, Palette};
 use crate::cache::Machine;
-use crate::drivers::{Cpu, Driver, Stand};
+use crate::drivers::{Cpu, Driver, Workload};
 use crate::queue::lock_use;
 use crate::{Gain, Held, Layout, Plan};
 use harness::Error;
 use harness::rounds::Figure;
 
-/// The layouts that are timed; the first is what the others are compared with.
+/// The timed layouts. The others are compared with the first.
 pub(super) const LAYOUTS: [Layout; 3] = [Layout::Vanilla, Layout::Colours(32), Layout::MultiQueue];
-/// Steps between two looks at the flag that ends a visit.
+/// Steps between two checks of the flag that ends a run.
 const STEPS: u32 = 16;
-/// How long a sleep is at most before it is looked whether the user has had enough.
-const NAP: Duration = Duration::from_millis(20);
+/// Longest sleep between two checks of the stop flag.
+const SLEEP_MAX: Duration = Duration::from_millis(20);
 
-/// One visit at a time: the counting of locks is the process's.
-static ALONE: Mutex<()> = Mutex::new(());
+/// Serialises runs, because lock counters are per process.
+static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
-/// What came of a visit.
+/// The result of one run.
 #[derive(Clone, Copy, Debug)]
-struct Visit {
+struct Run {
     done: f64,
     wall_s: f64,
     cpu_s: f64,
@@ -43,7 +43,7 @@ struct Visit {
     tasks: u64,
 }
 
-/// Where the timed figures go.
+/// The timed figures.
 #[derive(Default)]
 pub(super) struct Timed {
     pub(super) gains: Vec<(Driver, Gain)>,
@@ -63,89 +63,92 @@ pub(super) fn measure(
         .flat_map(|driver| cpus.iter().map(move |cpus| (driver, *cpus)))
         .flat_map(|(driver, cpus)| plan.runnable.iter().map(move |many| (driver, cpus, *many)))
         .collect();
-    let mut visits = vec![[const { Vec::new() }; LAYOUTS.len()]; cells.len()];
+    let mut runs = vec![[const { Vec::new() }; LAYOUTS.len()]; cells.len()];
     let machine = Machine::of_today();
     for round in 0..plan.rounds.max(1) {
         for (cell, &(driver, cpus, runnable)) in cells.iter().enumerate() {
             say(&format!("round {}: {driver}, {runnable} on {cpus} processors", round + 1));
             for step in 0..LAYOUTS.len() {
-                // Another is the first in each round.
+                // A different layout comes first in each round.
                 let at = (step + round) % LAYOUTS.len();
                 let palette = Palette::of(LAYOUTS[at], &machine);
                 let seed = plan.seed + round as u64;
                 let what = (driver, LAYOUTS[at]);
-                let stand = Stand::new(arena, what, (runnable, cpus), &palette, &u64::from, seed);
-                visits[cell][at].push(visit(&stand, plan.visit, stop)?);
+                let workload =
+                    Workload::new(arena, what, (runnable, cpus), &palette, &u64::from, seed);
+                runs[cell][at].push(run_once(&workload, plan.visit, stop)?);
             }
         }
     }
     let mut timed = Timed::default();
-    for (&(driver, cpus, runnable), visits) in cells.iter().zip(&visits) {
+    for (&(driver, cpus, runnable), runs) in cells.iter().zip(&runs) {
         for (at, layout) in LAYOUTS.into_iter().enumerate() {
             let place = (cpus, runnable, layout);
-            timed.gains.push((driver, gain(place, &visits[at], &visits[0])));
-            timed.held.push((driver, held(place, &visits[at])));
+            timed.gains.push((driver, gain(place, &runs[at], &runs[0])));
+            timed.held.push((driver, held(place, &runs[at])));
         }
     }
     Ok(timed)
 }
 
-fn gain((cpus, runnable, layout): (u32, u32, Layout), visits: &[Visit], vanilla: &[Visit]) -> Gain {
-    let ratio = |value: fn(&Visit) -> f64| {
-        let pairs = visits.iter().zip(vanilla);
-        Figure::of(pairs.map(|(visit, vanilla)| value(visit) / value(vanilla)))
+fn gain((cpus, runnable, layout): (u32, u32, Layout), runs: &[Run], vanilla: &[Run]) -> Gain {
+    let ratio = |value: fn(&Run) -> f64| {
+        let pairs = runs.iter().zip(vanilla);
+        Figure::of(pairs.map(|(run_once, vanilla)| value(run_once) / value(vanilla)))
     };
-    let each = |value: fn(&Visit) -> f64| Figure::of(visits.iter().map(value));
+    let each = |value: fn(&Run) -> f64| Figure::of(runs.iter().map(value));
     Gain {
         cpus,
         runnable,
         layout,
-        by_clock: ratio(|visit| visit.done / visit.wall_s),
-        by_cpu_time: ratio(|visit| visit.done / visit.cpu_s),
-        a_second: each(|visit| visit.done / visit.wall_s),
-        cpu_us: each(|visit| 1e6 * visit.cpu_s / visit.done),
+        by_clock: ratio(|run_once| run_once.done / run_once.wall_s),
+        by_cpu_time: ratio(|run_once| run_once.done / run_once.cpu_s),
+        a_second: each(|run_once| run_once.done / run_once.wall_s),
+        cpu_us: each(|run_once| 1e6 * run_once.cpu_s / run_once.done),
         published_percent: None,
     }
 }
 
-fn held((cpus, runnable, layout): (u32, u32, Layout), visits: &[Visit]) -> Held {
-    let each = |value: fn(&Visit) -> f64| Figure::of(visits.iter().map(value));
-    let sum = |value: fn(&Visit) -> u64| visits.iter().map(value).sum::<u64>();
-    let attempts = sum(|visit| visit.lock.attempts);
+fn held((cpus, runnable, layout): (u32, u32, Layout), runs: &[Run]) -> Held {
+    let each = |value: fn(&Run) -> f64| Figure::of(runs.iter().map(value));
+    let sum = |value: fn(&Run) -> u64| runs.iter().map(value).sum::<u64>();
+    let attempts = sum(|run_once| run_once.lock.attempts);
     Held {
         cpus,
         runnable,
         layout,
         attempts,
-        contended: sum(|visit| visit.lock.contended),
-        contention_percent: each(|visit| {
-            100.0 * visit.lock.contended as f64 / visit.lock.attempts as f64
+        contended: sum(|run_once| run_once.lock.contended),
+        contention_percent: each(|run_once| {
+            100.0 * run_once.lock.contended as f64 / run_once.lock.attempts as f64
         }),
-        hold_mean_us: each(|visit| visit.lock.held_ns as f64 / 1e3 / visit.lock.holds as f64),
-        hold_max_us: visits.iter().map(|v| v.lock.held_ns_max).max().unwrap_or(0) as f64 / 1e3,
-        tasks_a_walk: each(|visit| visit.tasks as f64 / visit.walks as f64),
+        hold_mean_us: each(|run_once| {
+            run_once.lock.held_ns as f64 / 1e3 / run_once.lock.holds as f64
+        }),
+        hold_max_us: runs.iter().map(|v| v.lock.held_ns_max).max().unwrap_or(0) as f64 / 1e3,
+        tasks_a_walk: each(|run_once| run_once.tasks as f64 / run_once.walks as f64),
         published: None,
     }
 }
 
-/// Lets the processors work for so long.
-fn visit(stand: &Stand, time: Duration, stop: &AtomicBool) -> Result<Visit, Error> {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let cpus = stand.begin();
-    let (enough, start) = (AtomicBool::new(false), Barrier::new(cpus.len() + 1));
+/// Lets the processors work for `time`.
+fn run_once(workload: &Workload, time: Duration, stop: &AtomicBool) -> Result<Run, Error> {
+    let _alone = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    let cpus = workload.begin();
+    let (ended, start) = (AtomicBool::new(false), Barrier::new(cpus.len() + 1));
     let (wall_s, played) = std::thread::scope(|scope| {
         let play = |cpu: Cpu| {
-            let (enough, start) = (&enough, &start);
-            scope.spawn(move || play(stand, cpu, enough, start))
+            let (ended, start) = (&ended, &start);
+            scope.spawn(move || play(workload, cpu, ended, start))
         };
         let threads: Vec<_> = cpus.into_iter().map(play).collect();
         LockKind::measure_all(true);
         start.wait();
         let begun = Instant::now();
         while begun.elapsed() < time && !stop.load(Ordering::Relaxed) {
-            std::thread::sleep(NAP.min(time.saturating_sub(begun.elapsed())));
+            std::thread::sleep(SLEEP_MAX.min(time.saturating_sub(begun.elapsed())));
         }
-        enough.store(true, Ordering::Relaxed);
+        ended.store(true, Ordering::Relaxed);
         let wall_s = begun.elapsed().as_secs_f64();
         let played: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
         (wall_s, played)
@@ -163,14 +166,14 @@ fn visit(stand: &Stand, time: Duration, stop: &AtomicBool) -> Result<Visit, Erro
         tasks += cpu.walks.tasks;
     }
     let (done, cpu_s) = (done as f64, cpu_ns as f64 / 1e9);
-    Ok(Visit { done, wall_s, cpu_s, lock: lock_use(), walks, tasks })
+    Ok(Run { done, wall_s, cpu_s, lock: lock_use(), walks, tasks })
 }
 
-/// One processor: what it did, and its CPU time in nanoseconds.
+/// Plays one processor. Returns its state and its CPU time in nanoseconds.
 fn play(
-    stand: &Stand,
+    workload: &Workload,
     mut cpu: Cpu,
-    enough: &AtomicBool,
+    ended: &AtomicBool,
     start: &Barrier,
 ) -> Result<(Cpu, u64), Error> {
     let pinned = load::sys::pin_to_cpu(cpu.number());
@@ -179,19 +182,19 @@ fn play(
         Error::System("a processor cannot be used; leave it out of --cpus", error)
     })?;
     let before = load::sys::thread_cpu_ns();
-    // A few steps at least: on a busy machine the time may be over before the thread gets to run.
+    // At least a few steps: on a busy machine, the time may be over before the thread gets to run.
     loop {
         for _ in 0..STEPS {
-            let woken = stand.woken();
-            if !stand.step(&mut cpu, &mut ()) {
-                // As the idle task did: it looks at a word, not at the lock.
-                while stand.woken() == woken && !enough.load(Ordering::Relaxed) {
+            let woken = workload.woken();
+            if !workload.step(&mut cpu, &mut ()) {
+                // Like the original idle task, it polls a word and not the lock.
+                while workload.woken() == woken && !ended.load(Ordering::Relaxed) {
                     std::thread::yield_now();
                 }
                 break;
             }
         }
-        if enough.load(Ordering::Relaxed) {
+        if ended.load(Ordering::Relaxed) {
             break;
         }
     }
@@ -214,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cell_is_timed_and_what_is_compared_is_compared_with_vanilla() {
+    fn every_cell_is_timed_and_compared_with_vanilla() {
         let arena = Arena::new(Driver::blocks(100, 2));
         let cpus = if std::thread::available_parallelism().is_ok_and(|n| n.get() > 1) {
             vec![1, 2]
@@ -235,13 +238,13 @@ mod tests {
             if *driver == Driver::WebBench && held.layout != Layout::MultiQueue {
                 assert!(held.tasks_a_walk.value > 90.0, "{held:?}");
             }
-            // One processor alone waits for nobody.
+            // A single processor never waits.
             assert!(held.cpus > 1 || held.contended == 0, "{held:?}");
         }
     }
 
     #[test]
-    fn it_ends_when_it_is_told_to() {
+    fn it_ends_when_it_is_stopped() {
         let arena = Arena::new(Driver::blocks(100, 2));
         let stopped = measure(&plan(), &[1], &arena, &AtomicBool::new(true), &mut |_| {});
         assert!(matches!(stopped, Err(Error::Interrupted)));

@@ -1,4 +1,4 @@
-//! What was found, as text and as a figure.
+//! The results as text and as a figure.
 
 use report::format::thousands;
 use report::sheet::{Curve, Panel, Rows, Sheet, Stroke, Ticks, Tone, svg_curves};
@@ -10,12 +10,12 @@ use crate::{Counters, Driver, Gain, Given, Held, Layout, Missed, Outcome, Physic
 use harness::environment::load_averages;
 use harness::rounds::{Figure, digits};
 
-/// The most processors of the paper.
+/// The most processors in the paper.
 const PUBLISHED_CPUS: u32 = 8;
 const COLOURS: Layout = Layout::Colours(32);
 const NOT_SUPPORTED: &str = "not supported here";
 
-/// What is said of it: sentences and tables.
+/// The results as facts and tables.
 #[must_use]
 pub fn shown(outcome: &Outcome) -> Sheet {
     let title = "The run queue of Linux 2.4.4, and colours (2002), on this machine".to_owned();
@@ -33,7 +33,7 @@ pub fn shown(outcome: &Outcome) -> Sheet {
     Sheet { title, facts: facts(outcome), tables }
 }
 
-/// The figure: misses by size of the cache, the lock's holds, throughput and contention.
+/// The figure: misses by cache size, lock holds, throughput and contention.
 #[must_use]
 pub fn figure(outcome: &Outcome) -> String {
     let ground = &outcome.ground;
@@ -59,7 +59,7 @@ fn published(value: Option<f64>) -> String {
     value.map_or_else(String::new, percent)
 }
 
-/// A ratio as what is over one: `+23.3 % (+20.1 to +26.4)`.
+/// A ratio as the difference from one: `+23.3 % (+20.1 to +26.4)`.
 fn over(ratio: &Figure) -> String {
     let one = |ratio: f64| format!("{:+.1}", 100.0 * (ratio - 1.0));
     match ratio.interval {
@@ -108,16 +108,16 @@ fn facts(outcome: &Outcome) -> Vec<(String, String)> {
         facts.push(fact("Cache", format!("{}: {levels}", machine.name)));
     }
     facts.push(match &outcome.physical {
-        Physical::Told { together_percent } => fact(
+        Physical::Known { together_percent } => fact(
             "Frames",
             format!(
-                "the kernel tells them to this process: {} of the pages of the blocks have the \
-                 next one's frame behind theirs; below a hypervisor they may lie elsewhere again",
+                "reported by the kernel: {} of the blocks' pages are followed by the next page in \
+                 physical memory; below a hypervisor the real memory may differ",
                 percent(*together_percent)
             ),
         ),
         Physical::Unknown(why) => {
-            fact("Frames", format!("where the timed blocks really lie is not known: {why}"))
+            fact("Frames", format!("the physical addresses of the timed blocks are unknown: {why}"))
         }
     });
     if let Counters::NotSupported(why) = &outcome.counters {
@@ -136,7 +136,7 @@ fn facts(outcome: &Outcome) -> Vec<(String, String)> {
     facts
 }
 
-/// Table 2, on all caches.
+/// Table 2, for all caches.
 fn walks(outcome: &Outcome) -> Rows {
     let mut rows: Vec<Vec<String>> = Vec::new();
     let same = |one: &crate::Walked, other: &crate::Walked| {
@@ -167,14 +167,14 @@ fn walks(outcome: &Outcome) -> Rows {
         title: "Table 2: misses in the walk, by size of the cache and by frames".into(),
         columns: columns(&names),
         rows,
-        note: "Of the tasks that were walked over, those that the second level did not have. \
-               Dense: blocks one behind the other. Random: anywhere in 1 GiB. As here: where the \
-               kernel has put them. By set index: the same colours from the wrong address bits."
+        note: "Tasks walked over that were not in the second level. Dense: consecutive blocks. \
+               Random: anywhere in 1 GiB. As here: as the kernel has allocated them. By set \
+               index: the same colours taken from the wrong address bits."
             .into(),
     }
 }
 
-/// `Pentium III Xeon (2002), 256 KiB` is `2002, 256 KiB`.
+/// Shortens `Pentium III Xeon (2002), 256 KiB` to `2002, 256 KiB`.
 fn short(machine: &str) -> String {
     machine.replace("Pentium III Xeon (2002)", "2002")
 }
@@ -199,11 +199,11 @@ fn bound(outcome: &Outcome) -> Rows {
     let mut names = columns(&["KiB", "tasks", "c needed"]);
     names.extend(BOUND_COLOURS.map(|colours| format!("c={colours}")));
     Rows {
-        title: "The bound of colours: misses of 100 tasks walked over, dense/random frames".into(),
+        title: "The bound of colours: misses per 100 tasks walked over, dense/random frames".into(),
         columns: names,
         rows,
-        note: "With as many colours as needed or more a walk over dense frames misses nothing, \
-               with fewer it does; ! where that is not so."
+        note: "With at least as many colours as needed, a walk over dense frames has no misses; \
+               with fewer, it has some. ! marks cells where this is not so."
             .into(),
     }
 }
@@ -230,8 +230,8 @@ fn gains(title: &str, gains: &[Gain]) -> Rows {
             "published",
         ]),
         rows: rows.collect(),
-        note: "By CPU time: what a second of CPU time of the threads does. 95 % intervals over \
-               rounds; ratios within a round."
+        note: "By CPU time: work per second of the threads' CPU time. 95 % intervals over rounds; \
+               ratios within a round."
             .into(),
     }
 }
@@ -252,8 +252,8 @@ fn misses(title: &str, missed: &[Missed]) -> Rows {
         title: title.to_owned(),
         columns: columns(&["~cache", "CPUs", "tasks", "<layout", "a walk", "missed", "published"]),
         rows: rows.collect(),
-        note: "Simulated while the workload runs, dense frames, a cache for each processor; what \
-               another processor writes goes from it. A walk: tasks that it passes."
+        note: "Simulated while the workload runs, with dense frames and one cache per processor, \
+               which loses lines that another processor writes. A walk: tasks per walk."
             .into(),
     }
 }
@@ -292,22 +292,23 @@ fn locks(title: &str, held: &[Held]) -> Rows {
             "~published",
         ]),
         rows: rows.collect(),
-        note: "Published: contention, hold mean and hold max in µs, of 256 httpd or 2400 threads. \
-               A processor that the system takes away while it holds the lock makes the longest."
-            .into(),
+        note:
+            "Published: contention, hold mean and hold max in µs, for 256 httpd or 2400 threads. \
+               The longest holds occur when the system preempts a processor that holds the lock."
+                .into(),
     }
 }
 
 fn counted(outcome: &Outcome) -> Option<Rows> {
     let Counters::Counted(walks) = &outcome.counters else { return None };
-    let told = |count: Option<u64>| count.map_or("-".to_owned(), |count| thousands(count as f64));
+    let number = |count: Option<u64>| count.map_or("-".to_owned(), |count| thousands(count as f64));
     let rows = walks.iter().map(|walk| {
         let each = walk.misses.map(|misses| 100.0 * misses as f64 / walk.tasks.max(1) as f64);
         vec![
             walk.layout.to_string(),
             thousands(walk.tasks as f64),
-            told(walk.references),
-            told(walk.misses),
+            number(walk.references),
+            number(walk.misses),
             published(each),
         ]
     });
@@ -315,19 +316,19 @@ fn counted(outcome: &Outcome) -> Option<Rows> {
         title: "The processor's own counters over the walk".into(),
         columns: columns(&["<layout", "tasks", "references", "misses", "of the tasks"]),
         rows: rows.collect(),
-        note: "Of the last level of the caches, of a child that does nothing but walk.".into(),
+        note: "Of the last-level cache, for a child that only walks.".into(),
     })
 }
 
-/// What a curve of a layout looks like; published ones are dashed.
-fn curve(name: &str, layout: Layout, was: bool, points: Vec<(f64, f64, String)>) -> Curve {
+/// A curve in the style of a layout. Published ones are dashed.
+fn curve(name: &str, layout: Layout, published: bool, points: Vec<(f64, f64, String)>) -> Curve {
     let tone = match layout {
         Layout::Vanilla => Tone::Second,
         Layout::Colours(_) => Tone::First,
         Layout::ColoursBySetIndex(_) => Tone::Fourth,
         Layout::MultiQueue => Tone::Third,
     };
-    let stroke = if was { Stroke::Dashed } else { Stroke::Joined };
+    let stroke = if published { Stroke::Dashed } else { Stroke::Joined };
     Curve { name: name.to_owned(), tone, stroke, points }
 }
 
@@ -358,7 +359,7 @@ fn misses_panel(outcome: &Outcome) -> Panel {
         let here = outcome.table2.iter().filter(wanted).filter(|w| w.machine.contains("2002"));
         here.map(|w| (w.l2_kib as f64, w.missed_percent, percent(w.missed_percent))).collect()
     };
-    let was = |layout: Layout| {
+    let published = |layout: Layout| {
         let point =
             |kib: u64| facts.by_size(kib, layout).map(|share| (kib as f64, share, percent(share)));
         L2_KIB.into_iter().filter_map(point).collect()
@@ -369,7 +370,7 @@ fn misses_panel(outcome: &Outcome) -> Panel {
         curve("32 colours, random frames", COLOURS, false, of(COLOURS, Given::Random)),
         curve("32 colours by set index", by_set, false, of(by_set, Given::Dense)),
         curve("32 colours, dense frames", Layout::MultiQueue, false, of(COLOURS, Given::Dense)),
-        curve("", COLOURS, true, was(COLOURS)),
+        curve("", COLOURS, true, published(COLOURS)),
     ];
     let title = format!("Misses in a walk over {} (dashed: published)", number(runnable));
     panel(title, "KiB of the second level", "% of the tasks", curves)
@@ -402,7 +403,7 @@ fn gains_panel(outcome: &Outcome) -> Panel {
         };
         outcome.table4.iter().filter(wanted).map(point).collect()
     };
-    let was = |layout: Layout| {
+    let published = |layout: Layout| {
         let point = |cpus: u32| {
             let share = 100.0 + facts.gain(Driver::WebBench, cpus, layout)?;
             Some((f64::from(cpus), share, format!("{cpus} processors: {share:.1} %")))
@@ -412,7 +413,7 @@ fn gains_panel(outcome: &Outcome) -> Panel {
     let mut curves = Vec::new();
     for layout in [COLOURS, Layout::MultiQueue] {
         curves.push(curve(&layout.to_string(), layout, false, of(layout)));
-        curves.push(curve("", layout, true, was(layout)));
+        curves.push(curve("", layout, true, published(layout)));
     }
     let title = format!("WebBench-like, {} tasks (dashed: published, 256)", number(runnable));
     panel(title, "processors", "% of vanilla's throughput by CPU time", curves)
@@ -429,7 +430,7 @@ fn contention_panel(outcome: &Outcome) -> Panel {
         };
         outcome.table6.iter().filter(wanted).map(point).collect()
     };
-    let was = |layout: Layout| {
+    let published = |layout: Layout| {
         let point = |cpus: u32| {
             let share = facts.lock(Driver::WebBench, cpus, layout)?.contention_percent;
             Some((f64::from(cpus), share, format!("{cpus} processors: {share:.1} %")))
@@ -439,7 +440,7 @@ fn contention_panel(outcome: &Outcome) -> Panel {
     let mut curves = Vec::new();
     for layout in [Layout::Vanilla, COLOURS, Layout::MultiQueue] {
         curves.push(curve(&layout.to_string(), layout, false, of(layout)));
-        curves.push(curve("", layout, true, was(layout)));
+        curves.push(curve("", layout, true, published(layout)));
     }
     let title = format!("The lock, {} tasks (dashed: published, 256)", number(runnable));
     panel(title, "processors", "% of the attempts that found it held", curves)
@@ -450,7 +451,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_little_is_not_shown_as_nothing() {
+    fn small_values_are_not_shown_as_zero() {
         assert_eq!([0.0, 0.01, 8.24, f64::NAN].map(percent), ["0.0 %", "<0.1 %", "8.2 %", "-"]);
         let ratio = Figure { value: 1.233, interval: Some((1.2, 0.97)), rounds: 3 };
         assert_eq!(over(&ratio), "+23.3 % (+20.0 to -3.0)");

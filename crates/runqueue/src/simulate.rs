@@ -1,10 +1,10 @@
-//! Misses in the walk, by a simulated cache.
+//! Misses in the walk, on a simulated cache.
 //!
-//! Three questions: how often a walk over so many tasks misses on caches of 256, 512 and 1,024 KiB
-//! (Table 2 of the paper); where the bound `c >= 8 p / s` lies; and how often the walk misses while
-//! the two workloads run on one processor and on more (Tables 5 and 7). For the last the same
-//! program runs that is timed, step by step, each processor with a cache of its own from which
-//! goes what another one writes.
+//! Three questions: how often a walk over this many tasks misses on caches of 256, 512 and 1,024
+//! KiB (Table 2 of the paper); where the bound `c >= 8 p / s` lies; and how often the walk misses
+//! while the two workloads run on one or more processors (Tables 5 and 7). For the last question,
+//! the timed program runs step by step. Each processor has its own cache, which loses lines that
+//! another processor writes.
 //!
 //! What never happens: the first walks are counted, in which everything is new to the cache.
 
@@ -13,65 +13,66 @@ use serde::Serialize;
 
 use crate::arena::{Arena, HAS_CPU, Palette, Task};
 use crate::cache::{Cache, Machine, Misses};
-use crate::drivers::{Driver, Stand, walkable};
+use crate::drivers::{Driver, Workload, walkable};
 use crate::frames::{Frames, Given};
 use crate::queue::Watch;
 use crate::{Layout, Missed};
 
-/// Walks before those that are counted, and those.
+/// Walks before the counted ones, and counted walks.
 const WARM_WALKS: u32 = 3;
 const WALKS: u32 = 3;
-/// Steps of each processor before those that are counted, and those.
+/// Steps of each processor before the counted ones, and counted steps.
 const WARM_STEPS: u32 = 300;
 const STEPS: u32 = 300;
 /// How often random frames are drawn.
 const DRAWS: u64 = 8;
-/// KiB of the second levels of 2002.
+/// Sizes of the second levels of 2002, KiB.
 pub(super) const L2_KIB: [u64; 3] = [256, 512, 1024];
-/// What the bound is tested for: colours, and tasks that want to run.
+/// The tested cells of the bound: colours, and runnable tasks.
 pub(super) const BOUND_COLOURS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 pub(super) const BOUND_RUNNABLE: [u32; 6] = [32, 64, 128, 256, 512, 1024];
 
 /// A walk alone.
 #[derive(Clone, Debug, Serialize)]
 pub struct Walked {
-    /// Whose cache.
+    /// The machine of the cache.
     pub machine: String,
-    /// KiB of its second level.
+    /// Size of its second level, KiB.
     pub l2_kib: u64,
     /// Tasks on the list.
     pub runnable: u32,
     /// Where the structures lie in their blocks.
     pub layout: Layout,
-    /// Where the blocks lie.
+    /// How the blocks' frames were allocated.
     pub frames: Given,
-    /// Of the tasks that were walked over, those that the second level did not have, percent.
+    /// Tasks walked over that were not in the second level, percent.
     pub missed_percent: f64,
-    /// As published for this size, layout and number.
+    /// The published figure for this size, layout and number of tasks.
     pub published_percent: Option<f64>,
 }
 
 /// One cell of the test of the bound.
 #[derive(Clone, Debug, Serialize)]
 pub struct Bound {
-    /// KiB of the second level.
+    /// Size of the second level, KiB.
     pub l2_kib: u64,
     /// Tasks on the list.
     pub runnable: u32,
     /// Colours.
     pub colours: u32,
-    /// Whether there are as many as the bound asks for.
+    /// Whether the number of colours satisfies the bound.
     pub enough: bool,
-    /// Misses of 100 tasks walked over with dense frames.
+    /// Misses per 100 tasks walked over, with dense frames.
     pub dense_percent: f64,
     /// With random frames.
     pub random_percent: f64,
-    /// Whether with dense frames the walk misses nothing if they are enough, and else something.
+    /// Whether, with dense frames, the walk has no misses if the bound is satisfied, and some
+    /// otherwise.
     pub holds: bool,
 }
 
-/// Told of each access; simulates the caches of all processors.
-struct Seen<'f> {
+/// Simulates the caches of all processors.
+struct SimulatedCaches<'f> {
     caches: Vec<Cache>,
     cpu: usize,
     frames: &'f Frames,
@@ -79,21 +80,21 @@ struct Seen<'f> {
     rest: Misses,
 }
 
-impl Seen<'_> {
-    fn new<'f>(machine: &Machine, cpus: u32, frames: &'f Frames) -> Seen<'f> {
+impl SimulatedCaches<'_> {
+    fn new<'f>(machine: &Machine, cpus: u32, frames: &'f Frames) -> SimulatedCaches<'f> {
         let caches = (0..cpus).map(|_| Cache::new(machine)).collect();
-        Seen { caches, cpu: 0, frames, walk: Misses::default(), rest: Misses::default() }
+        SimulatedCaches { caches, cpu: 0, frames, walk: Misses::default(), rest: Misses::default() }
     }
 }
 
-impl Watch for Seen<'_> {
+impl Watch for SimulatedCaches<'_> {
     fn walked(&mut self, task: Task) {
         let address = self.frames.address(task.word(HAS_CPU));
         self.caches[self.cpu].touch(address, 8, &mut self.walk);
     }
 
     fn read(&mut self, word: u32, bytes: u32) {
-        // No piece that is read or written goes over the end of a page.
+        // No piece that is read or written crosses a page boundary.
         let address = self.frames.address(word);
         self.caches[self.cpu].touch(address, u64::from(bytes), &mut self.rest);
     }
@@ -109,7 +110,7 @@ impl Watch for Seen<'_> {
     }
 }
 
-/// Misses of the second level in the walk over so many tasks, percent of these.
+/// Misses of the second level in a walk over this many tasks, percent of the tasks.
 fn walk(
     arena: &Arena,
     machine: &Machine,
@@ -119,7 +120,7 @@ fn walk(
 ) -> f64 {
     let palette = Palette::of(layout, machine);
     let queue = walkable(arena, &palette, runnable, &|block| frames.number(block), seed);
-    let mut seen = Seen::new(machine, 1, frames);
+    let mut seen = SimulatedCaches::new(machine, 1, frames);
     for turn in 0..WARM_WALKS + WALKS {
         if turn == WARM_WALKS {
             seen.walk = Misses::default();
@@ -138,7 +139,7 @@ fn walk_at_random(arena: &Arena, machine: &Machine, what: (Layout, u32), seed: u
     (0..DRAWS).map(one).sum::<f64>() / DRAWS as f64
 }
 
-/// Walks alone, on the caches of 2002 and this machine's.
+/// Walks alone, on the caches of 2002 and on this machine's.
 pub(super) fn walks(
     arena: &Arena,
     runnable: &[u32],
@@ -178,7 +179,7 @@ pub(super) fn walks(
     walked
 }
 
-/// What Table 2 was measured with.
+/// The number of tasks in Table 2.
 const PUBLISHED_RUNNABLE: u32 = 1024;
 
 /// Tests the bound in every cell.
@@ -220,9 +221,9 @@ pub(super) fn driven(
     let palette = Palette::of(layout, machine);
     let number = |block| frames.number(block);
     let what = (driver, layout);
-    let stand = Stand::new(arena, what, (runnable, cpus), &palette, &number, seed);
-    let mut seen = Seen::new(machine, cpus, &frames);
-    let mut each = stand.begin();
+    let workload = Workload::new(arena, what, (runnable, cpus), &palette, &number, seed);
+    let mut seen = SimulatedCaches::new(machine, cpus, &frames);
+    let mut each = workload.begin();
     let mut before = (0, 0);
     for step in 0..WARM_STEPS + STEPS {
         if step == WARM_STEPS {
@@ -231,7 +232,7 @@ pub(super) fn driven(
         }
         for (number, cpu) in each.iter_mut().enumerate() {
             seen.cpu = number;
-            stand.step(cpu, &mut seen);
+            workload.step(cpu, &mut seen);
         }
     }
     let (walks, tasks) = walked(&each);
@@ -258,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn with_dense_frames_the_walk_misses_always_and_with_32_colours_hardly_ever() {
+    fn with_dense_frames_vanilla_always_misses_and_32_colours_almost_never() {
         let machine = Machine::of_2002(1024);
         let arena = Arena::new(Driver::blocks(1024, 2));
         let dense = Frames::dense(arena.blocks());
@@ -268,7 +269,7 @@ mod tests {
             assert!(of(Layout::Colours(32)) < 10.0, "{}", of(Layout::Colours(32)));
             // A colour that follows the set index gains nothing.
             assert_eq!(of(Layout::ColoursBySetIndex(32)), of(Layout::Vanilla));
-            // And so it is while a workload runs.
+            // The same holds while a workload runs.
             let driven = |layout| {
                 let what = (Driver::WebBench, layout);
                 driven(&arena, &machine, what, (runnable, 1), 1).missed_percent
@@ -286,7 +287,7 @@ mod tests {
         assert_eq!(cells.len(), 3 * 6 * 6);
         for cell in &cells {
             assert!(cell.holds, "{cell:?}");
-            // With these powers of two it is all or nothing.
+            // With these powers of two, either all tasks miss or none.
             let expected = if cell.enough { 0.0 } else { 100.0 };
             assert_eq!(cell.dense_percent, expected, "{cell:?}");
             assert!(cell.enough || cell.random_percent > 0.0, "{cell:?}");
@@ -300,20 +301,20 @@ mod tests {
         let what = (Layout::Colours(32), 1024);
         let [small, middle, large] =
             L2_KIB.map(|kib| walk_at_random(&arena, &Machine::of_2002(kib), what, 1));
-        // A program that walked under cachegrind found 57, 14 and 2 percent.
+        // A program that walked under cachegrind had 57, 14 and 2 percent.
         assert!((small - 57.0).abs() < 5.0, "{small}");
         assert!((middle - 14.0).abs() < 4.0, "{middle}");
         assert!((large - 2.0).abs() < 2.0 && large > 0.0, "{large}");
     }
 
     #[test]
-    fn what_another_processor_writes_is_missed() {
+    fn lines_that_another_processor_writes_are_missed() {
         let machine = Machine::of_2002(1024);
         let arena = Arena::new(Driver::blocks(64, 2));
         let of =
             |cpus| driven(&arena, &machine, (Driver::WebBench, Layout::Colours(32)), (64, cpus), 1);
         assert_eq!(of(1).walk.l2, 0, "64 tasks fit");
-        assert!(of(2).walk.l2 > 0, "those that the other took");
+        assert!(of(2).walk.l2 > 0, "the lines that the other processor took");
         assert!(of(2).tasks_a_walk > 60.0);
     }
 }

@@ -1,4 +1,4 @@
-//! Servers for the generator's tests: ours in a thread, and one that misbehaves as it is told.
+//! Servers for the generator's tests: ours in a thread, and a scripted one that can misbehave.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -29,8 +29,8 @@ impl Server {
         })
     }
 
-    /// A thread a connection; `talk` is given each request's number on its connection and says
-    /// whether to go on.
+    /// Serves each connection in a thread. `talk` gets the request's number on its connection and
+    /// returns whether to continue.
     pub(crate) fn scripted(
         talk: impl Fn(&mut TcpStream, u32) -> bool + Send + Sync + 'static,
     ) -> Server {
@@ -67,8 +67,8 @@ impl Server {
         plan
     }
 
-    /// A plan of exactly `count` requests at `rate` a second, and then as long a rest: a machine
-    /// that is busy with other things starts them all within the run.
+    /// A plan of exactly `count` requests at `rate` per second, followed by a pause of the same
+    /// length, so that a busy machine still starts all of them within the run.
     pub(crate) fn requests(&self, path: &str, rate: f64, count: u32) -> Plan {
         let busy_s = (f64::from(count) - 0.5) / rate;
         let mut plan = self.plan(path, "1", 1);
@@ -109,7 +109,7 @@ fn converse(mut stream: TcpStream, talk: &dyn Fn(&mut TcpStream, u32) -> bool) {
     }
 }
 
-/// Sends all of it; the peer may be gone already.
+/// Sends all of `text`; the peer may already be gone.
 pub(crate) fn say(stream: &mut TcpStream, text: &str) -> bool {
     stream.write_all(text.as_bytes()).is_ok()
 }
@@ -121,7 +121,7 @@ pub(crate) fn run(plan: &Plan) -> Outcome {
     outcome
 }
 
-/// Nothing is forgotten and nothing counted twice.
+/// Checks that nothing is lost or counted twice.
 pub(crate) fn conserved(outcome: &Outcome) {
     let counts = &outcome.counts;
     let ended = counts.completed + counts.errors.total();

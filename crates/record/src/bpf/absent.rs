@@ -1,11 +1,11 @@
-//! What stands in for the samplers where they were not built: the reason.
+//! Replaces the samplers where they were not built, and gives the reason.
 
 use trial::{Capability, Loss, Writer};
 
 use super::{Asked, capability};
 use crate::error::{Error, Unsupported};
 
-/// None.
+/// No samplers.
 pub(crate) struct Samplers;
 
 impl Samplers {

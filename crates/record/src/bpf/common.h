@@ -1,9 +1,9 @@
 /*
- * What both programs need: types, maps, helpers by number, and the few fields of the kernel's
- * structures that are read. The fields' places are filled in from the running kernel's BTF when
- * the program is loaded (preserve_access_index), so that no header of a kernel is needed to build.
+ * Shared by both programs: types, maps, helpers by number, and the few fields of kernel structures
+ * that are read. When a program is loaded, the fields' offsets are taken from the running kernel's
+ * BTF (preserve_access_index), so no kernel headers are needed to build.
  *
- * x86-64 only: numbers of system calls and the registers of their arguments are that machine's.
+ * x86-64 only: system call numbers and argument registers are those of that machine.
  */
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -26,7 +26,7 @@ typedef unsigned long long u64;
 #define NOEXIST 1
 #define USER_STACK (1 << 8)
 
-/* bpf(2), by their numbers, which never change. */
+/* Helpers of bpf(2), by their numbers, which never change. */
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 static long (*const map_update)(void *map, const void *key, const void *value, u64 flags) =
     (void *)2;
@@ -39,7 +39,7 @@ static long (*const read_user)(void *to, u32 bytes, const void *from) = (void *)
 static long (*const read_kernel)(void *to, u32 bytes, const void *from) = (void *)113;
 static void *(*const current_task)(void) = (void *)158;
 
-/* Field by field, through pointers that the verifier knows nothing of. */
+/* Field by field, through pointers that the verifier cannot check. */
 #define READ(to, from) read_kernel(&(to), sizeof(to), __builtin_preserve_access_index(&(from)))
 
 struct pt_regs {
@@ -55,7 +55,7 @@ struct task_struct {
 #define SERVER 1
 #define RECORDER 2
 
-/* Processes of the server: user space puts them in, forks of theirs are added here; and our own. */
+/* Observed processes: user space adds the server's, forks are added here; and the recorder. */
 struct {
 	NUMBER(type, MAP_HASH);
 	NUMBER(max_entries, 4096);
@@ -63,7 +63,7 @@ struct {
 	TYPE(value, u8);
 } observed SEC(".maps");
 
-/* What was not seen, by kind. Cumulative: user space takes differences. */
+/* Events that were not seen, by kind. Cumulative: user space takes differences. */
 struct {
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(max_entries, 16);
@@ -78,7 +78,7 @@ ALWAYS_INLINE void count_unseen(u32 kind)
 		__sync_fetch_and_add(count, 1);
 }
 
-/* 0 of a process that is nobody's. */
+/* 0 for a process that is not observed. */
 ALWAYS_INLINE u32 owner_of(u32 tgid)
 {
 	u8 *owner = map_lookup(&observed, &tgid);
@@ -91,7 +91,7 @@ ALWAYS_INLINE int is_observed(u32 tgid)
 	return owner_of(tgid) == SERVER;
 }
 
-/* Too full for a child is the same as not following it: user space finds it at the next interval. */
+/* If the map is full, the child is not followed: user space finds it at the next interval. */
 SEC("tp_btf/sched_process_fork")
 int follow_fork(u64 *ctx)
 {

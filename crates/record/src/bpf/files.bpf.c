@@ -1,24 +1,24 @@
 /*
- * What becomes of a regular file between its open and its close: how long each call took, by the
- * size of the file, and the reads that only told where it ends.
+ * The life of a regular file from its open to its close: how long each call took, by the size of
+ * the file, and the reads that only detected its end.
  *
- * A descriptor is followed from an open that was seen; at its close everything about it is added
- * to the sums of its direction and size. User space reads the sums every interval and never resets
- * them. Which descriptor is a regular file is told by the kernel's own table, at that moment.
+ * A descriptor is followed if its open was seen. At its close, its numbers are added to the sums
+ * of its direction and size. User space reads the sums every interval and never resets them. The
+ * kernel's own table, at that moment, says whether a descriptor is a regular file.
  *
- * What goes by another way (mappings, rings, splices, descriptors that were open before) is
- * counted by kind, not followed.
+ * Other paths of data (mappings, rings, splices, descriptors that were open before) are counted by
+ * kind, not followed.
  */
 #include "common.h"
 
-/* Sizes: 1 KiB a bin below 16 KiB, 2 KiB to 128 KiB, then doublings. Held equal with files.rs. */
+/* Sizes: 1 KiB a bin below 16 KiB, 2 KiB up to 128 KiB, then doublings. Must match files.rs. */
 #define BINS 88
 #define FINE_BINS 16
 #define FINE_END (16 << 10)
 #define MIDDLE_BINS 56
 #define MIDDLE_END (128 << 10)
 
-/* Delays: eight buckets an octave, from 64 ns. Held equal with files.rs. */
+/* Delays: eight buckets per octave, from 64 ns. Must match files.rs. */
 #define BUCKETS 256
 #define OCTAVE_FIRST 6
 
@@ -43,7 +43,7 @@ struct inode {
 	struct super_block *i_sb;
 } KERNEL_STRUCT;
 
-/* linux/magic.h: files that are made as they are read. */
+/* linux/magic.h: file systems whose files are generated when they are read. */
 #define MAGIC_PROC 0x9fa0
 #define MAGIC_SYSFS 0x62656572
 #define MAGIC_CGROUP2 0x63677270
@@ -97,14 +97,14 @@ struct opened {
 #define WRITES 3
 #define CLOSES 4
 
-/* A call under way. */
+/* A call in flight. */
 struct call {
 	u64 since_ns;
 	u64 wanted;
 	u64 size;
 	u32 fd;
 	u32 kind;
-	/* Of a close: what is closed. It leaves the table before its number is free again. */
+	/* For a close: the closed file. It leaves the table before its number is free again. */
 	struct opened closing;
 };
 
@@ -139,7 +139,7 @@ struct {
 	TYPE(value, struct opened);
 } files SEC(".maps");
 
-/* Those that are read, then those that are written. */
+/* Bins of files that are read, then bins of files that are written. */
 struct {
 	NUMBER(type, MAP_ARRAY);
 	NUMBER(max_entries, 2 * BINS);
@@ -181,7 +181,7 @@ ALWAYS_INLINE s64 regular_size(u32 fd)
 	return size;
 }
 
-/* What a vector asks for; 0, which is never short, if it is too long to be looked through. */
+/* The bytes of an iovec array; 0, which never counts as short, if it has too many entries. */
 ALWAYS_INLINE u64 vector_bytes(u64 from, u64 count)
 {
 	struct iovec parts[8] = {};
@@ -267,65 +267,65 @@ ALWAYS_INLINE void settle(struct opened *was, u64 size, u64 close_ns)
 	__sync_fetch_and_add(&bin->total[of_total], 1);
 }
 
-/* What user space asks of a call; its kind is 0 if it is none of ours. */
-struct asked {
+/* The parsed arguments of a call; kind is 0 for calls that are not followed. */
+struct request {
 	u32 kind;
 	u32 fd;
 	u64 wanted;
 };
 
-#define NOWAIT 8 /* RWF_NOWAIT: short where the page cache is, not where the file ends */
+#define NOWAIT 8 /* RWF_NOWAIT: a short read means a page cache miss, not the end of the file */
 
-ALWAYS_INLINE struct asked what_is_asked(long nr, struct pt_regs *regs)
+ALWAYS_INLINE struct request parse_call(long nr, struct pt_regs *regs)
 {
-	struct asked asked = { .fd = regs->di };
+	struct request request = { .fd = regs->di };
 
 	switch (nr) {
 	case 2: /* open */
 	case 85: /* creat */
 	case 257: /* openat */
 	case 437: /* openat2 */
-		asked.kind = OPENS;
+		request.kind = OPENS;
 		break;
 	case 0: /* read */
 	case 17: /* pread64 */
-		asked.kind = READS;
-		asked.wanted = regs->dx;
+		request.kind = READS;
+		request.wanted = regs->dx;
 		break;
 	case 19: /* readv */
 	case 295: /* preadv */
-		asked.kind = READS;
-		asked.wanted = vector_bytes(regs->si, regs->dx);
+		request.kind = READS;
+		request.wanted = vector_bytes(regs->si, regs->dx);
 		break;
 	case 327: /* preadv2 */
-		asked.kind = READS;
-		asked.wanted = regs->r9 & NOWAIT ? 0 : vector_bytes(regs->si, regs->dx);
+		request.kind = READS;
+		request.wanted = regs->r9 & NOWAIT ? 0 : vector_bytes(regs->si, regs->dx);
 		break;
-	case 40: /* sendfile: short where the socket is full */
-		asked.kind = READS;
-		asked.fd = regs->si;
+	case 40: /* sendfile: short if the socket is full */
+		request.kind = READS;
+		request.fd = regs->si;
 		break;
 	case 1: /* write */
 	case 18: /* pwrite64 */
 	case 20: /* writev */
 	case 296: /* pwritev */
 	case 328: /* pwritev2 */
-		asked.kind = WRITES;
+		request.kind = WRITES;
 		break;
 	case 3: /* close */
-		asked.kind = CLOSES;
+		request.kind = CLOSES;
 		break;
 	}
-	return asked;
+	return request;
 }
 
-/* Calls that move data past our eyes, and descriptors that end without a close. */
-ALWAYS_INLINE void other_ways(long nr, struct pt_regs *regs, u32 tgid)
+/* Calls that move data without a read or a write, and descriptors that end without a close. */
+ALWAYS_INLINE void other_paths(long nr, struct pt_regs *regs, u32 tgid)
 {
 	struct descriptor descriptor = { .tgid = tgid };
 
 	switch (nr) {
-	case 9: /* mmap; programs and libraries are mapped to be run */
+	case 9: /* mmap; mappings of code are ignored */
 		descriptor.fd = regs->r8;
 		if ((s32)descriptor.fd < 0 || regs->dx & 4 || regular_size(descriptor.fd) < 0)
 			return;
@@ -362,22 +362,22 @@ int file_enter(u64 *ctx)
 
 	if (!is_observed(tgid))
 		return 0;
-	struct asked asked = what_is_asked(nr, regs);
-	if (!asked.kind) {
-		other_ways(nr, regs, tgid);
+	struct request request = parse_call(nr, regs);
+	if (!request.kind) {
+		other_paths(nr, regs, tgid);
 		return 0;
 	}
-	struct call call = { .wanted = asked.wanted, .fd = asked.fd, .kind = asked.kind };
-	if (asked.kind != OPENS) {
-		struct descriptor descriptor = { .tgid = tgid, .fd = asked.fd };
+	struct call call = { .wanted = request.wanted, .fd = request.fd, .kind = request.kind };
+	if (request.kind != OPENS) {
+		struct descriptor descriptor = { .tgid = tgid, .fd = request.fd };
 		struct opened *opened = map_lookup(&files, &descriptor);
 		if (!opened) {
-			if (asked.kind != CLOSES && regular_size(asked.fd) >= 0)
+			if (request.kind != CLOSES && regular_size(request.fd) >= 0)
 				count_unseen(OPEN_BEFORE);
 			return 0;
 		}
-		if (asked.kind == CLOSES) {
-			s64 size = regular_size(asked.fd);
+		if (request.kind == CLOSES) {
+			s64 size = regular_size(request.fd);
 			call.size = size < 0 ? 0 : size;
 			call.closing = *opened;
 			map_delete(&files, &descriptor);
@@ -389,7 +389,7 @@ int file_enter(u64 *ctx)
 	return 0;
 }
 
-ALWAYS_INLINE void moved(struct opened *opened, struct call *call, long bytes, u64 now)
+ALWAYS_INLINE void count_transfer(struct opened *opened, struct call *call, long bytes, u64 now)
 {
 	u64 took = now - call->since_ns;
 	u8 direction = call->kind == WRITES ? WRITING : READING;
@@ -407,7 +407,7 @@ ALWAYS_INLINE void moved(struct opened *opened, struct call *call, long bytes, u
 			opened->both = 1;
 	}
 	opened->last_ns = now;
-	/* A read of nothing, after others that gave something, told only where the file ends. */
+	/* An empty read after others that returned data only detected the end of the file. */
 	if (direction == READING && !bytes && opened->bytes) {
 		opened->needless++;
 		opened->after_short += opened->was_short;
@@ -447,13 +447,13 @@ int file_exit(u64 *ctx)
 	} else {
 		struct opened *opened = map_lookup(&files, &descriptor);
 		if (opened)
-			moved(opened, call, result, now);
+			count_transfer(opened, call, result, now);
 	}
 	map_delete(&calls, &tid);
 	return 0;
 }
 
-/* A thread that is killed in a call does not come back from it. */
+/* A thread that is killed inside a call does not return from it. */
 SEC("tp_btf/sched_process_exit")
 int forget_thread(void)
 {

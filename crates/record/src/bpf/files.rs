@@ -1,7 +1,7 @@
-//! The anatomy of file access: the sums of the program, read every interval.
+//! File accesses: the sums of the BPF program, read every interval.
 //!
-//! The program adds up by direction and size and is never reset; a row of the trial is what it
-//! stands at, less what it stood at when the recording began.
+//! The program sums by direction and size and never resets its sums. A row of the trial is the
+//! current sum minus the sum when the recording began.
 
 use std::collections::BTreeSet;
 
@@ -23,36 +23,36 @@ const MIDDLE_END: u64 = 128 << 10;
 const BUCKETS: usize = 256;
 const OCTAVE_FIRST: u32 = 6;
 
-/// Kinds of what is not seen, as in `files.bpf.c`, and a remark on each.
+/// Kinds of events that are not followed, as in `files.bpf.c`, with a note on each.
 const LOSSES: [(usize, &str, &str); 7] = [
-    (0, "files: no room for a call", "more calls under way than the bound of the map"),
-    (1, "files: no room for a descriptor", "more files open than the bound of the map"),
+    (0, "files: no room for a call", "more calls in flight than the map can hold"),
+    (1, "files: no room for a descriptor", "more open files than the map can hold"),
     (
         2,
         "files: call on a descriptor that was open before",
-        "not followed: a log of the server's own, a descriptor from another process",
+        "not followed: one of the server's own logs, or a descriptor from another process",
     ),
-    (3, "files: mapped", "what is read or written through a mapping is not seen"),
-    (4, "files: call of io_uring or AIO", "what goes through the rings is not seen"),
+    (3, "files: mapped", "reads and writes through a mapping are not seen"),
+    (4, "files: call of io_uring or AIO", "requests through the rings are not seen"),
     (5, "files: spliced or copied in the kernel", "not followed"),
-    (CLOSED_UNSEEN, "files: close was not seen", "dup2, or the end of the process"),
+    (CLOSED_UNSEEN, "files: close was not seen", "dup2, or the process ended"),
 ];
 const CLOSED_UNSEEN: usize = 6;
 const UNTOUCHED: usize = 7;
 const READ_AND_WRITTEN: usize = 8;
 
-/// The sampler of files.
+/// The sampler of file accesses.
 pub(crate) struct Files {
     program: Program,
     bins: MapHandle,
     files: MapHandle,
-    /// The sums when the recording began, and how many objects each had at the last look.
+    /// The sums when the recording began, and each bin's number of objects at the last read.
     base: Vec<Sums>,
     objects: Vec<u64>,
     seen: Seen,
 }
 
-/// What is no loss, and worth a note.
+/// Counts that are not losses, but are worth a note.
 #[derive(Default)]
 struct Seen {
     untouched: u64,
@@ -90,7 +90,7 @@ impl Files {
         for (bin, at) in (0..2 * BINS).zip(0..) {
             let value = self.value(bin);
             let objects = Fields(&value).u64();
-            // Most bins have nothing new: their distributions need not be looked at.
+            // Most bins have nothing new, so their distributions are not read.
             if objects != self.objects[at] {
                 self.objects[at] = objects;
                 rows.push(row(bin, &sums(&value), &self.base[at]));
@@ -107,16 +107,16 @@ impl Files {
 
     pub(crate) fn notes(&self) -> Vec<String> {
         let open = self.files.keys().count() as u64;
-        let told = [
+        let counts = [
             (self.seen.untouched, "files were opened and closed without a read or a write"),
-            (self.seen.read_and_written, "files were read and written, and count by their first"),
+            (self.seen.read_and_written, "files were read and written, and count by the first"),
             (open, "files were open at the end, and are in no row"),
         ];
-        let told = told.iter().filter(|(count, _)| *count > 0);
-        told.map(|(count, what)| format!("{count} {what}")).collect()
+        let nonzero = counts.iter().filter(|(count, _)| *count > 0);
+        nonzero.map(|(count, what)| format!("{count} {what}")).collect()
     }
 
-    /// Follows the server's processes, and returns how many files were open in those that ended.
+    /// Follows the server's processes and returns how many files were open in those that ended.
     fn follow(&mut self, pids: &[u32]) -> u64 {
         let gone = self.program.observe(pids);
         if gone.is_empty() {
@@ -153,13 +153,13 @@ fn losses(unseen: &[u64; UNSEEN]) -> Vec<Loss> {
     .collect()
 }
 
-/// What a bin stands at.
+/// The row of a bin.
 fn row(bin: u32, now: &Sums, base: &Sums) -> FileRow {
     let (size_from, size_below) = sizes_of(bin % BINS);
     let grown: Vec<u64> =
         now.numbers.iter().zip(base.numbers).map(|(now, base)| now.wrapping_sub(base)).collect();
     let [calls, bytes, open, first, rest, close, elapsed, needless, short, with, needless_ns] =
-        grown.try_into().expect("a bin has as many numbers as it has");
+        grown.try_into().expect("the array has the numbers of a bin");
     let ns = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     FileRow {
         direction: if bin < BINS { Direction::Read } else { Direction::Written },
@@ -182,7 +182,7 @@ fn row(bin: u32, now: &Sums, base: &Sums) -> FileRow {
     }
 }
 
-/// The sizes of a bin: from, and below.
+/// The sizes in a bin: from, and below.
 fn sizes_of(bin: u32) -> (u64, Option<u64>) {
     if bin < FINE_BINS {
         let from = u64::from(bin) << 10;
@@ -219,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_meet_without_a_gap() {
+    fn bins_of_sizes_have_no_gaps() {
         let mut below = Some(0);
         for bin in 0..BINS {
             let (from, next) = sizes_of(bin);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_lies_in_the_middle_of_its_bucket() {
+    fn a_delay_is_the_middle_of_its_bucket() {
         assert_eq!([0, 1, 8].map(middle_ns), [68, 76, 136]);
         let mut now = vec![0; BUCKETS];
         now[8] = 3;

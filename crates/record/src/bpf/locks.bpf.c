@@ -1,19 +1,19 @@
 /*
- * Waits for locks, summed up in the kernel.
+ * Lock waits, summed up in the kernel.
  *
- * Kernel locks: lock:contention_begin and _end, the whole machine. A waiter that spins cannot
- * leave its CPU, one that sleeps is a thread: that and the lock's address find the beginning of a
- * wait at its end, also where an interrupt waits in the middle of another wait. A mutex is first
- * spun for and then slept for: each phase begins anew, with other flags.
+ * Kernel locks: lock:contention_begin and _end, on the whole machine. A waiter that spins stays on
+ * its CPU; one that sleeps is a thread. That and the lock's address identify the beginning of a
+ * wait at its end, even if an interrupt waits in the middle of another wait. A mutex first spins
+ * and then sleeps: each phase begins again, with other flags.
  *
  * Futexes: system calls of the observed processes that wait on a word.
  *
- * Sums are read and taken out by user space every interval. What finds no room is counted.
+ * User space reads and removes the sums every interval. What finds no room is counted.
  */
 #include "common.h"
 
 #define FRAMES 10
-/* Frames between a tracepoint and its program: not the kernel's own. */
+/* Frames between a tracepoint and its program, which are not part of the kernel's own stack. */
 #define FRAMES_OF_BPF 3
 #define USER_FRAMES 8
 
@@ -102,7 +102,7 @@ struct {
 	TYPE(value, struct futex_sums);
 } futexes SEC(".maps");
 
-/* Others on other CPUs may have a longer one at the same moment; three tries settle nearly all. */
+/* Another CPU may raise it at the same moment; three tries almost always suffice. */
 ALWAYS_INLINE void raise(u64 *max, u64 value)
 {
 	u64 had = *max;
@@ -120,7 +120,7 @@ ALWAYS_INLINE struct waiter waiter_of(u64 lock, int spins)
 {
 	struct waiter waiter = { .lock = lock };
 
-	/* A number of a thread is never 0 but for idle, which does not sleep. */
+	/* Thread ids are never 0, except for idle, which does not sleep. */
 	waiter.who = spins ? (u64)current_cpu() << 32 : (u32)current_pid_tgid();
 	return waiter;
 }
@@ -157,7 +157,7 @@ int contention_end(u64 *ctx)
 	if (!begun) {
 		waiter = waiter_of(lock, 0);
 		begun = map_lookup(&waiting, &waiter);
-		/* It began before we did, or found no room. */
+		/* It began before the recording, or found no room. */
 		if (!begun)
 			return 0;
 	}
@@ -199,7 +199,7 @@ ALWAYS_INLINE int waits_on_word(long nr, unsigned long operation)
 {
 	if (nr == NR_FUTEX_WAIT)
 		return 1;
-	/* Without FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME. */
+	/* Ignores FUTEX_PRIVATE_FLAG and FUTEX_CLOCK_REALTIME. */
 	switch (operation & 127) {
 	case 0: /* FUTEX_WAIT */
 	case 6: /* FUTEX_LOCK_PI */
@@ -246,7 +246,7 @@ int futex_exit(u64 *ctx)
 	u64 total = now_ns() - begun->since_ns;
 	struct futex_key key = { .tgid = both >> 32, .word = begun->word, .ip = regs->ip };
 	map_delete(&futex_waiting, &tid);
-	/* The word had changed: nobody waited. */
+	/* The word had already changed, so there was no wait. */
 	if ((long)ctx[1] == -EAGAIN)
 		return 0;
 
@@ -269,7 +269,7 @@ int futex_exit(u64 *ctx)
 	return 0;
 }
 
-/* A thread that is killed while it waits leaves no end. */
+/* A thread that is killed while it waits has no end of its wait. */
 SEC("tp_btf/sched_process_exit")
 int forget_thread(void)
 {

@@ -1,7 +1,7 @@
-//! Waits for locks: the sums of the program, taken out every interval.
+//! Lock waits: the sums of the BPF program, taken out every interval.
 //!
-//! The places that waited longest get their names and a row each; the rest of an interval is one
-//! row by kind and owner, so that an hour of a busy machine stays small and no wait is left out.
+//! The places with the longest waits get their names and one row each. The rest of an interval is
+//! one row by kind and owner, so an hour of a busy machine stays small and no wait is left out.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -22,13 +22,13 @@ const FRAMES: usize = 10;
 const USER_FRAMES: usize = 8;
 const UNSEEN_KINDS: [&str; 4] = ["kernel wait", "place of a kernel wait", "futex wait", "futex"];
 
-/// Places of an interval that have a row of their own, of kernel locks and of futexes each.
+/// Places per interval with their own row, for kernel locks and for futexes separately.
 const PLACES_MAX: usize = 40;
 
-/// Frames of a place that are kept, from the procedure that asked for the lock on.
+/// Frames of a place that are kept, starting with the procedure that requested the lock.
 const KEPT_FRAMES: usize = 6;
 
-/// Sums taken out of a map at once.
+/// Sums taken out of a map per call.
 const BATCH: u32 = 256;
 
 /// Flags of `lock:contention_begin`.
@@ -39,7 +39,7 @@ const RT: u32 = 8;
 const PERCPU: u32 = 16;
 const MUTEX: u32 = 32;
 
-/// The sampler of locks.
+/// The sampler of lock waits.
 pub(crate) struct Locks {
     program: Program,
     waits: MapHandle,
@@ -47,7 +47,7 @@ pub(crate) struct Locks {
     symbols: Symbols,
 }
 
-/// What was summed up about one place.
+/// The sums of one place.
 struct Place {
     kind: LockKind,
     owner: Owner,
@@ -60,7 +60,7 @@ struct Place {
     timed_out: u64,
 }
 
-/// Rows that are the same are one.
+/// Identifies a row: places with the same key share one.
 type Key = (LockKind, Owner, u32, Option<Word>);
 
 impl Locks {
@@ -88,7 +88,7 @@ impl Locks {
             self.add(index, places, writer, &mut rows)?;
         }
         writer.waits(&rows.into_values().collect::<Vec<_>>())?;
-        // Only now: those that ended still have their names.
+        // Last, because the symbols of processes that ended were still needed above.
         for pid in self.program.observe(pids) {
             self.symbols.forget(pid);
         }
@@ -98,7 +98,7 @@ impl Locks {
             .map(|(kind, count)| Loss {
                 kind: format!("locks: no room for a {kind}"),
                 count,
-                note: "more at once than the bounds of the maps".to_owned(),
+                note: "more at the same time than the maps can hold".to_owned(),
             })
             .collect())
     }
@@ -146,9 +146,9 @@ impl Locks {
             return frames;
         }
         let frames: Vec<Frame> = place.ips.iter().map(|&ip| self.symbols.kernel(ip)).collect();
-        let asks = |frame: &Frame| !frame.symbol.as_deref().is_some_and(is_locking);
-        // Where all of them are of the locks themselves, the outermost says most.
-        let from = frames.iter().position(asks).unwrap_or(frames.len().saturating_sub(1));
+        let is_caller = |frame: &Frame| !frame.symbol.as_deref().is_some_and(is_locking);
+        // If all of them belong to the locks themselves, the outermost says the most.
+        let from = frames.iter().position(is_caller).unwrap_or(frames.len().saturating_sub(1));
         frames.into_iter().skip(from).take(KEPT_FRAMES).collect()
     }
 }
@@ -157,7 +157,7 @@ impl Locks {
 fn take(map: &MapHandle, read: impl Fn(&[u8], &[u8]) -> Place) -> Vec<Place> {
     match map.lookup_and_delete_batch(BATCH, MapFlags::ANY, MapFlags::ANY) {
         Ok(sums) => sums.map(|(key, sums)| read(&key, &sums)).collect(),
-        // A kernel without it is older than the tracepoints of locks are.
+        // A kernel that lacks this call also lacks the tracepoints of locks.
         Err(_) => Vec::new(),
     }
 }
@@ -213,7 +213,7 @@ fn kind_of(flags: u32) -> LockKind {
     }
 }
 
-/// Whether a procedure of the kernel is part of a lock, or of the way to our program.
+/// Whether a kernel procedure is part of a lock, or of the path to our program.
 fn is_locking(symbol: &str) -> bool {
     let bare = symbol.trim_start_matches('_');
     const BEGINNINGS: [&str; 24] = [
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn the_place_is_who_asked_for_the_lock() {
+    fn the_place_is_the_procedure_that_requested_the_lock() {
         for part in
             ["_raw_spin_lock_irqsave", "__mutex_lock.constprop.0", "rwsem_down_write_slowpath"]
         {

@@ -1,20 +1,20 @@
-//! The samplers that are BPF programs: waits for locks, and the anatomy of file access.
+//! The samplers that are BPF programs: lock waits and file accesses.
 //!
-//! | part | what it owns |
+//! | part | responsibility |
 //! | --- | --- |
-//! | `locks.bpf.c`, `files.bpf.c` | the programs: they sum up in the kernel, in bounded maps |
-//! | `program` | loading, the set of observed processes, what found no room |
-//! | `locks`, `files` | reading the sums, interval by interval, into rows of the trial |
+//! | `locks.bpf.c`, `files.bpf.c` | the programs, which sum up in the kernel, in bounded maps |
+//! | `program` | loading, the set of observed processes, counts of what found no room |
+//! | `locks`, `files` | reading the sums every interval into rows of the trial |
 //! | `symbols` | addresses to procedures |
-//! | `samplers`, `absent` | both for the recorder, or why there is none |
+//! | `samplers`, `absent` | both samplers for the recorder, or why there are none |
 //!
-//! The programs are built without any header of a kernel and placed by the running one's BTF. They
-//! run in the time of whoever makes the system call or waits for the lock: their cost is not in
-//! the recorder's own CPU time.
+//! The programs are built without kernel headers; the running kernel's BTF gives the offsets of
+//! fields. They run in the context of the thread that makes the system call or waits for the lock,
+//! so their cost is not in the recorder's own CPU time.
 //!
-//! What never happens: a recording fails because of them. Without the feature `bpf`, on another
-//! machine than x86-64, or without the right to load them, they are a capability that the trial
-//! says is not supported here, with the reason.
+//! What never happens: a recording fails because of them. Without the feature `bpf`, on a machine
+//! other than x86-64, or without permission to load them, the trial has a capability that says they
+//! are not supported here, and why.
 
 #[cfg(not(bpf))]
 mod absent;
@@ -38,9 +38,9 @@ use trial::Capability;
 
 use crate::error::Unsupported;
 
-/// Which samplers are asked for.
+/// The requested samplers.
 #[derive(Clone, Copy)]
-pub(crate) struct Asked {
+pub(crate) struct Requested {
     pub(crate) locks: bool,
     pub(crate) files: bool,
 }

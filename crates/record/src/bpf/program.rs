@@ -1,5 +1,5 @@
-//! One loaded and attached BPF object, and what both have in common: the set of observed
-//! processes, and the counts of what was not seen.
+//! One loaded and attached BPF object, and what both have in common: the set of observed processes,
+//! and the counts of unseen events.
 
 use std::collections::BTreeSet;
 
@@ -11,27 +11,27 @@ use crate::error::Unsupported;
 const SERVER: u8 = 1;
 const RECORDER: u8 = 2;
 
-/// Programs see the numbers that processes have in the first PID namespace (`PROC_PID_INIT_INO`).
+/// Programs see process ids as the first PID namespace numbers them (`PROC_PID_INIT_INO`).
 const OWN_NAMESPACE: &str = "/proc/self/ns/pid";
 const FIRST_NAMESPACE: &str = "pid:[4026531836]";
 
 /// Counts in the map `unseen`.
 pub(super) const UNSEEN: usize = 16;
 
-/// Bytes that stand where structs of an object file may.
+/// Bytes aligned like the structs of an object file.
 #[repr(align(8))]
 pub(super) struct Aligned<T: ?Sized>(pub(super) T);
 
-/// A program that runs. It ends when this is dropped.
+/// A running program. It ends when this is dropped.
 pub(super) struct Program {
     object: Object,
     _links: Vec<Link>,
     observed: MapHandle,
     unseen: MapHandle,
-    /// The counts as they were read last.
+    /// The counts at the last read.
     unseen_before: [u64; UNSEEN],
-    /// Processes in the set that were not the server's at the last look: forks that were too young
-    /// for it, or ended.
+    /// Processes in the set that were not the server's at the last check: forks that were too
+    /// recent for it, or processes that have ended.
     doubtful: BTreeSet<u32>,
 }
 
@@ -39,11 +39,11 @@ impl Program {
     /// Loads an object file and attaches all its programs.
     pub(super) fn start(object: &Aligned<[u8]>, pids: &[u32]) -> Result<Program, Unsupported> {
         if std::fs::read_link(OWN_NAMESPACE).is_ok_and(|own| own.as_os_str() != FIRST_NAMESPACE) {
-            let why = "the kernel counts processes otherwise than this PID namespace does: run \
-                       it outside of the container";
+            let why = "the kernel numbers processes differently from this PID namespace: run it \
+                       outside the container";
             return Err(Unsupported(why.to_owned()));
         }
-        // What libbpf says at length on stderr, the error says in short.
+        // libbpf would print details on stderr; the error has a summary.
         libbpf_rs::set_print(None);
         let object = ObjectBuilder::default()
             .open_memory(&object.0)
@@ -64,7 +64,7 @@ impl Program {
             unseen_before: [0; UNSEEN],
             doubtful: BTreeSet::new(),
         };
-        // A full set or an own process that is missing costs attribution, not the recording.
+        // A full set or a missing own process costs attribution, not the recording.
         let _ = program.put(std::process::id(), RECORDER);
         program.observe(pids);
         Ok(program)
@@ -75,7 +75,7 @@ impl Program {
         map(&self.object, name)
     }
 
-    /// Brings the set of observed processes up to date, and returns those that left it.
+    /// Updates the set of observed processes and returns those that left it.
     pub(super) fn observe(&mut self, pids: &[u32]) -> BTreeSet<u32> {
         let server: BTreeSet<u32> = pids.iter().copied().collect();
         let own = std::process::id();
@@ -89,7 +89,7 @@ impl Program {
             let _ = self.put(pid, SERVER);
         }
         let doubtful: BTreeSet<u32> = inside.difference(&server).copied().collect();
-        // One look's grace: the program puts a fork in before the recorder can have seen it.
+        // One check's grace: the program adds a fork before the recorder can have seen it.
         let gone: BTreeSet<u32> = doubtful.intersection(&self.doubtful).copied().collect();
         for pid in &gone {
             let _ = self.observed.delete(&pid.to_ne_bytes());
@@ -98,7 +98,7 @@ impl Program {
         gone
     }
 
-    /// What was not seen since the last call, by kind.
+    /// The events that were not seen since the last call, by kind.
     pub(super) fn take_unseen(&mut self) -> [u64; UNSEEN] {
         let mut grown = [0; UNSEEN];
         for (kind, (grown, before)) in (0u32..).zip(grown.iter_mut().zip(&mut self.unseen_before)) {
@@ -116,7 +116,7 @@ impl Program {
     }
 }
 
-/// The numbers of a struct, one after the other; zeros after its end.
+/// Reads the numbers of a struct one after the other; zeros after its end.
 pub(super) struct Fields<'a>(pub(super) &'a [u8]);
 
 impl Fields<'_> {
@@ -128,12 +128,12 @@ impl Fields<'_> {
         u32::from_ne_bytes(self.take())
     }
 
-    /// Nanoseconds, as the trial has them.
+    /// Nanoseconds in the trial's type.
     pub(super) fn ns(&mut self) -> i64 {
         i64::try_from(self.u64()).unwrap_or(i64::MAX)
     }
 
-    /// Addresses, up to the first that is none.
+    /// Addresses, up to the first zero.
     pub(super) fn addresses(&mut self, most: usize) -> Vec<u64> {
         let all: Vec<u64> = (0..most).map(|_| self.u64()).collect();
         all.into_iter().take_while(|&address| address != 0).collect()
@@ -148,19 +148,19 @@ impl Fields<'_> {
 
 fn map(object: &Object, name: &str) -> Result<MapHandle, Unsupported> {
     let found = object.maps().find(|map| map.name() == name);
-    let found = found.ok_or_else(|| Unsupported(format!("its program has no map {name}")))?;
+    let found = found.ok_or_else(|| Unsupported(format!("the BPF program has no map {name}")))?;
     MapHandle::try_from(&found).map_err(|error| unsupported(&error))
 }
 
-/// Why it does not run, as far as that can be told.
+/// Why the program cannot run, as far as known.
 fn unsupported(error: &libbpf_rs::Error) -> Unsupported {
-    let said = format!("{error:#}");
+    let reason = format!("{error:#}");
     Unsupported(if error.kind() == libbpf_rs::ErrorKind::PermissionDenied {
-        format!("not permitted to load a BPF program ({said}): run as root")
+        format!("not permitted to load a BPF program ({reason}): run as root")
     } else if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
-        format!("this kernel does not describe itself: no /sys/kernel/btf/vmlinux ({said})")
+        format!("this kernel has no BTF: /sys/kernel/btf/vmlinux is missing ({reason})")
     } else {
-        format!("its BPF program cannot be loaded: {said}")
+        format!("the BPF program cannot be loaded: {reason}")
     })
 }
 

@@ -1,42 +1,42 @@
-//! Both samplers, as the recorder drives them.
+//! Both samplers, as the recorder uses them.
 
 use trial::{Capability, Loss, Writer};
 
 use super::files::Files;
 use super::locks::Locks;
-use super::{Asked, capability};
+use super::{Requested, capability};
 use crate::error::Error;
 
 const LOCKS: &str = "lock:contention_begin and _end on the whole machine, futex calls of the \
                      server; waiting, not holding; a wait counts where it ends";
 const FILES: &str = "system calls of the server on regular files, from their open to their close";
 
-/// The samplers that run.
+/// The running samplers.
 pub(crate) struct Samplers {
     locks: Option<Locks>,
     files: Option<Files>,
 }
 
 impl Samplers {
-    /// Starts what is asked for, and says what became of it.
+    /// Starts the requested samplers and adds a capability for each.
     pub(crate) fn start(
-        asked: Asked,
+        requested: Requested,
         pids: &[u32],
         capabilities: &mut Vec<Capability>,
     ) -> Samplers {
         let mut samplers = Samplers { locks: None, files: None };
-        if asked.locks {
+        if requested.locks {
             let started = Locks::start(pids).map(|sampler| samplers.locks = Some(sampler));
             capabilities.push(capability("locks", started.map(|()| LOCKS)));
         }
-        if asked.files {
+        if requested.files {
             let started = Files::start(pids).map(|sampler| samplers.files = Some(sampler));
             capabilities.push(capability("file anatomy", started.map(|()| FILES)));
         }
         samplers
     }
 
-    /// What came before the first interval does not count.
+    /// Discards what came before the first interval.
     pub(crate) fn baseline(&mut self, pids: &[u32]) {
         if let Some(locks) = &mut self.locks {
             locks.baseline(pids);
@@ -46,7 +46,7 @@ impl Samplers {
         }
     }
 
-    /// Hands what happened since the last call to the trial, and returns what was not seen.
+    /// Writes what happened since the last call to the trial and returns the losses.
     pub(crate) fn interval(
         &mut self,
         index: u64,
@@ -63,7 +63,7 @@ impl Samplers {
         Ok(losses)
     }
 
-    /// What can be said at the end only.
+    /// Notes that are only known at the end.
     pub(crate) fn notes(&self) -> Vec<String> {
         self.files.as_ref().map(Files::notes).unwrap_or_default()
     }

@@ -1,6 +1,7 @@
-//! Addresses to procedures: of the kernel by kallsyms, of a process by the files that it maps.
+//! Addresses to procedures: in the kernel by kallsyms, in a process by the files that it maps.
 //!
-//! What has no name is its module and its offset there, as a disassembler shows it.
+//! A procedure without a name is shown as its module and its offset there, as a disassembler shows
+//! it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -9,14 +10,14 @@ use blazesym::symbolize::source::{Kernel, Process, Source};
 use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use trial::profile::{Frame, FrameMode};
 
-/// Names that are remembered; then all are forgotten, and asked for again.
+/// Names that are cached. When the cache is full, it is emptied.
 const REMEMBERED_MAX: usize = 50_000;
 
-/// Names addresses, and remembers their names.
+/// Resolves addresses to names and caches them.
 pub(super) struct Symbols {
     symbolizer: Symbolizer,
     kernel: HashMap<u64, Frame>,
-    /// By process and address; `None` where no code is.
+    /// By process and address; `None` where there is no code.
     user: HashMap<(u32, u64), Option<Frame>>,
 }
 
@@ -29,7 +30,7 @@ impl Symbols {
         }
     }
 
-    /// The kernel's procedure that was called from here.
+    /// The kernel procedure that contains the call at this return address.
     pub(super) fn kernel(&mut self, address: u64) -> Frame {
         if let Some(frame) = self.kernel.get(&address) {
             return frame.clone();
@@ -45,7 +46,7 @@ impl Symbols {
         frame
     }
 
-    /// The procedures of a process, up to the first address where no code is.
+    /// The procedures of a process, up to the first address that is not code.
     pub(super) fn user(&mut self, pid: u32, addresses: &[u64]) -> Vec<Frame> {
         let mut maps = None;
         let mut frames = Vec::new();
@@ -64,7 +65,7 @@ impl Symbols {
         frames
     }
 
-    /// Forgets a process: its number will be another's.
+    /// Forgets a process, because its number will be reused.
     pub(super) fn forget(&mut self, pid: u32) {
         self.user.retain(|(of, _), _| *of != pid);
     }
@@ -91,7 +92,7 @@ impl Symbols {
     }
 }
 
-/// Addresses are where a call returns to, which may be behind the end of the caller.
+/// Addresses are return addresses, which may be past the end of the caller.
 fn called_from(address: u64) -> u64 {
     address.saturating_sub(1)
 }

@@ -1,4 +1,4 @@
-//! Pages, selectors, resets, and servers that do not answer as they should.
+//! Pages, selectors, resets, and servers that respond incorrectly.
 
 use super::*;
 use proptest::prelude::*;
@@ -39,17 +39,17 @@ fn series_are_chosen_by_their_labels_and_summed() {
 }
 
 #[test]
-fn what_is_no_url_of_a_metric_is_told_with_the_mend() {
+fn invalid_metric_urls_are_refused_with_a_fix() {
     assert_eq!(url("http://h#m").to_string(), "http://h:80/metrics#m");
     assert_eq!(url("http://[::1]:9/a?b=c#m").to_string(), "http://[::1]:9/a?b=c#m");
     for (text, part) in [
         ("h:80/metrics#m", "http://"),
-        ("https://h/metrics#m", "https: is not read"),
-        ("http://h/metrics", "behind a #"),
+        ("https://h/metrics#m", "https: is not supported"),
+        ("http://h/metrics", "after a #"),
         ("http:///metrics#m", "HOST:PORT"),
         ("http://h/me trics#m", "HOST:PORT"),
-        ("http://h/#", "no metric's name"),
-        ("http://h/#a-b", "no metric's name"),
+        ("http://h/#", "not a metric name"),
+        ("http://h/#a-b", "not a metric name"),
         ("http://h/#a{b=c}", "label=\"value\""),
         ("http://h/#a{b=\"c\"}d", "label=\"value\""),
     ] {
@@ -64,13 +64,13 @@ fn scrape(at_ns: i64, values: &[(&str, f64)]) -> Scrape {
 }
 
 #[test]
-fn growth_goes_on_through_failures_and_resets_and_says_which_is_sound() {
+fn growth_continues_through_failures_and_resets_and_says_which_is_sound() {
     let mut counter = Counter::default();
     let grown =
         |start_ns, end_ns, requests, sound| Some(Growth { start_ns, end_ns, requests, sound });
     assert_eq!(counter.take(scrape(0, &[("a", 100.0)])), None);
     assert_eq!(counter.take(scrape(10, &[("a", 130.0)])), grown(0, 10, 30.0, true));
-    // A series that is new began at zero.
+    // A new series began at zero.
     let more = scrape(20, &[("a", 130.0), ("b", 5.0)]);
     assert_eq!(counter.take(more), grown(10, 20, 5.0, true));
     assert_eq!(counter.take(Scrape { at_ns: 30, read: Err("refused".to_owned()) }), None);
@@ -86,7 +86,7 @@ fn growth_goes_on_through_failures_and_resets_and_says_which_is_sound() {
     assert_eq!(counter.why.as_deref(), Some("refused"));
 }
 
-/// Answers each connection with the next of the answers, and then no more.
+/// Answers each connection with the next of the responses, and stops after the last.
 fn fake(answers: Vec<&'static str>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -98,7 +98,7 @@ fn fake(answers: Vec<&'static str>) -> u16 {
             assert!(request[..found].starts_with(b"GET /metrics HTTP/1.0\r\nHost: 127.0.0.1:"));
             stream.write_all(answer.as_bytes()).unwrap();
             if answer.is_empty() {
-                // Says nothing for as long as anybody listens.
+                // Stays silent until the client closes.
                 let _ = stream.read(&mut request);
             }
         }
@@ -107,7 +107,7 @@ fn fake(answers: Vec<&'static str>) -> u16 {
 }
 
 #[test]
-fn a_page_is_read_and_what_is_none_is_said() {
+fn a_page_is_read_and_failures_are_reported() {
     let good = "HTTP/1.1 200 OK\r\ncontent-Length: 9\r\n\r\nm_total 7and no more";
     let port = fake(vec![
         good,
@@ -122,13 +122,13 @@ fn a_page_is_read_and_what_is_none_is_said() {
     let read = |ms| metric.scrape(Duration::from_millis(ms));
     assert_eq!(read(5000).unwrap().values().sum::<f64>(), 7.0);
     assert_eq!(read(5000).unwrap().values().sum::<f64>(), 8.0);
-    assert!(read(5000).unwrap_err().contains("was cut"));
+    assert!(read(5000).unwrap_err().contains("was truncated"));
     assert!(read(5000).unwrap_err().contains("404 Not Found"));
     assert!(read(5000).unwrap_err().contains("SSH"));
     let missing = read(5000).unwrap_err();
     assert!(missing.contains("no m_total") && missing.contains("http_requests"), "{missing}");
     assert!(read(50).unwrap_err().contains("within 50 ms"));
-    // Nobody listens any more.
+    // The listener is closed by now.
     assert!(read(5000).is_err());
     let error = Scraper::start(metric, Duration::from_secs(1)).unwrap_err();
     assert!(error.contains("refused"), "{error}");
@@ -156,6 +156,7 @@ proptest! {
         prop_assert!(metric.read(page.as_bytes()).values().all(|value| *value >= 0.0));
         let _ = format!("http://h/#{selector}").parse::<MetricUrl>();
         let _ = format!("http://h/#m{{{selector}").parse::<MetricUrl>();
-        let _ = (body(page.as_bytes()), complete(page.as_bytes()), names_told(page.as_bytes()));
+        let page = page.as_bytes();
+        let _ = (body(page), complete(page), similar_metrics(page));
     }
 }

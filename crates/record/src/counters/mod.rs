@@ -1,18 +1,18 @@
-//! The processor's own counters, by interval: cycles, instructions, references to the last level of
-//! the caches and misses there, of the server's threads and of every CPU.
+//! The processor's own counters per interval: cycles, instructions, and references to and misses of
+//! the last-level cache, for the server's threads and for every CPU.
 //!
-//! An event is opened for each kind on every CPU, and on every thread that the server has when the
-//! recording begins. Those are inherited: what a thread or a process starts afterwards counts with
-//! the one that started it, to its end. A process of the server's name that nobody of the server
-//! started is followed from the sample that found it.
+//! One event per kind is opened on every CPU, and on every thread that the server has when the
+//! recording begins. The latter are inherited: what a thread or a process starts later is counted
+//! with its starter, until it ends. A process of the server's name that was not started by the
+//! server is followed from the sample that found it.
 //!
-//! A kind is used only if a probe finds it to count: a loop of a known number of instructions, and
-//! a walk through memory that no cache has. Where there are more events than the processor has
-//! counters the kernel lets them take turns; counts are scaled up by the time they ran, and the
-//! least share of time is in the trial.
+//! A kind is only used if a probe confirms that it counts, with a loop of a known number of
+//! instructions and a walk through uncached memory. If there are more events than hardware
+//! counters, the kernel multiplexes them; counts are scaled by the time they ran, and the trial
+//! contains the smallest fraction.
 //!
-//! Where the counts come from is a [`Source`], so that the way from there into the trial is tested
-//! on machines that count nothing.
+//! Counts come from a [`Source`], so that the path from there into the trial can be tested on
+//! machines without counters.
 
 mod perf;
 mod probe;
@@ -28,30 +28,30 @@ pub(crate) use self::perf::Perf;
 pub use self::probe::known_loop;
 use crate::error::{Error, Unsupported};
 use crate::procfs;
-use crate::profile::event::What;
+use crate::profile::event::EventId;
 
-/// Most threads of the server that are followed from the beginning: each takes a descriptor a kind.
+/// Most server threads followed from the beginning: each needs one descriptor per kind.
 const THREADS_MAX: usize = 512;
 
 /// Where an event counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// On a CPU, for everybody.
+    /// On a CPU, for all processes.
     Cpu(i32),
-    /// In a thread and in all that it starts, on any CPU.
+    /// In a thread and everything it starts, on any CPU.
     Thread(u32),
-    /// In this thread, user mode only: for the probe.
+    /// In this thread, in user mode only: for the probe.
     Here,
 }
 
-/// What an event has counted since it was opened.
+/// The count of an event since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Reading {
     pub(crate) count: u64,
-    /// How long it was to count, ns.
-    pub(crate) wanted_ns: u64,
-    /// How long it did, ns.
-    pub(crate) counted_ns: u64,
+    /// How long it was enabled, ns.
+    pub(crate) enabled_ns: u64,
+    /// How long it was counting, ns.
+    pub(crate) running_ns: u64,
 }
 
 /// An open event.
@@ -59,7 +59,7 @@ pub(crate) trait Event {
     fn read(&mut self) -> io::Result<Reading>;
 }
 
-/// Where counts come from.
+/// The source of counts.
 pub(crate) trait Source {
     type Event: Event;
 
@@ -71,19 +71,19 @@ pub(crate) trait Source {
     /// The threads of a process.
     fn threads(&self, pid: u32) -> Vec<u32>;
 
-    /// Who started a process.
+    /// The parent of a process.
     fn parent(&mut self, pid: u32) -> Option<u32>;
 }
 
-/// Counts.
+/// The open counters.
 pub(crate) struct Counters<S: Source = Perf> {
     source: S,
     kinds: Vec<Kind>,
     /// Why the other kinds are not counted.
     missing: Vec<String>,
-    /// Events by whose they are and by kind, in the order of `Whose::ALL` and `kinds`.
+    /// Events by owner and by kind, in the order of `Whose::ALL` and `kinds`.
     events: [Vec<Vec<Followed<S::Event>>>; 2],
-    /// Processes that are counted, by an event of their own or by their parent's.
+    /// Processes that are counted, by their own event or by their parent's.
     processes: BTreeSet<u32>,
     threads: usize,
 }
@@ -94,19 +94,19 @@ struct Followed<E> {
 }
 
 impl Counters<Perf> {
-    /// Counts from now on what the machine and these processes do.
+    /// Starts counting what the machine and these processes do.
     pub(crate) fn start(pids: &[u32]) -> Result<Counters, Unsupported> {
         Counters::of(Perf::hardware(), pids, &probe::probe)
     }
 
-    /// The kinds that count, and what to open for each.
-    pub(crate) fn kinds(&self) -> Vec<(Kind, What)> {
+    /// The kinds that count, and the event of each.
+    pub(crate) fn kinds(&self) -> Vec<(Kind, EventId)> {
         self.kinds.iter().map(|&kind| (kind, self.source.what(kind))).collect()
     }
 }
 
 impl<S: Source> Counters<S> {
-    /// With the kinds that the probe finds to count.
+    /// Uses the kinds that the probe accepts.
     fn of(
         mut source: S,
         pids: &[u32],
@@ -119,7 +119,7 @@ impl<S: Source> Counters<S> {
                 Err(why) => missing.push((kind, why)),
             }
         }
-        let missing = told(&missing);
+        let missing = by_reason(&missing);
         if kinds.is_empty() {
             return Err(Unsupported(missing.join("; ")));
         }
@@ -142,8 +142,8 @@ impl<S: Source> Counters<S> {
         Ok(counters)
     }
 
-    /// What it counts, for the manifest.
-    pub(crate) fn says(&self) -> String {
+    /// Describes what it counts, for the manifest.
+    pub(crate) fn describe(&self) -> String {
         let kinds: Vec<&str> = self.kinds.iter().map(|kind| kind.name()).collect();
         let mut text = format!("{}, of the server's threads and of every CPU", kinds.join(", "));
         for missing in &self.missing {
@@ -153,15 +153,15 @@ impl<S: Source> Counters<S> {
         text
     }
 
-    /// What came before the first interval does not count.
+    /// Discards what came before the first interval.
     pub(crate) fn baseline(&mut self, pids: &[u32]) {
         self.follow(pids);
         let all = self.events.iter_mut().flatten().flatten();
         all.for_each(|followed| followed.last = followed.event.read().unwrap_or(followed.last));
     }
 
-    /// Hands what was counted since the last call to the trial; how many threads are not followed
-    /// that came since.
+    /// Writes the counts since the last call to the trial. Returns how many threads have started
+    /// since then that are not followed.
     pub(crate) fn interval(
         &mut self,
         index: u64,
@@ -194,11 +194,11 @@ impl<S: Source> Counters<S> {
         CounterRow { interval, whose, counts, counted }
     }
 
-    /// Follows the processes that came; how many threads of them are not.
+    /// Follows the new processes and returns how many of their threads are not followed.
     fn follow(&mut self, pids: &[u32]) -> u64 {
         let new: Vec<u32> =
             pids.iter().copied().filter(|pid| !self.processes.contains(pid)).collect();
-        // Whoever ended may leave its number to another.
+        // The number of an ended process may be reused.
         self.processes.retain(|pid| pids.contains(pid));
         let mut lost = 0;
         for pid in new {
@@ -213,7 +213,7 @@ impl<S: Source> Counters<S> {
         lost
     }
 
-    /// Opens events for all threads that a process has; how many could not be followed.
+    /// Opens events for all threads of a process and returns how many could not be followed.
     fn follow_process(&mut self, pid: u32) -> u64 {
         self.processes.insert(pid);
         let mut lost = 0;
@@ -243,28 +243,28 @@ impl<S: Source> Counters<S> {
 }
 
 impl<E: Event> Followed<E> {
-    /// What was counted since the last call, scaled to the time in which it was to count, and the
-    /// share of it in which it did; `None` where it never did, or does no more.
+    /// The count since the last call, scaled to the time in which it should have counted, and the
+    /// fraction of that time in which it did. `None` if it never counted, or no longer does.
     fn advance(&mut self) -> (Option<f64>, f64) {
         let Ok(now) = self.event.read() else { return (None, 0.0) };
         let last = std::mem::replace(&mut self.last, now);
         let count = now.count.saturating_sub(last.count) as f64;
-        let wanted_ns = now.wanted_ns.saturating_sub(last.wanted_ns) as f64;
-        let counted_ns = now.counted_ns.saturating_sub(last.counted_ns) as f64;
-        match (wanted_ns > 0.0, counted_ns > 0.0) {
+        let enabled_ns = now.enabled_ns.saturating_sub(last.enabled_ns) as f64;
+        let running_ns = now.running_ns.saturating_sub(last.running_ns) as f64;
+        match (enabled_ns > 0.0, running_ns > 0.0) {
             // A thread that did not run.
             (false, _) => (Some(count), 1.0),
             (true, false) => (None, 0.0),
             (true, true) => {
-                let share = (counted_ns / wanted_ns).min(1.0);
+                let share = (running_ns / enabled_ns).min(1.0);
                 (Some(count / share), share)
             }
         }
     }
 }
 
-/// Kinds that are missing for the same reason, in one sentence.
-fn told(missing: &[(Kind, String)]) -> Vec<String> {
+/// One sentence for all kinds that are missing for the same reason.
+fn by_reason(missing: &[(Kind, String)]) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for (kind, why) in missing {
         match reasons.iter_mut().find(|(known, _)| known == why) {
@@ -275,7 +275,7 @@ fn told(missing: &[(Kind, String)]) -> Vec<String> {
     reasons.into_iter().map(|(why, kinds)| format!("{}: {why}", kinds.join(", "))).collect()
 }
 
-/// The threads and the parent of a process, by /proc.
+/// The threads and the parent of a process, from /proc.
 fn threads(pid: u32) -> Vec<u32> {
     procfs::numbers(&format!("/proc/{pid}/task")).unwrap_or_default()
 }

@@ -7,16 +7,16 @@ use perf_event_open_sys::bindings as sys;
 use perf_event_open_sys::bindings::perf_event_attr;
 
 use super::{At, Event, Kind, Reading, Source};
-use crate::profile::event::{self, What};
+use crate::profile::event::{self, EventId};
 
-/// Perf events of four kinds.
+/// Perf events for the four kinds.
 pub(crate) struct Perf {
-    what: [What; 4],
+    what: [EventId; 4],
     buffer: Vec<u8>,
 }
 
 impl Perf {
-    /// The processor's.
+    /// The processor's counters.
     pub(crate) fn hardware() -> Perf {
         let hardware = |config: sys::perf_hw_id| (sys::PERF_TYPE_HARDWARE, u64::from(config));
         Perf::of([
@@ -27,12 +27,12 @@ impl Perf {
         ])
     }
 
-    pub(super) fn what(&self, kind: Kind) -> What {
+    pub(super) fn what(&self, kind: Kind) -> EventId {
         self.what[kind as usize]
     }
 
-    /// Others, in the order of `Kind::ALL`.
-    pub(super) fn of(what: [What; 4]) -> Perf {
+    /// Other events, in the order of `Kind::ALL`.
+    pub(super) fn of(what: [EventId; 4]) -> Perf {
         Perf { what, buffer: Vec::new() }
     }
 }
@@ -81,17 +81,17 @@ impl Event for File {
         let mut bytes = [0; 24];
         self.read_exact(&mut bytes)?;
         let (words, _) = bytes.as_chunks::<8>();
-        let [count, wanted_ns, counted_ns] = [words[0], words[1], words[2]].map(u64::from_ne_bytes);
-        Ok(Reading { count, wanted_ns, counted_ns })
+        let [count, enabled_ns, running_ns] =
+            [words[0], words[1], words[2]].map(u64::from_ne_bytes);
+        Ok(Reading { count, enabled_ns, running_ns })
     }
 }
 
-/// Why it cannot be had, and what would help.
+/// Why it cannot be opened, and what would help.
 pub(super) fn why(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::ENOENT | libc::EOPNOTSUPP | libc::ENODEV | libc::EINVAL) => {
-            "the processor, or the hypervisor that it is seen through, has no such counter"
-                .to_owned()
+            "the processor, or the hypervisor above it, has no such counter".to_owned()
         }
         _ => event::why(error),
     }

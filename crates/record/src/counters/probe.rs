@@ -1,26 +1,26 @@
-//! Whether a counter counts: a loop whose instructions are known, a walk through memory.
+//! Whether a counter counts, tested with a loop of known length and a walk through memory.
 //!
-//! A counter that opens may still read zero (virtual machines do that), or something else. So it
-//! is believed only after it was held against work that is known.
+//! A counter that opens may still read zero (virtual machines do that), or count something else. So
+//! it is only trusted after it was compared with known work.
 
 use super::{At, Event, Kind, Source, perf};
 
-/// Turns of the known loop: some milliseconds at most.
+/// Turns of the known loop: a few milliseconds at most.
 const TURNS: u64 = 4_000_000;
 
-/// A count of the known loop's instructions may be wrong by this share: user mode of this thread
-/// does nothing else but the two system calls that read the counter.
+/// Tolerated relative error for the known loop's instructions. In user mode, this thread does
+/// nothing else except the two system calls that read the counter.
 const ERROR: f64 = 0.01;
 
-/// The processor does between these many instructions in a cycle.
+/// Plausible range of instructions per cycle.
 const PER_CYCLE: std::ops::Range<f64> = 0.02..16.0;
 
-/// Bytes of the walk, and its steps: a cache line, on memory that was never touched before.
+/// Size of the walk, and its step, a cache line. The memory has never been touched before.
 const WALK_BYTES: usize = 32 << 20;
 const LINE_BYTES: usize = 64;
 
-/// Runs a loop of so many turns; the number of instructions in it, where the loop of this
-/// processor is known. What is called around it is a handful more.
+/// Runs a loop of this many turns. Returns the number of its instructions if the loop is written
+/// for this processor; the code around it adds a handful.
 #[must_use]
 pub fn known_loop(turns: u64) -> Option<u64> {
     /// Counting down and going back.
@@ -38,11 +38,11 @@ pub fn known_loop(turns: u64) -> Option<u64> {
         std::arch::asm!("2:", "subs {left}, {left}, #1", "b.ne 2b", left = inout(reg) left,
             options(nomem, nostack));
     }
-    // Elsewhere no turn was made.
+    // On other processors no turn was made.
     (left == 0).then(|| A_TURN * turns.max(1))
 }
 
-/// Whether a kind counts here, and why not.
+/// Whether a kind counts here; the error says why not.
 pub(super) fn probe<S: Source>(source: &mut S, kind: Kind) -> Result<(), String> {
     let mut event = source.open(kind, At::Here).map_err(|error| perf::why(&error))?;
     let mut counted = |work: &dyn Fn() -> Option<u64>| {
@@ -59,7 +59,7 @@ pub(super) fn probe<S: Source>(source: &mut S, kind: Kind) -> Result<(), String>
     judge(kind, found, known)
 }
 
-/// Whether a count can be true of work that is known: instructions, or lines of memory.
+/// Whether a count is plausible for known work, in instructions or lines of memory.
 pub(super) fn judge(kind: Kind, found: u64, known: u64) -> Result<(), String> {
     if found == 0 {
         return Err("it opens and reads zero".to_owned());
@@ -76,7 +76,7 @@ pub(super) fn judge(kind: Kind, found: u64, known: u64) -> Result<(), String> {
     }
 }
 
-/// Touches memory that no cache has; how many lines.
+/// Touches uncached memory and returns the number of lines.
 fn walk() -> Option<u64> {
     let mut memory = vec![0_u8; WALK_BYTES];
     let mut lines = 0;

@@ -1,12 +1,12 @@
 //! The common log format and the combined one, of Apache, nginx and many others:
 //! `HOST IDENT USER [TIME] "REQUEST" STATUS BYTES` and, combined, `"REFERER" "AGENT"`.
 //!
-//! Servers escape quotes inside quotes with a backslash (Apache) or as `\x22` (nginx). What follows
-//! the known fields is ignored: many sites add their own.
+//! Servers escape quotes inside quotes with a backslash (Apache) or as `\\x22` (nginx). Anything
+//! after the known fields is ignored, because many sites add their own.
 
 use super::{Facts, Instant, NS_PER_S, Request, Stamps};
 
-/// What follows the size.
+/// The fields after the size.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tail {
     Nothing,
@@ -24,24 +24,24 @@ pub(super) fn parse(line: &[u8], tail: Tail, stamps: &mut Stamps) -> Option<Requ
     facts.take_bytes(fields.next()?)?;
     if tail == Tail::RefererAndAgent {
         let agent = quoted(fields.next()?)?;
-        // The agent need not be closed: real logs have lines that were cut in it, and all that is
-        // asked of a line stands before.
+        // The agent need not be closed: real logs have lines that were truncated in it, and
+        // everything needed comes before it.
         agent.strip_prefix(b" \"")?;
     }
     Some(Request::lived(second * NS_PER_S, NS_PER_S, Instant::Start, None, facts))
 }
 
-/// The time in brackets, and what follows them. A user name may hold brackets too, so that the
-/// first pair need not be it.
+/// The time in brackets, and the rest. A user name may contain brackets too, so the first pair may
+/// not be the time.
 fn stamped<'l>(line: &'l [u8], stamps: &mut Stamps) -> Option<(i64, &'l [u8])> {
-    // Three fields stand before it, so that a line which begins with a bracket is not one.
+    // Three fields come before it, so a line that begins with a bracket does not match.
     memchr::memchr_iter(b'[', line).filter(|&at| at > 0 && line[at - 1] == b' ').find_map(|at| {
         let (stamp, rest) = line[at + 1..].split_at_checked(26)?;
         Some((stamps.zoned(stamp)?, rest.strip_prefix(b"]")?))
     })
 }
 
-/// Steps over a quoted string; what follows it.
+/// Skips a quoted string and returns the rest.
 fn quoted(bytes: &[u8]) -> Option<&[u8]> {
     let inside = bytes.strip_prefix(b"\"")?;
     let mut from = 0;

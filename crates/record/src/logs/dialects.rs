@@ -1,17 +1,17 @@
 //! Format strings as nginx, Squid and Apache (and varnishncsa) write them.
 //!
-//! Each dialect is a table of what counts. Other variables of nginx are text, as anybody may make
-//! new ones; other codes of Squid and Apache must be known to exist, because only a known code
-//! tells where it ends.
+//! Each dialect is a table of the variables or codes that matter. Other nginx variables are text,
+//! because modules and configurations may define new ones. Other codes of Squid and Apache must be
+//! known, because only a known code has a known end.
 
-use super::pattern::{Builder, MS, Pattern, What};
+use super::pattern::{Builder, FieldKind, MS, Pattern};
 use super::strftime::Strftime;
 use super::{FormatError, Instant, NS_PER_S};
 
-/// Longest format string that is taken, in characters.
+/// Longest accepted format string, characters.
 const FORMAT_CHARS_MAX: usize = 4096;
 
-/// The dialects, by the name that stands before the string.
+/// The dialects, by the name before the string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     Nginx,
@@ -35,8 +35,8 @@ impl Dialect {
         let chars: Vec<char> = given.chars().collect();
         let mut reader = Reader { dialect: self.name(), chars: &chars, at: 0 };
         if chars.len() > FORMAT_CHARS_MAX {
-            let what = format!("it is longer than {FORMAT_CHARS_MAX} characters");
-            return Err(reader.wrong(0, "", &what, "give the format, not the file"));
+            let what = format!("longer than {FORMAT_CHARS_MAX} characters");
+            return Err(reader.error(0, "", &what, "give the format, not the file"));
         }
         let mut builder = Builder::new(self.name());
         match self {
@@ -47,15 +47,15 @@ impl Dialect {
         builder.finish(
             given,
             match self {
-                Dialect::Nginx => "add $msec and $request_time to it, in nginx's configuration too",
-                Dialect::Squid => "add %ts.%03tu and %6tr to it, in Squid's configuration too",
-                Dialect::Apache => "add %t and %D to it, in the server's configuration too",
+                Dialect::Nginx => "add $msec and $request_time, in nginx's configuration too",
+                Dialect::Squid => "add %ts.%03tu and %6tr, in Squid's configuration too",
+                Dialect::Apache => "add %t and %D, in the server's configuration too",
             },
         )
     }
 }
 
-/// Goes through a string, and says where in it something is wrong.
+/// Reads through a string, and reports the position of errors.
 struct Reader<'s> {
     dialect: &'static str,
     chars: &'s [char],
@@ -79,7 +79,7 @@ impl Reader<'_> {
         found
     }
 
-    fn while_(&mut self, kind: impl Fn(char) -> bool) -> String {
+    fn take_while(&mut self, kind: impl Fn(char) -> bool) -> String {
         let from = self.at;
         while self.peek().is_some_and(&kind) {
             self.at += 1;
@@ -91,7 +91,8 @@ impl Reader<'_> {
         self.chars[from..self.at].iter().collect()
     }
 
-    /// Passes over what stands for itself, up to behind the next sign of a code; where that is.
+    /// Copies literal text up to and including the next sign of a code. Returns the sign's
+    /// position.
     fn code(&mut self, sign: char, builder: &mut Builder) -> Option<usize> {
         while self.peek()? != sign {
             self.literal(builder);
@@ -100,7 +101,7 @@ impl Reader<'_> {
         Some(self.at - 1)
     }
 
-    /// The same for codes after a `%`, which stands for itself when it is doubled.
+    /// The same for codes after a `%`. A doubled `%` is a literal one.
     fn percent_code(&mut self, builder: &mut Builder) -> Option<usize> {
         loop {
             let begun = self.code('%', builder)?;
@@ -111,19 +112,19 @@ impl Reader<'_> {
         }
     }
 
-    /// What stands in braces here, if anything does.
+    /// The content of braces, if there are any here.
     fn braces(&mut self, begun: usize) -> Result<Option<String>, FormatError> {
         if !self.skip('{') {
             return Ok(None);
         }
-        let inside = self.while_(|c| c != '}');
+        let inside = self.take_while(|c| c != '}');
         if self.skip('}') {
             return Ok(Some(inside));
         }
-        Err(self.wrong(begun, &self.since(begun), "its brace is not closed", "add a }"))
+        Err(self.error(begun, &self.since(begun), "the brace is not closed", "add a }"))
     }
 
-    /// A literal character, with the escapes that all three servers' configurations have.
+    /// A literal character, with the escapes that all three configurations have.
     fn literal(&mut self, builder: &mut Builder) {
         let unescaped = match self.next() {
             Some('\\') => match self.peek() {
@@ -140,13 +141,13 @@ impl Reader<'_> {
         unescaped.encode_utf8(&mut bytes).bytes().for_each(|byte| builder.byte(byte));
     }
 
-    fn wrong(&self, begun: usize, found: &str, what: &str, mend: &str) -> FormatError {
+    fn error(&self, begun: usize, found: &str, what: &str, fix: &str) -> FormatError {
         FormatError {
             dialect: self.dialect,
             column: begun + 1,
             found: found.to_owned(),
             what: what.to_owned(),
-            mend: mend.to_owned(),
+            fix: fix.to_owned(),
         }
     }
 }
@@ -157,40 +158,43 @@ fn nginx(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<(), FormatErr
     for escape in ["escape=default ", "escape=json ", "escape=none "] {
         if text.starts_with(escape) {
             reader.at = escape.len();
-            reader.while_(|c| c == ' ');
+            reader.take_while(|c| c == ' ');
         }
     }
     while let Some(begun) = reader.code('$', builder) {
         let name = match reader.braces(begun)? {
             Some(name) => name,
-            None => reader.while_(|c| c.is_ascii_alphanumeric() || c == '_'),
+            None => reader.take_while(|c| c.is_ascii_alphanumeric() || c == '_'),
         };
         if name.is_empty() {
-            let mend = "write a variable's name behind the $";
-            return Err(reader.wrong(begun, "$", "no variable's name follows it", mend));
+            let fix = "write a variable's name after the $";
+            return Err(reader.error(begun, "$", "no variable name follows", fix));
         }
         let what = match name.as_str() {
-            "msec" => What::Epoch(MS),
-            "time_local" => What::Zoned { brackets: false },
-            "time_iso8601" => What::Iso,
-            "request_time" => What::Elapsed(1_000_000),
-            "status" => What::Status,
-            "bytes_sent" | "body_bytes_sent" => What::Bytes,
-            "request" => What::RequestLine,
-            "request_method" => What::Method,
-            "upstream_cache_status" => What::Outcome,
-            "scheme" | "https" | "ssl_protocol" => What::Tls,
-            _ => What::Text,
+            "msec" => FieldKind::Epoch(MS),
+            "time_local" => FieldKind::Zoned { brackets: false },
+            "time_iso8601" => FieldKind::Iso,
+            "request_time" => FieldKind::Elapsed(1_000_000),
+            "status" => FieldKind::Status,
+            "bytes_sent" | "body_bytes_sent" => FieldKind::Bytes,
+            "request" => FieldKind::RequestLine,
+            "request_method" => FieldKind::Method,
+            "upstream_cache_status" => FieldKind::Outcome,
+            "scheme" | "https" | "ssl_protocol" => FieldKind::Tls,
+            _ => FieldKind::Text,
         };
-        // A line is written when the request has ended, and its time is that moment.
+        // A line is written when the request ends, and its time is that moment.
         builder.field(what, Instant::End, begun + 1, &reader.since(begun));
     }
     Ok(())
 }
 
-/// Codes of Squid that hold nothing that counts. The longest that fits is the one that is meant.
+/// The supported codes of Squid. [`squid_what`] and [`squid_time`] read those in the first two
+/// rows; the others are text. The longest match wins.
 #[rustfmt::skip]
-const SQUID_TEXT: &[&str] = &[
+const SQUID_CODES: &[&str] = &[
+    "ts", "tu", "tS", "tr", "tl", "tg", ">Hs", "Hs", "<st", "rm", ">rm", "Ss", "rs", ">rs",
+    "ssl::>negotiated_version", "x",
     ">A", ">a", ">eui", ">p", ">la", ">lp", ">qos", ">nfmark", ">handshake", "<A", "<a", "<p",
     "<la", "<lp", "<qos", "<nfmark", "la", "lp", "transport::>connection_id", "sn", "err_code",
     "err_detail", "note", "et", "ea", "un", "ul", "ue", "ui", "us", "credentials", ">h", ">ha",
@@ -204,42 +208,23 @@ const SQUID_TEXT: &[&str] = &[
     "ssl::<received_supported_version", "tls::<cert", "proxy_protocol::>h", "icap::tt",
     "icap::<last_h", "adapt::sum_trs", "adapt::all_trs", "adapt::<last_h", "icap::<A",
     "icap::<service_name", "icap::ru", "icap::rm", "icap::>st", "icap::<st", "icap::<bs",
-    "icap::>h", "icap::<h", "icap::tr", "icap::tio", "icap::to", "icap::Hs", "x",
+    "icap::>h", "icap::<h", "icap::tr", "icap::tio", "icap::to", "icap::Hs",
 ];
 
-/// Codes that [`squid_what`] and [`squid_time`] read.
-const SQUID_COUNTED: &[&str] = &[
-    "ts",
-    "tu",
-    "tS",
-    "tr",
-    "tl",
-    "tg",
-    ">Hs",
-    "Hs",
-    "<st",
-    "rm",
-    ">rm",
-    "Ss",
-    "rs",
-    ">rs",
-    "ssl::>negotiated_version",
-];
-
-fn squid_what(code: &str, argument: Option<&str>) -> (What, Instant) {
+fn squid_what(code: &str, argument: Option<&str>) -> (FieldKind, Instant) {
     let what = match code {
-        "ts" => What::Epoch(NS_PER_S),
-        "tu" => What::Fraction(MS),
-        "tS" => return (What::Epoch(MS), Instant::Start),
-        "tr" => What::Elapsed(1000),
-        ">Hs" | "Hs" => What::Status,
-        "<st" => What::Bytes,
-        "rm" | ">rm" => What::Method,
-        "Ss" => What::Outcome,
-        "rs" | ">rs" | "ssl::>negotiated_version" => What::Tls,
-        // What our own server adds.
-        "x" if matches!(argument, Some("outcome" | "cache-status")) => What::Outcome,
-        _ => What::Text,
+        "ts" => FieldKind::Epoch(NS_PER_S),
+        "tu" => FieldKind::Fraction(MS),
+        "tS" => return (FieldKind::Epoch(MS), Instant::Start),
+        "tr" => FieldKind::Elapsed(1000),
+        ">Hs" | "Hs" => FieldKind::Status,
+        "<st" => FieldKind::Bytes,
+        "rm" | ">rm" => FieldKind::Method,
+        "Ss" => FieldKind::Outcome,
+        "rs" | ">rs" | "ssl::>negotiated_version" => FieldKind::Tls,
+        // Our own server's additions.
+        "x" if matches!(argument, Some("outcome" | "cache-status")) => FieldKind::Outcome,
+        _ => FieldKind::Text,
     };
     (what, Instant::End)
 }
@@ -247,11 +232,11 @@ fn squid_what(code: &str, argument: Option<&str>) -> (What, Instant) {
 /// Squid, `logformat NAME STRING`: `% [encoding] [-] [[0]width] [{arg}] code [{arg}]`.
 fn squid(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<(), FormatError> {
     while let Some(begun) = reader.percent_code(builder) {
-        // How it is escaped shows in the line by itself.
-        reader.while_(|c| matches!(c, '"' | '[' | '#' | '\'' | '/'));
+        // The escaping is visible in the line itself.
+        reader.take_while(|c| matches!(c, '"' | '[' | '#' | '\'' | '/'));
         let left = reader.skip('-');
         let zeros = reader.skip('0');
-        let width = reader.while_(|c| c.is_ascii_digit() || c == '.');
+        let width = reader.take_while(|c| c.is_ascii_digit() || c == '.');
         let before = reader.braces(begun)?;
         let code = squid_code(reader, begun)?;
         let argument = match before {
@@ -275,22 +260,22 @@ fn squid(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<(), FormatErr
     Ok(())
 }
 
-/// The longest code that stands here.
+/// The longest code at this position.
 fn squid_code(reader: &mut Reader<'_>, begun: usize) -> Result<&'static str, FormatError> {
     let from = reader.at;
     let rest: String = reader.chars[from..].iter().take(40).collect();
-    let known = SQUID_COUNTED.iter().chain(SQUID_TEXT).copied();
-    // Codes of HTTP may be written with their protocol.
+    let known = SQUID_CODES.iter().copied();
+    // HTTP codes may be written with their protocol.
     let (skipped, rest) = match rest.strip_prefix("http::") {
         Some(rest) => (6, rest),
         None => (0, rest.as_str()),
     };
     let found = known.filter(|code| rest.starts_with(code)).max_by_key(|code| code.len());
     let Some(code) = found else {
-        reader.while_(|c| c.is_ascii_alphanumeric() || matches!(c, '<' | '>' | ':' | '_'));
+        reader.take_while(|c| c.is_ascii_alphanumeric() || matches!(c, '<' | '>' | ':' | '_'));
         let text = reader.since(begun);
-        let mend = "see logformat in squid.conf.documented; a % of its own is written %%";
-        return Err(reader.wrong(begun, &text, "Squid has no such code", mend));
+        let fix = "see logformat in squid.conf.documented; write a literal % as %%";
+        return Err(reader.error(begun, &text, "Squid has no such code", fix));
     };
     reader.at += skipped + code.len();
     Ok(code)
@@ -301,80 +286,84 @@ fn squid_time(
     begun: usize,
     code: &str,
     form: Option<&str>,
-) -> Result<What, FormatError> {
-    let Some(form) = form else { return Ok(What::Zoned { brackets: false }) };
+) -> Result<FieldKind, FormatError> {
+    let Some(form) = form else { return Ok(FieldKind::Zoned { brackets: false }) };
     strftime(form, code == "tg")
-        .map_err(|what| reader.wrong(begun, &reader.since(begun), &what, "use %ts.%03tu"))
+        .map_err(|what| reader.error(begun, &reader.since(begun), &what, "use %ts.%03tu"))
 }
 
-fn strftime(form: &str, utc: bool) -> Result<What, String> {
+fn strftime(form: &str, utc: bool) -> Result<FieldKind, String> {
     if form == "%d/%b/%Y:%H:%M:%S %z" || form == "%d/%b/%Y:%T %z" {
-        return Ok(What::Zoned { brackets: false });
+        return Ok(FieldKind::Zoned { brackets: false });
     }
-    Strftime::compile(form, utc).map(What::Strftime)
+    Strftime::compile(form, utc).map(FieldKind::Strftime)
 }
 
 /// Apache, `LogFormat STRING`, and varnishncsa's `-F`: `% [!codes] [<>] [{arg}] letter`.
 fn apache(reader: &mut Reader<'_>, builder: &mut Builder) -> Result<(), FormatError> {
     while let Some(begun) = reader.percent_code(builder) {
-        // On which statuses it is written (a dash on others), and of which of several requests.
-        reader.while_(|c| matches!(c, '!' | ',' | '<' | '>') || c.is_ascii_digit());
+        // The statuses for which it is written (others get a dash), and which of several requests
+        // it is about.
+        reader.take_while(|c| matches!(c, '!' | ',' | '<' | '>') || c.is_ascii_digit());
         let argument = reader.braces(begun)?;
-        reader.while_(|c| matches!(c, '<' | '>' | '^'));
+        reader.take_while(|c| matches!(c, '<' | '>' | '^'));
         let letter = reader.next();
         let doubled = letter == Some('t') && reader.chars[..reader.at].ends_with(&['^', 't']);
         if doubled {
-            // %{NAME}^ti and %{NAME}^to: fields of trailers.
+            // %{NAME}^ti and %{NAME}^to: trailer fields.
             reader.next();
         }
         let text = reader.since(begun);
         let (what, instant) = if doubled {
-            (What::Text, Instant::Start)
+            (FieldKind::Text, Instant::Start)
         } else {
             apache_what(letter, argument.as_deref())
-                .map_err(|(what, mend)| reader.wrong(begun, &text, &what, mend))?
+                .map_err(|(what, fix)| reader.error(begun, &text, &what, fix))?
         };
         builder.field(what, instant, begun + 1, &text);
     }
     Ok(())
 }
 
-type Wrong = (String, &'static str);
+type ErrorAndFix = (String, &'static str);
 
-fn apache_what(letter: Option<char>, argument: Option<&str>) -> Result<(What, Instant), Wrong> {
+fn apache_what(
+    letter: Option<char>,
+    argument: Option<&str>,
+) -> Result<(FieldKind, Instant), ErrorAndFix> {
     let what = match letter {
         Some('t') => return apache_time(argument.unwrap_or_default()),
-        Some('D') => What::Elapsed(1),
-        Some('T') => What::Elapsed(match argument {
+        Some('D') => FieldKind::Elapsed(1),
+        Some('T') => FieldKind::Elapsed(match argument {
             None | Some("" | "s") => 1_000_000,
             Some("ms") => 1000,
             Some("us") => 1,
             Some(_) => {
-                return Err(("it has no such unit".to_owned(), "there are s, ms and us"));
+                return Err(("no such unit".to_owned(), "use s, ms or us"));
             }
         }),
-        Some('s') => What::Status,
-        Some('b' | 'B' | 'O') => What::Bytes,
-        Some('r') => What::RequestLine,
-        Some('m') => What::Method,
+        Some('s') => FieldKind::Status,
+        Some('b' | 'B' | 'O') => FieldKind::Bytes,
+        Some('r') => FieldKind::RequestLine,
+        Some('m') => FieldKind::Method,
         Some('x') => match argument {
             Some("Varnish:hitmiss" | "Varnish:handling" | "outcome" | "cache-status") => {
-                What::Outcome
+                FieldKind::Outcome
             }
-            Some("SSL_PROTOCOL" | "HTTPS") => What::Tls,
-            _ => What::Text,
+            Some("SSL_PROTOCOL" | "HTTPS") => FieldKind::Tls,
+            _ => FieldKind::Text,
         },
-        // What caches write into their answers: X-Cache: HIT.
-        Some('o') if argument.is_some_and(is_cache_field) => What::Outcome,
+        // Response fields in which caches report themselves: X-Cache: HIT.
+        Some('o') if argument.is_some_and(is_cache_field) => FieldKind::Outcome,
         Some(
             'a' | 'A' | 'C' | 'e' | 'f' | 'F' | 'h' | 'H' | 'i' | 'I' | 'k' | 'l' | 'L' | 'n' | 'o'
             | 'p' | 'P' | 'q' | 'R' | 'S' | 'u' | 'U' | 'v' | 'V' | 'X' | 'c',
-        ) => What::Text,
+        ) => FieldKind::Text,
         Some(_) => {
-            let mend = "see LogFormat of Apache, or varnishncsa -F; a % of its own is written %%";
-            return Err(("Apache and varnishncsa have no such code".to_owned(), mend));
+            let fix = "see LogFormat of Apache, or varnishncsa -F; write a literal % as %%";
+            return Err(("Apache and varnishncsa have no such code".to_owned(), fix));
         }
-        None => return Err(("no code follows it".to_owned(), "a % of its own is written %%")),
+        None => return Err(("no code follows".to_owned(), "write a literal % as %%")),
     };
     Ok((what, Instant::Start))
 }
@@ -383,20 +372,20 @@ fn is_cache_field(name: &str) -> bool {
     ["x-cache", "cache-status", "x-cache-status"].iter().any(|n| name.eq_ignore_ascii_case(n))
 }
 
-fn apache_time(form: &str) -> Result<(What, Instant), Wrong> {
+fn apache_time(form: &str) -> Result<(FieldKind, Instant), ErrorAndFix> {
     let (instant, form) = match form.split_once(':') {
         Some(("begin", form)) => (Instant::Start, form),
         Some(("end", form)) => (Instant::End, form),
         _ => (Instant::Start, form),
     };
     let what = match form {
-        "" => What::Zoned { brackets: true },
-        "sec" => What::Epoch(NS_PER_S),
-        "msec" => What::EpochOf(MS),
-        "usec" => What::EpochOf(1000),
-        "msec_frac" => What::Fraction(MS),
-        "usec_frac" => What::Fraction(1000),
-        // Apache writes a form of the operator's without brackets.
+        "" => FieldKind::Zoned { brackets: true },
+        "sec" => FieldKind::Epoch(NS_PER_S),
+        "msec" => FieldKind::EpochOf(MS),
+        "usec" => FieldKind::EpochOf(1000),
+        "msec_frac" => FieldKind::Fraction(MS),
+        "usec_frac" => FieldKind::Fraction(1000),
+        // Apache writes a custom form without brackets.
         form => strftime(form, false).map_err(|what| (what, "use %t, or %{usec}t"))?,
     };
     Ok((what, instant))

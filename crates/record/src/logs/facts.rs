@@ -1,11 +1,11 @@
-//! What a line tells of a request besides its time, and the class that follows from it.
+//! What a line says about a request besides its time, and the resulting class.
 //!
-//! A class is one small number, so that counting by class costs a line nothing: outcome, method,
-//! decade of the size, and whether it came by TLS. What a format does not tell is `-` in its name.
+//! A class is one small number, so counting by class is nearly free: outcome, method, decade of the
+//! size, and whether TLS was used. A part that the format does not have is `-` in its name.
 
 use std::fmt;
 
-/// What became of a request.
+/// How a request was answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Outcome {
@@ -14,17 +14,17 @@ pub(crate) enum Outcome {
     Unknown,
     /// Served from a cache.
     Hit,
-    /// Fetched.
+    /// Fetched from an origin.
     Miss,
     /// Served from a cache after the origin confirmed it.
     Revalidated,
-    /// A status of 400 and above, or no answer at all, and not from a cache.
+    /// A status of 400 or above, or no response at all, and not from a cache.
     Error,
 }
 
 const OUTCOMES: [&str; 5] = ["-", "hit", "miss", "revalidated", "error"];
 
-/// Methods that are told apart; 0 is unknown, the last one any other.
+/// Methods that are distinguished; 0 is unknown, the last one is any other.
 const METHODS: [&str; 11] =
     ["-", "GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "PATCH", "PURGE", "other"];
 const METHOD_OTHER: u8 = 10;
@@ -38,7 +38,7 @@ const SIZE_UNKNOWN: u16 = 10;
 
 const TLS: [&str; 3] = ["-", "plain", "tls"];
 
-/// Classes there can be: their numbers lie below this.
+/// All class numbers are below this.
 pub(crate) const CLASSES: usize = 1 << 13;
 
 /// The class of a request. Its name has four words: outcome, method, size, TLS.
@@ -46,12 +46,12 @@ pub(crate) const CLASSES: usize = 1 << 13;
 pub(crate) struct Class(u16);
 
 impl Class {
-    /// A place in a table of [`CLASSES`].
+    /// Its index in a table of [`CLASSES`].
     pub(crate) fn index(self) -> usize {
         usize::from(self.0)
     }
 
-    /// The class of such an index.
+    /// The class with this index.
     pub(crate) fn of_index(index: usize) -> Class {
         debug_assert!(index < CLASSES);
         Class(index as u16)
@@ -67,12 +67,12 @@ impl Class {
         METHODS[usize::from(self.0 >> 3 & 15).min(10)]
     }
 
-    /// Its decade of bytes.
+    /// Its decade of bytes sent.
     pub(crate) fn size(self) -> &'static str {
         SIZES[usize::from(self.0 >> 7 & 15).min(10)]
     }
 
-    /// Whether it came by TLS.
+    /// Whether it used TLS.
     pub(crate) fn tls(self) -> &'static str {
         TLS[usize::from(self.0 >> 11 & 3).min(2)]
     }
@@ -84,18 +84,18 @@ impl fmt::Display for Class {
     }
 }
 
-/// What a line told of a request.
+/// What a line says about a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// By the cache's own word, where there is one.
+    /// The cache's own report, if there is one.
     pub(crate) cache: Outcome,
-    /// The status; 0 where the client got none.
+    /// The status; 0 if the client got none.
     pub(crate) status: Option<u16>,
-    /// Place in the table of methods.
+    /// Index in the table of methods.
     pub(crate) method: u8,
     /// Bytes that were sent.
     pub(crate) bytes: Option<u64>,
-    /// Whether it came by TLS.
+    /// Whether it used TLS.
     pub(crate) tls: Option<bool>,
 }
 
@@ -104,10 +104,10 @@ impl Facts {
     pub(crate) fn class(&self) -> Class {
         let failed = self.status.is_some_and(|status| status == 0 || status >= 400);
         let outcome = match self.cache {
-            // An error page from the cache costs what a hit costs.
+            // An error page from the cache costs as much as a hit.
             Outcome::Hit | Outcome::Revalidated => self.cache,
             _ if failed => Outcome::Error,
-            told => told,
+            outcome => outcome,
         };
         let size = match self.bytes {
             None => SIZE_UNKNOWN,
@@ -118,7 +118,7 @@ impl Facts {
         Class(outcome as u16 | u16::from(self.method) << 3 | size << 7 | tls << 11)
     }
 
-    /// Takes a status: three digits, or what servers write where none was sent.
+    /// Takes a status: three digits, or what servers write if none was sent.
     pub(crate) fn take_status(&mut self, bytes: &[u8]) -> Option<()> {
         self.status = Some(match bytes {
             b"-" | b"-1" | b"0" => 0,
@@ -158,7 +158,7 @@ impl Facts {
 
     /// Takes the first line of a request: its method is the word before the first space.
     pub(crate) fn take_request_line(&mut self, bytes: &[u8]) {
-        // The longest that is told apart has seven letters.
+        // The longest distinguished method has seven letters.
         let head = &bytes[..bytes.len().min(8)];
         match head.iter().position(|&byte| byte == b' ') {
             Some(at) => self.take_method(&head[..at]),
@@ -167,14 +167,14 @@ impl Facts {
         }
     }
 
-    /// Takes what a cache says of itself: Squid's `TCP_MEM_HIT`, nginx's `HIT`, Varnish's `hit`,
-    /// or a `Cache-Status` of RFC 9211.
+    /// Takes a cache's own report: Squid's `TCP_MEM_HIT`, nginx's `HIT`, Varnish's `hit`, or a
+    /// `Cache-Status` of RFC 9211.
     pub(crate) fn take_outcome(&mut self, bytes: &[u8]) {
         let has =
             |word: &[u8]| bytes.windows(word.len()).any(|window| window.eq_ignore_ascii_case(word));
         self.cache = match bytes {
             [] | b"-" => Outcome::Unknown,
-            // What most lines say needs no search.
+            // The most frequent values need no search.
             b"TCP_MEM_HIT" | b"TCP_HIT" | b"HIT" | b"hit" => Outcome::Hit,
             b"TCP_MISS" | b"MISS" | b"miss" => Outcome::Miss,
             _ if has(b"ABORTED") => Outcome::Error,
@@ -192,7 +192,7 @@ impl Facts {
         };
     }
 
-    /// Takes a scheme, or a version of TLS, or a switch.
+    /// Takes a scheme, a TLS version, or a switch.
     pub(crate) fn take_tls(&mut self, bytes: &[u8]) {
         self.tls = match bytes {
             b"https" | b"on" | b"true" | b"1" | b"wss" => Some(true),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn outcomes_of_every_cache_are_understood() {
+    fn outcomes_of_all_caches_are_understood() {
         for (word, expected) in [
             ("TCP_MEM_HIT", Outcome::Hit),
             ("TCP_IMS_HIT", Outcome::Hit),
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn a_class_follows_from_what_is_told() {
+    fn a_class_follows_from_the_facts() {
         let of = |cache: &str, status: &str, line: &str, bytes: &str, tls: Option<bool>| {
             let mut facts = Facts { tls, ..Facts::default() };
             facts.take_outcome(cache.as_bytes());

@@ -1,4 +1,4 @@
-//! The formats by name, and a format as it was chosen.
+//! The formats by name, and the choice of a format.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,9 +9,9 @@ use serde::Serialize;
 use super::dialects::Dialect;
 use super::json::Keys;
 use super::pattern::Pattern;
-use super::{FormatError, Instant, Request, Stamps, clf, haproxy, squid};
+use super::{Declared, FormatError, Instant, Request, Stamps, clf, haproxy, squid};
 
-/// A format of access logs that has a name of its own.
+/// An access log format that has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogFormat {
@@ -26,7 +26,7 @@ pub enum LogFormat {
 }
 
 impl LogFormat {
-    /// All formats, in the order in which they are tried: the stricter first.
+    /// All formats in the order in which they are tried, the stricter ones first.
     pub const ALL: [LogFormat; 4] =
         [LogFormat::Squid, LogFormat::Haproxy, LogFormat::Combined, LogFormat::Common];
 
@@ -40,7 +40,7 @@ impl LogFormat {
         }
     }
 
-    /// Whether it tells how long a request took.
+    /// Whether it contains how long a request took.
     pub fn has_elapsed(self) -> bool {
         matches!(self, LogFormat::Squid | LogFormat::Haproxy)
     }
@@ -50,7 +50,7 @@ impl LogFormat {
         if self.has_elapsed() { 1_000_000 } else { 1_000_000_000 }
     }
 
-    /// One sentence on what it stamps, for the trial.
+    /// One sentence for the trial about its stamps.
     fn declares(self) -> &'static str {
         match self {
             LogFormat::Squid => "stamps the end, grain 1 ms, with elapsed time",
@@ -81,7 +81,7 @@ impl fmt::Display for LogFormat {
     }
 }
 
-/// A format, ready to read lines.
+/// A format that is ready to parse lines.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Format(Kind);
 
@@ -99,36 +99,35 @@ impl From<LogFormat> for Format {
 }
 
 impl Format {
-    /// Whether it tells how long a request took.
-    pub fn has_elapsed(&self) -> bool {
+    fn declared(&self) -> Result<&Declared, LogFormat> {
         match &self.0 {
-            Kind::Named(format) => format.has_elapsed(),
-            Kind::String(pattern) => pattern.has_elapsed(),
-            Kind::Json(keys) => keys.has_elapsed(),
+            Kind::Named(format) => Err(*format),
+            Kind::String(pattern) => Ok(&pattern.declared),
+            Kind::Json(keys) => Ok(&keys.declared),
         }
+    }
+
+    /// Whether it contains how long a request took.
+    pub fn has_elapsed(&self) -> bool {
+        self.declared().map_or_else(LogFormat::has_elapsed, |declared| declared.elapsed)
     }
 
     /// The grain of its stamps, ns.
     pub fn grain_ns(&self) -> i64 {
-        match &self.0 {
-            Kind::Named(format) => format.grain_ns(),
-            Kind::String(pattern) => pattern.grain_ns(),
-            Kind::Json(keys) => keys.grain_ns(),
-        }
+        self.declared().map_or_else(LogFormat::grain_ns, |declared| declared.grain_ns)
     }
 
-    /// One sentence on what it stamps, for the trial.
+    /// One sentence for the trial about its stamps.
     pub fn declares(&self) -> String {
-        let (instant, grain_ns) = match &self.0 {
-            Kind::Named(format) => return format.declares().to_owned(),
-            Kind::String(pattern) => (pattern.instant(), pattern.grain_ns()),
-            Kind::Json(keys) => (keys.instant(), keys.grain_ns()),
+        let Declared { instant, grain_ns, elapsed, .. } = match self.declared() {
+            Ok(declared) => declared,
+            Err(format) => return format.declares().to_owned(),
         };
         let end = match instant {
             Instant::Start => "start",
             Instant::End => "end",
         };
-        let elapsed = if self.has_elapsed() { "with" } else { "no" };
+        let elapsed = if *elapsed { "with" } else { "no" };
         let grain = match grain_ns {
             1_000_000_000.. => "1 s",
             1_000_000.. => "1 ms",
@@ -156,40 +155,39 @@ impl Format {
     }
 
     fn json(keys: &Keys, line: &[u8], stamps: &mut Stamps) -> Option<Format> {
-        Some(Format(Kind::Json(Arc::new(keys.shown_by(line, stamps)?))))
+        Some(Format(Kind::Json(Arc::new(keys.detected_from(line, stamps)?))))
     }
 }
 
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Kind::Named(format) => format.fmt(f),
-            Kind::String(pattern) => f.write_str(pattern.text()),
-            Kind::Json(keys) => f.write_str(keys.text()),
+        match self.declared() {
+            Ok(declared) => f.write_str(&declared.text),
+            Err(named) => named.fmt(f),
         }
     }
 }
 
-/// Which format a log is in.
+/// The choice of a log's format.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum FormatChoice {
-    /// The first format that understands a line of it.
+    /// The first format that understands one of its lines.
     #[default]
     Auto,
-    /// This one.
+    /// A named format.
     Named(LogFormat),
-    /// JSON lines; keys that were given stand above those known by name.
+    /// JSON lines. Given keys take precedence over known ones.
     Json(JsonKeys),
-    /// The format of such a string.
+    /// The format of this string.
     String(Format),
 }
 
-/// Keys of JSON lines, as they were given.
+/// The given keys of JSON lines.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JsonKeys(Keys);
 
 impl FormatChoice {
-    /// The format, if it is known before a line is.
+    /// The format, if it is known without a line.
     pub(crate) fn format(&self) -> Option<Format> {
         match self {
             FormatChoice::Auto | FormatChoice::Json(_) => None,
@@ -198,8 +196,8 @@ impl FormatChoice {
         }
     }
 
-    /// The format, as a line shows it.
-    pub(crate) fn look_at(&self, line: &[u8], stamps: &mut Stamps) -> Option<Format> {
+    /// The format, as detected from a line.
+    pub(crate) fn detect(&self, line: &[u8], stamps: &mut Stamps) -> Option<Format> {
         match self {
             FormatChoice::Auto => Format::detect(line, stamps),
             FormatChoice::Json(JsonKeys(keys)) => Format::json(keys, line, stamps),
@@ -214,12 +212,12 @@ impl FromStr for FormatChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<FormatChoice, String> {
-        let told = |error: FormatError| error.to_string();
+        let message = |error: FormatError| error.to_string();
         match text {
             "auto" => return Ok(FormatChoice::Auto),
             "common" => return Ok(FormatChoice::Named(LogFormat::Common)),
             "json" => return Ok(FormatChoice::Json(JsonKeys::default())),
-            // What varnishncsa writes when it is told nothing.
+            // The default format of varnishncsa.
             "varnishncsa" => return Ok(FormatChoice::Named(LogFormat::Combined)),
             _ => {}
         }
@@ -228,12 +226,12 @@ impl FromStr for FormatChoice {
         }
         let (name, string) = text.split_once(':').unwrap_or((text, ""));
         if name == "json" {
-            return Keys::compile(string).map(|k| FormatChoice::Json(JsonKeys(k))).map_err(told);
+            return Keys::compile(string).map(|k| FormatChoice::Json(JsonKeys(k))).map_err(message);
         }
         let dialect = Dialect::ALL.into_iter().find(|dialect| dialect.name() == name);
         match dialect {
             Some(dialect) => {
-                let pattern = dialect.compile(string).map_err(told)?;
+                let pattern = dialect.compile(string).map_err(message)?;
                 Ok(FormatChoice::String(Format(Kind::String(Arc::new(pattern)))))
             }
             None => Err(format!(

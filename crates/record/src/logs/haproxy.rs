@@ -1,12 +1,12 @@
 //! HAProxy's HTTP format: `[syslog prefix] CLIENT:PORT [TIME] FRONTEND BACKEND/SERVER
 //! TR/Tw/Tc/Tr/Ta STATUS BYTES ... "REQUEST"` (configuration manual, 8.2.3).
 //!
-//! The time is that of the request's first byte, in HAProxy's local time, without a zone: it is
-//! read in the recorder's own zone. `Ta` is the time from then to the last byte; older versions
-//! wrote `Tt` there. With `option logasap` it has a `+` before it and is a lower bound.
+//! The time is that of the request's first byte, in HAProxy's local time and without a zone. It is
+//! read in the recorder's time zone. `Ta` is the time from then to the last byte; older versions
+//! wrote `Tt` in its place. With `option logasap` it is preceded by `+` and is a lower bound.
 //!
-//! A frontend with a `~` behind its name took the request by TLS (8.2.3 too), and the server
-//! `<CACHE>` is HAProxy's own.
+//! A `~` after the frontend's name means that the request used TLS (8.2.3 too), and the server
+//! `<CACHE>` is HAProxy's own cache.
 
 use super::{Facts, Instant, Request, Stamps, from_ms, signed};
 
@@ -20,7 +20,7 @@ pub(super) fn parse(line: &[u8], stamps: &mut Stamps) -> Option<Request> {
     let size = fields.next()?;
     let slash = memchr::memchr(b'/', server)?;
     let mut facts = Facts { tls: Some(frontend.ends_with(b"~")), ..Facts::default() };
-    // A request that never got an answer has the status -1.
+    // A request without a response has the status -1.
     facts.take_status(status).filter(|()| status.len() == 3 || status == b"-1")?;
     facts.bytes = Some(u64::try_from(signed(size)?).unwrap_or(0));
     if &server[slash + 1..] == b"<CACHE>" {
@@ -31,7 +31,7 @@ pub(super) fn parse(line: &[u8], stamps: &mut Stamps) -> Option<Request> {
         signed(parts.next()?)?;
     }
     let active_ms = signed(parts.next()?)?;
-    // The request line is last, and always there, if only as <BADREQ>.
+    // The request line is last and always present, if only as <BADREQ>.
     if parts.next().is_some() || !rest.ends_with(b"\"") {
         return None;
     }
@@ -40,7 +40,7 @@ pub(super) fn parse(line: &[u8], stamps: &mut Stamps) -> Option<Request> {
     from_ms(start_ns, active_ms, Instant::Start, facts)
 }
 
-/// The time in brackets, and what follows. A syslog prefix may hold brackets too (`haproxy[17]:`).
+/// The time in brackets, and the rest. A syslog prefix may also have brackets (`haproxy[17]:`).
 fn stamped<'l>(line: &'l [u8], stamps: &mut Stamps) -> Option<(i64, &'l [u8])> {
     memchr::memchr_iter(b'[', line).find_map(|at| {
         let (stamp, rest) = line[at + 1..].split_at_checked(24)?;

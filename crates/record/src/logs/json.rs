@@ -1,83 +1,84 @@
-//! JSON lines: one object a line, its values found by their keys.
+//! JSON lines: one object per line, whose values are found by their keys.
 //!
 //! ```text
 //! {"time":"2015-05-17T10:05:03.042Z","elapsed_us":12345,"status":200,"outcome":"TCP_MISS",...}
 //! ```
 //!
-//! Keys that say what they hold are known by name. A key of no clear unit (`duration` is seconds
-//! for one server and milliseconds for another) is never guessed at: it is given, as in
-//! `json:elapsed_s=duration,status=response.code`. A key inside an object is written with points.
+//! Keys with an unambiguous name are known. A key without a clear unit (`duration` is in seconds
+//! for one server and in milliseconds for another) is never guessed; it must be given, as in
+//! `json:elapsed_s=duration,status=response.code`. The path of a nested key is written with dots.
 //!
-//! The line is scanned in place; what is not needed is stepped over. Values that hold escapes are
-//! taken as they stand: none that counts here has any.
+//! The line is scanned in place, and values that are not needed are skipped. Escapes in values are
+//! not decoded: no value that matters here has any.
 
-use super::pattern::{MS, Told, What, elapsed_us};
+use super::pattern::{FieldKind, MS, Values, elapsed_us};
 use super::stamp::Stamp;
-use super::{FormatError, Instant, NS_PER_S, Request, SECONDS_MAX, Stamps};
+use super::{Declared, FormatError, Instant, NS_PER_S, Request, SECONDS_MAX, Stamps};
 
-/// Objects and arrays within each other that are followed.
+/// Deepest nesting of objects and arrays that is accepted.
 const DEPTH_MAX: usize = 16;
 
-/// Longest key, with those around it, that is known.
+/// Longest path of a key that is recognised.
 const PATH_BYTES_MAX: usize = 128;
 
-/// What a key holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Holds {
+/// The meaning of a key's value.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Meaning {
     Time(Instant),
-    /// What one is worth, ns.
+    /// The unit, ns.
     Elapsed(u64),
-    Status,
-    Bytes,
-    Method,
-    RequestLine,
-    Outcome,
-    Tls,
+    Field(&'static FieldKind),
 }
 
-/// What may be given, by name.
-const GIVEN: [(&str, Holds); 13] = [
-    ("time", Holds::Time(Instant::End)),
-    ("end", Holds::Time(Instant::End)),
-    ("start", Holds::Time(Instant::Start)),
-    ("elapsed_s", Holds::Elapsed(NS_PER_S as u64)),
-    ("elapsed_ms", Holds::Elapsed(MS as u64)),
-    ("elapsed_us", Holds::Elapsed(1000)),
-    ("elapsed_ns", Holds::Elapsed(1)),
-    ("status", Holds::Status),
-    ("bytes", Holds::Bytes),
-    ("method", Holds::Method),
-    ("request", Holds::RequestLine),
-    ("outcome", Holds::Outcome),
-    ("tls", Holds::Tls),
+/// The meanings that can be given, by name.
+const GIVEN: [(&str, Meaning); 13] = [
+    ("time", Meaning::Time(Instant::End)),
+    ("end", Meaning::Time(Instant::End)),
+    ("start", Meaning::Time(Instant::Start)),
+    ("elapsed_s", Meaning::Elapsed(NS_PER_S as u64)),
+    ("elapsed_ms", Meaning::Elapsed(MS as u64)),
+    ("elapsed_us", Meaning::Elapsed(1000)),
+    ("elapsed_ns", Meaning::Elapsed(1)),
+    ("status", Meaning::Field(&FieldKind::Status)),
+    ("bytes", Meaning::Field(&FieldKind::Bytes)),
+    ("method", Meaning::Field(&FieldKind::Method)),
+    ("request", Meaning::Field(&FieldKind::RequestLine)),
+    ("outcome", Meaning::Field(&FieldKind::Outcome)),
+    ("tls", Meaning::Field(&FieldKind::Tls)),
 ];
 
-/// Keys known by name.
-fn known(key: &[u8]) -> Option<Holds> {
+/// The meaning of the known keys.
+fn known(key: &[u8]) -> Option<Meaning> {
     Some(match key {
         b"time" | b"timestamp" | b"@timestamp" | b"ts" | b"msec" | b"time_local"
-        | b"time_iso8601" | b"date" | b"datetime" | b"end_time" => Holds::Time(Instant::End),
+        | b"time_iso8601" | b"date" | b"datetime" | b"end_time" => Meaning::Time(Instant::End),
         b"start_time" | b"start" | b"begin" | b"StartUTC" | b"accept_time" => {
-            Holds::Time(Instant::Start)
+            Meaning::Time(Instant::Start)
         }
         b"request_time" | b"elapsed_s" | b"duration_s" | b"duration_seconds" => {
-            Holds::Elapsed(NS_PER_S as u64)
+            Meaning::Elapsed(NS_PER_S as u64)
         }
         b"elapsed_ms" | b"duration_ms" | b"latency_ms" | b"response_time_ms"
-        | b"request_time_ms" => Holds::Elapsed(MS as u64),
+        | b"request_time_ms" => Meaning::Elapsed(MS as u64),
         b"elapsed_us" | b"duration_us" | b"latency_us" | b"response_time_us"
-        | b"request_time_us" => Holds::Elapsed(1000),
-        b"elapsed_ns" | b"duration_ns" | b"latency_ns" => Holds::Elapsed(1),
+        | b"request_time_us" => Meaning::Elapsed(1000),
+        b"elapsed_ns" | b"duration_ns" | b"latency_ns" => Meaning::Elapsed(1),
         b"status" | b"status_code" | b"statusCode" | b"response_status" | b"DownstreamStatus" => {
-            Holds::Status
+            Meaning::Field(&FieldKind::Status)
         }
         b"bytes" | b"bytes_sent" | b"size" | b"body_bytes_sent" | b"DownstreamContentSize" => {
-            Holds::Bytes
+            Meaning::Field(&FieldKind::Bytes)
         }
-        b"method" | b"request_method" | b"RequestMethod" | b"request.method" => Holds::Method,
-        b"request" | b"request_line" => Holds::RequestLine,
-        b"outcome" | b"cache" | b"upstream_cache_status" | b"cache_result" => Holds::Outcome,
-        b"tls" | b"scheme" | b"https" | b"ssl_protocol" | b"request.tls" => Holds::Tls,
+        b"method" | b"request_method" | b"RequestMethod" | b"request.method" => {
+            Meaning::Field(&FieldKind::Method)
+        }
+        b"request" | b"request_line" => Meaning::Field(&FieldKind::RequestLine),
+        b"outcome" | b"cache" | b"upstream_cache_status" | b"cache_result" => {
+            Meaning::Field(&FieldKind::Outcome)
+        }
+        b"tls" | b"scheme" | b"https" | b"ssl_protocol" | b"request.tls" => {
+            Meaning::Field(&FieldKind::Tls)
+        }
         _ => return None,
     })
 }
@@ -85,83 +86,64 @@ fn known(key: &[u8]) -> Option<Holds> {
 /// The keys of one log.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Keys {
-    given: Vec<(Box<[u8]>, Holds)>,
-    text: String,
-    /// As a line showed them.
-    instant: Instant,
-    grain_ns: i64,
-    elapsed: bool,
+    given: Vec<(Box<[u8]>, Meaning)>,
+    /// The stamps and the elapsed time as detected from a line.
+    pub(super) declared: Declared,
 }
 
 impl Keys {
-    /// Reads `elapsed_s=duration,status=response.code`.
+    /// Parses `elapsed_s=duration,status=response.code`.
     pub(crate) fn compile(given: &str) -> Result<Keys, FormatError> {
         let mut keys = Keys::default();
         let mut column = 1;
         for part in given.split(',') {
-            let wrong = |what: &str, mend: String| FormatError {
+            let error = |what: &str, fix: String| FormatError {
                 dialect: "json",
                 column,
                 found: part.to_owned(),
                 what: what.to_owned(),
-                mend,
+                fix,
             };
             let names = || GIVEN.map(|(name, _)| name).join(", ");
             let Some((name, key)) = part.split_once('=') else {
-                let mend = "write WHAT=KEY, such as elapsed_ms=took".to_owned();
-                return Err(wrong("it names no key", mend));
+                return Err(error(
+                    "no key is given",
+                    "write WHAT=KEY, such as elapsed_ms=took".into(),
+                ));
             };
-            let Some((_, holds)) = GIVEN.iter().find(|(known, _)| *known == name) else {
-                return Err(wrong(&format!("{name:?} is nothing to find"), names()));
+            let Some((_, meaning)) = GIVEN.iter().find(|(known, _)| *known == name) else {
+                let fix = format!("use one of {}", names());
+                return Err(error(&format!("{name:?} is not supported"), fix));
             };
             if key.is_empty() || key.len() > PATH_BYTES_MAX {
-                let most = format!("a key has 1 to {PATH_BYTES_MAX} bytes");
-                return Err(wrong("its key has no length that is taken", most));
+                let fix = format!("a key has 1 to {PATH_BYTES_MAX} bytes");
+                return Err(error("the length of the key is invalid", fix));
             }
-            keys.given.push((key.as_bytes().into(), *holds));
+            keys.given.push((key.as_bytes().into(), *meaning));
             column += part.chars().count() + 1;
         }
-        keys.text = format!("json:{given}");
+        keys.declared.text = format!("json:{given}");
         Ok(keys)
     }
 
-    /// The same keys, with what a line shows of the stamps; `None` if it tells no time.
-    pub(crate) fn shown_by(&self, line: &[u8], stamps: &mut Stamps) -> Option<Keys> {
+    /// The same keys, with the stamps and the elapsed time as detected from a line; `None` if the
+    /// line has no time.
+    pub(crate) fn detected_from(&self, line: &[u8], stamps: &mut Stamps) -> Option<Keys> {
         let found = self.find(line, stamps)?;
-        let stamp = found.told.stamp?;
-        Some(Keys {
+        let text = &self.declared.text;
+        let declared = Declared {
             instant: found.instant,
-            grain_ns: stamp.grain_ns,
+            grain_ns: found.values.stamp?.grain_ns.max(1),
             elapsed: found.elapsed,
-            text: if self.text.is_empty() { "json".to_owned() } else { self.text.clone() },
-            ..self.clone()
-        })
+            text: if text.is_empty() { "json".to_owned() } else { text.clone() },
+        };
+        Some(Keys { given: self.given.clone(), declared })
     }
 
-    /// Which instant a line stamps.
-    pub(crate) fn instant(&self) -> Instant {
-        self.instant
-    }
-
-    /// The grain of the stamps, ns.
-    pub(crate) fn grain_ns(&self) -> i64 {
-        self.grain_ns.max(1)
-    }
-
-    /// Whether a line told how long its request took.
-    pub(crate) fn has_elapsed(&self) -> bool {
-        self.elapsed
-    }
-
-    /// As they were given.
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// Understands a line.
+    /// Parses a line.
     pub(super) fn read(&self, line: &[u8], stamps: &mut Stamps) -> Option<Request> {
         let found = self.find(line, stamps)?;
-        found.told.request(found.instant)
+        found.values.request(found.instant)
     }
 
     fn find(&self, line: &[u8], stamps: &mut Stamps) -> Option<Found> {
@@ -183,72 +165,68 @@ impl Keys {
         found: &mut Found,
         stamps: &mut Stamps,
     ) -> Option<()> {
-        let given = self.given.iter().find(|(key, _)| **key == *path).map(|(_, holds)| *holds);
-        let Some(holds) = given.or_else(|| known(path)) else { return Some(()) };
-        // What was given stands above what is known by name.
+        let given = self.given.iter().find(|(key, _)| **key == *path).map(|(_, meaning)| *meaning);
+        let Some(meaning) = given.or_else(|| known(path)) else { return Some(()) };
+        // Given keys take precedence over known ones.
         let rank = if given.is_some() { 2 } else { 1 };
-        let kind = kind(holds);
+        let kind = kind(meaning);
         if found.rank[kind] >= rank {
             return Some(());
         }
-        let (bytes, plain) = match value {
+        let (bytes, usable) = match value {
             Value::String(bytes) | Value::Plain(bytes) if bytes != b"null" => (bytes, true),
-            Value::Object => (&b"true"[..], matches!(holds, Holds::Tls)),
-            _ => (&b"-"[..], !matches!(holds, Holds::Time(_))),
+            Value::Object => (&b"true"[..], meaning == Meaning::Field(&FieldKind::Tls)),
+            _ => (&b"-"[..], !matches!(meaning, Meaning::Time(_))),
         };
-        if !plain {
+        if !usable {
             return Some(());
         }
         found.rank[kind] = rank;
-        let told = &mut found.told;
-        match holds {
-            Holds::Time(instant) => {
-                told.stamp = Some(time(bytes, stamps)?);
+        let values = &mut found.values;
+        match meaning {
+            Meaning::Time(instant) => {
+                values.stamp = Some(time(bytes, stamps)?);
                 found.instant = instant;
             }
-            Holds::Elapsed(unit_ns) => {
+            Meaning::Elapsed(unit_ns) => {
                 found.elapsed = true;
-                told.elapsed_us = if unit_ns == 1 {
+                values.elapsed_us = if unit_ns == 1 {
                     elapsed_us(bytes, 1)?.map(|ns| ns / 1000)
                 } else {
                     elapsed_us(bytes, unit_ns / 1000)?
                 };
             }
-            Holds::Status => told.take(&What::Status, bytes, stamps)?,
-            Holds::Bytes => told.take(&What::Bytes, bytes, stamps)?,
-            Holds::Method => told.take(&What::Method, bytes, stamps)?,
-            Holds::RequestLine => told.take(&What::RequestLine, bytes, stamps)?,
-            Holds::Outcome => told.take(&What::Outcome, bytes, stamps)?,
-            Holds::Tls => told.take(&What::Tls, bytes, stamps)?,
+            Meaning::Field(kind) => values.take(kind, bytes, stamps)?,
         }
         Some(())
     }
 }
 
-/// What a line told, and by what right.
+/// The values found in a line.
 #[derive(Default)]
 struct Found {
-    told: Told,
+    values: Values,
     instant: Instant,
     elapsed: bool,
-    /// By kind: 0 nothing, 1 by a known name, 2 as it was given. The first of equals stays.
+    /// By kind: 0 not found, 1 by a known key, 2 by a given key. Of equals, the first counts.
     rank: [u8; 7],
 }
 
-fn kind(holds: Holds) -> usize {
-    match holds {
-        Holds::Time(_) => 0,
-        Holds::Elapsed(_) => 1,
-        Holds::Status => 2,
-        Holds::Bytes => 3,
-        Holds::Method | Holds::RequestLine => 4,
-        Holds::Outcome => 5,
-        Holds::Tls => 6,
+fn kind(meaning: Meaning) -> usize {
+    match meaning {
+        Meaning::Time(_) => 0,
+        Meaning::Elapsed(_) => 1,
+        Meaning::Field(FieldKind::Status) => 2,
+        Meaning::Field(FieldKind::Bytes) => 3,
+        Meaning::Field(FieldKind::Outcome) => 5,
+        Meaning::Field(FieldKind::Tls) => 6,
+        // The method, by itself or in a request line.
+        Meaning::Field(_) => 4,
     }
 }
 
-/// An instant in any of the forms that logs use: a number of seconds, milliseconds, microseconds
-/// or nanoseconds since the epoch (told apart by its size), ISO 8601, or Apache's.
+/// An instant in any form that logs use: seconds, milliseconds, microseconds or nanoseconds since
+/// the epoch (distinguished by their size), ISO 8601, or Apache's form.
 fn time(value: &[u8], stamps: &mut Stamps) -> Option<Stamp> {
     if value.len() == 26 && value[2] == b'/' {
         return Some(Stamp { ns: stamps.zoned(value)? * NS_PER_S, grain_ns: NS_PER_S });
@@ -257,19 +235,19 @@ fn time(value: &[u8], stamps: &mut Stamps) -> Option<Stamp> {
         return stamps.iso(value);
     }
     let whole = value.split(|&byte| byte == b'.').next()?;
-    let mut told = Told::default();
-    let what = match whole.len() {
-        ..=11 => What::Epoch(1),
-        12..=14 => What::EpochOf(MS),
-        15..=17 => What::EpochOf(1000),
-        _ => What::EpochOf(1),
+    let kind = match whole.len() {
+        ..=11 => FieldKind::Epoch(1),
+        12..=14 => FieldKind::EpochOf(MS),
+        15..=17 => FieldKind::EpochOf(1000),
+        _ => FieldKind::EpochOf(1),
     };
-    told.take(&what, value, stamps)?;
-    told.stamp.filter(|stamp| stamp.ns / NS_PER_S <= SECONDS_MAX)
+    let mut values = Values::default();
+    values.take(&kind, value, stamps)?;
+    values.stamp.filter(|stamp| stamp.ns / NS_PER_S <= SECONDS_MAX)
 }
 
 enum Value<'v> {
-    /// Inside the quotes.
+    /// The bytes between the quotes.
     String(&'v [u8]),
     /// A number, true, false, null.
     Plain(&'v [u8]),
@@ -277,7 +255,7 @@ enum Value<'v> {
     Array,
 }
 
-/// Goes through one line.
+/// Scans one line.
 struct Scan<'l> {
     bytes: &'l [u8],
     at: usize,
@@ -286,14 +264,14 @@ struct Scan<'l> {
 }
 
 impl<'l> Scan<'l> {
-    /// Steps over a value, telling those that stand in objects with their path. `path` is the
-    /// length of the path so far.
-    fn value(&mut self, path: usize, tell: &mut dyn FnMut(&[u8], Value<'l>)) -> Option<()> {
+    /// Skips a value, reporting the members of objects with their paths. `path` is the length of
+    /// the current path.
+    fn value(&mut self, path: usize, report: &mut dyn FnMut(&[u8], Value<'l>)) -> Option<()> {
         match self.bytes.get(self.at)? {
             b'"' => {
                 self.string()?;
             }
-            b'{' => self.object(path, tell)?,
+            b'{' => self.object(path, report)?,
             b'[' => self.array(path)?,
             _ => {
                 self.plain()?;
@@ -302,7 +280,7 @@ impl<'l> Scan<'l> {
         Some(())
     }
 
-    fn object(&mut self, path: usize, tell: &mut dyn FnMut(&[u8], Value<'l>)) -> Option<()> {
+    fn object(&mut self, path: usize, report: &mut dyn FnMut(&[u8], Value<'l>)) -> Option<()> {
         self.enter()?;
         if !self.closes(b'}') {
             loop {
@@ -312,7 +290,7 @@ impl<'l> Scan<'l> {
                 self.byte(b':')?;
                 self.spaces();
                 let within = self.extend(path, key);
-                self.member(path, within, tell)?;
+                self.member(path, within, report)?;
                 self.spaces();
                 if self.byte(b',').is_none() {
                     break;
@@ -324,29 +302,29 @@ impl<'l> Scan<'l> {
         Some(())
     }
 
-    /// A value of an object, whose path ends at `within`; `None` for a path that is too long.
+    /// A member of an object, whose path ends at `within`; `None` if the path is too long.
     fn member(
         &mut self,
         path: usize,
         within: Option<usize>,
-        tell: &mut dyn FnMut(&[u8], Value<'l>),
+        report: &mut dyn FnMut(&[u8], Value<'l>),
     ) -> Option<()> {
         let value = match self.bytes.get(self.at)? {
             b'"' => Value::String(self.string()?),
             b'{' | b'[' => {
                 let object = self.bytes[self.at] == b'{';
                 if let Some(end) = within {
-                    tell(&self.path[..end], if object { Value::Object } else { Value::Array });
+                    report(&self.path[..end], if object { Value::Object } else { Value::Array });
                 }
                 return match within.filter(|_| object) {
-                    Some(end) => self.object(end, tell),
+                    Some(end) => self.object(end, report),
                     None => self.value(path, &mut |_, _| {}),
                 };
             }
             _ => Value::Plain(self.plain()?),
         };
         if let Some(end) = within {
-            tell(&self.path[..end], value);
+            report(&self.path[..end], value);
         }
         Some(())
     }
@@ -379,7 +357,7 @@ impl<'l> Scan<'l> {
         self.byte(end).is_some()
     }
 
-    /// A string; what stands between its quotes.
+    /// Skips a string and returns the bytes between its quotes.
     fn string(&mut self) -> Option<&'l [u8]> {
         self.byte(b'"')?;
         let begun = self.at;
@@ -411,7 +389,7 @@ impl<'l> Scan<'l> {
         (self.bytes.get(self.at) == Some(&byte)).then(|| self.at += 1)
     }
 
-    /// Adds a key to the path.
+    /// Appends a key to the path.
     fn extend(&mut self, path: usize, key: &[u8]) -> Option<usize> {
         let begun = if path > 0 { path + 1 } else { 0 };
         let end = begun + key.len();

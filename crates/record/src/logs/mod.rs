@@ -1,10 +1,10 @@
-//! Lines of access logs to requests: which instant a line stamps, how finely, for how long the
-//! request lived, and of which class it was.
+//! Lines of access logs to requests: which instant a line stamps, how finely, how long the request
+//! lived, and its class.
 //!
-//! One file a format, all of one shape: `parse(line, stamps) -> Option<Request>`. A line that is
-//! not understood is `None`, never an error and never a panic: logs hold notices, half lines and
-//! whatever clients send. A format string is compiled once ([`pattern`]), by its server's
-//! dialect ([`dialects`]).
+//! One file per format, all with the same interface: `parse(line, stamps) -> Option<Request>`. A
+//! line that is not understood is `None`, never an error and never a panic: logs contain notices,
+//! partial lines and whatever clients send. A format string is compiled once ([`pattern`]), by its
+//! server's dialect ([`dialects`]).
 //!
 //! | format         | stamps                     | grain | elapsed        |
 //! |----------------|----------------------------|-------|----------------|
@@ -17,7 +17,8 @@
 //! | squid:STRING   | the end                    | 1 ms with %tu, else 1 s | %tr |
 //! | apache:STRING  | the start; the end with %{end:...}t | as the code | %D, %T |
 //!
-//! Without an elapsed time a request is taken to have happened somewhere in its stamp's grain.
+//! Without an elapsed time, the request is assumed to have happened somewhere within its stamp's
+//! grain.
 
 mod clf;
 mod dialects;
@@ -38,61 +39,73 @@ pub(crate) use facts::{CLASSES, Class, Facts};
 pub use format::{Format, FormatChoice, JsonKeys, LogFormat};
 pub(crate) use stamp::Stamps;
 
-/// Which end of a request a line stamps.
+/// The instant that a line stamps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Instant {
     /// Its first byte, or when it was accepted.
     Start,
-    /// When its answer was sent.
+    /// When its response was sent.
     #[default]
     End,
 }
 
-/// What is wrong with a format, and where in it.
+/// An error in a format, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FormatError {
     dialect: &'static str,
-    /// Of the string behind the dialect's name, from 1.
+    /// Position in the string after the dialect's name, from 1.
     column: usize,
     found: String,
     what: String,
-    mend: String,
+    fix: String,
 }
 
 impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let FormatError { dialect, column, found, what, mend } = self;
+        let FormatError { dialect, column, found, what, fix } = self;
         write!(f, "{dialect} format, column {column}")?;
         if !found.is_empty() {
             write!(f, ", {found}")?;
         }
-        write!(f, ": {what}; {mend}")
+        write!(f, ": {what}; {fix}")
     }
 }
 
+/// What a compiled format declares about its lines.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Declared {
+    /// The instant that a line stamps.
+    instant: Instant,
+    /// The grain of the stamps, ns.
+    grain_ns: i64,
+    /// Whether a line contains how long its request took.
+    elapsed: bool,
+    /// As given, with its dialect.
+    text: String,
+}
 impl std::error::Error for FormatError {}
 
-/// One request, as a line told it. Its life is `[start_ns, end_ns]` on the wall clock; where the
-/// stamp is coarse, that and all instants the stamp may mean.
+/// One request, parsed from a line. Its life is `[start_ns, end_ns]` on the wall clock; if the
+/// stamp is coarse, this includes all instants that the stamp may mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
-    /// What the line says, whichever end of the request it is.
+    /// The stamp of the line, at whichever end of the request.
     pub(crate) stamp_ns: i64,
     pub(crate) start_ns: i64,
     pub(crate) end_ns: i64,
-    /// Where the line tells it.
+    /// If the line has it.
     pub(crate) elapsed_us: Option<u64>,
     pub(crate) class: Class,
-    /// Bytes sent, where the line tells them.
+    /// Bytes sent, if the line has them.
     pub(crate) bytes: u64,
 }
 
-/// Stamps of this grain and coarser stand for every instant in it.
+/// A stamp of this grain or coarser means any instant within it.
 const COARSE_NS: i64 = 1_000_000_000;
 
 impl Request {
-    /// A request by its stamp.
+    /// Makes a request from its stamp.
     fn lived(
         stamp_ns: i64,
         grain_ns: i64,
@@ -111,12 +124,12 @@ impl Request {
         Request { stamp_ns, start_ns, end_ns, elapsed_us, class, bytes }
     }
 
-    /// The last instant of its life. One of no length, by its stamps, lies at its stamp.
+    /// The last instant of its life. An instantaneous request is at its stamp.
     pub(crate) fn last_ns(&self) -> i64 {
         if self.end_ns > self.start_ns { self.end_ns - 1 } else { self.end_ns }
     }
 
-    /// Only its life and its length of time, for tests and checks.
+    /// A request with only a life and an elapsed time, for tests and checks.
     #[cfg(test)]
     pub(crate) fn of_life(start_ns: i64, end_ns: i64, elapsed_us: Option<u64>) -> Request {
         let class = Class::default();
@@ -127,13 +140,13 @@ impl Request {
 const NS_PER_MS: i64 = 1_000_000;
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// Longest life that is believed: a request of more than ten years is noise.
+/// Longest accepted life: a request of more than ten years is noise.
 const ELAPSED_MS_MAX: i64 = 10 * 366 * 86_400_000;
 
-/// Times that are believed, as seconds since the epoch: up to the year 2200.
+/// Latest accepted time, in seconds since the epoch: the year 2200.
 const SECONDS_MAX: i64 = 7_258_118_400;
 
-/// A request of a format in milliseconds. Some servers write -1 for a time they do not know.
+/// A request of a format in milliseconds. Some servers write -1 for an unknown time.
 fn from_ms(stamp_ns: i64, elapsed_ms: i64, instant: Instant, facts: Facts) -> Option<Request> {
     if !(-1..=ELAPSED_MS_MAX).contains(&elapsed_ms) {
         return None;
@@ -142,7 +155,7 @@ fn from_ms(stamp_ns: i64, elapsed_ms: i64, instant: Instant, facts: Facts) -> Op
     Some(Request::lived(stamp_ns, NS_PER_MS, instant, elapsed_us, facts))
 }
 
-/// Digits only, at least one, and no overflow.
+/// At least one digit, only digits, no overflow.
 fn digits(bytes: &[u8]) -> Option<i64> {
     if bytes.is_empty() || bytes.len() > 18 {
         return None;
@@ -152,7 +165,7 @@ fn digits(bytes: &[u8]) -> Option<i64> {
     })
 }
 
-/// Digits with a sign before them, if any.
+/// Digits with an optional sign.
 fn signed(bytes: &[u8]) -> Option<i64> {
     match bytes.strip_prefix(b"-") {
         Some(rest) => digits(rest).map(|number| -number),

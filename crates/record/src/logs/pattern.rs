@@ -1,38 +1,38 @@
-//! A format string, compiled once into pieces that a line is held against from left to right.
+//! A format string, compiled once into pieces that are matched against a line from left to right.
 //!
 //! ```text
 //! "$remote_addr [$time_local] $status"  ->  Text  " ["  Zoned  "] "  Status
 //! ```
 //!
-//! A value ends where the literal behind it begins; between quotes an escaped quote ends nothing.
-//! Nothing is allocated for a line and nothing is tried twice, but for one case: a free text before
-//! a time may hold the literal that parts them (a user's name with a bracket), and then the next
-//! place is tried, [`TRIES_MAX`] times at most.
+//! A value ends where the next literal begins. Between quotes, an escaped quote ends nothing.
+//! Nothing is allocated per line and nothing is tried twice, with one exception: free text before a
+//! time may contain the literal between them (a user name with a bracket), and then the next place
+//! is tried, [`TRIES_MAX`] times at most.
 //!
-//! Invariant, held by the builder: behind a field stands a literal, the end, or the field knows
-//! its own length.
+//! Invariant, ensured by the builder: a field is followed by a literal or the end, or it knows its
+//! own length.
 
 use super::facts::Facts;
 use super::stamp::{Stamp, fraction_ns};
 use super::strftime::Strftime;
-use super::{ELAPSED_MS_MAX, FormatError, Instant, NS_PER_MS, NS_PER_S, Request, SECONDS_MAX};
-use super::{Stamps, digits};
+use super::{Declared, ELAPSED_MS_MAX, FormatError, Instant, NS_PER_MS, NS_PER_S, Request};
+use super::{SECONDS_MAX, Stamps, digits};
 
-/// Places at which a text may end that are tried when a time follows it.
+/// Possible ends of a text that are tried if a time follows it.
 const TRIES_MAX: usize = 16;
 
-/// What a field is.
+/// The kind of a field.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum What {
-    /// Nothing that is counted.
+pub(super) enum FieldKind {
+    /// Not counted.
     Text,
     /// A time that is not needed, but knows where it ends.
-    Passed(Box<What>),
-    /// Seconds since the epoch, with or without a fraction; its grain, ns.
+    Passed(Box<FieldKind>),
+    /// Seconds since the epoch, with or without a fraction. Grain, ns.
     Epoch(i64),
-    /// Milliseconds or microseconds since the epoch: what one is worth, ns.
+    /// Milliseconds or microseconds since the epoch. Unit, ns.
     EpochOf(i64),
-    /// Digits of the second's fraction: what one is worth, ns.
+    /// Digits of the second's fraction. Unit, ns.
     Fraction(i64),
     /// `10/Oct/2000:13:55:36 -0700`, in brackets or not.
     Zoned {
@@ -40,9 +40,9 @@ pub(super) enum What {
     },
     /// ISO 8601.
     Iso,
-    /// A form of its own.
+    /// A custom form.
     Strftime(Strftime),
-    /// A length of time, with or without a fraction: what one is worth, us.
+    /// An elapsed time, with or without a fraction. Unit, us.
     Elapsed(u64),
     Status,
     Bytes,
@@ -52,25 +52,27 @@ pub(super) enum What {
     Tls,
 }
 
-impl What {
+impl FieldKind {
     fn is_time(&self) -> bool {
-        use What::*;
+        use FieldKind::*;
         matches!(self, Epoch(_) | EpochOf(_) | Fraction(_) | Zoned { .. } | Iso | Strftime(_))
     }
 
-    /// Knows where it ends without being told.
+    /// Whether it determines its own length.
     fn knows_its_length(&self) -> bool {
-        matches!(self, What::Zoned { .. } | What::Strftime(_) | What::Passed(_))
+        matches!(self, FieldKind::Zoned { .. } | FieldKind::Strftime(_) | FieldKind::Passed(_))
     }
 
     fn is_number(&self) -> bool {
-        use What::*;
+        use FieldKind::*;
         matches!(self, Epoch(_) | EpochOf(_) | Fraction(_) | Elapsed(_) | Status | Bytes)
     }
 
     fn grain_ns(&self) -> i64 {
         match self {
-            What::Epoch(grain_ns) | What::EpochOf(grain_ns) | What::Fraction(grain_ns) => *grain_ns,
+            FieldKind::Epoch(grain_ns)
+            | FieldKind::EpochOf(grain_ns)
+            | FieldKind::Fraction(grain_ns) => *grain_ns,
             _ => NS_PER_S,
         }
     }
@@ -79,46 +81,22 @@ impl What {
 #[derive(Clone, Debug, PartialEq)]
 enum Piece {
     Literal(Box<[u8]>),
-    /// Any number of spaces: what pads a value.
+    /// Any number of spaces, as padding.
     Spaces,
-    Field(What),
+    Field(FieldKind),
 }
 
 /// A compiled format string.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pattern {
     pieces: Box<[Piece]>,
-    instant: Instant,
-    grain_ns: i64,
-    elapsed: bool,
-    /// As it was given, with its dialect.
-    text: String,
+    pub(super) declared: Declared,
 }
 
 impl Pattern {
-    /// Which instant a line stamps.
-    pub(crate) fn instant(&self) -> Instant {
-        self.instant
-    }
-
-    /// The grain of the stamps, ns.
-    pub(crate) fn grain_ns(&self) -> i64 {
-        self.grain_ns
-    }
-
-    /// Whether it tells how long a request took.
-    pub(crate) fn has_elapsed(&self) -> bool {
-        self.elapsed
-    }
-
-    /// As it was given.
-    pub(crate) fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// Understands a line.
+    /// Parses a line.
     pub(super) fn read(&self, line: &[u8], stamps: &mut Stamps) -> Option<Request> {
-        let mut told = Told::default();
+        let mut values = Values::default();
         let mut at = 0;
         let mut quoted = false;
         for (index, piece) in self.pieces.iter().enumerate() {
@@ -130,11 +108,11 @@ impl Pattern {
                 }
                 Piece::Spaces => rest.iter().take_while(|&&byte| byte == b' ').count(),
                 Piece::Field(what) if what.knows_its_length() => {
-                    told.take_sized(what, rest, stamps)?
+                    values.take_sized(what, rest, stamps)?
                 }
                 Piece::Field(what) => {
                     let length = self.length(index, what, rest, quoted, stamps)?;
-                    told.take(what, &rest[..length], stamps)?;
+                    values.take(what, &rest[..length], stamps)?;
                     length
                 }
             };
@@ -142,14 +120,14 @@ impl Pattern {
         if at < line.len() {
             return None;
         }
-        told.request(self.instant)
+        values.request(self.declared.instant)
     }
 
-    /// Where a value ends.
+    /// The length of a value.
     fn length(
         &self,
         index: usize,
-        what: &What,
+        what: &FieldKind,
         rest: &[u8],
         quoted: bool,
         stamps: &mut Stamps,
@@ -163,14 +141,14 @@ impl Pattern {
             }
         };
         let timed = match self.pieces.get(index + 2) {
-            Some(Piece::Field(next)) if *what == What::Text && next.knows_its_length() => next,
+            Some(Piece::Field(next)) if *what == FieldKind::Text && next.knows_its_length() => next,
             _ => return find(rest, 0, literal, quoted),
         };
         let mut from = 0;
         for _ in 0..TRIES_MAX {
             let end = find(rest, from, literal, quoted)?;
-            let behind = &rest[end + literal.len()..];
-            if Told::default().take_sized(timed, behind, stamps).is_some() {
+            let after = &rest[end + literal.len()..];
+            if Values::default().take_sized(timed, after, stamps).is_some() {
                 return Some(end);
             }
             from = end + 1;
@@ -179,8 +157,8 @@ impl Pattern {
     }
 }
 
-/// The first place, from `from` on, at which a literal stands. In quotes a backslash takes the
-/// byte behind it with it.
+/// The first position of a literal, starting at `from`. In quotes, a backslash escapes the next
+/// byte.
 fn find(bytes: &[u8], mut from: usize, literal: &[u8], quoted: bool) -> Option<usize> {
     let first = *literal.first()?;
     let escaped = quoted && first == b'"';
@@ -202,20 +180,20 @@ fn find(bytes: &[u8], mut from: usize, literal: &[u8], quoted: bool) -> Option<u
     }
 }
 
-/// What the fields of a line told so far.
+/// The values of a line's fields so far.
 #[derive(Default)]
-pub(super) struct Told {
+pub(super) struct Values {
     pub(super) stamp: Option<Stamp>,
     fraction: Option<(i64, i64)>,
     pub(super) elapsed_us: Option<u64>,
     pub(super) facts: Facts,
 }
 
-impl Told {
-    /// Takes a field that knows its own length; how long it is.
-    fn take_sized(&mut self, what: &What, rest: &[u8], stamps: &mut Stamps) -> Option<usize> {
+impl Values {
+    /// Takes a field that knows its own length, and returns that length.
+    fn take_sized(&mut self, what: &FieldKind, rest: &[u8], stamps: &mut Stamps) -> Option<usize> {
         match what {
-            What::Zoned { brackets } => {
+            FieldKind::Zoned { brackets } => {
                 let edge = usize::from(*brackets);
                 let stamp = rest.get(edge..edge + 26)?;
                 if *brackets && (rest[0] != b'[' || *rest.get(27)? != b']') {
@@ -225,42 +203,49 @@ impl Told {
                     Some(Stamp { ns: stamps.zoned(stamp)? * NS_PER_S, grain_ns: NS_PER_S });
                 Some(26 + 2 * edge)
             }
-            What::Strftime(form) => {
+            FieldKind::Strftime(form) => {
                 let (ns, length) = form.read(rest)?;
                 self.stamp = Some(Stamp { ns, grain_ns: NS_PER_S });
                 Some(length)
             }
-            What::Passed(what) => Told::default().take_sized(what, rest, stamps),
+            FieldKind::Passed(what) => Values::default().take_sized(what, rest, stamps),
             _ => None,
         }
     }
 
     /// Takes the value of a field.
-    pub(super) fn take(&mut self, what: &What, value: &[u8], stamps: &mut Stamps) -> Option<()> {
+    pub(super) fn take(
+        &mut self,
+        what: &FieldKind,
+        value: &[u8],
+        stamps: &mut Stamps,
+    ) -> Option<()> {
         match what {
-            What::Text => {}
-            What::Status => self.facts.take_status(value.trim_ascii())?,
-            What::Bytes => self.facts.take_bytes(value.trim_ascii())?,
-            What::Method => self.facts.take_method(value),
-            What::RequestLine => self.facts.take_request_line(value),
-            What::Outcome => self.facts.take_outcome(value),
-            What::Tls => self.facts.take_tls(value),
-            What::Elapsed(unit_us) => self.elapsed_us = elapsed_us(value.trim_ascii(), *unit_us)?,
-            What::Epoch(_) => self.stamp = Some(epoch(value.trim_ascii(), NS_PER_S)?),
-            What::EpochOf(unit_ns) => self.stamp = Some(epoch(value.trim_ascii(), *unit_ns)?),
-            What::Fraction(unit_ns) => {
+            FieldKind::Text => {}
+            FieldKind::Status => self.facts.take_status(value.trim_ascii())?,
+            FieldKind::Bytes => self.facts.take_bytes(value.trim_ascii())?,
+            FieldKind::Method => self.facts.take_method(value),
+            FieldKind::RequestLine => self.facts.take_request_line(value),
+            FieldKind::Outcome => self.facts.take_outcome(value),
+            FieldKind::Tls => self.facts.take_tls(value),
+            FieldKind::Elapsed(unit_us) => {
+                self.elapsed_us = elapsed_us(value.trim_ascii(), *unit_us)?
+            }
+            FieldKind::Epoch(_) => self.stamp = Some(epoch(value.trim_ascii(), NS_PER_S)?),
+            FieldKind::EpochOf(unit_ns) => self.stamp = Some(epoch(value.trim_ascii(), *unit_ns)?),
+            FieldKind::Fraction(unit_ns) => {
                 let ns = digits(value.trim_ascii())?.checked_mul(*unit_ns)?;
                 self.fraction = Some(((0..NS_PER_S).contains(&ns).then_some(ns)?, *unit_ns));
             }
-            What::Iso => self.stamp = Some(stamps.iso(value)?),
-            What::Zoned { .. } | What::Strftime(_) | What::Passed(_) => {
+            FieldKind::Iso => self.stamp = Some(stamps.iso(value)?),
+            FieldKind::Zoned { .. } | FieldKind::Strftime(_) | FieldKind::Passed(_) => {
                 self.take_sized(what, value, stamps)?;
             }
         }
         Some(())
     }
 
-    /// The request; `None` if no time was told.
+    /// The request; `None` if there was no time.
     pub(super) fn request(self, instant: Instant) -> Option<Request> {
         let mut stamp = self.stamp?;
         if let Some((ns, grain_ns)) = self.fraction {
@@ -270,7 +255,7 @@ impl Told {
     }
 }
 
-/// A time since the epoch in such units.
+/// A time since the epoch in this unit.
 fn epoch(value: &[u8], unit_ns: i64) -> Option<Stamp> {
     let (whole, fraction) = halves(value);
     let whole = digits(whole)?;
@@ -280,7 +265,7 @@ fn epoch(value: &[u8], unit_ns: i64) -> Option<Stamp> {
     (ns / NS_PER_S <= SECONDS_MAX).then_some(Stamp { ns, grain_ns })
 }
 
-/// A length of time; `Some(None)` where the server did not know it.
+/// An elapsed time; `Some(None)` if the server did not know it.
 pub(super) fn elapsed_us(value: &[u8], unit_us: u64) -> Option<Option<u64>> {
     if matches!(value, b"-" | b"-1" | b"") {
         return Some(None);
@@ -299,15 +284,15 @@ fn halves(value: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// A field as a dialect found it, and where in the string.
+/// A field of the string, and its position.
 struct Found {
-    what: What,
+    what: FieldKind,
     instant: Instant,
     column: usize,
     text: String,
 }
 
-/// Puts a pattern together, and says what cannot be one.
+/// Builds a pattern, and reports why a string is not one.
 pub(super) struct Builder {
     dialect: &'static str,
     parts: Vec<Part>,
@@ -317,7 +302,7 @@ pub(super) struct Builder {
 enum Part {
     Byte(u8),
     Spaces,
-    /// A place in the list of fields; padded with spaces on its right.
+    /// An index into the list of fields; padded with spaces on its right.
     Field {
         at: usize,
         padded: bool,
@@ -333,13 +318,13 @@ impl Builder {
         self.parts.push(Part::Byte(byte));
     }
 
-    /// What pads the field that comes next.
+    /// Padding before the next field.
     pub(super) fn spaces(&mut self) {
         self.parts.push(Part::Spaces);
     }
 
-    /// A field that stands at `column` (from 1) of the string, written `text`.
-    pub(super) fn field(&mut self, what: What, instant: Instant, column: usize, text: &str) {
+    /// A field at `column` (from 1) of the string, written as `text`.
+    pub(super) fn field(&mut self, what: FieldKind, instant: Instant, column: usize, text: &str) {
         self.parts.push(Part::Field { at: self.fields.len(), padded: false });
         self.fields.push(Found { what, instant, column, text: text.to_owned() });
     }
@@ -351,42 +336,39 @@ impl Builder {
         }
     }
 
-    /// The pattern, if lines can be read by it and tell a time. `mend` says how this dialect
+    /// The pattern, if its lines can be parsed and contain a time. `fix` says how this dialect
     /// writes the time best.
-    pub(super) fn finish(
-        mut self,
-        given: &str,
-        mend: &'static str,
-    ) -> Result<Pattern, FormatError> {
+    pub(super) fn finish(mut self, given: &str, fix: &'static str) -> Result<Pattern, FormatError> {
         let (instant, grain_ns) = self.choose_clock().ok_or_else(|| FormatError {
             dialect: self.dialect,
             column: given.chars().count() + 1,
             found: String::new(),
-            what: "no time stands in it, so that its lines are in no interval".to_owned(),
-            mend: mend.to_owned(),
+            what: "it has no time, so its lines cannot be assigned to intervals".to_owned(),
+            fix: fix.to_owned(),
         })?;
         let elapsed = self.choose_elapsed();
         for alike in [
-            |what: &What| *what == What::Status,
-            |what: &What| *what == What::Bytes,
-            |what: &What| matches!(what, What::Method | What::RequestLine),
-            |what: &What| *what == What::Outcome,
-            |what: &What| *what == What::Tls,
+            |what: &FieldKind| *what == FieldKind::Status,
+            |what: &FieldKind| *what == FieldKind::Bytes,
+            |what: &FieldKind| matches!(what, FieldKind::Method | FieldKind::RequestLine),
+            |what: &FieldKind| *what == FieldKind::Outcome,
+            |what: &FieldKind| *what == FieldKind::Tls,
         ] {
             let fields = self.fields.iter_mut().filter(|field| alike(&field.what));
-            fields.skip(1).for_each(|field| field.what = What::Text);
+            fields.skip(1).for_each(|field| field.what = FieldKind::Text);
         }
         let pieces = self.pieces()?;
         let text = format!("{}:{given}", self.dialect);
-        Ok(Pattern { pieces: pieces.into(), instant, grain_ns, elapsed, text })
+        let declared = Declared { instant, grain_ns, elapsed, text };
+        Ok(Pattern { pieces: pieces.into(), declared })
     }
 
-    /// Keeps the finest clock; other times are text.
+    /// Chooses the finest clock; other times become text.
     fn choose_clock(&mut self) -> Option<(Instant, i64)> {
         let of = |instant: Instant| {
             let times = self.fields.iter().enumerate();
             let mine = times.filter(|(_, f)| f.what.is_time() && f.instant == instant);
-            let fraction = |f: &Found| matches!(f.what, What::Fraction(_));
+            let fraction = |f: &Found| matches!(f.what, FieldKind::Fraction(_));
             let whole = mine.clone().filter(|(_, f)| !fraction(f));
             let (whole, grain_ns) =
                 whole.map(|(at, f)| (at, f.what.grain_ns())).min_by_key(|&(at, g)| (g, at))?;
@@ -402,26 +384,26 @@ impl Builder {
             if !field.what.is_time() || at == whole || Some(at) == part {
                 continue;
             }
-            // A time in words holds spaces, and is still stepped over as one.
-            let what = std::mem::replace(&mut field.what, What::Text);
+            // A textual time contains spaces, and is still skipped as one field.
+            let what = std::mem::replace(&mut field.what, FieldKind::Text);
             if what.knows_its_length() {
-                field.what = What::Passed(Box::new(what));
+                field.what = FieldKind::Passed(Box::new(what));
             }
         }
         Some((instant, grain_ns))
     }
 
-    /// Keeps the finest length of time; whether there is one.
+    /// Chooses the finest elapsed time. Returns whether there is one.
     fn choose_elapsed(&mut self) -> bool {
         let unit = |field: &Found| match field.what {
-            What::Elapsed(unit_us) => Some(unit_us),
+            FieldKind::Elapsed(unit_us) => Some(unit_us),
             _ => None,
         };
         let units = self.fields.iter().enumerate().filter_map(|(at, f)| Some((unit(f)?, at)));
         let Some((_, kept)) = units.min() else { return false };
         for (at, field) in self.fields.iter_mut().enumerate() {
             if unit(field).is_some() && at != kept {
-                field.what = What::Text;
+                field.what = FieldKind::Text;
             }
         }
         true
@@ -430,7 +412,7 @@ impl Builder {
     fn pieces(&self) -> Result<Vec<Piece>, FormatError> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut literal: Vec<u8> = Vec::new();
-        // A field whose padding was not yet allowed for, and the field that stands last.
+        // A field whose padding was not allowed for yet, and the last field.
         let mut padding = false;
         let mut last: Option<&Found> = None;
         for part in &self.parts {
@@ -458,7 +440,9 @@ impl Builder {
                     }
                     padding = *padded;
                     match last {
-                        Some(before) if before.what == What::Text && field.what == What::Text => {
+                        Some(before)
+                            if before.what == FieldKind::Text && field.what == FieldKind::Text =>
+                        {
                             continue;
                         }
                         Some(before) => self.parted(before, field)?,
@@ -475,10 +459,10 @@ impl Builder {
         Ok(pieces)
     }
 
-    /// Whether a line can be cut between two fields that touch.
+    /// Whether a line can be split between two adjacent fields.
     fn parted(&self, before: &Found, after: &Found) -> Result<(), FormatError> {
         let clear = before.what.knows_its_length()
-            || before.what.is_number() && !after.what.is_number() && after.what != What::Text;
+            || before.what.is_number() && !after.what.is_number() && after.what != FieldKind::Text;
         if clear {
             return Ok(());
         }
@@ -486,8 +470,8 @@ impl Builder {
             dialect: self.dialect,
             column: after.column,
             found: after.text.clone(),
-            what: format!("nothing stands between it and {} before it", before.text),
-            mend: "put a space between them, in the server's configuration too".to_owned(),
+            what: format!("nothing separates it from {} before it", before.text),
+            fix: "put a space between them, in the server's configuration too".to_owned(),
         })
     }
 }

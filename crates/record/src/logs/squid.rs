@@ -14,7 +14,7 @@ pub(super) fn parse(line: &[u8]) -> Option<Request> {
     let mut facts = Facts::default();
     facts.take_bytes(fields.next()?)?;
     facts.take_method(fields.next()?);
-    // URL, user, hierarchy and type must be there: a cut line is not a request.
+    // URL, user, hierarchy and type must be present: a truncated line is not a request.
     if fields.take(4).count() < 4 {
         return None;
     }

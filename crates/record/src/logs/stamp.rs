@@ -1,21 +1,21 @@
-//! The times that logs hold in words: `10/Oct/2000:13:55:36 -0700` and its kin.
+//! The textual times of logs: `10/Oct/2000:13:55:36 -0700` and similar ones.
 //!
-//! Thousands of lines share a second, so the last one worked out is kept.
+//! Thousands of lines share a second, so the last result is cached.
 
 use super::{NS_PER_MS, NS_PER_S};
 use crate::clock;
 
-/// Works out stamps, and remembers the last.
+/// Parses stamps and caches the last one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stamps {
     zoned: Option<([u8; 26], i64)>,
     local: Option<([u8; 20], i64)>,
-    /// The seconds of a date and time as if it were in UTC, and as local time.
+    /// The seconds of a date and time, read as UTC, and read as local time.
     iso: Option<([u8; 19], i64)>,
     iso_local: Option<([u8; 19], i64)>,
 }
 
-/// An instant and how finely it is known.
+/// An instant and its grain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     pub(super) ns: i64,
@@ -57,8 +57,8 @@ impl Stamps {
 }
 
 impl Stamps {
-    /// An instant by ISO 8601: `2015-05-17T10:05:03.042Z`, with a space for the T, with a zone of
-    /// `+02:00` or `+0200`, without a fraction; without a zone it is local time.
+    /// Parses ISO 8601: `2015-05-17T10:05:03.042Z`, optionally with a space for the T, a zone of
+    /// `+02:00` or `+0200`, or no fraction. Without a zone it is local time.
     pub(super) fn iso(&mut self, stamp: &[u8]) -> Option<Stamp> {
         let (second, rest) = stamp.split_first_chunk::<19>()?;
         let (fraction, zone) = match rest {
@@ -76,28 +76,26 @@ impl Stamps {
             _ => return None,
         };
         let seconds = match east {
-            Some(east) => {
-                remembered(&mut self.iso, second, |date, time| Some(utc(date, time)))? - east
-            }
-            None => remembered(&mut self.iso_local, second, clock::local_to_unix)?,
+            Some(east) => cached(&mut self.iso, second, |date, time| Some(utc(date, time)))? - east,
+            None => cached(&mut self.iso_local, second, clock::local_to_unix)?,
         };
         let (ns, grain_ns) = fraction_ns(fraction)?;
         Some(Stamp { ns: seconds * NS_PER_S + ns, grain_ns })
     }
 
-    /// Works out a date and time, in UTC if it has no zone of its own.
+    /// Seconds of a date and time in UTC.
     pub(super) fn utc_seconds(date: Date, time: Time) -> Option<i64> {
         valid(date, time).then(|| utc(date, time))
     }
 
-    /// The same in local time.
+    /// Seconds of a date and time in local time.
     pub(super) fn local_seconds(date: Date, time: Time) -> Option<i64> {
         valid(date, time).then(|| clock::local_to_unix(date, time))?
     }
 }
 
-/// Nanoseconds of the digits behind a point, and what the last of them is worth. Digits beyond the
-/// ninth are passed over.
+/// Nanoseconds of the digits after a point, and the value of the last digit. Digits after the ninth
+/// are ignored.
 pub(super) fn fraction_ns(digits: &[u8]) -> Option<(i64, i64)> {
     let kept = &digits[..digits.len().min(9)];
     if digits.is_empty() {
@@ -107,7 +105,7 @@ pub(super) fn fraction_ns(digits: &[u8]) -> Option<(i64, i64)> {
     Some((super::digits(kept)? * unit, unit))
 }
 
-fn remembered(
+fn cached(
     last: &mut Option<([u8; 19], i64)>,
     second: &[u8; 19],
     seconds: impl Fn(Date, Time) -> Option<i64>,
@@ -127,7 +125,7 @@ fn remembered(
     Some(seconds)
 }
 
-/// Seconds that a zone lies east of Greenwich.
+/// The seconds by which a zone is east of Greenwich.
 pub(super) fn east(sign: u8, hours: &[u8], minutes: &[u8]) -> Option<i64> {
     let seconds = i64::from(two(hours)? * 3600 + two(minutes)? * 60);
     Some(if sign == b'-' { -seconds } else { seconds })
@@ -147,7 +145,7 @@ fn utc(date: Date, time: Time) -> i64 {
     days_since_epoch(date) * 86_400 + i64::from(time.0 * 3600 + time.1 * 60 + time.2)
 }
 
-/// The number of a month by its English name, shortened.
+/// The number of a month by its short English name.
 pub(super) fn month(name: &[u8]) -> Option<u32> {
     const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";
     MONTHS.chunks(3).position(|month| month == name).map(|at| at as u32 + 1)
@@ -179,8 +177,8 @@ fn two(bytes: &[u8]) -> Option<u32> {
     }
 }
 
-/// Days from 1970-01-01 in the proleptic Gregorian calendar: years begin in March, so that the
-/// leap day is the last of its year, and 400 years have 146,097 days.
+/// Days since 1970-01-01 in the proleptic Gregorian calendar. Years begin in March, so that the
+/// leap day is the last of its year; 400 years have 146,097 days.
 fn days_since_epoch((year, month, day): Date) -> i64 {
     let year = i64::from(year) - i64::from(month <= 2);
     let era = year.div_euclid(400);

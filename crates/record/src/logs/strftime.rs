@@ -1,7 +1,7 @@
-//! Times in a form of the operator's own, as strftime(3) writes them.
+//! Times in a custom strftime(3) form.
 //!
-//! Only what tells a date and a time is read; a form that does not tell them is refused when it is
-//! compiled.
+//! Only what determines a date and a time is parsed. A form that does not determine them is refused
+//! when it is compiled.
 
 use super::stamp::{east, month};
 use super::{NS_PER_S, SECONDS_MAX, Stamps, digits};
@@ -10,7 +10,7 @@ use super::{NS_PER_S, SECONDS_MAX, Stamps, digits};
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Strftime {
     parts: Box<[Part]>,
-    /// Without a zone of its own it is in UTC, otherwise local.
+    /// Without a zone in the form: whether it is in UTC; otherwise it is local time.
     utc: bool,
 }
 
@@ -20,20 +20,20 @@ enum Part {
     Year,
     Month,
     MonthName,
-    /// Two digits, the first of which may be a space.
+    /// Two digits, of which the first may be a space.
     Day,
     Hour,
     Minute,
     Second,
     Zone,
-    /// Letters that tell nothing more: a weekday, the name of the local zone.
+    /// Letters without further information: a weekday, the name of the local zone.
     Letters,
     /// Seconds since the epoch.
     Epoch,
 }
 
 impl Strftime {
-    /// Compiles a form. The error is what is wrong with it.
+    /// Compiles a form. The error says what is wrong with it.
     pub(super) fn compile(form: &str, utc: bool) -> Result<Strftime, String> {
         let mut parts = Vec::new();
         let mut bytes = form.bytes();
@@ -45,7 +45,7 @@ impl Strftime {
             let time = [Part::Hour, Part::Byte(b':'), Part::Minute, Part::Byte(b':'), Part::Second];
             match bytes.next() {
                 Some(b'%') => parts.push(Part::Byte(b'%')),
-                Some(b'n') => return Err("%n breaks the line".to_owned()),
+                Some(b'n') => return Err("%n would break the line".to_owned()),
                 Some(b't') => parts.push(Part::Byte(b'\t')),
                 Some(b'Y') => parts.push(Part::Year),
                 Some(b'm') => parts.push(Part::Month),
@@ -64,9 +64,9 @@ impl Strftime {
                 Some(b'a' | b'Z') => parts.push(Part::Letters),
                 Some(b's') => parts.push(Part::Epoch),
                 Some(other) => {
-                    return Err(format!("%{} of its time is not read", char::from(other)));
+                    return Err(format!("%{} is not supported in a time", char::from(other)));
                 }
-                None => return Err("its time ends in a lone %".to_owned()),
+                None => return Err("the time ends in a lone %".to_owned()),
             }
         }
         let has = |part| parts.contains(&part);
@@ -74,12 +74,12 @@ impl Strftime {
         let time = has(Part::Hour) && has(Part::Minute) && has(Part::Second);
         let whole = has(Part::Epoch) || date && time;
         if !whole {
-            return Err("its time lacks a year, month, day, hour, minute or second".to_owned());
+            return Err("the time lacks a year, month, day, hour, minute or second".to_owned());
         }
         Ok(Strftime { parts: parts.into(), utc })
     }
 
-    /// The instant, ns since the epoch, and how many bytes told it.
+    /// The instant, ns since the epoch, and its length in bytes.
     pub(super) fn read(&self, bytes: &[u8]) -> Option<(i64, usize)> {
         let (mut date, mut time) = ((1970, 1, 1), (0, 0, 0));
         let (mut zone, mut epoch) = (None, None);

@@ -1,4 +1,4 @@
-//! Format strings, by tables: what they make of lines, and what is said of a bad one.
+//! Format strings, tested with tables: how they parse lines, and the errors for bad strings.
 
 use super::*;
 use proptest::prelude::*;
@@ -26,7 +26,7 @@ fn nginx_strings_read_what_nginx_writes() {
     assert!(!format.has_elapsed() && format.grain_ns() == NS_PER_S);
     let expected = (SECOND, SECOND + 1_000_000, None, "- GET 1k-10k -".to_owned(), 2326);
     assert_eq!(read(&format, line), Some(expected.clone()));
-    // A user may be named as he likes; a line with more or less is none.
+    // A user name may contain anything. A line with more or fewer fields does not match.
     assert_eq!(read(&format, &line.replace(" - - ", " - a [b] ")), Some(expected));
     for bad in [format!("{line} more"), line.replace(" 200 ", " "), line[..60].to_owned()] {
         assert_eq!(read(&format, &bad), None, "{bad}");
@@ -47,7 +47,7 @@ fn nginx_strings_read_what_nginx_writes() {
     let words = compiled("nginx:escape=json {\"t\":\"$time_iso8601\",\"took\":$request_time}");
     let line = "{\"t\":\"2000-10-10T13:55:36-07:00\",\"took\":2.500}";
     let life = read(&words, line).unwrap();
-    // The end lies anywhere in the second.
+    // The end is anywhere in the second.
     assert_eq!((life.0, life.1, life.2), (SECOND - 2_500_000, SECOND + 1_000_000, Some(2_500_000)));
 }
 
@@ -84,7 +84,7 @@ fn apache_and_varnish_strings_are_read() {
     let by_name = LogFormat::Combined.parse(line.as_bytes(), &mut Stamps::default());
     assert_eq!(format.parse(line.as_bytes(), &mut Stamps::default()), by_name);
     assert!(by_name.is_some());
-    // As it stands in Apache's configuration, quotes escaped.
+    // As written in Apache's configuration, with escaped quotes.
     assert_eq!(
         read(&compiled(&format!("apache:{}", combined.replace('"', "\\\""))), line),
         read(&format, line)
@@ -123,7 +123,7 @@ fn apache_and_varnish_strings_are_read() {
 fn json_lines_are_read_by_known_and_by_given_keys() {
     let read_by = |choice: &str, line: &str| {
         let choice: FormatChoice = choice.parse().unwrap();
-        let format = choice.look_at(line.as_bytes(), &mut Stamps::default())?;
+        let format = choice.detect(line.as_bytes(), &mut Stamps::default())?;
         assert!(format.to_string().starts_with("json"));
         read(&format, line)
     };
@@ -140,7 +140,7 @@ fn json_lines_are_read_by_known_and_by_given_keys() {
     }
     let plain = own.replace(r#"{"version":"TLSv1.3","resumed":false}"#, "null");
     assert!(read_by("auto", &plain).unwrap().3.ends_with("plain"));
-    // Caddy: nested, and of a unit that its name does not tell.
+    // Caddy: nested, and with a unit that the key's name does not show.
     let caddy = concat!(
         r#"{"level":"info","ts":1646861401.5241024,"request":{"method":"GET","tls":{"v":1},"#,
         r#""headers":{"A":["b","{"]}},"duration":0.000929,"size":10900,"status":404}"#
@@ -150,7 +150,7 @@ fn json_lines_are_read_by_known_and_by_given_keys() {
     assert_eq!(class, "error GET 10k-100k tls");
     let given = read_by("json:elapsed_s=duration", caddy).unwrap();
     assert_eq!((given.1 - given.0, given.2), (929, Some(929)));
-    // What is given stands above what is known.
+    // Given keys take precedence over known ones.
     let two = r#"{"time":"2015-05-17 10:05:03+00:00","status":200,"code":500,"at":1431857103042}"#;
     let (start, _, _, class, _) = read_by("json:start=at,status=code", two).unwrap();
     assert_eq!((start, class.as_str()), (end, "error - - -"));
@@ -169,11 +169,11 @@ fn json_lines_are_read_by_known_and_by_given_keys() {
 }
 
 #[test]
-fn a_bad_string_is_told_with_its_place_and_the_mend() {
-    for (text, place, what, mend) in [
+fn a_bad_string_is_reported_with_its_position_and_a_fix() {
+    for (text, place, what, fix) in [
         ("nginx:$remote_addr $status", "column 21", "no time", "$msec"),
         ("nginx:$msec ${status", "column 7, ${status", "not closed", "add a }"),
-        ("nginx:$msec $ $status", "column 7, $", "no variable", "behind the $"),
+        ("nginx:$msec $ $status", "column 7, $", "no variable", "after the $"),
         ("nginx:$msec $remote_addr$status", "column 19, $status", "$remote_addr", "space"),
         ("squid:%>a %ts.%03tu %zz", "column 15, %zz", "no such code", "%%"),
         ("squid:%tr %<st", "column 9", "no time", "%ts.%03tu"),
@@ -189,7 +189,7 @@ fn a_bad_string_is_told_with_its_place_and_the_mend() {
         ("iis:x", "\"iis\"", "no log format", "apache:"),
     ] {
         let error = text.parse::<FormatChoice>().unwrap_err();
-        for part in [place, what, mend] {
+        for part in [place, what, fix] {
             assert!(error.contains(part), "{text}: {error} has no {part:?}");
         }
         assert!(!error.contains('\n'), "{error}");
@@ -201,7 +201,7 @@ proptest! {
         cases: 1000, failure_persistence: None, ..Default::default()
     })]
 
-    /// Any string compiles or is refused, and what compiled reads any line without harm.
+    /// Every string compiles or is refused, and a compiled string parses any line without a panic.
     #[test]
     fn no_string_and_no_line_panics(
         string in proptest::collection::vec(
@@ -227,7 +227,7 @@ proptest! {
             else { continue };
             let line = line.concat();
             let stamps = &mut Stamps::default();
-            if let Some(format) = choice.look_at(line.as_bytes(), stamps)
+            if let Some(format) = choice.detect(line.as_bytes(), stamps)
                 && let Some(request) = format.parse(line.as_bytes(), stamps)
             {
                 prop_assert!(request.start_ns <= request.end_ns);

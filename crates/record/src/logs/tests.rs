@@ -1,4 +1,4 @@
-//! The formats, by tables of lines and by noise.
+//! The formats, tested with tables of lines and with noise.
 
 use super::*;
 use proptest::prelude::*;
@@ -22,9 +22,9 @@ const COMMON: &str = "127.0.0.1 - - [10/Oct/2000:20:55:36 +0000] \"GET / HTTP/1.
 const HAPROXY: &str = "10.0.1.2:33317 [06/Feb/2009:12:14:14.655] http-in static/srv1 \
     10/0/30/69/109 200 2750 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} \"GET /index.html HTTP/1.1\"";
 
-/// The lines that our own server's tests hold it to.
+/// The golden lines of our own server's tests.
 #[test]
-fn what_our_server_writes_is_understood() {
+fn lines_of_our_own_server_are_understood() {
     let golden = include_str!("../../../access_log/src/golden.log");
     let end = 1_431_857_103_042;
     for line in golden.lines() {
@@ -62,7 +62,7 @@ fn squid_lines_stamp_the_end() {
 }
 
 #[test]
-fn combined_and_common_lines_have_a_second() {
+fn combined_and_common_lines_stamp_a_second() {
     let second = 971_211_336_000;
     let good = Some((second, second + 1000, None));
     for (format, line, expected) in [
@@ -77,7 +77,8 @@ fn combined_and_common_lines_have_a_second() {
         (LogFormat::Combined, COMBINED.replace(" 200 ", " 20 "), None),
         (LogFormat::Combined, COMBINED.replace("10/Oct", "10/Okt"), None),
         (LogFormat::Combined, COMBINED.replace("13:55", "25:55"), None),
-        // Cut in the agent, as one of ten thousand lines of a real log was; cut before it.
+        // Truncated in the agent, as one line in ten thousand of a real log was; truncated before
+        // it.
         (LogFormat::Combined, COMBINED[..COMBINED.len() - 1].to_owned(), good),
         (LogFormat::Combined, COMBINED.split("Mozilla").next().unwrap().to_owned(), good),
         (LogFormat::Combined, COMBINED.split(" \"Mozilla").next().unwrap().to_owned(), None),
@@ -114,7 +115,7 @@ fn clock_ms(date: (i32, u32, u32), time: (u32, u32, u32)) -> i64 {
 }
 
 #[test]
-fn the_format_is_found_from_a_line() {
+fn the_format_is_detected_from_a_line() {
     let stamps = &mut Stamps::default();
     for (line, format) in [
         (SQUID, Some(LogFormat::Squid)),
@@ -130,7 +131,7 @@ fn the_format_is_found_from_a_line() {
 }
 
 #[test]
-fn names_are_read_back() {
+fn names_can_be_parsed() {
     for format in LogFormat::ALL {
         assert_eq!(format.to_string().parse(), Ok(FormatChoice::Named(format)));
     }
@@ -149,7 +150,7 @@ fn days_agree_with_known_dates() {
         ("01/Jan/1970:01:30:00 +0130", 0),
     ] {
         assert_eq!(stamps.zoned(stamp.as_bytes()), Some(seconds), "{stamp}");
-        assert_eq!(stamps.zoned(stamp.as_bytes()), Some(seconds), "remembered");
+        assert_eq!(stamps.zoned(stamp.as_bytes()), Some(seconds), "cached");
     }
 }
 
@@ -166,7 +167,7 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
                 let at = at % bytes.len();
                 bytes[at] = byte;
             }
-            // Half of them cut short.
+            // Half of them are truncated.
             bytes.truncate(keep % (2 * bytes.len()));
             bytes
         });

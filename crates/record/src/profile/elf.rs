@@ -1,16 +1,16 @@
-//! What the profile needs of an ELF file: where its parts lie, how to unwind it, where its symbols
-//! may be. Little-endian, 64 bits: what the unwinder supports.
+//! What the profile needs from an ELF file: where its segments are, how to unwind it, where its
+//! symbols may be. Only little-endian 64-bit files, which the unwinder supports.
 //!
-//! Files belong to whoever runs them: every number in them is checked before it is followed, and
-//! what does not add up is `None`, never a panic.
+//! Files are not trusted: every number in them is checked before it is used, and inconsistent data
+//! is `None`, never a panic.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most bytes of one section that are read.
+/// Most bytes read of one section.
 const SECTION_BYTES_MAX: u64 = 64 << 20;
 
-/// Most headers of a kind that are looked at.
+/// Most headers of a kind.
 const HEADERS_MAX: usize = 4096;
 
 const PT_LOAD: u32 = 1;
@@ -19,7 +19,7 @@ const SHT_SYMTAB: u32 = 2;
 const SHT_NOBITS: u32 = 8;
 const NT_GNU_BUILD_ID: u32 = 3;
 
-/// Reads bytes at an offset; `None` where there are not so many.
+/// Reads bytes at an offset; `None` if there are not that many.
 pub(crate) type Bytes<'a> = &'a dyn Fn(u64, usize) -> Option<Vec<u8>>;
 
 /// A section's address and content.
@@ -29,7 +29,7 @@ pub(crate) struct Section {
     pub(crate) bytes: Arc<[u8]>,
 }
 
-/// What one file tells.
+/// The contents of one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Elf {
     loads: Vec<Load>,
@@ -39,7 +39,7 @@ pub(crate) struct Elf {
     /// Whether it has its full symbol table.
     pub(crate) symbols: bool,
     pub(crate) build_id: Option<Vec<u8>>,
-    /// The name of the file that has what was stripped.
+    /// The name of the file with the stripped symbols.
     pub(crate) debug_link: Option<String>,
 }
 
@@ -71,7 +71,7 @@ impl Elf {
                 });
             }
         }
-        // A file without section headers still tells where its code lies.
+        // A file without section headers still says where its code is.
         let table = (number(&head, 40, 8)?, number(&head, 58, 2)?, number(&head, 60, 2)?);
         let sections = headers(bytes, table, 64).unwrap_or_default();
         let names = usize::try_from(number(&head, 62, 2)?).ok()?;
@@ -83,10 +83,10 @@ impl Elf {
         Some(elf)
     }
 
-    /// The address, as the file states it, of what lies at an offset in its code.
+    /// The address, as stated by the file, of an offset in its code.
     ///
-    /// Files are mapped by whole pages: a mapping of code begins at the page in which the segment
-    /// does, and that page's first part may belong to the segment before.
+    /// Files are mapped in whole pages: a mapping of code begins at the page that contains the
+    /// segment's start, and the first part of that page may belong to the previous segment.
     pub(crate) fn address_of(&self, offset: u64) -> Option<u64> {
         let page = !(crate::clock::page_bytes() - 1);
         let load = self.loads.iter().find(|load| {
@@ -97,7 +97,7 @@ impl Elf {
         Some(load.address.wrapping_sub(load.offset).wrapping_add(offset))
     }
 
-    /// The lowest address that the file states, at a page's beginning.
+    /// The lowest address stated by the file, rounded down to a page.
     pub(crate) fn base(&self) -> u64 {
         self.loads.iter().map(|load| load.address & !0xfff).min().unwrap_or(0)
     }
@@ -119,7 +119,7 @@ impl Elf {
             b".gnu_debuglink" => {
                 let link = content(bytes, header)?;
                 let name = link.split(|&byte| byte == 0).next()?;
-                // A name, not a path: it is looked for in known places only.
+                // A name, not a path: it is only looked up in known places.
                 let name = String::from_utf8(name.to_vec()).ok()?;
                 self.debug_link = Some(name).filter(|name| !name.contains('/') && !name.is_empty());
             }
@@ -130,7 +130,7 @@ impl Elf {
     }
 }
 
-/// The entries of a header table at (offset, bytes each, count).
+/// The entries of a header table given as (offset, bytes each, count).
 fn headers(
     bytes: Bytes<'_>,
     (offset, each, count): (u64, u64, u64),
@@ -147,7 +147,7 @@ fn headers(
     Some(table.chunks_exact(each).map(<[u8]>::to_vec).collect())
 }
 
-/// A section's content; `None` if it has none in this file.
+/// A section's content; `None` if it is not in this file.
 fn content(bytes: Bytes<'_>, header: &[u8]) -> Option<Vec<u8>> {
     let size = number(header, 32, 8)?;
     if number(header, 4, 4)? == u64::from(SHT_NOBITS) || size > SECTION_BYTES_MAX {
@@ -156,7 +156,7 @@ fn content(bytes: Bytes<'_>, header: &[u8]) -> Option<Vec<u8>> {
     bytes(number(header, 24, 8)?, usize::try_from(size).ok()?)
 }
 
-/// The identity in a note: lengths of owner and value, kind, owner "GNU\0", value.
+/// The build id in a note: lengths of owner and value, kind, owner "GNU\0", value.
 fn build_id(note: &[u8]) -> Option<Vec<u8>> {
     let length = usize::try_from(number(note, 4, 4)?).ok()?;
     let kind = number(note, 8, 4)?;
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_elf_file_is_none() {
+    fn other_files_are_rejected() {
         assert_eq!(of(b""), None);
         assert_eq!(
             of(b"#!/bin/sh\nexec something that is longer than a header of an ELF file"),
@@ -216,7 +216,7 @@ mod tests {
         ) {
             static FILE: std::sync::OnceLock<Vec<u8>> = std::sync::OnceLock::new();
             let file = FILE.get_or_init(|| {
-                // A small one with sections: the vdso of this process, or the beginning of a file.
+                // A small file with sections: the vdso of this process. Otherwise zeros.
                 crate::profile::files::vdso().unwrap_or_else(|| vec![0; 4096])
             });
             let mut file = file.clone();

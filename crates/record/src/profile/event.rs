@@ -1,13 +1,14 @@
-//! The events that sample: opened on every CPU, for every process, kernel and user.
+//! The sampling events: opened on every CPU, for every process, kernel and user.
 //!
-//! What is counted: the processor's cycles where a probe shows that they count (a busy loop of
-//! known length must show about twice as many when it is twice as long), for their interrupt also
-//! comes where ordinary ones are held off. Else the kernel's `cpu-clock`, a timer: what it finds
-//! with interrupts off is put where they are let in again.
+//! What is counted: the processor's cycles, if a probe shows that they count (a busy loop must show
+//! about twice as many when it runs twice as long), because their interrupt also arrives where
+//! ordinary interrupts are disabled. Otherwise the kernel's `cpu-clock`, a timer, which attributes
+//! time with interrupts disabled to the place where they are enabled again.
 //!
-//! One set of events serves all: stacks are copied for every process's samples, though only those
-//! of the server are used. Idle CPUs and kernel threads have none, and copying one takes some
-//! microseconds; a second set for the server would need an event for each of its threads and CPUs.
+//! One set of events serves all purposes: stacks are copied for the samples of every process,
+//! although only the server's are used. Idle CPUs and kernel threads have no user stack, and
+//! copying one takes a few microseconds. A second set for the server would need an event for each
+//! of its threads and CPUs.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -19,38 +20,38 @@ use super::ring::Ring;
 use crate::clock;
 use crate::error::Unsupported;
 
-/// Whether user stacks are taken, for an unwinder that knows this processor. Elsewhere the kernel
-/// follows frame pointers.
+/// Whether user stacks are copied for our unwinder, which supports only this processor. On others,
+/// the kernel follows frame pointers.
 pub(crate) const STACKS: bool = cfg!(target_arch = "x86_64");
 
-/// Registers that are taken with a stack: bp, sp, ip (asm/perf_regs.h of x86).
+/// Registers sampled with a stack: bp, sp, ip (asm/perf_regs.h of x86).
 pub(crate) const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
 
-/// Bytes of user stack that are taken with a sample.
+/// Bytes of user stack copied with a sample.
 pub(crate) const STACK_BYTES: u32 = 16 << 10;
 
-/// Most frames of a chain.
+/// Longest call chain, frames.
 const CHAIN_MAX: u16 = 120;
 
-/// A sample with an average chain, less its stack.
+/// Size of a sample with an average chain, without its stack.
 const CHAIN_BYTES: u64 = 512;
 
-/// The rings hold so much time's samples: a reader comes by ten times a second.
+/// The rings can store samples for this long; they are read ten times per second.
 const HELD_MS: u64 = 400;
 
 /// Bounds of a ring.
 const RING_BYTES_MIN: u64 = 128 << 10;
 const RING_BYTES_MAX: u64 = 16 << 20;
 
-/// A processor does between these many cycles in a nanosecond.
+/// Plausible range of cycles per nanosecond.
 const CYCLES_PER_NS: std::ops::Range<f64> = 0.05..20.0;
 
-/// What is counted.
+/// The counted event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Event {
     /// The kernel's timer, ns.
     CpuClock,
-    /// The processor's cycles, and how many a nanosecond the probe saw.
+    /// The processor's cycles, and how many per nanosecond the probe found.
     Cycles { per_ns: f64 },
 }
 
@@ -62,7 +63,7 @@ impl Event {
         }
     }
 
-    /// The time that a sample of so many stands for, ns.
+    /// The time that a sample with this period represents, ns.
     pub(crate) fn ns(self, period: u64) -> i64 {
         match self {
             Event::CpuClock => i64::try_from(period).unwrap_or(i64::MAX),
@@ -78,11 +79,11 @@ impl Event {
     }
 }
 
-/// A perf event's type and what it is to count.
-pub(crate) type What = (u32, u64);
+/// A perf event's type and config.
+pub(crate) type EventId = (u32, u64);
 
-/// Of an event that does not count before it is told to.
-pub(crate) fn attributes((type_, config): What) -> perf_event_attr {
+/// The attributes of an event that is disabled when it is opened.
+pub(crate) fn attributes((type_, config): EventId) -> perf_event_attr {
     let mut attributes = perf_event_attr {
         size: size_of::<perf_event_attr>() as u32,
         type_,
@@ -101,11 +102,11 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// Opens those of the profile, not yet counting; what they count.
+    /// Opens the profile's events, disabled. Also returns what they count.
     pub(crate) fn open(hz: u32) -> Result<(Event, Events), Unsupported> {
         let of = |event: Event| {
             let mut attributes = event.attributes();
-            sampling(&mut attributes, hz);
+            sample_stacks(&mut attributes, hz);
             Ok((event, Events::of(&mut attributes, hz)?))
         };
         let cycles = probe_cycles().and_then(|event| of(event).ok());
@@ -115,19 +116,19 @@ impl Events {
         }
     }
 
-    /// Opens events of these attributes, one a CPU, not yet counting.
+    /// Opens one event with these attributes per CPU, disabled.
     pub(crate) fn of(attributes: &mut perf_event_attr, hz: u32) -> io::Result<Events> {
         let mut events = Events { rings: Vec::new(), descriptors: Vec::new() };
         let mut bytes = ring_bytes(hz, attributes.sample_stack_user);
         for cpu in cpus_online() {
             let descriptor = match open(attributes, -1, cpu) {
-                // A CPU that went offline just now.
+                // The CPU has just gone offline.
                 Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
                 opened => opened?,
             };
             let ring = loop {
                 match Ring::map(descriptor.as_fd(), bytes) {
-                    // Who may lock little memory has smaller rings.
+                    // If the limit of locked memory is small, the rings are smaller.
                     Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
                         bytes /= 2;
                         if (bytes as u64) < RING_BYTES_MIN {
@@ -146,18 +147,18 @@ impl Events {
         Ok(events)
     }
 
-    /// CPUs that are sampled.
+    /// Number of sampled CPUs.
     pub(crate) fn cpus(&self) -> usize {
         self.rings.len()
     }
 
-    /// From the next sample on, so many count for one.
+    /// Sets the period from the next sample on.
     pub(crate) fn set_period(&self, period: u64) -> io::Result<()> {
         for descriptor in &self.descriptors {
             let fd = descriptor.as_raw_fd();
-            // The kernel wants the number's address.
+            // The ioctl takes a pointer to the number.
             let at = (&raw const period) as u64;
-            // SAFETY: an open event, and a number that lives as long as the call.
+            // SAFETY: an open event, and a number that outlives the call.
             if unsafe { perf_event_open_sys::ioctls::PERIOD(fd, at) } != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -168,7 +169,7 @@ impl Events {
     /// Begins to count.
     pub(crate) fn enable(&self) -> io::Result<()> {
         for descriptor in &self.descriptors {
-            // SAFETY: an open event, and a call without an argument.
+            // SAFETY: an open event, and an ioctl without an argument.
             if unsafe { perf_event_open_sys::ioctls::ENABLE(descriptor.as_raw_fd(), 0) } != 0 {
                 return Err(io::Error::last_os_error());
             }
@@ -177,9 +178,9 @@ impl Events {
     }
 }
 
-/// Samples with stacks, and records of what changes the spaces.
-fn sampling(attributes: &mut perf_event_attr, hz: u32) {
-    leaf(attributes);
+/// Samples with stacks, plus the records that change address spaces.
+fn sample_stacks(attributes: &mut perf_event_attr, hz: u32) {
+    sample_innermost(attributes);
     attributes.set_freq(1);
     attributes.__bindgen_anon_1.sample_freq = hz.into();
     attributes.sample_max_stack = CHAIN_MAX;
@@ -193,8 +194,8 @@ fn sampling(attributes: &mut perf_event_attr, hz: u32) {
     attributes.set_task(1);
 }
 
-/// Samples of the innermost procedure, in the form of those with stacks.
-pub(crate) fn leaf(attributes: &mut perf_event_attr) {
+/// Samples of the innermost procedure, in the same layout as those with stacks.
+pub(crate) fn sample_innermost(attributes: &mut perf_event_attr) {
     attributes.sample_type = (sys::PERF_SAMPLE_IP
         | sys::PERF_SAMPLE_TID
         | sys::PERF_SAMPLE_TIME
@@ -204,7 +205,7 @@ pub(crate) fn leaf(attributes: &mut perf_event_attr) {
     if STACKS {
         attributes.sample_type |= (sys::PERF_SAMPLE_REGS_USER | sys::PERF_SAMPLE_STACK_USER) as u64;
         attributes.sample_regs_user = REGISTERS;
-        // Without one the kernel writes its length, and makes no room for that.
+        // For size 0, the kernel writes the length field without reserving room for it.
         attributes.sample_stack_user = 8;
         attributes.set_exclude_callchain_user(1);
     }
@@ -213,20 +214,20 @@ pub(crate) fn leaf(attributes: &mut perf_event_attr) {
     attributes.clockid = libc::CLOCK_MONOTONIC;
 }
 
-/// A ring's bytes, a power of two.
+/// A ring's size in bytes, a power of two.
 fn ring_bytes(hz: u32, stack_bytes: u32) -> usize {
     let held = u64::from(hz) * (CHAIN_BYTES + u64::from(stack_bytes)) * HELD_MS / 1000;
     let bytes = held.next_power_of_two().clamp(RING_BYTES_MIN, RING_BYTES_MAX);
     usize::try_from(bytes).expect("the bound of a ring fits")
 }
 
-/// Opens an event; the errors are the system's.
+/// Opens an event. Errors are the system's.
 pub(crate) fn open(
     attributes: &mut perf_event_attr,
     pid: libc::pid_t,
     cpu: i32,
 ) -> io::Result<OwnedFd> {
-    // SAFETY: the attributes are initialised and say their size.
+    // SAFETY: the attributes are initialised and contain their size.
     let descriptor = unsafe {
         perf_event_open_sys::perf_event_open(
             attributes,
@@ -239,15 +240,15 @@ pub(crate) fn open(
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Whether cycles count: what a busy loop shows, and one of twice its length.
+/// Whether cycles count, judged by a busy loop and one of twice its length.
 fn probe_cycles() -> Option<Event> {
     let counting = Event::Cycles { per_ns: 1.0 };
     let descriptor = open(&mut counting.attributes(), 0, -1).ok()?;
-    // SAFETY: an open event, and a call without an argument.
+    // SAFETY: an open event, and an ioctl without an argument.
     if unsafe { perf_event_open_sys::ioctls::ENABLE(descriptor.as_raw_fd(), 0) } != 0 {
         return None;
     }
@@ -269,7 +270,7 @@ fn probe_cycles() -> Option<Event> {
     credible(short, long).map(|per_ns| Event::Cycles { per_ns })
 }
 
-/// Cycles a nanosecond by two measurements (cycles, ns), if they can be true.
+/// Cycles per nanosecond from two measurements (cycles, ns), if they are plausible.
 fn credible(short: (f64, f64), long: (f64, f64)) -> Option<f64> {
     let (first, second) = (short.0 / short.1, long.0 / long.1);
     let alike = first > second * 0.5 && first < second * 2.0;
@@ -299,7 +300,7 @@ fn cpu_list(text: &str) -> Option<Vec<i32>> {
     Some(cpus)
 }
 
-/// Why it cannot be had, and what would help.
+/// Why events cannot be opened, and what would help.
 pub(crate) fn why(error: &io::Error) -> String {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
@@ -332,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn cycles_that_cannot_be_true_are_not_believed() {
+    fn implausible_cycles_are_rejected() {
         let alike = credible((3.0e6, 1.0e6), (6.1e6, 2.0e6));
         assert!(alike.is_some_and(|per_ns| (per_ns - 3.05).abs() < 1e-9));
         assert_eq!(credible((0.0, 1.0e6), (0.0, 2.0e6)), None, "a counter that reads zero");
@@ -341,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_are_whole_pages_and_hold_what_comes() {
+    fn rings_are_whole_pages_and_large_enough() {
         for hz in [49, 99, 999] {
             let bytes = ring_bytes(hz, STACK_BYTES);
             assert!(bytes.is_power_of_two() && bytes >= 64 << 10);
@@ -351,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_say_what_would_help() {
+    fn refusals_suggest_a_fix() {
         let refused = why(&io::Error::from_raw_os_error(libc::EACCES));
         assert!(refused.contains("perf_event_paranoid") && refused.contains("root"));
         assert!(why(&io::Error::from_raw_os_error(libc::ENOSYS)).contains("no perf events"));

@@ -1,9 +1,10 @@
-//! The files that code lies in, and the names of their procedures.
+//! The files that contain code, and the names of their procedures.
 //!
-//! A file is opened once, when something in it is first looked for, by the process that maps it:
-//! through `/proc/PID/map_files`, which leads to the very file even if it was deleted or lies in a
-//! container, else through `/proc/PID/root`. Names are those of its symbol table, of the table of
-//! its debug file (by build id or debug link) if it was stripped, else its dynamic symbols.
+//! A file is opened once, when something in it is first looked up, through the process that maps
+//! it: by `/proc/PID/map_files`, which leads to the exact file even if it was deleted or is in a
+//! container, otherwise by `/proc/PID/root`. Names come from its symbol table; from the table of
+//! its debug file (by build id or debug link) if it was stripped; otherwise from its dynamic
+//! symbols.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -18,19 +19,19 @@ use blazesym::symbolize::{Input, Symbolized, Symbolizer};
 use super::elf::Elf;
 use super::records::Map;
 
-/// Where debug files lie.
+/// Directory of debug files.
 const DEBUG_ROOT: &str = "/usr/lib/debug";
 
-/// The code that the kernel gives to every process.
+/// The code that the kernel maps into every process.
 pub(crate) const VDSO: &str = "[vdso]";
 
-/// Most bytes of a vdso.
+/// Largest vdso, bytes.
 const VDSO_BYTES_MAX: u64 = 1 << 20;
 
-/// A file's place in [`Files`].
+/// An index into [`Files`].
 pub(crate) type FileId = usize;
 
-/// What tells one file from another.
+/// Identifies a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Identity {
     device: (u32, u32),
@@ -41,7 +42,7 @@ struct Identity {
 /// One file.
 #[derive(Debug)]
 pub(crate) struct CodeFile {
-    /// Its name without its directory; of what is no file, a word in brackets.
+    /// Its name without its directory, or a word in brackets if it is not a file.
     pub(crate) name: String,
     path: String,
     content: Content,
@@ -50,7 +51,7 @@ pub(crate) struct CodeFile {
 #[derive(Debug)]
 enum Content {
     NotYet,
-    /// Not an ELF file, or not to be had.
+    /// Not an ELF file, or not readable.
     None,
     Elf(Box<Opened>),
 }
@@ -58,13 +59,13 @@ enum Content {
 #[derive(Debug)]
 struct Opened {
     elf: Elf,
-    /// Where the names are: what the symbolizer opens.
+    /// Files with names, for the symbolizer to open.
     symbols: Vec<PathBuf>,
-    /// The paths lead through this descriptor.
+    /// Keeps the descriptor open that the paths lead through.
     _file: File,
 }
 
-/// All files that were met.
+/// All files that were seen.
 pub(crate) struct Files {
     symbolizer: Symbolizer,
     files: Vec<CodeFile>,
@@ -82,12 +83,12 @@ impl Files {
         Files { symbolizer, files: Vec::new(), known: HashMap::new() }
     }
 
-    /// The symbolizer itself, for what lies in no file.
+    /// The symbolizer itself, for code that is in no file.
     pub(crate) fn symbolizer(&self) -> &Symbolizer {
         &self.symbolizer
     }
 
-    /// The file of a mapping; `None` if it is none (stacks, heaps, code made at run time).
+    /// The file of a mapping; `None` for stacks, heaps, and code made at run time.
     pub(crate) fn of(&mut self, map: &Map) -> Option<FileId> {
         if map.path != VDSO && !map.path.starts_with('/') || map.path.starts_with("//anon") {
             return None;
@@ -110,7 +111,7 @@ impl Files {
         &self.files[id].name
     }
 
-    /// What it says of itself, read when it is first asked for.
+    /// The parsed ELF file, read at the first call.
     pub(crate) fn elf(&mut self, id: FileId, map: &Map) -> Option<&Elf> {
         let file = &mut self.files[id];
         if matches!(file.content, Content::NotYet) {
@@ -125,7 +126,7 @@ impl Files {
         }
     }
 
-    /// The procedure at an address that the file states. To be asked after [`Files::elf`].
+    /// The procedure at an address as stated by the file. Call [`Files::elf`] first.
     pub(crate) fn symbol(&self, id: FileId, address: u64) -> Option<String> {
         let Content::Elf(opened) = &self.files[id].content else { return None };
         opened.symbols.iter().find_map(|path| {
@@ -147,7 +148,7 @@ fn open(map: &Map, path: &str) -> Option<Opened> {
     let file = if path == VDSO { in_memory(&vdso()?)? } else { open_mapped(map, path)? };
     let length = file.metadata().ok()?.len();
     let elf = Elf::read(&|offset, count| {
-        // What is not there is not made room for.
+        // Nothing is allocated for bytes that do not exist.
         if offset.checked_add(count as u64)? > length {
             return None;
         }
@@ -159,7 +160,7 @@ fn open(map: &Map, path: &str) -> Option<Opened> {
     if !elf.symbols {
         symbols.extend(debug_file(&elf, Path::new(path)));
     }
-    // The path of the name might lead elsewhere tomorrow; the descriptor does not.
+    // The path may lead to another file later; the descriptor does not.
     symbols.push(PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
     Some(Opened { elf, symbols, _file: file })
 }
@@ -174,8 +175,8 @@ fn open_mapped(map: &Map, path: &str) -> Option<File> {
     })
 }
 
-/// The file with what was stripped of this one, if it is installed (GDB's manual, "Separate Debug
-/// Files").
+/// The file with the symbols stripped from this one, if it is installed (GDB's manual, "Separate
+/// Debug Files").
 fn debug_file(elf: &Elf, path: &Path) -> Option<PathBuf> {
     let mut candidates = Vec::new();
     if let Some((first, rest)) = elf.build_id.as_deref().and_then(<[u8]>::split_first) {
@@ -192,7 +193,7 @@ fn debug_file(elf: &Elf, path: &Path) -> Option<PathBuf> {
     candidates.into_iter().find(|candidate| candidate != path && candidate.is_file())
 }
 
-/// This process's vdso: the same for all 64-bit processes of a boot.
+/// This process's vdso. It is the same for all 64-bit processes of a boot.
 pub(crate) fn vdso() -> Option<Vec<u8>> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let line = maps.lines().find(|line| line.ends_with(VDSO))?;
@@ -204,14 +205,14 @@ pub(crate) fn vdso() -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// A file without a name, for whom only files will do.
+/// An anonymous file, for APIs that only take files.
 fn in_memory(bytes: &[u8]) -> Option<File> {
     // SAFETY: the name is a string that ends with a zero.
     let descriptor = unsafe { libc::memfd_create(c"vdso".as_ptr(), libc::MFD_CLOEXEC) };
     if descriptor < 0 {
         return None;
     }
-    // SAFETY: a new descriptor that nobody else owns.
+    // SAFETY: a new descriptor without another owner.
     let mut file = File::from(unsafe { OwnedFd::from_raw_fd(descriptor) });
     file.write_all(bytes).ok()?;
     Some(file)
@@ -267,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_has_none() {
+    fn mappings_without_a_file_have_none() {
         let mut files = Files::new();
         for path in ["", "//anon", "[heap]", "[stack]", "anon_inode:[perf_event]"] {
             assert_eq!(files.of(&Map { path: path.to_owned(), ..Map::default() }), None, "{path}");

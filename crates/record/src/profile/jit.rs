@@ -1,21 +1,20 @@
-//! Names of code made at run time: `/tmp/perf-PID.map`, lines of start, size and name, as the
-//! makers of such code write it when they are asked to (Node's `--perf-basic-prof`, Java's
-//! perf-map-agent, PHP, .NET).
+//! Names of code made at run time: `/tmp/perf-PID.map`, with lines of start, size and name, as JIT
+//! compilers write it on request (Node's `--perf-basic-prof`, Java's perf-map-agent, PHP, .NET).
 //!
-//! The file grows as long as the process runs: only what was added is read, and not more often
-//! than once a second. It is somebody else's: what cannot be a name is passed over.
+//! The file grows as long as the process runs. Only the added part is read, at most once a second.
+//! The file is not trusted: lines that cannot be names are skipped.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-/// Most bytes that are read at a time.
+/// Most bytes per read.
 const BYTES_MAX: u64 = 16 << 20;
 
-/// Most names that are kept of a process.
+/// Most names kept per process.
 const NAMES_MAX: usize = 1 << 20;
 
-/// The file is looked at not more often than this.
+/// Minimum time between two reads.
 const AGAIN_NS: i64 = 1_000_000_000;
 
 /// The names of one process.
@@ -49,7 +48,7 @@ impl JitNames {
     fn read(&mut self, file: &File) {
         let length = file.metadata().map_or(0, |kind| kind.len());
         if length < self.bytes_read {
-            // Another one of the same name.
+            // Another file of the same name.
             *self = JitNames { read_ns: self.read_ns, ..JitNames::default() };
         }
         let added = (length - self.bytes_read).min(BYTES_MAX);
@@ -59,7 +58,7 @@ impl JitNames {
         }
     }
 
-    /// Adds whole lines; how many bytes they were.
+    /// Adds complete lines and returns how many bytes they had.
     fn add(&mut self, bytes: &[u8]) -> usize {
         let Some(end) = memchr::memrchr(b'\n', bytes) else { return 0 };
         for line in bytes[..end].split(|&byte| byte == b'\n') {
@@ -67,20 +66,20 @@ impl JitNames {
             if self.names.len() >= NAMES_MAX {
                 self.names.clear();
             }
-            // What was made later replaces what began at the same place.
+            // Newer code replaces older code with the same start.
             self.names.insert(start, (end, name));
         }
         end + 1
     }
 }
 
-/// The file as the process sees its own number, and its own /tmp.
+/// Opens the file under the process's own pid and in its own /tmp.
 fn open(pid: u32) -> Option<File> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let inner = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let inner = inner.and_then(|line| line.split_whitespace().last())?;
     let path = format!("/proc/{pid}/root/tmp/perf-{inner}.map");
-    // A pipe of that name would be waited for.
+    // Opening a pipe of that name would block.
     std::fs::metadata(&path).ok()?.is_file().then(|| File::open(path).ok())?
 }
 
@@ -100,7 +99,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn names_are_read_as_they_are_added_and_the_last_one_of_a_place_counts() {
+    fn added_names_are_read_and_the_last_one_at_a_start_counts() {
         let mut written = tempfile::tempfile().unwrap();
         let mut jit = JitNames::default();
         written
@@ -115,12 +114,12 @@ mod tests {
         assert_eq!((jit.find(0x3000), jit.find(0x101f)), (Some("cut"), Some("new")));
         written.set_len(0).unwrap();
         jit.read(&written);
-        assert_eq!(jit.find(0x1000), None, "it was begun anew");
+        assert_eq!(jit.find(0x1000), None, "the file was truncated");
     }
 
     proptest! {
         #[test]
-        fn noise_is_no_name(text in "([0-9a-fx]{0,20} [0-9a-f]{0,20} .{0,9}\n){0,9}") {
+        fn noise_never_panics(text in "([0-9a-fx]{0,20} [0-9a-f]{0,20} .{0,9}\n){0,9}") {
             let mut jit = JitNames::default();
             jit.add(text.as_bytes());
             let _ = jit.find(7);

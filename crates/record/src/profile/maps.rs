@@ -1,47 +1,47 @@
-//! The address spaces of observed processes: which file's code lies where.
+//! The address spaces of observed processes: which file's code is mapped where.
 //!
-//! A space is read from `/proc/PID/maps` once and then follows the kernel's records; one that
-//! turns out to lack something (a lost record, code that was made executable) is read again, not
-//! more often than once a second.
+//! A space is read from `/proc/PID/maps` once and then updated by the kernel's records. If
+//! something turns out to be missing (a lost record, code that was made executable), it is read
+//! again, at most once a second.
 
 use super::files::{FileId, Files};
 use super::jit::JitNames;
 use super::records::Map;
 use super::unwind::Unwinder;
 
-/// Most mappings of code that are kept of one process.
+/// Most mappings of code kept per process.
 const MAPS_MAX: usize = 16_384;
 
-/// A space is read again not more often than this.
+/// Minimum time between two reads of a space.
 const AGAIN_NS: i64 = 1_000_000_000;
 
-/// Code at a place.
+/// A mapping of code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
     pub(crate) map: Map,
     pub(crate) file: Option<FileId>,
 }
 
-/// One process's code.
+/// The code of one process.
 #[derive(Default)]
 pub(crate) struct Space {
     /// By start, never overlapping.
     maps: Vec<Mapping>,
-    /// Made when it is first needed, and anew when the maps have changed.
+    /// Made when it is first needed, and again when the maps have changed.
     pub(crate) unwinder: Option<Unwinder>,
     pub(crate) jit: JitNames,
     read_ns: Option<i64>,
 }
 
 impl Space {
-    /// Reads the space of a process.
+    /// Reads the address space of a process.
     pub(crate) fn of(pid: u32, files: &mut Files, now_ns: i64) -> Space {
         let mut space = Space::default();
         space.read(pid, files, now_ns);
         space
     }
 
-    /// The same code in another process: what a fork makes.
+    /// The same code in a forked process.
     pub(crate) fn forked(&self) -> Space {
         Space {
             maps: self.maps.clone(),
@@ -51,7 +51,7 @@ impl Space {
         }
     }
 
-    /// Adds what the kernel told; it lies over what was there before.
+    /// Adds a mapping of the kernel's; it replaces what it overlaps.
     pub(crate) fn add(&mut self, map: Map, files: &mut Files) {
         if map.start >= map.end || self.maps.len() >= MAPS_MAX {
             return;
@@ -69,12 +69,12 @@ impl Space {
         self.maps.get(at).filter(|had| address < had.map.end)
     }
 
-    /// All of them, by start.
+    /// All mappings, by start.
     pub(crate) fn mappings(&self) -> &[Mapping] {
         &self.maps
     }
 
-    /// Reads it again if something lies at no known place. Whether it was read.
+    /// Reads the space again if that is due. Returns whether it did.
     pub(crate) fn read_again(&mut self, pid: u32, files: &mut Files, now_ns: i64) -> bool {
         let due = self.read_ns.is_none_or(|then| now_ns - then >= AGAIN_NS);
         if due {
@@ -87,7 +87,7 @@ impl Space {
         self.read_ns = Some(now_ns);
         let Ok(text) = std::fs::read(format!("/proc/{pid}/maps")) else { return };
         let maps = parse(pid, &String::from_utf8_lossy(&text));
-        // A process that just ended has none: what is known of it is better.
+        // A process that has just ended has no maps; the old ones are better.
         if !maps.is_empty() {
             self.maps.clear();
             for map in maps.into_iter().take(MAPS_MAX) {
@@ -99,7 +99,7 @@ impl Space {
     }
 }
 
-/// Takes a range out of the mappings.
+/// Removes a range from the mappings.
 fn cut(maps: &mut Vec<Mapping>, start: u64, end: u64) {
     let mut kept = Vec::with_capacity(maps.len() + 1);
     for had in maps.drain(..) {
@@ -180,7 +180,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
     }
 
     #[test]
-    fn what_is_mapped_later_lies_above() {
+    fn a_later_mapping_replaces_an_earlier_one() {
         let mut files = Files::new();
         let mut space = Space::default();
         let map =

@@ -1,21 +1,21 @@
-//! The profile: where the CPUs are, asked some hundred times a second.
+//! The profile: what the CPUs execute, sampled some hundred times per second.
 //!
 //! ```text
 //! perf events, one a CPU -> rings -> records -> samples --- owner, stack ---> trial
 //!                                           `-> maps, names, forks, exits -> spaces
 //! ```
 //!
-//! Every CPU is sampled, kernel and user. Samples of the observed processes have their whole
-//! stack: the kernel's part as the kernel knows it, the user's unwound from a copy of the stack
-//! ([`unwind`]) where the processor is known, else by frame pointers. Of everybody else only the
-//! innermost procedure is kept, in user mode only the process's name; an idle CPU is idle, unless
-//! an interrupt was being served on it.
+//! Every CPU is sampled, in kernel and user mode. Samples of observed processes have the whole
+//! stack: the kernel's part from the kernel, the user's part unwound from a copy of the stack
+//! ([`unwind`]) where this processor is supported, otherwise by frame pointers. For all other
+//! processes only the innermost procedure is kept, and in user mode only the process's name. An
+//! idle CPU counts as idle unless an interrupt was being served on it.
 //!
-//! The rings are read ten times a second by the recorder's own thread: what it costs stands in the
-//! intervals like the rest, and what part of it the sampler saw has an owner of its own.
+//! The recorder's own thread reads the rings ten times per second. Its cost is in the intervals
+//! like its other costs, and the samples that hit it have their own owner.
 //!
-//! What never happens: the recording fails because there is no profile; a sample is dropped and
-//! not counted; a name is made up.
+//! What never happens: the recording fails because there is no profile; a sample is dropped without
+//! being counted; a name is invented.
 
 mod counted;
 mod elf;
@@ -35,7 +35,7 @@ use trial::counters::Kind;
 use trial::profile::{Owner, ProfileInfo, STACK_FRAMES_MAX, SampleRow, Stack};
 
 use self::counted::{Counted, Counter, PERIOD_FIRST};
-use self::event::{Event, Events, STACK_BYTES, STACKS, What};
+use self::event::{Event, EventId, Events, STACK_BYTES, STACKS};
 use self::maps::Space;
 use self::names::Names;
 use self::records::{Record, Sample};
@@ -44,20 +44,20 @@ use crate::clock;
 use crate::error::Unsupported;
 use crate::server::{Target, cut};
 
-/// Least samples a second: below it an hour tells little.
+/// Minimum samples per second: with fewer, even an hour shows little.
 pub const PROFILE_HZ_MIN: u32 = 49;
 
-/// Most: above it the profile would be of the profiler.
+/// Maximum: with more, the profile would be of the profiler.
 pub const PROFILE_HZ_MAX: u32 = 999;
 
-/// Distinct stacks in a trial; of further ones only the innermost procedure is kept.
+/// Distinct stacks in a trial. Of any further stack only the innermost procedure is kept.
 const STACKS_MAX: u32 = 200_000;
 
 /// How to sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProfileSpec {
-    /// Samples a second of each CPU, from [`PROFILE_HZ_MIN`] to [`PROFILE_HZ_MAX`]; one that does
-    /// not fall into step with timers, which like round numbers.
+    /// Samples per second and CPU, from [`PROFILE_HZ_MIN`] to [`PROFILE_HZ_MAX`]. It should not be
+    /// a round number, so that it does not run in step with timers.
     pub hz: u32,
 }
 
@@ -67,16 +67,16 @@ impl Default for ProfileSpec {
     }
 }
 
-/// What was not seen, since it was last asked.
+/// Events that were not seen since the last call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost {
-    /// Records that the kernel had no room for.
+    /// Records that did not fit into the ring.
     pub(crate) records: u64,
-    /// Times that something in a ring was no record.
+    /// How often a ring contained something that is not a record.
     pub(crate) garbage: u64,
-    /// Times the kernel held the sampling back.
+    /// How often the kernel throttled the sampling.
     pub(crate) throttled: u64,
-    /// Stacks of which only the innermost procedure was kept.
+    /// Stacks reduced to the innermost procedure.
     pub(crate) stacks: u64,
 }
 
@@ -85,22 +85,22 @@ impl Lost {
     pub(crate) fn each(&self) -> [(&'static str, u64, &'static str); 4] {
         [
             ("profile: sample lost", self.records, "a ring was full"),
-            ("profile: ring not understood", self.garbage, "what was in it then is lost"),
-            ("profile: held back", self.throttled, "the kernel found sampling too dear"),
-            ("profile: stack cut", self.stacks, "of a new stack the innermost frame is kept"),
+            ("profile: ring not understood", self.garbage, "the ring's content was lost"),
+            ("profile: held back", self.throttled, "the kernel found sampling too expensive"),
+            ("profile: stack cut", self.stacks, "only the innermost frame of a new stack is kept"),
         ]
     }
 }
 
-/// What came, by owner and stack.
+/// Samples by owner and stack.
 type Tally = HashMap<(Owner, u32), Count>;
 
-/// How often a stack was met.
+/// The samples of one stack.
 #[derive(Clone, Copy, Default)]
 struct Count {
     samples: u32,
     ns: i64,
-    /// Whether the stack has user frames, and is whole.
+    /// Whether the stack has user frames, and is complete.
     user: bool,
     whole: bool,
 }
@@ -110,31 +110,31 @@ pub(crate) struct Profile {
     event: Event,
     events: Events,
     counted: Counted,
-    /// Who is observed when processes of a name are.
+    /// The name of the observed processes, if they are observed by name.
     name: Option<String>,
     own_tid: u32,
     names: Names,
     /// The observed processes.
     spaces: HashMap<u32, Space>,
-    /// Those that ended; their last samples may still come.
+    /// Processes that have ended; their last samples may still arrive.
     ended: Vec<u32>,
     rules: Rules,
-    /// Samples of the interval under way, and of the one after it.
+    /// Samples of the current interval, and of the next one.
     tally: Tally,
     next: Tally,
-    /// The samples that count, on the monotonic clock.
+    /// The range of samples that count, on the monotonic clock.
     from_ns: i64,
     until_ns: i64,
     stacks: u32,
     info: ProfileInfo,
     lost: Lost,
-    /// Room for one stack: addresses and frames.
+    /// A buffer for the user addresses of one stack.
     addresses: Vec<u64>,
     kernel_is_named: bool,
 }
 
 impl Profile {
-    /// Opens the events and reads the spaces of the observed processes.
+    /// Opens the events and reads the address spaces of the observed processes.
     pub(crate) fn start(
         spec: ProfileSpec,
         target: &Target,
@@ -143,9 +143,9 @@ impl Profile {
         let hz = spec.hz.clamp(PROFILE_HZ_MIN, PROFILE_HZ_MAX);
         let (event, events) = Events::open(hz)?;
         let names = Names::new();
-        // This takes a while: the rings would be full afterwards.
+        // Done before the events are enabled, because it takes long enough to fill the rings.
         let kernel_is_named = names.kernel_is_named();
-        // What is mapped from here on comes as a record.
+        // Everything mapped from here on arrives as a record.
         events.enable().map_err(|error| Unsupported(format!("perf events: {error}")))?;
         let info = ProfileInfo {
             event: event.name().to_owned(),
@@ -188,32 +188,30 @@ impl Profile {
         Ok(profile)
     }
 
-    /// Begins to sample these counters too; how, for the manifest.
-    pub(crate) fn count(&mut self, kinds: &[(Kind, What)]) -> Result<String, Unsupported> {
+    /// Starts sampling these counters too and describes how, for the manifest.
+    pub(crate) fn count(&mut self, kinds: &[(Kind, EventId)]) -> Result<String, Unsupported> {
         let hz = self.info.hz;
         self.counted = Counted::open(kinds, hz, PERIOD_FIRST)?;
         let names: Vec<&str> = kinds.iter().map(|(kind, _)| kind.name()).collect();
         Ok(format!("{}, each about {hz} a second on each CPU", names.join(", ")))
     }
 
-    /// How it samples, for the manifest.
-    pub(crate) fn says(&self) -> String {
+    /// Describes how it samples, for the manifest.
+    pub(crate) fn describe(&self) -> String {
         let ProfileInfo { event, hz, unwinder, .. } = &self.info;
         let cpus = self.events.cpus();
-        let mut says =
+        let mut text =
             format!("{event}, {hz} a second on each of {cpus} CPUs; user stacks by {unwinder}");
         if event != "cpu-clock" {
-            says.push_str("; idle CPUs do not count cycles and have no samples");
+            text.push_str("; idle CPUs do not count cycles and have no samples");
         }
         if !self.kernel_is_named {
-            says.push_str(
-                "; the kernel's procedures without names (kernel.kptr_restrict hides them)",
-            );
+            text.push_str("; kernel procedures have no names (hidden by kernel.kptr_restrict)");
         }
-        says
+        text
     }
 
-    /// The first interval begins: what came before counts no more.
+    /// Begins the first interval and discards everything before it.
     pub(crate) fn begin(&mut self, writer: &mut Writer, now_ns: i64) -> Result<(), trial::Error> {
         self.from_ns = now_ns;
         self.drain(writer)?;
@@ -223,7 +221,7 @@ impl Profile {
         writer.profile_info(&self.info)
     }
 
-    /// Reads what is in the rings.
+    /// Processes what is in the rings.
     pub(crate) fn drain(&mut self, writer: &mut Writer) -> Result<(), trial::Error> {
         let mut rings = std::mem::take(&mut self.events.rings);
         let done = self.drain_rings(&mut rings, writer);
@@ -235,7 +233,7 @@ impl Profile {
         done
     }
 
-    /// An interval ended at a moment of the monotonic clock: its samples go to the writer.
+    /// Ends an interval at a time of the monotonic clock and writes its samples.
     pub(crate) fn interval(
         &mut self,
         writer: &mut Writer,
@@ -267,7 +265,7 @@ impl Profile {
         self.counted.interval(index, end_ns, writer)
     }
 
-    /// Takes what was not seen since the last call.
+    /// Returns the events that were not seen since the last call.
     pub(crate) fn take_lost(&mut self) -> Lost {
         std::mem::take(&mut self.lost)
     }
@@ -286,11 +284,11 @@ impl Profile {
         rings: &mut [ring::Ring],
         writer: &mut Writer,
     ) -> Result<(), trial::Error> {
-        // Two readings of the same records. First what changes the spaces, of all CPUs, in the
-        // order of time: a process may fork on one and map its code on another.
+        // The records are read twice. First those that change address spaces, from all CPUs in
+        // order of time: a process may fork on one CPU and map its code on another.
         let mut changes: Vec<(u64, Vec<u8>)> = Vec::new();
         for ring in rings.iter_mut() {
-            ring.look();
+            ring.load_head();
             ring.peek(&mut |record| {
                 if records::header(record).is_some_and(|(kind, _)| !records::is_sample(kind)) {
                     changes.push((records::time_ns(record), record.to_vec()));
@@ -306,14 +304,14 @@ impl Profile {
         let now_ns = clock::monotonic_ns();
         let mut done = Ok(());
         for ring in rings.iter_mut() {
-            let whole = ring.take(&mut |record| {
+            let valid = ring.take(&mut |record| {
                 if done.is_ok()
                     && let Some(Record::Sample(sample)) = records::read(record)
                 {
                     done = self.sample(&sample, writer, now_ns);
                 }
             });
-            self.lost.garbage += u64::from(!whole);
+            self.lost.garbage += u64::from(!valid);
         }
         for pid in ended_before {
             self.spaces.remove(&pid);
@@ -331,8 +329,8 @@ impl Profile {
         let mut done = Ok(());
         for Counter { kind, events, samples, .. } in counters {
             for ring in &mut events.rings {
-                ring.look();
-                let whole = ring.take(&mut |record| match records::read(record) {
+                ring.load_head();
+                let valid = ring.take(&mut |record| match records::read(record) {
                     Some(Record::Sample(sample)) if done.is_ok() => {
                         *samples += 1;
                         done = self.counter_sample(*kind, &sample, writer, now_ns);
@@ -341,7 +339,7 @@ impl Profile {
                     Some(Record::Throttled) => self.lost.throttled += 1,
                     _ => {}
                 });
-                self.lost.garbage += u64::from(!whole);
+                self.lost.garbage += u64::from(!valid);
             }
         }
         done
@@ -379,7 +377,7 @@ impl Profile {
             Some(Record::Name { pid, tid, exec, name }) if pid == tid => {
                 self.names.name_process(writer, pid, &name)?;
                 if exec && let Some(space) = self.spaces.get_mut(&pid) {
-                    // Another program: its maps follow.
+                    // It runs another program, whose maps follow.
                     *space = Space::default();
                 }
                 if self.name.as_ref() == Some(&name) {
@@ -434,13 +432,13 @@ impl Profile {
         let count = tally.entry((owner, stack)).or_default();
         count.samples += 1;
         count.ns += self.event.ns(sample.period);
-        // The addresses of the server's stack are still there.
+        // The addresses of the server's stack are still in the buffer.
         count.user = owner == Owner::Server && !self.addresses.is_empty();
         count.whole = whole;
         Ok(())
     }
 
-    /// The whole stack of an observed process.
+    /// The complete stack of an observed process.
     fn server_stack(
         &mut self,
         sample: &Sample<'_>,
@@ -449,9 +447,7 @@ impl Profile {
     ) -> Result<Stack, trial::Error> {
         let mut stack = Stack::default();
         if !sample.user_mode {
-            for (depth, ip) in kernel_chain(sample).enumerate() {
-                // All but the innermost are where a call returns to.
-                let address = if depth == 0 { ip } else { ip.saturating_sub(1) };
+            for address in kernel_chain(sample) {
                 stack.frames.push(self.names.kernel(writer, address)?.frame);
             }
         }
@@ -459,7 +455,7 @@ impl Profile {
         self.addresses.clear();
         let room = STACK_FRAMES_MAX.saturating_sub(stack.frames.len());
         let whole = match &sample.user {
-            Some(user) if user.wide => {
+            Some(user) if user.is_64_bit => {
                 if space.unwinder.is_none() {
                     space.unwinder = Some(Unwinder::of(space, &mut self.names.files));
                 }
@@ -473,7 +469,7 @@ impl Profile {
             }
             None => {
                 self.addresses.extend(user_chain(sample).take(room));
-                // A thread that the kernel runs for the process has no user part to lack.
+                // A kernel thread of the process has no user part that could be missing.
                 self.addresses.is_empty()
             }
         };
@@ -481,7 +477,7 @@ impl Profile {
             stack.whole = whole;
             return Ok(stack);
         }
-        // A way that leads through places that no file describes is none that can be believed.
+        // A stack that leads through addresses outside any file cannot be trusted.
         let described =
             |&address: &u64| space.find(address).is_some_and(|mapping| mapping.file.is_some());
         stack.whole = whole && self.addresses.iter().all(described);
@@ -492,7 +488,7 @@ impl Profile {
         Ok(stack)
     }
 
-    /// The innermost procedure of everybody else.
+    /// The innermost procedure of a process that is not observed.
     fn other_stack(
         &mut self,
         sample: &Sample<'_>,
@@ -519,8 +515,7 @@ impl Profile {
         sample: &Sample<'_>,
         writer: &mut Writer,
     ) -> Result<bool, trial::Error> {
-        for (depth, ip) in kernel_chain(sample).enumerate() {
-            let address = if depth == 0 { ip } else { ip.saturating_sub(1) };
+        for address in kernel_chain(sample) {
             if self.names.kernel(writer, address)?.interrupt {
                 return Ok(true);
             }
@@ -529,14 +524,19 @@ impl Profile {
     }
 }
 
-/// The kernel's part, which is at least where it was.
+/// The addresses to look up for the kernel's part, which has at least the sampled instruction.
 fn kernel_chain<'a>(sample: &Sample<'a>) -> impl Iterator<Item = u64> + use<'a> {
     let mut chain = sample.kernel().peekable();
     let alone = chain.peek().is_none().then_some(sample.ip);
-    alone.into_iter().chain(chain)
+    lookups(alone.into_iter().chain(chain))
 }
 
-/// The user's part by frame pointers; addresses to look up.
+/// The addresses to look up for the user's part, by frame pointers.
 fn user_chain<'a>(sample: &Sample<'a>) -> impl Iterator<Item = u64> + use<'a> {
-    sample.user_chain().enumerate().map(|(depth, ip)| if depth == 0 { ip } else { ip - 1 })
+    lookups(sample.user_chain())
+}
+
+/// All but the innermost are return addresses, which may be past the end of the caller.
+fn lookups(chain: impl Iterator<Item = u64>) -> impl Iterator<Item = u64> {
+    chain.enumerate().map(|(depth, ip)| if depth == 0 { ip } else { ip.saturating_sub(1) })
 }

@@ -1,4 +1,4 @@
-//! From addresses to the trial's frames: each distinct address is looked up once.
+//! Addresses to the trial's frames. Each distinct address is looked up once.
 
 use std::collections::HashMap;
 
@@ -11,19 +11,19 @@ use trial::profile::{Frame, FrameMode};
 use super::files::{FileId, Files};
 use super::maps::Space;
 
-/// Most addresses that are remembered of a kind; then all are forgotten and looked up anew.
+/// Most addresses of a kind that are cached. When a cache is full, it is emptied.
 const REMEMBERED_MAX: usize = 1 << 18;
 
-/// What the kernel's code is called.
+/// The name of the kernel's code.
 const KERNEL: &str = "[kernel]";
 
-/// Code that lies in no file, made at run time.
+/// Code made at run time, which is in no file.
 const JIT: &str = "[jit]";
 
-/// Code at a place that nobody knows.
+/// Code at an unknown place.
 const UNKNOWN: &str = "[unknown]";
 
-/// Where interrupts enter the kernel: a stack with one of these was interrupted.
+/// Where interrupts enter the kernel: a stack with one of these procedures was interrupted.
 const INTERRUPTS: [&str; 6] = [
     "asm_sysvec_",
     "asm_common_interrupt",
@@ -37,11 +37,11 @@ const INTERRUPTS: [&str; 6] = [
 #[derive(Clone, Copy)]
 pub(crate) struct KernelFrame {
     pub(crate) frame: u32,
-    /// Whether it is where interrupts enter.
+    /// Whether interrupts enter here.
     pub(crate) interrupt: bool,
 }
 
-/// Names, as far as they were asked for.
+/// The names that were looked up so far.
 pub(crate) struct Names {
     pub(crate) files: Files,
     kernel_source: Source<'static>,
@@ -54,7 +54,7 @@ impl Names {
     pub(crate) fn new() -> Names {
         let kernel = Kernel {
             kallsyms: MaybeDefault::Default,
-            // An image of the kernel would have more to tell, and costs much more to read.
+            // A kernel image would have more names, but is much more expensive to read.
             vmlinux: MaybeDefault::None,
             debug_syms: false,
             ..Kernel::default()
@@ -68,14 +68,14 @@ impl Names {
         }
     }
 
-    /// Whether the kernel's procedures have names here. Reads them all, which takes a while.
+    /// Whether the kernel's procedures have names here. Reads all of them, which takes a while.
     pub(crate) fn kernel_is_named(&self) -> bool {
         let text = std::fs::File::open("/proc/kallsyms").and_then(|mut file| {
             let mut begin = [0; 4096];
             let length = std::io::Read::read(&mut file, &mut begin)?;
             Ok(String::from_utf8_lossy(&begin[..length]).into_owned())
         });
-        // Who may not know them sees zeros.
+        // Without permission, all addresses are zero.
         let shown = text.is_ok_and(|text| {
             text.lines().any(|line| {
                 let address = line.split(' ').next().unwrap_or_default();
@@ -103,7 +103,7 @@ impl Names {
         let frame =
             writer.frame(&Frame { symbol, module: KERNEL.to_owned(), mode: FrameMode::Kernel })?;
         let found = KernelFrame { frame, interrupt };
-        bound(&mut self.kernel);
+        make_room(&mut self.kernel);
         self.kernel.insert(address, found);
         Ok(found)
     }
@@ -123,7 +123,7 @@ impl Names {
             return user_frame(writer, None, UNKNOWN);
         };
         let Some(file) = mapping.file else {
-            // Code made at run time is made anew: it is not remembered.
+            // Not cached, because code made at run time changes.
             let symbol = space.jit.symbol(pid, address, now_ns).map(str::to_owned);
             return user_frame(writer, symbol, JIT);
         };
@@ -135,12 +135,12 @@ impl Names {
         }
         let symbol = stated.and_then(|stated| self.files.symbol(file, stated));
         let frame = user_frame(writer, symbol, self.files.name(file))?;
-        bound(&mut self.user);
+        make_room(&mut self.user);
         self.user.insert(key, frame);
         Ok(frame)
     }
 
-    /// The frame that stands for all of another process's own code.
+    /// The frame that represents all code of a process that is not observed.
     pub(crate) fn process(&mut self, writer: &mut Writer, pid: u32) -> Result<u32, trial::Error> {
         if let Some(&known) = self.processes.get(&pid) {
             return Ok(known);
@@ -150,7 +150,7 @@ impl Names {
         self.name_process(writer, pid, &name)
     }
 
-    /// Remembers what a process is called now.
+    /// Sets a process's current name.
     pub(crate) fn name_process(
         &mut self,
         writer: &mut Writer,
@@ -158,12 +158,12 @@ impl Names {
         name: &str,
     ) -> Result<u32, trial::Error> {
         let frame = user_frame(writer, None, name)?;
-        bound(&mut self.processes);
+        make_room(&mut self.processes);
         self.processes.insert(pid, frame);
         Ok(frame)
     }
 
-    /// A child has its parent's name until it takes another.
+    /// A child has its parent's name until it sets another.
     pub(crate) fn fork_process(&mut self, pid: u32, parent: u32) {
         if let Some(&frame) = self.processes.get(&parent) {
             self.processes.insert(pid, frame);
@@ -192,7 +192,7 @@ fn user_frame(
     writer.frame(&Frame { symbol, module: module.to_owned(), mode: FrameMode::User })
 }
 
-fn bound<K, V>(remembered: &mut HashMap<K, V>) {
+fn make_room<K, V>(remembered: &mut HashMap<K, V>) {
     if remembered.len() >= REMEMBERED_MAX {
         remembered.clear();
     }

@@ -1,15 +1,15 @@
 //! Records of the kernel's ring, bytes to fields. No state, no judgement.
 //!
-//! The layout is that of perf_event_open(2) for the events that [`super::event`] opens: samples
-//! have IP, TID, TIME, PERIOD, CALLCHAIN and, where stacks are taken, REGS_USER and STACK_USER;
-//! every other record ends with TID and TIME (`sample_id_all`).
+//! The layout is that of perf_event_open(2) for the events that [`super::event`] opens. Samples
+//! have IP, TID, TIME, PERIOD, CALLCHAIN and, if stacks are sampled, REGS_USER and STACK_USER.
+//! Every other record ends with TID and TIME (`sample_id_all`).
 
 use perf_event_open_sys::bindings as sys;
 
 /// Bytes of a record's header: kind, misc, size.
 pub(crate) const HEADER_BYTES: usize = 8;
 
-/// Bytes of what `sample_id_all` appends.
+/// Bytes that `sample_id_all` appends.
 const TRAILER_BYTES: usize = 16;
 
 /// One record.
@@ -18,14 +18,14 @@ pub(crate) enum Record<'a> {
     Sample(Sample<'a>),
     /// Code was mapped.
     Map(Map),
-    /// A process or a thread has a name now.
+    /// A process or a thread got a new name.
     Name {
         pid: u32,
         tid: u32,
         exec: bool,
         name: String,
     },
-    /// A process or a thread began.
+    /// A process or a thread started.
     Fork {
         pid: u32,
         parent: u32,
@@ -35,22 +35,22 @@ pub(crate) enum Record<'a> {
         pid: u32,
         tid: u32,
     },
-    /// So many records were dropped.
+    /// This many records were dropped.
     Lost(u64),
-    /// The kernel stopped the sampling for a while.
+    /// The kernel throttled the sampling.
     Throttled,
-    /// Of no use here.
+    /// Not used here.
     Other,
 }
 
-/// Code of a process.
+/// A mapping of code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Map {
     pub(crate) pid: u32,
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) offset: u64,
-    /// Device and inode; zero where it is no file.
+    /// Device and inode; zero if it is not a file.
     pub(crate) device: (u32, u32),
     pub(crate) inode: u64,
     pub(crate) path: String,
@@ -66,7 +66,7 @@ pub(crate) struct Sample<'a> {
     pub(crate) tid: u32,
     pub(crate) time_ns: u64,
     pub(crate) period: u64,
-    /// Instruction pointers with context marks between them, 8 bytes each.
+    /// Instruction pointers and context marks, 8 bytes each.
     chain: &'a [u8],
     pub(crate) user: Option<User<'a>>,
 }
@@ -78,12 +78,12 @@ pub(crate) struct User<'a> {
     pub(crate) sp: u64,
     pub(crate) bp: u64,
     /// Whether it runs 64-bit code.
-    pub(crate) wide: bool,
+    pub(crate) is_64_bit: bool,
     /// Its stack from `sp` on.
     pub(crate) stack: &'a [u8],
 }
 
-/// A record's kind and size; `None` where no record can be.
+/// A record's kind and size; `None` if no record can be here.
 pub(crate) fn header(bytes: &[u8]) -> Option<(u32, usize)> {
     let mut fields = Fields(bytes);
     let kind = fields.u32()?;
@@ -97,13 +97,13 @@ pub(crate) fn is_sample(kind: u32) -> bool {
     kind == sys::PERF_RECORD_SAMPLE
 }
 
-/// The time of a record that is no sample.
+/// The time of a record other than a sample.
 pub(crate) fn time_ns(record: &[u8]) -> u64 {
     let at = record.len().saturating_sub(8);
     record.get(at..).and_then(|bytes| Fields(bytes).u64()).unwrap_or(0)
 }
 
-/// Reads a whole record. `None` if it is shorter than it must be.
+/// Parses a record. `None` if it is too short.
 pub(crate) fn read(record: &[u8]) -> Option<Record<'_>> {
     let (kind, size) = header(record)?;
     let mut fields = Fields(record.get(..size)?);
@@ -151,7 +151,7 @@ impl<'a> Sample<'a> {
             .chunks_exact(8)
             .filter_map(|bytes| bytes.try_into().ok().map(u64::from_le_bytes))
             .filter(move |&ip| {
-                // Marks are the last numbers of all: no instruction lies there.
+                // Marks are the largest numbers, which are not addresses of instructions.
                 if ip >= sys::PERF_CONTEXT_MAX {
                     now = ip;
                     return false;
@@ -185,7 +185,7 @@ fn user<'a>(fields: &mut Fields<'a>) -> Option<Option<User<'a>>> {
     let reserved = usize::try_from(fields.u64()?).ok()?;
     let mut stack = fields.take(reserved)?;
     if reserved > 0 {
-        // How much of it was truly copied.
+        // How much of it was actually copied.
         let copied = usize::try_from(fields.u64()?).ok()?;
         stack = stack.get(..copied)?;
     }
@@ -193,7 +193,7 @@ fn user<'a>(fields: &mut Fields<'a>) -> Option<Option<User<'a>>> {
         ip,
         sp,
         bp,
-        wide: abi == sys::PERF_SAMPLE_REGS_ABI_64 as u64,
+        is_64_bit: abi == sys::PERF_SAMPLE_REGS_ABI_64 as u64,
         stack,
     }))
 }

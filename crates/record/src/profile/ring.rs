@@ -1,12 +1,12 @@
-//! The ring that the kernel writes records of one CPU into, and reading it.
+//! The ring into which the kernel writes the records of one CPU, and how to read it.
 //!
-//! The kernel owns `data_head`, we own `data_tail`; both only grow. What lies between them is
-//! whole records that the kernel does not touch again until `data_tail` has passed them
-//! (perf_event_open(2), "MMAP layout"): reading the head acquires what was written before it,
-//! storing the tail releases what was read.
+//! The kernel owns `data_head`, we own `data_tail`; both only grow. Between them are complete
+//! records that the kernel does not touch until `data_tail` has passed them (perf_event_open(2),
+//! "MMAP layout"): loading the head acquires what was written before it, storing the tail releases
+//! what was read.
 //!
-//! Nothing in a ring is believed: a record that cannot be one ends the reading of what is there,
-//! and is counted.
+//! Nothing in a ring is trusted: an invalid record ends the reading of the current contents, and is
+//! counted.
 
 use std::os::fd::AsRawFd;
 use std::os::fd::BorrowedFd;
@@ -24,22 +24,22 @@ pub(crate) struct Ring {
     data: *const u8,
     /// Bytes of data, a power of two.
     bytes: usize,
-    /// Bytes that were mapped, to be unmapped; zero if they are somebody else's.
+    /// Size of the mapping to unmap; zero if the memory is not ours.
     mapped: usize,
-    /// A record that goes over the ring's end is put together here.
+    /// A buffer for a record that wraps around the ring's end.
     joined: Vec<u8>,
-    /// What [`Ring::look`] saw.
+    /// The head at the last [`Ring::load_head`].
     head: u64,
     tail: u64,
 }
 
 impl Ring {
-    /// Maps the ring of an event, of `bytes` of data: a power of two, and whole pages.
+    /// Maps the ring of an event. `bytes` of data must be a power of two, and whole pages.
     pub(crate) fn map(event: BorrowedFd<'_>, bytes: usize) -> io::Result<Ring> {
         let page_bytes = usize::try_from(crate::clock::page_bytes()).map_err(io::Error::other)?;
         assert!(bytes.is_power_of_two() && bytes.is_multiple_of(page_bytes), "whole pages");
         let mapped = page_bytes + bytes;
-        // SAFETY: a new mapping of an open descriptor, at an address that the kernel chooses.
+        // SAFETY: a new mapping of an open descriptor, at an address chosen by the kernel.
         let base = unsafe {
             libc::mmap(
                 ptr::null_mut(),
@@ -60,9 +60,9 @@ impl Ring {
     /// A ring over memory.
     ///
     /// # Safety
-    /// `page` is valid, and `data` is valid for `bytes`, for as long as the ring lives; somebody
-    /// who writes there while it is read keeps to the kernel's rules. If `mapped` is not zero,
-    /// `page` is the beginning of a mapping of so many bytes, which the ring then owns.
+    /// `page` is valid, and `data` is valid for `bytes`, for as long as the ring lives. Any other
+    /// writer follows the kernel's rules during a read. If `mapped` is not zero, `page` is the
+    /// beginning of a mapping of that size, which the ring then owns.
     unsafe fn over(
         page: *mut perf_event_mmap_page,
         data: *const u8,
@@ -75,52 +75,52 @@ impl Ring {
         ring
     }
 
-    /// Looks how far the kernel has come: what follows reads up to there.
-    pub(crate) fn look(&mut self) {
+    /// Loads the head: subsequent reads go up to it.
+    pub(crate) fn load_head(&mut self) {
         self.head = self.data_head().load(Ordering::Acquire);
     }
 
-    /// Shows the records that are there, and leaves them. False if something was no record.
-    pub(crate) fn peek(&mut self, see: &mut dyn FnMut(&[u8])) -> bool {
+    /// Shows the current records without consuming them. False if something was not a record.
+    pub(crate) fn peek(&mut self, show: &mut dyn FnMut(&[u8])) -> bool {
         let mut at = self.tail;
         loop {
             match self.record(at) {
                 Ok(None) => return true,
                 Ok(Some(record)) => {
                     at += record.len() as u64;
-                    see(record);
+                    show(record);
                 }
                 Err(()) => return false,
             }
         }
     }
 
-    /// Takes the records that are there, and gives their room back. False as above; then
-    /// everything up to the head is gone.
-    pub(crate) fn take(&mut self, see: &mut dyn FnMut(&[u8])) -> bool {
-        let whole = self.peek(see);
+    /// Shows and consumes the current records. False as above; then everything up to the head is
+    /// discarded.
+    pub(crate) fn take(&mut self, show: &mut dyn FnMut(&[u8])) -> bool {
+        let valid = self.peek(show);
         self.tail = self.head;
         self.data_tail().store(self.tail, Ordering::Release);
-        whole
+        valid
     }
 
-    /// The record at a place; `None` at the head.
+    /// The record at a position; `None` at the head.
     fn record(&mut self, at: u64) -> Result<Option<&[u8]>, ()> {
-        let there = self.head.wrapping_sub(at);
-        if there == 0 {
+        let available = self.head.wrapping_sub(at);
+        if available == 0 {
             return Ok(None);
         }
-        if there > self.bytes as u64 || !at.is_multiple_of(8) {
+        if available > self.bytes as u64 || !at.is_multiple_of(8) {
             return Err(());
         }
-        let there = there as usize;
+        let available = available as usize;
         let start = (at % self.bytes as u64) as usize;
-        // SAFETY: `data` is valid for `bytes`; between tail and head nobody writes.
+        // SAFETY: `data` is valid for `bytes`; nothing writes between tail and head.
         let data = unsafe { slice::from_raw_parts(self.data, self.bytes) };
-        // Records are multiples of eight bytes, as the ring is: a header is never cut.
+        // Records are multiples of eight bytes, like the ring, so a header never wraps.
         let header = data.get(start..start + records::HEADER_BYTES).ok_or(())?;
         let (_, size) = records::header(header).ok_or(())?;
-        if size > there {
+        if size > available {
             return Err(());
         }
         if start + size <= self.bytes {
@@ -134,13 +134,13 @@ impl Ring {
     }
 
     fn data_head(&self) -> &AtomicU64 {
-        // SAFETY: the page is valid while the ring lives; the field is aligned, and written by
-        // others only as a whole.
+        // SAFETY: the page is valid while the ring lives; the field is aligned, and the kernel only
+        // writes it as a whole.
         unsafe { AtomicU64::from_ptr(&raw mut (*self.page).data_head) }
     }
 
     fn data_tail(&self) -> &AtomicU64 {
-        // SAFETY: as above; nobody else writes it.
+        // SAFETY: as above; only this ring writes it.
         unsafe { AtomicU64::from_ptr(&raw mut (*self.page).data_tail) }
     }
 }
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Memory that stands for the kernel's, and a writer that keeps to its rules.
+    /// Memory in place of the kernel's, and a writer that follows the kernel's rules.
     struct Kernel {
         page: Box<perf_event_mmap_page>,
         data: Box<[u64]>,
@@ -182,7 +182,7 @@ mod tests {
 
         fn ring(&mut self) -> Ring {
             let bytes = self.data.len() * 8;
-            // SAFETY: both outlive the ring in every test; nobody reads while the tests write.
+            // SAFETY: both outlive the ring in every test, and no read runs while the tests write.
             unsafe { Ring::over(&mut *self.page, self.data.as_ptr().cast(), bytes, 0) }
         }
 
@@ -197,7 +197,7 @@ mod tests {
             for (word, at) in record.chunks_exact(8).zip((head..).step_by(8)) {
                 let word = u64::from_ne_bytes(word.try_into().unwrap());
                 let at = (at % bytes / 8) as usize;
-                // SAFETY: within the data; written through a pointer, as the ring has one too.
+                // SAFETY: within the data; written through a pointer, as the ring also has one.
                 unsafe { self.data.as_mut_ptr().add(at).write(word) };
             }
             ring.data_head().store(head + record.len() as u64, Ordering::Release);
@@ -206,13 +206,13 @@ mod tests {
 
     fn taken(ring: &mut Ring) -> (Vec<Vec<u8>>, bool) {
         let mut all = Vec::new();
-        ring.look();
-        let whole = ring.take(&mut |record| all.push(record.to_vec()));
-        (all, whole)
+        ring.load_head();
+        let valid = ring.take(&mut |record| all.push(record.to_vec()));
+        (all, valid)
     }
 
     #[test]
-    fn records_come_out_whole_over_the_end_and_what_had_no_room_is_missing() {
+    fn records_that_wrap_are_read_whole_and_dropped_ones_are_missing() {
         let mut kernel = Kernel::new(128, u64::from(u32::MAX) * 8);
         let mut ring = kernel.ring();
         for round in 0..50u64 {
@@ -224,7 +224,7 @@ mod tests {
             kernel.write(&ring, &record(9, 0, &[0; 56]));
             assert_eq!(kernel.dropped, before + 1, "88 of 128 bytes are taken");
             let mut seen = 0;
-            ring.look();
+            ring.load_head();
             assert!(ring.peek(&mut |_| seen += 1));
             assert_eq!(seen, 2);
             assert_eq!(taken(&mut ring), (vec![first, second], true));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_record_ends_the_reading_and_the_ring_goes_on() {
+    fn an_invalid_record_ends_the_reading_and_the_ring_continues() {
         let mut kernel = Kernel::new(256, 0);
         let mut ring = kernel.ring();
         kernel.write(&ring, &lost(1));
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(taken(&mut ring), (vec![lost(1)], false));
         kernel.write(&ring, &lost(3));
         assert_eq!(taken(&mut ring), (vec![lost(3)], true));
-        // A head that ran away.
+        // A corrupt head.
         ring.data_head().store(1 << 40, Ordering::Release);
         assert_eq!(taken(&mut ring), (vec![], false));
     }

@@ -1,9 +1,9 @@
-//! User stacks without frame pointers: unwound by the `.eh_frame` of the mapped files, from
+//! User stacks without frame pointers, unwound by the `.eh_frame` of the mapped files from
 //! registers and a copy of the stack.
 //!
-//! Most distributions build without frame pointers; the tables that exceptions are thrown by are
-//! in every binary. An unwinder is made for a space when a stack of it is first met, and shared
-//! with what forks from it.
+//! Most distributions build without frame pointers, but every binary has the tables for unwinding
+//! exceptions. An unwinder is made when the first stack of a space is sampled, and is shared with
+//! forks of the process.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::records::User;
 #[derive(Clone)]
 pub(crate) struct Unwinder(UnwinderX86_64<Arc<[u8]>>);
 
-/// Rules that were met before: for all spaces.
+/// Cached rules, for all spaces.
 pub(crate) type Rules = CacheX86_64;
 
 impl Unwinder {
@@ -47,8 +47,9 @@ impl Unwinder {
         Unwinder(unwinder)
     }
 
-    /// Adds the instruction pointers of a thread, the innermost first, up to `most` of them.
-    /// Addresses are those to look up: a return address less one. Whether the bottom was reached.
+    /// Appends the instruction pointers of a thread, innermost first, up to `most` of them. They
+    /// are addresses to look up: a return address minus one. Returns whether the outermost frame
+    /// was reached.
     pub(crate) fn unwind(
         &self,
         user: &User<'_>,

@@ -1,15 +1,15 @@
-//! Whole logs, read after the fact: what [`record`](crate::record) would have counted, from files
-//! as they lie there, plain or compressed.
+//! Whole logs, read afterwards: what [`record`](crate::record) would have counted, from files that
+//! are plain or compressed.
 //!
 //! ```text
 //! plain file - pieces of 4 MiB, read by every core ---------+
 //! .gz .xz .zst - one thread unpacks - blocks of whole lines -+-> lines -> tallies -> one survey
 //! ```
 //!
-//! Memory is bounded whatever the files hold: a piece or a few blocks a thread, a fixed table of
-//! classes, and bins of time that grow coarser when there are too many of them.
+//! Memory is bounded whatever the files contain: a piece or a few blocks per thread, a fixed table
+//! of classes, and time bins that become coarser when there are too many.
 //!
-//! What never happens: a bad line or a torn file is fatal; something that was not read goes unsaid.
+//! What never happens: a bad line or a truncated file is fatal; unread data goes unreported.
 
 mod show;
 mod source;
@@ -25,69 +25,69 @@ use crate::logs::{Format, FormatChoice, Stamps};
 use crate::redact;
 use tally::Tally;
 
-/// Bad lines that are shown.
+/// Number of bad lines that are shown.
 const SHOWN_MAX: usize = 5;
 
-/// Lines at the head of a file in which its format is looked for.
+/// Lines at the head of a file that are tried to detect its format.
 const HEAD_LINES_MAX: usize = 1000;
 
 /// What to read, and how.
 #[derive(Clone, Debug, Default)]
 pub struct SurveySpec {
-    /// The files; those of one log may be given in any order.
+    /// The files. Those of one log may be given in any order.
     pub files: Vec<PathBuf>,
     /// Their format.
     pub format: FormatChoice,
-    /// Threads that read lines; all CPUs if 0.
+    /// Number of threads that read lines; 0 means one per CPU.
     pub threads: usize,
-    /// Whether of bad lines only the shape is shown.
+    /// Whether bad lines are reduced to their shape.
     pub redact: bool,
 }
 
-/// What whole logs amount to.
+/// The totals of whole logs.
 #[derive(Clone, Debug, Serialize)]
 pub struct Survey {
     /// The format of the first file.
     pub format: String,
-    /// What it stamps, and how finely.
+    /// What its stamps mean, and their grain.
     pub declares: String,
     /// Lines: `lines == requests + bad`.
     pub lines: u64,
-    /// Lines that were understood: one is one request.
+    /// Lines that were understood. Each is one request.
     pub requests: u64,
-    /// Lines that were not.
+    /// Lines that were not understood.
     pub bad: u64,
     /// The first stamp, ns since the Unix epoch.
     pub first_ns: Option<i64>,
-    /// The last one.
+    /// The last stamp.
     pub last_ns: Option<i64>,
-    /// Requests a second from the first stamp to the last, the grain of the last counted in.
+    /// Requests per second from the first stamp to the last, including the grain of the last.
     pub mean_rate: Option<f64>,
-    /// The busiest bin of the finest width that is known.
+    /// The busiest bin of the finest known width.
     pub peak: Option<Bin>,
-    /// The width of the bins from which the peak is taken, s: one, if the log is not very long.
+    /// The width of the bins that the peak was chosen from, s: one, unless the log is very long.
     pub peak_width_s: i64,
     /// Requests by time.
     pub bins: Vec<Bin>,
-    /// Their width, s: the finest of one, 60, 3600 and 86400 that gives no more than 1500 of them.
+    /// Their width, s: the finest of 1, 60, 3600 and 86400 that yields at most 1500 bins.
     pub bin_width_s: i64,
-    /// Bytes sent, where the format tells them.
+    /// Bytes sent, if the format has them.
     pub bytes: u64,
-    /// How long requests took; `None` where the format does not tell it.
+    /// How long requests took; `None` if the format does not have it.
     pub latency: Option<Latency>,
     /// Requests by class, most first.
     pub classes: Vec<ClassCount>,
-    /// The files, in the order of time.
+    /// The files in chronological order.
     pub files: Vec<FileSurvey>,
     /// The first lines that were not understood.
     pub bad_lines: Vec<BadLine>,
-    /// Bytes of text that were read, unpacked.
+    /// Bytes of text read, after decompression.
     pub text_bytes: u64,
-    /// How long that took, s.
+    /// Time spent reading, s.
     pub took_s: f64,
 }
 
-/// Requests in a stretch of time.
+/// Requests in a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Bin {
     /// Its beginning, s since the Unix epoch.
@@ -103,13 +103,13 @@ pub struct Latency {
     pub count: u64,
     /// Arithmetic mean.
     pub mean_us: f64,
-    /// Half took no longer.
+    /// Median.
     pub p50_us: u64,
-    /// 90 of 100 took no longer.
+    /// 90th percentile.
     pub p90_us: u64,
-    /// 99 of 100 took no longer.
+    /// 99th percentile.
     pub p99_us: u64,
-    /// 999 of 1000 took no longer.
+    /// 99.9th percentile.
     pub p999_us: u64,
     /// The longest.
     pub max_us: u64,
@@ -118,13 +118,13 @@ pub struct Latency {
 /// Requests of one class.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClassCount {
-    /// Hit, miss, revalidated, error, or `-` where it is not told.
+    /// Hit, miss, revalidated, error, or `-` if unknown.
     pub outcome: &'static str,
     /// The method.
     pub method: &'static str,
-    /// The decade of bytes sent.
+    /// The decade of its bytes sent.
     pub size: &'static str,
-    /// Whether it came by TLS.
+    /// Whether it used TLS.
     pub tls: &'static str,
     /// How many.
     pub requests: u64,
@@ -137,19 +137,19 @@ pub struct ClassCount {
 pub struct FileSurvey {
     /// Its name.
     pub path: PathBuf,
-    /// How it is packed: "plain", "gzip", "xz", "zstd".
+    /// Its compression: "plain", "gzip", "xz", "zstd".
     pub packed: &'static str,
-    /// Its format, if a line was understood.
+    /// Its format, if any line was understood.
     pub format: Option<String>,
     /// Lines in it.
     pub lines: u64,
-    /// Those that were not understood.
+    /// Lines that were not understood.
     pub bad: u64,
     /// Its first stamp, ns since the Unix epoch.
     pub first_ns: Option<i64>,
-    /// Its last one.
+    /// Its last stamp.
     pub last_ns: Option<i64>,
-    /// What is missing at its end.
+    /// What is wrong at its end, if it is truncated or damaged.
     pub torn: Option<String>,
 }
 
@@ -158,14 +158,14 @@ pub struct FileSurvey {
 pub struct BadLine {
     /// Its file.
     pub path: PathBuf,
-    /// Where it begins, in bytes of the unpacked text.
+    /// Its offset in bytes of the decompressed text.
     pub offset: u64,
-    /// It, shortened.
+    /// The line, shortened.
     pub text: String,
 }
 
-/// Reads whole logs. Errors: a file that cannot be opened or read at all. What is torn or not
-/// understood is in the survey.
+/// Reads whole logs. Errors: a file that cannot be opened or read at all. Truncated files and bad
+/// lines are reported in the survey.
 pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
     let begun = Instant::now();
     let threads = match spec.threads {
@@ -175,9 +175,9 @@ pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
     let mut heads = Vec::with_capacity(spec.files.len());
     for path in &spec.files {
         let failed = |source| Error::Log { path: path.clone(), source };
-        heads.push(look_at(path, &spec.format).map_err(failed)?);
+        heads.push(detect(path, &spec.format).map_err(failed)?);
     }
-    // By time; files of which no line is understood come last, as they were given.
+    // Chronologically. Files without any understood line come last, in the given order.
     heads.sort_by_key(|head| head.first_ns.unwrap_or(i64::MAX));
     let fallback = heads.iter().find_map(|head| head.format.clone());
     let mut all = Tally::default();
@@ -219,21 +219,21 @@ pub fn survey(spec: &SurveySpec) -> Result<Survey, Error> {
     Ok(survey)
 }
 
-/// What the head of a file tells.
+/// What the head of a file says.
 struct Head<'p> {
     path: &'p Path,
     format: Option<Format>,
     first_ns: Option<i64>,
 }
 
-fn look_at<'p>(path: &'p Path, choice: &FormatChoice) -> std::io::Result<Head<'p>> {
+fn detect<'p>(path: &'p Path, choice: &FormatChoice) -> std::io::Result<Head<'p>> {
     let head = source::head(path)?;
     let mut stamps = Stamps::default();
     let mut lines = head.split(|&byte| byte == b'\n').take(HEAD_LINES_MAX);
     let (mut format, mut first_ns) = (choice.format(), None);
     while let (None, Some(line)) = (first_ns, lines.next()) {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        format = format.or_else(|| choice.look_at(line, &mut stamps));
+        format = format.or_else(|| choice.detect(line, &mut stamps));
         let request = format.as_ref().and_then(|format| format.parse(line, &mut stamps));
         first_ns = request.map(|request| request.stamp_ns);
     }

@@ -5,10 +5,10 @@ use std::fmt;
 
 use super::{Bin, ClassCount, Survey};
 
-/// Rows of requests by time.
+/// Most rows of requests by time.
 const ROWS_MAX: usize = 24;
 
-/// Columns of a bar.
+/// Width of a bar, columns.
 const BAR_COLUMNS: f64 = 40.0;
 
 impl fmt::Display for Survey {
@@ -43,7 +43,7 @@ impl fmt::Display for Survey {
                 duration(l.mean_us),
                 grouped(l.count)
             )?,
-            None => writeln!(f, "latency  the format does not tell it")?,
+            None => writeln!(f, "latency  not in this format")?,
         }
         self.by_class(f)?;
         self.by_time(f)?;
@@ -62,7 +62,7 @@ impl fmt::Display for Survey {
     }
 }
 
-/// One word of a class.
+/// Selects one word of a class.
 type Word = fn(&ClassCount) -> &'static str;
 
 impl Survey {
@@ -95,7 +95,7 @@ impl Survey {
             for class in &self.classes {
                 *counts.entry(of(class)).or_default() += class.requests;
             }
-            // Not told at all.
+            // Not in this format at all.
             if counts.keys().all(|word| *word == "-") {
                 continue;
             }
@@ -111,7 +111,7 @@ impl Survey {
         Ok(())
     }
 
-    /// Bins put together to as many as a screen shows.
+    /// Merges bins until a screen can show them.
     fn by_time(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (Some(first), Some(last)) = (self.bins.first(), self.bins.last()) else {
             return Ok(());
@@ -171,8 +171,8 @@ impl Survey {
 
 const NS_PER_S: i64 = 1_000_000_000;
 
-/// `2015-05-17 10:05:03`, from seconds since the epoch; the calendar is that of
-/// `days_since_epoch` in the formats, the other way round.
+/// `2015-05-17 10:05:03`, from seconds since the epoch. This is the inverse of `days_since_epoch`
+/// in the formats.
 fn date(seconds: i64) -> String {
     let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     let shifted = days + 719_468;
@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_and_numbers_are_written_as_people_read_them() {
+    fn dates_and_numbers_are_human_readable() {
         assert_eq!(date(0), "1970-01-01 00:00:00");
         assert_eq!(date(951_868_799), "2000-02-29 23:59:59");
         assert_eq!(date(1_798_761_600), "2027-01-01 00:00:00");

@@ -1,5 +1,5 @@
-//! Files to lines: plain ones in pieces by every core, packed ones by one thread that unpacks and
-//! others that read.
+//! Files to lines: plain files are read in pieces by every core, compressed ones are decompressed
+//! by one thread and parsed by others.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -13,93 +13,97 @@ use super::tally::Tally;
 use crate::logs::Format;
 use crate::tail::LINE_BYTES_MAX;
 
-/// Bytes of a plain file that a thread takes at once.
+/// Bytes of a plain file that a thread takes per step.
 const PIECE_BYTES: u64 = 4 << 20;
 
-/// Bytes of unpacked text that are handed over at once.
+/// Bytes of decompressed text per block.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Blocks that wait between the thread that unpacks and those that read.
+/// Blocks that may wait between the decompressing thread and the parsing threads.
 const BLOCKS_WAITING: usize = 4;
 
-/// Bytes of a file's head in which its format is looked for.
+/// Bytes at a file's head that are tried to detect its format.
 const HEAD_BYTES: u64 = 256 * 1024;
 
 const _: () = assert!(LINE_BYTES_MAX < BLOCK_BYTES && LINE_BYTES_MAX < PIECE_BYTES as usize);
 
-/// How a file is packed, by its first bytes.
+/// A file's compression, recognised by its first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Packed {
+pub(super) enum Compression {
     Plain,
     Gzip,
     Xz,
     Zstd,
 }
 
-impl Packed {
+impl Compression {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Packed::Plain => "plain",
-            Packed::Gzip => "gzip",
-            Packed::Xz => "xz",
-            Packed::Zstd => "zstd",
+            Compression::Plain => "plain",
+            Compression::Gzip => "gzip",
+            Compression::Xz => "xz",
+            Compression::Zstd => "zstd",
         }
     }
 
-    fn of(file: &File) -> io::Result<Packed> {
+    fn of(file: &File) -> io::Result<Compression> {
         let mut first = [0; 6];
         let found = file.read_at(&mut first, 0)?;
         Ok(match &first[..found] {
-            [0x1f, 0x8b, ..] => Packed::Gzip,
-            [0xfd, b'7', b'z', b'X', b'Z', 0] => Packed::Xz,
-            // Zstandard, or one of its frames to be skipped.
-            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Packed::Zstd,
-            _ => Packed::Plain,
+            [0x1f, 0x8b, ..] => Compression::Gzip,
+            [0xfd, b'7', b'z', b'X', b'Z', 0] => Compression::Xz,
+            // Zstandard, or one of its skippable frames.
+            [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Compression::Zstd,
+            _ => Compression::Plain,
         })
     }
 
-    /// Its text; several members or frames, one behind the other, are one text.
-    fn unpack(self, file: File) -> io::Result<Box<dyn Read + Send>> {
+    /// The decompressed text. Several members or frames in a row are one text.
+    fn decompress(self, file: File) -> io::Result<Box<dyn Read + Send>> {
         let file = BufReader::with_capacity(256 * 1024, file);
         Ok(match self {
-            Packed::Plain => Box::new(file),
-            Packed::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
-            Packed::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(file)),
-            Packed::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(file)?),
+            Compression::Plain => Box::new(file),
+            Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(file)),
+            Compression::Xz => Box::new(liblzma::bufread::XzDecoder::new_multi_decoder(file)),
+            Compression::Zstd => Box::new(zstd::stream::read::Decoder::with_buffer(file)?),
         })
     }
 }
 
-/// What a file held.
-pub(super) struct Whole {
-    pub(super) packed: Packed,
+/// The result of reading a file.
+pub(super) struct FileContent {
+    pub(super) packed: Compression,
     pub(super) tally: Tally,
     pub(super) torn: Option<String>,
 }
 
-/// The first bytes of a file's text, in whole lines where there is one.
+/// The first bytes of a file's text, ending at a line's end if possible.
 pub(super) fn head(path: &Path) -> io::Result<Vec<u8>> {
     let file = open(path)?;
-    let mut text = Packed::of(&file)?.unpack(file)?.take(HEAD_BYTES);
+    let mut text = Compression::of(&file)?.decompress(file)?.take(HEAD_BYTES);
     let mut head = Vec::new();
-    // What is torn is told when the file is read.
+    // Damage is reported when the file is read.
     let _ = text.read_to_end(&mut head);
     Ok(head)
 }
 
-/// Reads a file whole.
-pub(super) fn read(path: &Path, format: Option<&Format>, threads: usize) -> io::Result<Whole> {
+/// Reads a whole file.
+pub(super) fn read(
+    path: &Path,
+    format: Option<&Format>,
+    threads: usize,
+) -> io::Result<FileContent> {
     let file = open(path)?;
-    let packed = Packed::of(&file)?;
+    let packed = Compression::of(&file)?;
     let (tally, torn) = match packed {
-        Packed::Plain => plain(&file, format, threads)?,
-        packed => unpacked(packed.unpack(file)?, format, threads.saturating_sub(1).max(1)),
+        Compression::Plain => plain(&file, format, threads)?,
+        packed => decompressed(packed.decompress(file)?, format, threads.saturating_sub(1).max(1)),
     };
-    Ok(Whole { packed, tally, torn })
+    Ok(FileContent { packed, tally, torn })
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    // Opening a pipe would wait, and its lines could be read only once.
+    // Opening a pipe would block, and its lines could only be read once.
     if !std::fs::metadata(path)?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
@@ -154,14 +158,14 @@ fn read_piece(
     tally: &mut Tally,
     format: Option<&Format>,
 ) -> io::Result<()> {
-    // The byte before tells whether a line begins with the piece.
+    // The byte before the piece shows whether a line begins with the piece.
     let before = from.saturating_sub(1);
     fill(file, before, (to - before) as usize, buffer)?;
     let begin = match from {
         0 => 0,
         _ => match memchr::memchr(b'\n', buffer) {
             Some(at) => at + 1,
-            // All of it is the middle of a line.
+            // The whole piece is inside one line.
             None => return Ok(()),
         },
     };
@@ -181,7 +185,7 @@ fn read_piece(
             None if rest.is_empty() => break,
             None => {
                 buffer.extend_from_slice(&rest);
-                // Longer than any line that is taken: what follows it is of no more use.
+                // Longer than any accepted line: the rest of it is not needed.
                 let line = memchr::memrchr(b'\n', &buffer[..had]).map_or(0, |at| at + 1);
                 if buffer.len() - line > 2 * LINE_BYTES_MAX {
                     buffer.push(b'\n');
@@ -198,7 +202,7 @@ fn fill(file: &File, from: u64, bytes: usize, buffer: &mut Vec<u8>) -> io::Resul
     let mut filled = 0;
     while filled < bytes {
         match file.read_at(&mut buffer[filled..], from + filled as u64) {
-            // It became shorter since its length was asked for.
+            // The file has been shortened since its length was read.
             Ok(0) => break,
             Ok(more) => filled += more,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -209,10 +213,10 @@ fn fill(file: &File, from: u64, bytes: usize, buffer: &mut Vec<u8>) -> io::Resul
     Ok(())
 }
 
-/// Blocks of whole lines, with the place of each in the text.
+/// Whole lines, with their offset in the text.
 type Block = (u64, Vec<u8>);
 
-fn unpacked(
+fn decompressed(
     mut text: Box<dyn Read + Send>,
     format: Option<&Format>,
     threads: usize,
@@ -222,7 +226,7 @@ fn unpacked(
     let work = || {
         let mut tally = Tally::default();
         loop {
-            let block = receiver.lock().expect("nobody panics with it").recv();
+            let block = receiver.lock().expect("no thread panics while it holds the lock").recv();
             let Ok((offset, lines)) = block else { return tally };
             tally.lines_of(&lines, offset, format);
         }
@@ -242,7 +246,7 @@ fn unpacked(
     (all, torn)
 }
 
-/// Unpacks to the end; how many bytes there were, and what broke it off.
+/// Decompresses to the end. Returns the number of bytes, and the error that ended it early.
 fn blocks(text: &mut dyn Read, to: &mpsc::SyncSender<Block>) -> (u64, Option<String>) {
     let mut cutter = Cutter::default();
     loop {
@@ -257,7 +261,7 @@ fn blocks(text: &mut dyn Read, to: &mpsc::SyncSender<Block>) -> (u64, Option<Str
         };
         let last = cutter.bytes.len() == had;
         if last || cutter.bytes.len() == BLOCK_BYTES {
-            // Whoever takes them ends only after this thread.
+            // The receivers end only after this thread.
             cutter.cut(last).into_iter().for_each(|block| drop(to.send(block)));
         }
         if last {
@@ -266,18 +270,18 @@ fn blocks(text: &mut dyn Read, to: &mpsc::SyncSender<Block>) -> (u64, Option<Str
     }
 }
 
-/// Cuts a text that comes in pieces into blocks of whole lines.
+/// Cuts a text that arrives in pieces into blocks of whole lines.
 #[derive(Default)]
 struct Cutter {
-    /// What came and was not handed over, and where in the text it begins.
+    /// Text that was not handed over yet, and its offset.
     bytes: Vec<u8>,
     offset: u64,
-    /// In a line that is longer than a block, of which the beginning was handed over.
+    /// Inside a line that is longer than a block, whose beginning was handed over.
     skipping: bool,
 }
 
 impl Cutter {
-    /// The whole lines that are there; all there is if it is the last.
+    /// The complete lines so far, or everything if this is the last call.
     fn cut(&mut self, last: bool) -> Option<Block> {
         let newline = memchr::memrchr(b'\n', &self.bytes);
         let long = newline.is_none() && !last;
@@ -300,7 +304,7 @@ impl Cutter {
         }
         let (offset, mut lines) = block;
         if long {
-            // Told once, as a line that is too long.
+            // Reported once, as a line that is too long.
             lines.push(b'\n');
         }
         Some((offset, lines))
@@ -310,8 +314,8 @@ impl Cutter {
 fn broken(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::UnexpectedEof => {
-            "what is packed in it ends in the middle; all that came before was read".to_owned()
+            "the compressed data is truncated; everything before that was read".to_owned()
         }
-        _ => format!("what is packed in it is damaged ({error}); all that came before was read"),
+        _ => format!("the compressed data is damaged ({error}); everything before that was read"),
     }
 }

@@ -1,4 +1,4 @@
-//! Counts of lines: cheap to add to, one table a thread, put together at the end.
+//! Counts of lines. Adding is cheap; each thread has its own table, and they are merged at the end.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,17 +9,17 @@ use super::{Bin, ClassCount, Latency, SHOWN_MAX, Survey};
 use crate::logs::{CLASSES, Class, Format, Stamps};
 use crate::tail::LINE_BYTES_MAX;
 
-/// Bins of time that are kept: where a log has more of them, they are made coarser. At 16 bytes
-/// each, with the room that a table keeps free, some 40 MB a thread.
+/// Most time bins kept. If a log has more, they become coarser. At 16 bytes each, plus the table's
+/// free space, about 40 MB per thread.
 const BINS_MAX: usize = 1 << 20;
 
-/// Bins that a survey tells at most.
-const TOLD_MAX: i64 = 1500;
+/// Most bins in a survey.
+const REPORTED_MAX: i64 = 1500;
 
-/// Widths of bins, s. The last takes any time that is believed.
+/// Widths of bins, s. The last one is enough for any accepted time.
 const WIDTHS_S: [i64; 4] = [1, 60, 3600, 86_400];
 
-/// Bytes of a bad line that are kept.
+/// Bytes kept of a bad line.
 const SHOWN_BYTES_MAX: usize = 512;
 
 const NS_PER_S: i64 = 1_000_000_000;
@@ -27,14 +27,14 @@ const NS_PER_S: i64 = 1_000_000_000;
 // 250 years of days fit.
 const _: () = assert!(250 * 366 < BINS_MAX);
 
-/// What lines amount to.
+/// The counts of some lines.
 pub(super) struct Tally {
     pub(super) lines: u64,
     pub(super) bad: u64,
     pub(super) text_bytes: u64,
     /// Whether the text ended in the middle of a line.
     pub(super) cut: bool,
-    /// The first bad lines, with their places.
+    /// The first bad lines, with their offsets.
     pub(super) shown: Vec<(u64, Vec<u8>)>,
     first_ns: i64,
     last_ns: i64,
@@ -63,7 +63,7 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts the lines of a text that begins with a line, and stands at `offset` of the whole.
+    /// Counts the lines of a text that starts with a line and is at `offset` of the whole.
     pub(super) fn lines_of(&mut self, text: &[u8], offset: u64, format: Option<&Format>) {
         let mut begin = 0;
         for end in memchr::memchr_iter(b'\n', text) {
@@ -108,7 +108,7 @@ impl Tally {
         (self.first_ns <= self.last_ns).then_some(self.last_ns)
     }
 
-    /// Takes in what another thread, or another file, came to.
+    /// Merges the counts of another thread or another file.
     pub(super) fn add(&mut self, other: Tally) {
         self.lines += other.lines;
         self.bad += other.bad;
@@ -127,7 +127,7 @@ impl Tally {
         self.latency_us.add(&other.latency_us).expect("a histogram grows to another's values");
     }
 
-    /// The survey, but for what only its files tell.
+    /// The survey, without the parts that depend on the files.
     pub(super) fn survey(self, grain_ns: i64) -> Survey {
         let (first_ns, last_ns) = (self.first_ns(), self.last_ns());
         let requests = self.lines - self.bad;
@@ -137,7 +137,7 @@ impl Tally {
         classes.sort_by_key(|&(index, &(requests, _))| (std::cmp::Reverse(requests), index));
         let bytes = classes.iter().map(|(_, class)| class.1).sum();
         let (peak, peak_width_s) = (self.bins.peak(), self.bins.width_s());
-        let (bins, bin_width_s) = self.bins.told();
+        let (bins, bin_width_s) = self.bins.reported();
         Survey {
             format: String::new(),
             declares: String::new(),
@@ -186,12 +186,12 @@ fn latency(histogram: &Histogram<u64>) -> Option<Latency> {
     })
 }
 
-/// Requests by time, in bins that grow coarser when there are too many.
+/// Requests by time, in bins that become coarser when there are too many.
 ///
-/// Lines come nearly in order, so the bin that was counted in last is kept apart.
+/// Lines are almost in order, so the last used bin is kept outside the table.
 #[derive(Default)]
 struct Bins {
-    /// A place in [`WIDTHS_S`].
+    /// An index into [`WIDTHS_S`].
     width: usize,
     last: (i64, u64),
     table: HashMap<i64, u64, BuildHasherDefault<Mix>>,
@@ -208,12 +208,12 @@ impl Bins {
             self.last.1 += 1;
         } else {
             self.flush();
-            // By the width that it has now.
+            // With the current width, which may have changed.
             self.last = (second.div_euclid(self.width_s()), 1);
         }
     }
 
-    /// Puts what is kept apart into the table.
+    /// Moves the last used bin into the table.
     fn flush(&mut self) {
         let last = std::mem::take(&mut self.last);
         self.put(last);
@@ -229,7 +229,7 @@ impl Bins {
         }
     }
 
-    /// Makes bins coarser; nothing is kept apart now.
+    /// Makes bins coarser. The last used bin must be in the table.
     fn coarsen(&mut self, width: usize) {
         let factor = WIDTHS_S[width] / self.width_s();
         self.width = width;
@@ -248,7 +248,7 @@ impl Bins {
             }
         }
         for bin in other.table {
-            // It may grow coarser meanwhile.
+            // `self` may become coarser during the loop.
             let factor = self.width_s() / WIDTHS_S[width];
             self.put((bin.0.div_euclid(factor), bin.1));
         }
@@ -263,15 +263,14 @@ impl Bins {
         Some(Bin { start_s: bin * self.width_s(), requests })
     }
 
-    /// All bins, in the finest width in which there are few enough, with those of no request
-    /// between them left out.
-    fn told(mut self) -> (Vec<Bin>, i64) {
+    /// All bins in the finest width that gives few enough. Empty bins are left out.
+    fn reported(mut self) -> (Vec<Bin>, i64) {
         self.flush();
         let (Some(&first), Some(&last)) = (self.table.keys().min(), self.table.keys().max()) else {
             return (Vec::new(), self.width_s());
         };
         let span_s = (last - first + 1) * self.width_s();
-        let fits = |width: &usize| span_s / WIDTHS_S[*width] <= TOLD_MAX;
+        let fits = |width: &usize| span_s / WIDTHS_S[*width] <= REPORTED_MAX;
         let width = (self.width..WIDTHS_S.len()).find(fits).unwrap_or(WIDTHS_S.len() - 1);
         if width > self.width {
             self.coarsen(width);
@@ -279,13 +278,13 @@ impl Bins {
         let width_s = self.width_s();
         let mut bins: Vec<_> = self.table.into_iter().collect();
         bins.sort_unstable();
-        let told = bins.iter().map(|&(bin, requests)| Bin { start_s: bin * width_s, requests });
-        (told.collect(), width_s)
+        let reported = bins.iter().map(|&(bin, requests)| Bin { start_s: bin * width_s, requests });
+        (reported.collect(), width_s)
     }
 }
 
-/// Hashes a bin by one multiplication: stamps are no keys that anybody gains by choosing, and a
-/// table holds at most [`BINS_MAX`] of them.
+/// Hashes a bin by one multiplication: an attacker gains nothing by choosing stamps, and a table
+/// has at most [`BINS_MAX`] of them.
 #[derive(Default)]
 struct Mix(u64);
 
@@ -312,7 +311,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bins_grow_coarser_and_lose_nothing() {
+    fn bins_become_coarser_and_lose_nothing() {
         let mut bins = Bins::default();
         let mut expected = 0;
         for second in 0..(BINS_MAX as i64 + 5000) {
@@ -327,8 +326,11 @@ mod tests {
         other.add(bins);
         assert_eq!(other.width_s(), 60);
         assert_eq!(other.peak(), Some(Bin { start_s: 0, requests: 121 }));
-        let (told, width_s) = other.told();
-        assert_eq!((width_s, told.iter().map(|bin| bin.requests).sum::<u64>()), (3600, expected));
-        assert!(told.windows(2).all(|pair| pair[0].start_s < pair[1].start_s));
+        let (reported, width_s) = other.reported();
+        assert_eq!(
+            (width_s, reported.iter().map(|bin| bin.requests).sum::<u64>()),
+            (3600, expected)
+        );
+        assert!(reported.windows(2).all(|pair| pair[0].start_s < pair[1].start_s));
     }
 }

@@ -1,4 +1,4 @@
-//! Whole files, plain and packed, whole and torn, against a slow and plain count.
+//! Whole files, plain and compressed, complete and truncated, checked against a slow, simple count.
 
 use super::*;
 use std::fs;
@@ -54,7 +54,7 @@ fn read(files: &[&Path], threads: usize) -> Survey {
     survey(&SurveySpec { files, threads, ..SurveySpec::default() }).unwrap()
 }
 
-/// Everything but where it came from and how long it took.
+/// Everything except where it came from and how long it took.
 fn essence(survey: &Survey) -> String {
     format!(
         "{} {} {} {:?} {:?} {:?} {:?} {:?} {} {:?} {:?}",
@@ -73,9 +73,9 @@ fn essence(survey: &Survey) -> String {
 }
 
 #[test]
-fn packed_or_plain_in_one_piece_or_many_it_is_the_same() {
+fn compression_and_pieces_do_not_change_the_counts() {
     let home = Home::new();
-    // Two pieces of a plain file and several blocks; some lines are none.
+    // Two pieces of a plain file and several blocks; two lines are not requests.
     let mut whole = text(50_000);
     whole.insert_str(4000, "\nno request\n");
     let (first, second) = whole.split_at(whole.len() / 3);
@@ -83,7 +83,7 @@ fn packed_or_plain_in_one_piece_or_many_it_is_the_same() {
     let one = read(&[&plain], 1);
     assert!(one.text_bytes > 4 << 20 && one.bad >= 2, "{one}");
     let bytes: u64 = (0..50_000u64).map(|n| n / 20 * 7 % 100_000).sum();
-    // The line that the noise fell into is bad.
+    // The line into which the noise was inserted is bad.
     assert_eq!(one.lines, 50_002);
     assert!(one.bytes <= bytes && one.bytes + 100_000 > bytes);
     assert_eq!(one.peak.unwrap().requests, 20);
@@ -104,7 +104,7 @@ fn packed_or_plain_in_one_piece_or_many_it_is_the_same() {
 }
 
 #[test]
-fn a_torn_end_is_said_and_what_came_before_it_is_read() {
+fn a_truncated_end_is_reported_and_everything_before_it_is_read() {
     let home = Home::new();
     let whole = text(30_000);
     for (name, packed) in [
@@ -115,12 +115,12 @@ fn a_torn_end_is_said_and_what_came_before_it_is_read() {
         let path = home.file(name, &packed[..packed.len() * 3 / 4]);
         let read = read(&[&path], 2);
         let torn = read.files[0].torn.clone().unwrap_or_else(|| panic!("{name} is torn"));
-        assert!(torn.contains("all that came before was read"), "{name}: {torn}");
+        assert!(torn.contains("everything before that was read"), "{name}: {torn}");
         assert!(read.requests > 1000 && read.requests < 30_000, "{name}: {read}");
         assert!(read.bad <= 1, "only the line that was cut");
         assert!(read.to_string().contains("torn"), "{read}");
     }
-    // Noise in the middle of what is packed.
+    // Noise in the middle of the compressed data.
     let mut packed = gzip(whole.as_bytes());
     let middle = packed.len() / 2;
     packed[middle..middle + 64].fill(0xff);
@@ -136,7 +136,7 @@ fn read_one(path: &Path) -> Survey {
 }
 
 #[test]
-fn several_files_are_read_in_the_order_of_time() {
+fn several_files_are_read_in_chronological_order() {
     let home = Home::new();
     let late = home.file("access.log", line(3000, 200, "x").repeat(3));
     let early = home.file("access.log.1.gz", gzip(line(5, 200, "x").repeat(2).as_bytes()));
@@ -165,15 +165,15 @@ fn an_endless_line_is_one_bad_line_in_bounded_memory() {
 }
 
 #[test]
-fn nothing_of_a_bad_line_but_its_shape_is_shown_when_redacted() {
+fn only_the_shape_of_a_bad_line_is_shown_when_redacted() {
     let home = Home::new();
     let bad = "203.0.113.77 token=abcdef \"GET /x?password=hunter2 HTTP/1.1\" nonsense\n";
     let path = home.file("log", format!("{}{bad}", line(1, 200, "x")));
     let mut spec = SurveySpec { files: vec![path], ..SurveySpec::default() };
     assert!(survey(&spec).unwrap().to_string().contains("hunter2"));
     spec.redact = true;
-    let told = survey(&spec).unwrap();
-    let text = format!("{told} {told:?}");
+    let found = survey(&spec).unwrap();
+    let text = format!("{found} {found:?}");
     for secret in ["hunter2", "password", "203.0.113", "token", "abcdef"] {
         assert!(!text.contains(secret), "{secret} in {text}");
     }
@@ -181,22 +181,22 @@ fn nothing_of_a_bad_line_but_its_shape_is_shown_when_redacted() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_by_name() {
+fn unreadable_files_are_refused_by_name() {
     let home = Home::new();
     for path in [home.0.path().join("none"), home.0.path().to_owned()] {
         let spec = SurveySpec { files: vec![path.clone()], ..SurveySpec::default() };
         let error = survey(&spec).unwrap_err().to_string();
         assert!(error.contains(path.to_str().unwrap()), "{error}");
     }
-    let letter = home.file("letter", "Dear Sir,\nI am no log.\n");
+    let letter = home.file("letter", "Hello,\nI am no log.\n");
     let read = read_one(&letter);
     assert_eq!((read.lines, read.bad, read.requests), (2, 2, 0));
     assert!(read.declares.contains("no line was understood"));
 }
 
-/// A log of a real site in the combined format, packed with xz, where one is named.
+/// A combined log of a real site, compressed with xz, if one is named.
 #[test]
-fn a_real_log_is_counted_as_a_slow_and_plain_count_does() {
+fn a_real_log_has_the_counts_of_a_slow_and_simple_parser() {
     let Ok(path) = std::env::var("PLIMSOLL_TEST_LOG") else {
         println!("skipped: PLIMSOLL_TEST_LOG names no combined log in .xz");
         return;
@@ -206,7 +206,7 @@ fn a_real_log_is_counted_as_a_slow_and_plain_count_does() {
     std::io::Read::read_to_string(&mut liblzma::read::XzDecoder::new(packed), &mut text).unwrap();
     let (mut errors, mut bytes, mut heads) = (0, 0, 0);
     let mut minutes = std::collections::BTreeMap::<&str, u64>::new();
-    // A line that was cut in its last field is none.
+    // A line that was truncated in its last field is not a request.
     for line in text.lines().filter(|line| line.ends_with('"')) {
         let status: u32 = line.split("\" ").nth(1).unwrap()[..3].parse().unwrap();
         errors += u64::from(status >= 400);
@@ -216,17 +216,17 @@ fn a_real_log_is_counted_as_a_slow_and_plain_count_does() {
         let minute = line.split('[').nth(1).unwrap().split(' ').next().unwrap();
         *minutes.entry(&minute[..17]).or_default() += 1;
     }
-    let told = read_one(Path::new(&path));
+    let found = read_one(Path::new(&path));
     let of = |wanted: fn(&ClassCount) -> bool| -> u64 {
-        told.classes.iter().filter(|c| wanted(c)).map(|c| c.requests).sum()
+        found.classes.iter().filter(|c| wanted(c)).map(|c| c.requests).sum()
     };
     let cut = text.lines().filter(|line| !line.ends_with('"')).count() as u64;
-    assert_eq!((told.lines, told.bad), (text.lines().count() as u64, cut));
+    assert_eq!((found.lines, found.bad), (text.lines().count() as u64, cut));
     assert_eq!((of(|c| c.outcome == "error"), of(|c| c.method == "HEAD")), (errors, heads));
-    assert_eq!(told.bytes, bytes);
-    if told.bin_width_s == 60 {
-        assert_eq!(told.bins.len(), minutes.len());
-        assert_eq!(told.bins.iter().map(|b| b.requests).max(), minutes.values().max().copied());
+    assert_eq!(found.bytes, bytes);
+    if found.bin_width_s == 60 {
+        assert_eq!(found.bins.len(), minutes.len());
+        assert_eq!(found.bins.iter().map(|b| b.requests).max(), minutes.values().max().copied());
     }
-    println!("{told}");
+    println!("{found}");
 }

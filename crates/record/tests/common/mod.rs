@@ -1,4 +1,4 @@
-//! A recording that runs beside a test.
+//! A recording that runs in parallel to a test.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use record::{Error, Spec, Summary, record};
 use trial::Interval;
 
-/// Longest that an interval is waited for.
+/// Longest wait for an interval.
 const INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// Each interval arrives as it is written.
