@@ -1,6 +1,6 @@
 //! Checks of the HTTP/1 parser, for the fuzz targets and for the tests that replay the corpus.
 //!
-//! One function for each parser. It takes any bytes and panics unless three things hold: the verdict
+//! One function for each parser. It takes any bytes and panics unless three things hold: the result
 //! does not depend on how the bytes are split; a reader that knows only lines and colons reads the
 //! same from an accepted message; and a message that is written parses to the same message.
 

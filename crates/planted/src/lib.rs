@@ -88,7 +88,7 @@ bugs! {
     DiskAckBeforeSync = "disk-ack", "a delete is acknowledged before its sync",
         "disk: durability::an_acknowledged_delete_or_purge_survives_a_power_cut";
     DiskFailedSyncTrusted = "disk-failed-sync", "a failed sync is taken for a successful one",
-        "disk: durability::a_failing_disk_is_passed_by_and_used_again";
+        "disk: durability::a_failing_disk_is_bypassed_and_used_again";
     DiskDeleteForgotten = "disk-delete", "a delete is not written to the journal",
         "disk: durability::an_acknowledged_delete_or_purge_survives_a_power_cut";
     DiskPurgeForgotten = "disk-purge", "a purge is not written to the journal",
@@ -100,7 +100,7 @@ bugs! {
     DiskUnfinishedFound = "disk-unfinished", "a body that never ended is stored as complete",
         "disk: objects::a_body_that_does_not_end_leaves_nothing";
     DiskUpdateOther = "disk-update", "a head is rewritten for another body",
-        "disk: objects::a_head_is_written_anew_with_the_old_body";
+        "disk: objects::an_update_rewrites_the_head_and_keeps_the_body";
     StoreOverBound = "store-over-bound", "the store does not make room for what it takes",
         "store: tests::many_threads_share_a_store_within_its_bound";
     BoostStaleDup = "boost-dup2", "a file that dup2 has replaced is taken for the new one",

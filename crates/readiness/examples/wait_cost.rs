@@ -1,15 +1,15 @@
 //! `cargo run --release -p readiness --example wait_cost [-- --json]`: the cost of one wait with
-//! one hot descriptor and ever more cold ones, for each backend, as a table or as JSON.
+//! one hot descriptor and increasing numbers of cold ones, for each backend, as a table or as JSON.
 //!
-//! Exit 0 when `scalable_select`, `epoll` and `io_uring` keep within the bound, 1 when one does
-//! not, 2 when nothing could be measured.
+//! Exit codes: 0 `scalable_select`, `epoll` and `io_uring` are within the bound, 1 one of them is
+//! not, 2 nothing could be measured.
 
 use std::process::ExitCode;
 
 use readiness::Kind;
 use readiness::wait_cost::{Plan, Row, measure};
 
-/// A wait among the most cold descriptors may cost so many times one among none.
+/// A wait with the most cold descriptors may cost at most this many times one with none.
 const RATIO_MAX: f64 = 1.2;
 
 fn main() -> ExitCode {
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     if within { ExitCode::SUCCESS } else { ExitCode::from(1) }
 }
 
-/// Select and poll look at everything each time: they are meant to grow.
+/// Select and poll check everything each time, so their cost is expected to grow.
 fn is_stateless(kind: Kind) -> bool {
     matches!(kind, Kind::Select | Kind::Poll)
 }

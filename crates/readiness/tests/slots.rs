@@ -7,8 +7,8 @@ use proptest::test_runner::Config;
 use readiness::Token;
 use readiness::slots::{SlotBitmap, SlotTable};
 
-/// Takes and gives back by the bits of `steps`, from a bitmap of `limit` slots that starts with
-/// `start` of them taken.
+/// Takes and frees slots by the bits of `steps`, in a bitmap of `limit` slots, `start` of which are
+/// taken at first.
 fn bitmap_history(limit: u32, start: u32, steps: &[(bool, u32)]) {
     let mut slots = SlotBitmap::with_limit(limit);
     let mut free: BTreeSet<u32> = (0..limit).collect();

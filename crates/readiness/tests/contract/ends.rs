@@ -36,7 +36,8 @@ pub(crate) fn half_close_leaves_the_other_direction(world: &mut World) {
     assert_eq!(world.read(b, 100), Got::Bytes(10));
 }
 
-/// Full, and the peer has stopped sending: there is nothing to tell a writer until the peer reads.
+/// The buffer is full and the peer has stopped sending: a writer gets no event until the peer
+/// reads.
 pub(crate) fn a_half_close_is_not_delivered_to_a_writer(world: &mut World) {
     let (a, b) = world.pair();
     world.shut_write(b);
@@ -47,7 +48,7 @@ pub(crate) fn a_half_close_is_not_delivered_to_a_writer(world: &mut World) {
         world.fill(a);
         while !world.delivered().is_empty() {}
         world.assert_silent();
-        // Waits may return early, but not so that waiting becomes spinning.
+        // Waits may return early, but not so often that waiting becomes spinning.
         let before = world.poller().counters();
         let end = Instant::now() + Duration::from_millis(5);
         while Instant::now() < end && !world.is_simulated() {
@@ -86,8 +87,8 @@ pub(crate) fn a_writer_alone_is_woken_by_a_reset(world: &mut World) {
     world.until(1, Ready::WRITABLE);
 }
 
-/// A read that returns fewer bytes than asked for does not prove that nothing is left: the end has
-/// come with them, and no further packet will tell of it.
+/// A short read does not prove that nothing remains: the end has arrived with the data, and no
+/// further packet will report it.
 pub(crate) fn data_and_fin_in_one_segment(world: &mut World) {
     let (a, b) = world.tcp_pair();
     world.register(a, 1, Interest::READ);

@@ -1,4 +1,4 @@
-//! Events follow the interest, and repeat as long as it is met.
+//! Events follow the interest, and repeat while the descriptor is ready.
 
 use readiness::{Interest, Ready};
 

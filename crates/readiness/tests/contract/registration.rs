@@ -19,7 +19,7 @@ pub(crate) fn misuse_is_refused(world: &mut World) {
     assert_eq!(kind(twice), Err(ErrorKind::AlreadyExists));
     let negative = poller.register(-1, token(2), Interest::READ).unwrap_err();
     assert_eq!(negative.raw_os_error(), Some(libc::EBADF));
-    // And the registration is as it was.
+    // The registration is unchanged.
     world.write(b, 1);
     world.assert_delivered(&[(1, Ready::READABLE)]);
     world.remove(a);
@@ -27,7 +27,7 @@ pub(crate) fn misuse_is_refused(world: &mut World) {
 }
 
 pub(crate) fn a_descriptor_that_is_not_open(world: &mut World) {
-    // No process here has so many; and no backend may make a table for it.
+    // No process here has so many descriptors, and no backend may allocate a table for this number.
     let refused = world.poller().register(i32::MAX - 1, token(1), Interest::READ).unwrap_err();
     assert_eq!(refused.raw_os_error(), Some(libc::EBADF));
     let refused = world.poller().register(i32::MAX - 1, token(1), Interest::NONE).unwrap_err();
@@ -60,7 +60,8 @@ pub(crate) fn a_new_token_replaces_the_old(world: &mut World) {
     world.assert_delivered(&[(3, Ready::READABLE)]);
 }
 
-/// {a,b}, {b}, {a}: what the first found ready and the second did not ask for, the third must get.
+/// {a,b}, {b}, {a}: what the first wait found ready and the second had no interest in, the third
+/// must deliver.
 pub(crate) fn a_small_wait_between_two_large_ones_loses_nothing(world: &mut World) {
     let ((a, a_peer), (b, b_peer)) = (world.pair(), world.pair());
     world.register(a, 1, Interest::READ);
@@ -78,7 +79,7 @@ pub(crate) fn a_small_wait_between_two_large_ones_loses_nothing(world: &mut Worl
     world.assert_delivered(&[(1, Ready::READABLE)]);
 }
 
-/// As above, but it becomes ready while it is not asked for, and waits pass meanwhile.
+/// As above, but it becomes ready while there is no interest, during several waits.
 pub(crate) fn an_interest_taken_away_and_given_back(world: &mut World) {
     let (a, a_peer) = world.pair();
     let (b, b_peer) = world.pair();
@@ -147,7 +148,7 @@ pub(crate) fn a_reused_descriptor_never_gets_the_old_event(world: &mut World) {
     assert_eq!(world.delivered(), BTreeMap::from([(new, Ready::READABLE)]));
 }
 
-/// The number goes from owner to owner, with each one's event at every stage of its way.
+/// The number passes from owner to owner, with each owner's event at every stage of delivery.
 pub(crate) fn many_owners_of_one_number(world: &mut World) {
     let (fd, mut peer) = world.pair();
     for generation in 0..50 {
@@ -183,7 +184,7 @@ pub(crate) fn closing_after_removal_closes_at_once(world: &mut World) {
 
 pub(crate) fn closing_after_the_poller_is_gone_closes(world: &mut World) {
     let (a, b) = world.pair();
-    // Neither is ready, so both are in the kernel's hands when the poller goes.
+    // Neither is ready, so both are pending in the kernel when the poller is dropped.
     world.register(a, 1, Interest::READ);
     world.register(b, 2, Interest::READ);
     world.assert_silent();

@@ -1,5 +1,5 @@
-//! A poller and the descriptors under it: sockets of this machine, or simulated ones of the same
-//! manners. The world owns every descriptor it opened and closes what a case leaves open.
+//! A poller and its descriptors: sockets of this machine, or simulated ones with the same
+//! behaviour. The world owns every descriptor it opened and closes those that a case leaves open.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use readiness::simulated::Levels;
 use readiness::{Choice, Events, Interest, Kind, OpenError, Poller, Ready, Token};
 
-/// How long a case waits for what must come. Only failures take so long.
+/// How long a case waits for an expected event. Only failures take this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The directions alone, which every backend reports exactly.
@@ -24,12 +24,12 @@ pub(crate) struct World {
 }
 
 enum Net {
-    /// What is open.
+    /// The open descriptors.
     Real(BTreeSet<RawFd>),
     Simulated(SimulatedNet),
 }
 
-/// What a read brought.
+/// The result of a read.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(crate) enum Got {
     Bytes(usize),
@@ -43,7 +43,7 @@ pub(crate) fn token(slot: u32) -> Token {
 }
 
 impl World {
-    /// `None`, said aloud, where this machine cannot run the backend.
+    /// `None`, with a message, if this machine cannot run the backend.
     pub(crate) fn open(kind: Kind) -> Option<World> {
         raise_descriptor_limit();
         let (poller, net) = if kind == Kind::Simulated {
@@ -84,7 +84,7 @@ impl World {
         self.poller().remove(fd).unwrap();
     }
 
-    /// From now on a wait delivers at most so many events.
+    /// Limits the number of events that a wait delivers.
     pub(crate) fn set_capacity(&mut self, capacity: usize) {
         self.events = Events::with_capacity(capacity);
     }
@@ -112,7 +112,7 @@ impl World {
         delivered
     }
 
-    /// What is delivered without sleeping.
+    /// What a wait delivers without sleeping.
     pub(crate) fn delivered(&mut self) -> BTreeMap<Token, Ready> {
         self.wait(Some(Duration::ZERO))
     }
@@ -124,7 +124,7 @@ impl World {
         }
     }
 
-    /// These slots are delivered, each with exactly these directions; no others.
+    /// Exactly these slots are delivered, each with exactly these directions.
     pub(crate) fn assert_delivered(&mut self, expected: &[(u32, Ready)]) {
         let delivered: Vec<_> =
             self.delivered().into_iter().map(|(t, r)| (t, directions(r))).collect();
@@ -132,7 +132,7 @@ impl World {
         assert_eq!(delivered, expected);
     }
 
-    /// Waits until the slot is ready for all of `ready`, and gives back what was delivered with it.
+    /// Waits until the slot is ready for all of `ready`, and returns what was delivered with it.
     pub(crate) fn until(&mut self, slot: u32, ready: Ready) -> Ready {
         let end = Instant::now() + PATIENCE;
         while Instant::now() < end {
@@ -146,7 +146,7 @@ impl World {
         panic!("slot {slot} was never delivered to be {ready:?}");
     }
 
-    /// Two ends of a stream whose every change is visible at once.
+    /// Two ends of a stream whose changes are visible at once.
     pub(crate) fn pair(&mut self) -> (RawFd, RawFd) {
         match &mut self.net {
             Net::Real(_) => {
@@ -159,7 +159,7 @@ impl World {
         }
     }
 
-    /// Two ends of a TCP connection over loopback: what it carries arrives soon.
+    /// Two ends of a TCP connection over loopback: data arrives soon.
     pub(crate) fn tcp_pair(&mut self) -> (RawFd, RawFd) {
         match &mut self.net {
             Net::Real(_) => {
@@ -174,8 +174,8 @@ impl World {
         }
     }
 
-    /// A single descriptor that is never writable and readable exactly while it is raised.
-    /// (Not quite: an eventfd can be written. Cases register it for reading only.)
+    /// A single descriptor that is never writable, and readable exactly while it is raised. (Not
+    /// quite: an eventfd can be written. Cases register it for reading only.)
     pub(crate) fn source(&mut self) -> RawFd {
         match &mut self.net {
             Net::Real(_) => {
@@ -203,7 +203,7 @@ impl World {
         }
     }
 
-    /// Takes a real descriptor into the world's keeping.
+    /// Takes ownership of a real descriptor.
     pub(crate) fn adopt(&mut self, fd: OwnedFd) -> RawFd {
         let Net::Real(open) = &mut self.net else { panic!("no real descriptors here") };
         let fd = fd.into_raw_fd();
@@ -211,7 +211,7 @@ impl World {
         fd
     }
 
-    /// How many bytes were taken; 0 if there is no room.
+    /// Returns how many bytes were accepted; 0 if there is no room.
     pub(crate) fn write(&mut self, fd: RawFd, count: usize) -> usize {
         match &mut self.net {
             Net::Real(_) => write(fd, &vec![7; count]).unwrap_or(0),
@@ -236,7 +236,7 @@ impl World {
         }
     }
 
-    /// Reads all there is; what ended it.
+    /// Reads everything available; returns what ended it.
     pub(crate) fn drain(&mut self, fd: RawFd) -> Got {
         loop {
             match self.read(fd, 64 * 1024) {
@@ -246,7 +246,7 @@ impl World {
         }
     }
 
-    /// This end sends no more.
+    /// Closes the sending direction of this end.
     pub(crate) fn shut_write(&mut self, fd: RawFd) {
         match &mut self.net {
             Net::Real(_) => {
@@ -335,7 +335,7 @@ impl Drop for World {
     }
 }
 
-/// Only READABLE and WRITABLE of it.
+/// Keeps only READABLE and WRITABLE.
 pub(crate) fn directions(ready: Ready) -> Ready {
     let present = DIRECTIONS.into_iter().filter(|one| ready.has(*one));
     present.fold(Ready::NONE, |all, one| all | one)
@@ -361,7 +361,7 @@ fn set_option<T>(fd: RawFd, level: i32, name: i32, value: &T) {
     assert_eq!(done, 0, "{}", io::Error::last_os_error());
 }
 
-/// To the hard limit, once: thousands of descriptors are a case.
+/// Raises the limit to the hard limit, once, for the cases with thousands of descriptors.
 fn raise_descriptor_limit() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {
@@ -375,7 +375,7 @@ fn raise_descriptor_limit() {
     });
 }
 
-/// How many descriptors the process may have.
+/// How many descriptors the process may open.
 pub(crate) fn descriptor_limit() -> usize {
     raise_descriptor_limit();
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
@@ -384,7 +384,7 @@ pub(crate) fn descriptor_limit() -> usize {
     limit.rlim_cur as usize
 }
 
-/// Stream sockets that are counters of bytes.
+/// Simulated stream sockets, which only count bytes.
 struct SimulatedNet {
     levels: Levels,
     sockets: BTreeMap<RawFd, Socket>,
@@ -410,7 +410,7 @@ impl SimulatedNet {
 
     fn reopen(&mut self, fd: RawFd) -> RawFd {
         self.close(fd);
-        // The lowest free numbers are given out, so lower ones come first.
+        // The lowest free numbers are used first.
         let lower: Vec<_> = std::iter::repeat_with(|| self.levels.open())
             .take_while(|number| *number != fd)
             .collect();
@@ -516,7 +516,7 @@ impl SimulatedNet {
     }
 }
 
-/// The descriptor of something the standard library made.
+/// The descriptor of an object of the standard library.
 pub(crate) fn fd_of(thing: &impl AsRawFd) -> RawFd {
     thing.as_raw_fd()
 }
