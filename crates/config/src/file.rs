@@ -1,8 +1,8 @@
-//! A configuration file, read: from its text to what the server is to do.
+//! Reads a configuration file and converts it into the typed configuration.
 //!
-//! What stands in the file is read into [`Root`] key by key ([`super::keys`]); here it becomes the
-//! typed configuration, and what no single key can show is looked for. All mistakes of a file are
-//! told at once.
+//! The file is read into [`Root`] key by key ([`super::keys`]). Here it becomes the typed
+//! configuration, and is checked for mistakes that no single key shows. All mistakes of a file are
+//! reported together.
 
 use std::path::{Path, PathBuf};
 
@@ -11,45 +11,45 @@ use toml::de::DeTable;
 use super::Path as RoutePath;
 use super::keys::{Root, RouteTable, StoreSection, UpstreamTable};
 use super::problem::{Problem, Unusable};
-use super::table::{Here, Reader, Table, at_restart, read_table};
+use super::table::{Here, Reader, at_restart, read_table};
 use super::tls_keys;
 use super::{
     Action, Balance, Config, DiskConfig, FieldRule, Group, HostSent, Listener, Route, Server,
 };
 use access_log::LogFormat;
 
-/// All that a configuration file says.
+/// The contents of a configuration file.
 #[derive(Debug)]
 pub struct Settings {
-    /// What is settled when the process starts.
+    /// Settings fixed when the process starts.
     pub process: Process,
-    /// Where the access log goes; nowhere if there is no file.
+    /// The file of the access log; `None`: no log.
     pub access_log: Option<PathBuf>,
-    /// What the server does.
+    /// The server's configuration.
     pub config: Config,
     root: Root,
 }
 
-/// What is settled when the process starts, and needs another one to change.
+/// Settings fixed when the process starts. A change needs a restart.
 #[derive(Clone, Debug)]
 pub struct Process {
-    /// Threads that serve; none: as many as the CPUs it may run on.
+    /// Number of serving threads; `None`: one per CPU that the process may run on.
     pub workers: Option<usize>,
-    /// The event notification; none: the best that passes its self-test.
+    /// The event notification; `None`: the best one that passes its self-test.
     pub backend: Option<readiness::Kind>,
-    /// The user to go on as once the addresses are bound.
+    /// The user to switch to after the addresses are bound.
     pub user: Option<String>,
-    /// That user's group, if it is not its own.
+    /// The group to switch to, if it is not the user's.
     pub group: Option<String>,
-    /// Where the admin address is.
+    /// The admin address.
     pub admin: Option<std::net::SocketAddr>,
 }
 
 impl Settings {
-    /// Reads a file, and the files that it names.
+    /// Reads a file and the files it names.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All mistakes in it.
     pub fn read(file: &Path) -> Result<Settings, Unusable> {
         let bytes = std::fs::read(file).map_err(|error| Unusable::unreadable(file, &error))?;
         let text = String::from_utf8(bytes)
@@ -62,16 +62,16 @@ impl Settings {
         })
     }
 
-    /// Reads a text; the files that it names are looked for below `base`.
+    /// Parses a text. Files that it names are relative to `base`.
     pub(crate) fn parse(text: &str, base: &Path) -> Result<Settings, Vec<Problem>> {
         let (table, errors) = DeTable::parse_recoverable(text);
         let mut reader = Reader::new(text, base);
         for error in &errors {
             reader.mistake(error.span().unwrap_or(0..0), error.message());
         }
-        let mut root = Root::blank();
+        let mut root = Root::default();
         let mut here = Here::root(&mut reader);
-        // What is half a file is not judged by what it lacks.
+        // Missing keys are not reported if the text is not valid TOML.
         if errors.is_empty() {
             read_table(&mut root, table.get_ref(), &mut here);
         }
@@ -91,7 +91,7 @@ impl Settings {
         Ok(Settings { process, access_log: root.log.path.clone(), config, root })
     }
 
-    /// The keys that differ in `then` and that only a restart puts in force.
+    /// The keys that differ in `then` and need a restart to take effect.
     pub fn only_at_restart(&self, then: &Settings) -> Vec<String> {
         let mut found = Vec::new();
         at_restart(&self.root, &then.root, "", &mut found);
@@ -100,9 +100,9 @@ impl Settings {
 }
 
 impl Root {
-    /// The typed configuration. What is missing from it has been noted as a mistake.
+    /// The typed configuration. Anything missing from it was reported as a mistake.
     fn config(&self, here: &mut Here<'_, '_>) -> Config {
-        // Files are looked for only when all that names them is understood.
+        // Files are read only if everything that names them was understood.
         let files = here.is_well();
         let listen = self.listen.iter().enumerate().filter(|_| files);
         let listeners: Vec<Listener> =
@@ -141,13 +141,13 @@ impl Root {
 
     fn check_whole(&self, config: &Config, here: &mut Here<'_, '_>) {
         if config.listeners.is_empty() {
-            here.mistake_of("listen", "nothing is listened on: write [[listen]] with an address");
+            here.mistake_of("listen", "there is no listener: write [[listen]] with an address");
         }
         for (at, listener) in config.listeners.iter().enumerate() {
             let before = &config.listeners[..at];
             let same = |other: &Listener| other.address == listener.address;
             if listener.address.port() != 0 && before.iter().any(same) {
-                let text = format!("{} is listened on already", listener.address);
+                let text = format!("{} is used by another listener already", listener.address);
                 here.mistake_of(&format!("listen[{at}].address"), text);
             }
         }
@@ -220,7 +220,7 @@ impl UpstreamTable {
 }
 
 impl RouteTable {
-    /// `None` when its keys do not make one; that was noted when they were read.
+    /// `None` if its keys do not form a route; that was reported when they were read.
     fn route(&self) -> Option<Route> {
         let path = match (&self.path, &self.prefix) {
             (Some(path), _) => RoutePath::Exact(path.clone()),

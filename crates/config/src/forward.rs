@@ -1,5 +1,4 @@
-//! What a forward listener may be used for, and what is told of a request's way. Typed, with the
-//! defaults that are safe; where the values come from is another's matter.
+//! The rules of forward mode, and which client information is forwarded. Typed, with safe defaults.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,34 +18,33 @@ use crate::limits::{PASSWORD_COST_MAX, PASSWORD_FILE_BYTES_MAX};
 pub struct Forward {
     /// Networks whose clients may use the proxy.
     pub allow_from: Vec<IpNet>,
-    /// Networks that are reached although they are not public. An address of the proxy's own is
-    /// reached only if a network of this one address is here.
+    /// Networks that may be reached although they are not public. The proxy's own addresses are
+    /// reachable only if a network with exactly that address is listed.
     pub allow_to: Vec<IpNet>,
-    /// Ports that requests may go to.
+    /// Ports allowed in requests.
     pub ports: Vec<Ports>,
-    /// Ports that CONNECT may go to.
+    /// Ports allowed with CONNECT.
     pub connect_ports: Vec<Ports>,
-    /// If there are any, no other domains are reached.
+    /// If not empty, only these domains may be reached.
     pub allow_domains: Vec<Domain>,
-    /// These are not reached, whatever else is allowed.
+    /// Domains that may not be reached, whatever else is allowed.
     pub deny_domains: Vec<Domain>,
-    /// A CONNECT to one of `tls_ports` must be followed by a TLS ClientHello whose server name is
-    /// the host that was asked for.
+    /// Whether a CONNECT to one of `tls_ports` must be followed by a TLS ClientHello with the
+    /// requested host as its server name.
     pub check_server_name: bool,
-    /// Where TLS is expected behind a CONNECT.
+    /// Ports at which CONNECT must lead to TLS.
     pub tls_ports: Vec<Ports>,
-    /// Who may use the proxy, by name and password; `None` asks nobody.
+    /// Users and passwords; `None`: no authentication.
     pub users: Option<Users>,
-    /// What the password is asked for.
+    /// The realm of the password prompt.
     pub realm: PasswordRealm,
-    /// What becomes of `X-Forwarded-For`.
-    pub x_forwarded_for: TellClient,
-    /// What becomes of `Forwarded` (RFC 7239).
-    pub forwarded: TellClient,
+    /// The treatment of `X-Forwarded-For`.
+    pub x_forwarded_for: ClientField,
+    /// The treatment of `Forwarded` (RFC 7239).
+    pub forwarded: ClientField,
 }
 
-/// As Squid's `Safe_ports`, without those of protocols that are not spoken here (ftp, gopher,
-/// wais).
+/// Squid's `Safe_ports`, without the ports of unsupported protocols (ftp, gopher, wais).
 const PORTS: [(u16, u16); 7] =
     [(80, 80), (443, 443), (280, 280), (488, 488), (591, 591), (777, 777), (1025, 65535)];
 const TLS_PORT: Ports = Ports { first: 443, last: 443 };
@@ -76,13 +74,13 @@ impl Default for Forward {
             tls_ports: vec![TLS_PORT],
             users: None,
             realm: PasswordRealm::default(),
-            x_forwarded_for: TellClient::default(),
-            forwarded: TellClient::default(),
+            x_forwarded_for: ClientField::default(),
+            forwarded: ClientField::default(),
         }
     }
 }
 
-/// A port, or all from one to another.
+/// A port or a range of ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ports {
     first: u16,
@@ -123,21 +121,36 @@ impl FromStr for Ports {
     }
 }
 
-/// A domain with all that is under it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Domain(String);
+/// Types for a text whose form their `FromStr` has checked.
+macro_rules! checked_texts {
+    ($($(#[doc = $doc:literal])+ $name:ident, $form:literal;)+) => { $(
+        $(#[doc = $doc])+
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        pub struct $name(String);
 
-impl Domain {
-    /// In lower case, without a dot at either end.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+        impl $name {
+            #[doc = $form]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    )+ };
 }
+pub(crate) use checked_texts;
 
-impl fmt::Display for Domain {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+checked_texts! {
+    /// A domain with all its subdomains.
+    Domain, "In lower case, without a dot at either end.";
+    /// The realm of proxy authentication, which a browser shows when it asks for a password.
+    PasswordRealm, "Visible ASCII without quotes and backslashes.";
+    /// A protocol that `Upgrade` may name.
+    Protocol, "In lower case.";
 }
 
 impl FromStr for Domain {
@@ -160,26 +173,9 @@ impl FromStr for Domain {
     }
 }
 
-/// The realm of proxy authentication: what a browser shows when it asks for a password.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PasswordRealm(String);
-
-impl PasswordRealm {
-    /// Visible ASCII without quotes and backslashes.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
 impl Default for PasswordRealm {
     fn default() -> PasswordRealm {
         PasswordRealm("plimsoll".to_owned())
-    }
-}
-
-impl fmt::Display for PasswordRealm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 
@@ -197,15 +193,15 @@ impl FromStr for PasswordRealm {
     }
 }
 
-/// Names and hashes of passwords, from a file as `htpasswd -B` writes it.
+/// User names and password hashes, from a file written by `htpasswd -B`.
 #[derive(Clone, Default)]
 pub struct Users {
     hashes: Arc<HashMap<Box<[u8]>, Box<str>>>,
-    /// The file they are from.
+    /// The file.
     path: PathBuf,
 }
 
-/// Hashes are nobody's business.
+/// Does not show the hashes.
 impl fmt::Debug for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Users({})", self.hashes.len())
@@ -216,7 +212,7 @@ impl Users {
     /// Reads a file.
     ///
     /// # Errors
-    /// One line: the file, the line, what is wrong and how to mend it.
+    /// One line: the file, the line, what is wrong and how to fix it.
     pub fn read(path: &Path) -> Result<Users, String> {
         let shown = path.display();
         let size = std::fs::metadata(path).map(|about| about.len());
@@ -231,7 +227,7 @@ impl Users {
         Ok(Users { path: path.to_path_buf(), ..users })
     }
 
-    /// Reads the lines of a file.
+    /// Parses the lines of a file.
     ///
     /// # Errors
     /// As [`Users::read`], without the file.
@@ -256,18 +252,16 @@ impl Users {
                 )
             })?;
             if users.insert(name.as_bytes().into(), hash.into()).is_some() {
-                return Err(format!("line {number}: the user {name} is there twice"));
+                return Err(format!("line {number}: the user {name} is listed twice"));
             }
         }
         if users.is_empty() {
-            return Err(
-                "line 1: there is no user in it; add one with: htpasswd -B FILE NAME".into()
-            );
+            return Err("line 1: it has no user; add one with: htpasswd -B FILE NAME".into());
         }
         Ok(Users { hashes: Arc::new(users), path: PathBuf::new() })
     }
 
-    /// The file that they were read from.
+    /// The file that was read.
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
@@ -277,24 +271,24 @@ impl Users {
         self.hashes.get(name).map(AsRef::as_ref)
     }
 
-    /// Some user's hash: what the password of a user who is not there is held against, so that the
-    /// time does not tell.
+    /// The hash of some user. An unknown user's password is compared with it, so that the response
+    /// time does not reveal whether the user exists.
     pub fn any_hash(&self) -> Option<&str> {
         self.hashes.values().next().map(AsRef::as_ref)
     }
 }
 
-/// That a hash is one that we can verify.
+/// Checks that a hash can be verified.
 fn check_hash(hash: &str) -> Result<(), String> {
     let scheme = match hash {
         _ if ["$2y$", "$2b$", "$2a$"].iter().any(|bcrypt| hash.starts_with(bcrypt)) => {
             return match hash.parse::<HashParts>() {
                 Ok(parts) if parts.get_cost() <= PASSWORD_COST_MAX => Ok(()),
                 Ok(parts) => Err(format!(
-                    "a bcrypt hash of cost {}, and {PASSWORD_COST_MAX} is the most that is taken",
+                    "a bcrypt hash of cost {}, and the maximum is {PASSWORD_COST_MAX}",
                     parts.get_cost()
                 )),
-                Err(_) => Err("a bcrypt hash that is not whole".to_owned()),
+                Err(_) => Err("an incomplete bcrypt hash".to_owned()),
             };
         }
         _ if hash.starts_with("$apr1$") => "Apache's MD5 (apr1)",
@@ -306,44 +300,27 @@ fn check_hash(hash: &str) -> Result<(), String> {
         _ if hash.starts_with("{SHA}") => "SHA-1 without salt",
         _ => "a password that is not hashed, or hashed by DES,",
     };
-    Err(format!("{scheme} is not taken, only bcrypt ($2y$)"))
+    Err(format!("{scheme} is not supported, only bcrypt ($2y$)"))
 }
 
-/// What is done with a field that tells whom a request is from.
+/// The treatment of a field that reveals the client's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum TellClient {
-    /// The field goes on as it came.
+pub enum ClientField {
+    /// Forwarded unchanged.
     #[default]
     Off,
-    /// The client's address is added to what the field says already.
+    /// The client's address is appended.
     Add,
-    /// What the field said is thrown away, and the client's address put there.
+    /// The value is replaced by the client's address.
     Replace,
-    /// The field is left out.
+    /// Removed.
     Delete,
 }
 
-/// A protocol that `Upgrade` may name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Protocol(String);
-
 impl Protocol {
-    /// In lower case.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl Protocol {
-    /// Those that are passed on unless the configuration names others.
+    /// The default protocols.
     pub(crate) fn usual() -> Vec<Protocol> {
         vec![Protocol("websocket".to_owned())]
-    }
-}
-
-impl fmt::Display for Protocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
     }
 }
 
@@ -358,7 +335,7 @@ impl FromStr for Protocol {
         let protocol = text.to_ascii_lowercase();
         if protocol == "h2c" || protocol.starts_with("http") {
             return Err(format!(
-                "{text:?} cannot be passed: requests within it would go past every rule"
+                "{text:?} is not allowed: requests within it would bypass every rule"
             ));
         }
         Ok(Protocol(protocol))
@@ -419,9 +396,9 @@ mod tests {
             ("jo:secret", &["line 1", "jo", "not hashed", "htpasswd -B"]),
             ("\njo:$apr1$abc$def", &["line 2", "apr1", "bcrypt"]),
             ("jo:$6$abc$def", &["SHA-512-crypt"]),
-            ("jo:$2y$05$short", &["not whole"]),
+            ("jo:$2y$05$short", &["incomplete"]),
             ("jo:$2y$31$Eoj8yU1OeQpN5XYtx0VtNeKMZ9tpE7bXu38BZbhPEMxcosd6e2VAS", &["cost 31"]),
-            ("# nobody", &["no user"]),
+            ("# a comment", &["no user"]),
         ];
         for (text, words) in rows {
             let said = Users::from_text(text).unwrap_err();

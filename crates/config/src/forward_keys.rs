@@ -7,19 +7,19 @@ use toml::de::DeValue;
 
 use super::table::{Here, Key, Table, keys};
 use super::value::{Kind, Setting, quoted, understood, words};
-use super::{Domain, Forward, PasswordRealm, Ports, Protocol, TellClient, Users, Via, ViaName};
+use super::{ClientField, Domain, Forward, PasswordRealm, Ports, Protocol, Users, Via, ViaName};
 
 understood!(Domain PasswordRealm Ports Protocol ViaName);
 
-words!(TellClient:
-    "off" => TellClient::Off,
-    "add" => TellClient::Add,
-    "replace" => TellClient::Replace,
-    "delete" => TellClient::Delete,
+words!(ClientField:
+    "off" => ClientField::Off,
+    "add" => ClientField::Add,
+    "replace" => ClientField::Replace,
+    "delete" => ClientField::Delete,
 );
-const TELL: Kind = Kind::Word(&["off", "add", "replace", "delete"]);
+const CLIENT_FIELD: Kind = Kind::Word(&["off", "add", "replace", "delete"]);
 
-/// A file of users is read with the configuration, so that a bad one changes nothing.
+/// The file of users is read with the configuration, so that a bad file changes nothing.
 impl Setting for Users {
     fn read(value: &Spanned<DeValue<'_>>, kind: &Kind, here: &mut Here<'_, '_>) -> Option<Users> {
         let path = PathBuf::read(value, kind, here)?;
@@ -36,35 +36,32 @@ impl Table for Forward {
     const KEYS: &'static [Key<Forward>] = keys![Forward;
         allow_from: Kind::Networks, allow_from, "Networks whose clients may use the proxy.";
         allow_to: Kind::Networks, allow_to,
-            "Networks that are reached although they are not public: an intranet, a test's \
-             loopback. An address that the proxy itself listens on is reached only if it is \
-             written here alone.";
-        ports: Kind::Texts, ports, "Ports, and ranges of ports, that requests may go to.";
+            "Networks that may be reached although they are not public: an intranet, a test's \
+             loopback. An address that the proxy itself listens on may be reached only if exactly \
+             that address is listed.";
+        ports: Kind::Texts, ports, "Ports, and ranges of ports, allowed in requests.";
         connect_ports: Kind::Texts, connect_ports, "The same for CONNECT.";
         allow_domains: Kind::Texts, allow_domains,
-            "Domains, each with all that is under it. If there are any, no others are reached.",
+            "Domains, each with all its subdomains. If not empty, only these may be reached.",
             example "[\"example.com\"]";
         deny_domains: Kind::Texts, deny_domains,
-            "Domains, each with all that is under it, that are not reached.",
+            "Domains, each with all its subdomains, that may not be reached.",
             example "[\"example.net\"]";
         check_server_name: Kind::Flag, check_server_name,
-            "Whether a CONNECT to one of `tls_ports` must be followed by TLS whose ClientHello \
-             names the host that was asked for.";
-        tls_ports: Kind::Texts, tls_ports, "Ports where TLS is expected behind a CONNECT.";
+            "Whether a CONNECT to one of `tls_ports` must be followed by a TLS ClientHello with \
+             the requested host as its server name.";
+        tls_ports: Kind::Texts, tls_ports, "Ports at which CONNECT must lead to TLS.";
         users: Kind::Path, users,
-            "File of names and bcrypt hashes, as `htpasswd -B` writes it: who is not in it may \
-             not use the proxy. Read again at each reload. Without it nobody is asked.",
+            "File of names and bcrypt hashes, as written by `htpasswd -B`: only these users may \
+             use the proxy. Read again at each reload. Default: no authentication.",
             example "\"users\"";
-        realm: Kind::Text, realm, "What a browser shows when it asks for the password.";
-        x_forwarded_for: TELL, x_forwarded_for,
-            "What becomes of X-Forwarded-For: it goes on as it came, the client's address is \
-             added to it, or replaces it, or it is left out.";
-        forwarded: TELL, forwarded, "The same for Forwarded (RFC 7239).";
+        realm: Kind::Text, realm, "The realm, which a browser shows when it asks for the \
+            password.";
+        x_forwarded_for: CLIENT_FIELD, x_forwarded_for,
+            "The treatment of X-Forwarded-For: forwarded unchanged, the client's address \
+             appended, replaced by the client's address, or removed.";
+        forwarded: CLIENT_FIELD, forwarded, "The same for Forwarded (RFC 7239).";
     ];
-
-    fn blank() -> Forward {
-        Forward::default()
-    }
 }
 
 /// `[upgrade]`
@@ -73,35 +70,32 @@ pub(crate) struct UpgradeSection {
     pub(crate) protocols: Vec<Protocol>,
 }
 
+impl Default for UpgradeSection {
+    fn default() -> UpgradeSection {
+        UpgradeSection { protocols: Protocol::usual() }
+    }
+}
+
 impl Table for UpgradeSection {
     const KEYS: &'static [Key<UpgradeSection>] = keys![UpgradeSection;
         protocols: Kind::Texts, protocols,
-            "Protocols that requests may ask for with Upgrade, in either mode. HTTP/2 is never one \
-             of them.";
+            "Protocols that requests may name in Upgrade, in either mode. HTTP/2 is never \
+             allowed.";
     ];
-
-    fn blank() -> UpgradeSection {
-        UpgradeSection { protocols: Protocol::usual() }
-    }
 }
 
 /// `[via]`
 impl Table for Via {
     const KEYS: &'static [Key<Via>] = keys![Via;
         requests: Kind::Flag, requests,
-            "Whether requests that go on to a server name this proxy, as RFC 9110 wants it. \
-             Without it a request that goes in a circle is not noticed.";
+            "Whether requests forwarded to a server have Via, as RFC 9110 requires. Without it a \
+             request loop is not detected.";
         responses: Kind::Flag, responses,
-            "Whether responses do. What is stored keeps what it was stored with.";
+            "Whether responses have it. Stored responses keep the Via they were stored with.";
         name: Kind::Text, name,
-            "The name. Without it `plimsoll` in responses, and in requests `plimsoll-` with a \
-             number that no other process has. A request that comes with this name in its Via is \
-             refused as one that goes in a circle, so no two proxies behind one another may share \
-             one.",
+            "The name. Default: `plimsoll` in responses, and in requests `plimsoll-` with a \
+             number unique to this process. A request that arrives with this name in its Via is \
+             refused as a loop, so chained proxies must have different names.",
             example "\"cache-1.example\"";
     ];
-
-    fn blank() -> Via {
-        Via::default()
-    }
 }

@@ -1,8 +1,7 @@
-//! What the fuzz targets run, and what the stable tests replay over the checked-in corpus.
+//! The fuzz targets, also replayed over the checked-in corpus by stable tests.
 //!
-//! What must hold of the parsers of this crate whatever they are given: by name servers, by the
-//! system's files, by an operator. They never panic, and what is understood makes sense. Never part
-//! of serving anybody.
+//! They check what must hold of the parsers of this crate for any input, from name servers, system
+//! files or operators: they never panic, and accepted input makes sense. Not used for serving.
 
 use crate::Host;
 use access_log::LogFormat;
@@ -12,7 +11,7 @@ pub fn dns_reply(data: &[u8]) {
     dns::fuzzing::dns_reply(data);
 }
 
-/// Target `proxy_texts`: what an operator writes, and the system's files.
+/// Target `proxy_texts`: texts by operators, and system files.
 pub fn texts(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     dns::fuzzing::system_files(&text);
@@ -32,7 +31,7 @@ pub fn texts(data: &[u8]) {
     }
 }
 
-/// What is wrong is told in one line that says something.
+/// An error must be one non-empty line.
 fn one_line(error: &str) {
     assert!(!error.is_empty() && !error.contains(char::is_control), "{error:?}");
 }

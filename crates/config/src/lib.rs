@@ -1,7 +1,7 @@
-//! What the server is told to be. Parsed once; everything behind it is typed.
+//! The configuration of the server. It is parsed once; all other code uses the types here.
 //!
-//! The types of the sections stand here and in files by their names; the keys of a configuration
-//! file, each declared once, in `keys`; what turns a file into the types, in `file`.
+//! The types of the sections are here and in files with their names. `keys` declares the keys of a
+//! configuration file, each once; `file` converts a file into the types.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use store::disk::{Geometry, Verify};
 
-pub use forward::{Domain, Forward, PasswordRealm, Ports, Protocol, TellClient, Users};
+pub use forward::{ClientField, Domain, Forward, PasswordRealm, Ports, Protocol, Users};
 
 use crate::limits::Limits;
 use access_log::LogFormat;
@@ -52,24 +52,24 @@ pub use via::{Via, ViaName};
 /// A store on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiskConfig {
-    /// Its directory; made if it does not exist.
+    /// Its directory. Created if it does not exist.
     pub path: PathBuf,
-    /// How it is cut, by the bytes that it may take.
+    /// Its shape, from the bytes it may take.
     pub geometry: Geometry,
     /// When its blocks are verified.
     pub verify: Verify,
 }
 
 impl DiskConfig {
-    /// The fewest bytes of which a store can be made: 16 segments of 1 MiB, and the journals.
+    /// Minimum size of a store: 16 segments of 1 MiB, and the journals.
     pub const BYTES_MIN: u64 = 32 << 20;
-    /// Unless another size is said.
+    /// The default size.
     pub const BYTES_DEFAULT: u64 = 1 << 30;
 
-    /// A store of at most so many bytes.
+    /// A store of at most this many bytes.
     ///
     /// # Errors
-    /// There are too few.
+    /// The size is below the minimum.
     pub fn of(path: impl Into<PathBuf>, bytes: u64) -> Result<DiskConfig, String> {
         let geometry = Geometry::for_bytes(bytes).filter(|_| bytes >= DiskConfig::BYTES_MIN);
         let geometry = geometry.ok_or_else(|| {
@@ -78,7 +78,7 @@ impl DiskConfig {
         Ok(DiskConfig { path: path.into(), geometry, verify: Verify::default() })
     }
 
-    /// How it is opened.
+    /// The options to open it with.
     #[must_use]
     pub fn options(&self) -> store::disk::Options {
         let options = store::disk::Options::new(&self.path, self.geometry);
@@ -89,13 +89,13 @@ impl DiskConfig {
 /// The server's configuration.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where clients connect, and what is served there.
+    /// Where clients connect, and in which mode.
     pub listeners: Vec<Listener>,
-    /// Where the requests of reverse listeners go.
+    /// The upstream groups of reverse listeners.
     pub groups: Vec<Group>,
-    /// Which of them go where; none: all to the first group.
+    /// Which requests go to which group; if empty, all go to the first one.
     pub routes: Vec<Route>,
-    /// Where names are looked up.
+    /// The name servers.
     pub name_servers: NameServers,
     /// Who may use forward listeners, and for what.
     pub forward: Forward,
@@ -103,9 +103,9 @@ pub struct Config {
     pub via: Via,
     /// Protocols that a connection may be upgraded to.
     pub upgrades: Vec<Protocol>,
-    /// Bytes of memory that stored responses may take, all cores together.
+    /// Memory for stored responses, in bytes, all cores together.
     pub memory_bytes: u64,
-    /// Where responses are stored beyond it.
+    /// The store on disk, if any.
     pub disk: Option<DiskConfig>,
     /// Format of the access log.
     pub log_format: LogFormat,
@@ -113,10 +113,10 @@ pub struct Config {
     pub limits: Limits,
     /// Who may purge, and how.
     pub purge: PurgeRules,
-    /// How TLS is spoken with servers that clients of forward listeners name by `https` URLs;
-    /// `None`: such URLs are refused.
+    /// TLS settings for servers that clients of forward listeners name by `https` URLs; `None`:
+    /// such URLs are refused.
     pub https: Option<Arc<ClientTls>>,
-    /// Seed of the hash that clients' keys go through; `None` takes one from the system.
+    /// Seed of the hash for clients' keys; `None`: random.
     pub hash_seed: Option<[u64; 2]>,
 }
 
@@ -152,8 +152,8 @@ impl Config {
 }
 
 impl Config {
-    /// What is dangerous or about to fail, though it can be used: a certificate that has expired, a
-    /// server whose certificate is not verified.
+    /// Settings that work but are dangerous or about to fail: an expired certificate, a server
+    /// whose certificate is not verified.
     pub fn warnings(&self) -> Vec<String> {
         let servers = self.groups.iter().flat_map(|group| &group.servers);
         let peers = servers.filter_map(|server| server.origin.tls.as_ref());
@@ -173,41 +173,42 @@ impl Config {
 /// An address where clients connect.
 #[derive(Clone, Debug)]
 pub struct Listener {
-    /// The address, as configured: its port may be 0, which leaves the choice to the system.
+    /// The address, as configured. With port 0 the system chooses the port.
     pub address: SocketAddr,
-    /// What is served there.
+    /// Its mode.
     pub role: Role,
-    /// TLS, and nothing else, is spoken there.
+    /// If set, it only accepts TLS.
     pub tls: Option<Arc<ServerTls>>,
-    /// Each connection begins with a PROXY header, and comes from one of these networks. The
-    /// address that it tells is the client's.
+    /// If set, each connection begins with a PROXY header and comes from one of these networks. The
+    /// address in the header is the client's.
     pub proxies: Option<Vec<IpNet>>,
 }
 
 impl Listener {
-    /// HTTP in the clear, from whoever connects.
+    /// Plain HTTP, from any client.
     pub fn plain(address: SocketAddr, role: Role) -> Listener {
         Listener { address, role, tls: None, proxies: None }
     }
 }
 
-/// What a listener is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The mode of a listener.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Role {
-    /// Stands for its origins; requests are in origin-form.
+    /// In front of its origins; requests are in origin-form.
+    #[default]
     Reverse,
-    /// Serves clients of its own: requests name their server themselves, in absolute-form.
+    /// For its own clients: requests name their server, in absolute-form.
     Forward,
 }
 
 /// The origin of reverse mode.
 #[derive(Clone, Debug)]
 pub struct Origin {
-    /// `host` or `host:port`, as the URL gave it.
+    /// `host` or `host:port`, as in the URL.
     pub authority: String,
-    /// Its addresses, in the order in which they are tried.
+    /// Its addresses, in the order of attempts.
     pub addresses: Vec<SocketAddr>,
-    /// With whom TLS is spoken there; `None`: HTTP in the clear.
+    /// The TLS peer; `None`: plain HTTP.
     pub tls: Option<Arc<TlsPeer>>,
 }
 
@@ -229,9 +230,7 @@ impl Origin {
         let authority = rest.strip_suffix('/').unwrap_or(rest);
         if authority.is_empty() || authority.contains(['/', '?', '#', '@', ' ']) {
             let scheme = if secure { "https" } else { "http" };
-            return Err(format!(
-                "the origin {url:?} is not {scheme}://host[:port] and nothing more"
-            ));
+            return Err(format!("the origin {url:?} is not of the form {scheme}://host[:port]"));
         }
         let port = if secure { 443 } else { 80 };
         let with_port =
@@ -250,10 +249,10 @@ impl Origin {
         Ok(origin)
     }
 
-    /// From now on TLS is spoken with it, as this says.
+    /// Uses TLS with these settings from now on.
     ///
     /// # Errors
-    /// The host can be in no certificate.
+    /// The host cannot be in any certificate.
     pub fn secure(&mut self, tls: &Arc<ClientTls>) -> Result<(), String> {
         let (host, _) = self.host_and_port(443);
         let peer = TlsPeer::of(tls, host.as_bytes())
@@ -267,13 +266,13 @@ impl Origin {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
-    /// The port that its URL need not tell.
+    /// The default port of its scheme.
     pub fn default_port(&self) -> u16 {
         if self.tls.is_some() { 443 } else { 80 }
     }
 }
 
-/// Whether an authority ends in a port; the colons of a bracketed IPv6 address are not one.
+/// Whether an authority has a port. The colons of a bracketed IPv6 address do not count.
 fn has_port(authority: &str) -> bool {
     let after_brackets = authority.rfind(']').map_or(authority, |at| &authority[at..]);
     after_brackets.contains(':')

@@ -2,28 +2,28 @@
 
 use std::time::Duration;
 
-/// Servers of one group: as many as a request can remember having tried.
+/// Maximum servers of a group: as many as a request can remember having tried.
 pub const SERVERS_PER_GROUP_MAX: usize = 128;
 /// The largest weight of a server.
 pub const WEIGHT_MAX: u32 = 1000;
-/// Bytes of a file of users.
+/// Maximum size of a file of users.
 pub const PASSWORD_FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
-/// The highest cost of a bcrypt hash: about 4 s a password, of a thread that others wait for.
+/// Maximum cost of a bcrypt hash: about 4 s per password, on a thread that others wait for.
 pub const PASSWORD_COST_MAX: u32 = 16;
-/// Bytes of the read buffer of a core: what one turn of one connection can take in.
+/// Bytes of a core's read buffer: the most that one turn of a connection can read.
 pub const READ_BUFFER_BYTES: usize = 64 * 1024;
-/// What is read of an upstream at once, and gathered for a client that pipelines, while clients
-/// leave more than [`Limits::held_bytes_max`] unread.
+/// Maximum bytes read from an upstream at once, and gathered for a client that pipelines, while
+/// clients leave more than [`Limits::held_bytes_max`] unread.
 pub const PRESSED_BYTES: usize = 4 * 1024;
 
-/// The limits that an operator may change; `Default` is what the server starts with.
+/// The limits that an operator may change. `Default` has the server's defaults.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Bytes of a request's head; beyond it 431 (or 414 when it is the target).
+    /// Bytes of a request's head; beyond it 431 (or 414 for the target).
     pub head_bytes_max: usize,
     /// Fields of a head; beyond it 431.
     pub fields_max: usize,
-    /// How long a connection may be open and silent between requests.
+    /// Maximum time a connection may be open and silent between requests.
     pub idle_keep_alive: Duration,
     /// From accepting a connection to the end of its PROXY header and TLS handshake.
     pub handshake_timeout: Duration,
@@ -31,50 +31,50 @@ pub struct Limits {
     pub head_timeout: Duration,
     /// Between two pieces of a request's body.
     pub body_timeout: Duration,
-    /// How long a client may leave our bytes unread before it is cut.
+    /// Maximum time a client may leave sent bytes unread before it is cut off.
     pub send_timeout: Duration,
-    /// A client whose body comes, or who takes our bytes, at less than this many bytes a second is
-    /// cut, once we have waited for it for [`Limits::rate_grace`] ...
+    /// A client that sends a body, or reads a response, at fewer bytes per second than this is cut
+    /// off, once it has been waited for longer than [`Limits::rate_grace`] ...
     pub rate_min: u64,
-    /// ... in all, within one request.
+    /// ... in total, within one request.
     pub rate_grace: Duration,
-    /// Bytes that clients of one core have not taken yet, all together. Beyond it no more than
+    /// Bytes that the clients of one core have not read yet, in total. Beyond it at most
     /// [`PRESSED_BYTES`] are read at once for a client.
     pub held_bytes_max: u64,
-    /// Whether requests that need an upstream are shed with 503 when a core is overloaded.
+    /// Whether an overloaded core answers requests that need an upstream with 503.
     pub overload_shed: bool,
-    /// How long ready events may wait on a busy core before it counts as overloaded.
+    /// Maximum time that ready events may wait on a busy core before it counts as overloaded.
     pub overload_objective: Duration,
-    /// Memory that the process may use; the control group's bounds hold beside it.
+    /// Memory that the process may use. The control group's limits apply too.
     pub process_memory_max: Option<u64>,
     /// To establish a connection to an upstream.
     pub connect_timeout: Duration,
     /// Between two pieces of an upstream's response, and until its first.
     pub upstream_timeout: Duration,
-    /// How long an idle upstream connection is kept for the next request.
+    /// Maximum time an idle upstream connection is kept for the next request.
     pub upstream_idle: Duration,
-    /// Idle upstream connections that one core keeps for one upstream.
+    /// Maximum idle upstream connections that one core keeps per upstream.
     pub upstream_idle_max: usize,
-    /// Interim (1xx) responses accepted before the final one.
+    /// Maximum interim (1xx) responses before the final one.
     pub interim_max: usize,
-    /// The largest body that is stored, as a divisor of the memory bound.
+    /// Maximum size of a stored body, as a divisor of the memory limit.
     pub object_share: usize,
-    /// What bodies that are on their way into the store may take beside it, all together, as a
-    /// divisor of the memory bound. Beyond it a body is streamed and not stored.
+    /// Maximum bytes of bodies arriving for the store, in total, as a divisor of the memory limit.
+    /// Beyond it a body is streamed and not stored.
     pub arriving_share: usize,
-    /// Bytes that a response which will not be stored may run ahead of its slowest reader.
+    /// Maximum bytes that a response that will not be stored may be ahead of its slowest reader.
     pub stream_window_bytes: usize,
     /// How long a key whose response could not be stored is fetched without collapsing.
     pub uncacheable_memory: Duration,
     /// How long a tunnel (CONNECT, or an upgraded connection) may be silent in both directions.
     pub tunnel_idle: Duration,
-    /// After SIGTERM: how long requests under way may take to finish.
+    /// After SIGTERM: maximum time for requests in flight to finish.
     pub drain_timeout: Duration,
-    /// After an error response: how long, and how much, is still read so that the client sees it.
+    /// After an error response: time, and bytes, still read so that the client sees the response.
     pub linger_timeout: Duration,
     /// See [`Limits::linger_timeout`].
     pub linger_bytes_max: usize,
-    /// Client connections of one core. The descriptors of the process bound it further.
+    /// Maximum client connections of one core. The process's descriptor limit applies too.
     pub connections_max: usize,
 }
 

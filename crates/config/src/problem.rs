@@ -1,4 +1,4 @@
-//! What is wrong with a configuration file, where, and what mends it.
+//! Mistakes in a configuration file: what is wrong, where, and how to fix it.
 
 use std::fmt;
 use std::ops::Range;
@@ -11,9 +11,9 @@ pub struct Problem {
     pub line: usize,
     /// Column in characters, counted from 1.
     pub column: usize,
-    /// What is wrong and what mends it.
+    /// What is wrong and how to fix it.
     pub message: String,
-    /// The whole line as it stands in the file, and how many characters of it are meant.
+    /// The whole line of the file, and the length of the marked part in characters.
     source: (String, usize),
 }
 
@@ -43,14 +43,14 @@ fn floor_boundary(text: &str, at: usize) -> usize {
     at
 }
 
-/// All that is wrong with a file.
+/// All mistakes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unusable {
-    /// The file, as it was named.
+    /// The file, as named.
     pub file: PathBuf,
-    /// The mistakes, in the order of the file; none when it cannot be read at all.
+    /// The mistakes, in the order of the file; empty if it cannot be read.
     pub problems: Vec<Problem>,
-    /// Why it cannot be read at all.
+    /// Why it cannot be read.
     pub unreadable: Option<String>,
 }
 
@@ -60,7 +60,7 @@ impl Unusable {
         Unusable { file: file.to_path_buf(), problems: Vec::new(), unreadable }
     }
 
-    /// In one line, for a log: the first mistake, and how many more there are.
+    /// One line for a log: the first mistake, and the number of others.
     pub fn in_one_line(&self) -> String {
         let file = self.file.display();
         match (&self.unreadable, self.problems.as_slice()) {
@@ -77,7 +77,7 @@ impl Unusable {
     }
 }
 
-/// Each mistake with its line and a caret under what is meant.
+/// Each mistake with its line and a caret below the marked part.
 impl fmt::Display for Unusable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.file.display();
@@ -90,7 +90,7 @@ impl fmt::Display for Unusable {
         for problem in &self.problems {
             let (line, number) = (&problem.source.0, problem.line.to_string());
             let gutter = " ".repeat(number.len());
-            // Tabs stay tabs, so that the caret stands below what it means.
+            // Tabs are kept, so that the caret is below the marked part.
             let before = line.chars().take(problem.column - 1);
             let indent: String = before.map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
             let carets = "^".repeat(problem.source.1);
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_caret_stands_under_what_is_meant() {
+    fn a_caret_marks_the_mistake() {
         let text = "[limits]\n\thead = \"8é\"\n";
         let at = text.find("\"8é\"").unwrap();
         let problem = Problem::at(text, at..at + 5, "no".to_owned());
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_beyond_the_text_is_its_end() {
+    fn a_place_beyond_the_text_becomes_its_end() {
         for (text, span) in [("", 0..9), ("a\n", 2..2), ("é", 1..1), ("a = 1", 3..900)] {
             let problem = Problem::at(text, span, String::new());
             assert!(problem.line >= 1 && problem.column >= 1 && problem.source.1 >= 1);

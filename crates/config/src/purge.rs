@@ -1,4 +1,4 @@
-//! Who may purge, and what clients see of the tags that purges go by.
+//! Who may purge, and whether clients see the tags for purging.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -7,11 +7,11 @@ use ipnet::IpNet;
 /// Rules of purging.
 #[derive(Clone, Debug)]
 pub struct PurgeRules {
-    /// Networks from which the method `PURGE` is taken on listeners; by default this machine alone.
+    /// Networks from which listeners accept the method `PURGE`; by default only this machine.
     pub from: Vec<IpNet>,
-    /// Whether `Surrogate-Key` and `Cache-Tag` are passed on to clients. By default they are not in
-    /// reverse mode, where we stand for the origin that set them for us, and they are in forward
-    /// mode, where they are none of our business.
+    /// Whether `Surrogate-Key` and `Cache-Tag` are forwarded to clients. By default they are not in
+    /// reverse mode, where the origin sets them for this proxy, and are in forward mode, where they
+    /// are meant for other caches.
     pub tags_to_clients: Option<bool>,
 }
 
@@ -26,7 +26,7 @@ impl Default for PurgeRules {
 }
 
 impl PurgeRules {
-    /// Whether the method is taken from this address.
+    /// Whether `PURGE` is accepted from this address.
     pub fn allows(&self, client: IpAddr) -> bool {
         let client = client.to_canonical();
         self.from.iter().any(|network| network.contains(&client))
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn purging_is_for_this_machine_unless_told_otherwise() {
+    fn only_this_machine_may_purge_by_default() {
         let rules = PurgeRules::default();
         for (address, allowed) in [
             ("127.0.0.1", true),

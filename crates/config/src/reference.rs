@@ -1,4 +1,4 @@
-//! `docs/configuration.md` and `docs/example.toml`, made from the list of keys.
+//! Generates `docs/configuration.md` and `docs/example.toml` from the list of keys.
 
 use std::fmt::Write;
 
@@ -9,14 +9,14 @@ const HEAD: &str = "# The configuration file
 
 Made by `plimsoll reference --configuration` from the list of keys in the program; do not edit.
 
-    plimsoll check FILE        says what is wrong with it, or what it would do
-    plimsoll serve -c FILE     serves by it
+    plimsoll check FILE        reports its mistakes, or what it would do
+    plimsoll serve -c FILE     serves with it
 
 It is TOML. A time is written with its unit (`\"250ms\"`, `\"30s\"`, `\"5m\"`, `\"2h\"`,
 `\"1d\"`), a number of bytes with or without one (`\"64KiB\"`, `\"256MiB\"`, `65536`; units are
-powers of 1024). The names of files are relative to the directory of the configuration. A key that
-is not in this list is an error, as is a value out of its bounds: the file, the line and the column
-are told, with the nearest key there is, and all mistakes of a file at once.
+powers of 1024). File names are relative to the directory of the configuration. An unknown key is
+an error, as is a value out of its bounds. Errors have file, line and column, with the nearest known
+key, and all mistakes of a file are reported together.
 
 SIGHUP and `POST /reload` on the admin address put a changed file in force: open connections live
 on, the store stays, listeners that are new are bound and those that have gone are drained. A file
@@ -63,7 +63,7 @@ fn section(out: &mut String, row: &Row, above: &str) {
     }
 }
 
-/// The help with single spaces: where it was broken in the list means nothing.
+/// The help with single spaces; line breaks in the list mean nothing.
 fn sentence(help: &str) -> String {
     help.split_whitespace().collect::<Vec<_>>().join(" ")
 }
@@ -89,7 +89,7 @@ fn example_section(out: &mut String, row: &Row, above: &str, above_shown: bool) 
     let RowKind::Tables { many, rows } = &row.kind else { return };
     let name = format!("{above}{}", row.name);
     let title = if *many { format!("[[{name}]]") } else { format!("[{name}]") };
-    // A list without an item is shown in comments; so is a table that would mean something.
+    // A list without an item is commented out; so is a table that would change behaviour.
     let shown = above_shown && (row.example.is_some() || (above.is_empty() && !*many));
     out.push('\n');
     comment(out, row.help);
@@ -116,7 +116,7 @@ fn comment(out: &mut String, text: &str) {
     wrapped(out, "# ", text);
 }
 
-/// The text in lines of a bounded width, each behind a prefix.
+/// Wraps the text to a maximum width, with a prefix on each line.
 fn wrapped(out: &mut String, prefix: &str, text: &str) {
     const WIDTH: usize = 98;
     let mut line = String::from(prefix);

@@ -1,4 +1,4 @@
-//! Routes: which requests of reverse listeners go to which group, and what is changed on the way.
+//! Routes: which requests of reverse listeners go to which group, and how messages are changed.
 
 use std::net::Ipv6Addr;
 
@@ -7,26 +7,27 @@ use hashbrown::HashSet;
 use super::{Config, Group};
 use crate::limits::{SERVERS_PER_GROUP_MAX, WEIGHT_MAX};
 
-/// Requests with something in common, and what becomes of them.
+/// Selects requests and decides what happens to them.
 ///
-/// Of all routes that match a request, the one with the most specific host is taken, and of these
-/// the one with the most specific path: an exact host before a wildcard, the longer wildcard before
-/// the shorter, any host last; an exact path before a prefix, the longer prefix before the shorter.
-/// Their order means nothing, but for two that are alike: then the first is taken.
+/// Of all routes that match a request, the one with the most specific host is used, and of these
+/// the one with the most specific path: an exact host before a wildcard, a longer wildcard before a
+/// shorter one, any host last; an exact path before a prefix, a longer prefix before a shorter one.
+/// The order of routes does not matter, except between two that are equally specific: then the
+/// first is used.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// Hosts, without their ports; none: any host.
+    /// Hosts, without ports; empty: any host.
     pub hosts: Vec<Host>,
     /// The path.
     pub path: Path,
-    /// What becomes of them.
+    /// What happens to the requests.
     pub action: Action,
-    /// Changes to the fields that the upstream gets.
+    /// Changes to the fields sent to the upstream.
     pub request: Vec<FieldRule>,
-    /// Changes to the fields of the upstream's answer, made before anything else looks at them:
-    /// what they say of caching counts, and what is stored is what they made of it.
+    /// Changes to the fields of the upstream's response, made before anything else sees them: the
+    /// changed caching fields count, and the changed response is stored.
     pub response: Vec<FieldRule>,
-    /// Whether the store has a part in it.
+    /// Whether the store is used.
     pub store: bool,
 }
 
@@ -44,12 +45,12 @@ impl Route {
     }
 }
 
-/// Hosts of requests, whatever the case and the port.
+/// Hosts of requests, regardless of case and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Host {
-    /// This one.
+    /// This host.
     Exact(String),
-    /// All below this one, at any depth: `example.org` stands for `*.example.org`.
+    /// All hosts below this one, at any depth: `example.org` means `*.example.org`.
     Below(String),
 }
 
@@ -77,17 +78,17 @@ impl Host {
     }
 }
 
-/// Paths of requests, without their queries. They are compared as they are meant: `%61` is `a`,
-/// `//` is `/`, and `/a/../b` is `/b`.
+/// Paths of requests, without queries. They are compared after normalisation: `%61` is `a`, `//` is
+/// `/`, and `/a/../b` is `/b`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// This one.
+    /// This path.
     Exact(String),
-    /// This one and what is below it: `/api` is for `/api` and `/api/x`, and not for `/apix`.
+    /// This path and everything below it: `/api` matches `/api` and `/api/x`, but not `/apix`.
     Prefix(String),
 }
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
     /// It goes to a group of upstream servers.
@@ -96,12 +97,12 @@ pub enum Action {
     Redirect {
         /// 301, 302, 303, 307 or 308.
         status: u16,
-        /// Where to.
+        /// The target.
         location: String,
-        /// The request's path and query are put behind it.
+        /// Whether the request's path and query are appended to it.
         with_path: bool,
     },
-    /// It is answered with this.
+    /// It is answered directly.
     Answer {
         /// The status.
         status: u16,
@@ -113,13 +114,13 @@ pub enum Action {
 /// A change to the fields of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FieldRule {
-    /// There is one field of that name, with this value.
+    /// Replaces all fields of this name by one with this value.
     Set(String, String),
-    /// There is one more.
+    /// Adds a field.
     Add(String, String),
-    /// There is this one if there was none.
+    /// Adds a field if there is none of this name.
     Default(String, String),
-    /// There is none.
+    /// Removes all fields of this name.
     Remove(String),
 }
 
@@ -149,7 +150,8 @@ impl FieldRule {
     }
 }
 
-/// Fields that frame messages or belong to one hop, and `Host`, which has a setting of its own.
+/// Fields that frame messages or belong to one connection, and `Host`, which has a separate
+/// setting.
 const UNTOUCHABLE: &[&str] = &[
     "Host",
     "Content-Length",
@@ -163,7 +165,7 @@ const UNTOUCHABLE: &[&str] = &[
 ];
 
 impl Config {
-    /// Whether groups and routes fit together.
+    /// Checks that groups and routes fit together.
     ///
     /// # Errors
     /// One line: what is wrong, and where.
@@ -190,13 +192,15 @@ pub(super) fn check_group(group: &Group) -> Result<(), String> {
     for server in &group.servers {
         let authority = &server.origin.authority;
         if !authorities.insert(authority.to_ascii_lowercase()) {
-            return Err(format!("the server {authority} is there twice; give it a weight instead"));
+            return Err(format!(
+                "the server {authority} is listed twice; give it a weight instead"
+            ));
         }
         if !(1..=WEIGHT_MAX).contains(&server.weight) {
             return Err(format!("the weight of {authority} is not from 1 to {WEIGHT_MAX}"));
         }
         if server.outstanding_max == Some(0) {
-            return Err(format!("{authority} could get no request at all"));
+            return Err(format!("{authority} could never get a request"));
         }
     }
     Ok(())
@@ -244,22 +248,22 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_together_is_told() {
+    fn groups_and_routes_must_fit_together() {
         let origin = |at: &str| Origin::at(at.parse().unwrap());
         let group = || Group::of("g", [origin("10.0.0.1:80"), origin("10.0.0.2:80")]);
         let with = |groups, routes| Config { groups, routes, ..Config::forward(&[]) };
-        let told = |config: Config, what: &str| {
+        let fails = |config: Config, what: &str| {
             let wrong = config.check_routes().unwrap_err();
             assert!(wrong.contains(what), "{wrong}");
         };
         assert_eq!(with(vec![group()], vec![Route::to("g")]).check_routes(), Ok(()));
-        told(with(vec![group()], vec![Route::to("h")]), "route 1: there is no group");
-        told(with(vec![group(), group()], vec![]), "two groups");
+        fails(with(vec![group()], vec![Route::to("h")]), "route 1: there is no group");
+        fails(with(vec![group(), group()], vec![]), "two groups");
         let twice = Group::of("g", [origin("10.0.0.1:80"), origin("10.0.0.1:80")]);
-        told(with(vec![twice], vec![]), "twice");
+        fails(with(vec![twice], vec![]), "twice");
         let mut route = Route::to("g");
         route.path = Path::Prefix("api".into());
-        told(with(vec![group()], vec![route]), "does not begin");
+        fails(with(vec![group()], vec![route]), "does not begin");
         for rule in [
             FieldRule::Set("content-length".into(), "1".into()),
             FieldRule::Remove("Connection".into()),
@@ -268,7 +272,7 @@ mod tests {
         ] {
             let mut route = Route::to("g");
             route.response = vec![rule];
-            told(with(vec![group()], vec![route]), "route 1: ");
+            fails(with(vec![group()], vec![route]), "route 1: ");
         }
     }
 }

@@ -1,10 +1,10 @@
-//! Keys, declared once: what reads a file, what `check` says, and what documents them is all made
-//! from the same list.
+//! Keys, each declared once. The reader of files, `check` and the documentation all use the same
+//! list.
 //!
-//! What: a [`Key`] has a name, a [`Kind`] (type, unit, bounds) and a help; a type that is written
-//! as a table lists its keys ([`Table`]). The default of a key is whatever the type's
-//! [`Table::blank`] holds, shown as a file would write it, so that it stands in one place too.
-//! What never happens: reading stops at the first mistake; a key is accepted that nothing reads.
+//! A [`Key`] has a name, a [`Kind`] (type, unit, bounds) and a help text; a type that is written as
+//! a table lists its keys ([`Table`]). The default of a key is the value in the type's
+//! [`Table::blank`], shown as a file would write it, so defaults are in one place too. What never
+//! happens: reading stops at the first mistake; a key is accepted but not read.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -16,15 +16,13 @@ use toml::de::{DeTable, DeValue};
 use super::problem::Problem;
 use super::value::Kind;
 
-/// A type that a file writes as a table.
-pub(crate) trait Table: Sized + 'static {
-    /// What may stand in it, in the order in which it is documented.
+/// A type that a file writes as a table. Its `Default` is the empty table; required keys have a
+/// meaningless value there.
+pub(crate) trait Table: Default + 'static {
+    /// Its keys, in the order of the documentation.
     const KEYS: &'static [Key<Self>];
 
-    /// What it is when nothing is written. Keys that are required have a value of no meaning.
-    fn blank() -> Self;
-
-    /// Looks for what no single key can show.
+    /// Checks for mistakes that no single key shows.
     fn check(&self, _here: &mut Here<'_, '_>) {}
 }
 
@@ -33,21 +31,21 @@ pub(crate) struct Key<T: 'static> {
     pub(crate) name: &'static str,
     pub(crate) help: &'static str,
     pub(crate) holds: Holds<T>,
-    /// The table makes no sense without it.
+    /// The table is invalid without it.
     pub(crate) required: bool,
-    /// A change of it is put in force by a restart only.
+    /// A change of it needs a restart to take effect.
     pub(crate) at_restart: bool,
-    /// What the example file writes, where that is not the default.
+    /// The value in the example file, if it is not the default.
     pub(crate) example: Option<&'static str>,
 }
 
-/// What stands behind a key.
+/// The contents of a key.
 pub(crate) enum Holds<T: 'static> {
     /// A value.
     Value {
         kind: Kind,
         read: fn(&mut T, &Spanned<DeValue<'_>>, &Kind, &mut Here<'_, '_>),
-        /// The value as a file writes it; `None` when there is none.
+        /// The value as a file writes it; `None` if there is none.
         show: fn(&T, &Kind) -> Option<String>,
     },
     /// A table, or several of them.
@@ -59,7 +57,7 @@ pub(crate) enum Holds<T: 'static> {
     },
 }
 
-/// A key as the documents show it.
+/// A key as documented.
 #[derive(Clone, Debug)]
 pub(crate) struct Row {
     pub(crate) name: &'static str,
@@ -70,7 +68,7 @@ pub(crate) struct Row {
     pub(crate) example: Option<&'static str>,
 }
 
-/// What stands behind it.
+/// The contents of a documented key.
 #[derive(Clone, Debug)]
 pub(crate) enum RowKind {
     /// A value of this kind, with its default.
@@ -79,9 +77,9 @@ pub(crate) enum RowKind {
     Tables { many: bool, rows: Vec<Row> },
 }
 
-/// The keys of a table, for the documents.
+/// The keys of a table, for the documentation.
 pub(crate) fn rows<T: Table>() -> Vec<Row> {
-    let blank = T::blank();
+    let blank = T::default();
     let row = |key: &Key<T>| Row {
         name: key.name,
         help: key.help,
@@ -101,7 +99,7 @@ pub(crate) fn rows<T: Table>() -> Vec<Row> {
     T::KEYS.iter().map(row).collect()
 }
 
-/// The keys, by their full names, that differ and that only a restart puts in force.
+/// The keys, by full name, that differ and need a restart to take effect.
 pub(crate) fn at_restart<T: Table>(now: &T, then: &T, path: &str, found: &mut Vec<String>) {
     for key in T::KEYS {
         let path = join(path, key.name);
@@ -116,7 +114,7 @@ pub(crate) fn at_restart<T: Table>(now: &T, then: &T, path: &str, found: &mut Ve
     }
 }
 
-/// The text under the reader's eyes, the mistakes found so far, and where each key was read.
+/// The text being read, the mistakes so far, and the place of each key.
 pub(crate) struct Reader<'t> {
     text: &'t str,
     base: &'t Path,
@@ -130,12 +128,12 @@ impl<'t> Reader<'t> {
         Reader { text, base, mistakes: Vec::new(), places: BTreeMap::new() }
     }
 
-    /// Where the files are that the text names.
+    /// The directory for files that the text names.
     pub(crate) fn base(&self) -> &'t Path {
         self.base
     }
 
-    /// Notes a mistake.
+    /// Reports a mistake.
     pub(crate) fn mistake(&mut self, span: Range<usize>, message: impl Into<String>) {
         self.mistakes.push((span, message.into()));
     }
@@ -149,7 +147,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// A place in the file, by the path of its keys: `route[1].upstream`.
+/// A place in the file, by its path of keys: `route[1].upstream`.
 pub(crate) struct Here<'r, 't> {
     pub(crate) reader: &'r mut Reader<'t>,
     path: String,
@@ -162,23 +160,23 @@ impl<'r, 't> Here<'r, 't> {
         Here { reader, path: String::new(), span }
     }
 
-    /// Whether nothing wrong has been found yet.
+    /// Whether there are no mistakes so far.
     pub(crate) fn is_well(&self) -> bool {
         self.reader.mistakes.is_empty()
     }
 
-    /// A mistake of what is being read.
+    /// Reports a mistake at a place.
     pub(crate) fn mistake(&mut self, span: Range<usize>, message: impl Into<String>) {
         self.reader.mistake(span, message);
     }
 
-    /// A mistake of the table as a whole.
+    /// Reports a mistake of the whole table.
     pub(crate) fn mistake_here(&mut self, message: impl Into<String>) {
         let span = self.span.clone();
         self.reader.mistake(span, message);
     }
 
-    /// A mistake of a key of this table, or of one below it, whether or not it was written.
+    /// Reports a mistake of a key of this table, or below it, whether or not it was written.
     pub(crate) fn mistake_of(&mut self, key: &str, message: impl Into<String>) {
         let mut path = join(&self.path, key);
         loop {
@@ -202,7 +200,7 @@ fn join(path: &str, name: &str) -> String {
     if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") }
 }
 
-/// Reads a table key by key; what is wrong is noted and left as it was.
+/// Reads a table key by key. Mistakes are reported, and the value stays as it was.
 pub(crate) fn read_table<T: Table>(into: &mut T, table: &DeTable<'_>, here: &mut Here<'_, '_>) {
     for (name, value) in table {
         let Some(key) = T::KEYS.iter().find(|key| key.name == name.get_ref().as_ref()) else {
@@ -227,7 +225,7 @@ pub(crate) fn read_table<T: Table>(into: &mut T, table: &DeTable<'_>, here: &mut
     into.check(here);
 }
 
-/// Reads one table that stands behind a key.
+/// Reads a key that is a table.
 pub(crate) fn read_one<T: Table>(
     into: &mut T,
     value: &Spanned<DeValue<'_>>,
@@ -250,7 +248,7 @@ pub(crate) fn read_optional<T: Table>(
     value: &Spanned<DeValue<'_>>,
     here: &mut Here<'_, '_>,
 ) {
-    read_one(into.insert(T::blank()), value, here);
+    read_one(into.insert(T::default()), value, here);
 }
 
 /// Reads the tables of a list.
@@ -261,11 +259,11 @@ pub(crate) fn read_many<T: Table>(
 ) {
     let name = here.path.clone();
     let DeValue::Array(items) = value.get_ref() else {
-        let message = format!("there may be several of `{name}`: write [[{name}]]");
+        let message = format!("`{name}` is a list of tables: write [[{name}]]");
         return here.mistake(value.span(), message);
     };
     for (index, item) in items.iter().enumerate() {
-        let mut one = T::blank();
+        let mut one = T::default();
         let path = format!("{name}[{index}]");
         here.reader.places.insert(path.clone(), item.span());
         read_one(&mut one, item, &mut here.enter(path, item.span()));
@@ -273,7 +271,7 @@ pub(crate) fn read_many<T: Table>(
     }
 }
 
-/// Where a key belongs, in words.
+/// The section of a key, in words.
 fn section_name(path: &str) -> String {
     let plain: String = path.split('.').map(|part| part.split('[').next().unwrap_or(part)).fold(
         String::new(),
@@ -298,15 +296,15 @@ fn unknown_key(name: &str, path: &str, known: &[&str]) -> String {
         .iter()
         .map(|other| (strsim::damerau_levenshtein(name, other), *other))
         .min_by_key(|(distance, _)| *distance)
-        // As many changes as a third of the word: more is another word.
+        // At most a third of the word may differ; more is another word.
         .filter(|(distance, other)| *distance <= other.len().max(3) / 3)
         .or_else(|| {
             let whole = |other: &&&str| other.contains(name) || name.contains(**other);
             known.iter().find(whole).map(|other| (0, *other))
         });
     match nearest {
-        Some((_, other)) => format!("there is no key `{name}`{place}; is `{other}` meant?"),
-        None => format!("there is no key `{name}`{place}; there are {}", listed(known)),
+        Some((_, other)) => format!("there is no key `{name}`{place}; did you mean `{other}`?"),
+        None => format!("there is no key `{name}`{place}; the known keys are {}", listed(known)),
     }
 }
 
@@ -320,7 +318,7 @@ pub(crate) fn listed(names: &[&str]) -> String {
     }
 }
 
-/// A type of TOML with its article.
+/// A TOML type with its article.
 pub(crate) fn a_type(name: &str) -> String {
     match name {
         "integer" | "array" => format!("an {name}"),
@@ -328,76 +326,50 @@ pub(crate) fn a_type(name: &str) -> String {
     }
 }
 
-/// Declares the keys of a table. A value is `name: kind, field, "help"`, with `required !`,
-/// `restart !` and `example "text"` behind it where they hold; a table is `[name]: field, "help"`,
-/// one that may be absent `(name): field, "help"`, a list of them `[[name]]: field, "help"`.
+/// Declares the keys of a table. A value is `name: kind, field, "help"`, followed by `required !`,
+/// `restart !` and `example "text"` where they apply. A table is `[name]: field, "help"`, an
+/// optional one `(name): field, "help"`, a list of tables `[[name]]: field, "help"`.
 macro_rules! keys {
     (@rows $table:ty; [$($done:expr,)*]) => { &[$($done),*] };
     (@rows $table:ty; [$($done:expr,)*]
         [[$name:ident]]: $($field:tt).+, $help:literal $(, example $example:literal)?; $($rest:tt)*
     ) => {
-        keys!(@rows $table; [$($done,)* $crate::table::Key {
-            name: stringify!($name),
-            help: $help,
-            holds: $crate::table::Holds::Tables {
-                many: true,
-                read: |table: &mut $table, value, here| {
-                    $crate::table::read_many(&mut table.$($field).+, value, here);
-                },
-                describe: || {
-                    $crate::table::rows_of_many(|table: &$table| &table.$($field).+)
-                },
-                differ: |_, _, _, _| {},
-            },
-            required: false,
-            at_restart: false,
-            example: keys!(@text $($example)?),
-        },] $($rest)*)
+        keys!(@rows $table; [$($done,)* keys!(@tables $table; $name: $($field).+, $help, true,
+            read_many, rows_of_many, |_, _, _, _| {}, $($example)?),] $($rest)*)
     };
     (@rows $table:ty; [$($done:expr,)*]
         [$name:ident]: $($field:tt).+, $help:literal $(, example $example:literal)?; $($rest:tt)*
     ) => {
-        keys!(@rows $table; [$($done,)* $crate::table::Key {
-            name: stringify!($name),
-            help: $help,
-            holds: $crate::table::Holds::Tables {
-                many: false,
-                read: |table: &mut $table, value, here| {
-                    $crate::table::read_one(&mut table.$($field).+, value, here);
-                },
-                describe: || {
-                    $crate::table::rows_of_one(|table: &$table| &table.$($field).+)
-                },
-                differ: |now, then, path, found| {
-                    let (now, then) = (&now.$($field).+, &then.$($field).+);
-                    $crate::table::at_restart(now, then, path, found);
-                },
-            },
-            required: false,
-            at_restart: false,
-            example: keys!(@text $($example)?),
-        },] $($rest)*)
+        keys!(@rows $table; [$($done,)* keys!(@tables $table; $name: $($field).+, $help, false,
+            read_one, rows_of_one, |now: &$table, then: &$table, path, found| {
+                let (now, then) = (&now.$($field).+, &then.$($field).+);
+                $crate::table::at_restart(now, then, path, found);
+            }, $($example)?),] $($rest)*)
     };
     (@rows $table:ty; [$($done:expr,)*]
         ($name:ident): $($field:tt).+, $help:literal $(, example $example:literal)?; $($rest:tt)*
     ) => {
-        keys!(@rows $table; [$($done,)* $crate::table::Key {
+        keys!(@rows $table; [$($done,)* keys!(@tables $table; $name: $($field).+, $help, false,
+            read_optional, rows_of_optional, |_, _, _, _| {}, $($example)?),] $($rest)*)
+    };
+    (@tables $table:ty; $name:ident: $($field:tt).+, $help:literal, $many:literal,
+        $read:ident, $rows:ident, $differ:expr, $($example:literal)?
+    ) => {
+        $crate::table::Key {
             name: stringify!($name),
             help: $help,
             holds: $crate::table::Holds::Tables {
-                many: false,
+                many: $many,
                 read: |table: &mut $table, value, here| {
-                    $crate::table::read_optional(&mut table.$($field).+, value, here);
+                    $crate::table::$read(&mut table.$($field).+, value, here);
                 },
-                describe: || {
-                    $crate::table::rows_of_optional(|table: &$table| &table.$($field).+)
-                },
-                differ: |_, _, _, _| {},
+                describe: || $crate::table::$rows(|table: &$table| &table.$($field).+),
+                differ: $differ,
             },
             required: false,
             at_restart: false,
             example: keys!(@text $($example)?),
-        },] $($rest)*)
+        }
     };
     (@rows $table:ty; [$($done:expr,)*]
         $name:ident: $kind:expr, $($field:tt).+, $help:literal
@@ -432,17 +404,17 @@ macro_rules! keys {
 }
 pub(crate) use keys;
 
-/// The keys of the tables that a field lists; the field only tells their type.
+/// The keys of the tables in a list; the field only determines their type.
 pub(crate) fn rows_of_many<T, L: Table>(_field: fn(&T) -> &Vec<L>) -> Vec<Row> {
     rows::<L>()
 }
 
-/// The keys of the table that a field may be.
+/// The keys of an optional table.
 pub(crate) fn rows_of_optional<T, F: Table>(_field: fn(&T) -> &Option<F>) -> Vec<Row> {
     rows::<F>()
 }
 
-/// The keys of the table that a field is.
+/// The keys of a table.
 pub(crate) fn rows_of_one<T, F: Table>(_field: fn(&T) -> &F) -> Vec<Row> {
     rows::<F>()
 }

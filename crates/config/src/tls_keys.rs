@@ -1,6 +1,4 @@
-//! The keys of TLS: on listeners, to upstreams, and to servers that clients name.
-
-use std::path::PathBuf;
+//! The TLS keys: for listeners, upstreams, and servers named by clients.
 
 use super::keys::ListenTable;
 use super::table::{Here, Key, Table, keys};
@@ -11,20 +9,16 @@ use transport::tls::{ClientTls, ServerTls};
 impl Table for ListenerTls {
     const KEYS: &'static [Key<ListenerTls>] = keys![ListenerTls;
         [[certificate]]: certificates,
-            "A certificate and its key, chosen by the name that a client asks for; the first is \
-             for clients that ask for none, or for one that is in no certificate.",
+            "A certificate and its key, chosen by the client's server name; the first is for \
+             clients without a server name, or with one that no certificate has.",
             example "shown";
         client_ca: Kind::Path, client_ca,
-            "PEM file of the roots that certificates of clients lead to. Without it clients are \
-             not asked for one.", example "\"clients.pem\"";
+            "PEM file of the roots for client certificates. Default: clients are not asked for a \
+             certificate.", example "\"clients.pem\"";
         client_optional: Kind::Flag, client_optional,
-            "With client_ca: a client without a certificate is served all the same.";
-        only_tls13: Kind::Flag, only_tls13, "No version below TLS 1.3.";
+            "With client_ca: clients without a certificate are served too.";
+        only_tls13: Kind::Flag, only_tls13, "Whether versions below TLS 1.3 are refused.";
     ];
-
-    fn blank() -> ListenerTls {
-        ListenerTls::default()
-    }
 
     fn check(&self, here: &mut Here<'_, '_>) {
         if self.client_optional && self.client_ca.is_none() {
@@ -36,37 +30,28 @@ impl Table for ListenerTls {
 impl Table for CertificateFiles {
     const KEYS: &'static [Key<CertificateFiles>] = keys![CertificateFiles;
         chain: Kind::Path, chain,
-            "PEM file: the certificate, then those that lead from it to the root.",
+            "PEM file: the certificate, then the intermediate certificates up to the root.",
             required !, example "\"site.pem\"";
-        key: Kind::Path, key, "PEM file of its private key, not encrypted.",
+        key: Kind::Path, key, "PEM file of its private key, unencrypted.",
             required !, example "\"site.key\"";
     ];
-
-    fn blank() -> CertificateFiles {
-        CertificateFiles { chain: PathBuf::new(), key: PathBuf::new() }
-    }
 }
 
 impl Table for UpstreamTls {
     const KEYS: &'static [Key<UpstreamTls>] = keys![UpstreamTls;
         ca: Kind::Path, ca,
-            "PEM file of the roots that a server's certificate must lead to. Without it those of \
+            "PEM file of the roots that a server's certificate must lead to. Default: those of \
              the system.", example "\"roots.pem\"";
-        (certificate): certificate, "What is shown to a server that asks for a certificate.";
+        (certificate): certificate, "The client certificate for servers that request one.";
         server_name: Kind::Text, server_name,
-            "The name that is asked for (SNI) and that the certificate must be for. Without it \
-             the host of the URL.", example "\"www.example.org\"";
+            "The name sent as SNI, which the certificate must have. Default: the host of the URL.", example "\"www.example.org\"";
         verify: Kind::Flag, verify,
-            "Whether a server's certificate is verified. Without that anybody on the way can read \
-             and change what goes over the connection.";
+            "Whether a server's certificate is verified. Without verification an attacker on the \
+             path can read and change everything on the connection.";
     ];
-
-    fn blank() -> UpstreamTls {
-        UpstreamTls::default()
-    }
 }
 
-/// Reads the files of a listener's certificates.
+/// Loads the certificates of a listener.
 pub(super) fn listener(
     table: &ListenTable,
     at: usize,
@@ -83,7 +68,7 @@ pub(super) fn listener(
     Some(listener)
 }
 
-/// Reads the files by which the servers of a group are trusted.
+/// Loads the certificates by which the servers of a group are verified.
 pub(super) fn group(
     mut group: Group,
     tls: Option<&UpstreamTls>,
@@ -94,7 +79,7 @@ pub(super) fn group(
     let mut secure = group.servers.iter_mut().filter(|server| server.origin.tls.is_some());
     let first = secure.next();
     if first.is_none() {
-        let text = "there is no server with an https URL to which this could be";
+        let text = "no server of this upstream has an https URL";
         here.mistake_of(&format!("upstream[{at}].tls"), text);
     }
     match ClientTls::load(tls) {
@@ -110,7 +95,7 @@ pub(super) fn group(
     group
 }
 
-/// How TLS is spoken with servers that clients name, if any client may name one.
+/// The TLS settings for servers that clients name, if there is a forward listener.
 pub(super) fn https(
     listeners: &[Listener],
     tls: &UpstreamTls,

@@ -1,37 +1,36 @@
-//! Groups of upstream servers: who they are, how requests are spread over them, and how much is
-//! asked of them.
+//! Groups of upstream servers: their members, how requests are balanced, and limits on their load.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::Origin;
 
-/// Servers that answer for the same content.
+/// Servers with the same content.
 #[derive(Clone, Debug)]
 pub struct Group {
-    /// By which routes, logs and metrics call it.
+    /// The name used by routes, logs and metrics.
     pub name: String,
     /// At least one, at most [`crate::limits::SERVERS_PER_GROUP_MAX`].
     pub servers: Vec<Server>,
-    /// How requests are spread.
+    /// How requests are balanced.
     pub balance: Balance,
-    /// What they get as `Host`.
+    /// The `Host` they get.
     pub host: HostSent,
-    /// What they are told of the client.
+    /// What they learn about the client.
     pub forwarded: ForwardedFields,
     /// What connections to them begin with.
     pub proxy_header: ProxyHeader,
-    /// How long they may take.
+    /// Their time-outs.
     pub timeouts: Timeouts,
-    /// How often a request is repeated on another server.
+    /// How often a request is retried on another server.
     pub retries: Retries,
-    /// Requests that wait while every server has as many as it may.
+    /// The queue for requests while every server is at its limit.
     pub queue: Queue,
-    /// Servers are asked whether they are well; `None`: only by the requests themselves.
+    /// Active health checks; `None`: only requests show whether a server works.
     pub health: Option<HealthCheck>,
-    /// Servers that fail requests are left alone for a while.
+    /// When failing servers are taken out for a while.
     pub ejection: Ejection,
-    /// A server that has come back gets its full share only after so long.
+    /// A server that has come back reaches its full share after this time.
     pub slow_start: Duration,
 }
 
@@ -58,13 +57,13 @@ impl Group {
 /// One server of a group.
 #[derive(Clone, Debug)]
 pub struct Server {
-    /// Its name and its first addresses; a name is looked up again when its time to live is over.
+    /// Its name and first addresses. A name is looked up again when its TTL expires.
     pub origin: Origin,
-    /// Its share, in proportion to the others': 1 to [`crate::limits::WEIGHT_MAX`].
+    /// Its share, relative to the others: 1 to [`crate::limits::WEIGHT_MAX`].
     pub weight: u32,
-    /// Asked only while no other is usable.
+    /// Used only while no other server is usable.
     pub backup: bool,
-    /// Requests that it may have at a time, all cores together; `None`: any number.
+    /// Maximum concurrent requests, all cores together; `None`: no limit.
     pub outstanding_max: Option<u32>,
 }
 
@@ -75,42 +74,42 @@ impl Server {
     }
 }
 
-/// How requests are spread over the servers of a group.
+/// How requests are balanced over the servers of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Balance {
-    /// In turn, each as often as its weight says, evenly mixed.
+    /// In turn by weight, evenly mixed.
     #[default]
     RoundRobin,
-    /// To the one with the fewest requests under way for its weight.
+    /// To the server with the fewest requests in flight for its weight.
     LeastOutstanding,
-    /// By the URL, so that each has always the same ones; when a server goes or comes, only its own
-    /// move.
+    /// By the URL, so that each server always gets the same ones. When a server leaves or joins,
+    /// only its own URLs move.
     Hash {
-        /// A server that has more than so many percent of its fair share of the requests under way
-        /// passes the next on to another; 0: never.
+        /// A server with more than this percentage of its fair share of the requests in flight
+        /// passes the next request on to another; 0: never.
         load_percent_max: u32,
     },
 }
 
 impl Balance {
-    /// By the URL, with loads bounded at 1.25 times the fair share.
+    /// By the URL, with load limited to 1.25 times the fair share.
     pub const HASH: Balance = Balance::Hash { load_percent_max: 125 };
 }
 
-/// What servers get as `Host`.
+/// The `Host` sent to servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum HostSent {
-    /// What the client asked for.
+    /// The client's.
     #[default]
     Client,
     /// This one.
     Named(String),
 }
 
-/// Fields that tell the servers who asked, and how.
+/// Fields that inform the servers about the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ForwardedFields {
-    /// None; what a client sends of them is passed on as it came.
+    /// None; the client's own fields are forwarded unchanged.
     #[default]
     None,
     /// `X-Forwarded-For`, to which the client's address is added, and `X-Forwarded-Proto` and
@@ -120,8 +119,8 @@ pub enum ForwardedFields {
     Forwarded,
 }
 
-/// The header of the PROXY protocol that connections to the servers begin with, which tells them
-/// whose connection it is. A connection with one is used for one request.
+/// The PROXY protocol header at the beginning of connections to the servers, with the client's
+/// address. A connection with it is used for one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ProxyHeader {
     /// None: the first byte is that of TLS, or of a request.
@@ -133,30 +132,32 @@ pub enum ProxyHeader {
     V2,
 }
 
-/// How long a server may take. `None` takes the time from [`crate::limits::Limits`].
+/// Time-outs for a server. `None` uses the value in [`crate::limits::Limits`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timeouts {
     /// To accept a connection.
     pub connect: Option<Duration>,
-    /// From the request's last byte to the head of the answer.
+    /// From the last byte of the request to the head of the response.
     pub first_byte: Option<Duration>,
     /// Between two pieces, either way.
     pub idle: Option<Duration>,
-    /// For everything, from the first attempt to the answer's last byte; `None`: no bound.
+    /// For everything, from the first attempt to the last byte of the response; `None`: no limit.
     pub total: Option<Duration>,
 }
 
-/// When a request that got no answer is repeated on another server.
+/// When an unanswered request is retried on another server.
 ///
-/// Only what may be repeated is (RFC 9110, 9.2.2), and only while not one byte of an answer has
-/// come. A server that could not be connected to has seen nothing, so then any request goes on.
+/// Only requests that may be repeated are retried (RFC 9110, 9.2.2), and only before the first byte
+/// of a response. If no connection could be established, the server has seen nothing, so any
+/// request is retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
-    /// Other servers that one request may be sent to; 0: none.
+    /// Maximum other servers per request; 0: no retries.
     pub max: u32,
-    /// Retries of all requests together, in percent of them: they never multiply an outage.
+    /// Retries of all requests together, as a percentage of requests, so that they never multiply
+    /// an outage.
     pub budget_percent: u32,
-    /// So many are allowed beyond that, as long as they are not used up.
+    /// Retries allowed beyond that.
     pub burst: u32,
 }
 
@@ -166,12 +167,12 @@ impl Default for Retries {
     }
 }
 
-/// Requests that wait for a server with room.
+/// Requests that wait for a server below its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Queue {
-    /// As many may wait; one more is answered with 503.
+    /// Maximum waiting requests; another one gets 503.
     pub length_max: usize,
-    /// After so long a waiting request is answered with 503.
+    /// A request that waits longer gets 503.
     pub timeout: Duration,
 }
 
@@ -181,22 +182,22 @@ impl Default for Queue {
     }
 }
 
-/// A question to each server, again and again.
+/// Periodic health checks of each server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
-    /// Asked for with GET.
+    /// Requested with GET.
     pub path: String,
     /// Sent as `Host`; `None`: the server's own name.
     pub host: Option<String>,
-    /// Between two questions to one server.
+    /// Time between checks of a server.
     pub interval: Duration,
-    /// An answer that takes longer is none.
+    /// A later response counts as a failure.
     pub timeout: Duration,
-    /// Good answers in a row after which a server that was down is up.
+    /// Consecutive successes after which a server is up again.
     pub rise: u32,
-    /// Failures in a row after which it is down.
+    /// Consecutive failures after which a server is down.
     pub fall: u32,
-    /// Statuses of good answers, from and to.
+    /// Statuses that count as success, from and to.
     pub status: (u16, u16),
 }
 
@@ -214,19 +215,19 @@ impl Default for HealthCheck {
     }
 }
 
-/// When a server that fails requests is left alone, and how long.
+/// When a server whose requests fail is ejected, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ejection {
-    /// Failures in a row; 0: never.
+    /// Consecutive failures; 0: never.
     pub failures: u32,
-    /// The first time so long, then twice as long each time ...
+    /// How long the first time; doubled each time ...
     pub base: Duration,
-    /// ... but no longer than this.
+    /// ... up to this.
     pub max: Duration,
-    /// Servers of a group that may be ejected at a time, in percent, rounded down: a group of one
-    /// never loses it.
+    /// Maximum percentage of a group's servers that may be ejected at a time, rounded down: a group
+    /// of one is never emptied.
     pub share_percent_max: u32,
-    /// Answers that count as failures too.
+    /// Statuses that count as failures too.
     pub statuses: Vec<u16>,
 }
 

@@ -1,4 +1,4 @@
-//! Values: how each kind is written in a file, read, bounded and shown.
+//! Values: how each kind is written in a file, read, checked and shown.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -26,7 +26,7 @@ pub(crate) enum Kind {
     Time(u64, u64),
     /// Any text that is not empty.
     Text,
-    /// The name of a file, relative to the directory of the configuration.
+    /// A file name, relative to the directory of the configuration.
     Path,
     /// An IP address and a port.
     Address,
@@ -43,9 +43,9 @@ pub(crate) enum Kind {
 }
 
 const SECOND: u64 = 1_000;
-/// A time-out: from a millisecond, below which every one would fire, to a day.
+/// A time-out: from a millisecond, below which it would always fire, to a day.
 pub(crate) const TIMEOUT: Kind = Kind::Time(1, 24 * 3600 * SECOND);
-/// A length of time that may be none.
+/// A length of time that may be zero.
 pub(crate) const WHILE: Kind = Kind::Time(0, 366 * 24 * 3600 * SECOND);
 
 impl Kind {
@@ -85,12 +85,12 @@ fn show_ms(ms: u64) -> String {
     units::show_duration(Duration::from_millis(ms))
 }
 
-/// A type that can stand behind a key.
+/// A type that a key may have.
 pub(crate) trait Setting: Sized {
-    /// Reads it; what is wrong is noted.
+    /// Reads it. Mistakes are reported.
     fn read(value: &Spanned<DeValue<'_>>, kind: &Kind, here: &mut Here<'_, '_>) -> Option<Self>;
 
-    /// As a file writes it; `None` when there is nothing to write.
+    /// As a file writes it; `None` if it is absent.
     fn show(&self, kind: &Kind) -> Option<String>;
 }
 
@@ -112,7 +112,7 @@ pub(crate) fn quoted(text: &str) -> String {
 
 fn wrong(value: &Spanned<DeValue<'_>>, wanted: &str, here: &mut Here<'_, '_>) {
     let got = a_type(value.get_ref().type_str());
-    here.mistake(value.span(), format!("{got} stands where {wanted} is wanted"));
+    here.mistake(value.span(), format!("expected {wanted}, found {got}"));
 }
 
 fn text<'v>(
@@ -127,7 +127,7 @@ fn text<'v>(
     text
 }
 
-/// A text that a function understands.
+/// Reads a text and parses it.
 fn parsed<T>(
     value: &Spanned<DeValue<'_>>,
     wanted: &str,
@@ -152,7 +152,7 @@ fn within(
     here.mistake(
         value.span(),
         match to {
-            u64::MAX => format!("{number} is too small: the least is {from}"),
+            u64::MAX => format!("{number} is too small: the minimum is {from}"),
             _ => format!("{number} is out of bounds: from {from} to {}", show(to)),
         },
     );
@@ -166,17 +166,18 @@ fn integer(value: &Spanned<DeValue<'_>>, here: &mut Here<'_, '_>) -> Option<u64>
     };
     let digits = integer.as_str().replace('_', "");
     let read = u64::from_str_radix(digits.trim_start_matches('+'), integer.radix());
-    read.map_err(|_| here.mistake(value.span(), format!("{digits} is no number from 0 on"))).ok()
+    read.map_err(|_| here.mistake(value.span(), format!("{digits} is not a number of at least 0")))
+        .ok()
 }
 
-/// A number as its kind says: a count, or bytes with a unit.
+/// Reads a number of this kind: a count, or bytes with a unit.
 fn number(value: &Spanned<DeValue<'_>>, kind: &Kind, here: &mut Here<'_, '_>) -> Option<u64> {
     match *kind {
         Kind::Bytes(from, to) => {
             let bytes = if value.get_ref().is_integer() {
                 integer(value, here)?
             } else {
-                parsed(value, "a number of bytes, such as \"64KiB\",", here, units::bytes)?
+                parsed(value, "a number of bytes, such as \"64KiB\"", here, units::bytes)?
             };
             within(value, bytes, (from, to), units::show_bytes, here)
         }
@@ -240,7 +241,7 @@ impl Setting for Duration {
             here.mistake(value.span(), "a time needs a unit: \"250ms\", \"30s\", \"5m\" or \"2h\"");
             return None;
         }
-        let time = parsed(value, "a time, such as \"30s\",", here, units::duration)?;
+        let time = parsed(value, "a time, such as \"30s\"", here, units::duration)?;
         let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         within(value, ms, (from, to), show_ms, here).map(|_| time)
     }
@@ -256,7 +257,7 @@ impl Setting for String {
         parsed(value, "a text", here, |text| match text {
             "" => Err("the text is empty".to_owned()),
             _ if !words.is_empty() && !words.contains(&text) => {
-                Err(format!("there is no `{text}` here: it is one of {}", listed(words)))
+                Err(format!("`{text}` is not valid: it must be one of {}", listed(words)))
             }
             _ => Ok(text.to_owned()),
         })
@@ -308,7 +309,7 @@ impl Setting for IpNet {
     }
 }
 
-/// A text that is understood by its type, kept as it was written.
+/// A text parsed by its type, kept as written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Parsed<T> {
     written: String,
@@ -374,8 +375,7 @@ impl<S: Setting> Setting for Vec<S> {
     }
 }
 
-/// Types that are written as a text which they understand themselves; a number is taken for its
-/// digits.
+/// Types written as a text that they parse themselves. A number is read as its digits.
 macro_rules! understood {
     ($($type:ty)+) => { $(
         impl $crate::value::Setting for $type {
@@ -407,7 +407,7 @@ pub(crate) fn read_understood<T: FromStr<Err = String>>(
     parsed(value, "a text", here, str::parse)
 }
 
-/// Types that are one of several words: the words in their order, each with what it stands for.
+/// Types with a fixed set of words: each word with its value.
 macro_rules! words {
     ($type:ty: $($word:literal => $value:expr),+ $(,)?) => {
         impl $crate::value::Setting for $type {

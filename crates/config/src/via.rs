@@ -1,16 +1,15 @@
-//! What messages say of the hops that they have made.
+//! How messages name this proxy in `Via`.
 
-use std::fmt;
 use std::str::FromStr;
 
 /// How messages name this proxy (`Via`; RFC 9110, 7.6.3).
 #[derive(Clone, Debug)]
 pub struct Via {
-    /// Whether requests do that go on to a server.
+    /// Whether requests forwarded to a server have it.
     pub requests: bool,
-    /// Whether responses do that go on to a client.
+    /// Whether responses sent to a client have it.
     pub responses: bool,
-    /// The name; `None`: `plimsoll` in responses, and in requests one that no other process has.
+    /// The name; `None`: `plimsoll` in responses, and in requests one unique to this process.
     pub name: Option<ViaName>,
 }
 
@@ -20,21 +19,9 @@ impl Default for Via {
     }
 }
 
-/// A host with or without a port, or a pseudonym.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ViaName(String);
-
-impl ViaName {
-    /// Characters of a token, and those of an authority.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for ViaName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+crate::forward::checked_texts! {
+    /// A host with or without a port, or a pseudonym.
+    ViaName, "Characters of a token or an authority.";
 }
 
 impl FromStr for ViaName {

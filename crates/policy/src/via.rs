@@ -11,7 +11,7 @@ use std::sync::Arc;
 use http1::{Fields, Name, RequestHead, Version, tokens};
 use store::KeyHasher;
 
-use config::{Forward, Role, TellClient, Via};
+use config::{ClientField, Forward, Role, Via};
 
 /// Our name in responses.
 pub const NAME: &str = "plimsoll";
@@ -75,8 +75,8 @@ fn append_via(out: &mut Vec<u8>, received: Version, name: &str) {
 /// The fields by which a forward proxy names its client. In reverse mode the group of servers
 /// configures them.
 pub struct ClientFields<'e> {
-    x_forwarded_for: TellClient,
-    forwarded: TellClient,
+    x_forwarded_for: ClientField,
+    forwarded: ClientField,
     came: Fields<'e>,
     client: IpAddr,
 }
@@ -86,7 +86,7 @@ impl<'e> ClientFields<'e> {
     pub fn new(rules: &Forward, role: Role, came: Fields<'e>, client: IpAddr) -> ClientFields<'e> {
         let if_forward = |tell| match role {
             Role::Forward => tell,
-            Role::Reverse => TellClient::Off,
+            Role::Reverse => ClientField::Off,
         };
         ClientFields {
             x_forwarded_for: if_forward(rules.x_forwarded_for),
@@ -99,8 +99,8 @@ impl<'e> ClientFields<'e> {
     /// Whether a received field of this name is replaced.
     pub fn replaces(&self, name: Name) -> bool {
         match name {
-            Name::XForwardedFor => self.x_forwarded_for != TellClient::Off,
-            Name::Forwarded => self.forwarded != TellClient::Off,
+            Name::XForwardedFor => self.x_forwarded_for != ClientField::Off,
+            Name::Forwarded => self.forwarded != ClientField::Off,
             _ => false,
         }
     }
@@ -124,14 +124,14 @@ impl<'e> ClientFields<'e> {
         }
     }
 
-    fn writes(&self, tell: TellClient) -> bool {
-        matches!(tell, TellClient::Add | TellClient::Replace)
+    fn writes(&self, tell: ClientField) -> bool {
+        matches!(tell, ClientField::Add | ClientField::Replace)
     }
 
-    fn append_one(&self, out: &mut Vec<u8>, tell: TellClient, name: Name, element: &str) {
+    fn append_one(&self, out: &mut Vec<u8>, tell: ClientField, name: Name, element: &str) {
         out.extend_from_slice(name.as_str().as_bytes());
         out.extend_from_slice(b": ");
-        if tell == TellClient::Add {
+        if tell == ClientField::Add {
             for value in self.came.all(name).filter(|value| !value.is_empty()) {
                 out.extend_from_slice(value);
                 out.extend_from_slice(b", ");

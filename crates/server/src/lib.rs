@@ -31,8 +31,8 @@ mod start_error;
 pub use access_log::{LogCode, LogFormat, LogTemplate, LogWriter, log_codes};
 pub use cache::sizing::{Size, WhatIfReport};
 pub use config::{
-    Config, DiskConfig, Domain, Forward, Listener, Origin, PasswordRealm, Ports, Problem, Process,
-    Protocol, PurgeRules, Role, Settings, TellClient, Unusable, Users,
+    ClientField, Config, DiskConfig, Domain, Forward, Listener, Origin, PasswordRealm, Ports,
+    Problem, Process, Protocol, PurgeRules, Role, Settings, Unusable, Users,
 };
 pub use control::{Answer, Order, Orders};
 pub use core::Core;

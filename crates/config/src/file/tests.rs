@@ -1,5 +1,4 @@
-//! What a file may say, what is said of one that is wrong, and that every key there is can be
-//! written.
+//! Valid and invalid files, and a check that every key can be written.
 
 use super::*;
 use crate::keys::Root;
@@ -74,41 +73,41 @@ fn all_kinds_of_values_are_read() {
 #[test]
 fn an_unknown_key_is_shown_with_the_nearest_one() {
     let text = format!("{SMALL}[limits]\nidle_keepalive = '1s'\nhead_tmeout = '1s'\nnothing = 1\n");
-    let told = mistakes(&text);
-    assert_eq!((told[0].0, told[0].1), (7, 1));
+    let found = mistakes(&text);
+    assert_eq!((found[0].0, found[0].1), (7, 1));
     assert_eq!(
-        told[0].2,
-        "there is no key `idle_keepalive` in [limits]; is `idle_keep_alive` meant?"
+        found[0].2,
+        "there is no key `idle_keepalive` in [limits]; did you mean `idle_keep_alive`?"
     );
-    assert!(told[1].2.contains("is `head_timeout` meant?"), "{}", told[1].2);
-    assert!(told[2].2.contains("there are `head_bytes_max`, "), "{}", told[2].2);
-    let told = mistakes(&format!("{SMALL}[limit]\n"));
-    assert!(told[0].2.contains("is `limits` meant?"), "{}", told[0].2);
+    assert!(found[1].2.contains("did you mean `head_timeout`?"), "{}", found[1].2);
+    assert!(found[2].2.contains("the known keys are `head_bytes_max`, "), "{}", found[2].2);
+    let found = mistakes(&format!("{SMALL}[limit]\n"));
+    assert!(found[0].2.contains("did you mean `limits`?"), "{}", found[0].2);
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_in_their_order() {
-    let told = mistakes(
+fn all_mistakes_are_reported_in_order() {
+    let found = mistakes(
         "[limits]\nhead_timeout = 30\nfields_max = 5000\nbody_timeout = 'soon'\n\
          [[listen]]\nrole = 'revers'\n[store]\nmemory = '1QB'\n[server]\nworkers = 'two'\n",
     );
-    let lines: Vec<usize> = told.iter().map(|(line, ..)| *line).collect();
-    assert_eq!(lines, [2, 3, 4, 5, 6, 8, 10], "{told:#?}");
+    let lines: Vec<usize> = found.iter().map(|(line, ..)| *line).collect();
+    assert_eq!(lines, [2, 3, 4, 5, 6, 8, 10], "{found:#?}");
     for (at, what) in [
         (0, "needs a unit"),
         (1, "out of bounds: from 8 to 128"),
         (2, "not a length of time"),
         (3, "`address` is missing in [[listen]]"),
-        (4, "it is one of `reverse` and `forward`"),
+        (4, "must be one of `reverse` and `forward`"),
         (5, "no unit of bytes"),
-        (6, "a string stands where a whole number is wanted"),
+        (6, "expected a whole number, found a string"),
     ] {
-        assert!(told[at].2.contains(what), "{what}: {}", told[at].2);
+        assert!(found[at].2.contains(what), "{what}: {}", found[at].2);
     }
 }
 
 #[test]
-fn what_does_not_fit_together_is_told_where_it_stands() {
+fn contradictions_are_reported_at_their_place() {
     let route = |keys: &str| format!("{SMALL}[[route]]\n{keys}\n");
     for (text, line, what) in [
         (route("upstream = 'sight'"), 7, "no group with the name sight"),
@@ -117,24 +116,24 @@ fn what_does_not_fit_together_is_told_where_it_stands() {
         (route("upstream = 'site'\npath = '/a'\nprefix = '/b'"), 9, "not both"),
         (route("upstream = 'site'\nrequest = [{ set = 'Host', value = 'a' }]"), 6, "Host"),
         (route("upstream = 'site'\nrequest = [{ set = 'X-A' }]"), 8, "need a value"),
-        (format!("{SMALL}{SMALL}"), 7, "listened on already"),
+        (format!("{SMALL}{SMALL}"), 7, "used by another listener already"),
         (SMALL.replace("[[upstream]]", "[[route]]"), 3, "leads nowhere"),
         ("[[listen]]\naddress = '127.0.0.1:80'\n".to_owned(), 1, "write [[upstream]]"),
         (String::new(), 1, "write [[listen]]"),
         (format!("{SMALL}[server]\ngroup = 'x'\n"), 7, "a group needs a user"),
         (SMALL.replace("http://127.0.0.1:8000", "ftp://a"), 5, "ftp://a"),
     ] {
-        let told = mistakes(&text);
-        assert!(told[0].2.contains(what), "{text}: {told:?}");
-        assert_eq!(told[0].0, line, "{text}: {told:?}");
+        let found = mistakes(&text);
+        assert!(found[0].2.contains(what), "{text}: {found:?}");
+        assert_eq!(found[0].0, line, "{text}: {found:?}");
     }
 }
 
 #[test]
-fn what_is_not_toml_is_told_where_it_stands() {
-    let told = mistakes("[limits]\nhead_timeout = \n[[listen]\n");
-    assert_eq!(told[0].0, 2, "{told:?}");
-    assert!(told.iter().all(|(_, _, message)| !message.contains("missing")), "{told:?}");
+fn invalid_toml_is_reported_at_its_place() {
+    let found = mistakes("[limits]\nhead_timeout = \n[[listen]\n");
+    assert_eq!(found[0].0, 2, "{found:?}");
+    assert!(found.iter().all(|(_, _, message)| !message.contains("missing")), "{found:?}");
 }
 
 #[test]
@@ -146,7 +145,7 @@ fn a_change_that_needs_a_restart_is_named() {
     assert!(now.only_at_restart(&now).is_empty());
 }
 
-/// Each key by itself, in its table with what the table cannot do without.
+/// Each key by itself, in its table with the required keys.
 #[test]
 fn every_key_that_is_documented_is_read() {
     fn walk(rows: &[Row], open: &str, path: &str, seen: &mut usize) {
@@ -163,11 +162,11 @@ fn every_key_that_is_documented_is_read() {
                         value.unwrap_or_else(|| panic!("{path}{} has no example", row.name));
                     let own = if row.required { "" } else { &format!("{} = {value}\n", row.name) };
                     let text = format!("{open}{required}{own}");
-                    let told = parse(&text).err().unwrap_or_default();
-                    for one in &told {
-                        let bad = ["no key", "stands where", "out of bounds", "is not", "no unit"];
+                    let found = parse(&text).err().unwrap_or_default();
+                    for one in &found {
+                        let bad = ["no key", "expected", "out of bounds", "is not", "no unit"];
                         let bad = bad.iter().any(|word| one.message.contains(word));
-                        assert!(!bad || one.message.contains("no group"), "{text}: {told:?}");
+                        assert!(!bad || one.message.contains("no group"), "{text}: {found:?}");
                     }
                     *seen += 1;
                 }
@@ -185,11 +184,11 @@ fn every_key_that_is_documented_is_read() {
     assert!(seen > 70, "{seen}");
 }
 
-/// A field without a key would be a setting that nobody can reach.
+/// A field without a key would be a setting that no file can change.
 #[test]
 fn every_field_of_a_section_has_a_key() {
-    fn hold<T: Table + std::fmt::Debug>(apart: usize) {
-        let shown = format!("{:#?}", T::blank());
+    fn hold<T: crate::table::Table + std::fmt::Debug>(apart: usize) {
+        let shown = format!("{:#?}", T::default());
         let is_field = |line: &&str| line.starts_with("    ") && !line.starts_with("     ");
         let fields = shown.lines().filter(is_field).filter(|line| line.contains(": ")).count();
         assert_eq!(T::KEYS.len(), fields + apart, "{shown}");

@@ -54,7 +54,7 @@ fn errors_in_a_file_are_shown_with_carets_and_an_exit_code() {
     let output = plimsoll(&["check", &file]);
     assert_eq!(output.code, Some(2), "{output:?}");
     for words in
-        ["bad.toml:2:1: there is no key `addres`", "^^^^^^\n", "is `address` meant?", ":4:1: "]
+        ["bad.toml:2:1: there is no key `addres`", "^^^^^^\n", "did you mean `address`?", ":4:1: "]
     {
         assert!(output.stderr.contains(words), "no {words:?} in {}", output.stderr);
     }
@@ -112,12 +112,12 @@ fn a_bad_file_changes_nothing_and_says_why() {
     let output = reload(&server);
     assert_eq!(output.code, Some(1), "{output:?}");
     assert!(output.stderr.contains("nothing has changed"), "{output:?}");
-    assert!(output.stderr.contains("is `head_timeout` meant?"), "{output:?}");
+    assert!(output.stderr.contains("did you mean `head_timeout`?"), "{output:?}");
     // A restart with this file fails, and the old process continues.
     let output = plimsoll(&["restart", "--admin", &server.admin().to_string()]);
     assert_eq!(output.code, Some(1), "{output:?}");
     assert!(output.stderr.contains("this process serves on"), "{output:?}");
-    assert!(output.stderr.contains("is `head_timeout` meant?"), "{output:?}");
+    assert!(output.stderr.contains("did you mean `head_timeout`?"), "{output:?}");
     let metrics = get(server.admin(), "/metrics");
     for line in [
         "plimsoll_config_generation 1",

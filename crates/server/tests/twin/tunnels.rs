@@ -551,7 +551,7 @@ fn an_upgrade_that_is_not_agreed_to_is_an_ordinary_response() {
 
 #[test]
 fn whom_a_request_is_from_is_told_as_configured() {
-    use server::TellClient::{Add, Delete, Off, Replace};
+    use server::ClientField::{Add, Delete, Off, Replace};
     for (tell, xff, forwarded) in [
         (Off, Some("1.2.3.4"), Some("for=1.2.3.4")),
         (Add, Some("1.2.3.4, 127."), Some("for=1.2.3.4, for=127.")),

@@ -244,9 +244,7 @@ pub struct NotDurable;
 
 impl std::fmt::Display for NotDurable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(
-            "the disk store cannot write its journal: the change is made, but may not survive a crash",
-        )
+        f.write_str("the disk store cannot write its journal: the change may not survive a crash")
     }
 }
 

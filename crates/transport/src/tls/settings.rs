@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 /// A certificate and its key, both PEM.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateFiles {
     /// The certificate, then the chain to the root (the root may be omitted).
     pub chain: PathBuf,
