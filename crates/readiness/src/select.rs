@@ -88,8 +88,9 @@ impl Select {
         let spec = timeout.map(sys::timespec);
         let spec = spec.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
         // The C library's function, so that a preloaded library can answer it. It passes sets of
-        // any length on unchanged. SAFETY: both bitmaps hold at least `end` bits in whole words,
-        // the timespec outlives the call, and there is no third set and no signal mask.
+        // any length on unchanged.
+        // SAFETY: both bitmaps hold at least `end` bits in whole words, the timespec outlives the
+        // call, and there is no third set and no signal mask.
         let ready = unsafe {
             libc::pselect(
                 self.end as libc::c_int,

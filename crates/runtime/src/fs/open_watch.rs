@@ -13,6 +13,7 @@ use std::path::Path;
 use super::{real, unblock};
 use crate::core;
 use crate::sys::World;
+use crate::sys::real::check;
 
 /// Reports whether a file has been opened. Any core may use it.
 #[derive(Debug)]
@@ -37,18 +38,13 @@ impl OpenWatch {
     fn begin(path: &Path) -> io::Result<OpenWatch> {
         let path = real::c_path(path)?;
         // SAFETY: no pointers.
-        let events = unsafe { libc::inotify_init1(libc::IN_CLOEXEC) };
-        if events < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        let events = check(unsafe { libc::inotify_init1(libc::IN_CLOEXEC) })?;
         // SAFETY: a new descriptor with no other owner.
         let events = unsafe { OwnedFd::from_raw_fd(events) };
         // SAFETY: a NUL-terminated path that outlives the call.
-        let watched =
-            unsafe { libc::inotify_add_watch(events.as_raw_fd(), path.as_ptr(), libc::IN_OPEN) };
-        if watched < 0 {
-            return Err(io::Error::last_os_error());
-        }
+        check(unsafe {
+            libc::inotify_add_watch(events.as_raw_fd(), path.as_ptr(), libc::IN_OPEN)
+        })?;
         Ok(OpenWatch(events))
     }
 
@@ -58,7 +54,8 @@ impl OpenWatch {
     pub fn was_opened(&self) -> bool {
         let mut bytes: libc::c_int = 0;
         // The events are not read, so that every caller sees them. An event of another kind means
-        // that no more events will come. SAFETY: room for the one integer that the call writes.
+        // that no more events will come.
+        // SAFETY: room for the one integer that the call writes.
         let result = unsafe { libc::ioctl(self.0.as_raw_fd(), libc::FIONREAD, &raw mut bytes) };
         result != 0 || bytes > 0
     }

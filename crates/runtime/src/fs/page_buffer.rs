@@ -65,8 +65,8 @@ impl Memory {
         let start = unsafe { alloc::alloc(layout) };
         let Some(start) = NonNull::new(start) else { alloc::handle_alloc_error(layout) };
         // Must come before the first access. A system without large pages refuses, and the memory
-        // has small pages. SAFETY: whole pages that were just allocated; the call does not change
-        // their content.
+        // has small pages.
+        // SAFETY: whole pages that were just allocated; the call does not change their content.
         let _ = unsafe { libc::madvise(start.as_ptr().cast(), len, libc::MADV_HUGEPAGE) };
         // SAFETY: `len` bytes were allocated there.
         unsafe { start.write_bytes(0, len) };

@@ -27,6 +27,7 @@ use super::pipes::Pipe;
 use super::{PAGE_BYTES, real};
 use crate::core::{self, Core};
 use crate::sync::{Lock, LockKind};
+use crate::sys::real::check;
 
 /// Parts that are shared at once.
 pub const PARTS_MAX: usize = 16;
@@ -87,14 +88,11 @@ impl StablePages {
         let whole = Lock::new(&WHOLE, true);
         let pages = StablePages { address: address as usize, mapped_bytes, before, len, whole };
         // The last page is a guard. The kernel may merge adjacent mappings, and then a fault in one
-        // would map pages of the other. SAFETY: the last page of our own mapping.
-        if unsafe { libc::mprotect(address.byte_add(wanted), PAGE_BYTES, libc::PROT_NONE) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        // would map pages of the other.
+        // SAFETY: the last page of our own mapping.
+        check(unsafe { libc::mprotect(address.byte_add(wanted), PAGE_BYTES, libc::PROT_NONE) })?;
         // SAFETY: a part of our own mapping.
-        if unsafe { libc::madvise(address, wanted, libc::MADV_POPULATE_READ) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        check(unsafe { libc::madvise(address, wanted, libc::MADV_POPULATE_READ) })?;
         Ok(pages)
     }
 

@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 use super::PAGE_BYTES;
+use crate::sys::real::check;
 
 /// The size of a pipe. It fits into a processor's second-level cache, from where the peer reads it.
 const PIPE_BYTES: usize = 512 * 1024;
@@ -54,9 +55,7 @@ impl Pipe {
     fn new() -> io::Result<Pipe> {
         let mut ends = [0; 2];
         // SAFETY: room for two descriptors.
-        if unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) })?;
         // SAFETY: new descriptors with no other owner.
         let [read, write] = ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) });
         // A user may have a limited number of pages in pipes; beyond that a pipe is smaller.

@@ -11,6 +11,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::{OpenOptions, PAGE_BYTES};
+use crate::sys::real::check;
 
 /// Bytes written by one call. A kernel without preemption (PREEMPT_NONE, common on servers) keeps
 /// its processor for the whole call, whatever wakes meanwhile.
@@ -240,9 +241,7 @@ pub(super) fn is_dax(file: &File) -> io::Result<bool> {
     let mut status: libc::statx = unsafe { std::mem::zeroed() };
     let (fd, path) = (file.as_raw_fd(), c"".as_ptr());
     // SAFETY: an empty path, and space for the result.
-    if unsafe { libc::statx(fd, path, libc::AT_EMPTY_PATH, 0, &raw mut status) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    check(unsafe { libc::statx(fd, path, libc::AT_EMPTY_PATH, 0, &raw mut status) })?;
     Ok(status.stx_attributes & libc::STATX_ATTR_DAX as u64 != 0)
 }
 

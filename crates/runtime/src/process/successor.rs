@@ -19,6 +19,7 @@ use std::process::{Child, Command};
 use std::time::Instant;
 
 use super::link::{LISTENERS, Link, READY, STORE};
+use crate::sys::real::check;
 
 /// Names the variable with the numbers of the listening sockets.
 pub(super) const LISTENERS_VARIABLE: &str = "PLIMSOLL_LISTENERS";
@@ -172,8 +173,7 @@ impl Drop for Successor {
 /// Keeps the descriptor open across exec.
 fn pass_on(fd: RawFd) -> io::Result<()> {
     // SAFETY: no pointers.
-    let result = unsafe { libc::fcntl(fd, libc::F_SETFD, 0) };
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }).map(drop)
 }
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::os::unix::net::SocketAddr as UnixAddr;
 
-use super::net::{Address, Net, START_NS, error};
+use super::error;
+use super::net::{Address, Net, START_NS};
 
 /// The first moment of the simulated wall clock, in seconds since 1970: 1 January 2026.
 const EPOCH_S: u64 = 1_767_225_600;

@@ -7,7 +7,8 @@ use std::os::fd::RawFd;
 
 use readiness::Ready;
 
-use super::net::{Address, Event, Id, Net, Socket, error};
+use super::error;
+use super::net::{Address, Event, Id, Net, Socket};
 
 /// The largest datagram that UDP carries.
 const DATAGRAM_BYTES_MAX: usize = 65_507;

@@ -19,6 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::error;
 use super::rng::Rng;
 use crate::sys::options::OpenOptions;
 
@@ -147,10 +148,6 @@ pub(crate) struct FileHandle {
     handle: u64,
     life: u64,
     write: bool,
-}
-
-fn error<T>(number: i32) -> io::Result<T> {
-    Err(io::Error::from_raw_os_error(number))
 }
 
 /// The test's view of the disk.

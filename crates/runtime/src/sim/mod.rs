@@ -136,6 +136,11 @@ fn parse_seeds(text: &str) -> Option<Vec<u64>> {
     }
 }
 
+/// The error with this number, as the system would return it.
+fn error<T>(number: i32) -> io::Result<T> {
+    Err(io::Error::from_raw_os_error(number))
+}
+
 fn with_world<T>(look: impl FnOnce(&World) -> T) -> T {
     let core = core::current();
     match &core.world {

@@ -19,6 +19,7 @@ use readiness::simulated::Levels;
 
 use super::Options;
 use super::datagram::Datagrams;
+use super::error;
 use super::rng::Rng;
 use super::stream::{Listener, Stream};
 use super::trace::Trace;
@@ -81,10 +82,6 @@ pub(crate) struct Net {
     /// The last number of a socket or of an entry in the agenda.
     last_number: u64,
     next_port: u16,
-}
-
-pub(super) fn error<T>(number: i32) -> io::Result<T> {
-    Err(io::Error::from_raw_os_error(number))
 }
 
 impl Net {

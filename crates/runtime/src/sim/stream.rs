@@ -22,7 +22,8 @@ use std::time::Duration;
 use readiness::Ready;
 
 use super::STALL_MAX;
-use super::net::{Address, Event, Id, Net, Socket, error};
+use super::error;
+use super::net::{Address, Event, Id, Net, Socket};
 use crate::sys::options::ListenOptions;
 
 /// A connect to a listener with a full backlog is repeated after this, as often as the kernel does.

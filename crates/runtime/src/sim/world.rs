@@ -13,7 +13,8 @@ use readiness::simulated::Levels;
 
 use super::Options;
 use super::disk::{Disk, FileHandle};
-use super::net::{Address, Net, START_NS, error};
+use super::error;
+use super::net::{Address, Net, START_NS};
 
 /// The duration of a turn of the loop that does not sleep. Without it, a task that polls the clock
 /// would never see it move.

@@ -13,7 +13,7 @@ use super::options::ListenOptions;
 const BUFFERS_MAX: usize = 1024;
 
 /// Turns the -1 of a system call into its error.
-fn check(result: i32) -> io::Result<i32> {
+pub(crate) fn check(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
