@@ -11,7 +11,6 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -54,12 +53,17 @@ const DESCRIPTORS_SPARE: u64 = 64;
 const TICK_NS: u64 = TICK.as_nanos() as u64;
 
 /// Why a run has no outcome.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operator's fault: the plan is invalid.
-    Plan(BadPlan),
+    #[error(transparent)]
+    Plan(#[from] BadPlan),
     /// The operator's fault: the plan needs more descriptors than the process may open.
+    #[error(
+        "{needed} descriptors are needed and {limit} allowed: ask for fewer connections or raise \
+         the limit (ulimit -n)"
+    )]
     Descriptors {
         /// How many the plan needs.
         needed: u64,
@@ -67,6 +71,7 @@ pub enum Error {
         limit: u64,
     },
     /// The peer's fault: the connections could not be opened before the run.
+    #[error("{target}: {source}")]
     Unreachable {
         /// The target.
         target: String,
@@ -74,37 +79,13 @@ pub enum Error {
         source: io::Error,
     },
     /// The system's fault.
+    #[error("{doing}: {source}")]
     System {
         /// The operation that failed.
         doing: &'static str,
         /// The system's error.
         source: io::Error,
     },
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Error::Plan(why) => why.fmt(f),
-            Error::Descriptors { needed, limit } => write!(
-                f,
-                "{needed} descriptors are needed and {limit} allowed: ask for fewer connections or \
-                 raise the limit (ulimit -n)"
-            ),
-            Error::Unreachable { target, source } => write!(f, "{target}: {source}"),
-            Error::System { doing, source } => write!(f, "{doing}: {source}"),
-        }
-    }
-}
-
-impl std::error::Error for Error {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Error::Plan(why) => Some(why),
-            Error::Descriptors { .. } => None,
-            Error::Unreachable { source, .. } | Error::System { source, .. } => Some(source),
-        }
-    }
 }
 
 fn system(doing: &'static str) -> impl FnOnce(io::Error) -> Error {
@@ -148,10 +129,11 @@ pub type Observer<'o> = dyn FnMut(&Tick<'_>) + 'o;
 
 /// Executes a plan in the calling thread until its time is over or `stop` is set.
 ///
-/// # Errors Each kind of `Error` says whose fault it is. Failed requests are not errors: the
+/// # Errors
+/// Each kind of `Error` says whose fault it is. Failed requests are not errors: the
 /// outcome counts them.
 pub fn run(plan: &Plan, stop: &AtomicBool, observer: &mut Observer<'_>) -> Result<Outcome, Error> {
-    plan.check().map_err(Error::Plan)?;
+    plan.check()?;
     let limit = sys::raise_descriptor_limit().map_err(system("limit of descriptors"))?;
     let needed = u64::from(plan.connections) + u64::from(plan.cold) + DESCRIPTORS_SPARE;
     if needed > limit {

@@ -42,7 +42,8 @@ struct Peer {
 impl NullServer {
     /// Listens on `addr` (port 0: any) and prepares a 200 response with a body of `body_bytes`.
     ///
-    /// # Errors The address cannot be bound.
+    /// # Errors
+    /// The address cannot be bound.
     pub fn bind(addr: SocketAddr, body_bytes: usize) -> io::Result<NullServer> {
         let listener = sys::listen(addr)?;
         let addr = sys::local_addr(&listener)?;
@@ -62,7 +63,8 @@ impl NullServer {
 
     /// Serves in the calling thread until `stop` is set. Returns the number of requests answered.
     ///
-    /// # Errors The system refuses epoll or, when descriptors run out, a connection.
+    /// # Errors
+    /// The system refuses epoll or, when descriptors run out, a connection.
     pub fn run(self, stop: &AtomicBool) -> io::Result<u64> {
         let epoll = Epoll::new()?;
         let mut serving =

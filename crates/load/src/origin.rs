@@ -79,7 +79,8 @@ impl Origin {
 
     /// Serves in the calling thread until `stop` is set (checked every 50 ms).
     ///
-    /// # Errors The system refuses a poller or, when descriptors run out, a connection.
+    /// # Errors
+    /// The system refuses a poller or, when descriptors run out, a connection.
     pub fn run(self, stop: &AtomicBool) -> io::Result<()> {
         let mut poller = Poller::open(Choice::Preferred).map_err(io::Error::other)?;
         poller.register(self.listener.as_raw_fd(), LISTENER, Interest::READ)?;

@@ -95,7 +95,8 @@ impl Plan {
 
     /// Checks that this plan can be run.
     ///
-    /// # Errors Names the invalid field.
+    /// # Errors
+    /// Names the invalid field.
     pub fn check(&self) -> Result<(), BadPlan> {
         let range = |name, value: u64, low: u64, high: u64| {
             if (low..=high).contains(&value) {
@@ -144,16 +145,9 @@ impl Plan {
 }
 
 /// An invalid plan (the operator's fault).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct BadPlan(pub(crate) String);
-
-impl fmt::Display for BadPlan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for BadPlan {}
 
 /// Where requests go and what they ask for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -36,7 +36,8 @@ impl Default for Population {
 impl Population {
     /// Checks that every field is in range.
     ///
-    /// # Errors Names the field that is out of range.
+    /// # Errors
+    /// Names the field that is out of range.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.objects == 0 || self.objects > OBJECTS_MAX {
             return Err("the number of objects must be in 1..=16777216");

@@ -52,20 +52,12 @@ pub enum Arrivals {
 }
 
 /// A rate that cannot be parsed (the operator's fault).
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("rate {typed:?}: {why}; give R, FROM..TO, FROM..TO/STEPS or \"closed\"")]
 pub struct BadRate {
     typed: String,
     why: &'static str,
 }
-
-impl fmt::Display for BadRate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let BadRate { typed, why } = self;
-        write!(f, "rate {typed:?}: {why}; give R, FROM..TO, FROM..TO/STEPS or \"closed\"")
-    }
-}
-
-impl std::error::Error for BadRate {}
 
 impl FromStr for Schedule {
     type Err = BadRate;
@@ -132,7 +124,8 @@ impl Schedule {
 
     /// Checks the rates.
     ///
-    /// # Errors A rate is not finite, not above zero, or above `RATE_MAX`; there are no levels, or
+    /// # Errors
+    /// A rate is not finite, not above zero, or above `RATE_MAX`; there are no levels, or
     /// too many.
     pub fn check(&self) -> Result<(), &'static str> {
         match self {

@@ -31,7 +31,8 @@ pub fn thread_cpu_ns() -> u64 {
 
 /// CPU time of the process `pid`, including its ended threads, in nanoseconds.
 ///
-/// # Errors There is no such process, or it may not be inspected.
+/// # Errors
+/// There is no such process, or it may not be inspected.
 pub fn process_cpu_ns(pid: i32) -> io::Result<u64> {
     let mut clock: libc::clockid_t = 0;
     // SAFETY: `clock` is a valid place for one clock id for the duration of the call.
@@ -47,7 +48,8 @@ pub fn process_cpu_ns(pid: i32) -> io::Result<u64> {
 
 /// Asks one of our processes to end (SIGTERM).
 ///
-/// # Errors There is no such process, or it is not ours.
+/// # Errors
+/// There is no such process, or it is not ours.
 pub fn terminate(pid: i32) -> io::Result<()> {
     // SAFETY: the call takes two integers and can only affect another process, as intended.
     checked(unsafe { libc::kill(pid, libc::SIGTERM) }).map(drop)
@@ -55,7 +57,8 @@ pub fn terminate(pid: i32) -> io::Result<()> {
 
 /// Asks all processes of one of our groups to end (SIGTERM).
 ///
-/// # Errors As [`terminate`]; also if the number is not a group's.
+/// # Errors
+/// As [`terminate`]; also if the number is not a group's.
 pub fn terminate_group(group: i32) -> io::Result<()> {
     signal_group(group, libc::SIGTERM)
 }
@@ -100,7 +103,8 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
 
 /// Pins the calling thread, and threads it starts, to one CPU.
 ///
-/// # Errors There is no such CPU, or this process may not use it.
+/// # Errors
+/// There is no such CPU, or this process may not use it.
 pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
     if cpu >= libc::CPU_SETSIZE as usize {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -149,7 +153,8 @@ impl Drop for Pinned {
 
 /// Raises this process's descriptor limit as far as allowed and returns it.
 ///
-/// # Errors The system does not report the limit.
+/// # Errors
+/// The system does not report the limit.
 pub fn raise_descriptor_limit() -> io::Result<u64> {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `limit` is a valid rlimit for the duration of the call.
@@ -173,7 +178,8 @@ pub(crate) fn sharpen_timers() {
 
 /// A listening socket: non-blocking, not inherited, its port reusable at once.
 ///
-/// # Errors Those of `socket`, `bind` and `listen`.
+/// # Errors
+/// Those of `socket`, `bind` and `listen`.
 pub fn listen(addr: SocketAddr) -> io::Result<OwnedFd> {
     let fd = stream_socket(addr)?;
     set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;

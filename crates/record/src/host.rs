@@ -32,10 +32,7 @@ pub(crate) fn host() -> Host {
 pub(crate) fn server(pids: &[u32]) -> ServerManifest {
     let Some(&first) = pids.first() else { return ServerManifest::default() };
     let mut buffer = Vec::new();
-    let name = procfs::read(&format!("/proc/{first}/stat"), &mut buffer)
-        .ok()
-        .and_then(procfs::stat)
-        .map_or_else(String::new, |stat| stat.name);
+    let name = procfs::stat_of(first, &mut buffer).map_or_else(String::new, |stat| stat.name);
     let command_line = fs::read(format!("/proc/{first}/cmdline")).unwrap_or_default();
     let command_line = String::from_utf8_lossy(&command_line).replace('\0', " ");
     let exe = fs::read_link(format!("/proc/{first}/exe"))

@@ -80,24 +80,34 @@ pub(crate) fn schedstat_ns(bytes: &[u8]) -> Option<i64> {
     text.split_ascii_whitespace().next()?.parse().ok()
 }
 
+/// The threads of a process; none if it has ended.
+pub(crate) fn threads(pid: u32) -> Vec<u32> {
+    numbers(&format!("/proc/{pid}/task")).unwrap_or_default()
+}
+
+/// The `stat` of a process, if it still exists.
+pub(crate) fn stat_of(pid: u32, buffer: &mut Vec<u8>) -> Option<Stat> {
+    stat(read(&format!("/proc/{pid}/stat"), buffer).ok()?)
+}
+
 /// Voluntary and involuntary context switches, from a thread's `status`.
 pub(crate) fn switches(bytes: &[u8]) -> Option<(u64, u64)> {
-    // They are the last lines. Searching from the end skips the fifty lines before them.
-    let find = |label: &[u8]| {
-        let at = memchr::memmem::rfind(bytes, label)? + label.len();
-        let line = bytes[at..].split(|&byte| byte == b'\n').next()?;
-        std::str::from_utf8(line).ok()?.trim().parse().ok()
-    };
+    let find = |label: &[u8]| value_of(bytes, label)?.parse().ok();
     Some((find(b"\nvoluntary_ctxt_switches:")?, find(b"\nnonvoluntary_ctxt_switches:")?))
 }
 
 /// The only CPU that a thread may run on, from its `status`; `None` if there are several.
 pub(crate) fn only_cpu(bytes: &[u8]) -> Option<u32> {
-    let label = b"\nCpus_allowed_list:";
-    let at = memchr::memmem::rfind(bytes, label)? + label.len();
-    let line = bytes[at..].split(|&byte| byte == b'\n').next()?;
     // A list of one CPU is a number; longer ones are like "0-3" or "0,2".
-    std::str::from_utf8(line).ok()?.trim().parse().ok()
+    value_of(bytes, b"\nCpus_allowed_list:")?.parse().ok()
+}
+
+/// The rest of the line that begins with `label`. The wanted lines are among the last: searching
+/// from the end skips the fifty lines before them.
+fn value_of<'s>(status: &'s [u8], label: &[u8]) -> Option<&'s str> {
+    let at = memchr::memmem::rfind(status, label)? + label.len();
+    let line = status[at..].split(|&byte| byte == b'\n').next()?;
+    Some(std::str::from_utf8(line).ok()?.trim())
 }
 
 #[cfg(test)]

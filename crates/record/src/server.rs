@@ -263,7 +263,7 @@ impl Server {
     ) {
         let tick_ns = self.tick_ns;
         let total_ns = total_ns(pid, stat, tick_ns);
-        let tids = procfs::numbers(&format!("/proc/{pid}/task")).unwrap_or_default();
+        let tids = procfs::threads(pid);
         let Some(process) = self.processes.get_mut(&pid) else { return };
         let used = process.split.advance(total_ns, stat.user_ticks, stat.kernel_ticks, tick_ns);
         sample.times.user_ns += used.user_ns;
@@ -338,7 +338,7 @@ impl Server {
     }
 
     fn read_stat(&mut self, pid: u32) -> Option<Stat> {
-        procfs::stat(procfs::read(&format!("/proc/{pid}/stat"), &mut self.buffer).ok()?)
+        procfs::stat_of(pid, &mut self.buffer)
     }
 
     fn now_ticks(&self) -> u64 {
@@ -365,7 +365,7 @@ impl Process {
             );
             process.reaped_ticks = (stat.reaped_user_ticks, stat.reaped_kernel_ticks);
             let mut buffer = Vec::new();
-            for tid in procfs::numbers(&format!("/proc/{pid}/task")).unwrap_or_default() {
+            for tid in procfs::threads(pid) {
                 if let Some(now) = read_thread(pid, tid, &mut buffer) {
                     let Seen { stat, total_ns, switches, .. } = now;
                     let split =

@@ -8,7 +8,7 @@
 //! Invariant: at any moment, what was placed, what came before the first interval and what still
 //! waits add up to everything that was given, up to rounding.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use trial::Histogram;
 
@@ -180,17 +180,18 @@ impl Spread {
 
     /// What arrived since the last call for intervals that had been handed out.
     pub(crate) fn amendments(&mut self) -> Vec<Amendment> {
-        let mut found = BTreeMap::new();
+        let mut found = Vec::new();
         for slot in self.slots.iter_mut().take(self.handed_out) {
             if slot.tally.requests > 0.0 || slot.tally.ended > 0 {
-                found.insert(slot.index, std::mem::take(&mut slot.tally));
+                let tally = std::mem::take(&mut slot.tally);
+                found.push(Amendment { index: slot.index, tally });
             }
         }
         while self.handed_out > REMEMBERED_MAX {
             self.slots.pop_front();
             self.handed_out -= 1;
         }
-        found.into_iter().map(|(index, tally)| Amendment { index, tally }).collect()
+        found
     }
 
     /// The requests that are in no interval.

@@ -267,12 +267,11 @@ fn locks(title: &str, held: &[Held]) -> Rows {
         })
     };
     let rows = held.iter().map(|row| {
-        let contended = if row.contended == 0 { 0.0 } else { row.contention_percent.value };
         vec![
             row.cpus.to_string(),
             number(row.runnable),
             row.layout.to_string(),
-            percent(contended),
+            percent(contention(row)),
             row.hold_mean_us.text(),
             digits(row.hold_max_us),
             digits(row.tasks_a_walk.value),
@@ -299,6 +298,11 @@ fn locks(title: &str, held: &[Held]) -> Rows {
     }
 }
 
+/// Attempts that found the lock held, percent.
+fn contention(held: &Held) -> f64 {
+    if held.contended == 0 { 0.0 } else { held.contention_percent.value }
+}
+
 fn counted(outcome: &Outcome) -> Option<Rows> {
     let Counters::Counted(walks) = &outcome.counters else { return None };
     let number = |count: Option<u64>| count.map_or("-".to_owned(), |count| thousands(count as f64));
@@ -321,7 +325,7 @@ fn counted(outcome: &Outcome) -> Option<Rows> {
 }
 
 /// A curve in the style of a layout. Published ones are dashed.
-fn curve(name: &str, layout: Layout, published: bool, points: Vec<(f64, f64, String)>) -> Curve {
+fn curve(name: &str, layout: Layout, published: bool, points: Points) -> Curve {
     let tone = match layout {
         Layout::Vanilla => Tone::Second,
         Layout::Colours(_) => Tone::First,
@@ -330,6 +334,21 @@ fn curve(name: &str, layout: Layout, published: bool, points: Vec<(f64, f64, Str
     };
     let stroke = if published { Stroke::Dashed } else { Stroke::Joined };
     Curve { name: name.to_owned(), tone, stroke, points }
+}
+
+type Points = Vec<(f64, f64, String)>;
+
+/// The measured and the published curve of each layout.
+fn compared(
+    layouts: &[Layout],
+    measured: impl Fn(Layout) -> Points,
+    published: impl Fn(Layout) -> Points,
+) -> Vec<Curve> {
+    let pair = |&layout: &Layout| {
+        let measured = curve(&layout.to_string(), layout, false, measured(layout));
+        [measured, curve("", layout, true, published(layout))]
+    };
+    layouts.iter().flat_map(pair).collect()
 }
 
 fn panel(title: String, x: &str, y: &str, curves: Vec<Curve>) -> Panel {
@@ -410,11 +429,7 @@ fn gains_panel(outcome: &Outcome) -> Panel {
         };
         (1..=PUBLISHED_CPUS).filter_map(point).collect()
     };
-    let mut curves = Vec::new();
-    for layout in [COLOURS, Layout::MultiQueue] {
-        curves.push(curve(&layout.to_string(), layout, false, of(layout)));
-        curves.push(curve("", layout, true, published(layout)));
-    }
+    let curves = compared(&[COLOURS, Layout::MultiQueue], of, published);
     let title = format!("WebBench-like, {} tasks (dashed: published, 256)", number(runnable));
     panel(title, "processors", "% of vanilla's throughput by CPU time", curves)
 }
@@ -425,7 +440,7 @@ fn contention_panel(outcome: &Outcome) -> Panel {
     let of = |layout: Layout| {
         let wanted = |held: &&Held| held.runnable == runnable && held.layout == layout;
         let point = |held: &Held| {
-            let share = if held.contended == 0 { 0.0 } else { held.contention_percent.value };
+            let share = contention(held);
             (f64::from(held.cpus), share, format!("{} processors: {share:.1} %", held.cpus))
         };
         outcome.table6.iter().filter(wanted).map(point).collect()
@@ -437,11 +452,7 @@ fn contention_panel(outcome: &Outcome) -> Panel {
         };
         (2..=PUBLISHED_CPUS).filter_map(point).collect()
     };
-    let mut curves = Vec::new();
-    for layout in [Layout::Vanilla, COLOURS, Layout::MultiQueue] {
-        curves.push(curve(&layout.to_string(), layout, false, of(layout)));
-        curves.push(curve("", layout, true, published(layout)));
-    }
+    let curves = compared(&[Layout::Vanilla, COLOURS, Layout::MultiQueue], of, published);
     let title = format!("The lock, {} tasks (dashed: published, 256)", number(runnable));
     panel(title, "processors", "% of the attempts that found it held", curves)
 }

@@ -2,26 +2,27 @@
 
 use trial::{Capability, Loss, Writer};
 
-use super::{Asked, capability};
+use super::Requested;
 use crate::error::{Error, Unsupported};
+use crate::host;
 
 /// No samplers.
 pub(crate) struct Samplers;
 
 impl Samplers {
     pub(crate) fn start(
-        asked: Asked,
+        requested: Requested,
         _pids: &[u32],
         capabilities: &mut Vec<Capability>,
     ) -> Samplers {
         let reason = match cfg!(feature = "bpf") {
-            true => "its BPF program is for x86-64 only",
+            true => "the BPF programs are for x86-64 only",
             false => "this program was built without the feature bpf",
         };
-        for (name, asked) in [("locks", asked.locks), ("file anatomy", asked.files)] {
-            if asked {
-                capabilities.push(capability(name, Err(Unsupported(reason.to_owned()))));
-            }
+        let missing = Err::<(), _>(Unsupported(reason.to_owned()));
+        let names = [("locks", requested.locks), ("file anatomy", requested.files)];
+        for (name, _) in names.into_iter().filter(|(_, requested)| *requested) {
+            capabilities.push(host::sampler(name, Some(&missing), |()| String::new()));
         }
         Samplers
     }

@@ -17,8 +17,13 @@ typedef unsigned long long u64;
 #define KERNEL_STRUCT __attribute__((preserve_access_index))
 
 /* A map's definition, as libbpf reads it from BTF. */
-#define NUMBER(name, value) int(*name)[value]
-#define TYPE(name, type) typeof(type) *name
+#define MAP(name, kind, entries, key_type, value_type) \
+	struct { \
+		int (*type)[kind]; \
+		int (*max_entries)[entries]; \
+		typeof(key_type) *key; \
+		typeof(value_type) *value; \
+	} name SEC(".maps")
 #define MAP_HASH 1
 #define MAP_ARRAY 2
 
@@ -56,20 +61,10 @@ struct task_struct {
 #define RECORDER 2
 
 /* Observed processes: user space adds the server's, forks are added here; and the recorder. */
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(max_entries, 4096);
-	TYPE(key, u32);
-	TYPE(value, u8);
-} observed SEC(".maps");
+MAP(observed, MAP_HASH, 4096, u32, u8);
 
 /* Events that were not seen, by kind. Cumulative: user space takes differences. */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(max_entries, 16);
-	TYPE(key, u32);
-	TYPE(value, u64);
-} unseen SEC(".maps");
+MAP(unseen, MAP_ARRAY, 16, u32, u64);
 
 ALWAYS_INLINE void count_unseen(u32 kind)
 {

@@ -125,27 +125,12 @@ struct bin {
 	u32 total[BUCKETS];
 };
 
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(max_entries, 4096);
-	TYPE(key, u32);
-	TYPE(value, struct call);
-} calls SEC(".maps");
+MAP(calls, MAP_HASH, 4096, u32, struct call);
 
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(max_entries, 16384);
-	TYPE(key, struct descriptor);
-	TYPE(value, struct opened);
-} files SEC(".maps");
+MAP(files, MAP_HASH, 16384, struct descriptor, struct opened);
 
 /* Bins of files that are read, then bins of files that are written. */
-struct {
-	NUMBER(type, MAP_ARRAY);
-	NUMBER(max_entries, 2 * BINS);
-	TYPE(key, u32);
-	TYPE(value, struct bin);
-} bins SEC(".maps");
+MAP(bins, MAP_ARRAY, 2 * BINS, u32, struct bin);
 
 ALWAYS_INLINE int is_made_up(struct inode *inode)
 {

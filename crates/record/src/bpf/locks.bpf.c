@@ -54,19 +54,9 @@ struct sums {
 	u64 spun_ns;
 };
 
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(max_entries, 4096);
-	TYPE(key, struct waiter);
-	TYPE(value, struct waiting);
-} waiting SEC(".maps");
+MAP(waiting, MAP_HASH, 4096, struct waiter, struct waiting);
 
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(max_entries, 4096);
-	TYPE(key, struct wait_key);
-	TYPE(value, struct sums);
-} waits SEC(".maps");
+MAP(waits, MAP_HASH, 4096, struct wait_key, struct sums);
 
 struct futex_waiting {
 	u64 since_ns;
@@ -88,19 +78,9 @@ struct futex_sums {
 	u64 ips[USER_FRAMES];
 };
 
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(max_entries, 4096);
-	TYPE(key, u32);
-	TYPE(value, struct futex_waiting);
-} futex_waiting SEC(".maps");
+MAP(futex_waiting, MAP_HASH, 4096, u32, struct futex_waiting);
 
-struct {
-	NUMBER(type, MAP_HASH);
-	NUMBER(max_entries, 4096);
-	TYPE(key, struct futex_key);
-	TYPE(value, struct futex_sums);
-} futexes SEC(".maps");
+MAP(futexes, MAP_HASH, 4096, struct futex_key, struct futex_sums);
 
 /* Another CPU may raise it at the same moment; three tries almost always suffice. */
 ALWAYS_INLINE void raise(u64 *max, u64 value)

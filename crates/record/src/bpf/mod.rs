@@ -34,21 +34,9 @@ pub(crate) use absent::Samplers;
 #[cfg(bpf)]
 pub(crate) use samplers::Samplers;
 
-use trial::Capability;
-
-use crate::error::Unsupported;
-
 /// The requested samplers.
 #[derive(Clone, Copy)]
 pub(crate) struct Requested {
     pub(crate) locks: bool,
     pub(crate) files: bool,
-}
-
-fn capability(name: &str, started: Result<&str, Unsupported>) -> Capability {
-    let (supported, reason) = match started {
-        Ok(source) => (true, source.to_owned()),
-        Err(Unsupported(reason)) => (false, reason),
-    };
-    Capability { name: name.to_owned(), supported, reason }
 }

@@ -2,10 +2,11 @@
 
 use trial::{Capability, Loss, Writer};
 
+use super::Requested;
 use super::files::Files;
 use super::locks::Locks;
-use super::{Requested, capability};
 use crate::error::Error;
+use crate::host;
 
 const LOCKS: &str = "lock:contention_begin and _end on the whole machine, futex calls of the \
                      server; waiting, not holding; a wait counts where it ends";
@@ -27,11 +28,11 @@ impl Samplers {
         let mut samplers = Samplers { locks: None, files: None };
         if requested.locks {
             let started = Locks::start(pids).map(|sampler| samplers.locks = Some(sampler));
-            capabilities.push(capability("locks", started.map(|()| LOCKS)));
+            capabilities.push(host::sampler("locks", Some(&started), |()| LOCKS.to_owned()));
         }
         if requested.files {
             let started = Files::start(pids).map(|sampler| samplers.files = Some(sampler));
-            capabilities.push(capability("file anatomy", started.map(|()| FILES)));
+            capabilities.push(host::sampler("file anatomy", Some(&started), |()| FILES.to_owned()));
         }
         samplers
     }

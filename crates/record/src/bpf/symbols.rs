@@ -7,8 +7,12 @@ use std::collections::HashMap;
 use std::fs;
 
 use blazesym::symbolize::source::{Kernel, Process, Source};
-use blazesym::symbolize::{Input, Symbolized, Symbolizer};
+use blazesym::symbolize::{Input, Symbolizer};
 use trial::profile::{Frame, FrameMode};
+
+use crate::profile::files::name_at;
+use crate::profile::maps;
+use crate::profile::records::Map;
 
 /// Names that are cached. When the cache is full, it is emptied.
 const REMEMBERED_MAX: usize = 50_000;
@@ -37,7 +41,7 @@ impl Symbols {
         }
         let source = Source::Kernel(Kernel { debug_syms: false, ..Kernel::default() });
         let frame = Frame {
-            symbol: self.name(&source, Input::AbsAddr(called_from(address))),
+            symbol: name_at(&self.symbolizer, &source, Input::AbsAddr(called_from(address))),
             module: "[kernel]".to_owned(),
             mode: FrameMode::Kernel,
         };
@@ -70,25 +74,18 @@ impl Symbols {
         self.user.retain(|(of, _), _| *of != pid);
     }
 
-    fn find(&self, pid: u32, address: u64, maps: &[Code]) -> Option<Frame> {
+    fn find(&self, pid: u32, address: u64, maps: &[Map]) -> Option<Frame> {
         let at = called_from(address);
         let code = maps.iter().find(|code| (code.start..code.end).contains(&at))?;
         let mut process = Process::new(pid.into());
         (process.debug_syms, process.perf_map) = (false, false);
-        let name = self.name(&Source::Process(process), Input::AbsAddr(at));
+        let name = name_at(&self.symbolizer, &Source::Process(process), Input::AbsAddr(at));
         let offset = || format!("+{:#x}", at - code.start + code.offset);
         Some(Frame {
             symbol: Some(name.unwrap_or_else(offset)),
-            module: code.module.clone(),
+            module: module_of(code),
             mode: FrameMode::User,
         })
-    }
-
-    fn name(&self, source: &Source<'_>, address: Input<u64>) -> Option<String> {
-        match self.symbolizer.symbolize_single(source, address) {
-            Ok(Symbolized::Sym(symbol)) => Some(symbol.name.into_owned()),
-            _ => None,
-        }
     }
 }
 
@@ -103,31 +100,14 @@ fn forget_too_many<K, V>(names: &mut HashMap<K, V>) {
     }
 }
 
-/// A mapping with code.
-struct Code {
-    start: u64,
-    end: u64,
-    offset: u64,
-    module: String,
-}
-
 /// The code of a process; nothing if it has ended.
-fn code_of(pid: u32) -> Vec<Code> {
-    let text = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    text.lines().filter_map(code).collect()
+fn code_of(pid: u32) -> Vec<Map> {
+    maps::parse(pid, &fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default())
 }
 
-/// A line of `/proc/PID/maps` (proc(5)), if it is one of code.
-fn code(line: &str) -> Option<Code> {
-    let mut words = line.split_ascii_whitespace();
-    let (start, end) = words.next()?.split_once('-')?;
-    let may_run = words.next()?.contains('x');
-    let offset = words.next()?;
-    let path = words.nth(2).unwrap_or("[anonymous]");
-    let number = |digits| u64::from_str_radix(digits, 16).ok();
-    let module = path.rsplit('/').next().unwrap_or(path).to_owned();
-    may_run.then_some(())?;
-    Some(Code { start: number(start)?, end: number(end)?, offset: number(offset)?, module })
+/// The file of a mapping.
+fn module_of(map: &Map) -> String {
+    if map.path.is_empty() { "[anonymous]".to_owned() } else { map.file_name().to_owned() }
 }
 
 #[cfg(test)]
@@ -135,11 +115,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mapping_of_code_is_told_from_one_of_data() {
+    fn mappings_of_code_are_distinguished_from_data() {
+        let code = |line: &str| maps::parse(7, line).into_iter().next();
         let text = code("7f1200-7f3400 r-xp 00028000 fe:01 131 /usr/lib/x/libc.so.6").unwrap();
         assert_eq!((text.start, text.end, text.offset), (0x7f1200, 0x7f3400, 0x28000));
-        assert_eq!(text.module, "libc.so.6");
-        assert_eq!(code("7f12-7f34 r-xp 00000000 00:00 0").unwrap().module, "[anonymous]");
+        assert_eq!(module_of(&text), "libc.so.6");
+        let anonymous = code("7f12-7f34 r-xp 00000000 00:00 0").unwrap();
+        assert_eq!(module_of(&anonymous), "[anonymous]");
         assert!(code("7f12-7f34 rw-p 00028000 fe:01 131 /usr/lib/libc.so.6").is_none());
         assert!(code("").is_none() && code("7f12 r-xp 0 0 0").is_none());
     }

@@ -27,7 +27,6 @@ use trial::counters::{CounterRow, Counts, Whose};
 pub(crate) use self::perf::Perf;
 pub use self::probe::known_loop;
 use crate::error::{Error, Unsupported};
-use crate::procfs;
 use crate::profile::event::EventId;
 
 /// Most server threads followed from the beginning: each needs one descriptor per kind.
@@ -273,16 +272,6 @@ fn by_reason(missing: &[(Kind, String)]) -> Vec<String> {
         }
     }
     reasons.into_iter().map(|(why, kinds)| format!("{}: {why}", kinds.join(", "))).collect()
-}
-
-/// The threads and the parent of a process, from /proc.
-fn threads(pid: u32) -> Vec<u32> {
-    procfs::numbers(&format!("/proc/{pid}/task")).unwrap_or_default()
-}
-
-fn parent(pid: u32, buffer: &mut Vec<u8>) -> Option<u32> {
-    let stat = procfs::read(&format!("/proc/{pid}/stat"), buffer).ok()?;
-    procfs::stat(stat).map(|stat| stat.parent)
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use std::fs::File;
 use std::io::{self, Read};
 
 use perf_event_open_sys::bindings as sys;
-use perf_event_open_sys::bindings::perf_event_attr;
 
 use super::{At, Event, Kind, Reading, Source};
+use crate::procfs;
 use crate::profile::event::{self, EventId};
 
 /// Perf events for the four kinds.
@@ -41,13 +41,10 @@ impl Source for Perf {
     type Event = File;
 
     fn open(&mut self, kind: Kind, at: At) -> io::Result<File> {
-        let mut attributes = perf_event_attr {
-            size: size_of::<perf_event_attr>() as u32,
-            read_format: (sys::PERF_FORMAT_TOTAL_TIME_ENABLED | sys::PERF_FORMAT_TOTAL_TIME_RUNNING)
-                as u64,
-            ..perf_event_attr::default()
-        };
-        (attributes.type_, attributes.config) = self.what(kind);
+        let mut attributes = event::attributes(self.what(kind));
+        attributes.set_disabled(0);
+        attributes.read_format =
+            (sys::PERF_FORMAT_TOTAL_TIME_ENABLED | sys::PERF_FORMAT_TOTAL_TIME_RUNNING) as u64;
         let (pid, cpu) = match at {
             At::Cpu(cpu) => (-1, cpu),
             At::Thread(tid) => {
@@ -68,11 +65,11 @@ impl Source for Perf {
     }
 
     fn threads(&self, pid: u32) -> Vec<u32> {
-        super::threads(pid)
+        procfs::threads(pid)
     }
 
     fn parent(&mut self, pid: u32) -> Option<u32> {
-        super::parent(pid, &mut self.buffer)
+        procfs::stat_of(pid, &mut self.buffer).map(|stat| stat.parent)
     }
 }
 

@@ -168,13 +168,7 @@ impl Events {
 
     /// Begins to count.
     pub(crate) fn enable(&self) -> io::Result<()> {
-        for descriptor in &self.descriptors {
-            // SAFETY: an open event, and an ioctl without an argument.
-            if unsafe { perf_event_open_sys::ioctls::ENABLE(descriptor.as_raw_fd(), 0) } != 0 {
-                return Err(io::Error::last_os_error());
-            }
-        }
-        Ok(())
+        self.descriptors.iter().try_for_each(enable)
     }
 }
 
@@ -244,14 +238,19 @@ pub(crate) fn open(
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
+fn enable(event: &OwnedFd) -> io::Result<()> {
+    // SAFETY: an open event, and an ioctl without an argument.
+    match unsafe { perf_event_open_sys::ioctls::ENABLE(event.as_raw_fd(), 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Whether cycles count, judged by a busy loop and one of twice its length.
 fn probe_cycles() -> Option<Event> {
     let counting = Event::Cycles { per_ns: 1.0 };
     let descriptor = open(&mut counting.attributes(), 0, -1).ok()?;
-    // SAFETY: an open event, and an ioctl without an argument.
-    if unsafe { perf_event_open_sys::ioctls::ENABLE(descriptor.as_raw_fd(), 0) } != 0 {
-        return None;
-    }
+    enable(&descriptor).ok()?;
     let mut file = std::fs::File::from(descriptor);
     let mut measure = |length_ns: i64| {
         let before = count(&mut file)?;

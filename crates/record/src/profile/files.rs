@@ -98,8 +98,7 @@ impl Files {
         if let Some(&id) = self.known.get(&identity) {
             return Some(id);
         }
-        let shown = map.path.strip_suffix(" (deleted)").unwrap_or(&map.path);
-        let name = shown.rsplit('/').next().unwrap_or(shown).to_owned();
+        let name = map.file_name().to_owned();
         self.files.push(CodeFile { name, path: map.path.clone(), content: Content::NotYet });
         let id = self.files.len() - 1;
         self.known.insert(identity, id);
@@ -132,15 +131,20 @@ impl Files {
         opened.symbols.iter().find_map(|path| {
             let mut source = ElfSource::new(path);
             source.debug_syms = false;
-            let found = self
-                .symbolizer
-                .symbolize_single(&Source::Elf(source), Input::VirtOffset(address))
-                .ok()?;
-            match found {
-                Symbolized::Sym(symbol) => Some(symbol.name.into_owned()),
-                Symbolized::Unknown(_) => None,
-            }
+            name_at(&self.symbolizer, &Source::Elf(source), Input::VirtOffset(address))
         })
+    }
+}
+
+/// The name of the procedure at an address of a source.
+pub(crate) fn name_at(
+    symbolizer: &Symbolizer,
+    source: &Source<'_>,
+    address: Input<u64>,
+) -> Option<String> {
+    match symbolizer.symbolize_single(source, address).ok()? {
+        Symbolized::Sym(symbol) => Some(symbol.name.into_owned()),
+        Symbolized::Unknown(_) => None,
     }
 }
 

@@ -20,11 +20,11 @@
 mod counted;
 mod elf;
 pub(crate) mod event;
-mod files;
+pub(crate) mod files;
 mod jit;
-mod maps;
+pub(crate) mod maps;
 mod names;
-mod records;
+pub(crate) mod records;
 mod ring;
 mod unwind;
 

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use blazesym::MaybeDefault;
+use blazesym::symbolize::Input;
 use blazesym::symbolize::source::{Kernel, Source};
-use blazesym::symbolize::{Input, Symbolized};
 use trial::Writer;
 use trial::profile::{Frame, FrameMode};
 
-use super::files::{FileId, Files};
+use super::files::{FileId, Files, name_at};
 use super::maps::Space;
 
 /// Most addresses of a kind that are cached. When a cache is full, it is emptied.
@@ -176,11 +176,7 @@ impl Names {
     }
 
     fn kernel_symbol(&self, address: u64) -> Option<String> {
-        let input = Input::AbsAddr(address);
-        match self.files.symbolizer().symbolize_single(&self.kernel_source, input).ok()? {
-            Symbolized::Sym(symbol) => Some(symbol.name.into_owned()),
-            Symbolized::Unknown(_) => None,
-        }
+        name_at(self.files.symbolizer(), &self.kernel_source, Input::AbsAddr(address))
     }
 }
 

@@ -56,6 +56,14 @@ pub(crate) struct Map {
     pub(crate) path: String,
 }
 
+impl Map {
+    /// The file's name without its directory.
+    pub(crate) fn file_name(&self) -> &str {
+        let path = self.path.strip_suffix(" (deleted)").unwrap_or(&self.path);
+        path.rsplit('/').next().unwrap_or(path)
+    }
+}
+
 /// One sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sample<'a> {

@@ -45,7 +45,7 @@ pub struct SurveySpec {
 }
 
 /// The totals of whole logs.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Survey {
     /// The format of the first file.
     pub format: String,

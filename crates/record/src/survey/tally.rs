@@ -139,8 +139,6 @@ impl Tally {
         let (peak, peak_width_s) = (self.bins.peak(), self.bins.width_s());
         let (bins, bin_width_s) = self.bins.reported();
         Survey {
-            format: String::new(),
-            declares: String::new(),
             lines: self.lines,
             requests,
             bad: self.bad,
@@ -154,10 +152,8 @@ impl Tally {
             bytes,
             latency: latency(&self.latency_us),
             classes: classes.into_iter().map(|(index, counts)| class(index, *counts)).collect(),
-            files: Vec::new(),
-            bad_lines: Vec::new(),
             text_bytes: self.text_bytes,
-            took_s: 0.0,
+            ..Survey::default()
         }
     }
 }
