@@ -1,13 +1,13 @@
 //! What the connections of one core share, clients' and upstreams' alike.
 //!
-//! What: buffers, the limits that are in force, counters, the core's end of the access log, the
-//! state of TLS, and the table of client connections. Why one handle: code that moves bytes gets
-//! this and nothing else; it does not see the store, the routes or the listeners.
-//! Who owns: the core's worker; connections hold references.
+//! What: buffers, the limits in force, counters, the core's end of the access log, the state of
+//! TLS, and the table of client connections. Why one handle: code that moves bytes is given this
+//! and nothing else; it does not see the store, the routes or the listeners. Who owns: the core's
+//! worker; connections hold references.
 //!
-//! The read buffer belongs to one connection at a time, between two waits, so that ten thousand
-//! silent connections share one. Connections are in a table that gives out its lowest free slot, so
-//! that it stays dense.
+//! The read buffer is used by one connection at a time, between two waits, so that ten thousand
+//! silent connections share one. The table of connections gives out its lowest free slot, so that
+//! it stays dense.
 //!
 //! What never happens: a buffer is held across an await; two cores share a [`CoreIo`].
 #![forbid(unsafe_code)]
@@ -31,13 +31,13 @@ use transport::tls::CoreTls;
 
 use crate::limits::{OUTPUT_BYTES_MAX, ROOM_AT_ONCE, ROOM_IDLE, ROOM_LOOKS};
 
-/// See the module's text.
+/// The handle: see the module's documentation.
 pub struct CoreIo {
     /// The counters of the core.
     pub counters: Arc<Counters>,
     /// The core's end of the access log.
     pub log: CoreLog,
-    /// What the TLS connections of the core share.
+    /// The state that the TLS connections of the core share.
     pub tls: Rc<CoreTls>,
     refusals: Arc<RefusalCounts>,
     limits: RefCell<Rc<LimitsInForce>>,
@@ -46,25 +46,25 @@ pub struct CoreIo {
     connections: RefCell<SlotTable<Waker>>,
     draining: Cell<Draining>,
     cuts_tunnels: Cell<bool>,
-    /// Clients have left too much unread.
+    /// Clients leave too much unread.
     is_pressed: Cell<bool>,
-    /// Idle connections that are to close, so that others find a descriptor.
+    /// How many idle connections must close to free descriptors.
     room_wanted: Cell<u32>,
-    /// Where the next search for them begins.
+    /// Where the next search for such connections begins.
     room_from: Cell<usize>,
 }
 
-/// The limits of one configuration. A request keeps those that it began with.
+/// The limits of one configuration. A request keeps the ones that it began with.
 #[derive(Debug)]
 pub struct LimitsInForce {
-    /// Those of the server.
+    /// The limits of the server.
     pub limits: Limits,
-    /// Those of the parser.
+    /// The limits of the parser.
     pub http: http1::Limits,
 }
 
 impl LimitsInForce {
-    /// The parser's follow from the server's.
+    /// The parser's limits follow from the server's.
     pub fn new(limits: Limits) -> LimitsInForce {
         let mut http = http1::Limits::default();
         http.head_bytes_max = limits.head_bytes_max.min(READ_BUFFER_BYTES / 2);
@@ -73,13 +73,13 @@ impl LimitsInForce {
     }
 }
 
-/// How a core ends.
+/// Whether and how a core ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Draining {
-    /// It does not.
+    /// It does not end.
     No,
     /// Another process has taken over. The client of a silent connection may be about to send a
-    /// request: the connection stays until it has, or until the drain time-out.
+    /// request, so the connection stays until it has, or until the drain time-out.
     Patient,
     /// It stops: silent connections are closed.
     Now,
@@ -87,9 +87,9 @@ pub enum Draining {
 
 /// The buffers that a turn of a connection borrows.
 pub struct Buffers {
-    /// What was read.
+    /// Bytes read.
     pub input: Box<[u8]>,
-    /// What is to be sent.
+    /// Bytes to send.
     pub output: Vec<u8>,
 }
 
@@ -100,7 +100,7 @@ impl std::fmt::Debug for CoreIo {
 }
 
 impl CoreIo {
-    /// For a core without connections.
+    /// The handle of a core without connections.
     pub fn new(
         limits: Limits,
         counters: Arc<Counters>,
@@ -128,13 +128,13 @@ impl CoreIo {
         })
     }
 
-    /// The limits that are in force.
+    /// The limits in force.
     #[inline]
     pub fn limits(&self) -> Rc<LimitsInForce> {
         Rc::clone(&self.limits.borrow())
     }
 
-    /// Puts other limits in force. Requests in flight keep those that they began with.
+    /// Puts other limits in force. Requests in flight keep the ones that they began with.
     pub fn replace_limits(&self, limits: Limits) {
         self.limits.replace(Rc::new(LimitsInForce::new(limits)));
     }
@@ -154,12 +154,12 @@ impl CoreIo {
         self.draining.get() == Draining::Now
     }
 
-    /// Begins to end, or changes how.
+    /// Sets whether and how the core ends.
     pub fn drain(&self, how: Draining) {
         self.draining.set(how);
     }
 
-    /// Whether tunnels must end now: they would go on for ever.
+    /// Whether tunnels must end now, because they would not end by themselves.
     pub fn cuts_tunnels(&self) -> bool {
         self.cuts_tunnels.get()
     }
@@ -175,7 +175,7 @@ impl CoreIo {
         f(&mut self.buffers.borrow_mut().input)
     }
 
-    /// Gives the read buffer to `f` for what an upstream sends: only a part of it while clients
+    /// Gives the read buffer to `f` for bytes of an upstream, or only a part of it while clients
     /// leave too much unread. Not to be nested.
     pub fn with_paced_input<R>(&self, f: impl FnOnce(&mut [u8]) -> R) -> R {
         let bytes = if self.is_pressed.get() { PRESSED_BYTES } else { READ_BUFFER_BYTES };
@@ -188,25 +188,25 @@ impl CoreIo {
         f(&mut self.buffers.borrow_mut())
     }
 
-    /// Gives the parser's room for a head's fields to `f`. Not to be nested.
+    /// Gives the parser's scratch space to `f`. Not to be nested.
     #[inline]
     pub fn with_scratch<R>(&self, f: impl FnOnce(&mut Scratch) -> R) -> R {
         f(&mut self.scratch.borrow_mut())
     }
 
-    /// Bytes of responses that are gathered before they are sent.
+    /// Bytes of responses that are collected before they are sent.
     #[inline]
     pub fn output_bytes_max(&self) -> usize {
         if self.is_pressed.get() { PRESSED_BYTES } else { OUTPUT_BYTES_MAX }
     }
 
-    /// So many bytes more wait for clients.
+    /// Accounts for bytes that wait for clients.
     pub fn hold(&self, bytes: u64) {
         self.counters.held_bytes.add(bytes);
         self.look_at_held_bytes();
     }
 
-    /// So many bytes fewer wait for clients.
+    /// Accounts for bytes that wait no longer.
     pub fn release(&self, bytes: u64) {
         self.counters.held_bytes.sub(bytes);
         self.look_at_held_bytes();
@@ -224,7 +224,7 @@ impl CoreIo {
         Some(token)
     }
 
-    /// Takes it out.
+    /// Takes a client connection out of the table.
     pub fn leave(&self, token: Token) {
         if self.connections.borrow_mut().remove(token).is_some() {
             self.counters.connections_open.sub(1);
@@ -236,7 +236,7 @@ impl CoreIo {
         self.connections.borrow().len()
     }
 
-    /// Lets each client connection see that something has changed.
+    /// Wakes each client connection, so that it sees a change.
     pub fn wake_all(&self) {
         let connections = self.connections.borrow();
         let wakers: Vec<Waker> = connections.iter().map(|(_, waker)| waker.clone()).collect();
@@ -244,7 +244,7 @@ impl CoreIo {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Closes some idle client connections, for there is no descriptor left.
+    /// Closes some idle client connections, because no descriptor is free.
     pub fn make_room(&self) {
         self.room_wanted.set(ROOM_AT_ONCE);
         let connections = self.connections.borrow();
@@ -256,12 +256,12 @@ impl CoreIo {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// No more room is wanted.
+    /// No more connections need to close.
     pub fn room_was_made(&self) {
         self.room_wanted.set(0);
     }
 
-    /// Whether a connection that has been silent since then is to close for others.
+    /// Whether a connection that has been silent since then must close for others.
     #[inline]
     pub fn takes_room_of(&self, since: Instant) -> bool {
         let wanted = self.room_wanted.get();

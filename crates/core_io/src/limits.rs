@@ -1,18 +1,18 @@
-//! The limits of what connections share.
+//! Limits on what the connections of a core share.
 
 use std::time::Duration;
 
 use config::limits::{PRESSED_BYTES, READ_BUFFER_BYTES};
 
-/// Bytes of answers gathered before they are sent, when a client pipelines.
+/// Bytes of responses that are collected before they are sent, when a client pipelines.
 pub const OUTPUT_BYTES_MAX: usize = 64 * 1024;
-/// Idle client connections that are asked to close when a descriptor is wanted ...
+/// Idle client connections that must close when no descriptor is free ...
 pub const ROOM_AT_ONCE: u32 = 64;
-/// ... of so many that are looked at ...
+/// ... out of this many candidates ...
 pub const ROOM_LOOKS: usize = 1024;
-/// ... which have been silent for so long: one that has just come may be about to ask.
+/// ... that have been silent for this long: a new connection may be about to send a request.
 pub const ROOM_IDLE: Duration = Duration::from_secs(1);
-/// ... and they are given so long, before what there was no descriptor for is tried again.
+/// How long they are given before the operation that lacked a descriptor is tried again.
 pub const ROOM_PAUSE: Duration = Duration::from_millis(50);
 
 const _: () = assert!(PRESSED_BYTES < OUTPUT_BYTES_MAX && PRESSED_BYTES < READ_BUFFER_BYTES);

@@ -159,8 +159,8 @@ counters! {
     collapsed: Counter, "Requests that waited for a fetch that was already under way";
     passed: Counter, "Requests passed through: method, request or response may not be stored";
     not_modified: Counter, "304 responses to a client's own validators";
-    bodies_mended: Counter,
-        "Stored bodies that broke off on the disk, and whose rest the origin has sent";
+    bodies_repaired: Counter,
+        "Stored bodies that broke off on the disk and were completed by the origin";
     client_errors: Counter, "Requests refused as malformed or too large";
     upstream_errors: Counter, "Requests that failed because of the upstream (502, 504)";
     bytes_received as "received_bytes": Counter, "Bytes read from clients";

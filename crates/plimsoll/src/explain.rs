@@ -134,7 +134,7 @@ fn ranges(ranges: &[Range]) -> String {
 }
 
 fn asked(out: &mut String, request: &Request) {
-    out.push_str(match (request.behind, request.under_way, request.lines.is_empty()) {
+    out.push_str(match (request.background, request.in_flight, request.lines.is_empty()) {
         (true, true, _) => "\nA background revalidation is in flight\n",
         (true, false, _) => "\nA background revalidation would be sent\n",
         (_, true, _) => "\nA fetch is in flight, and the request would wait for it\n",

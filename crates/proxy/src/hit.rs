@@ -6,27 +6,27 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use cache::stored::{Stored, Wire};
-use cache::{Look, Lookup};
+use cache::{Cache, Look, Lookup};
 use config::Role;
 use http1::RequestHead;
 use store::Key;
 
 use crate::listener::ListenerContext;
 use crate::request::{Class, hints, requested_uri};
-use crate::worker::Worker;
+use crate::snapshot::Snapshot;
 
 /// The stored response that answers a request as it is: fresh, in memory, and allowed for every
 /// client that may use this listener. All other requests need an exchange.
 #[inline]
 pub(crate) fn fresh_hit(
-    worker: &Worker,
+    cache: &Cache,
+    snapshot: &Snapshot,
     listener: &ListenerContext,
     peer: IpAddr,
     head: &RequestHead<'_>,
     look: Look,
     now_ms: u64,
 ) -> Option<(Arc<Stored>, Key)> {
-    let snapshot = worker.snapshot();
     let class = Class::of(head, listener.role, &snapshot.via, &snapshot.config.upgrades);
     if class != Class::Cacheable {
         return None;
@@ -40,8 +40,8 @@ pub(crate) fn fresh_hit(
         return None;
     }
     let wire = Wire(head.fields);
-    let key = worker.cache.uri_key(uri.realm, uri.authority, uri.path);
-    let Lookup::Found(stored, key) = worker.cache.look(look, key, &wire, now_ms) else {
+    let key = cache.uri_key(uri.realm, uri.authority, uri.path);
+    let Lookup::Found(stored, key) = cache.look(look, key, &wire, now_ms) else {
         return None;
     };
     let in_memory = stored.away.is_none();

@@ -1,18 +1,18 @@
-//! The admin address: a small HTTP server of its own, on a connection a request.
+//! The admin address: a separate small HTTP server, with one connection for each request.
 //!
 //! | call | what it does |
 //! | --- | --- |
 //! | `GET /metrics` | the counters, as OpenMetrics |
-//! | `GET /upstreams` | what is known of the upstream servers, as JSON |
+//! | `GET /upstreams` | the state of the upstream servers, as JSON |
 //! | `GET /healthz` | `ok`, or `draining` |
-//! | `GET /explain` | why a request would or would not be answered from store |
+//! | `GET /explain` | why a request would or would not be answered from the store |
 //! | `GET /what-if` | the hit ratios that other sizes of the store would give |
 //! | `POST /locks` | how the locks that cores share are used: see [`crate::locks`] |
 //! | `POST /purge` | purges: see [`crate::purge_api`] |
 //! | `POST /reload`, `POST /restart` | orders to the server's thread: see [`crate::control`] |
 //!
-//! What never happens: a body beyond a bound is read; a call that a page of somebody else makes in
-//! an operator's browser changes anything (such calls carry `Origin`, and are refused).
+//! What never happens: a body beyond a bound is read; a call that another site's page makes in an
+//! operator's browser changes anything (such calls carry `Origin`, and are refused).
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,10 +26,9 @@ use crate::call::{Call, Reply};
 use crate::control::{Answer, Order};
 use crate::core_task::CoreTask;
 use crate::limits::ADMIN_BODY_BYTES_MAX;
-use crate::locks;
 use crate::metrics_text::AllCores;
 use crate::process::Process;
-use crate::purge_api;
+use crate::{locks, purge_api};
 use cache::stored::Wire;
 use core_io::CoreIo;
 use metrics::Counters;
@@ -76,14 +75,13 @@ impl Admin {
             Err(reply) => (Method::Get, reply, true),
         };
         let mut client = ClientStream::new(&self.task.worker.io, &stream);
-        // Whoever asked has gone, then: there is nobody to tell.
         let sent = client.send_bytes(&reply.bytes(method)).await;
         if unread && sent.is_ok() {
             linger(&self.task.worker.io, &stream).await;
         }
     }
 
-    /// Reads a call; `None` when the connection closed before, or an answer to what is none.
+    /// Reads a call; `None` if the connection closed first. `Err` answers what is no call.
     async fn read(&self, stream: &Transport) -> Option<Result<Call, Reply>> {
         let mut got = Vec::new();
         loop {
@@ -106,7 +104,7 @@ impl Admin {
         }
     }
 
-    /// A whole call, nothing yet, or what is wrong with it.
+    /// A complete call, `None` if more is needed, or the error to answer with.
     fn parse(&self, got: &[u8]) -> Result<Option<Call>, Reply> {
         self.task.worker.io.with_scratch(|scratch| {
             let http = &self.task.worker.io.limits().http;
@@ -160,14 +158,14 @@ impl Admin {
             },
             "/what-if" => Reply::json(200, &self.process.shared.cache.sizing.forecasts()),
             "/locks" => locks::answer(call, &self.task.worker.io).await,
-            "/reload" => self.obeyed(Order::Reload).await,
-            "/restart" => self.obeyed(Order::Restart).await,
+            "/reload" => self.carry_out(Order::Reload).await,
+            "/restart" => self.carry_out(Order::Restart).await,
             _ => purge_api::answer(call, &self.process.shared.cache).await,
         }
     }
 
-    /// Has the server's thread carry out an order, and says what became of it.
-    async fn obeyed(&self, order: Order) -> Reply {
+    /// Has the server's thread carry out an order, and reports the result.
+    async fn carry_out(&self, order: Order) -> Reply {
         let answer = match self.process.control.orders() {
             Some(orders) => orders.ask(order).recv().await,
             None => None,
@@ -184,7 +182,7 @@ impl Admin {
     }
 }
 
-/// As long as it lives, its core does not end: whoever asked for a restart gets the answer.
+/// While it lives, its core does not end, so that the caller of a restart gets the answer.
 struct Answering<'t>(&'t CoreTask);
 
 impl<'t> Answering<'t> {
@@ -200,7 +198,7 @@ impl Drop for Answering<'_> {
     }
 }
 
-/// The body of a call, once it is all there.
+/// The body of a call, once it is complete.
 fn body(
     head: &RequestHead<'_>,
     rest: &[u8],

@@ -5,7 +5,7 @@ use http1::{Method, write};
 use proxy::h1::append_date;
 use runtime::time;
 
-/// A call as it came, whole.
+/// A complete call.
 #[derive(Debug)]
 pub(crate) struct Call {
     pub(crate) method: Method,
@@ -13,11 +13,11 @@ pub(crate) struct Call {
     /// Names and values, decoded.
     pub(crate) query: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// A page of another origin made it.
+    /// A page of another site made it.
     pub(crate) foreign: bool,
 }
 
-/// What a call is answered with.
+/// The answer to a call.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
@@ -35,12 +35,12 @@ impl Reply {
 
     /// A value in JSON.
     pub(crate) fn json(status: u16, value: &impl serde::Serialize) -> Reply {
-        // Nothing that is answered with has keys that are no strings, which is all that can fail.
+        // This fails only for maps whose keys are no strings, and no answer has one.
         let text = serde_json::to_string(value).unwrap_or_else(|error| error.to_string());
         Reply { status, kind: "application/json", text: text + "\n", allow: None }
     }
 
-    /// What is wrong with the call, and the mend.
+    /// What is wrong with the call and how to fix it.
     pub(crate) fn error(status: u16, text: impl std::fmt::Display) -> Reply {
         Reply::json(status, &serde_json::json!({ "error": text.to_string() }))
     }

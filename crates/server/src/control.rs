@@ -1,9 +1,9 @@
-//! What a running server can be told: by a signal, by the admin address, by its end.
+//! Orders to a running server, from a signal or the admin address.
 //!
-//! What: one queue of orders, worked off one after the other by the thread that started the server
-//! ([`crate::Server::run`]), so that a reload never meets a restart half-way. That thread may
-//! block: it reads files, looks names up, waits for a successor; no core ever does.
-//! Who owns: the queue's sending ends are everywhere, its receiving end is the server's.
+//! What: one queue of orders, which the thread that started the server ([`crate::Server::run`])
+//! carries out one after the other, so that a reload never runs during a restart. That thread may
+//! block: it reads files, resolves names, waits for a successor; a core never does.
+//! Who owns: anyone may hold a sending end of the queue; the server has the receiving end.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,13 +20,13 @@ pub enum Order {
     Reload,
     /// Open the access log again.
     ReopenLog,
-    /// Start the program anew in our place.
+    /// Start the program again in place of this process.
     Restart,
-    /// Finish what is under way, then end.
+    /// Finish the requests in flight, then end.
     Stop,
 }
 
-/// What became of an order, for whoever gave it.
+/// The result of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Whether it was carried out.
@@ -45,11 +45,11 @@ impl Answer {
     }
 }
 
-/// What comes to the server's thread.
+/// What the server's thread waits for.
 pub(crate) enum Event {
-    /// An order, and whom to answer.
+    /// An order, and where to send the answer.
     Order(Order, Option<Sender<Answer>>),
-    /// A core's thread has ended; whether by a failure.
+    /// The thread of a core has ended, perhaps because it failed.
     CoreEnded { failed: bool },
 }
 
@@ -64,18 +64,18 @@ impl fmt::Debug for Orders {
 }
 
 impl Orders {
-    /// A queue, and what it is read from.
+    /// A queue: its sending and its receiving end.
     pub(crate) fn queue() -> (Orders, mpsc::Receiver<Event>) {
         let (sender, receiver) = mpsc::channel();
         (Orders(sender), receiver)
     }
 
-    /// Gives an order. One to a server that has ended is lost, as there is nobody left to obey.
+    /// Gives an order. An order to a server that has ended is lost.
     pub fn give(&self, order: Order) {
         let _ = self.0.send(Event::Order(order, None));
     }
 
-    /// Gives an order whose answer is awaited.
+    /// Gives an order, and returns where its answer arrives.
     pub(crate) fn ask(&self, order: Order) -> Inbox<Answer> {
         let (sender, receiver) = inbox(1);
         let _ = self.0.send(Event::Order(order, Some(sender)));
@@ -87,10 +87,10 @@ impl Orders {
     }
 }
 
-/// What has become of orders so far; read by the admin address.
+/// The results of orders so far, for the admin address.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
-    /// Where the admin's orders go; nowhere in a simulation.
+    /// Where the admin address sends orders; `None` in a simulation.
     orders: Mutex<Option<Orders>>,
     /// How many configurations have been in force.
     generation: AtomicU64,
@@ -109,7 +109,7 @@ impl Control {
         self.orders.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Counts a reload that was put in place; the number of its configuration.
+    /// Counts a successful reload, and returns the number of its configuration.
     pub(crate) fn reloaded(&self) -> u64 {
         self.reloads.fetch_add(1, Ordering::Relaxed);
         self.generation.fetch_add(1, Ordering::Relaxed) + 1
@@ -131,11 +131,11 @@ impl Control {
     }
 }
 
-/// What [`Control::figures`] tells, in its order.
+/// The figures of [`Control::figures`], in the same order.
 pub(crate) const CONTROL_FIGURES: &[Described] = &[
     Described {
         name: "config_generation",
-        help: "Configurations that have been in force in this process, the present one included",
+        help: "Configurations that have been in force in this process, including the current one",
         shape: Shape::Gauge,
     },
     Described {
@@ -150,7 +150,7 @@ pub(crate) const CONTROL_FIGURES: &[Described] = &[
     },
     Described {
         name: "restart_failures",
-        help: "Restarts after which this process served on because the new one did not",
+        help: "Restarts that failed, so that this process went on serving",
         shape: Shape::Counter,
     },
 ];

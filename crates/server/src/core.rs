@@ -36,7 +36,7 @@ impl Core {
         Core::with_disk(config, workers, log, None)
     }
 
-    /// The same with a store on disk, which the first of them runs.
+    /// The same with a store on disk, which the first core runs.
     pub fn with_disk(
         config: Config,
         workers: usize,
@@ -57,7 +57,7 @@ impl Core {
             .collect()
     }
 
-    /// Serves these sockets, each as its listener says, until told to stop and drained.
+    /// Serves these sockets, each as its listener says, until it is stopped and drained.
     pub async fn run(
         self,
         listeners: Vec<(TcpListener, Listener)>,
@@ -79,7 +79,7 @@ impl Core {
     ) {
         let is_first = self.all.first().is_some_and(|first| Arc::ptr_eq(first, &self.counters));
         let worker = Worker::new(Arc::clone(&self.process.shared), self.snapshot, self.counters);
-        // One core looks after the upstream servers for all.
+        // One core checks and resolves the upstream servers for all.
         let attending = is_first.then(|| {
             let resolver = Arc::clone(&worker.shared.resolver);
             let groups = {
@@ -88,7 +88,7 @@ impl Core {
             };
             runtime::spawn(health::attend(Rc::clone(&worker.upstreams), resolver, groups))
         });
-        // And one after the disk.
+        // And one runs the disk.
         let cache = Arc::clone(&worker.cache);
         let task = CoreTask::new(Rc::clone(&worker));
         let serving = Serving(Arc::clone(&cache));

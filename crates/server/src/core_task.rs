@@ -20,10 +20,10 @@ use crate::listening::Listening;
 
 /// How often a core hands over its log lines, sweeps its pool and publishes its counters.
 const TICK: Duration = Duration::from_millis(100);
-/// Turns of the core that tunnels have to end in, when the drain's time is over.
+/// Turns of the core in which tunnels must end when the drain time-out is over.
 const CUT_TURNS_MAX: usize = 100;
 
-/// A worker with what its loop needs beside it.
+/// A worker and the state of its loop.
 #[derive(Debug)]
 pub(crate) struct CoreTask {
     pub(crate) worker: Rc<Worker>,
@@ -33,7 +33,7 @@ pub(crate) struct CoreTask {
     measured: Cell<Measured>,
 }
 
-/// What a core reads at its tick, to compare it with the next.
+/// What a core reads at a tick, to compare it with the next one.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
     at: Instant,
@@ -67,7 +67,8 @@ impl CoreTask {
         Rc::new(CoreTask { worker, admin_answers: Cell::new(0), measured })
     }
 
-    /// Serves the listeners until told to stop or relieved, then lets requests under way finish.
+    /// Serves the listeners until it is stopped or replaced, then lets the requests in flight
+    /// finish.
     pub(crate) async fn run(
         self: Rc<Self>,
         listeners: Vec<(TcpListener, Listener)>,
@@ -97,7 +98,7 @@ impl CoreTask {
     async fn drain(&self, how: Draining, stop: &StopToken) {
         self.io().drain(how);
         let deadline = time::now() + self.io().limits().limits.drain_timeout;
-        // Connections accepted just now take their place in the table.
+        // Connections accepted just now enter the table.
         runtime::yield_now().await;
         if how == Draining::Now {
             self.io().wake_all();
@@ -110,7 +111,7 @@ impl CoreTask {
             time::sleep(Duration::from_millis(5)).await;
         }
         if !self.io().closes_silent() {
-            // Those that never asked: they are told of the end before it comes.
+            // Connections without a request: they are closed in order before the end.
             self.io().drain(Draining::Now);
             self.io().wake_all();
             let deadline = time::now() + self.io().limits().limits.linger_timeout;
@@ -125,7 +126,7 @@ impl CoreTask {
         }
     }
 
-    /// They may have to write their last bytes' count, so they are told, and given a moment.
+    /// Tunnels log their last bytes when they end, so they are notified and given a moment.
     async fn end_tunnels(&self) {
         self.io().cut_tunnels();
         for _ in 0..CUT_TURNS_MAX {
@@ -136,8 +137,8 @@ impl CoreTask {
         }
     }
 
-    /// Whether a client of this core, or one of another core that reads along with a fetch of
-    /// this one, is still being served.
+    /// Whether a client of this core, or a reader on another core of a fetch of this core, is still
+    /// being served.
     fn is_needed(&self) -> bool {
         self.io().connections() > 0
             || self.admin_answers.get() > 0
@@ -159,7 +160,7 @@ impl CoreTask {
         }
     }
 
-    /// Tells overload what has become of the core since the last tick.
+    /// Gives the overload control the figures since the last tick.
     fn measure(&self) {
         let now = Measured::now(&self.io().counters);
         let sample = now.since(&self.measured.replace(now));
@@ -174,7 +175,7 @@ impl CoreTask {
         of_core.cpu_ns.set(nanoseconds(now.cpu));
     }
 
-    /// Copies what the runtime counts to where other threads can read it.
+    /// Copies the runtime's counters to where other threads can read them.
     fn publish(&self) {
         let ours = &self.io().counters;
         let counters = runtime::poller_counters();

@@ -1,26 +1,26 @@
-//! Another process takes our place, or we take another's: what is stored goes with it.
+//! The handover between two processes: one takes the place of the other, and the store goes along.
 //!
 //! ```text
 //! old: serves                 | serves, from memory     | asks the origin for all    | ends
 //!      its disk               | no disk                 | no store at all            |
-//!      changes: its own disk  | changes wait            | changes are told the new, which replies
+//!      changes: its own disk  | changes wait            | changes go to the new, which replies
 //! new: reads its configuration| opens the disk          | serves, its disk           | serves
 //!                           "store"                   "doors"  "ready"
 //! ```
 //!
-//! Only one process has the disk, and only the one that has it puts anything there. Before the new
-//! one takes its first connection, the old one stops serving what it has in memory: what is changed
-//! at the new one need not be told to the old. What is changed at the old one, by connections that
-//! it still has, is told to the new, and answered when that has taken it in: in its memory, and on
-//! its disk for good. Such a change is a purge there: keys of the two processes may differ.
+//! Only one process has the disk, and only that one writes to it. Before the new process takes its
+//! first connection, the old one stops serving from its memory, so changes at the new process need
+//! not be sent to the old one. A change at the old process, by a connection that it still has, is
+//! sent to the new one, and answered once the new one has applied it in its memory and durably on
+//! its disk. There such a change is a purge: the keys of the two processes may differ.
 //!
-//! If the new one fails on its way, the old one takes its disk back and serves on; what it has in
-//! memory is dropped if the other may have answered for a change already.
+//! If the new process fails before it serves, the old one takes its disk back and goes on serving;
+//! it drops the contents of its memory if the other may have answered a change already.
 //!
-//! Who owns: the server's thread carries it out; it may block. Afterwards a thread at each end has
-//! the link, until the old process has ended. Cores only ask [`Handover`].
-//! What never happens: a change that was answered is undone, or not seen at either process; two
-//! processes write to one disk.
+//! Who owns: the server's thread carries the handover out and may block. Afterwards a thread in
+//! each process has the link, until the old process has ended. Cores only ask [`cache::handover`].
+//! What never happens: an answered change is undone, or missed by either process; two processes
+//! write to one disk.
 
 use std::io;
 use std::sync::{Arc, mpsc};
@@ -33,10 +33,10 @@ use crate::limits::TAKEN_IN_WAIT_MAX;
 use cache::Cache;
 use cache::handover::Waiting;
 
-/// Leaves our place to a successor. Its process id, once it serves.
+/// Hands over to a successor. Returns its process id once it serves.
 ///
 /// # Errors
-/// Why it does not; all is ours again then, as far as that can be: the words say so.
+/// Why it does not serve, and what this process could not get back, if anything.
 pub(crate) fn leave(
     cache: &Arc<Cache>,
     mut successor: Successor,
@@ -45,7 +45,7 @@ pub(crate) fn leave(
 ) -> Result<u32, String> {
     let mut leaving = Leaving { cache, queue: None, handed_over: false };
     if let Err(why) = leaving.until_it_serves(&mut successor, until) {
-        // It has ended, and whatever it had is free.
+        // It has ended, and everything that it had is free.
         drop(successor);
         return Err(match leaving.come_back(options) {
             Ok(()) => why,
@@ -55,19 +55,19 @@ pub(crate) fn leave(
     let (pid, link) = successor.release();
     let queue = leaving.queue.take().unwrap_or_else(|| cache.handover.begin());
     cache.handover.set_left(true);
-    let told = link.and_then(|link| {
+    let started = link.and_then(|link| {
         std::thread::Builder::new()
             .name("successor".into())
-            .spawn(move || tell_on(&link, &queue))
+            .spawn(move || forward_changes(&link, &queue))
             .map(drop)
     });
-    if let Err(error) = told {
-        tracing::error!(%error, "process {pid} is not told what changes here from now on");
+    if let Err(error) = started {
+        tracing::error!(%error, "process {pid} gets no changes of this process from now on");
     }
     Ok(pid)
 }
 
-/// On the way.
+/// A handover in progress.
 struct Leaving<'s> {
     cache: &'s Arc<Cache>,
     queue: Option<mpsc::Receiver<Waiting>>,
@@ -87,22 +87,22 @@ impl Leaving<'_> {
                         disk.hand_over(until)?;
                     }
                 }
-                // From here on it may answer for a change.
+                // From here on the successor may answer a change.
                 SuccessorState::WantsListeners => self.cache.handover.set_left(true),
                 SuccessorState::Ready => return Ok(()),
             }
-            successor.link().grant().map_err(|error| format!("it cannot be told: {error}"))?;
+            successor.link().grant().map_err(|error| format!("it cannot be reached: {error}"))?;
         }
     }
 
-    /// Serves on with all that it had. In words what cannot be had again.
+    /// Goes on serving with everything that it had. `Err` says what could not be got back.
     fn come_back(self, options: Options) -> Result<(), String> {
         let Some(queue) = self.queue else { return Ok(()) };
         let Leaving { cache, handed_over, .. } = self;
         let come_back = move || {
             let mut runtime = Runtime::new(options).map_err(|error| error.to_string());
             if cache.handover.is_left() {
-                // What was asked for, or stored, before a change that the other has answered.
+                // Fetches and stored responses from before a change that the other has answered.
                 cache.watches.change_all();
                 cache.store.clear();
             }
@@ -122,36 +122,36 @@ impl Leaving<'_> {
             }
             back.map_err(|why| format!("and the store on disk is lost to this process: {why}"))
         };
-        // In a thread of its own: a runtime may pin the thread that it runs in.
+        // In a separate thread: a runtime may pin the thread that it runs in.
         let ended = std::thread::scope(|scope| scope.spawn(come_back).join());
         ended.unwrap_or_else(|_| Err("and what it had may be lost to this process".to_owned()))
     }
 }
 
-/// Tells the process that has taken our place of all changes, those that wait at once.
-fn tell_on(link: &Link, queue: &mpsc::Receiver<Waiting>) {
+/// Sends all changes to the successor, waiting ones together.
+fn forward_changes(link: &Link, queue: &mpsc::Receiver<Waiting>) {
     let mut is_lost = false;
     while let Ok(first) = queue.recv() {
-        let mut told = first.notices.clone();
+        let mut notices = first.notices.clone();
         let mut waiting = vec![first];
         let mut next = None;
         while let Some(one) = next.take().or_else(|| queue.try_recv().ok()) {
-            if told.len() + one.notices.len() > CHANGES_BYTES_MAX {
+            if notices.len() + one.notices.len() > CHANGES_BYTES_MAX {
                 next = Some(one);
                 break;
             }
-            told.extend_from_slice(&one.notices);
+            notices.extend_from_slice(&one.notices);
             waiting.push(one);
         }
-        for (told, waiting) in
-            [(told, waiting)].into_iter().chain(next.map(|one| (one.notices.clone(), vec![one])))
+        for (notices, waiting) in
+            [(notices, waiting)].into_iter().chain(next.map(|one| (one.notices.clone(), vec![one])))
         {
             let taken = !is_lost
-                && link.send_changes(&told, TAKEN_IN_WAIT_MAX).unwrap_or_else(|error| {
+                && link.send_changes(&notices, TAKEN_IN_WAIT_MAX).unwrap_or_else(|error| {
                     tracing::error!(
                         %error,
-                        "the process that has taken our place is not told what changes here: it \
-                         may serve what was there before, or a crash bring it back"
+                        "the successor does not get the changes of this process: it may serve \
+                         old responses, or a crash may restore them"
                     );
                     is_lost = true;
                     false
@@ -161,10 +161,10 @@ fn tell_on(link: &Link, queue: &mpsc::Receiver<Waiting>) {
     }
 }
 
-/// Waits until what is stored is ours.
+/// Waits until the store is ours.
 ///
 /// # Errors
-/// The process that we were to replace has ended.
+/// The process to replace has ended.
 pub(crate) fn wait_for_store(predecessor: &Predecessor) -> io::Result<()> {
     predecessor.request_store()?;
     granted(predecessor)
@@ -173,16 +173,16 @@ pub(crate) fn wait_for_store(predecessor: &Predecessor) -> io::Result<()> {
 fn granted(predecessor: &Predecessor) -> io::Result<()> {
     match predecessor.link().receive()? {
         Message::Granted => Ok(()),
-        Message::Changes(_) => Err(io::Error::other("it tells of changes before we serve")),
+        Message::Changes(_) => Err(io::Error::other("it sends changes before we serve")),
     }
 }
 
-/// Waits until connections are ours, and takes in what the other still is told, as long as it
+/// Waits until connections are ours, and applies the changes of the other process as long as it
 /// lives.
 ///
 /// # Errors
-/// The process that we were to replace has ended, or a thread cannot be had.
-pub(crate) fn wait_for_doors(
+/// The process to replace has ended, or no thread could be started.
+pub(crate) fn wait_for_listeners(
     predecessor: &Predecessor,
     cache: &Arc<Cache>,
     options: Options,
@@ -194,12 +194,12 @@ pub(crate) fn wait_for_doors(
     let options = options.with_pin_cpu(None);
     let follow = move || match Runtime::new(options) {
         Ok(runtime) => follow(&link, &follows.0, runtime),
-        Err(error) => tracing::error!(%error, "the process before this one is not heard"),
+        Err(error) => tracing::error!(%error, "no changes are received from the predecessor"),
     };
     std::thread::Builder::new().name("predecessor".into()).spawn(follow).map(drop)
 }
 
-/// The disk is not let go of while the process before us has something to tell.
+/// Keeps the disk open while the predecessor may send changes.
 struct Follows(Arc<Cache>);
 
 impl Follows {
@@ -219,13 +219,13 @@ impl Drop for Follows {
     }
 }
 
-/// Takes in what is told until its end.
+/// Applies changes until the link ends.
 fn follow(link: &Link, cache: &Cache, mut runtime: Runtime) {
-    while let Ok(Message::Changes(told)) = link.receive() {
-        let taken = match cache.apply_all(&told) {
+    while let Ok(Message::Changes(notices)) = link.receive() {
+        let taken = match cache.apply_all(&notices) {
             Some(changes) => runtime.block_on(changes.durable(cache)),
             None => {
-                tracing::error!("what the process before this one tells cannot be read");
+                tracing::error!("the changes of the predecessor cannot be read");
                 return;
             }
         };

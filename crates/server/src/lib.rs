@@ -1,9 +1,9 @@
 //! The process: cores on their threads, listeners, reload, restart, the admin address.
 //!
-//! What: [`Server`] binds, starts one [`Core`] a thread, carries out orders and ends; [`admin`]
-//! answers operators. Why apart from the crate `proxy`: what serves a request knows nothing of
-//! processes, threads, signals or files. Cores share the cache, the table of fetches and the way to
-//! the log, and nothing else.
+//! What: [`Server`] binds, starts one [`Core`] in each thread, carries out orders and ends;
+//! [`admin`] answers operators. Why separate from the crate `proxy`: code that serves requests
+//! knows nothing of processes, threads, signals or files. Cores share the cache with its fetches in
+//! flight, the destination of the log and the state of upstreams, and nothing else.
 //!
 //! What never happens: a core blocks; a reload that fails changes anything; a restart closes a
 //! socket that the next process does not hold.

@@ -7,13 +7,11 @@ use std::rc::Rc;
 use core_io::limits::ROOM_PAUSE;
 use outcome::is_out_of_descriptors;
 use proxy::h1::serve_connection;
-use runtime::net::TcpStream;
-use runtime::time;
+use runtime::net::{TcpListener, TcpStream};
+use runtime::{JoinHandle, time};
 use transport::Transport;
 
 use crate::limits::ACCEPTS_PER_TURN_MAX;
-use runtime::JoinHandle;
-use runtime::net::TcpListener;
 
 use crate::change::Change;
 use config::Listener;
@@ -42,8 +40,8 @@ impl Open {
         Open { address: listener.address, socket, context, accepting }
     }
 
-    /// Accepts no more than what is there already. The system has answered these clients; if
-    /// nobody else holds the socket, closing it would reset them.
+    /// Accepts the connections that are waiting, and no more. The system has answered these
+    /// clients; if no other process holds the socket, closing it would reset them.
     fn close(self, worker: &Rc<Worker>) {
         self.accepting.abort();
         while let Ok((stream, peer)) = self.socket.try_accept() {
@@ -65,8 +63,7 @@ impl Listening {
         Listening { open: open.collect(), worker: Rc::clone(worker) }
     }
 
-    /// Puts another configuration in force: for connections that come from now on, and for the
-    /// requests of those that are open.
+    /// Puts another configuration in force, for new connections and for the requests of open ones.
     pub(crate) fn change(&mut self, change: Change) {
         let Change::Snapshot { snapshot, listeners, sockets, gone } = change else { return };
         self.worker.replace_snapshot(*snapshot);

@@ -1,6 +1,6 @@
 //! `POST /locks`: how the locks that the cores share were used for a while.
 //!
-//! Counting is off but for the time of a call, so that nobody pays for it. Two calls at once would
+//! Counting is on only during a call, so that it costs nothing otherwise. Two calls at once would
 //! end each other's counting: the second is refused.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,16 +14,16 @@ use crate::call::{Call, Reply};
 use crate::limits::LOCKS_SECONDS_MAX;
 use core_io::CoreIo;
 
-/// How long a server that is to end may wait for this.
+/// How often a call checks whether the server is about to end.
 const LOOK: Duration = Duration::from_millis(100);
 
 const SECONDS_DEFAULT: u64 = 10;
 
-static UNDER_WAY: AtomicBool = AtomicBool::new(false);
+static COUNTING: AtomicBool = AtomicBool::new(false);
 
 #[derive(Serialize)]
-struct Told {
-    /// How long was counted.
+struct Report {
+    /// How long the locks were counted.
     seconds: f64,
     locks: Vec<Used>,
 }
@@ -42,7 +42,7 @@ struct Used {
 
 impl From<LockUse> for Used {
     fn from(used: LockUse) -> Used {
-        // Of nothing there is no mean: zero, which JSON can say.
+        // The mean of nothing is given as zero, which JSON can express.
         let mean = |sum: u64, count: u64| sum as f64 / count.max(1) as f64;
         Used {
             lock: used.name,
@@ -56,12 +56,12 @@ impl From<LockUse> for Used {
     }
 }
 
-/// Counting is switched off and another call is let in, however this one ends.
+/// Switches counting off and lets another call in when this one ends.
 struct Counting;
 
 impl Counting {
     fn begin() -> Option<Counting> {
-        if UNDER_WAY.swap(true, Ordering::AcqRel) {
+        if COUNTING.swap(true, Ordering::AcqRel) {
             return None;
         }
         LockKind::measure_all(true);
@@ -72,11 +72,11 @@ impl Counting {
 impl Drop for Counting {
     fn drop(&mut self) {
         LockKind::measure_all(false);
-        UNDER_WAY.store(false, Ordering::Release);
+        COUNTING.store(false, Ordering::Release);
     }
 }
 
-/// Counts for as long as the call says, and tells.
+/// Counts for as long as the call says, and answers with the result.
 pub(crate) async fn answer(call: &Call, io: &CoreIo) -> Reply {
     let asked = call.query.iter().find(|(name, _)| name == "seconds");
     let seconds = asked.map_or(Some(SECONDS_DEFAULT), |(_, value)| value.parse().ok());
@@ -95,7 +95,7 @@ pub(crate) async fn answer(call: &Call, io: &CoreIo) -> Reply {
     let length = begin.elapsed();
     drop(counting);
     let locks = LockKind::uses().into_iter().map(Used::from).collect();
-    Reply::json(200, &Told { seconds: length.as_secs_f64(), locks })
+    Reply::json(200, &Report { seconds: length.as_secs_f64(), locks })
 }
 
 #[cfg(test)]
@@ -103,8 +103,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn means_are_of_what_was_counted_and_of_nothing_they_are_zero() {
-        let used = LockUse {
+    fn the_mean_of_nothing_is_zero() {
+        let counted = LockUse {
             name: "a",
             attempts: 1_000,
             contended: 20,
@@ -113,12 +113,12 @@ mod tests {
             held_ns: 1_000_000,
             held_ns_max: 9_000,
         };
-        let told = Used::from(used);
-        assert_eq!(told.contention_percent, 2.0);
-        assert_eq!((told.wait_mean_us, told.hold_mean_us, told.hold_max_us), (5.0, 2.0, 9.0));
-        let told = Used::from(LockUse::default());
+        let used = Used::from(counted);
+        assert_eq!(used.contention_percent, 2.0);
+        assert_eq!((used.wait_mean_us, used.hold_mean_us, used.hold_max_us), (5.0, 2.0, 9.0));
+        let used = Used::from(LockUse::default());
         assert_eq!(
-            (told.contention_percent, told.wait_mean_us, told.hold_mean_us),
+            (used.contention_percent, used.wait_mean_us, used.hold_mean_us),
             (0.0, 0.0, 0.0)
         );
     }

@@ -1,4 +1,4 @@
-//! The text that `/metrics` serves, of the counters of all cores and of what the cores share.
+//! The text of `/metrics`: the counters of all cores, and the figures that the cores share.
 
 #[cfg(test)]
 mod tests;
@@ -20,9 +20,9 @@ use crate::process::LOG_LINES_LOST;
 use cache::disk;
 use cache::pressure::{resident_bytes, stalled};
 
-/// The values of [`OF_PROCESS`]; what the system does not tell is left out.
+/// The values of [`OF_PROCESS`]; those that the system does not report are left out.
 fn of_process() -> impl Iterator<Item = (Described, u64)> {
-    // The kernel tells it as the directory's size, without a look at each (since 6.2).
+    // The kernel reports it as the size of the directory, without a walk (since 6.2).
     let open = fs::metadata("/proc/self/fd").ok().map(|fds| fds.len()).filter(|open| *open > 0);
     let values = [open, descriptors().map(|max| max as u64), resident_bytes()];
     OF_PROCESS.iter().copied().zip(values).filter_map(|(of, value)| Some((of, value?)))
@@ -46,7 +46,7 @@ pub(crate) fn all() -> Vec<Described> {
         .collect()
 }
 
-/// The counters of all cores and of what they share, as the metrics text wants them.
+/// The counters of all cores, and the figures that they share.
 #[derive(Debug)]
 pub(crate) struct AllCores {
     cores: Vec<Arc<Counters>>,
@@ -61,25 +61,25 @@ pub(crate) trait SharedFigures: Send + Sync + fmt::Debug {
     /// The names of the rules and how many requests each has refused.
     fn refusals(&self) -> Vec<(&'static str, u64)>;
 
-    /// What [`FORECASTS`] tell, by size.
+    /// The values of [`FORECASTS`], by size.
     fn forecasts(&self) -> [Vec<(&'static str, f64)>; 2];
 }
 
-/// Of [`SharedFigures::forecasts`]; their label is `memory`.
+/// The metrics of [`SharedFigures::forecasts`]; their label is `memory`.
 pub(crate) const FORECASTS: [Described; 2] = [
     Described {
         name: "what_if_hit_ratio",
-        help: "Hits of all look-ups that so many times the memory would give",
+        help: "Predicted share of look-ups that hit with this multiple of the memory",
         shape: Shape::GaugeBy(&["memory"]),
     },
     Described {
         name: "what_if_byte_hit_ratio",
-        help: "Bytes of hits that so many times the memory would give",
+        help: "Predicted share of bytes that hit with this multiple of the memory",
         shape: Shape::GaugeBy(&["memory"]),
     },
 ];
 
-/// Of [`SharedFigures::refusals`]; its label is `rule`.
+/// The metric of [`SharedFigures::refusals`]; its label is `rule`.
 pub(crate) const REFUSALS: Described = Described {
     name: "refusals",
     help: "Requests refused, by the rule that refused them",
@@ -91,7 +91,7 @@ impl AllCores {
         AllCores { cores, shared }
     }
 
-    /// The sum over cores, in the order of [`COUNTERS`], then what is shared.
+    /// The sums over cores, in the order of [`COUNTERS`], then the shared figures.
     fn sums(&self) -> Vec<(Described, u64)> {
         let mut sums = vec![0u64; COUNTERS.len()];
         for core in &self.cores {
@@ -104,7 +104,7 @@ impl AllCores {
         all
     }
 
-    /// The OpenMetrics text, with what another collector has.
+    /// The OpenMetrics text, with the metrics of another collector.
     pub(crate) fn text(self, also: impl Collector) -> String {
         let mut registry = prometheus_client::registry::Registry::with_prefix("plimsoll");
         registry.register_collector(Box::new(self));

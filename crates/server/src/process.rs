@@ -1,4 +1,4 @@
-//! What all cores of the process share, and the orders to it.
+//! The state that all cores of the process share, and the orders to it.
 
 use std::sync::Arc;
 

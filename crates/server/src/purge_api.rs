@@ -1,6 +1,6 @@
 //! `POST /purge` of the admin address.
 //!
-//! What to purge stands in the query or in a JSON body: exactly one of `url`, `prefix`, `tag` (one,
+//! The query or a JSON body names what to purge: exactly one of `url`, `prefix`, `tag` (one,
 //! or several separated by spaces or commas) and `all`, and perhaps `soft`. The answer says what
 //! was done in the words that purges know it by.
 
@@ -119,7 +119,7 @@ fn target(order: &Order) -> Result<Target, String> {
     }
 }
 
-/// A URL as purges know it: `host[:port]/path?query`, without a scheme and without its own port.
+/// A URL as purges use it: `host[:port]/path?query`, without a scheme and without the default port.
 fn normal_url(url: &str) -> Result<String, String> {
     let (authority, path) = parts(url)?;
     if !url.contains("://") {
@@ -128,7 +128,7 @@ fn normal_url(url: &str) -> Result<String, String> {
     Ok(authority + if path.is_empty() { "/" } else { path })
 }
 
-/// The same for a prefix. A host alone stands for all of its paths, and for no longer host.
+/// The same for a prefix. A host alone means all of its paths, and no longer host.
 fn normal_prefix(prefix: &str) -> Result<String, String> {
     let (authority, path) = parts(prefix)?;
     let prefix = authority + if path.is_empty() { "/" } else { path };
@@ -138,7 +138,7 @@ fn normal_prefix(prefix: &str) -> Result<String, String> {
     Ok(prefix)
 }
 
-/// Authority as in keys, and the rest, of what may begin with a scheme.
+/// The authority as in keys, and the rest, of a text that may begin with a scheme.
 fn parts(text: &str) -> Result<(String, &str), String> {
     let (scheme, rest) = text.split_once("://").unwrap_or(("http", text));
     let own_port = match scheme.to_ascii_lowercase().as_str() {

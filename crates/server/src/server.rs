@@ -28,23 +28,23 @@ use crate::start_error::StartError;
 use config::{Config, DiskConfig, Listener};
 use proxy::snapshot::Snapshot;
 
-/// What a server is bound to.
+/// The addresses of a server.
 #[derive(Clone, Debug)]
 pub struct Bound {
     /// Where clients connect.
     pub listen: Vec<SocketAddr>,
-    /// Where the admin does.
+    /// The admin address.
     pub admin: Option<SocketAddr>,
-    /// The event notification that runs.
+    /// The event notification in use.
     pub backend: readiness::Kind,
 }
 
-/// How a server comes by what a reload and a restart need.
+/// What a reload and a restart need.
 pub struct Renewal<'r> {
-    /// Reads the configuration anew: it, and what else there is to say. An error is said to whoever
-    /// asked, and changes nothing.
+    /// Reads the configuration again; returns it with notes for the caller. An error goes to the
+    /// caller and changes nothing.
     pub config: &'r mut dyn FnMut() -> Result<(Config, Vec<String>), String>,
-    /// The program that takes our place, and its arguments.
+    /// The program that replaces this process, and its arguments.
     pub program: Option<(PathBuf, Vec<OsString>)>,
     /// How long it may take until it serves.
     pub patience: Duration,
@@ -70,7 +70,7 @@ impl Server {
     /// Binds the configured addresses and starts one thread a core.
     ///
     /// # Errors
-    /// Nothing is left running when an address or a thread cannot be had.
+    /// An address or a thread is not available. Nothing is left running then.
     pub fn start(
         config: Config,
         workers: usize,
@@ -82,11 +82,11 @@ impl Server {
         Server::start_on(sockets, config, workers, log, options, None)
     }
 
-    /// The same on sockets that are there already. A CPU to pin to is the first core's; the others
-    /// take those that follow. What a predecessor has stored is taken over from it.
+    /// The same on bound sockets. A CPU to pin to is that of the first core; the others take the
+    /// CPUs that follow. The store of a predecessor is taken over from it.
     ///
     /// # Errors
-    /// Nothing is left running when a thread cannot be had.
+    /// A thread is not available. Nothing is left running then.
     pub fn start_on(
         sockets: Sockets,
         mut config: Config,
@@ -107,8 +107,9 @@ impl Server {
         let cores = Core::with_disk(config, workers, &log, disk);
         let process = Arc::clone(&cores[0].process);
         if let Some(predecessor) = predecessor {
-            let doors = handover::wait_for_doors(predecessor, &process.shared.cache, *options);
-            doors.map_err(StartError::Predecessor)?;
+            let listening =
+                handover::wait_for_listeners(predecessor, &process.shared.cache, *options);
+            listening.map_err(StartError::Predecessor)?;
         }
         let (orders, events) = Orders::queue();
         process.control.obey(orders.clone());
@@ -147,7 +148,7 @@ impl Server {
         listeners: &[Listener],
         options: &Options,
     ) -> Result<(), StartError> {
-        let (tell, told) = mpsc::channel();
+        let (started, starting) = mpsc::channel();
         let mut options = *options;
         options.pin_cpu = options.pin_cpu.map(|cpu| cpu + index);
         let sockets = self.sockets.of_core(index, listeners).map_err(StartError::System)?;
@@ -160,7 +161,7 @@ impl Server {
             let mut runtime = match Runtime::new(options) {
                 Ok(runtime) => runtime,
                 Err(error) => {
-                    let _ = tell.send(Err(error));
+                    let _ = started.send(Err(error));
                     return;
                 }
             };
@@ -168,12 +169,12 @@ impl Server {
                 let taken = take(sockets, admin);
                 match taken {
                     Ok((listeners, admin)) => {
-                        if tell.send(Ok(runtime::backend())).is_ok() {
+                        if started.send(Ok(runtime::backend())).is_ok() {
                             core.run_changing(listeners, admin, changes, stop).await;
                         }
                     }
                     Err(error) => {
-                        let _ = tell.send(Err(error));
+                        let _ = started.send(Err(error));
                     }
                 }
             });
@@ -184,7 +185,7 @@ impl Server {
             .map_err(StartError::System)?;
         self.threads.push(thread);
         self.changes.push(sender);
-        match told.recv() {
+        match starting.recv() {
             Ok(Ok(backend)) => {
                 self.bound.backend = backend;
                 Ok(())
@@ -194,29 +195,29 @@ impl Server {
         }
     }
 
-    /// What it is bound to.
+    /// Its addresses.
     pub fn bound(&self) -> &Bound {
         &self.bound
     }
 
-    /// Tells it to stop: no new connections, requests under way finish.
+    /// A way to stop it: it takes no new connections, and requests in flight finish.
     pub fn stopper(&self) -> StopSource {
         self.stop.clone()
     }
 
-    /// A way to tell it more than that; it is heard while [`Server::run`] runs.
+    /// A way to give it orders, which are carried out while [`Server::run`] runs.
     pub fn orders(&self) -> Orders {
         self.orders.clone()
     }
 
-    /// Waits until it has stopped, and its log is written. Returns the log lines that were lost.
+    /// Waits until it has stopped and its log is written. Returns the number of lost log lines.
     pub fn wait(self) -> u64 {
         let mut none = || Err("this server has no configuration file".to_owned());
         self.run(Renewal { config: &mut none, program: None, patience: Duration::ZERO })
     }
 
-    /// Works off what it is told until it has stopped, and its log is written. Returns the log
-    /// lines that were lost.
+    /// Carries out orders until it has stopped and its log is written. Returns the number of lost
+    /// log lines.
     pub fn run(mut self, mut renewal: Renewal<'_>) -> u64 {
         let mut running = self.threads.len();
         while running > 0 {
@@ -232,7 +233,7 @@ impl Server {
             }
         }
         for thread in self.threads {
-            // Whether it failed was said by its end.
+            // A failure was reported when the thread ended.
             let _ = thread.join();
         }
         match self.log {
@@ -251,7 +252,7 @@ impl Server {
             }
             Order::Stop => {
                 if !self.handed_over {
-                    tell_supervisor(ServiceState::Stopping);
+                    notify_supervisor(ServiceState::Stopping);
                 }
                 self.stop.stop();
                 Answer::done("stopping")
@@ -263,7 +264,7 @@ impl Server {
             tracing::info!("{}", answer.text);
         }
         if let Some(asked) = asked {
-            // Whoever asked may have gone.
+            // The caller may have gone.
             let _ = asked.send(answer);
         }
         if order == Order::Restart && self.handed_over {
@@ -271,19 +272,19 @@ impl Server {
         }
     }
 
-    /// Opens the access log again under its name.
+    /// Opens the access log again by its name.
     fn reopen_log(&self) {
         if let LogTo::Writer(writer) = &self.log {
             writer.reopen();
         }
     }
 
-    /// Puts the configuration in force as it now is. A bad one changes nothing.
+    /// Puts the configuration in force as it is now. A bad one changes nothing.
     fn reload(&mut self, renewal: &mut Renewal<'_>) -> Answer {
         if self.handed_over || self.stop.is_stopped() {
             return Answer::refused("this process is about to end");
         }
-        tell_supervisor(ServiceState::Reloading);
+        notify_supervisor(ServiceState::Reloading);
         self.reopen_log();
         let answer = match self.try_reload(renewal) {
             Ok(text) => Answer::done(text),
@@ -293,7 +294,7 @@ impl Server {
             }
         };
         let first = answer.text.lines().next().unwrap_or_default();
-        tell_supervisor(ServiceState::Ready(first));
+        notify_supervisor(ServiceState::Ready(first));
         answer
     }
 
@@ -317,7 +318,7 @@ impl Server {
                 sockets,
                 gone: change.gone.clone(),
             };
-            self.tell_core(index, change);
+            self.send_change(index, change);
         }
         let mut text = format!("configuration {} is in force", self.process.control.reloaded());
         for address in change.added() {
@@ -335,13 +336,13 @@ impl Server {
         Ok(text)
     }
 
-    fn tell_core(&self, index: usize, change: Change) {
+    fn send_change(&self, index: usize, change: Change) {
         if let Err(error) = self.changes[index].send(change) {
-            tracing::error!(core = index, %error, "a core did not hear of a change");
+            tracing::error!(core = index, %error, "a core did not get a change");
         }
     }
 
-    /// Starts the program anew and, once it serves, leaves the sockets to it.
+    /// Starts the program again and, once it serves, leaves the sockets to it.
     fn restart(&mut self, renewal: &Renewal<'_>) -> Answer {
         if self.handed_over || self.stop.is_stopped() {
             return Answer::refused("this process is about to end");
@@ -357,7 +358,7 @@ impl Server {
             });
         match served {
             Ok(pid) => {
-                tell_supervisor(ServiceState::MainPid(pid));
+                notify_supervisor(ServiceState::MainPid(pid));
                 self.handed_over = true;
                 Answer::done(format!("process {pid} serves; process {} ends", std::process::id()))
             }
@@ -371,17 +372,17 @@ impl Server {
     /// From here on the sockets are the successor's, which holds each of them open.
     fn let_go(&mut self) {
         for core in 0..self.changes.len() {
-            self.tell_core(core, Change::HandedOver);
+            self.send_change(core, Change::HandedOver);
         }
         self.sockets = Sockets::default();
     }
 }
 
-/// Opens the store on disk, or begins it. A disk that fails costs hits and no request: it is said,
-/// and the server does without.
+/// Opens the store on disk, or creates it. A failing disk costs hits and no request: it is logged,
+/// and the server runs without.
 fn open_disk(wanted: &DiskConfig, options: &Options) -> Result<Option<DiskStore>, StartError> {
     let path = wanted.path.display().to_string();
-    // In a thread of its own: a runtime may pin the thread that it runs in.
+    // In a separate thread: a runtime may pin the thread that it runs in.
     let open = || {
         Runtime::new(*options)
             .map(|mut runtime| runtime.block_on(DiskStore::open(wanted.options())))
@@ -398,7 +399,7 @@ fn open_disk(wanted: &DiskConfig, options: &Options) -> Result<Option<DiskStore>
                 Start::Warm { objects, entries_lost } => {
                     tracing::warn!(objects, entries_lost, "{path}: some of the index is lost");
                 }
-                Start::Fresh(why) => tracing::warn!("{path}: begun anew: {why}"),
+                Start::Fresh(why) => tracing::warn!("{path}: started from scratch: {why}"),
             }
             if let Some(why) = disk.zero_copy_unavailable() {
                 tracing::info!("{path}: long bodies are copied: {why}");
@@ -422,10 +423,10 @@ impl Drop for Ended {
     }
 }
 
-/// The supervisor is no reason to fail.
-fn tell_supervisor(told: ServiceState<'_>) {
-    if let Err(error) = process::notify(told) {
-        tracing::warn!(%error, "the supervisor cannot be told");
+/// Notifies the supervisor. Failing to do so is not fatal.
+fn notify_supervisor(state: ServiceState<'_>) {
+    if let Err(error) = process::notify(state) {
+        tracing::warn!(%error, "the supervisor cannot be notified");
     }
 }
 

@@ -1,12 +1,12 @@
-//! The listening sockets of the process: bound or inherited before its cores run, added and let go
-//! by a reload, handed to the process that takes its place.
+//! The listening sockets of the process: bound or inherited before its cores run, added and closed
+//! by a reload, handed to the process that replaces it.
 //!
-//! What: for each configured address one or several sockets. Where the kernel lets us, every core
-//! has one of its own (SO_REUSEPORT); a core without one shares another's, and no socket is without
-//! a core, whatever the number of cores was when it was bound.
-//! Who owns: this table holds every socket open; a core works on a duplicate of its own.
-//! What never happens: a socket is closed whose connections nobody has accepted, unless its address
-//! has gone from the configuration: closing resets what waits in its queue.
+//! What: one or several sockets for each configured address. Where the kernel allows it, every core
+//! has its own (SO_REUSEPORT); a core without one shares another's, and every socket has a core,
+//! whatever the number of cores was when it was bound.
+//! Who owns: this table keeps every socket open; a core works on a duplicate.
+//! What never happens: a socket with unaccepted connections is closed, unless its address has gone
+//! from the configuration: closing resets the connections in its queue.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -40,12 +40,12 @@ pub struct Sockets {
 pub(crate) type OfCore = (TcpListener, Listener);
 
 impl Sockets {
-    /// Binds what the listeners name, taking over those of `inherited` that they name already, so
-    /// that each of `cores` cores can accept. Inherited sockets that nothing names are closed;
-    /// their addresses are returned.
+    /// Binds the addresses of the listeners, so that each of `cores` cores can accept. Sockets of
+    /// `inherited` at these addresses are taken over; the others are closed, and their addresses
+    /// are returned.
     ///
     /// # Errors
-    /// An address cannot be had; nothing is bound then.
+    /// An address is not available; nothing is bound then.
     pub fn bind(
         listeners: &[Listener],
         admin: Option<SocketAddr>,
@@ -71,34 +71,28 @@ impl Sockets {
         self.groups.iter().map(|group| group.bound).collect()
     }
 
-    /// Where the admin does.
+    /// The admin address.
     pub fn admin(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(|group| group.bound)
     }
 
     /// The sockets that one core accepts from, each with its listener.
     pub(crate) fn of_core(&self, core: usize, listeners: &[Listener]) -> io::Result<Vec<OfCore>> {
-        let mut given = Vec::new();
-        for (group, listener) in self.groups.iter().zip(listeners) {
-            for socket in group.of_core(core, self.cores)? {
-                given.push((socket, Listener { address: group.bound, ..listener.clone() }));
-            }
-        }
-        Ok(given)
+        of_core(self.groups.iter().zip(listeners), core, self.cores)
     }
 
-    /// The admin's, for the one core that has it.
+    /// The admin socket, for the one core that serves it.
     pub(crate) fn of_admin(&self) -> io::Result<Option<TcpListener>> {
         let socket = self.admin.as_ref().and_then(|group| group.sockets.first());
         socket.map(TcpListener::try_clone).transpose()
     }
 
-    /// What a reload makes of it: groups whose address stays are kept, new addresses are bound,
-    /// the others are left out. Nothing changes until the result is put in place, so that a reload
-    /// that fails changes nothing.
+    /// The result of a reload: groups whose address stays are kept, new addresses are bound, the
+    /// others are left out. Nothing changes until the result is put in place, so that a failing
+    /// reload changes nothing.
     ///
     /// # Errors
-    /// A new address cannot be had.
+    /// A new address is not available.
     pub(crate) fn reload(&self, listeners: &[Listener]) -> Result<Change, StartError> {
         let mut kept: Vec<Option<&Group>> = self.groups.iter().map(Some).collect();
         let mut groups = Vec::new();
@@ -115,22 +109,22 @@ impl Sockets {
         Ok(Change { groups, gone })
     }
 
-    /// Puts a change in place. The cores still hold what has gone until they have let go.
+    /// Puts a change in place. The cores hold removed sockets until they have closed them.
     pub(crate) fn put(&mut self, change: Change) {
         self.groups = change.groups.into_iter().map(|(group, _)| group).collect();
     }
 
-    /// All of them, in an order that [`Sockets::bind`] finds its way in.
+    /// All sockets, in an order that [`Sockets::bind`] understands.
     pub(crate) fn all(&self) -> Vec<BorrowedFd<'_>> {
         let groups = self.groups.iter().chain(&self.admin);
         groups.flat_map(|group| group.sockets.iter().map(AsFd::as_fd)).collect()
     }
 }
 
-/// What a reload does to the sockets.
+/// A change of the sockets by a reload.
 #[derive(Debug)]
 pub(crate) struct Change {
-    /// Each with whether it is new.
+    /// The groups, each with whether it is new.
     groups: Vec<(Group, bool)>,
     /// Addresses that are no longer listened on.
     pub(crate) gone: Vec<SocketAddr>,
@@ -155,20 +149,30 @@ impl Change {
         cores: usize,
         listeners: &[Listener],
     ) -> io::Result<Vec<OfCore>> {
-        let mut given = Vec::new();
-        for ((group, _), listener) in self.groups.iter().zip(listeners).filter(|((_, new), _)| *new)
-        {
-            for socket in group.of_core(core, cores)? {
-                given.push((socket, Listener { address: group.bound, ..listener.clone() }));
-            }
-        }
-        Ok(given)
+        let pairs = self.groups.iter().zip(listeners).filter(|((_, new), _)| *new);
+        of_core(pairs.map(|((group, _), listener)| (group, listener)), core, cores)
     }
 }
 
+/// The sockets of these groups that one core accepts from, each with its listener.
+fn of_core<'g>(
+    groups: impl Iterator<Item = (&'g Group, &'g Listener)>,
+    core: usize,
+    cores: usize,
+) -> io::Result<Vec<OfCore>> {
+    let mut given = Vec::new();
+    for (group, listener) in groups {
+        for socket in group.of_core(core, cores)? {
+            given.push((socket, Listener { address: group.bound, ..listener.clone() }));
+        }
+    }
+    Ok(given)
+}
+
 impl Group {
-    /// Takes over what was passed, and binds what is missing for each core to have its own. Where
-    /// that cannot be (a socket bound by another user, or without SO_REUSEPORT), cores share.
+    /// Takes over the passed sockets, and binds the missing ones so that each core has its own.
+    /// Where that is impossible (a socket bound by another user, or without SO_REUSEPORT), cores
+    /// share.
     fn bind(
         configured: SocketAddr,
         cores: usize,
@@ -178,8 +182,8 @@ impl Group {
         let mut sockets = passed;
         let share = ListenOptions::default().with_reuse_port(cores > 1);
         if sockets.is_empty() {
-            // Two servers of one user would silently share the address and each take a part of the
-            // connections: whether anybody listens there is asked without sharing.
+            // Two servers of one user would silently share the address, and each would get a part
+            // of the connections. Binding without sharing first detects that.
             if cores > 1 && configured.port() != 0 {
                 drop(process::listen(configured, &ListenOptions::default()).map_err(named)?);
             }
@@ -202,8 +206,8 @@ impl Group {
         })
     }
 
-    /// Duplicates of those that this core accepts from: one at least, and each socket goes to one
-    /// core at least.
+    /// Duplicates of the sockets that this core accepts from: at least one, and each socket goes to
+    /// at least one core.
     fn of_core(&self, core: usize, cores: usize) -> io::Result<Vec<TcpListener>> {
         let count = self.sockets.len();
         shares(core, cores, count).map(|at| self.sockets[at].try_clone()).collect()
@@ -217,14 +221,14 @@ fn shares(core: usize, cores: usize, count: usize) -> impl Iterator<Item = usize
     (first..count).step_by(step)
 }
 
-/// Inherited sockets by the address they are bound to, in the order in which they came.
+/// Inherited sockets by the address they are bound to, in their order.
 struct Passed(Vec<(SocketAddr, Vec<TcpListener>)>);
 
 impl Passed {
     fn sorted(inherited: Vec<TcpListener>) -> Passed {
         let mut passed: Vec<(SocketAddr, Vec<TcpListener>)> = Vec::new();
         for socket in inherited {
-            // A socket that does not know its address is of no use to anybody.
+            // A socket without an address is of no use.
             let Ok(address) = socket.local_addr() else { continue };
             match passed.iter_mut().find(|(there, _)| *there == address) {
                 Some((_, sockets)) => sockets.push(socket),
@@ -234,8 +238,8 @@ impl Passed {
         Passed(passed)
     }
 
-    /// Those for this address; for a port that is left to the system the first of that host that no
-    /// address names.
+    /// The sockets for this address; for a port that the system chooses, the first of that host
+    /// that no address names.
     fn take(&mut self, wanted: SocketAddr, named: &[SocketAddr]) -> Vec<TcpListener> {
         let fits = |(address, _): &(SocketAddr, Vec<TcpListener>)| {
             *address == wanted

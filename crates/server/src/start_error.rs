@@ -11,11 +11,11 @@ use store::disk::OpenError;
 pub enum StartError {
     /// An address cannot be listened on.
     Bind(SocketAddr, io::Error),
-    /// The event notification or a thread cannot be had.
+    /// The event notification or a thread is not available.
     System(io::Error),
-    /// The process that was to be replaced has gone.
+    /// The process to be replaced has gone.
     Predecessor(io::Error),
-    /// The store on disk is not to be used as it is.
+    /// The store on disk cannot be used as it is.
     Disk(OpenError),
 }
 

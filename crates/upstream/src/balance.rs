@@ -54,40 +54,28 @@ impl Balancer {
         }
     }
 
-    /// The index of the chosen server. `key` says which requests belong together.
+    /// The index of the chosen server. `key` says which requests belong together. Without
+    /// `takes_turn`, this predicts the choice and changes nothing.
     pub(super) fn pick(
         &self,
         candidates: impl Iterator<Item = Candidate> + Clone,
         key: u64,
+        takes_turn: bool,
     ) -> Option<usize> {
         match self {
             Balancer::RoundRobin(riches) => {
                 let mut riches = riches.lock().unwrap_or_else(PoisonError::into_inner);
-                in_turn(&mut riches, candidates)
+                match takes_turn {
+                    true => in_turn(&mut riches, candidates),
+                    false => in_turn(&mut riches.clone(), candidates),
+                }
             }
             Balancer::LeastOutstanding(next) => {
-                let from = next.fetch_add(1, Ordering::Relaxed);
+                let from = match takes_turn {
+                    true => next.fetch_add(1, Ordering::Relaxed),
+                    false => next.load(Ordering::Relaxed),
+                };
                 least_outstanding(candidates, from)
-            }
-            Balancer::Hash { load_percent_max } => by_hash(candidates, key, *load_percent_max),
-        }
-    }
-}
-
-impl Balancer {
-    /// The index that [`Balancer::pick`] would choose now; no turn is taken.
-    pub(super) fn foresee(
-        &self,
-        candidates: impl Iterator<Item = Candidate> + Clone,
-        key: u64,
-    ) -> Option<usize> {
-        match self {
-            Balancer::RoundRobin(riches) => {
-                let mut riches = riches.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                in_turn(&mut riches, candidates)
-            }
-            Balancer::LeastOutstanding(next) => {
-                least_outstanding(candidates, next.load(Ordering::Relaxed))
             }
             Balancer::Hash { load_percent_max } => by_hash(candidates, key, *load_percent_max),
         }
@@ -190,7 +178,7 @@ mod tests {
 
     fn picks(balancer: &Balancer, all: &[Candidate], keys: std::ops::Range<u64>) -> Vec<usize> {
         let key = |at: u64| stable_hash(&[&at.to_le_bytes()]);
-        keys.map(|at| balancer.pick(all.iter().copied(), key(at)).unwrap()).collect()
+        keys.map(|at| balancer.pick(all.iter().copied(), key(at), true).unwrap()).collect()
     }
 
     fn counts(picks: &[usize], servers: usize) -> Vec<usize> {

@@ -45,7 +45,7 @@ figures! { GROUP, GROUP_FIGURES: Group, &["group"];
         "Requests that had to wait for a server of the group",
         |group| group.shared.figures.waits.load(Relaxed);
     queue_wait_microseconds = "upstream_queue_wait_microseconds", Counter,
-        "How long they waited, all together",
+        "Total time that requests waited for a server of the group",
         |group| group.shared.figures.wait_us.load(Relaxed);
     queue_full = "upstream_queue_full", Counter,
         "Requests refused because too many waited already",
@@ -57,16 +57,16 @@ figures! { GROUP, GROUP_FIGURES: Group, &["group"];
         "Requests that came while every server of the group was down",
         |group| group.shared.figures.none_usable.load(Relaxed);
     retries = "upstream_group_retries", Counter,
-        "Requests sent on to another server of the group",
+        "Requests retried on another server of the group",
         |group| group.shared.figures.retries.load(Relaxed);
     retries_denied = "upstream_group_retries_denied", Counter,
-        "Requests not sent on because the budget of retries was exhausted",
+        "Retries that the exhausted budget of retries prevented",
         |group| group.shared.figures.retries_denied.load(Relaxed);
 }
 
 figures! { SERVER, SERVER_FIGURES: Member, &["group", "server"];
     up = "upstream_server_up", Gauge,
-        "1 if the server is usable, 0 if it is down or left alone",
+        "1 if the server is usable, 0 if it is down or ejected",
         |member| u64::from(state(member, time::now()) == "up");
     outstanding = "upstream_server_outstanding", Gauge,
         "Requests in flight at the server",
@@ -78,13 +78,13 @@ figures! { SERVER, SERVER_FIGURES: Member, &["group", "server"];
         "Connections made to the server",
         |member| member.state.figures.connects.load(Relaxed);
     reuses = "upstream_server_reuses", Counter,
-        "Requests sent to the server on a connection that was there",
+        "Requests sent to the server on a reused connection",
         |member| member.state.figures.reuses.load(Relaxed);
     failures = "upstream_server_failures", Counter,
         "Requests that failed because of the server",
         |member| member.state.figures.failures.load(Relaxed);
     ejections = "upstream_server_ejections", Counter,
-        "Times that the server was left alone because of failures",
+        "Times that the server was ejected because of failures",
         |member| member.state.figures.ejections.load(Relaxed);
     checks_failed = "upstream_server_checks_failed", Counter,
         "Health checks that the server did not pass",

@@ -265,7 +265,7 @@ impl Group {
         // Another core may take the server first; then the next best is chosen.
         for _ in 0..self.members.len() {
             let with_room = self.with_room(tier, tried, now);
-            let at = self.balancer.pick(with_room, key).ok_or(Blocked::Full)?;
+            let at = self.balancer.pick(with_room, key, true).ok_or(Blocked::Full)?;
             let chosen = &self.members[at];
             if chosen.state.take(chosen.outstanding_max) {
                 return Ok(self.ticket(at));
@@ -314,7 +314,7 @@ impl Group {
         let (tried, now) = (Tried::default(), time::now());
         let tier = self.best_tier(tried, now).ok_or(Blocked::Down)?;
         let with_room = self.with_room(tier, tried, now);
-        let at = self.balancer.foresee(with_room, key).ok_or(Blocked::Full)?;
+        let at = self.balancer.pick(with_room, key, false).ok_or(Blocked::Full)?;
         let member = &self.members[at];
         Ok(Predicted {
             authority: member.authority.clone(),

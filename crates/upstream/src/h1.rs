@@ -10,8 +10,7 @@ use std::rc::Rc;
 use http1::{BodyDecoder, BodyKind, Method, OwnedResponse, ResponseHead, Target, write};
 use outcome::Fault;
 use runtime::time;
-use transport::Transport;
-use transport::tls;
+use transport::{Transport, tls};
 
 use super::{Times, Upstream, Upstreams, send};
 

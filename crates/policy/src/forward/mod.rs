@@ -31,8 +31,7 @@ use runtime::time;
 pub use passwords::{Known, Passwords, Verifying};
 
 use config::{Domain, Forward, Ports};
-use outcome::Fault;
-use outcome::Refusal;
+use outcome::{Fault, Refusal};
 
 /// The rules, ready for use.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! What the origin is asked for, and what is stored already.
+//! What the origin is asked for, and the stored response that it may confirm.
 
 use std::sync::Arc;
 

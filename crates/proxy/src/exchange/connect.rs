@@ -41,7 +41,7 @@ pub(super) async fn connect<C: Client>(
     let worker = exchange.context.worker;
     let addresses = tunnel_addresses(&exchange.context).await?;
     let upstream = upstream::connect(&worker.upstreams, &To::Addresses(addresses, None)).await;
-    let upstream = upstream.map_err(|fault| unanswered(worker, fault))?;
+    let upstream = upstream.map_err(|fault| unanswered(&worker.io, fault))?;
     let address = Some(upstream.address);
     let summary = Summary { outcome: Outcome::Tunnel, status: 200, upstream: address };
     exchange.client.respond(&Response::TunnelOpen);

@@ -167,7 +167,7 @@ impl<C: Client> Exchange<'_, C> {
             _ => Err(Gone),
         };
         if sent.is_ok() {
-            io.counters.bodies_mended.add(1);
+            io.counters.bodies_repaired.add(1);
         }
         Ending::of(sent, summary)
     }

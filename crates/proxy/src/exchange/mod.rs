@@ -1,8 +1,8 @@
 //! One exchange: a request that could not be answered in its turn, and its response.
 //!
 //! [`run`] owns the branching. The others carry out one [`step::Step`] each and return the next:
-//! [`routing`] applies the rules and routes, [`plan`] decides by what is stored, [`collapse`] joins
-//! other requests' fetches, [`fetch`] asks the origin, [`serve`] and [`from_disk`] send.
+//! [`routing`] applies the rules and routes, [`plan`] decides by the stored response, [`collapse`]
+//! joins other requests' fetches, [`fetch`] asks the origin, [`serve`] and [`from_disk`] send.
 
 pub(crate) mod ask;
 mod collapse;
@@ -73,7 +73,7 @@ impl<'x, C: Client> Exchange<'x, C> {
         }
     }
 
-    /// The request, to be decided by what is stored.
+    /// The request, to be decided by the stored response.
     fn planner(&self) -> Planner<'_> {
         Planner { cache: &self.context.worker.cache, head: self.context.head }
     }

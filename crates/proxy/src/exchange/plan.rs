@@ -1,5 +1,4 @@
-//! What to do with a request, by what is stored and what it asks for, and by which rule. Nothing is
-//! done here.
+//! The step that follows a look into the store, and the rule that decides it. Nothing is done here.
 
 use std::sync::Arc;
 
@@ -34,7 +33,7 @@ pub(crate) enum Form {
     Unsatisfied,
 }
 
-/// A request, to be decided by what is stored.
+/// A request, to be decided by the stored response.
 pub(crate) struct Planner<'p> {
     pub(crate) cache: &'p Cache,
     pub(crate) head: RequestHead<'p>,

@@ -28,7 +28,7 @@ pub(super) async fn upgrade<C: Client>(
     body: &mut C::Body,
 ) -> Result<Ending, Refusal> {
     let worker = exchange.context.worker;
-    let unanswered = |fault| unanswered(worker, fault);
+    let unanswered = |fault| unanswered(&worker.io, fault);
     let request = exchange.forwarding(to).request(Purpose::Upgrade(protocols));
     // An upgrade cannot be repeated.
     let upstream = upstream::connect(&worker.upstreams, &to.to).await.map_err(unanswered)?;
@@ -67,7 +67,7 @@ async fn switch<C: Client>(
     let mut chosen = head.fields.all(Name::Upgrade).flat_map(tokens);
     let protocol = match (chosen.next(), chosen.next()) {
         (Some(protocol), None) if is_asked(protocol) => protocol,
-        _ => return Err(unanswered(exchange.context.worker, Fault::Malformed)),
+        _ => return Err(unanswered(&exchange.context.worker.io, Fault::Malformed)),
     };
     let via = &exchange.context.snapshot.via;
     exchange.client.respond(&Response::Switching { head, via, protocol });

@@ -59,7 +59,9 @@ pub(super) async fn explained(
     }
     let now_ms = time::wall_ms();
     let mut explanation = Explanator::new(&context, question, now_ms);
-    if let Some((found, key)) = fresh_hit(worker, listener, peer, &head, Look::Peek, now_ms) {
+    let snapshot = &context.snapshot;
+    let hit = fresh_hit(cache, snapshot, listener, peer, &head, Look::Peek, now_ms);
+    if let Some((found, key)) = hit {
         explanation.serves(&Held::Whole(found), key, &CacheStatus::HIT, rules::FRESH);
         return explanation.out;
     }
@@ -83,7 +85,7 @@ struct Explanator<'t> {
 }
 
 impl<'t> Explanator<'t> {
-    /// Begins with what is stored, whatever becomes of the request.
+    /// Begins with the stored responses, whatever becomes of the request.
     fn new(context: &'t RequestContext<'t>, question: &Question, now_ms: u64) -> Explanator<'t> {
         let cache = &context.worker.cache;
         let uri = requested_uri(context.listener, &context.head)
@@ -174,9 +176,8 @@ impl<'t> Explanator<'t> {
                 self.does(does, rule.unwrap_or(rules::URI_MISS));
                 self.begins(ask.why);
                 self.fetches(&forwarding, &ask, false);
-                let stand_in = forwarding.stale_rule(&ask, Failure::Unreachable);
-                self.out.on_failure =
-                    stand_in.map(|rule| Decision::of("serve-stale", rule.explain()));
+                let rule = forwarding.stale_rule(&ask, Failure::Unreachable);
+                self.out.on_failure = rule.map(|rule| Decision::of("serve-stale", rule.explain()));
             }
             // An exchange comes to these from a look into the store or from a fetch, where the
             // explanation ends.
@@ -244,13 +245,13 @@ impl<'t> Explanator<'t> {
     }
 
     /// A request on behalf of the store.
-    fn fetches(&mut self, forwarding: &Forwarding<'_>, ask: &Ask, behind: bool) {
+    fn fetches(&mut self, forwarding: &Forwarding<'_>, ask: &Ask, background: bool) {
         self.sends(forwarding, Purpose::Store(ask));
         let cache = &forwarding.worker.cache;
         let key = Planner { cache, head: forwarding.head }.flight_key(ask);
-        let under_way = cache.flights.has(key) && !ask.is_for_one();
+        let in_flight = cache.flights.has(key) && !ask.is_for_one();
         if let Some(request) = &mut self.out.request {
-            *request = Request { under_way, behind, ..std::mem::take(request) };
+            *request = Request { in_flight, background, ..std::mem::take(request) };
         }
     }
 

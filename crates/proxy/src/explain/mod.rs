@@ -5,7 +5,7 @@
 //!                                                     the functions that serve requests
 //! ```
 //!
-//! It has no rules of its own: it takes the first steps of an exchange, up to the one that would do
+//! It has no separate rules: it takes the first steps of an exchange, up to the one that would do
 //! something, and describes that. It *peeks* at the store and predicts servers without taking them,
 //! so that asking changes nothing: no object counts as used, nothing is counted, removed or
 //! fetched. A name that a client would have connected to is looked up as for the client, and the

@@ -1,41 +1,41 @@
-//! What an explanation says, as JSON has it. Instants are unix milliseconds.
+//! The parts of an explanation, as in its JSON. Instants are unix milliseconds.
 
 use serde::{Deserialize, Serialize};
 
-/// What there is to say of one request.
+/// The explanation of one request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Explained {
-    /// The method that was asked about.
+    /// The request's method.
     pub method: String,
-    /// The URL as it was asked for.
+    /// The URL as given.
     pub url: String,
     /// `reverse` or `forward`: the kind of listener it would come to.
     pub role: String,
     /// That listener, as configured.
     pub listener: String,
-    /// The key of the URL, if it has come so far as to have one.
+    /// The key of the URL, if the request gets far enough to have one.
     pub key: Option<String>,
-    /// The instant of the arithmetic.
+    /// The instant for which everything is computed.
     pub now_ms: u64,
     /// What would become of the request.
     pub decision: Decision,
-    /// What it would be answered with, as far as that can be known without asking.
+    /// The answer, as far as it is known without asking the origin.
     pub answer: Answer,
     /// The response that it selects, if one is stored.
     pub selected: Option<Response>,
-    /// By which fields the responses of this URL differ.
+    /// The fields by which the responses of this URL vary.
     pub varies_by: Vec<String>,
-    /// The responses stored for this URL, at most as many as a URL remembers.
+    /// The responses stored for this URL, at most as many as are remembered for a URL.
     pub variants: Vec<Response>,
-    /// What would be asked of the origin now, if anything.
+    /// The request to the origin, if one would be sent.
     pub request: Option<Request>,
-    /// What would be served if the origin gave no answer, or one of 500, 502, 503 and 504.
+    /// What would be served if the origin gave no answer, or 500, 502, 503 or 504.
     pub on_failure: Option<Decision>,
-    /// The share of requests that need an upstream which is answered 503 now, for overload.
+    /// The share of the requests that need an upstream which gets 503 now, because of overload.
     pub shed_ratio: f64,
 }
 
-/// What would become of a request, and by which rule.
+/// What would be done with a request, and by which rule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
     /// `serve`, `serve-stale`, `validate`, `fetch`, `pass`, `tunnel`, `purge`, `answer` (a route's
@@ -43,22 +43,22 @@ pub struct Decision {
     pub does: String,
     /// The rule's name.
     pub rule: String,
-    /// Where it is written; empty for a rule of the configuration.
+    /// Where it is specified; empty for a rule of the configuration.
     pub clause: String,
     /// What it says.
     pub text: String,
 }
 
-/// What a client would get.
+/// The answer to the client.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// The status, where it does not depend on the origin.
     pub status: Option<u16>,
     /// Our member of `Cache-Status`; when it is not `exact`, the origin's answer adds to it.
     pub cache_status: Option<String>,
-    /// It is all of the member.
+    /// The member is complete.
     pub exact: bool,
-    /// Our member of `Proxy-Status`, which a refusal has in place of it.
+    /// Our member of `Proxy-Status`, which a refusal has instead.
     pub proxy_status: Option<String>,
     /// `Age`.
     pub age_seconds: Option<u64>,
@@ -77,22 +77,22 @@ pub struct Range {
     pub last: u64,
 }
 
-/// What would be asked of an origin.
+/// A request to an origin.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
-    /// After the client has its answer already (stale-while-revalidate).
-    pub behind: bool,
-    /// Somebody else's fetch is under way: this one would wait for it, and ask nothing itself.
-    pub under_way: bool,
-    /// The group that the route leads to; none for a host that the client names.
+    /// In the background, after the client has got its answer (stale-while-revalidate).
+    pub background: bool,
+    /// Another request's fetch is in flight: this one would wait for it, and ask nothing itself.
+    pub in_flight: bool,
+    /// The group of the route; none for a host that the client names.
     pub group: Option<String>,
-    /// The server that would be asked, by its name in the configuration.
+    /// The server that would be used, by its name in the configuration.
     pub server: Option<String>,
-    /// Where it is.
+    /// Its addresses.
     pub addresses: Vec<String>,
-    /// TLS is spoken there.
+    /// TLS is used.
     pub tls: bool,
-    /// Why nobody could be asked.
+    /// Why no server could be used.
     pub fault: Option<String>,
     /// The head, line by line, as it would be sent; other bytes than ASCII are escaped.
     pub lines: Vec<String>,
@@ -105,13 +105,13 @@ pub struct Response {
     pub key: String,
     /// Its status.
     pub status: u16,
-    /// What the request had in the fields it varies by, normalised; other bytes are escaped.
+    /// The request's values of the fields it varies by, normalised; other bytes are escaped.
     pub variant: Option<String>,
     /// Bytes of its body that are stored.
     pub body_bytes: u64,
-    /// Bytes of the whole, if that is not all of it.
+    /// Bytes of the whole, if only parts are stored.
     pub complete_bytes: Option<u64>,
-    /// The parts that are stored, then.
+    /// The stored parts, if only parts are stored.
     pub parts: Vec<Range>,
     /// Bytes that the store accounts for it.
     pub stored_bytes: u64,
@@ -123,7 +123,7 @@ pub struct Response {
     pub tags: Vec<String>,
     /// The arithmetic of its freshness.
     pub freshness: Freshness,
-    /// Purges that concern it and that it has not met yet; one that is hard means that it is gone.
+    /// Purges that concern it and that have not been applied yet; a hard one means that it is gone.
     pub purges: Vec<Purge>,
 }
 
@@ -154,11 +154,11 @@ pub struct Freshness {
     pub lifetime_ms: u64,
     /// What the lifetime comes from.
     pub lifetime_from: String,
-    /// And where that is written.
+    /// Where that is specified.
     pub lifetime_clause: String,
     /// Whether the lifetime exceeds the age.
     pub fresh: bool,
-    /// The seconds that are left; below zero, those since it is stale.
+    /// The remaining seconds of freshness; negative once it is stale.
     pub ttl_seconds: i64,
     /// A soft purge ended the lifetime at this instant.
     pub softly_purged_ms: Option<u64>,

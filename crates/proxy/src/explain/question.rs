@@ -2,13 +2,12 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use http1::{OwnedRequest, Scratch};
+use http1::{OwnedRequest, Scheme, Scratch};
 
 use crate::listener::ListenerContext;
 use crate::snapshot::Snapshot;
 
 use config::{Listener, Role};
-use http1::Scheme;
 
 /// A request that has not been sent.
 pub(super) struct Question {

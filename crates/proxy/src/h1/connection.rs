@@ -92,21 +92,20 @@ fn converse(
     let mut kept = Kept::default();
     let mut idle = Idle::new(&worker.io);
     async move {
-        let io = &worker.io;
         loop {
             // Bytes of a further request may be here already, after one that had to wait.
             let more = std::mem::take(&mut kept.unparsed);
             if !more && !kept.is_empty() {
-                io.counters.states.reading.add(1);
+                worker.io.counters.states.reading.add(1);
             }
-            let readable = more || idle.readable(io, &accepted.stream, &kept).await;
+            let readable = more || idle.readable(&worker.io, &accepted.stream, &kept).await;
             if !more && !kept.is_empty() {
-                io.counters.states.reading.sub(1);
+                worker.io.counters.states.reading.sub(1);
             }
             if !readable {
-                if io.closes_silent() && kept.is_empty() {
+                if worker.io.closes_silent() && kept.is_empty() {
                     // A request may be on its way: its sender should see an end and not a reset.
-                    Box::pin(linger(io, &accepted.stream)).await;
+                    Box::pin(linger(&worker.io, &accepted.stream)).await;
                 }
                 return;
             }
@@ -114,7 +113,7 @@ fn converse(
                 AfterTurn::Wait => {}
                 AfterTurn::Close => return,
                 AfterTurn::Finish(finish) => {
-                    if !Box::pin(finish.run(io, listener, accepted)).await {
+                    if !Box::pin(finish.run(&worker.io, listener, accepted)).await {
                         return;
                     }
                 }
@@ -171,8 +170,8 @@ async fn exchange(
     match ending {
         Ending::Complete(_) => {}
         Ending::BrokenOff(_) => {
-            // A body that ends with the connection can only be told from a whole one by a reset;
-            // with other framings a reset does no harm.
+            // Only a reset shows that a body which ends with the connection is truncated. With
+            // other framings a reset does no harm.
             let _ = stream.set_linger0();
             return None;
         }
@@ -616,7 +615,9 @@ impl Turn<'_> {
     #[inline]
     fn answer_at_once(&self, head: &RequestHead<'_>, output: &mut Vec<u8>) -> Answered {
         let Origin { listener, peer, .. } = self.from;
-        let found = fresh_hit(self.worker, listener, peer.ip(), head, Look::Use, self.now_ms);
+        let (cache, snapshot) = (&self.worker.cache, self.worker.snapshot());
+        let (peer, now_ms) = (peer.ip(), self.now_ms);
+        let found = fresh_hit(cache, &snapshot, listener, peer, head, Look::Use, now_ms);
         let Some((stored, key)) = found else { return Answered::Later(head.detach()) };
         self.worker.sizing.hit(key, &stored);
         self.hit(head, stored, output)

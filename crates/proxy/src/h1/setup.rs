@@ -170,7 +170,7 @@ async fn handshake(
     None
 }
 
-/// Tells a client that spoke plain HTTP to use TLS here.
+/// Answers a client that spoke plain HTTP where TLS is required.
 async fn answer_plain_http(io: &CoreIo, from: (SocketAddr, &ListenerContext), stream: Transport) {
     let mut out = Vec::new();
     append_refusal(&mut out, Refusal::PlainHttp);

@@ -280,7 +280,7 @@ fn a_body_that_broke_off_is_mended_by_the_origin() {
                     Err(Broken::Within) => cut.set(cut.get() + 1),
                     Err(other) => panic!("{other:?}"),
                 }
-                mended.set(mended.get() + world.counter("bodies_mended"));
+                mended.set(mended.get() + world.counter("bodies_repaired"));
                 assert!(get(target, "").await.body == expected(target, None), "it is a miss then");
             });
         });

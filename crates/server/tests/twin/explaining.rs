@@ -248,7 +248,7 @@ async fn held_to(world: &World, asked: &Asked) -> (String, String) {
         assert!(got.field("content-range").unwrap().starts_with(&expected), "{context}");
     }
     let seen = world.origin.seen.borrow();
-    match told.request.as_ref().filter(|request| !request.behind) {
+    match told.request.as_ref().filter(|request| !request.background) {
         None => {
             let behind = usize::from(told.request.is_some());
             assert!(seen.len() <= seen_before + behind, "{context}");

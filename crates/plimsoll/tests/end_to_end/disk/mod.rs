@@ -324,7 +324,7 @@ fn random_bytes_in_the_segments_are_never_served() {
         }
     });
     scene.is_well();
-    let [bad, hits, mended] = ["disk_bad_blocks", "disk_hits", "bodies_mended"]
+    let [bad, hits, mended] = ["disk_bad_blocks", "disk_hits", "bodies_repaired"]
         .map(|name| metric(admin, &format!("plimsoll_{name}_total")));
     let [compared, cut] = [&scene.compared, &scene.cut].map(|count| count.load(Ordering::Relaxed));
     eprintln!(
@@ -368,7 +368,7 @@ fn a_body_corrupted_in_the_middle_is_completed_from_the_origin_or_truncated() {
     let mended = scene.one(certain);
     assert!(mended.whole && mended.is_hit());
     assert_eq!(scene.origin.requests(), before + 1, "the remainder was requested");
-    assert_eq!(metric(server.admin(), "plimsoll_bodies_mended_total"), 1);
+    assert_eq!(metric(server.admin(), "plimsoll_bodies_repaired_total"), 1);
     let cut = scene.one(bare);
     assert!(!cut.whole && cut.is_hit());
     assert_eq!(metric(server.admin(), "plimsoll_disk_bad_blocks_total"), 2);

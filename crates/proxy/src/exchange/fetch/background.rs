@@ -63,7 +63,7 @@ impl Revalidation {
         let upstreams = &self.worker.upstreams;
         match upstream::exchange(upstreams, &to.to, &request, &mut |_| {}).await {
             Err(fault) => {
-                let _ = unanswered(&self.worker, fault);
+                let _ = unanswered(&self.worker.io, fault);
                 lead.settle(Settled::Failed(fault));
             }
             // The flight is settled, or its own task fetches the body: no client needs the step.

@@ -40,34 +40,34 @@ impl<C: Client> Exchange<'_, C> {
             Ok(answer) => handle(&forwarding, to, ask, lead, forwarding.ruled(answer)),
             Err(fault) => {
                 lead.settle(Settled::Failed(fault));
-                let _ = unanswered(worker, fault);
+                let _ = unanswered(&worker.io, fault);
                 self.failed(to, ask, fault)
             }
         }
     }
 
-    /// The origin gave no answer: a stale response stands in if a rule allows it.
+    /// The origin gave no answer: serves a stale response if a rule allows it.
     pub(in crate::exchange) fn failed<'d>(
         &self,
         to: &'d Destination<'d>,
         ask: Ask,
         fault: Fault,
     ) -> Result<Step<'d>, Refusal> {
-        match self.forwarding(to).stand_in(&ask, Failure::Unreachable) {
+        match self.forwarding(to).stale_substitute(&ask, Failure::Unreachable) {
             Some(serving) => Ok(Step::Serve(to, serving)),
             None => Err(Refusal::Fault(fault)),
         }
     }
 
-    /// The origin answered another's request with an error: a stale response stands in, or this
-    /// request is passed on.
+    /// The origin answered another's request with an error: serves a stale response if a rule
+    /// allows it, or passes this request on.
     pub(in crate::exchange) fn declined<'d>(
         &self,
         to: &'d Destination<'d>,
         ask: Ask,
         status: u16,
     ) -> Step<'d> {
-        match self.forwarding(to).stand_in(&ask, Failure::Status(status)) {
+        match self.forwarding(to).stale_substitute(&ask, Failure::Status(status)) {
             Some(serving) => Step::Serve(to, serving),
             None => Step::Pass(to, ask.why),
         }

@@ -17,6 +17,7 @@ use cache::stored::Wire;
 use cache::variants::offered_tag;
 use caching::{Explain, Failure, Policy, StaleRule};
 use config::{ForwardedFields, Role};
+use core_io::CoreIo;
 use http1::{Method, Name, RequestHead, write};
 use outcome::{Fault, Refusal};
 use policy::fields::Edits;
@@ -86,11 +87,11 @@ impl Forwarding<'_> {
         self.snapshot.tags_to_clients(self.role)
     }
 
-    /// The stale response that stands in for an origin that fails, if a rule allows it.
-    pub(crate) fn stand_in(&self, ask: &Ask, failure: Failure) -> Option<Serving> {
+    /// The stale response to serve when the origin fails, if a rule allows it.
+    pub(crate) fn stale_substitute(&self, ask: &Ask, failure: Failure) -> Option<Serving> {
         let held = ask.stale()?.clone();
         let rule = self.stale_rule(ask, failure)?;
-        tracing::debug!(rule = rule.explain().token, "a stale response stands in");
+        tracing::debug!(rule = rule.explain().token, "a stale response is served instead");
         let ttl_seconds = held.meta().freshness.ttl_seconds(time::wall_ms());
         let cache_status = CacheStatus::stale(rule, ttl_seconds);
         Some(Serving { held, provenance: Provenance::stored(cache_status) })
@@ -196,10 +197,10 @@ impl Forwarding<'_> {
 }
 
 /// Counts and reports that an upstream gave no answer.
-pub(crate) fn unanswered(worker: &Worker, fault: Fault) -> Refusal {
+pub(crate) fn unanswered(io: &CoreIo, fault: Fault) -> Refusal {
     tracing::debug!(%fault, "no answer");
     if !fault.is_of_the_client() {
-        worker.io.counters.upstream_errors.add(1);
+        io.counters.upstream_errors.add(1);
     }
     Refusal::Fault(fault)
 }

@@ -41,7 +41,7 @@ pub(crate) async fn pass<C: Client>(
     let own = own_watch(exchange, to);
     let worker = exchange.context.worker;
     if is_held(exchange, body) {
-        Box::pin(hold(body, &mut request)).await.map_err(|fault| unanswered(worker, fault))?;
+        Box::pin(hold(body, &mut request)).await.map_err(|fault| unanswered(&worker.io, fault))?;
     } else if exchange.has_body {
         return Box::pin(with_body(exchange, to, &request, why, body, own)).await;
     }
@@ -53,7 +53,7 @@ pub(crate) async fn pass<C: Client>(
             let own = invalidate(exchange, to, &answer, own).await;
             answered(exchange, to, answer, why, own).await
         }
-        Err(fault) => Err(unanswered(worker, fault)),
+        Err(fault) => Err(unanswered(&worker.io, fault)),
     }
 }
 
@@ -87,7 +87,7 @@ impl<C: Client> Exchange<'_, C> {
         let request = forwarding.request(Purpose::Pass(BodyLength::None));
         let began = worker.cache.purges.now();
         let answer = upstream::exchange(&worker.upstreams, &to.to, &request, &mut |_| {}).await;
-        let answer = forwarding.ruled(answer.map_err(|fault| unanswered(worker, fault))?);
+        let answer = forwarding.ruled(answer.map_err(|fault| unanswered(&worker.io, fault))?);
         let got = answer.head.head();
         let (wire, old) = (Wire(got.fields), &stored.head);
         let bytes = stored.body_bytes;
@@ -147,7 +147,7 @@ async fn answered<C: Client>(
     let mut first = Vec::new();
     let ready =
         answer.body.take_ready(&worker.upstreams, &mut |data| first.extend_from_slice(data));
-    ready.map_err(|fault| unanswered(worker, fault))?;
+    ready.map_err(|fault| unanswered(&worker.io, fault))?;
     let lead = worker.cache.flights.alone(key, head.resource.began(), watch);
     let filling = Filling { key, head: Arc::clone(&head), into: Into::Whole };
     let reader = filling.start(worker, lead, answer.body, first);
@@ -254,7 +254,7 @@ async fn with_body<C: Client>(
     own: Option<Watch>,
 ) -> Result<Ending, Refusal> {
     let worker = exchange.context.worker;
-    let unanswered = |fault| unanswered(worker, fault);
+    let unanswered = |fault| unanswered(&worker.io, fault);
     // The request cannot be sent twice, so it takes no connection that may be closing.
     let upstream = upstream::connect(&worker.upstreams, &to.to).await.map_err(unanswered)?;
     let request_ms = time::wall_ms();

@@ -36,7 +36,7 @@ pub(super) fn handle<'d>(
     if status == 304 && ask.is_conditional() {
         return confirmed(forwarding, to, ask, lead, answer);
     }
-    if let Some(serving) = forwarding.stand_in(&ask, Failure::Status(status)) {
+    if let Some(serving) = forwarding.stale_substitute(&ask, Failure::Status(status)) {
         lead.settle(Settled::Declined(status));
         return Ok(Step::Serve(to, serving));
     }
