@@ -5,7 +5,6 @@
 //! block: it reads files, resolves names, waits for a successor; a core never does.
 //! Who owns: anyone may hold a sending end of the queue; the server has the receiving end.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, mpsc};
 
@@ -54,14 +53,8 @@ pub(crate) enum Event {
 }
 
 /// A way to give orders, from any thread.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Orders(mpsc::Sender<Event>);
-
-impl fmt::Debug for Orders {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Orders").finish_non_exhaustive()
-    }
-}
 
 impl Orders {
     /// A queue: its sending and its receiving end.

@@ -8,13 +8,11 @@ use runtime::stop::StopToken;
 use runtime::sync::{Inbox, inbox};
 use store::disk::DiskStore;
 
-use cache::Cache;
-
 use crate::admin;
 use crate::change::Change;
 use crate::core_task::CoreTask;
 use crate::log_to::LogTo;
-use crate::process::Process;
+use crate::process::{DiskUser, Process};
 use config::{Config, Listener};
 use metrics::Counters;
 use proxy::Worker;
@@ -91,7 +89,7 @@ impl Core {
         // And one runs the disk.
         let cache = Arc::clone(&worker.cache);
         let task = CoreTask::new(Rc::clone(&worker));
-        let serving = Serving(Arc::clone(&cache));
+        let serving = DiskUser(Arc::clone(&cache));
         let writing = (is_first && cache.disk.is_some()).then(|| {
             let cache = Arc::clone(&cache);
             runtime::spawn(async move {
@@ -124,16 +122,5 @@ impl Core {
     /// The counters of this core, in the order of [`crate::described_metrics`]' first ones.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         metrics::COUNTERS.iter().map(|c| c.name).zip(self.counters.values()).collect()
-    }
-}
-
-/// Reports the end of a core to the disk, however it ends.
-struct Serving(Arc<Cache>);
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        if let Some(disk) = &self.0.disk {
-            disk.core_ended();
-        }
     }
 }

@@ -30,6 +30,7 @@ use runtime::process::{CHANGES_BYTES_MAX, Link, Message, Predecessor, Successor,
 use runtime::{Options, Runtime};
 
 use crate::limits::TAKEN_IN_WAIT_MAX;
+use crate::process::DiskUser;
 use cache::Cache;
 use cache::handover::Waiting;
 
@@ -190,33 +191,17 @@ pub(crate) fn wait_for_listeners(
     predecessor.request_listeners()?;
     granted(predecessor)?;
     let link = predecessor.link().try_clone()?;
-    let follows = Follows::new(cache);
+    if let Some(disk) = &cache.disk {
+        disk.core_begins();
+    }
+    // Keeps the disk open while the predecessor may send changes.
+    let user = DiskUser(Arc::clone(cache));
     let options = options.with_pin_cpu(None);
     let follow = move || match Runtime::new(options) {
-        Ok(runtime) => follow(&link, &follows.0, runtime),
+        Ok(runtime) => follow(&link, &user.0, runtime),
         Err(error) => tracing::error!(%error, "no changes are received from the predecessor"),
     };
     std::thread::Builder::new().name("predecessor".into()).spawn(follow).map(drop)
-}
-
-/// Keeps the disk open while the predecessor may send changes.
-struct Follows(Arc<Cache>);
-
-impl Follows {
-    fn new(cache: &Arc<Cache>) -> Follows {
-        if let Some(disk) = &cache.disk {
-            disk.core_begins();
-        }
-        Follows(Arc::clone(cache))
-    }
-}
-
-impl Drop for Follows {
-    fn drop(&mut self) {
-        if let Some(disk) = &self.0.disk {
-            disk.core_ended();
-        }
-    }
 }
 
 /// Applies changes until the link ends.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use access_log::{Queue, Sink};
+use cache::Cache;
 use config::Config;
 use metrics::{Described, Shape};
 use proxy::Shared;
@@ -16,6 +17,17 @@ use crate::metrics_text::SharedFigures;
 pub(crate) struct Process {
     pub(crate) shared: Arc<Shared>,
     pub(crate) control: Control,
+}
+
+/// A user of the disk, which stays open for it. Reports its end to the disk, however it ends.
+pub(crate) struct DiskUser(pub(crate) Arc<Cache>);
+
+impl Drop for DiskUser {
+    fn drop(&mut self) {
+        if let Some(disk) = &self.0.disk {
+            disk.core_ended();
+        }
+    }
 }
 
 impl Process {
