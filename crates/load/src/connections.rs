@@ -121,7 +121,8 @@ impl Connections {
     /// Completes a connect after the poller reported an event for it.
     pub(crate) fn connected(&mut self, slot: u32) -> io::Result<()> {
         let connection = &mut self.table[slot as usize];
-        sys::socket_error(connection.fd())?;
+        let fd = connection.fd.as_ref().expect("a connecting slot has a socket");
+        sys::socket_error(fd)?;
         connection.step = Step::Idle;
         self.set_wants_write(slot, false)
     }

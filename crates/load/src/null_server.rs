@@ -76,7 +76,7 @@ impl NullServer {
             serving.epoll.wait(&mut ready)?;
             for &fd in &ready {
                 if fd == self.listener.as_raw_fd() {
-                    serving.accept_all(fd)?;
+                    serving.accept_all(&self.listener)?;
                 } else {
                     serving.serve(fd, &mut buffer)?;
                 }
@@ -95,7 +95,7 @@ struct Serving {
 }
 
 impl Serving {
-    fn accept_all(&mut self, listener: RawFd) -> io::Result<()> {
+    fn accept_all(&mut self, listener: &OwnedFd) -> io::Result<()> {
         while let Some(fd) = sys::accept(listener)? {
             let raw = fd.as_raw_fd();
             self.epoll.add(raw)?;

@@ -102,7 +102,7 @@ impl Origin {
             serving.read_clock();
             for event in events.iter() {
                 if event.token == LISTENER {
-                    serving.accept_all(self.listener.as_raw_fd())?;
+                    serving.accept_all(&self.listener)?;
                 } else {
                     serving.serve(event.token, event.ready);
                 }
@@ -200,7 +200,7 @@ impl Serving {
         }
     }
 
-    fn accept_all(&mut self, listener: i32) -> io::Result<()> {
+    fn accept_all(&mut self, listener: &OwnedFd) -> io::Result<()> {
         while !self.clients.is_full()
             && let Some(fd) = sys::accept(listener)?
         {

@@ -1,7 +1,7 @@
 //! The few system calls that the standard library does not offer: clocks, pinning, limits, and
 //! sockets that connect without blocking from a chosen source address.
 //!
-//! What: thin safe functions over libc. Why: the generator counts nanoseconds and system calls, so
+//! What: thin safe functions over the system calls. Why: the generator counts nanoseconds and system calls, so
 //! it must know which calls it makes. Ownership: dropping an `OwnedFd` closes it. What never
 //! happens: a blocking call on a socket; a descriptor that a child inherits.
 
@@ -9,6 +9,12 @@ use std::io;
 use std::marker::PhantomData;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
+use rustix::process::{self, Pid, Signal};
+use rustix::thread::{self, CpuSet};
 
 /// Connections that may wait to be accepted by the servers of this crate.
 pub const BACKLOG: i32 = 4096;
@@ -51,8 +57,7 @@ pub fn process_cpu_ns(pid: i32) -> io::Result<u64> {
 /// # Errors
 /// There is no such process, or it is not ours.
 pub fn terminate(pid: i32) -> io::Result<()> {
-    // SAFETY: the call takes two integers and can only affect another process, as intended.
-    checked(unsafe { libc::kill(pid, libc::SIGTERM) }).map(drop)
+    Ok(process::kill_process(number_of(pid, 1)?, Signal::TERM)?)
 }
 
 /// Asks all processes of one of our groups to end (SIGTERM).
@@ -60,7 +65,7 @@ pub fn terminate(pid: i32) -> io::Result<()> {
 /// # Errors
 /// As [`terminate`]; also if the number is not a group's.
 pub fn terminate_group(group: i32) -> io::Result<()> {
-    signal_group(group, libc::SIGTERM)
+    Ok(process::kill_process_group(number_of(group, 2)?, Signal::TERM)?)
 }
 
 /// Ends all processes of one of our groups (SIGKILL).
@@ -68,28 +73,14 @@ pub fn terminate_group(group: i32) -> io::Result<()> {
 /// # Errors
 /// As [`terminate_group`].
 pub fn kill_group(group: i32) -> io::Result<()> {
-    signal_group(group, libc::SIGKILL)
+    Ok(process::kill_process_group(number_of(group, 2)?, Signal::KILL)?)
 }
 
-/// Ends a process with SIGKILL.
-///
-/// # Errors
-/// As of [`terminate`]; a number that is not a single process's.
-pub fn kill(pid: i32) -> io::Result<()> {
-    if pid < 2 {
-        return Err(io::Error::from(io::ErrorKind::InvalidInput));
-    }
-    // SAFETY: the call takes two integers and accesses no memory.
-    checked(unsafe { libc::kill(pid, libc::SIGKILL) }).map(drop)
-}
-
-fn signal_group(group: i32, signal: libc::c_int) -> io::Result<()> {
-    // 0 is our own group; -1 would signal every process.
-    if group < 2 {
-        return Err(io::Error::from(io::ErrorKind::InvalidInput));
-    }
-    // SAFETY: as in `terminate`; a negative number addresses the whole group.
-    checked(unsafe { libc::kill(-group, signal) }).map(drop)
+/// A number that is at least `least`: smaller ones have a special meaning to kill(2). Group 0 is
+/// our own, and signalling group 1 would signal every process.
+fn number_of(number: i32, least: i32) -> io::Result<Pid> {
+    let valid = Some(number).filter(|number| *number >= least);
+    valid.and_then(Pid::from_raw).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
 #[inline]
@@ -106,22 +97,18 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
 /// # Errors
 /// There is no such CPU, or this process may not use it.
 pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
-    if cpu >= libc::CPU_SETSIZE as usize {
+    if cpu >= CpuSet::MAX_CPU {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    // SAFETY: a cpu_set_t is plain bits, for which all zeros is the empty set.
-    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `cpu` was checked against the size of the set.
-    unsafe { libc::CPU_SET(cpu, &mut set) };
-    // SAFETY: `set` is valid for reads of its size; 0 names the calling thread.
-    checked(unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) })
-        .map(drop)
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    Ok(thread::sched_setaffinity(None, &set)?)
 }
 
 /// Keeps the calling thread, and threads it starts, on one CPU until this is dropped.
 #[derive(Debug)]
 pub struct Pinned {
-    before: libc::cpu_set_t,
+    before: CpuSet,
     /// Not `Send`: the thread that is pinned must drop it.
     _of_this_thread: PhantomData<*const ()>,
 }
@@ -132,11 +119,7 @@ impl Pinned {
     /// # Errors
     /// As [`pin_to_cpu`].
     pub fn to(cpu: usize) -> io::Result<Pinned> {
-        // SAFETY: a cpu_set_t is plain bits, for which all zeros is the empty set.
-        let mut before: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-        let bytes = size_of::<libc::cpu_set_t>();
-        // SAFETY: `before` is valid for writes of its size; 0 names the calling thread.
-        checked(unsafe { libc::sched_getaffinity(0, bytes, &raw mut before) })?;
+        let before = thread::sched_getaffinity(None)?;
         pin_to_cpu(cpu)?;
         Ok(Pinned { before, _of_this_thread: PhantomData })
     }
@@ -144,10 +127,8 @@ impl Pinned {
 
 impl Drop for Pinned {
     fn drop(&mut self) {
-        let bytes = size_of::<libc::cpu_set_t>();
-        // SAFETY: `before` is valid for reads of its size. On failure the thread stays pinned:
-        // it has lost access to its former CPUs.
-        unsafe { libc::sched_setaffinity(0, bytes, &raw const self.before) };
+        // On failure the thread stays pinned: it has lost access to its former CPUs.
+        let _ = thread::sched_setaffinity(None, &self.before);
     }
 }
 
@@ -182,12 +163,9 @@ pub(crate) fn sharpen_timers() {
 /// Those of `socket`, `bind` and `listen`.
 pub fn listen(addr: SocketAddr) -> io::Result<OwnedFd> {
     let fd = stream_socket(addr)?;
-    set_option(&fd, libc::SOL_SOCKET, libc::SO_REUSEADDR, 1)?;
-    let (raw, len) = raw_address(addr);
-    // SAFETY: `raw` is a valid socket address of `len` bytes.
-    checked(unsafe { libc::bind(fd.as_raw_fd(), (&raw const raw).cast(), len) })?;
-    // SAFETY: no memory is passed.
-    checked(unsafe { libc::listen(fd.as_raw_fd(), BACKLOG) })?;
+    sockopt::set_socket_reuseaddr(&fd, true)?;
+    net::bind(&fd, &addr)?;
+    net::listen(&fd, BACKLOG)?;
     Ok(fd)
 }
 
@@ -197,69 +175,57 @@ pub(crate) fn local_addr(fd: &OwnedFd) -> io::Result<SocketAddr> {
 }
 
 /// Accepts one connection, non-blocking and without Nagle's delay; `None` if none waits.
-pub(crate) fn accept(listener: RawFd) -> io::Result<Option<OwnedFd>> {
-    let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: null pointers mean that the peer's address is not wanted.
-    let got = unsafe { libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags) };
-    match checked(got) {
-        Ok(raw) => {
-            // SAFETY: accept4 has just returned this descriptor, so it has no other owner.
-            let fd = unsafe { OwnedFd::from_raw_fd(raw) };
-            set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+pub(crate) fn accept(listener: &OwnedFd) -> io::Result<Option<OwnedFd>> {
+    match net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+        Ok(fd) => {
+            sockopt::set_tcp_nodelay(&fd, true)?;
             Ok(Some(fd))
         }
-        Err(e) => match e.raw_os_error() {
-            Some(libc::EAGAIN | libc::EINTR | libc::ECONNABORTED) => Ok(None),
-            _ => Err(e),
-        },
+        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+        Err(e) => Err(e.into()),
     }
 }
 
 /// Begins to connect. The socket becomes writable when it has connected or failed.
 pub(crate) fn connect(addr: SocketAddr, source: Option<IpAddr>) -> io::Result<OwnedFd> {
     let fd = stream_socket(addr)?;
-    set_option(&fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, 1)?;
+    sockopt::set_tcp_nodelay(&fd, true)?;
     if let Some(source) = source {
-        // Choosing the port at connect, by the whole four-tuple, gives 28,000 ports per source
-        // instead of 28,000 in total.
-        set_option(&fd, libc::IPPROTO_IP, libc::IP_BIND_ADDRESS_NO_PORT, 1)?;
-        let (raw, len) = raw_address(SocketAddr::new(source, 0));
-        // SAFETY: `raw` is a valid socket address of `len` bytes.
-        checked(unsafe { libc::bind(fd.as_raw_fd(), (&raw const raw).cast(), len) })?;
+        choose_port_at_connect(&fd)?;
+        net::bind(&fd, &SocketAddr::new(source, 0))?;
     }
-    let (raw, len) = raw_address(addr);
-    // SAFETY: `raw` is a valid socket address of `len` bytes.
-    match checked(unsafe { libc::connect(fd.as_raw_fd(), (&raw const raw).cast(), len) }) {
-        Ok(_) => Ok(fd),
-        Err(e) if e.raw_os_error() == Some(libc::EINPROGRESS) => Ok(fd),
-        Err(e) => Err(e),
+    match net::connect(&fd, &addr) {
+        Ok(()) | Err(Errno::INPROGRESS) => Ok(fd),
+        Err(e) => Err(e.into()),
     }
 }
 
+/// Choosing the port at connect, by the whole four-tuple, gives 28,000 ports per source instead of
+/// 28,000 in total.
+fn choose_port_at_connect(fd: &OwnedFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    // SAFETY: `on` is valid for reads of its size.
+    let failed = unsafe {
+        libc::setsockopt(
+            fd.as_raw_fd(),
+            libc::IPPROTO_IP,
+            libc::IP_BIND_ADDRESS_NO_PORT,
+            (&raw const on).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    checked(failed).map(drop)
+}
+
 /// The result of a connect: the socket's pending error, if any.
-pub(crate) fn socket_error(fd: RawFd) -> io::Result<()> {
-    let mut code: libc::c_int = 0;
-    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
-    // SAFETY: `code` and `len` are valid for the duration of the call, `len` is the size of `code`.
-    checked(unsafe {
-        libc::getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, (&raw mut code).cast(), &raw mut len)
-    })?;
-    if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code)) }
+pub(crate) fn socket_error(fd: &OwnedFd) -> io::Result<()> {
+    Ok(sockopt::socket_error(fd)??)
 }
 
 /// Makes the close of this socket a reset, which avoids TIME_WAIT.
 pub(crate) fn reset_on_close(fd: &OwnedFd) {
-    let linger = libc::linger { l_onoff: 1, l_linger: 0 };
-    // SAFETY: `linger` is valid for reads of its size. A failure leaves an ordinary close.
-    unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_LINGER,
-            (&raw const linger).cast(),
-            size_of::<libc::linger>() as libc::socklen_t,
-        )
-    };
+    // A failure leaves an ordinary close.
+    let _ = sockopt::set_socket_linger(fd, Some(Duration::ZERO));
 }
 
 /// Receives into `buf`; `Ok(0)` is the end of the stream.
@@ -301,60 +267,9 @@ pub(crate) fn send_pieces(fd: RawFd, pieces: &[io::IoSlice<'_>]) -> io::Result<u
 }
 
 fn stream_socket(addr: SocketAddr) -> io::Result<OwnedFd> {
-    let family = if addr.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: no memory is passed.
-    let raw = checked(unsafe { libc::socket(family, kind, 0) })?;
-    // SAFETY: socket has just returned this descriptor, so it has no other owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
-}
-
-fn set_option(fd: &OwnedFd, level: i32, name: i32, value: libc::c_int) -> io::Result<()> {
-    // SAFETY: `value` is valid for reads of its size.
-    let failed = unsafe {
-        libc::setsockopt(
-            fd.as_raw_fd(),
-            level,
-            name,
-            (&raw const value).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    checked(failed).map(drop)
-}
-
-/// An address in the kernel's form, and its length in bytes.
-fn raw_address(addr: SocketAddr) -> (libc::sockaddr_storage, libc::socklen_t) {
-    // SAFETY: a sockaddr_storage is plain data, for which all zeros is "unspecified".
-    let mut storage: libc::sockaddr_storage = unsafe { std::mem::zeroed() };
-    let place = &raw mut storage;
-    match addr {
-        SocketAddr::V4(v4) => {
-            let raw = libc::sockaddr_in {
-                sin_family: libc::AF_INET as libc::sa_family_t,
-                sin_port: v4.port().to_be(),
-                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(v4.ip().octets()) },
-                sin_zero: [0; 8],
-            };
-            // SAFETY: sockaddr_storage can contain, and is aligned for, every kind of socket
-            // address.
-            unsafe { place.cast::<libc::sockaddr_in>().write(raw) };
-            (storage, size_of::<libc::sockaddr_in>() as libc::socklen_t)
-        }
-        SocketAddr::V6(v6) => {
-            let raw = libc::sockaddr_in6 {
-                sin6_family: libc::AF_INET6 as libc::sa_family_t,
-                sin6_port: v6.port().to_be(),
-                sin6_flowinfo: v6.flowinfo(),
-                sin6_addr: libc::in6_addr { s6_addr: v6.ip().octets() },
-                sin6_scope_id: v6.scope_id(),
-            };
-            // SAFETY: sockaddr_storage can contain, and is aligned for, every kind of socket
-            // address.
-            unsafe { place.cast::<libc::sockaddr_in6>().write(raw) };
-            (storage, size_of::<libc::sockaddr_in6>() as libc::socklen_t)
-        }
-    }
+    let family = if addr.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+    Ok(net::socket_with(family, SocketType::STREAM, flags, None)?)
 }
 
 fn checked(result: libc::c_int) -> io::Result<libc::c_int> {
@@ -406,14 +321,14 @@ pub fn children_cpu_ns() -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::thread::{self, available_parallelism};
+    use std::thread::{available_parallelism, spawn};
 
     use super::*;
 
     #[test]
     fn dropping_a_pin_restores_the_affinity() {
         // In a separate thread, because the test harness continues with this one.
-        let looked = thread::spawn(|| {
+        let looked = spawn(|| {
             let before = available_parallelism().unwrap();
             let pinned = Pinned::to(0).unwrap();
             let meanwhile = available_parallelism().unwrap().get();
